@@ -5,9 +5,14 @@ PORT ?= 8000
 BIN := .venv/bin
 MANAGE := $(BIN)/python manage.py
 PYTEST := $(BIN)/pytest
+# Nothing is installed but the files whose hashes are in requirements/, which name all that is needed.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps
+RELEASE := .venv-release/bin
+LOCK := $(RELEASE)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
+	--custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-dev demo up test test-fast pictures reproduce lint clean
+.PHONY: help install install-dev demo up test test-fast docs pictures reproduce lint lock sbom advisories release clean
 CATALOGUE := locale/de/LC_MESSAGES/django.mo
 # Tests on SQLite and the file-system broker, whatever the environment names.
 LOCAL := env -u DATABASE_URL -u IPATE_BROKER_URL -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1
@@ -15,13 +20,14 @@ LOCAL := env -u DATABASE_URL -u IPATE_BROKER_URL -u PYTHONDONTWRITEBYTECODE OMP_
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-.venv/installed: requirements.txt
+.venv/installed: requirements/torch.txt requirements/site.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	$(PIP) $(^:%=-r %)
 	touch $@
 
-.venv/installed-dev: .venv/installed requirements-dev.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+.venv/installed-dev: .venv/installed requirements/dev.txt requirements/encoders.txt
+	$(PIP) -r requirements/dev.txt
+	$(PIP) -r requirements/encoders.txt
 	touch $@
 
 $(CATALOGUE): $(CATALOGUE:.mo=.po) | .venv/installed
@@ -31,8 +37,8 @@ install: .venv/installed $(CATALOGUE) ## install what the site needs into .venv 
 
 install-dev: .venv/installed-dev $(CATALOGUE)
 
-demo: install ## run a whole study on real data, then start the site (DATA=digits|mnist|adult|diabetes, PORT=8000)
-	@$(MANAGE) demo --data $(DATA) --port $(PORT)
+demo: install ## run a whole study on real data, then start the site (DATA=digits|mnist|adult|diabetes, PORT=8000, SITES=3)
+	@$(MANAGE) demo --data $(DATA) --port $(PORT) $(if $(SITES),--sites $(SITES))
 
 up: install ## start site and worker for development (PORT=8000)
 	@$(MANAGE) up --port $(PORT)
@@ -49,21 +55,56 @@ endif
 test-fast: install-dev ## run the tests without browser, worker, demo and whatever is marked slow, on SQLite
 	@$(LOCAL) $(PYTEST) -q -n auto --dist worksteal -m "not browser and not worker and not slow"
 
+docs: .venv/installed-dev ## build the site of documents, which the site then serves at /docs/
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --site-dir $${IPATE_VAR_DIR:-var}/docs
+
 pictures: install-dev ## take the pictures of the documents anew (docs/screenshots)
 	@$(LOCAL) $(PYTEST) -q tests/browser/pictures.py
 
 reproduce: .venv/installed-dev ## recompute the papers' tables from IPATE_DATA_DIR (QUICK=1: in minutes, TABLES="ids": only these)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.reproduce $(TABLES) $(if $(QUICK),--quick)
 
-lint: install-dev ## check style, types, import contracts, migrations, production settings
+lint: install-dev ## check style, types, import contracts, plain English, migrations, production settings
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet . || { echo "Run: $(BIN)/ruff format ."; exit 1; }
 	@$(BIN)/lint-imports --no-cache > .lint-imports.log 2>&1 || { cat .lint-imports.log; exit 1; }
 	@rm -f .lint-imports.log
 	@$(BIN)/mypy .
+	@$(BIN)/python docs/plain_english.py > .prose.log || { cat .prose.log; exit 1; }
+	@rm -f .prose.log
 	@$(MANAGE) makemigrations --check --dry-run
 	@IPATE_SITE_URL=https://ipate.example IPATE_SECRET_KEY=$$($(PYTHON) -c 'import secrets; print(secrets.token_urlsafe(50))') \
 		$(MANAGE) check --deploy --fail-level WARNING
+
+# --- Supply chain
+
+.venv-release/installed: requirements/release.txt
+	test -x $(RELEASE)/python || $(PYTHON) -m venv .venv-release
+	$(RELEASE)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	touch $@
+
+lock: .venv-release/installed ## resolve requirements/*.in into the lists with hashes that are installed (UPGRADE=1: newest allowed)
+	cd requirements && for each in site dev release; do \
+		../$(LOCK) $(if $(UPGRADE),--upgrade) --excludes excluded.txt --no-emit-package torch $$each.in -o $$each.txt; done
+	cd requirements && ../$(LOCK) --no-deps encoders.in -o encoders.txt
+
+sbom: .venv-release/installed install ## write what an installation consists of, with licences, to var/sbom.json (CycloneDX)
+	@mkdir -p var
+	@$(RELEASE)/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible -o var/sbom.json $(BIN)/python
+
+advisories: .venv-release/installed ## ask PyPI for advisories about what is locked; needs the network
+	@for each in site dev; do \
+		$(RELEASE)/pip-audit --strict --progress-spinner off --disable-pip --require-hashes -r requirements/$$each.txt || exit 1; done
+
+# A release is a tag, the archive of it, what it consists of, their digests, and a signature of the digests by an SSH key.
+release: sbom ## put a signed release of HEAD into var/release (VERSION=1.0.0 KEY=~/.ssh/id_ed25519)
+	@test -n "$(VERSION)" -a -n "$(KEY)" || { echo "Name VERSION and KEY."; exit 1; }
+	@test -z "$$(git status --porcelain --untracked-files=no)" || { echo "Commit first."; exit 1; }
+	@rm -rf var/release && mkdir -p var/release
+	@git archive --prefix=ipate-$(VERSION)/ -o var/release/ipate-$(VERSION).tar.gz HEAD
+	@cp var/sbom.json var/release/ipate-$(VERSION).sbom.json
+	@cd var/release && sha256sum ipate-* > SHA256SUMS && ssh-keygen -q -Y sign -n ipate-release -f $(KEY) SHA256SUMS
+	@ls var/release
 
 clean: ## delete everything under var/, the demo included
 	rm -rf var

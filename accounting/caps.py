@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from accounting.privacy import SMALLEST_DELTA, available_delta, gdp_epsilon, gdp_mu
-from common.noise import ROUNDED_NORMAL_DISTANCE
+from common.noise import JOINT_NORMAL_DISTANCE, ROUNDED_NORMAL_DISTANCE
 
 #: How many noisy numbers a study may release in all; their sampler's distance is taken out of δ (condition 10).
 DRAWS = 10**9
@@ -14,6 +14,9 @@ DRAWS = 10**9
 #: How many runs of a study may have a slack, a δ′ beside their μ²; and which part of the study's δ each of them has.
 SLACKS = 10
 _PARTS = 1000
+
+#: Part of δ that the distance of sums over sites may take.
+_JOINT_PART = 0.01
 
 
 def slack_of(delta: float) -> float:
@@ -30,6 +33,22 @@ def slack_of(delta: float) -> float:
     """
     part = delta / _PARTS
     return part if delta - SLACKS * part >= 2 * SMALLEST_DELTA else 0.0
+
+
+def joint_sums_fit(epsilon: float, delta: float) -> bool:
+    """Whether a promise has room for sums over sites, whose noise is a sum of rounded noise: at most 1 % of δ.
+
+    Where it has, the room is taken out of δ before any cap is computed, whether there will be joint runs or not.
+
+    Args:
+        epsilon: of the promise.
+        delta: δ of the study.
+
+    >>> joint_sums_fit(10.0, 1e-6), joint_sums_fit(10.0, 1e-7)
+    (True, False)
+    """
+    taken = (1 + math.exp(epsilon)) * DRAWS * JOINT_NORMAL_DISTANCE
+    return taken <= _JOINT_PART * delta and delta >= 2 * SMALLEST_DELTA
 
 
 def caps_of(epsilons: ArrayLike, delta: float) -> np.ndarray:
@@ -62,9 +81,13 @@ def epsilon_of(charge: float, delta: float) -> float:
     """
     if not charge:
         return 0.0
-    return float(gdp_epsilon(math.sqrt(charge), _left(delta, 0.0)))
+    epsilon = 0.0
+    for _ in range(3):  # what is left of δ falls with ε, hardly
+        epsilon = float(gdp_epsilon(math.sqrt(charge), _left(delta, epsilon)))
+    return epsilon
 
 
 def _left(delta: float, epsilon: float) -> float:
     slacks = [slack_of(delta)] * SLACKS
-    return available_delta(delta, epsilon, draws=DRAWS, distance=ROUNDED_NORMAL_DISTANCE, slacks=slacks)
+    distance = JOINT_NORMAL_DISTANCE if joint_sums_fit(epsilon, delta) else ROUNDED_NORMAL_DISTANCE
+    return available_delta(delta, epsilon, draws=DRAWS, distance=distance, slacks=slacks)

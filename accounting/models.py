@@ -25,6 +25,7 @@ class Release(StudyChained):
         LABELS = "labels", _("labels")
         COUNTS = "counts", _("noisy counts")
         STEPS = "steps", _("gradient steps")
+        SUMS = "sums", _("noisy sums for a hub")
         TABLE = "table", _("table of counts")
         RESULT = "result", _("result of a run")
         HEAD_COUNTS = "head_counts", _("head counts")

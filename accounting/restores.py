@@ -28,7 +28,7 @@ def lock_check(study: Study) -> None:
         raise ValidationError(
             _(
                 "This study is locked: its database was restored from a backup and has forgotten what was released, or "
-                "who withdrew, since. An administrator settles that with manage.py settle_restore."
+                "who withdrew, since. An administrator settles that with ipate settle_restore."
             )
         )
 

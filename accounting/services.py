@@ -77,8 +77,8 @@ def release_record(
     if limits is not None:
         stands = after.of(holders) + accounts_raised(study, holders)
         if ((owed.spent > 0) & (stands > limits * (1 + ROUNDING))).any():
-            told = f"A {release.get_kind_display()} of study {study.slug} would exceed an account's limit."
-            raise LimitExceeded(told)
+            message = f"A {release.get_kind_display()} of study {study.slug} would exceed an account's limit."
+            raise LimitExceeded(message)
     release.charges, release.charges_digest = balances_store(study, "charges", owed)
     Release.append([release])
     if "slack" in content:

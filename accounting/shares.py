@@ -101,11 +101,11 @@ def share_grant(
     share_check(share)
     free = share_free(study)
     if share > free + ROUNDING:
-        told = _(
+        message = _(
             "Only %(free).4g of every holder's cap is free: the rest is used, or held for other runs. "
             "Ask for at most that much, or wait until a run has ended and returned what it did not need."
         )
-        raise ValidationError({"share": told % {"free": free}})
+        raise ValidationError({"share": message % {"free": free}})
     _append(study, subject, purpose, ShareRecord.Kind.GRANTED, min(share, free), acting_user=acting_user)
 
 

@@ -25,6 +25,9 @@ from consent.services.accounts import account_faults
 from consent.services.changes import change_faults
 from consent.services.checkpoints import checkpoint_faults, rows_faults
 
+#: Name of the check that finds whether the database is older than the journal.
+JOURNAL_CHECK = "rows that the journal knows, outside the database"
+
 
 @dataclass(frozen=True)
 class Check:
@@ -60,7 +63,7 @@ def study_checks(study: Study, watch: Callable[[Iterable[Any]], Iterable[Any]] =
     return [
         *chains,
         Check("configuration as it was recorded", lambda: change_faults(study)),
-        Check("rows that the journal knows, outside the database", lambda: _lost_faults(study)),
+        Check(JOURNAL_CHECK, lambda: _lost_faults(study)),
         Check("accounts rebuilt from the charges of every release", lambda: _account_faults(study)),
         Check("accounts within their caps", lambda: _cap_faults(study)),
         Check("people within the ceiling over all their studies", lambda: ceiling_faults(study)),
@@ -178,9 +181,9 @@ def _head_count_faults(study: Study) -> Iterator[str]:
         by_release.setdefault(count.release_id, []).append(count)
     for release in Release.chain(study.pk).filter(kind=Release.Kind.HEAD_COUNTS):
         kept = by_release.pop(release.pk, [])
-        told = [{"level": each.level, "epsilon": each.epsilon, "count": each.count} for each in kept]
+        expected = [{"level": each.level, "epsilon": each.epsilon, "count": each.count} for each in kept]
         sigmas, studies = {each.sigma for each in kept}, {each.study_id for each in kept}
-        if told != release.content["counts"] or sigmas != {release.content["sigma"]} or studies != {study.pk}:
+        if expected != release.content["counts"] or sigmas != {release.content["sigma"]} or studies != {study.pk}:
             yield f"release {release.sequence}: the head counts are not those that were released."
     if by_release:
         yield f"{sum(map(len, by_release.values()))} head counts are in no release of head counts."

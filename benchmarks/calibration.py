@@ -52,7 +52,7 @@ def _case(name: str) -> tuple[Case, float]:
     if name != "cardio":
         return case_load(name, 0, Steps()), RECORDS
     points, classes = _people(60_000)
-    fitted = Steps().space(points.shape[1:]).fit(points[50_000:55_000])
+    fitted = Steps().space(points).fit(points[50_000:55_000])
     x = fitted.transform(points)
     everyone = np.arange(50_000)
     records = owned_records(x[:50_000], classes[:50_000], everyone, everyone)
@@ -114,7 +114,7 @@ def _of_samples(network: str, epsilon: float, case: Case, records: float) -> tup
 
     from accounting.caps import caps_of
     from common.noise import SimulationNoise
-    from learning.mechanisms.sampled_steps.chunks import chunk_run, network_model, steps_begin, weights_number
+    from learning.mechanisms.sampled_steps.network_states import network_model, steps_begin, weights_number
     from learning.mechanisms.sampled_steps.planner import plan_sampled, usual_parameters
     from learning.mechanisms.sampled_steps.question import SampledQuestion
     from learning.mechanisms.sampled_steps.released_gradients import network_calibration
@@ -153,7 +153,7 @@ def _of_samples(network: str, epsilon: float, case: Case, records: float) -> tup
     everybody = np.zeros(len(holders), np.int64)
     while states[-1].step < usual.steps:
         steps = min(CHUNK, usual.steps - states[-1].step)
-        states.append(chunk_run(question, states[-1], holders, everybody, steps=steps, noise=noise, sampling=sampling))
+        states.append(question.advanced(states[-1], holders, everybody, steps=steps, noise=noise, sampling=sampling))
     fit = network_calibration(question, states, case.points, records=records)
     told = network_model(question, states[-1]).predict_proba(case.test_points)
     return told, fit.applied(told)

@@ -101,11 +101,11 @@ def main() -> None:
         from django.core.management import call_command
         from django.test import Client
 
-        from accounting.head_counts import head_counts_draw
         from consent import selectors, services
         from consent.counts import holders_per_level
         from consent.recruitment import recruitment_history
         from tests import factories
+        from training.services.head_counts import head_counts_draw
 
         head_print(f"{holders:,} holders")
         study = factories.study_open("scale", delta=1e-9)

@@ -1,19 +1,21 @@
-"""Numbers, times and labels by private gradient steps, beside the same model without noise.
+"""Numbers, times and labels by private gradient steps, beside the same model without noise, and Cox's.
 
     python -m benchmarks.outcomes FOLDER
 
 The folder holds what this repository does not: ``housing.csv`` (California housing, 20,640 districts, one holder each),
 ``flchain.arff`` (7,874 people, from scikit-survival's datasets) and ``support2.csv`` (9,105 patients). A third of the
 records is tested on; of the others a quarter are public points, and the rest belong to holders. Every row of a table is
-the mean of five seeds, of division and noise. docs/outcomes.md tells the results.
+the mean of five seeds, of division and noise. Times have a row of scikit-survival's Cox model, without any promise,
+where that is installed (it is no requirement). docs/outcomes.md tells the results.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +25,7 @@ from numpy.typing import NDArray
 from accounting.privacy import IndividualAccounts, gdp_mu
 from common.noise import SimulationNoise
 from learning.mechanisms.levels import Level
+from learning.mechanisms.steps.adjustment import descent_adjustment
 from learning.mechanisms.steps.choices import Steps
 from learning.mechanisms.steps.descent import Descent
 from learning.mechanisms.steps.linear import release_sums, step_contributions
@@ -34,6 +37,7 @@ from learning.representations import representation_create
 DELTA, SEEDS = 1e-5, 5
 PROMISES: dict[str, tuple[float, ...]] = {"1-2-3": (1.0, 2.0, 3.0), "1": (1.0,), "0.25": (0.25,), "0.1": (0.1,)}
 SHARES = (0.34, 0.43, 0.23)  # of the holders, by promise, where there are three
+COX = "Cox, without privacy"
 _PLENTY = 1e30
 
 
@@ -60,11 +64,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def table(case: Case, seeds: int) -> None:
     """Print the measures of a case at all promises."""
-    rows = {}
-    for name in ("without noise", *PROMISES):
-        found = [measures(case, name, seed) for seed in range(seeds)]
-        rows[name] = {key: float(np.mean([each[key] for each in found])) for key in found[0]}
-        values = ", ".join(f"{key} {value:.4g}" for key, value in rows[name].items())
+    cox = [COX] if isinstance(case.target, Times) and find_spec("sksurv") else []
+    for name in (*cox, "without noise", *PROMISES):
+        found = [cox_measures(case, seed) if name == COX else measures(case, name, seed) for seed in range(seeds)]
+        means = {key: float(np.mean([each[key] for each in found])) for key in found[0]}
+        values = ", ".join(f"{key} {value:.4g}" for key, value in means.items())
         sys.stdout.write(f"{case.name}, {name}: {values}\n")
         sys.stdout.flush()
 
@@ -86,7 +90,7 @@ def measures(case: Case, promise: str, seed: int, steps: Steps | None = None) ->
     caps = np.array([gdp_mu(epsilon, DELTA) ** 2 for epsilon in epsilons])
     levels = [Level(str(each), float(cap), float((drawn == each).sum())) for each, cap in enumerate(caps)]
     chosen, loss = steps or Steps(), case.target.loss
-    placed = chosen.placed(case.x.shape[1:], strength_of(levels, share=1.0, steps=chosen))
+    placed = chosen.placed(case.x, strength_of(levels, share=1.0, steps=chosen))
     fitted = representation_create(placed.representation, placed.representation_parameters).fit(case.x[public])
     points, mine = fitted.transform(case.x[public]), fitted.transform(case.x[private])
     plan = plan_steps(
@@ -109,8 +113,33 @@ def measures(case: Case, promise: str, seed: int, steps: Steps | None = None) ->
         )
         state = state.after(release_sums(sums, plan.sigma, noise) if noisy else sums)
     model = state.model(fitted, case.target)
-    told = case.target.evaluated(model.predict_proba(case.x[tested]), case.codes[tested])
-    return {each.name: each.estimate.value for each in told.measures if each.estimate.value is not None}
+    model.adjustment = descent_adjustment(state, case.target)
+    return told(case, model.predict_proba(case.x[tested]), tested)
+
+
+def told(case: Case, predictions: NDArray[np.float64], tested: NDArray[np.int64]) -> dict[str, float]:
+    """Measures of predictions of the records that are tested on."""
+    found = case.target.evaluated(predictions, case.codes[tested]).measures
+    return {each.name: each.estimate.value for each in found if each.estimate.value is not None}
+
+
+def cox_measures(case: Case, seed: int) -> dict[str, float]:
+    """Measures of scikit-survival's Cox model of the holders' records, by our formulas and its own concordance."""
+    from sksurv.linear_model import CoxPHSurvivalAnalysis  # type: ignore[import-not-found]
+    from sksurv.metrics import concordance_index_censored  # type: ignore[import-not-found]
+
+    target = case.target
+    assert isinstance(target, Times), "only times have hazards"
+    _public, private, tested = division(case, seed)
+    times, events = target.times(case.codes)
+    truth = np.array(list(zip(events, times, strict=True)), dtype=[("event", bool), ("time", float)])
+    x = case.x.astype(np.float64)
+    # some penalty: the columns of a category add up to 1
+    model = CoxPHSurvivalAnalysis(alpha=1e-2).fit(x[private], truth[private])
+    ends = [min(end, times[private].max()) for end in target.ends]
+    survival = np.array([each(ends) for each in model.predict_survival_function(x[tested])])
+    theirs = concordance_index_censored(events[tested], times[tested], model.predict(x[tested]))[0]
+    return told(case, survival, tested) | {"concordance by scikit-survival": float(theirs)}
 
 
 def housing(folder: Path) -> Case:
@@ -171,7 +200,7 @@ def support2(folder: Path) -> Case:
     return Case("SUPPORT2", x, codes, target)
 
 
-def scaled(frame: pd.DataFrame, ranges: dict[str, tuple[float, float]]) -> NDArray[np.float32]:
+def scaled(frame: pd.DataFrame, ranges: Mapping[str, tuple[float, float]]) -> NDArray[np.float32]:
     """Columns clipped to their ranges and scaled, with a column beside that says where one is not known."""
     columns = []
     for name, (low, high) in ranges.items():

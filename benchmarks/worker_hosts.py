@@ -43,6 +43,9 @@ DEADLINE = 600
 #: What a worker is started with: one thread, and limits short enough that the work of a dead one is soon taken over.
 LIMITS = {"IPATE_HEARTBEAT_TIMEOUT": "5", "IPATE_SWEEP_INTERVAL": "2", "OMP_NUM_THREADS": "1"}
 
+#: The storages that hosts share.
+BUCKETS = ("private", "models", "keys")
+
 
 def sh(*command: str) -> None:
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
@@ -144,14 +147,14 @@ def services(folder: Path, address: str) -> Iterator[dict[str, str]]:
             "IPATE_SECRET_KEY": secrets.token_urlsafe(50),
             "IPATE_JOURNAL_DIR": str(folder / "journal"),
         }
-        for name in ("private", "models"):
+        for name in BUCKETS:
             variables[f"IPATE_{name.upper()}_STORAGE"] = "storages.backends.s3.S3Storage"
             variables[f"IPATE_{name.upper()}_STORAGE_OPTIONS"] = json.dumps(storage | {"bucket_name": name})
         yield variables
 
 
 def buckets_made(storage: dict[str, str]) -> bool:
-    """Whether the two buckets are there, now made if they were not."""
+    """Whether the buckets are there, now made if they were not."""
     import boto3
     from botocore.exceptions import BotoCoreError
 
@@ -163,7 +166,7 @@ def buckets_made(storage: dict[str, str]) -> bool:
         region_name=storage["region_name"],
     )
     try:
-        for name in ("private", "models"):
+        for name in BUCKETS:
             client.create_bucket(Bucket=name)
     except BotoCoreError:
         return False

@@ -7,9 +7,9 @@ tables and lose them.
 
 :class:`Chained` adds, for each study, a sequence number without gaps and a SHA-256 over every other column and the
 previous row's hash, so that a row edited, removed, inserted or reordered behind the triggers' back is found. Where a
-chain ends is kept beside it in a :class:`Head`, signed with the site's secret key, which the database does not hold:
+chain ends is kept beside it in a :class:`Head`, signed with a key which the database does not hold:
 whoever has the database alone can neither shorten or empty a chain nor compute it anew unseen. They could put back an
-older state of everything; against that, heads are noted outside (see ``manage.py verify_ledger --noted``).
+older state of everything; against that, heads are noted outside (see ``ipate verify_ledger --noted``).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,6 +22,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from common.bulk import rows_clean, rows_insert
 from common.journal import acts_read, journal_read, note, pending_confirm, pending_forget
+from common.keys import Purpose, keys_of
 from common.row_hashes import hashed_columns, possible_hashes, row_hash
 
 GENESIS = "0" * 64
@@ -75,13 +76,13 @@ class Head(models.Model):
         return f"{self.chain}/{self.study_id}/{self.sequence}/{self.hash}"  # type: ignore[attr-defined]
 
     def sign(self) -> None:
-        self.signature = Signer(salt="ipate.chain").signature(self._signed)
+        self.signature = _signer().signature(self._signed)
 
     @property
     def is_genuine(self) -> bool:
-        """Whether the head was signed with the secret key, or with one of ``SECRET_KEY_FALLBACKS``."""
+        """Whether the head was signed with the key for signatures, or with an earlier one."""
         try:
-            Signer(salt="ipate.chain").unsign(f"{self._signed}:{self.signature}")
+            _signer().unsign(f"{self._signed}:{self.signature}")
         except BadSignature:
             return False
         return True
@@ -95,6 +96,11 @@ class Head(models.Model):
         else:
             self.signature = ""
         self.save()
+
+
+def _signer() -> Signer:
+    today, *earlier = keys_of(Purpose.SIGNING)
+    return Signer(key=today, fallback_keys=list[bytes | str](earlier), salt="ipate.chain")
 
 
 class Chained(AppendOnly):

@@ -3,7 +3,6 @@
 import hashlib
 import io
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +10,10 @@ from pathlib import Path
 import numpy as np
 from django.core.files.base import ContentFile, File
 from django.core.files.storage import Storage, storages
+from numpy.lib.npyio import NpzFile
+
+from common.scratch import scratch_folder
+from common.sealed_storage import SealError
 
 try:
     from botocore.exceptions import BotoCoreError, ClientError
@@ -47,10 +50,16 @@ def arrays_save(name: str, **arrays: np.ndarray) -> str:
     return _write(storages["private"], name, buffer.getvalue())
 
 
-@_as_os_errors()
+@contextmanager
+def arrays_opened(name: str) -> Iterator[NpzFile]:
+    """Arrays that :func:`arrays_save` stored under ``name``, each loaded when it is asked for."""
+    with _as_os_errors(), storages["private"].open(name) as file, np.load(file, allow_pickle=False) as arrays:
+        yield arrays
+
+
 def arrays_load(name: str, *keys: str) -> dict[str, np.ndarray]:
     """Load arrays that :func:`arrays_save` stored under ``name``: all, or only those named by ``keys``."""
-    with storages["private"].open(name) as file, np.load(file, allow_pickle=False) as arrays:
+    with arrays_opened(name) as arrays:
         return {key: arrays[key] for key in keys or arrays.files}
 
 
@@ -80,8 +89,8 @@ def private_copy(name: str, called: str) -> Iterator[Path]:
         name: In private storage.
         called: What the copy is called.
     """
-    with tempfile.TemporaryDirectory(prefix="ipate-") as folder:
-        path = Path(folder) / (Path(called).name or "file")
+    with scratch_folder() as folder:
+        path = folder / (Path(called).name or "file")
         with _as_os_errors(), storages["private"].open(name) as file, path.open("wb") as copy:
             shutil.copyfileobj(file, copy)
         yield path
@@ -89,9 +98,16 @@ def private_copy(name: str, called: str) -> Iterator[Path]:
 
 @_as_os_errors()
 def arrays_digest(name: str) -> str:
-    """SHA-256 of the file that :func:`arrays_save` stored under ``name``. Raises FileNotFoundError."""
-    with storages["private"].open(name) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    """SHA-256 of the file that :func:`arrays_save` stored under ``name``; empty where it is no such file any more.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    try:
+        with storages["private"].open(name) as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except SealError:
+        return ""
 
 
 @_as_os_errors()

@@ -31,8 +31,9 @@ from django.db import transaction
 from django.utils import timezone
 
 from common.encryption import cipher
+from common.keys import Purpose
 
-_ACTS = "journal"
+_ACTS = Purpose.RECORDS, "journal"
 
 
 @dataclass(eq=False)
@@ -125,7 +126,7 @@ def acts_read(study_id: int | None) -> Iterator[dict[str, Any]]:
     for line in lines:
         try:
             sealed = json.loads(line)["rows"]
-            yield from json.loads(zlib.decompress(cipher(_ACTS).decrypt(sealed.encode())))
+            yield from json.loads(zlib.decompress(cipher(*_ACTS).decrypt(sealed.encode())))
         except (ValueError, KeyError, InvalidToken):
             continue
 
@@ -137,6 +138,25 @@ def acts_forget(study_id: int | None, age: timedelta) -> None:
         if path.exists():
             kept = [line for line in path.read_text().splitlines() if _moment(line) >= oldest]
             _replace(path, "".join(f"{line}\n" for line in kept), sync=True)
+
+
+def acts_rotate() -> int:
+    """Encrypt the acts of all studies anew with today's key; returns how many lines. What nobody can read stays."""
+    done = 0
+    for path in sorted(Path(settings.JOURNAL_DIR).glob("study-*.acts")):
+        study_id = int(path.stem.removeprefix("study-"))
+        with _locked(study_id):
+            lines = [line for line in path.read_text().splitlines() if line]
+            for place, line in enumerate(lines):
+                try:
+                    content = json.loads(line)
+                    content["rows"] = cipher(*_ACTS).rotate(content["rows"].encode()).decode()
+                except (ValueError, KeyError, InvalidToken):
+                    continue
+                lines[place] = json.dumps(content)
+                done += 1
+            _replace(path, "".join(f"{line}\n" for line in lines), sync=True)
+    return done
 
 
 def _moment(line: str) -> datetime:
@@ -201,7 +221,7 @@ def _acts_write(study_id: int | None, acts: list[dict[str, Any]]) -> None:
     if not acts:
         return
     plain = json.dumps(acts, cls=DjangoJSONEncoder).encode()
-    line = {"at": timezone.now().isoformat(), "rows": cipher(_ACTS).encrypt(zlib.compress(plain)).decode()}
+    line = {"at": timezone.now().isoformat(), "rows": cipher(*_ACTS).encrypt(zlib.compress(plain)).decode()}
     # A line that a crash has cut off ends with the next one's line break.
     with open(_acts_path(study_id), "a", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
         file.write(f"\n{json.dumps(line)}")

@@ -41,3 +41,15 @@ class BackupRecord(models.Model):
 
     def __str__(self) -> str:
         return f"{self.made_at:%Y-%m-%d %H:%M:%S}"
+
+
+class Pulse(models.Model):
+    """When something that should happen again and again last happened; ``ipate_web.watching`` writes and reads it."""
+
+    name = models.CharField(max_length=50, unique=True)
+    at = models.DateTimeField()
+    until = models.DateTimeField(null=True, help_text="Of a certificate: when it ends.")
+    note = models.CharField(max_length=200, help_text="Of a mail: what it told of.")
+
+    def __str__(self) -> str:
+        return f"{self.name}, {self.at:%Y-%m-%d %H:%M:%S}"

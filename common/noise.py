@@ -24,10 +24,15 @@ Shape = int | tuple[int, ...]
 ROUNDED_NORMAL_DISTANCE = 2.0**-256
 """Bound on the total variation between one number of `SystemNoise.rounded_normal` and an ideal rounded Gaussian."""
 
+LARGEST_ROUNDED_SCALE = 2.0**34
+"""The largest standard deviation of `SystemNoise.rounded_normal`."""
+
+JOINT_NORMAL_DISTANCE = 2.0**-71
+"""The same for a sum of any number of them, each of a scale of at least `LARGEST_ROUNDED_SCALE` / 2: docs/sites.md."""
+
 GRID = 2.0**-16
 """What noise is a multiple of; so are the weights of votes."""
 
-_LARGEST_ROUNDED_SCALE = 2.0**30
 _QUANTILE_ERROR = 1e-13  # a hundred times the largest relative error of ndtri and log, 1e-15
 _MORE_BYTES = 32
 
@@ -89,7 +94,7 @@ class SystemNoise:
         more bits are drawn and compared with the boundary between two integers in 512-bit arithmetic.
 
         Args:
-            scale: standard deviation, above 0, at most 2^30.
+            scale: standard deviation, above 0, at most 2^34.
             shape: of the result. A million numbers take about 0.1 s.
 
         Raises:
@@ -130,8 +135,8 @@ class SimulationNoise:
 
 
 def _require_scale(scale: float) -> float:
-    if require_positive("scale", scale) > _LARGEST_ROUNDED_SCALE:
-        raise ValueError(f"scale must be at most 2^30, not {scale!r}: count in a coarser unit.")
+    if require_positive("scale", scale) > LARGEST_ROUNDED_SCALE:
+        raise ValueError(f"scale must be at most 2^34, not {scale!r}: count in a coarser unit.")
     return scale
 
 
@@ -153,18 +158,22 @@ def _rounded(
         above = np.floor(quantile(np.float64(2.0**-54) * cell) * (1 + _QUANTILE_ERROR) + 0.5)
     below = np.floor(quantile(np.float64(2.0**-54) * (cell + np.uint64(1))) * (1 - _QUANTILE_ERROR) + 0.5)
     magnitude = np.array(below, dtype=np.int64)
-    for place in map(tuple, np.argwhere(above != below)):
-        magnitude[place] = _refined_magnitude(int(cell[place]), guess, tail_beyond)
+    undecided = [tuple(place) for place in np.argwhere(above != below)]
+    if undecided:
+        # Imported here: it is not often needed, and takes long to import.
+        from mpmath import MPContext
+
+        exact = MPContext()  # its own: the precision of the shared one may be changed by another thread
+        exact.prec = 512
+        for place in undecided:
+            magnitude[place] = _refined_magnitude(int(cell[place]), guess, tail_beyond, exact)
     return np.where(bits & np.uint64(1), -magnitude, magnitude)
 
 
-def _refined_magnitude(cell: int, guess: Callable[[float], float], tail_beyond: Callable[[Any, Any], Any]) -> int:
-    """The rounded magnitude of which the first bits, `cell`, do not decide."""
-    # Imported here: it is hardly ever needed, and takes long to import.
-    from mpmath import MPContext
-
-    exact = MPContext()  # its own: the precision of the shared one may be changed by another thread
-    exact.prec = 512
+def _refined_magnitude(
+    cell: int, guess: Callable[[float], float], tail_beyond: Callable[[Any, Any], Any], exact: Any
+) -> int:
+    """The rounded magnitude of which the first bits, `cell`, do not decide; ``exact`` is the arithmetic to use."""
     half = exact.mpf(0.5)
     more = int.from_bytes(os.urandom(_MORE_BYTES), "little")
     tail = (cell + (more + half) / 2 ** (8 * _MORE_BYTES)) / 2**54

@@ -21,6 +21,10 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 STEP, WHOLE = 10.0, 30.0
 #: Ways to write an IPv4 address as an IPv6 one, by which a private one could look public: NAT64, 6to4, Teredo.
 _WRAPPED = [ipaddress.ip_network(each) for each in ("64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32")]
+#: No public hosts either, though `ipaddress` calls them global: relays of 6to4 (RFC 7526), examples (RFC 9637).
+_SPECIAL = [ipaddress.ip_network(each) for each in ("192.88.99.0/24", "3fff::/20")]
+#: The port of HTTPS: at others programs may listen that were not made for strangers.
+_PORT = 443
 
 
 class RefusedAddressError(ValueError):
@@ -74,7 +78,7 @@ def post(url: str, body: bytes, headers: Mapping[str, str]) -> int:
 def _target(url: str) -> _Target:
     try:
         parts = urlsplit(url)
-        port = parts.port or 443
+        port = parts.port or _PORT
     except ValueError:
         raise RefusedAddressError("malformed") from None
     if parts.scheme != "https":
@@ -88,18 +92,32 @@ def _target(url: str) -> _Target:
     addresses = [str(entry[4][0]) for entry in found]
     if not addresses or not all(is_allowed(ipaddress.ip_address(each.partition("%")[0])) for each in addresses):
         raise RefusedAddressError("private")
+    if port != _PORT and not all(_is_named(ipaddress.ip_address(each.partition("%")[0])) for each in addresses):
+        raise RefusedAddressError("port")
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     return _Target(parts.hostname, port, addresses[0], path)
 
 
 def is_allowed(address: Address) -> bool:
     """Whether requests may go to ``address``: public ones, and those of the networks in WEBHOOK_NETWORKS."""
-    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-        address = address.ipv4_mapped
-    if any(address in network for network in settings.WEBHOOK_NETWORKS if network.version == address.version):
+    if _is_named(address):
         return True
-    wrapped = any(address in network for network in _WRAPPED if network.version == address.version)
-    return address.is_global and not address.is_multicast and not address.is_reserved and not wrapped
+    address = _unmapped(address)
+    if isinstance(address, ipaddress.IPv6Address) and address.is_site_local:
+        return False
+    if any(address in network for network in (*_WRAPPED, *_SPECIAL) if network.version == address.version):
+        return False
+    return address.is_global and not address.is_multicast and not address.is_reserved
+
+
+def _is_named(address: Address) -> bool:
+    """Whether it is of one of the networks in WEBHOOK_NETWORKS."""
+    address = _unmapped(address)
+    return any(address in network for network in settings.WEBHOOK_NETWORKS if network.version == address.version)
+
+
+def _unmapped(address: Address) -> Address:
+    return (isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped) or address
 
 
 class _PinnedConnection(http.client.HTTPSConnection):

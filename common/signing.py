@@ -1,34 +1,32 @@
-"""Signatures that others can check: Ed25519, with a key pair that follows from the installation's secret key."""
+"""Signatures that others can check: Ed25519, with a key pair that follows from the key for signatures."""
 
 import base64
 import hashlib
 from typing import Any
 
 import jwt
-from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-from django.conf import settings
+
+from common.keys import Purpose, derived, keys_of
 
 ALGORITHM = "EdDSA"
-_PURPOSE = b"ipate: signatures for others"
+_USE = "signatures for others"
 
 
 def signed(content: dict[str, Any]) -> str:
     """The content as a JSON Web Signature (RFC 7515, 8037), which names the key of `public_keys` that it is for."""
-    key = _private_key(settings.SECRET_KEY)
+    key = _private_key(keys_of(Purpose.SIGNING)[0])
     return jwt.encode(content, key, algorithm=ALGORITHM, headers={"kid": _public_key(key)["kid"]})
 
 
 def public_keys() -> list[dict[str, str]]:
-    """The public keys as JSON Web Keys (RFC 7517), each with its PEM: today's, then those of earlier secret keys."""
-    return [_public_key(_private_key(secret)) for secret in (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)]
+    """The public keys as JSON Web Keys (RFC 7517), each with its PEM: today's, then those of earlier keys."""
+    return [_public_key(_private_key(secret)) for secret in keys_of(Purpose.SIGNING)]
 
 
 def _private_key(secret: str) -> Ed25519PrivateKey:
-    derived = HKDF(hashes.SHA256(), 32, salt=None, info=_PURPOSE).derive(secret.encode())
-    return Ed25519PrivateKey.from_private_bytes(derived)
+    return Ed25519PrivateKey.from_private_bytes(derived(secret, _USE))
 
 
 def _public_key(private: Ed25519PrivateKey) -> dict[str, str]:

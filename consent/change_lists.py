@@ -196,5 +196,7 @@ def _words(model: type[Recorded], name: str, value: Any, names: dict[type, dict[
     choices = dict(field.flatchoices) if field else {}
     if isinstance(value, str) and value in choices:
         return str(choices[value])
+    if value in model.own_words:
+        return gettext(value)
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return Truncator(text).chars(_LONGEST)

@@ -110,9 +110,9 @@ def _fault(part: str, place: int) -> str:
 
 
 def _said(place: int, part: str, fault: str) -> str:
-    told = {"place": place, "part": part, "size": GROUP}
+    values = {"place": place, "part": part, "size": GROUP}
     if fault == "letter":
-        return _("Group %(place)d (%(part)s) has a character that no code has.") % told
+        return _("Group %(place)d (%(part)s) has a character that no code has.") % values
     if fault == "length":
-        return _("Group %(place)d (%(part)s) must have %(size)d letters or digits.") % told
-    return _("Group %(place)d (%(part)s) has a typing error. Compare it letter by letter.") % told
+        return _("Group %(place)d (%(part)s) must have %(size)d letters or digits.") % values
+    return _("Group %(place)d (%(part)s) has a typing error. Compare it letter by letter.") % values

@@ -137,8 +137,8 @@ def _deadlines(study: Study, form: ConsentForm | None) -> Iterator[Deadline]:
     today = timezone.localdate()
     coming = EpsilonPolicyApproval.objects.filter(policy__study=study, effective_from__gt=timezone.now())
     for approval in coming.select_related("policy"):
-        told = _("ε policy, version %(version)d, comes into force") % {"version": approval.policy.version}
-        yield Deadline(timezone.localdate(approval.effective_from), told)
+        message = _("ε policy, version %(version)d, comes into force") % {"version": approval.policy.version}
+        yield Deadline(timezone.localdate(approval.effective_from), message)
     if form is not None and form.valid_until is not None and form.valid_until >= today:
         yield Deadline(form.valid_until, _("last day on which consents to the form in force count"))
     if study.retention_until is not None and not study.is_closed:
@@ -148,14 +148,14 @@ def _deadlines(study: Study, form: ConsentForm | None) -> Iterator[Deadline]:
 def _history(study: Study, remarks: list[Remark], conflicts: list[ConflictOfInterest]) -> Iterator[Decided]:
     policies = EpsilonPolicy.objects.filter(study=study).select_related("proposed_by")
     for policy in policies:
-        told = _("proposed ε policy, version %(version)d") % {"version": policy.version}
-        yield Decided(policy.proposed_at, policy.proposed_by, told, policy.reason)
+        message = _("proposed ε policy, version %(version)d") % {"version": policy.version}
+        yield Decided(policy.proposed_at, policy.proposed_by, message, policy.reason)
     for proposal in ConsentFormProposal.objects.filter(study=study).select_related("proposed_by"):
-        told = _("proposed version %(version)d of the consent form") % {"version": proposal.follows + 1}
-        yield Decided(proposal.proposed_at, proposal.proposed_by, told)
+        message = _("proposed version %(version)d of the consent form") % {"version": proposal.follows + 1}
+        yield Decided(proposal.proposed_at, proposal.proposed_by, message)
     for form in ConsentForm.objects.filter(study=study).select_related("published_by"):
-        told = _("published version %(version)d of the consent form") % {"version": form.version}
-        yield Decided(form.published_at, form.published_by, told)
+        message = _("published version %(version)d of the consent form") % {"version": form.version}
+        yield Decided(form.published_at, form.published_by, message)
     for remark in remarks:
         if remark.policy is not None:
             about = _("ε policy, version %(version)d") % {"version": remark.policy.version}

@@ -1,5 +1,6 @@
 """Protection before and now, side by side in odds: what a holder was promised, and what an answer given now means."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -20,11 +21,19 @@ class Column:
     option: Option
 
 
+def times_words(right: int) -> str:
+    """Largest number of right guesses in 100, in words."""
+    return _("nearly always") if right == 100 else _("at most %(right)d times in 100") % {"right": right}
+
+
 def odds_words(option: Option) -> str:
-    """Largest number of right guesses in words."""
-    if option.right_guesses == 100:
-        return _("nearly always")
-    return _("at most %(right)d times in 100") % {"right": option.right_guesses}
+    """Largest number of right guesses whether the person took part, in words."""
+    return times_words(option.right_guesses)
+
+
+def record_odds_words(option: Option) -> str:
+    """Largest number of right guesses which of two possible records is the person's, in words."""
+    return times_words(option.right_record_guesses)
 
 
 def promised(last: LastPromise) -> Option:
@@ -67,9 +76,16 @@ class LevelChange:
 
     @property
     def words(self) -> str:
-        """The change as a line of a mail."""
-        before = ", ".join(odds_words(option) for option in self.before)
-        told = {"level": self.level.label, "before": before, "now": odds_words(self.now)}
+        """The change as a line of a mail: right guesses whether somebody took part."""
+        return self._line(odds_words)
+
+    @property
+    def record_words(self) -> str:
+        """The change as a line of a mail: right guesses which of two possible sets of records is somebody's."""
+        return self._line(record_odds_words)
+
+    def _line(self, odds: Callable[[Option], str]) -> str:
+        told = {"level": self.level.label, "before": ", ".join(map(odds, self.before)), "now": odds(self.now)}
         return _("%(level)s: before %(before)s, now %(now)s") % told
 
 

@@ -12,10 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC
 from typing import Any
 
-from django.conf import settings
 from django.utils import timezone
-from django.utils.crypto import salted_hmac
 
+from common.keys import Purpose, digest, keys_of
 from common.pieces import csv_pieces, json_pieces
 from common.row_hashes import hashed_columns
 from consent.circumstances import day_of
@@ -69,8 +68,8 @@ def export_name(study: Study, kind: str) -> str:
 
 
 def holder_mark(holder_id: int | str, key: str | None = None) -> str:
-    """16 hexadecimal digits that stand for a holder in every export, and lead nowhere without the site's secret key."""
-    return salted_hmac("consent.exports", str(holder_id), secret=key, algorithm="sha256").hexdigest()[:16]
+    """16 hexadecimal digits that stand for a holder in every export, and lead nowhere without a key."""
+    return digest("consent.exports", str(holder_id), key)[:16]
 
 
 def decisions(study: Study, key: str | None = None) -> Iterator[dict[str, Any]]:
@@ -135,20 +134,19 @@ def export_faults(
 ) -> list[str]:
     """Differences between an export and the records, in words; none where they agree.
 
-    Later rows are no fault, nor is a file from under an earlier secret key that ``SECRET_KEY_FALLBACKS`` names.
+    Later rows are no fault, nor is a file from under an earlier key for signatures that is still known.
 
     Args:
         study: the study.
         rows: as :func:`decisions` gives them, in JSON or as texts of CSV.
         circumstance_rows: as :func:`circumstances` gives them.
     """
-    keys = (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)
     by_key = (
         [
             *_faults("decision", rows, decisions(study, key)),
             *_faults("circumstance", circumstance_rows, circumstances(study, key)),
         ]
-        for key in keys
+        for key in keys_of(Purpose.SIGNING)
     )
     return min(by_key, key=len)
 

@@ -41,6 +41,7 @@ FACTS = (
     "jurisdiction",
     "after_death",
     "after_incapacity",
+    "alliance",
 )
 #: Facts that say where people can turn.
 TURNED_TO = {"controller_address", "contact", "data_protection_officer", "without_officer", "supervisory_authority"}
@@ -66,8 +67,9 @@ REQUIRED = {
 }
 #: Words of a text that name somebody who processes records for the controller.
 _PROCESSORS = re.compile(
-    r"\bprocessors?\b|\bon (?:our|its|their) behalf\b|"
-    r"\bAuftrags(?:daten)?verarbeite\w*|\bin (?:unserem|ihrem|seinem) Auftrag\b",
+    r"\bprocessors?\b|\bservice providers?\b|\b(?:sub)?contractors?\b|\bon (?:our|its|their) behalf\b|"
+    r"\bAuftrags(?:daten)?verarbeite\w*|\bDienstleister\w*|\b(?:Sub|Nach)unternehme[rn]\w*|"
+    r"\bin (?:unserem|ihrem|seinem) Auftrag\b",
     re.IGNORECASE,
 )
 
@@ -86,21 +88,21 @@ def facts_of(study: Study) -> dict[str, Any]:
 
 def study_with(study: Study, facts: Mapping[str, Any]) -> Study:
     """Copy of a study with other facts, to be read and never saved."""
-    told = copy(study)
+    changed = copy(study)
     for name in FACTS:
         if name in facts:
-            setattr(told, name, facts[name])
-    if isinstance(told.retention_until, str):
-        told.retention_until = date.fromisoformat(told.retention_until)
+            setattr(changed, name, facts[name])
+    if isinstance(changed.retention_until, str):
+        changed.retention_until = date.fromisoformat(changed.retention_until)
     languages = {*study.translations, *facts.get("translations", {})}
-    told.translations = {
+    changed.translations = {
         language: {
             **{name: text for name, text in study.translations.get(language, {}).items() if name not in FACTS},
             **facts.get("translations", {}).get(language, {}),
         }
         for language in sorted(languages)
     }
-    return told
+    return changed
 
 
 def study_told(form: ConsentForm | ConsentFormProposal, study: Study | None = None) -> Study:
@@ -155,18 +157,32 @@ def _words(study: Study, name: str, language: str | None) -> str:
         return _("nobody") if name == "recipients" else _("none is required")
     if isinstance(value, date):
         return date_format(value, "DATE_FORMAT")
+    if name == "alliance":
+        return _together(value)
     field = Study._meta.get_field(name)
     if getattr(field, "choices", None):
         return str(getattr(study, f"get_{name}_display")())
     return str(study_text(study, name, language)) if name in TRANSLATED_FACTS else str(value or "")
 
 
+def _together(alliance: Mapping[str, Any]) -> str:
+    """With whom a study learns together, and what leaves it for that."""
+    if not alliance:
+        return ""
+    text = _(
+        "Together with %(sites)s. %(hub)s asks all of them the same questions and adds up what they answer. Records "
+        "stay where they are. Only sums over all people of an organisation leave it, changed at random so that nobody "
+        "can be read from them. Whoever takes part at two of them is counted at each."
+    )
+    return text % {"sites": ", ".join(alliance["sites"]), "hub": alliance["hub"]}
+
+
 def facts_changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     """Names of facts that differ. A text in a language that had none is no change: it says the same."""
     changed = [name for name in FACTS if before.get(name) != after.get(name)]
-    told = after.get("translations", {})
+    translations = after.get("translations", {})
     for language, texts in before.get("translations", {}).items():
-        changed += [name for name, text in texts.items() if told.get(language, {}).get(name) != text]
+        changed += [name for name, text in texts.items() if translations.get(language, {}).get(name) != text]
     return list(dict.fromkeys(changed))
 
 

@@ -21,8 +21,8 @@ Part = str | dict[str, Any]
 def html_tree(html: str) -> list[Part]:
     r"""Parts of sanitised HTML: words, and elements with a ``tag`` and their own ``parts``.
 
-    A list of class “boxes” becomes the element ``boxes``, whatever names a language ``lang``; other elements that a
-    document has no form for are left out, and their words stay.
+    A list of class “boxes” becomes the element ``boxes``, whatever names a language ``lang``; a cell that spans
+    ``columns`` says how many. Other elements that a document has no form for are left out, and their words stay.
 
     >>> html_tree('<p>Of <strong>all</strong>\n records</p>')
     [{'tag': 'p', 'parts': ['Of ', {'tag': 'strong', 'parts': ['all']}, ' records']}]
@@ -41,14 +41,16 @@ class _Reader(HTMLParser):
         self._open: list[tuple[str, list[Part]]] = [("", self.root)]
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        told, around = dict(attrs), self._open[-1][1]
+        attributes, around = dict(attrs), self._open[-1][1]
         node: dict[str, Any] = {"tag": tag, "parts": []}
-        if tag == "ul" and "boxes" in (told.get("class") or "").split():
+        if tag == "ul" and "boxes" in (attributes.get("class") or "").split():
             node["tag"] = "boxes"
-        elif tag not in _KNOWN and told.get("lang"):
-            node |= {"tag": "lang", "lang": (told["lang"] or "").split("-")[0]}
+        elif tag not in _KNOWN and attributes.get("lang"):
+            node |= {"tag": "lang", "lang": (attributes["lang"] or "").split("-")[0]}
         elif tag == "a":
-            node["href"] = told.get("href") or ""
+            node["href"] = attributes.get("href") or ""
+        elif tag in ("th", "td") and attributes.get("colspan"):
+            node["columns"] = int(attributes["colspan"] or 1)
         if node["tag"] not in _KNOWN:
             node["parts"] = around
         else:

@@ -70,7 +70,7 @@ def default_texts(study: Study) -> dict[str, str]:
 
 def _reasons(kind: str) -> list[str]:
     """Why a letter is sent that is no first invitation."""
-    told: dict[str, list[str]] = {
+    reasons: dict[str, list[str]] = {
         Letter.Kind.NEW_FORM: [
             _("There is new information about this study. Please read it and decide again."),
             _(
@@ -94,7 +94,9 @@ def _reasons(kind: str) -> list[str]:
         ],
     }
     return (
-        [*told[kind], _("This letter has a new link. It ends the one that you may have had.")] if kind in told else []
+        [*reasons[kind], _("This letter has a new link. It ends the one that you may have had.")]
+        if kind in reasons
+        else []
     )
 
 
@@ -119,9 +121,11 @@ def represented_sentence(pseudonym: str, answers: Answering) -> list[str]:
 
 
 def _represented(issued: IssuedInvitation) -> list[str]:
-    told = represented_sentence(issued.pseudonym, issued.answering)
+    sentence = represented_sentence(issued.pseudonym, issued.answering)
     return (
-        [" ".join([*told, _("Where this letter says “you” or “your records”, it means this person.")])] if told else []
+        [" ".join([*sentence, _("Where this letter says “you” or “your records”, it means this person.")])]
+        if sentence
+        else []
     )
 
 
@@ -134,8 +138,12 @@ def deadline(answer_by: date | None) -> list[str]:
 
 def _deadline(kind: str, answer_by: date | None) -> list[str]:
     """When an answer is hoped for, and, of a first one, what becomes of the records without it."""
-    told = deadline(answer_by)
-    return [" ".join([*told, _("Until you answer, your records are not used.")])] if told and not kind else told
+    sentence = deadline(answer_by)
+    return (
+        [" ".join([*sentence, _("Until you answer, your records are not used.")])]
+        if sentence and not kind
+        else sentence
+    )
 
 
 def voice(person: str) -> AbstractContextManager[None]:
@@ -254,11 +262,11 @@ def _pdf(
     answer_by: date | None,
     forms: Sequence[dict[str, Any]] = (),
 ) -> bytes:
-    told = document_told(study, _("Letters")) | {
+    context = document_told(study, _("Letters")) | {
         "letters": [letter_told(study, letter, head, answer_by) for letter in letters],
         "forms": list(forms),
     }
-    return tagged_pdf(TEMPLATE, told)
+    return tagged_pdf(TEMPLATE, context)
 
 
 def sample_issued(study: Study) -> IssuedInvitation:

@@ -86,15 +86,15 @@ class FormsOnPaper:
         self.head = head or letterhead_of(study)
         self._read: dict[tuple[str, str], list[Part]] = {}
 
-    def told(self, written: FormWritten, answer_by: date | None = None) -> dict[str, Any]:
+    def context(self, written: FormWritten, answer_by: date | None = None) -> dict[str, Any]:
         """All that a form says, in the language of its text."""
         text = consent_text(self.form, written.text)
         about = written.pseudonym if written.answering.represents else ""
         with translation.override(words_language(text.code)), voice(about):
-            told = {"study": self.study, "text": text, "form": self.form, "policy": self.policy, "on_paper": True}
+            context = {"study": self.study, "text": text, "form": self.form, "policy": self.policy, "on_paper": True}
             if (text.code, about) not in self._read:
-                self._read[text.code, about] = html_tree(render_to_string("consent/paper_reading.html", told))
-            decision = told | {
+                self._read[text.code, about] = html_tree(render_to_string("consent/paper_reading.html", context))
+            decision = context | {
                 "options": options(self.policy, self.study.delta),
                 "level_changes": level_changes(self.study),
             }
@@ -139,8 +139,8 @@ class FormsOnPaper:
             }
 
     def _version(self, code: str) -> str:
-        told = _("Version %(version)d of the information (text: %(text)s), version %(policy)d of the ε policy")
-        return f"{told} · SHA-256 %(digest)s…" % {
+        message = _("Version %(version)d of the information (text: %(text)s), version %(policy)d of the ε policy")
+        return f"{message} · SHA-256 %(digest)s…" % {
             "version": self.form.version,
             "text": code,
             "policy": self.policy.version,
@@ -150,8 +150,8 @@ class FormsOnPaper:
 
 def paper_forms_pdf(forms: FormsOnPaper, written: Sequence[FormWritten], answer_by: date | None = None) -> bytes:
     """Forms on paper as a tagged PDF."""
-    told = document_told(forms.study, _("Form on paper"))
-    return tagged_pdf(TEMPLATE, told | {"forms": [forms.told(each, answer_by) for each in written]})
+    context = document_told(forms.study, _("Form on paper"))
+    return tagged_pdf(TEMPLATE, context | {"forms": [forms.context(each, answer_by) for each in written]})
 
 
 def sample_form_pdf(study: Study, head: Letterhead, language: str) -> bytes:

@@ -10,7 +10,7 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.backends import BaseBackend
 from django.contrib.auth.base_user import AbstractBaseUser
 from django.contrib.auth.models import AnonymousUser
-from django.db.models import Model, QuerySet
+from django.db.models import Model, Q, QuerySet
 
 from consent.models import Administrator, Membership, Role, Study
 from consent.role_rules import CONFIRM, GIVERS
@@ -58,6 +58,7 @@ ROLE_PERMISSIONS: dict[str, frozenset[str]] = {
             "training.propose_run",
             "training.approve_run",
             "training.cancel_run",
+            "training.manage_alliances",  # founds, joins and leaves alliances of sites
             "training.withdraw_model",
             _STATE_PROVENANCE,
             _USE_STUDENT,
@@ -120,6 +121,12 @@ def study_permissions(user: Any, study: Study) -> frozenset[str]:
 def administers(user: Any) -> bool:
     """Whether ``user`` administers the installation."""
     return user.is_superuser or Administrator.objects.filter(user_id=user.pk).exists()
+
+
+def administrators() -> QuerySet[Any]:
+    """Accounts, not closed, that administer the installation."""
+    accounts = get_user_model().objects
+    return accounts.filter(Q(is_superuser=True) | Q(pk__in=Administrator.objects.values("user_id")), is_active=True)
 
 
 def permissions_anywhere(user: Any) -> frozenset[str]:

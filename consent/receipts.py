@@ -20,16 +20,16 @@ from typing import Any
 from django.conf import settings
 from django.template.loader import render_to_string
 from django.utils import timezone, translation
-from django.utils.crypto import salted_hmac
 from django.utils.formats import date_format
 from django.utils.text import capfirst
 from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 
+from common.keys import Purpose, digest, keys_of
 from common.moments import moment_words
 from consent.circumstances import answering_for, last_day, renew_by
 from consent.codes import code_of, code_spelled, code_typed
-from consent.comparisons import Column, columns_of_answer, odds_words, promised
+from consent.comparisons import Column, columns_of_answer, odds_words, promised, record_odds_words
 from consent.facts import study_told
 from consent.forms import level_option
 from consent.html_trees import html_tree
@@ -57,12 +57,12 @@ STATES = {
 
 
 def receipt_number(event_hash: str, key: str | None = None) -> str:
-    """64 hexadecimal digits that stand for the event with this hash: its HMAC-SHA256 with the site's secret ``key``.
+    """64 hexadecimal digits that stand for the event with this hash: its HMAC-SHA256 under the key for signatures.
 
     Without the key they say nothing of the event, nor of those beside it. Whoever has the key can find the event, whose
     hash covers everything that was recorded, by :func:`receipt_event`.
     """
-    return salted_hmac("consent.receipts", event_hash, secret=key, algorithm="sha256").hexdigest()
+    return digest("consent.receipts", event_hash, key)
 
 
 def receipt_code(number: str) -> str:
@@ -77,10 +77,10 @@ def receipt_code(number: str) -> str:
 def receipt_event(number: str, study: Study | None = None) -> ConsentEvent | None:
     """The decision that has this receipt number, of one study or of whatever study.
 
-    Numbers given out under an earlier secret key are found while ``SECRET_KEY_FALLBACKS`` names it. A number may also
+    Numbers given out under an earlier key for signatures are found while that is still known. A number may also
     be the event's hash: receipts had that once. Or it is the code that was read out.
     """
-    keys, code = (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS), code_typed(number)
+    keys, code = keys_of(Purpose.SIGNING), code_typed(number)
     events = ConsentEvent.objects.filter(study=study) if study else ConsentEvent.objects.all()
     for pk, event_hash in events.order_by().values_list("pk", "hash").iterator(chunk_size=2000):
         numbers = [receipt_number(event_hash, key) for key in keys]
@@ -161,13 +161,27 @@ def _before(event: ConsentEvent) -> list[tuple[str, str]]:
     if before is None or event.policy is None:
         return []
     now = level_option(event.level, event.policy.epsilon(event.level), event.study.delta)
-    odds = {"before": odds_words(promised(before)), "now": odds_words(now)}
-    facts = [(_("Before this decision"), f"{before.event.get_level_display()}: {odds['before']}")]
+    was = promised(before)
+    odds = {
+        "level": before.event.get_level_display(),
+        "before": odds_words(was),
+        "now": odds_words(now),
+        "records_before": record_odds_words(was),
+        "records_now": record_odds_words(now),
+    }
+    told = _("%(level)s: whether you took part, right %(before)s; which records are yours, right %(records_before)s")
+    facts = [(_("Before this decision"), told % odds)]
     if event.epsilon_before is not None:
-        told = _("accepted with a separate yes: a guess is right %(now)s, before %(before)s")
+        told = _(
+            "accepted with a separate yes: a guess whether you took part is right %(now)s, before %(before)s; which "
+            "records are yours, right %(records_now)s, before %(records_before)s"
+        )
         facts.append((_("Weaker protection"), told % odds))
     elif before.can_be_kept and before.epsilon == now.epsilon:
-        facts.append((_("Promise"), _("kept: a guess is right %(now)s, as before") % odds))
+        told = _(
+            "kept: whether you took part, right %(now)s; which records are yours, right %(records_now)s, as before"
+        )
+        facts.append((_("Promise"), told % odds))
     return facts
 
 
@@ -276,6 +290,7 @@ def _json_before(event: ConsentEvent) -> dict[str, Any] | None:
         "protection_level": before.level,
         "epsilon": before.epsilon,
         "right_guesses_in_100": right_guesses_in_100(before.epsilon, event.study.delta),
+        "right_record_guesses_in_100": right_record_guesses_at(mu_of(before.epsilon, event.study.delta)),
         "epsilon_policy_version": before.policy.version,
     }
 
@@ -377,7 +392,8 @@ def receipt_told(event: ConsentEvent, head: Letterhead | None = None, address: s
     study = event.study
     head = head or letterhead_of(study)
     words = letter_words(study, head)
-    facts = _meaning(event)
+    # The table says what was promised before.
+    facts = [(term, value) for term, value in _meaning(event) if term != _("Before this decision")]
     if event.holder.pk:
         stands = _("What stands on %(date)s") % {"date": date_format(timezone.localdate(), "DATE_FORMAT")}
         facts.append((stands, str(standing(event.holder))))

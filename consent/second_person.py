@@ -32,21 +32,21 @@ def second_person_check(study: Study, proposer_id: int | None, acting_user: Abst
             nobody can tell.
     """
     if ConflictOfInterest.objects.filter(study=study, user_id=acting_user.pk).exists():
-        told = _("You have declared a conflict of interest in this study, and approve nothing there.")
-        raise ValidationError(told, code=SECOND_PERSON)
+        message = _("You have declared a conflict of interest in this study, and approve nothing there.")
+        raise ValidationError(message, code=SECOND_PERSON)
     if proposer_id == acting_user.pk:
         raise ValidationError(own, code=SECOND_PERSON)
     if proposer_id is None or not get_user_model()._default_manager.filter(pk=proposer_id).exists():
-        told = _(
+        message = _(
             "The account that proposed this is gone, and nobody can tell that you are another person. Propose anew."
         )
-        raise ValidationError(told, code=SECOND_PERSON)
+        raise ValidationError(message, code=SECOND_PERSON)
     if not study.rehearsal and in_one_hand(study, proposer_id, acting_user.pk):
-        told = _(
+        message = _(
             "Your account and the one that proposed this count as one person here: one of them was made or changed by "
             "the other, or has its role by the other alone. Ask somebody else to decide."
         )
-        raise ValidationError(told, code=SECOND_PERSON)
+        raise ValidationError(message, code=SECOND_PERSON)
 
 
 def in_one_hand(study: Study, first_id: int, second_id: int) -> bool:

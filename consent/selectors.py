@@ -514,16 +514,25 @@ def answerer_faults(study: Study) -> Iterator[str]:
             yield f"decision {event.sequence}: consents for somebody who is on record as {answers.kind}."
 
 
+def is_weaker_unsaid(event: ConsentEvent, before: ConsentEvent, rule: EpsilonRule) -> bool:
+    """Whether a consent gave a weaker promise than the one before, without a separate yes to exactly that.
+
+    Args:
+        event: the consent.
+        before: the holder's consent before it.
+        rule: of their study, by now.
+    """
+    promised = rule.epsilon_at(before, max(event.recorded_at, before.recorded_at))
+    return rule.epsilon_at(event, event.recorded_at) > promised and event.epsilon_before != promised
+
+
 def promise_faults(study: Study) -> Iterator[str]:
     """Consents that gave a weaker promise than the one before without a separate yes to that; in words."""
     rule, last = EpsilonRule(study, timezone.now()), dict[int, ConsentEvent]()
     for event in ConsentEvent.chain(study.pk).filter(kind__in=GRANTING).iterator(chunk_size=2000):
         before = last.get(event.holder_id)
         last[event.holder_id] = event
-        if before is None or event.epsilon_before is not None:
-            continue
-        at = max(event.recorded_at, before.recorded_at)
-        if rule.epsilon_at(event, event.recorded_at) > rule.epsilon_at(before, at):
+        if before is not None and is_weaker_unsaid(event, before, rule):
             yield f"decision {event.sequence}: a weaker promise than the one before, without a yes to that on record."
 
 

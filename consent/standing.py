@@ -82,31 +82,39 @@ class Standing:
             return [_("You do not take part. Your records are not used.")]
         if self.lapse is not None:
             return self._lapsed(self.lapse)
-        told = [_("You take part: %(level)s.") % {"level": self.current.get_level_display()}, *self._promised()]
+        sentences = [_("You take part: %(level)s.") % {"level": self.current.get_level_display()}, *self._promised()]
         if self.renewal is not None:
-            told += [_("There is new information. Please read it and decide again. Until then your decision stands.")]
+            sentences += [
+                _("There is new information. Please read it and decide again. Until then your decision stands.")
+            ]
         if self.last_day is not None:
             day = {"date": date_format(self.last_day, "DATE_FORMAT")}
-            told += [_("Your consent counts up to %(date)s, and with that day.") % day]
+            sentences += [_("Your consent counts up to %(date)s, and with that day.") % day]
             if self.asks and self.renewal is None:
-                told += [_("Decide again before then if it is to go on.")]
-        return told
+                sentences += [_("Decide again before then if it is to go on.")]
+        return sentences
+
+    @property
+    def status(self) -> str:
+        """The same without what was promised, for where the promise stands in a table of its own."""
+        promised = self._promised()
+        return " ".join(sentence for sentence in self.sentences if sentence not in promised)
 
     def _lapsed(self, lapse: Lapse) -> list[str]:
         assert self.current is not None, "what has lapsed was decided"
-        told = {"level": self.current.get_level_display()}
+        values = {"level": self.current.get_level_display()}
         if lapse == Lapse.DEATH:
             return [_("The records are not used any more: it is on record that this person has died.")]
         if lapse == Lapse.INCAPACITY:
             return [_("Your records are not used now: it is on record that you cannot decide at present.")]
         if lapse == Lapse.EXPIRED:
-            told["date"] = date_format(self.last_day or timezone.localdate(), "DATE_FORMAT")
-            reason = _("Your records are not used now. Your consent (%(level)s) ended with %(date)s.") % told
+            values["date"] = date_format(self.last_day or timezone.localdate(), "DATE_FORMAT")
+            reason = _("Your records are not used now. Your consent (%(level)s) ended with %(date)s.") % values
         elif lapse == Lapse.ANSWERER:
             reason = _("Your records are not used now. The consent was given when somebody else decided.")
         else:
             reason = _("Your records are not used now. You agreed (%(level)s), but there is new information since.")
-            reason %= told
+            reason %= values
         return [reason, _("Read it and decide again."), *self._promised()]
 
     def _promised(self) -> list[str]:
@@ -114,7 +122,7 @@ class Standing:
         last = self.promise
         if last is None or last.agreed == last.epsilon == last.offered:
             return []
-        told = {
+        values = {
             "before": odds_words(agreed(last)),
             "promise": odds_words(promised(last)),
             "now": odds_words(offered(last)),
@@ -129,7 +137,7 @@ class Standing:
             sentences += [_("That stands. For whoever decides now, this level means %(now)s.")]
         elif last.can_be_kept:
             sentences += [_("This level now means %(now)s. You can keep your promise.")]
-        return [sentence % told for sentence in sentences]
+        return [sentence % values for sentence in sentences]
 
     def changes(self, language: str) -> list[Line]:
         """Lines in which the form that is to be answered differs from the version agreed to, validity included.
@@ -145,8 +153,10 @@ class Standing:
             " ".join(render_to_string("consent/validity.html", {"form": form}).split())
             for form in (self.current.form, self.renewal)
         )
-        told = fact_differences(*(study_told(form, self.current.study) for form in (self.current.form, self.renewal)))
-        return [*told, *sentence_differences(before, now), *changed]
+        differences = fact_differences(
+            *(study_told(form, self.current.study) for form in (self.current.form, self.renewal))
+        )
+        return [*differences, *sentence_differences(before, now), *changed]
 
 
 @dataclass(frozen=True)

@@ -54,8 +54,8 @@ def texts_missing(study: Study) -> dict[str, list[str]]:
     missing = {}
     for language in study.languages:
         if language != settings.LANGUAGE_CODE and not is_variant(language):
-            told = study.translations.get(language, {})
-            fields = [field for field in TRANSLATED if getattr(study, field) and not told.get(field)]
+            texts = study.translations.get(language, {})
+            fields = [field for field in TRANSLATED if getattr(study, field) and not texts.get(field)]
             if fields:
                 missing[language] = fields
     return missing

@@ -332,10 +332,10 @@ WORDS = {
         "What is true of people like %(person)s can be found out whether or not %(person)s takes part."
     ),
     (
-        "Lower protection serves the purpose: the study may learn up to %(average)s times (average) or "
+        "Lower protection lets the study learn more: up to %(average)s times (average) or "
         "%(low)s times (low) as much from your records as at high protection."
     ): gettext_noop(
-        "Lower protection serves the purpose: the study may learn up to %(average)s times (average) or "
+        "Lower protection lets the study learn more: up to %(average)s times (average) or "
         "%(low)s times (low) as much from %(person)s's records as at high protection."
     ),
     (
@@ -482,6 +482,97 @@ WORDS = {
     ): gettext_noop(
         "If %(person)s took part, the page says what it cost %(person)s's protection, which nobody else "
         "is told. There you can change the decision or leave:"
+    ),
+    "Your protection: before and now": gettext_noop("The protection: before and now"),
+    "Did you take part?": gettext_noop("Did the person take part?"),
+    "Which of two records is yours?": gettext_noop("Which of two records is the person's?"),
+    "Before: when you decided (%(day)s)": gettext_noop("Before: at the last consent (%(day)s)"),
+    "Your promise today": gettext_noop("The promise today"),
+    "Before: your promise": gettext_noop("Before: the promise"),
+    "You can keep what you were promised. It becomes weaker only if you say yes to exactly that.": gettext_noop(
+        "What was promised can be kept. It becomes weaker only if you say yes to exactly that."
+    ),
+    "Your protection is stronger than when you decided: a guess is right %(promise)s, before %(before)s.": gettext_noop(
+        "The protection is stronger than at the last consent: a guess is right %(promise)s, before %(before)s."
+    ),
+    "You were promised that a guess is right %(promise)s.": gettext_noop(
+        "It was promised that a guess is right %(promise)s."
+    ),
+    "This level now means %(now)s. You can keep your promise.": gettext_noop(
+        "This level now means %(now)s. The promise can be kept."
+    ),
+    "I keep what I was promised: high protection": gettext_noop("What was promised is kept: high protection"),
+    "I keep what I was promised: average protection": gettext_noop("What was promised is kept: average protection"),
+    "I keep what I was promised: low protection": gettext_noop("What was promised is kept: low protection"),
+    "Weaker than what you were promised": gettext_noop("Weaker than what was promised"),
+    (
+        "Yes, I accept weaker protection: a guess whether I took part can be right <strong>nearly "
+        "always</strong>, before at most %(before)s times in 100."
+    ): gettext_noop(
+        "Yes, I accept weaker protection for %(person)s: a guess whether %(person)s took part can be right "
+        "<strong>nearly always</strong>, before at most %(before)s times in 100."
+    ),
+    (
+        "Yes, I accept weaker protection: a guess whether I took part can be right <strong>%(now)s times in "
+        "100</strong>, before at most %(before)s times."
+    ): gettext_noop(
+        "Yes, I accept weaker protection for %(person)s: a guess whether %(person)s took part can be right "
+        "<strong>%(now)s times in 100</strong>, before at most %(before)s times."
+    ),
+    (
+        "A guess which of two possible sets of records is mine can be right <strong>nearly always</strong>, "
+        "before at most %(before)s times in 100."
+    ): gettext_noop(
+        "A guess which of two possible sets of records is the right one can be right <strong>nearly "
+        "always</strong>, before at most %(before)s times in 100."
+    ),
+    (
+        "A guess which of two possible sets of records is mine can be right <strong>%(now)s times in "
+        "100</strong>, before at most %(before)s times."
+    ): gettext_noop(
+        "A guess which of two possible sets of records is the right one can be right <strong>%(now)s times in "
+        "100</strong>, before at most %(before)s times."
+    ),
+    "This is weaker protection than you were promised. It counts only with your separate yes to that.": gettext_noop(
+        "This is weaker protection than was promised. It counts only with your separate yes to that."
+    ),
+    "What you were promised has changed since you opened the form. Please read it again.": gettext_noop(
+        "What was promised has changed since you opened the form. Please read it again."
+    ),
+    (
+        "If you agreed before: you keep what you were promised, whatever you mark above, unless you mark this box, too."
+    ): gettext_noop(
+        "If there was a consent before: what was promised is kept, whatever you mark above, unless you mark this "
+        "box, too."
+    ),
+    "Yes, I accept weaker protection than I was promised.": gettext_noop(
+        "Yes, I accept weaker protection than was promised."
+    ),
+    "What has changed since you agreed": gettext_noop("What has changed since the last consent"),
+    "You agreed to version %(agreed)s. Version %(now)s differs in these lines:": gettext_noop(
+        "The last consent was to version %(agreed)s. Version %(now)s differs in these lines:"
+    ),
+    "The receipt says what you were promised before, and what you are promised now.": gettext_noop(
+        "The receipt says what was promised before, and what is promised now."
+    ),
+    (
+        "%(level)s: whether you took part, right %(before)s; which records are yours, right %(records_before)s"
+    ): gettext_noop(
+        "%(level)s: whether %(person)s took part, right %(before)s; which records are the right ones, right "
+        "%(records_before)s"
+    ),
+    (
+        "accepted with a separate yes: a guess whether you took part is right %(now)s, before %(before)s; which "
+        "records are yours, right %(records_now)s, before %(records_before)s"
+    ): gettext_noop(
+        "accepted with a separate yes: a guess whether %(person)s took part is right %(now)s, before %(before)s; "
+        "which records are the right ones, right %(records_now)s, before %(records_before)s"
+    ),
+    (
+        "kept: whether you took part, right %(now)s; which records are yours, right %(records_now)s, as before"
+    ): gettext_noop(
+        "kept: whether %(person)s took part, right %(now)s; which records are the right ones, right "
+        "%(records_now)s, as before"
     ),
 }
 

@@ -77,7 +77,8 @@ class Result:
         classes: what the model tells apart.
         outcome: what the model learned: "classes", "numbers", "times" or "labels".
         published_at: when a model of the run, or its table, was first published.
-        cells: number of counts of a table; 0 of a model.
+        cells: number of counts of a table; 0 of anything else.
+        rows: number of synthetic rows; 0 of anything else.
         changed_at: when another version took its place; None where none did.
         right: right answers in 100 on the test records; None where nobody tested.
         points: number of test records.
@@ -99,6 +100,7 @@ class Result:
     published_at: datetime
     outcome: str = "classes"
     cells: int = 0
+    rows: int = 0
     changed_at: datetime | None = None
     right: int | None = None
     points: int = 0
@@ -119,6 +121,10 @@ class Result:
             return _("It is a table of %(number)s counts of people, with random noise in each.") % {
                 "number": number_format(self.cells, force_grouping=True)
             }
+        if self.rows:
+            return _("It is a table of %(number)s made-up people, drawn from counts with random noise.") % {
+                "number": number_format(self.rows, force_grouping=True)
+            }
         match self.outcome:
             case "numbers":
                 return _("It estimates a number for a new record, and between which numbers the true one probably is.")
@@ -135,25 +141,27 @@ class Result:
         """How good the model or table is, in a sentence."""
         if self.cells:
             return _("With each count stands a range, which holds the true number in about 95 of 100 cases.")
+        if self.rows:
+            return _("No row is the record of a person. Together they resemble the people of the study.")
         if self.worth is not None:
             return self._worth
         if self.right is None or self.commonest is None:
             return _("How often it is right was not tested.")
         points = number_format(self.points, force_grouping=True)
-        told = {"right": self.right, "commonest": self.commonest, "points": points}
+        values = {"right": self.right, "commonest": self.commonest, "points": points}
         return (
             _(
                 "It is right in about %(right)d of 100 cases, judged on %(points)s test records. Always giving the "
                 "commonest answer would be right in %(commonest)d."
             )
-            % told
+            % values
         )
 
     @property
     def _worth(self) -> str:
         """How good a model of another outcome than classes is, in a sentence."""
         worth = self.worth or 0.0
-        told = {"points": number_format(self.points, force_grouping=True), "number": round(100 * max(worth, 0.0))}
+        values = {"points": number_format(self.points, force_grouping=True), "number": round(100 * max(worth, 0.0))}
         match self.outcome:
             case "numbers":
                 text = _(
@@ -170,19 +178,19 @@ class Result:
                     "Judged on %(points)s test records: of two records with different answers it says rightly in about "
                     "%(number)d of 100 cases which one has the yes. Guessing would be right in 50."
                 )
-        return text % told
+        return text % values
 
     @property
     def use(self) -> list[str]:
         """How much the model or table is used, in sentences, as far as it is known."""
-        if self.cells:
+        if self.cells or self.rows:
             return [self._taken]
         if self.in_use_since is not None:
-            told = [_("It has been in use since %(day)s.") % {"day": _day(self.in_use_since)}]
+            sentences = [_("It has been in use since %(day)s.") % {"day": _day(self.in_use_since)}]
         else:
-            told = [_("The study has not put it into use: %(stage)s.") % {"stage": self.stage}]
+            sentences = [_("The study has not put it into use: %(stage)s.") % {"stage": self.stage}]
         if self.takers:
-            told.append(
+            sentences.append(
                 ngettext(
                     "%(number)d person or program has taken it or asked it for predictions.",
                     "%(number)d people and programs have taken it or asked it for predictions.",
@@ -191,9 +199,9 @@ class Result:
                 % {"number": self.takers}
             )
         else:
-            told.append(_("Nobody has taken it or asked it for predictions yet."))
+            sentences.append(_("Nobody has taken it or asked it for predictions yet."))
         if self.predictions:
-            told.append(
+            sentences.append(
                 ngettext(
                     "This site has predicted %(number)s record with it.",
                     "This site has predicted %(number)s records with it.",
@@ -201,7 +209,7 @@ class Result:
                 )
                 % {"number": number_format(self.predictions, force_grouping=True)}
             )
-        return told
+        return sentences
 
     @property
     def _taken(self) -> str:
@@ -215,19 +223,19 @@ class Result:
     @property
     def moment(self) -> str:
         """When it was published, and what happened to it since, in a sentence or two."""
-        told = [_("Published on %(day)s.") % {"day": _day(self.published_at)}]
+        sentences = [_("Published on %(day)s.") % {"day": _day(self.published_at)}]
         if self.changed_at is not None:
-            told.append(_("Another version took its place on %(day)s.") % {"day": _day(self.changed_at)})
+            sentences.append(_("Another version took its place on %(day)s.") % {"day": _day(self.changed_at)})
         if self.withdrawn_at is not None:
             day = {"day": _day(self.withdrawn_at), "reason": self.reason}
-            told.append(_("It was withdrawn on %(day)s and is given to nobody any more: %(reason)s") % day)
-        return " ".join(told)
+            sentences.append(_("It was withdrawn on %(day)s and is given to nobody any more: %(reason)s") % day)
+        return " ".join(sentences)
 
     @property
     def sentences(self) -> list[str]:
         """All of it that is public, as mails and letters tell it; of a withdrawn model no more than that."""
-        told = [f"{self.title}." if not self.purpose else f"{self.title}: {self.purpose}", self.moment]
-        return told if self.withdrawn_at is not None else [*told, self.predicts, self.quality, *self.use]
+        sentences = [f"{self.title}." if not self.purpose else f"{self.title}: {self.purpose}", self.moment]
+        return sentences if self.withdrawn_at is not None else [*sentences, self.predicts, self.quality, *self.use]
 
 
 #: Most answers that are named.

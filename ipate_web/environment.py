@@ -7,6 +7,8 @@ import json
 import math
 import os
 import re
+import shlex
+import subprocess
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from email.utils import parseaddr
@@ -24,6 +26,9 @@ from django.core.validators import validate_email
 from common.transparency.notes import public_check
 
 T = TypeVar("T")
+
+#: Characters of a secret key at least, as `openssl rand -hex 32` makes more.
+KEY_LENGTH = 32
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,36 @@ def read(name: str, kind: Kind[T], *, default: T) -> T:
         return kind.parse(text)
     except ValueError:
         raise ImproperlyConfigured(f"{name} should be {kind.wanted}. See docs/operations.md.") from None
+
+
+def read_key(name: str) -> str:
+    """Secret key ``name``: as it stands, from the file ``name_FILE``, or as the command ``name_COMMAND`` prints it.
+
+    A command is that of a key management service, say; no shell reads it. Empty where none of the three is set.
+
+    Raises:
+        ImproperlyConfigured: more than one is set, the file cannot be read, the command fails, or the key is short.
+    """
+    given = {end: value for end in ("", "_FILE", "_COMMAND") if (value := os.environ.get(name + end, "").strip())}
+    if not given:
+        return ""
+    ((end, value), *more) = given.items()
+    if more:
+        raise ImproperlyConfigured(f"Set one of {', '.join(name + each for each in given)}. See docs/operations.md.")
+    try:
+        if end == "_FILE":
+            value = Path(value).read_text().strip()
+        elif end == "_COMMAND":
+            done = subprocess.run(  # noqa: S603 - whoever sets the environment runs the site
+                shlex.split(value), capture_output=True, text=True, timeout=60, check=True
+            )
+            value = done.stdout.strip()
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        told = f"{name}{end} gives no key ({type(error).__name__}). See docs/operations.md."
+        raise ImproperlyConfigured(told) from None
+    if len(value) < KEY_LENGTH:
+        raise ImproperlyConfigured(f"{name}{end} should give at least {KEY_LENGTH} characters. See docs/operations.md.")
+    return value
 
 
 def file_of(suffixes: Collection[str]) -> Kind[str]:
@@ -193,6 +228,12 @@ def _options(text: str) -> dict[str, Any]:
     return found
 
 
+def _sign_of_life(text: str) -> str:
+    if urlsplit(text).scheme != "https" or "{name}" not in text:
+        raise ValueError
+    return text
+
+
 def _recipients(text: str) -> list[str]:
     found = LIST.parse(text)
     for each in found:
@@ -209,7 +250,7 @@ NETWORKS = Kind(
     "networks with commas, such as 10.1.2.0/24, fd00:1::/64",
     lambda text: [ip_network(part.strip()) for part in text.split(",") if part.strip()],
 )
-RECIPIENTS = Kind("a public key of age such as age1…, or several with commas (manage.py backup_key)", _recipients)
+RECIPIENTS = Kind("a public key of age such as age1…, or several with commas (ipate backup_key)", _recipients)
 YES_OR_NO = Kind("true or false", _yes_or_no)
 POSITIVE = Kind("a number above 0", _positive)
 POSITIVE_OR_NONE: Kind[float | None] = Kind("a number above 0, or none", _positive_or_none)
@@ -219,7 +260,7 @@ COUNT_OR_NONE: Kind[int | None] = Kind(
     "a whole number above 0, or none", lambda text: None if text == "none" else _whole(text)
 )
 TOKEN = Kind("at least 32 characters without spaces, such as `openssl rand -hex 32` makes", _token)
-NOTE_KEYS = Kind("public keys with commas, as manage.py checkpoint_key prints them", _note_keys)
+NOTE_KEYS = Kind("public keys with commas, as ipate checkpoint_key prints them", _note_keys)
 RATE = Kind("a number of requests in a time, such as 600/min", _rate)
 OPTIONS = Kind('a JSON object, such as {"location": "/srv/ipate"}', _options)
 SITE = Kind("where the site is, without a path, such as https://ipate.example", _site)
@@ -233,6 +274,7 @@ MAIL = Kind(
 )
 MAIL_ADDRESS = Kind("an e-mail address, such as iPATE <noreply@ipate.example>", _mail_address)
 HTTP_URL = address("http", "https", wanted="an address such as https://login.example/realms/clinic")
+SIGN_OF_LIFE = Kind("an https address with {name} in it, such as https://monitor.example/ping/{name}", _sign_of_life)
 BROKER = address("filesystem", "redis", "rediss", "redis+socket", wanted="filesystem:// or redis://host:6379/0")
 CACHE = address("locmemcache", "redis", "rediss", wanted="redis://host:6379/1, or not set")
 LOG_LEVEL = one_of(["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"])

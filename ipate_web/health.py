@@ -9,11 +9,11 @@ from django.core.files.base import ContentFile
 from django.core.files.storage import storages
 from django.db import DatabaseError, connection
 from django.http import HttpRequest, JsonResponse
+from django.views.decorators.http import require_safe
 from kombu.exceptions import OperationalError
 
 from common.worker_heartbeats import workers_heard
-from ipate_web.backups.records import backup_age
-from training.watch import OVERDUE, everything_watched
+from ipate_web.watching import PARTS as WATCHED
 
 logger = logging.getLogger(__name__)
 
@@ -67,26 +67,6 @@ PARTS: dict[str, tuple[Callable[[], bool], str]] = {
 }
 
 
-def _verification() -> str:
-    found = everything_watched()
-    for state, is_so in (
-        ("fault found", any(each.fault for each in found)),
-        ("study locked", any(each.locked for each in found)),
-        ("overdue", any(each.overdue for each in found)),
-    ):
-        if is_so:
-            return state
-    return "ok"
-
-
-#: What whoever runs the site has to look at while it goes on. None of it makes the site unready: whoever takes it out
-#: of rotation takes withdrawals and erasures from holders, who need them most when something is wrong.
-NOTES: dict[str, Callable[[], str]] = {
-    "verification": _verification,
-    "backup": lambda: "overdue" if backup_age() > OVERDUE else "ok",
-}
-
-
 def _note(find: Callable[[], str]) -> str:
     try:
         return find()
@@ -95,18 +75,21 @@ def _note(find: Callable[[], str]) -> str:
         return "unknown"
 
 
+@require_safe
 def healthz(request: HttpRequest) -> JsonResponse:
     """Life of the site's own process: 200 as long as it answers, whatever else is away."""
     return JsonResponse({"status": "ok"})
 
 
+@require_safe
 def readyz(request: HttpRequest) -> JsonResponse:
     """Readiness of all that the site needs: 200 if everything answers, else 503 with what does not, never why.
 
-    What is to be looked at besides is told, and changes nothing about the status.
+    What is to be looked at besides is told, and changes nothing about the status: whoever takes the site out of
+    rotation takes withdrawals and erasures from holders, who need them most when something is wrong.
     """
     fine = {name: check() for name, (check, _) in PARTS.items()}
     ready = all(fine.values())
     state = {name: "ok" if fine[name] else fault for name, (_, fault) in PARTS.items()}
-    notes = {name: _note(find) for name, find in NOTES.items()}
+    notes = {name: _note(part.state) for name, part in WATCHED.items()}
     return JsonResponse({"status": "ready" if ready else "not ready", **state, **notes}, status=200 if ready else 503)

@@ -42,8 +42,15 @@ HTTPS = _site.scheme == "https"
 #: Whether a proxy in front of the site sets X-Forwarded-Proto and adds the client to X-Forwarded-For.
 BEHIND_PROXY = env.read("IPATE_BEHIND_PROXY", env.YES_OR_NO, default=False)
 DEBUG = env.read("IPATE_DEBUG", env.YES_OR_NO, default=False)
-SECRET_KEY = env.read("IPATE_SECRET_KEY", env.TEXT, default="") or _generated_secret_key()
+SECRET_KEY = env.read_key("IPATE_SECRET_KEY") or _generated_secret_key()
 SECRET_KEY_FALLBACKS = env.read("IPATE_SECRET_KEY_FALLBACKS", env.LIST, default=[])
+# Keys for one purpose each (common.keys); where there is none, what it is for follows from SECRET_KEY.
+SIGNING_KEY = env.read_key("IPATE_SIGNING_KEY")
+SIGNING_KEY_FALLBACKS = env.read("IPATE_SIGNING_KEY_FALLBACKS", env.LIST, default=[])
+FACTOR_KEY = env.read_key("IPATE_FACTOR_KEY")
+FACTOR_KEY_FALLBACKS = env.read("IPATE_FACTOR_KEY_FALLBACKS", env.LIST, default=[])
+RECORDS_KEY = env.read_key("IPATE_RECORDS_KEY")
+RECORDS_KEY_FALLBACKS = env.read("IPATE_RECORDS_KEY_FALLBACKS", env.LIST, default=[])
 ALLOWED_HOSTS = env.read(
     "IPATE_ALLOWED_HOSTS", env.LIST, default=[_site.hostname or "127.0.0.1", "localhost", "127.0.0.1", "[::1]"]
 )
@@ -82,6 +89,7 @@ MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "csp.middleware.CSPMiddleware",
+    "django_permissions_policy.PermissionsPolicyMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.locale.LocaleMiddleware",
     "ipate_web.time_zones.reader_zone",
@@ -90,6 +98,7 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "allauth.account.middleware.AccountMiddleware",
+    "ipate_web.accounts.idle.idle_staff_signed_out",
     "ipate_web.accounts.second_factor.SecondFactorMiddleware",
     "ipate_web.too_many_tries.TooManyTriesMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
@@ -163,6 +172,11 @@ CACHES = {
     },
 }
 
+# Without its cache the site is slower and counts no requests; that it answers all the same is worth more.
+DJANGO_REDIS_IGNORE_EXCEPTIONS = DJANGO_REDIS_LOG_IGNORED_EXCEPTIONS = True
+if "redis" in CACHES["default"]["BACKEND"]:
+    CACHES["default"].setdefault("OPTIONS", {}).update({"SOCKET_CONNECT_TIMEOUT": 1, "SOCKET_TIMEOUT": 1})
+
 #: How far every study's chains have come, outside the database: not to be restored with it (docs/operations.md).
 JOURNAL_DIR = env.read("IPATE_JOURNAL_DIR", env.TEXT, default=str(VAR_DIR / "journal"))
 #: Public keys to which backups are encrypted, and for how many days a backup is kept.
@@ -170,19 +184,45 @@ BACKUP_RECIPIENTS = env.read("IPATE_BACKUP_RECIPIENT", env.RECIPIENTS, default=[
 BACKUP_DAYS = env.read("IPATE_BACKUP_DAYS", env.COUNT, default=35)
 PRIVATE_DIR = VAR_DIR / "private"
 MODELS_DIR = VAR_DIR / "models"
+KEYS_DIR = VAR_DIR / "keys"
 STORAGES = {
     "default": {
         "BACKEND": "django.core.files.storage.FileSystemStorage",
         "OPTIONS": {"location": str(VAR_DIR / "media")},
     },
-    # Private rows, teachers' predictions: never served.
+    # Private rows, teachers' predictions: never served, and encrypted.
     "private": {
-        "BACKEND": env.read("IPATE_PRIVATE_STORAGE", env.TEXT, default="django.core.files.storage.FileSystemStorage"),
-        "OPTIONS": env.read(
-            "IPATE_PRIVATE_STORAGE_OPTIONS",
-            env.OPTIONS,
-            default={"location": str(PRIVATE_DIR), "file_permissions_mode": 0o600, "directory_permissions_mode": 0o700},
-        ),
+        "BACKEND": "common.sealed_storage.SealedStorage",
+        "OPTIONS": {
+            "backend": env.read(
+                "IPATE_PRIVATE_STORAGE", env.TEXT, default="django.core.files.storage.FileSystemStorage"
+            ),
+            "options": env.read(
+                "IPATE_PRIVATE_STORAGE_OPTIONS",
+                env.OPTIONS,
+                default={
+                    "location": str(PRIVATE_DIR),
+                    "file_permissions_mode": 0o600,
+                    "directory_permissions_mode": 0o700,
+                },
+            ),
+        },
+    },
+    # Keys of people's records (common.keyrings), apart from the records: not in the backups that hold these.
+    "keys": {
+        "BACKEND": "common.sealed_storage.SealedStorage",
+        "OPTIONS": {
+            "backend": env.read("IPATE_KEYS_STORAGE", env.TEXT, default="django.core.files.storage.FileSystemStorage"),
+            "options": env.read(
+                "IPATE_KEYS_STORAGE_OPTIONS",
+                env.OPTIONS,
+                default={
+                    "location": str(KEYS_DIR),
+                    "file_permissions_mode": 0o600,
+                    "directory_permissions_mode": 0o700,
+                },
+            ),
+        },
     },
     # Student models: what is published, through the API and its permissions only.
     "models": {
@@ -261,13 +301,19 @@ CELERY_BEAT_SCHEDULE = {
         ("erase what is due", "training.tasks.records_due_erase", 900.0),
         # Looked at every hour, done once a year in each study.
         ("tell of a year", "training.tasks.years_tell", 3600.0),
+        ("ask hubs", "training.tasks.alliances_contact", 60.0),
         # Looked at every hour, done once a night.
         ("verify studies", "training.tasks.studies_verify", 3600.0),
         # Due once a day: looked for every hour, as Beat does not remember when it last was.
         ("make checkpoints", "consent.tasks.checkpoints_make", 3600.0),
+        ("watch", "ipate_web.tasks.watch", 300.0),
         ("sweep accounts", "accounting.tasks.accounts_sweep", 3600.0),
     )
 }
+#: For how many seconds a worker of a site asks its hub again and again, before it turns to other work; and after how
+#: many seconds without a word of a site a question to sites is over.
+SITES_WAIT = env.read("IPATE_SITES_WAIT", env.POSITIVE, default=10.0)
+SITES_PATIENCE = env.read("IPATE_SITES_PATIENCE", env.POSITIVE, default=900.0)
 #: The largest ε that a policy may promise to anyone.
 EPSILON_CAP = env.read("IPATE_EPSILON_CAP", env.POSITIVE, default=10.0)
 #: The most that all studies together may charge the person of one account, in μ²; None: each study by itself. 1.8: at
@@ -275,6 +321,13 @@ EPSILON_CAP = env.read("IPATE_EPSILON_CAP", env.POSITIVE, default=10.0)
 PERSON_CEILING = env.read("IPATE_PERSON_CEILING", env.POSITIVE_OR_NONE, default=1.8)
 #: Records of one person that a private dataset takes; it bounds what one person can cost a run in memory and time.
 MOST_RECORDS = env.read("IPATE_MOST_RECORDS", env.COUNT, default=10_000)
+#: MB of memory and seconds of processor time that the process may take that reads an uploaded file.
+READER_MEMORY = env.read("IPATE_READER_MEMORY", env.COUNT, default=4000)
+READER_SECONDS = env.read("IPATE_READER_SECONDS", env.COUNT, default=1800)
+#: Plans of runs that are computed at once on this machine; other requests always have half of the site's processes.
+PLANS_AT_ONCE = env.read(
+    "IPATE_PLANS_AT_ONCE", env.COUNT, default=max(1, env.read("WEB_CONCURRENCY", env.COUNT, default=4) // 2)
+)
 #: Test points that a model is judged by at least before a run publishes it by itself; None: every model is published.
 LEAST_TEST_POINTS = env.read("IPATE_LEAST_TEST_POINTS", env.COUNT_OR_NONE, default=100)
 #: Where real datasets lie (docs/operations.md says which files); empty: only the digits that scikit-learn ships.
@@ -300,6 +353,8 @@ LOGIN_REDIRECT_URL = "home"
 LOGOUT_REDIRECT_URL = "home"
 #: Whether staff (whoever has a role, administers the installation or may open the admin) must have a second factor.
 STAFF_SECOND_FACTOR = env.read("IPATE_STAFF_SECOND_FACTOR", env.YES_OR_NO, default=False)
+#: Minutes without a request after which staff are signed out; the people whose records they are stay signed in.
+STAFF_IDLE_MINUTES = env.read("IPATE_STAFF_IDLE_MINUTES", env.COUNT, default=60)
 
 ACCOUNT_ADAPTER = "ipate_web.accounts.adapters.AccountAdapter"
 ACCOUNT_LOGIN_METHODS = {"username", "email"}
@@ -383,6 +438,8 @@ if EMAIL_FILE_PATH:
 
 # --- Webhooks ---------------------------------------------------------------------------------------------------------
 #: Networks that are not public and that webhooks may lead to all the same.
+#: Where signs of life go for each part that is well ({name}); empty: nowhere.
+SIGN_OF_LIFE_URL = env.read("IPATE_SIGN_OF_LIFE_URL", env.SIGN_OF_LIFE, default="")
 WEBHOOK_NETWORKS = env.read("IPATE_WEBHOOK_NETWORKS", env.NETWORKS, default=[])
 
 LANGUAGE_CODE = "en"
@@ -401,6 +458,8 @@ USE_TZ = True
 STATIC_URL = "static/"
 STATIC_ROOT = VAR_DIR / "static"
 STATICFILES_DIRS = [BASE_DIR / "static"]
+#: The site of documents, where `make docs` has built it.
+DOCUMENTS = VAR_DIR / "docs"
 
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = HTTPS
 SESSION_COOKIE_HTTPONLY = True
@@ -412,6 +471,13 @@ SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = HTTPS
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if BEHIND_PROXY else None
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
+# Keys that sign in, and the copying of a token; nothing else of the device is asked for.
+PERMISSIONS_POLICY: dict[str, list[str] | str] = {
+    **{name: [] for name in ("browsing-topics", "camera", "display-capture", "geolocation", "microphone")},
+    **{name: [] for name in ("payment", "usb")},
+    "publickey-credentials-get": "self",
+    "publickey-credentials-create": "self",
+}
 CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {
         "default-src": [SELF],
@@ -427,6 +493,9 @@ CONTENT_SECURITY_POLICY = {
     },
 }
 
+# As much as the API takes in one request, which is held in memory.
+DATA_UPLOAD_MAX_MEMORY_SIZE = 16 * 2**20
+
 # --- REST API -------------------------------------------------------------------------------------------------------
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
@@ -436,6 +505,7 @@ REST_FRAMEWORK = {
     "DEFAULT_PERMISSION_CLASSES": [
         "rest_framework.permissions.IsAuthenticated",
         "ipate_web.api.scopes.WithinScope",
+        "ipate_web.api.scopes.SecondFactor",
     ],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["ipate_web.api.parsing.LimitedJSONParser"],
@@ -503,5 +573,8 @@ LOGGING = {
     },
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": LOG_FORMAT, "filters": ["run"]}},
     "root": {"handlers": ["console"], "level": env.read("IPATE_LOG_LEVEL", env.LOG_LEVEL, default="INFO")},
-    "loggers": {"django.server": {"handlers": ["console"], "level": "INFO", "propagate": False}},
+    "loggers": {
+        "django.server": {"handlers": ["console"], "level": "INFO", "propagate": False},
+        "httpx": {"level": "WARNING"},  # every request of a site to its hub, else
+    },
 }

@@ -14,7 +14,7 @@ def key_is_readable() -> bool:
 
 
 def key_check(app_configs: Any, **_: object) -> Iterable[CheckMessage]:
-    """Check of ``manage.py check --deploy``, called with the user and the environment of the site."""
+    """Check of ``ipate check --deploy``, called with the user and the environment of the site."""
     if not key_is_readable():
         return []
     return [

@@ -1,17 +1,20 @@
-"""Pages of the installation itself: its logo, privacy notice and accessibility statement.
+"""Pages of the installation itself: its logo, privacy notice, accessibility statement, and the documents.
 
-Both texts come with the software and hold for it as it is. An installation that has more to say puts Markdown files
-into the folder ``settings.SITE_PAGES``, one for each page and language, such as ``privacy.de.md``.
+Privacy notice and accessibility statement come with the software and hold for it as it is. An installation that has
+more to say puts Markdown files into the folder ``settings.SITE_PAGES``, one for each page and language, such as
+``privacy.de.md``.
 """
 
 from pathlib import Path
 
 from django.conf import settings
 from django.http import FileResponse, Http404, HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.utils.safestring import SafeString
 from django.utils.translation import get_language
 from django.views.decorators.http import require_safe
+from django.views.static import serve
 
 from common import __version__
 from consent.rendering import markdown_html
@@ -62,3 +65,9 @@ def logo(request: HttpRequest) -> FileResponse:
     response = FileResponse(path.open("rb"), content_type=_LOGOS[path.suffix])
     response["Cache-Control"] = "public, max-age=3600"
     return response
+
+
+@require_safe
+def documents(request: HttpRequest, path: str = "index.html") -> HttpResponseBase:
+    """A file of the site of documents; 404 where ``make docs`` has not built it."""
+    return serve(request, path, document_root=str(settings.DOCUMENTS))

@@ -27,6 +27,8 @@ urlpatterns = [
     path("privacy/", site_pages.privacy, name="privacy"),
     path("accessibility/", site_pages.accessibility, name="accessibility"),
     path("logo", site_pages.logo, name="logo"),
+    path("docs/", site_pages.documents, name="documents"),
+    path("docs/<path:path>", site_pages.documents, name="document"),
     # What staff see
     path("studies/", include("ipate_web.staff.urls")),
     path("queue/", queue.queue, name="queue"),

@@ -1,20 +1,44 @@
 """Home page."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.views.decorators.http import require_safe
 
+from accounting.head_counts import PeopleCounted, people_counted
+from accounting.shares import share_free
 from consent.disclosure import SEES_PEOPLE
-from consent.models import DataHolder, Membership, Role
+from consent.models import DataHolder, Membership, Role, Study
 from consent.permissions import administers, studies_with_permission
 from consent.views.visits import visit_of
-from ipate_web.backups.records import backup_age, backup_last
+from ipate_web.backups.records import backup_last
 from ipate_web.waiting import waiting_for
+from ipate_web.watching import alarms
+from training.models import Run
 from training.queue import queue_watchable
-from training.watch import OVERDUE, installation_watch, watches
+from training.watch import installation_watch, watches
 
 
+@dataclass(frozen=True)
+class Glance:
+    """What the home page shows of a study; ``people`` and ``free`` only to those who see its overview."""
+
+    study: Study
+    latest: Run | None
+    people: PeopleCounted | None = None
+    free: float | None = None
+
+
+def _glance(study: Study, *, sees_overview: bool) -> Glance:
+    latest = study.runs.select_related("student").first()
+    if not sees_overview or study.rehearsal:
+        return Glance(study, latest)
+    return Glance(study, latest, people_counted(study), share_free(study))
+
+
+@require_safe
 def home(request: HttpRequest) -> HttpResponse:
     """Home page: a description for visitors, their studies for signed-in users and visits by invitation."""
     visit = visit_of(request)
@@ -27,10 +51,12 @@ def home(request: HttpRequest) -> HttpResponse:
     if holds and not studies.exists():
         return redirect("consent:my_studies")
     dashboards = studies_with_permission(request.user, "consent.view_dashboard")
+    overseen = set(dashboards)
     waiting = waiting_for(request.user)
     context: dict[str, Any] = {
         "studies": studies,
-        "dashboards": set(dashboards),
+        "dashboards": overseen,
+        "glances": [_glance(study, sees_overview=study in overseen) for study in studies],
         "holds": holds,
         "waiting": [each for each in waiting if not each.is_own],
         "watches_queue": queue_watchable(request.user),
@@ -48,5 +74,6 @@ def home(request: HttpRequest) -> HttpResponse:
     if is_auditor or administers(request.user):
         context["watches"] += [each for each in [installation_watch()] if not each.is_fine]
     if administers(request.user):
-        context |= {"last_backup": backup_last(), "backup_overdue": backup_age() > OVERDUE}
+        # What is found of studies has notes of its own.
+        context |= {"last_backup": backup_last(), "alarms": {k: v for k, v in alarms().items() if k != "verification"}}
     return render(request, "home.html", context)

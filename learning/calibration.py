@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import least_squares
 from scipy.special import log_softmax, softmax
 
 from learning.learners import Model
@@ -149,6 +148,8 @@ def fit_to_sums(
             stands out among k is cut at k times the norm. Numbers of records are taken for geometric.
         people: How many holders there are, a public number: of few, the classes are as chance had it.
     """
+    from scipy.optimize import least_squares
+
     points, classes = logits.shape
     if not checks or not points or classes < 2:
         return Calibration.none(classes)

@@ -52,6 +52,18 @@ def mean_estimate(values: Floats) -> Estimate:
     return Estimate(mean, (mean - half, mean + half))
 
 
+def wilson(share: float, points: int) -> tuple[float, float]:
+    """Ends of the interval of a share of so many points (Wilson 1927).
+
+    >>> tuple(round(end, 3) for end in wilson(0.9, 100))
+    (0.826, 0.945)
+    """
+    shrunk = points / (points + NORMAL_95**2)
+    middle = shrunk * share + (1 - shrunk) / 2
+    half = shrunk * NORMAL_95 * (share * (1 - share) / points + (NORMAL_95 / points) ** 2 / 4) ** 0.5
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
 def losses(probabilities: Floats, truth: Classes) -> Floats:
     """`(n,)` -log p of the true class, natural logarithm; infinite where p is 0."""
     with np.errstate(divide="ignore"):

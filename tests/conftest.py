@@ -155,8 +155,11 @@ def _every_test_has_a_journal_of_its_own() -> Iterator[None]:
 @pytest.fixture
 def storages_apart(settings: Any, tmp_path: Path) -> None:
     """Storages that hold nothing of other tests."""
-    shared = settings.STORAGES
-    settings.STORAGES = shared | {
-        alias: shared[alias] | {"OPTIONS": shared[alias]["OPTIONS"] | {"location": str(tmp_path / "var" / alias)}}
-        for alias in STORAGES
-    }
+
+    def apart(alias: str) -> dict[str, Any]:
+        options = settings.STORAGES[alias]["OPTIONS"]
+        own = {"location": str(tmp_path / "var" / alias)}
+        inner = {"options": options["options"] | own} if "options" in options else own
+        return settings.STORAGES[alias] | {"OPTIONS": options | inner}
+
+    settings.STORAGES = settings.STORAGES | {alias: apart(alias) for alias in (*STORAGES, "keys")}

@@ -53,7 +53,7 @@ def _code_digest() -> str:
     apps = [Path(config.path) for config in django_apps.get_app_configs() if _is_ours(Path(config.path))]
     kinds = ("models.py", "models/*.py", "migrations/*.py")
     files = [file for app in apps for kind in kinds for file in app.glob(kind)]
-    others = [settings.BASE_DIR / name for name in ("requirements.txt", "common/append_only.py", "common/apps.py")]
+    others = [settings.BASE_DIR / name for name in ("requirements/site.txt", "common/append_only.py", "common/apps.py")]
     for file in [*others, *sorted(files)]:
         digest.update(str(file.relative_to(settings.BASE_DIR)).encode() + file.read_bytes())
     return digest.hexdigest()

@@ -1,5 +1,6 @@
 """A study in which everything has happened once, and the addresses of pages, for tests of all pages."""
 
+import json
 from collections.abc import Iterator
 
 from allauth.account.models import EmailAddress
@@ -8,21 +9,35 @@ from django.core.files.base import ContentFile
 from django.urls import URLPattern, URLResolver
 from django.utils import timezone
 
-from accounting.head_counts import head_counts_draw
 from common.models import WorkerHeartbeat
 from common.noise import SimulationNoise
 from consent import services
 from consent.models import DataHolder, HolderAddress, Role, Study, WebhookDelivery, WebhookEndpoint
 from consent.services.access import holder_level_access
 from consent.services.accounts import account_create
+from consent.services.changes import changes_recorded
 from consent.services.invitations import link_reissue
 from consent.services.mail import mails_send
 from consent.services.webhook_endpoints import endpoint_test
 from tests import factories
-from tests.training.asking import CLEAR_RUN, COUNTS_RUN, SAMPLED_RUN, STEPS_RUN, batch_ask, run_ask
+from tests.learning.encoders.networks import image_encoder
+from tests.snapshots import built_once
+from tests.training.asking import (
+    CLEAR_RUN,
+    COUNTED_STEPS_RUN,
+    COUNTS_RUN,
+    SAMPLED_RUN,
+    STEPS_RUN,
+    SYNTHESIS_RUN,
+    batch_ask,
+    run_ask,
+)
 from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_draft, run_finish, run_start, study_with_table
-from training.models import DatasetImport
+from training.models import Alliance, AllianceSite, DatasetImport, Encoder
+from training.services.alliances import alliance_found, alliance_sign
+from training.services.encoders import encoder_register
 from training.services.erasures import records_erase
+from training.services.head_counts import head_counts_draw
 from training.services.imports import import_begin, import_declare, import_work
 from training.services.trainings import student_ask, student_learn
 
@@ -39,6 +54,8 @@ NO_PAGES = {
     "schema": "for programs",
     "healthz": "for programs",
     "logo": "a picture",
+    "documents": "files, in English, that MkDocs makes",
+    "document": "files, in English, that MkDocs makes",
     "readyz": "for programs",
     "metrics": "for programs",
     "set_language": "a button",
@@ -56,8 +73,10 @@ NO_PAGES = {
     "staff:webhook_test": "a button",
     "staff:run_students": "a part of run",
     "staff:import_live": "a part of import",
+    "staff:alliance_act": "a button",
     "staff:import_store": "a button of import",
     "staff:import_faults": "a download",
+    "staff:import_columns_file": "a download",
     "consent:receipt_pdf": "a download",
     "consent:receipt_proof": "a download",
     "consent:receipt_json": "a download",
@@ -98,9 +117,15 @@ def is_page(name: str) -> bool:
 
 def study_with_everything() -> Study:
     """A study in which everything has happened once: asked, decided, withdrawn, trained, voted, looked."""
+    study = _with_everything()
+    User.objects.get(username="olga").user_permissions.add(Permission.objects.get(codename="add_study"))
+    return study
+
+
+@built_once
+def _with_everything() -> Study:
     study = study_with_table("digits", title="Reading digits", retain_votes=True)
     olga, dan = factories.user_create("olga"), factories.user_create("dan")
-    olga.user_permissions.add(Permission.objects.get(codename="add_study"))
     services.membership_add(study=study, user=factories.user_create("carla"), role=Role.CHAIR, acting_user=None)
     services.membership_add(study=study, user=dan, role=Role.RESEARCHER, acting_user=None)
     services.membership_add(study=study, user=dan, role=Role.OPERATOR, acting_user=olga)  # waits
@@ -114,13 +139,18 @@ def study_with_everything() -> Study:
     run_ask(run_start(study, title="Steps were taken", share=0.1, **STEPS_RUN))
     run_ask(run_start(study, title="Samples were drawn", share=0.05, **SAMPLED_RUN | {"public_dataset": None}))
     run_ask(run_start(study, title="People were counted", share=0.05, **COUNTS_RUN))
-    batch_ask(run_start(study, title="All are asked", share=0.1, **CLEAR_RUN))
+    run_ask(run_start(study, title="Rows were drawn", share=0.05, **SYNTHESIS_RUN))
+    run_ask(run_start(study, title="Steps were counted", share=0.02, **COUNTED_STEPS_RUN))
+    batch_ask(run_start(study, title="All are asked", share=0.05, **CLEAR_RUN))
     run_draft(study, title="All to be asked", **CLEAR_RUN)
     run_draft(study, title="Steps to be taken", **STEPS_RUN)
     run_draft(study, title="Samples to be drawn", **SAMPLED_RUN)
     run_draft(study, title="People to be counted", **COUNTS_RUN)
+    run_draft(study, title="Rows to be drawn", **SYNTHESIS_RUN)
     run_draft(study, title="Next vote", **RUN)
     run_start(study, title="Waiting", share=0.1, **RUN)
+    encoder_make(study)
+    alliances_make(study)
     rehearsal = rehearsal_with_table("rehearsal")
     run_finish(run_start(rehearsal, title="Rehearsed", seed=1, **TABLE_RUN))
     run_draft(rehearsal, title="To be rehearsed", **TABLE_RUN)
@@ -161,6 +191,44 @@ def study_with_everything() -> Study:
     WebhookDelivery.objects.filter(pk=delivery.pk).update(tries=1, fault="ConnectionRefusedError")
     WorkerHeartbeat.objects.create(name="celery@worker-1.example.org:4711", heard_at=timezone.now())
     return study
+
+
+def encoder_make(study: Study) -> Encoder:
+    """An encoder of images, which suits no dataset of a table."""
+    file = image_encoder()
+    return encoder_register(
+        study=study,
+        acting_user=factories.user_create("olga"),
+        name="Small",
+        content=file.content,
+        takes=file.takes.to_json(),
+        licence="MIT",
+        source="https://models.example.org/small",
+        stated=True,
+    )
+
+
+def alliances_make(study: Study) -> list[Alliance]:
+    """An alliance of which the study is the hub, and one of which it is a site, to which a run is proposed."""
+    public = study.datasets.filter(kind="public").earliest("pk")
+    olga = factories.user_create("olga")
+    hub, _codes = alliance_found(
+        study=study, name="Clinic", sites=["A", "B", "C"], schema_of=public, public=public, acting_user=olga
+    )
+    AllianceSite.objects.filter(alliance=hub).update(public_key="ab" * 32)
+    hub = alliance_sign(alliance=hub, acting_user=olga)
+    told = json.dumps({"title": "Steps to be taken", "purpose": ""})
+    site = Alliance(
+        study=study,
+        name="Wards",
+        own_name="A",
+        terms=hub.terms,
+        address="https://hub.example.org",
+        proposals={"ab": {"content": "", "signature": "", "told": told}},
+    )
+    with changes_recorded([site], acting_user=olga):
+        site.save()
+    return [hub, site]
 
 
 def imports_begin(study: Study) -> list[DatasetImport]:

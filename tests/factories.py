@@ -46,6 +46,7 @@ def user_create(name: str, **fields: Any) -> User:
     return User.objects.filter(username=name).first() or User.objects.create_user(name, password=PASSWORD, **fields)
 
 
+@built_once
 def study_create(slug: str = "digits", **fields: Any) -> Study:
     """A study that asks nothing yet, whose operator and data steward is ``olga``."""
     defaults: dict[str, Any] = {

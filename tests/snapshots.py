@@ -4,75 +4,96 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Any, ParamSpec
+from typing import Any, ParamSpec, TypeVar
 
 from django.apps import apps
 from django.conf import UserSettingsHolder, settings
 from django.contrib.auth.models import User
 from django.core.files.base import ContentFile
 from django.core.files.storage import storages
-from django.db import connection, models
+from django.db import connection, models, transaction
 from django.utils import timezone
 
 from consent.models import Study
 
 P = ParamSpec("P")
+M = TypeVar("M", bound=models.Model)
 _now = timezone.now
-#: Where building a study leaves files: rows and teachers' predictions; models.
-_STORAGES = ("private", "models")
+#: Settings that are changed for a live server.
+_OF_LIVE_SERVERS = {"ALLOWED_HOSTS"}
+#: Where building a study leaves files: rows and teachers' predictions; models; keys of people's records.
+_STORAGES = ("private", "models", "keys")
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A study with all that came with it: rows by the statement that inserts them, files by storage and name."""
+    """What was built with all that came with it: rows by the statement that inserts them, files by storage and name.
 
-    study_id: int
+    ``model`` and ``pk`` say which row was returned: a study, or something of one.
+    """
+
+    model: type[models.Model]
+    pk: Any
     rows: dict[str, list[tuple[Any, ...]]]
     files: dict[tuple[str, str], bytes]
 
-    def restore(self) -> Study:
+    def restore(self) -> models.Model:
         """Insert the rows with their primary keys; write the files again, because a test may have changed them."""
-        with connection.cursor() as cursor:
+        with transaction.atomic(), connection.cursor() as cursor:
             for statement, rows in self.rows.items():
                 cursor.executemany(statement, rows)
         for (alias, name), content in self.files.items():
             storages[alias].delete(name)
             storages[alias].save(name, ContentFile(content))
-        return Study.objects.get(pk=self.study_id)
+        return self.model._default_manager.get(pk=self.pk)
 
 
-def built_once(build: Callable[P, Study]) -> Callable[P, Study]:
+def built_once(build: Callable[P, M]) -> Callable[P, M]:
     """Decorator: call ``build`` once for the same arguments, and restore what it built from then on.
 
+    It may stand below ``pytest.fixture`` where the fixture depends on no other but ``db``.
+
     It is called again where its result could differ: the database holds people or studies already, settings or the
-    time are a test's own, or the test commits what it does.
+    time are a test's own, or the test commits what it does without a live server. What is built for a live server gives
+    no permissions of Django: they have other numbers in each such test.
     """
     kept: dict[str, Snapshot] = {}
 
     @wraps(build)
-    def built(*args: P.args, **kwargs: P.kwargs) -> Study:
+    def built(*args: P.args, **kwargs: P.kwargs) -> M:
         if not _as_for_others():
             return build(*args, **kwargs)
-        key = repr((args, sorted(kwargs.items())))
+        key = repr((args, sorted(kwargs.items()), connection.in_atomic_block))
         if key in kept:
-            return kept[key].restore()
+            return kept[key].restore()  # type: ignore[return-value]
         before, stamps = _sizes(), _stamps()
-        study = build(*args, **kwargs)
+        found = build(*args, **kwargs)
         grown = [model for model, size in _sizes().items() if size != before[model]]
         if not any(before[model] for model in grown):
             written = [path for path, stamp in _stamps().items() if stamps.get(path) != stamp]
-            files = {(alias, name): (_folder(alias) / name).read_bytes() for alias, name in written}
-            kept[key] = Snapshot(study.pk, dict(map(_rows, grown)), files)
-        return study
+            files = {(alias, name): storages[alias].open(name).read() for alias, name in written}
+            kept[key] = Snapshot(type(found), found.pk, dict(map(_rows, grown)), files)
+        return found
 
     return built
 
 
 def _as_for_others() -> bool:
     """Whether nothing of the current test can change what is built."""
-    if not connection.in_atomic_block or timezone.now is not _now or isinstance(settings._wrapped, UserSettingsHolder):
+    changed = _settings_changed()
+    if timezone.now is not _now or changed - _OF_LIVE_SERVERS or not (connection.in_atomic_block or changed):
         return False
     return not (Study.objects.exists() or User.objects.exists())
+
+
+def _settings_changed() -> set[str]:
+    """Names of the settings that hold for the current test alone."""
+    names: set[str] = set()
+    holder = settings._wrapped
+    while isinstance(holder, UserSettingsHolder):
+        names |= vars(holder).keys() - {"default_settings", "_deleted"}
+        holder = holder.default_settings
+    return names
 
 
 def _stamps() -> dict[tuple[str, str], int]:

@@ -63,6 +63,7 @@ def test_a_plural_that_may_be_of_one_is_found(text: str) -> None:
     assert BROKEN_PLURAL.search(text)
 
 
+@pytest.mark.slow
 def test_logs_and_commands_say_1_person() -> None:
     written = [
         f"{path.relative_to(ROOT)}:{node.lineno}"

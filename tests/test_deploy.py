@@ -5,14 +5,16 @@ import json
 import os
 import re
 import shutil
+import socket
 import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.message import EmailMessage
+from http.client import HTTPSConnection
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +44,8 @@ def compose() -> dict[str, Any]:
     return yaml.safe_load((ROOT / "compose.yaml").read_text())
 
 
-def checked(*command: str | Path) -> str:
-    done = subprocess.run([*map(str, command)], cwd=ROOT, capture_output=True, text=True, check=False)
+def checked(*command: str | Path, env: dict[str, str] | None = None) -> str:
+    done = subprocess.run([*map(str, command)], cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 
@@ -53,25 +55,75 @@ def checked(*command: str | Path) -> str:
 
 def test_compose_keeps_to_its_schema() -> None:
     checked(BIN / "check-jsonschema", "--builtin-schema", "vendor.compose-spec", "compose.yaml")
-    assert compose()["services"].keys() == {"db", "redis", "mail", "setup", "web", "worker", "beat", "backup"}
+    own = {"setup", "web", "holders", "worker", "beat", "backup"}
+    assert compose()["services"].keys() == {"db", "redis", "mail"} | own
+
+
+#: What compose.yaml and the image decide themselves.
+FIXED = {"DATABASE_URL", "IPATE_BROKER_URL", "IPATE_CACHE_URL", "IPATE_VAR_DIR", "IPATE_JOURNAL_DIR", "IPATE_BIND"}
+
+
+def documented() -> set[str]:
+    """Names of the variables in the table of docs/operations.md."""
+    lines = (ROOT / "docs" / "operations.md").read_text().splitlines()
+    names: set[str] = set()
+    for first in (line.split("|")[1] for line in lines if re.match(r"\| `[A-Z_]{8,}`", line)):
+        (name, *others) = re.findall(r"`([A-Z_…]+)`", first)
+        names |= {name} | {each.replace("…", name) for each in others}
+    return names
+
+
+def test_the_table_has_every_variable_that_is_read() -> None:
+    read = {
+        name
+        for folder in ("ipate_web", "common", "consent", "accounting", "training", "learning")
+        for path in (ROOT / folder).rglob("*.py")
+        for name in re.findall(r'(?:read\(|environ\.get\(|environ\[)\s*"(IPATE_[A-Z_]+)"', path.read_text())
+    }
+    assert len(read) > 40 and read - documented() == set()
+
+
+def test_compose_passes_every_variable_of_the_table() -> None:
+    given = {name: f"value of {name}" for name in documented()} | {"POSTGRES_PASSWORD": "p"}
+    services = compose()["services"]
+    for name in ("setup", "web", "holders", "worker", "beat", "backup"):
+        passed = environment_of(services[name], given)
+        assert {key for key, text in given.items() if passed.get(key) != text} - FIXED == set(), name
+
+
+def test_services_of_compose_may_do_little() -> None:
+    everything = compose()
+    for name, service in everything["services"].items():
+        assert "no-new-privileges:true" in service["security_opt"] and service["mem_limit"], name
+        outside = "outside" in service["networks"]
+        assert outside == (name in {"web", "holders", "worker", "mail"}), name
+        if name not in {"db", "redis"}:
+            assert service["read_only"] and service["cap_drop"] == ["ALL"], name
+    assert everything["networks"]["inside"] == {"internal": True}
 
 
 def test_the_image_is_clean() -> None:
     checked(BIN / "hadolint", "deploy/Containerfile")
 
 
+@pytest.mark.slow
 def test_the_last_steps_of_the_image_work_on_what_it_copies(tmp_path: Path) -> None:
     ignored = [line for line in (ROOT / ".dockerignore").read_text().split() if not line.startswith("!")]
     image = shutil.copytree(
         ROOT, tmp_path / "image", ignore=shutil.ignore_patterns(*(each.removeprefix("**/") for each in ignored))
     )
-    lines = (DEPLOY / "Containerfile").read_text().splitlines()
+    lines = (DEPLOY / "Containerfile").read_text().replace(" \\\n", " ").splitlines()
     copied = lines.index("COPY . .")
     steps = [line.removeprefix("RUN ") for line in lines[copied:] if line.startswith("RUN ")]
     assert len(steps) == 1
     started = json.loads(lines[-1].removeprefix("CMD "))
     environment = {"PATH": f"{BIN}:{os.environ['PATH']}", "IPATE_VAR_DIR": str(tmp_path / "var")}
-    for command in (["sh", "-c", *steps], ["python", "manage.py", "check"], [*started, "--check-config"]):
+    linked = tmp_path / "ipate"
+    steps = [each.replace("/opt/ipate", str(image)).replace("/usr/local/bin/ipate", str(linked)) for each in steps]
+    (image / ".venv").symlink_to(BIN.parent)
+    environment["IPATE_SECRET_KEY"] = "s" * 50
+    (tmp_path / "var").mkdir()
+    for command in (["sh", "-c", *steps], [linked, "check"], [linked, *started[1:], "--check-config"]):
         done = subprocess.run(command, cwd=image, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
     packages = {path.parent.name for path in image.glob("*/apps.py")} | {"ipate_web"}
@@ -80,7 +132,8 @@ def test_the_last_steps_of_the_image_work_on_what_it_copies(tmp_path: Path) -> N
 
 def test_every_variable_of_an_installation_is_documented() -> None:
     known = (ROOT / "docs" / "operations.md").read_text()
-    files = [ROOT / "compose.yaml", DEPLOY / "Containerfile", DEPLOY / "gunicorn.py", *DEPLOY.glob("systemd/*")]
+    files = [ROOT / "compose.yaml", DEPLOY / "Containerfile", DEPLOY / "gunicorn.py", ROOT / "ipate"]
+    files += [path for path in DEPLOY.rglob("systemd/**/*") if path.is_file()]
     named = {name for path in files for name in re.findall(r"\bIPATE_[A-Z_]+\b", path.read_text())}
     assert len(named) > 8
     assert [name for name in named if f"`{name}`" not in known] == []
@@ -89,10 +142,18 @@ def test_every_variable_of_an_installation_is_documented() -> None:
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd is not installed")
 def test_systemd_takes_the_units(tmp_path: Path) -> None:
     units = sorted(DEPLOY.glob("systemd/ipate*"))
-    assert len(units) == 8
+    assert len(units) == 10
+    shutil.copytree(DEPLOY / "systemd", tmp_path, dirs_exist_ok=True)
     for unit in units:
-        (tmp_path / unit.name).write_text(unit.read_text().replace("/opt/ipate/.venv/bin", str(BIN)))
-    assert checked("systemd-analyze", "verify", "--man=no", *(tmp_path / unit.name for unit in units)) == ""
+        if unit.is_file():
+            (tmp_path / unit.name).write_text(unit.read_text().replace("/opt/ipate/ipate", str(ROOT / "ipate")))
+    units = [tmp_path / unit.name for unit in units if unit.is_file()]
+    where = {**os.environ, "SYSTEMD_UNIT_PATH": f"{tmp_path}:"}
+    assert checked("systemd-analyze", "verify", "--man=no", *units, env=where) == ""
+    for unit in units:
+        if unit.suffix == ".service":
+            command = ("systemd-analyze", "security", "--offline=true", "--threshold=20")
+            assert "OK" in checked(*command, unit, env=where).splitlines()[-1], "at most 2.0 of 10"
 
 
 # --- The parts at work ----------------------------------------------------------------------------------------------
@@ -103,6 +164,7 @@ class Installation:
     """Site, worker and beat that run, and the mails that came."""
 
     port: int
+    holders_port: int
     folder: Path
     mails: list[EmailMessage]
 
@@ -113,7 +175,7 @@ class Installation:
 
 
 def environment_of(service: dict[str, Any], given: dict[str, str]) -> dict[str, str]:
-    """Environment of a service of ``compose.yaml`` whose variables have the values ``given``, and no other."""
+    """Environment of a service of ``compose.yaml`` where ``.env`` has the variables ``given``, and no other."""
 
     def value(match: re.Match) -> str:
         name, default = match["name"], match["default"] or ""
@@ -121,7 +183,10 @@ def environment_of(service: dict[str, Any], given: dict[str, str]) -> dict[str, 
 
     pattern = re.compile(r"\$\{(?P<name>\w+)(?P<default>:[-?][^}]*)?\}")
     resolved = {name: pattern.sub(value, str(text)) for name, text in service["environment"].items()}
-    return {"PATH": f"{BIN}:{os.environ['PATH']}", "HOME": os.environ.get("HOME", "/")} | resolved
+    passed = given if service.get("env_file") == [".env"] else {}
+    # The image has the command on its path.
+    path = {"PATH": f"{ROOT}:{BIN}:{os.environ['PATH']}", "HOME": os.environ.get("HOME", "/")}
+    return path | passed | resolved
 
 
 @pytest.fixture(scope="module")
@@ -129,6 +194,8 @@ def installation(tmp_path_factory: pytest.TempPathFactory, django_db_blocker: An
     """The commands of compose.yaml and of the image, on this machine's database and broker."""
     folder, mailbox, services = tmp_path_factory.mktemp("installation"), Mailbox(), compose()["services"]
     port = free_port(8700 + os.getpid() % 200)
+    holders_port = free_port(8950 + os.getpid() % 150)
+    (folder / "var").mkdir()
     with ExitStack() as stack:
         smtp = Controller(mailbox, hostname="127.0.0.1", port=free_port(2500 + os.getpid() % 200))
         smtp.start()
@@ -164,17 +231,18 @@ def installation(tmp_path_factory: pytest.TempPathFactory, django_db_blocker: An
 
             stack.callback(drop)
         variables = environment_of(services["web"], given) | here
-        commands = {name: services[name]["command"] for name in ("worker", "beat")}
+        commands = {name: services[name]["command"] for name in ("holders", "worker", "beat")}
         image = (DEPLOY / "Containerfile").read_text().splitlines()[-1]
         commands["web"] = json.loads(image.removeprefix("CMD "))
-        setup = [services["setup"]["command"], ["python", "manage.py", "shell", "-v0", "-c", MAKE_ADA]]
+        setup = [services["setup"]["command"], ["ipate", "shell", "-v0", "-c", MAKE_ADA]]
         for command in setup:
             subprocess.run(command, cwd=ROOT, env=variables, check=True, capture_output=True)
         for name, command in commands.items():
             # Not the environment of the tests, but for what they share.
-            bare = ["env", "-i", *(f"{key}={text}" for key, text in variables.items()), *command]
+            own = {"IPATE_BIND": f"127.0.0.1:{holders_port}"} if name == "holders" else {}
+            bare = ["env", "-i", *(f"{key}={text}" for key, text in (variables | own).items()), *command]
             stack.enter_context(running(bare, folder / f"{name}.log"))
-        yield Installation(port, folder, mailbox.mails)
+        yield Installation(port, holders_port, folder, mailbox.mails)
 
 
 MAKE_ADA = f"""
@@ -280,42 +348,89 @@ def certificate_make(folder: Path) -> None:
     )
 
 
-@pytest.mark.worker
-@pytest.mark.slow
-@pytest.mark.skipif(not shutil.which("nginx"), reason="nginx is not installed")
-def test_the_proxy_lets_people_in_and_keeps_the_rest_out(installation: Installation, tmp_path: Path) -> None:
+def _announced(port: int, trusted: ssl.SSLContext, path: str, size: int) -> int:
+    """The answer to a request that announces a body of ``size`` bytes, and sends none of them."""
+    with closing(HTTPSConnection("127.0.0.1", port, context=trusted, timeout=30)) as connection:
+        connection.putrequest("POST", path)
+        connection.putheader("Content-Length", str(size))
+        connection.endheaders()
+        return connection.getresponse().status
+
+
+@dataclass(frozen=True)
+class Proxy:
+    """nginx with the file of the repository before an installation."""
+
+    plain: int
+    secure: int
+    trusted: ssl.SSLContext
+    client: httpx.Client
+
+
+@contextmanager
+def proxied(installation: Installation, folder: Path, *, staff_port: int) -> Iterator[Proxy]:
+    """``deploy/nginx.conf`` at work: staff and programs are led to ``staff_port``."""
     plain, secure = free_port(9100 + os.getpid() % 200), free_port(9400 + os.getpid() % 200)
-    certificate_make(tmp_path)
+    certificate_make(folder)
     server = (DEPLOY / "nginx.conf").read_text()
     for old, new in (
-        ("127.0.0.1:8000", f"127.0.0.1:{installation.port}"),
+        ("127.0.0.1:8000", f"127.0.0.1:{staff_port}"),
+        ("127.0.0.1:8001", f"127.0.0.1:{installation.holders_port}"),
         ("listen 80;", f"listen 127.0.0.1:{plain};"),
         ("listen 443", f"listen 127.0.0.1:{secure}"),
-        ("/etc/letsencrypt/live/ipate.example", str(tmp_path)),
-        ("/var/log/nginx/ipate.log", str(tmp_path / "access.log")),
+        ("/etc/letsencrypt/live/ipate.example", str(folder)),
+        ("/var/log/nginx/ipate.log", str(folder / "access.log")),
     ):
         assert old in server
         server = server.replace(old, new)
     server = re.sub(r"\n\s*listen \[::\].*", "", server)
-    paths = "\n".join(f"{kind}_temp_path {tmp_path};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
-    main = tmp_path / "nginx.conf"
+    paths = "\n".join(f"{kind}_temp_path {folder};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+    main = folder / "nginx.conf"
     main.write_text(
-        f"daemon off; pid {tmp_path}/pid; error_log {tmp_path}/error.log;\n"
+        f"daemon off; pid {folder}/pid; error_log {folder}/error.log;\n"
         f"events {{}}\nhttp {{ access_log off; {paths}\n{server}\n}}\n"
     )
     checked("nginx", "-t", "-c", main)
-    trusted = ssl.create_default_context(cafile=str(tmp_path / "fullchain.pem"))
+    trusted = ssl.create_default_context(cafile=str(folder / "fullchain.pem"))
     headers = {"Host": HOST, "Authorization": f"Bearer {TOKEN}"}
     with (
-        running(["nginx", "-c", str(main)], tmp_path / "nginx.log"),
+        running(["nginx", "-c", str(main)], folder / "nginx.log"),
         httpx.Client(base_url=f"https://127.0.0.1:{secure}", verify=trusted, headers=headers, timeout=30) as client,
     ):
         wait_for(lambda: client.get("/healthz").status_code == 200, installation)
-        assert client.get("/").status_code == 200
+        yield Proxy(plain, secure, trusted, client)
+
+
+@pytest.mark.worker
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("nginx"), reason="nginx is not installed")
+def test_the_proxy_lets_people_in_and_keeps_the_rest_out(installation: Installation, tmp_path: Path) -> None:
+    with proxied(installation, tmp_path, staff_port=installation.port) as proxy:
+        client, headers = proxy.client, dict(proxy.client.headers)
+        assert (client.get("/").status_code, client.get("/api/v1/").status_code) == (200, 401)
         assert client.get("/metrics").status_code == client.get("/readyz").status_code == 404
         assert client.get("/join/a-secret-link/").status_code == 302
-        to = httpx.get(f"http://127.0.0.1:{plain}/join/a-secret-link/", headers=headers)
+        to = httpx.get(f"http://127.0.0.1:{proxy.plain}/join/a-secret-link/", headers=headers)
         assert (to.status_code, to.headers["Location"]) == (301, f"https://{HOST}/join/a-secret-link/")
         assert client.get("/", headers={"X-Forwarded-Proto": "http"}).status_code == 200, "ours counts"
+        announced = _announced(proxy.secure, proxy.trusted, "/join/a-secret-link/", 10**9)
+        assert announced == 413, "of which nginx writes a line"
     logged = (tmp_path / "access.log").read_text()
     assert "GET / " in logged and "secret" not in logged + (tmp_path / "error.log").read_text()
+
+
+@pytest.mark.worker
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("nginx"), reason="nginx is not installed")
+def test_holders_are_answered_while_all_other_processes_are_taken(installation: Installation, tmp_path: Path) -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,  # takes connections, and answers none
+        proxied(installation, tmp_path, staff_port=silent.getsockname()[1]) as proxy,
+    ):
+        for address, status in {
+            **dict.fromkeys(("/healthz", "/", "/sign-in/", "/privacy/", "/glossary/"), 200),
+            **dict.fromkeys(("/my/", "/join/a-secret-link/", "/account/"), 302),
+        }.items():
+            assert proxy.client.get(address).status_code == status, address
+        with pytest.raises(httpx.ReadTimeout):
+            proxy.client.get("/studies/", timeout=2)

@@ -74,20 +74,26 @@ _VOID = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "me
 
 @dataclass
 class Form:
-    """A form of a page: where it goes, and the controls in it."""
+    """A form of a page: where it goes, the controls in it, and the names and values that its buttons send."""
 
     action: str
     controls: list[dict[str, Any]] = field(default_factory=list)
+    buttons: list[dict[str, str]] = field(default_factory=list)
 
     def sent(self) -> Iterator[dict[str, Any]]:
-        """What is sent: nothing but what is hidden, what stands there, and something in each control."""
+        """What is sent: nothing but what is hidden, what stands there, and something in each control.
+
+        The last two by each button: a browser sends the one that was pressed.
+        """
         hidden = {each["name"]: each["value"] for each in self.controls if each["type"] == "hidden"}
         yield hidden
-        yield hidden | {each["name"]: each["value"] for each in self.controls if each["value"] and each["standing"]}
+        standing = {each["name"]: each["value"] for each in self.controls if each["value"] and each["standing"]}
         first: dict[str, Any] = {}
         for each in self.controls:
             first.setdefault(each["name"], each["value"] or FILLED.get(each["type"], "Text"))
-        yield hidden | first
+        for pressed in self.buttons or [{}]:
+            yield hidden | standing | pressed
+            yield hidden | first | pressed
 
 
 #: What is typed where nothing stands.
@@ -132,7 +138,11 @@ class Page(HTMLParser):
             self.links.append(given.get("href", ""))
         if tag == "form":
             self.forms.append(Form(given.get("action", "") if given.get("method") == "post" else "-"))
-        if tag in ("input", "textarea", "button") and "name" in given and self.forms:
+        if tag == "button" and self.forms and given.get("type", "submit") == "submit":
+            pressed = {given["name"]: given.get("value", "")} if "name" in given else {}
+            if pressed not in self.forms[-1].buttons:
+                self.forms[-1].buttons.append(pressed)
+        if tag in ("input", "textarea") and "name" in given and self.forms:
             kind = given.get("type", "text") if tag == "input" else tag
             standing = kind not in ("checkbox", "radio") or "checked" in given
             value = given.get("value", "on" if kind in ("checkbox", "radio") else "")
@@ -218,7 +228,8 @@ class Reader:
         name = resolve(urlsplit(to).path).view_name
         if name in ("account_logout", "set_language", "leave", "stay"):
             return
-        key = (name, ",".join(sorted({each["name"] for each in form.controls})), str(len(form.controls)))
+        names = {each["name"] for each in form.controls} | {each for pressed in form.buttons for each in pressed}
+        key = (name, ",".join(sorted(names)), str(len(form.controls)))
         if key in self._forms:
             return
         self._forms.add(key)
@@ -249,7 +260,7 @@ class Reader:
 DATA = re.compile(
     "|".join(re.escape(told) for told in (*factories.FACTS.values(), *factories.HARM.values()) if isinstance(told, str))
     + "|Ｌｅｅｒ: .*|"  # words of a letter in its own language, where the field is left empty
-    r"\S+@\S+|https?://\S+|/join/\S*|\b[0-9a-f]*\d[0-9a-f]*\b|\b[0-9A-Z]{5}(?:-[0-9A-Z]{5})+\b|erased:\S+|\w+\.\w+|"
+    r"\S+@\S+|https?://\S+|/join/\S*|encoders/\S+|\b[0-9a-f]*\d[0-9a-f]*\b|\b[0-9A-Z]{5}(?:-[0-9A-Z]{5})+\b|erased:\S+|\w+\.\w+|"
     r"^[{\[].*|\b(?:"
     r"^again$|old \d+|Done|iPATE|Reading digits|University Hospital|"
     r"Study (?:empty|again|rehearsal)|Long over|"
@@ -257,9 +268,9 @@ DATA = re.compile(
     r"More words|W\. Ait|Anna Example|Clinic|"
     r"hanna|hedwig|undecided|high|low|average|none|olga|otto|carla|conrad|dan|root|guest|"
     r"waiting|sven|hilde|ada|ben|maybe|yes|digits|empty|over|rehearsal|"
-    r"A small run|checkpoints|First vote|Next vote|Waiting|Rehearsed|Baseline|"
+    r"A small run|Small|MIT|checkpoints|First vote|Next vote|Waiting|Rehearsed|Baseline|"
     r"To be rehearsed|All (?:are|were|to be) asked|"
-    r"(?:Steps|Samples|People) (?:were|to be) (?:taken|drawn|counted)|class|CSV|"
+    r"(?:Steps|Samples|People|Rows) (?:were|to be) (?:taken|drawn|counted)|class|CSV|"
     r"Draft|Errors|Sound|Under way|private|public|test|"
     r"length|width|age|sex|ill|who|Most records|Learn to read handwritten digits|As others do|More of it|They called|"
     r"Lost the letter|(?:More|Mehr) [Ww]orte?s?|Neu|Worte|Worum wir bitten|Wir möchten aus Ihren Daten lernen, wie man|"

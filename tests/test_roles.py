@@ -19,6 +19,8 @@ from consent.services import consent_give, membership_add
 from consent.services.accounts import account_create, administrator_set
 from consent.services.invitations import invitations_create
 from tests import factories
+from tests.everything import alliances_make
+from tests.snapshots import built_once
 from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_start, study_with_table
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
@@ -128,6 +130,8 @@ TABLE: dict[str, Row] = {
     "privacy": Row(EVERYBODY),
     "accessibility": Row(EVERYBODY),
     "logo": Row(EVERYBODY, answer=404),  # none is set
+    "documents": Row(EVERYBODY, answer=404),  # not built
+    "document": Row(EVERYBODY, ("path",), answer=404),
     # What bearers of an invitation see: a wrong one leads to the page that asks for it, no matter who holds it.
     "join": Row(EVERYBODY),
     "open_link": Row(EVERYBODY, ("token",), answer=302),
@@ -183,9 +187,19 @@ TABLE: dict[str, Row] = {
     "staff:policy_approve": Row(COMMITTEE, ("slug", "version")),
     "staff:datasets": Row(STAFF, SLUG),
     "staff:dataset": Row(STAFF, ("slug", "dataset")),
+    "staff:encoders": Row(STAFF, SLUG),
+    "staff:encoder_withdraw": Row(STEWARDS, ("slug", "encoder")),
+    "staff:alliances": Row(STAFF, SLUG),
+    "staff:alliance": Row(STAFF, ("slug", "hub")),
+    "staff:alliance_act": Row(OPERATORS, ("slug", "hub", "act"), "post", answer=302),
+    "staff:alliance_leave": Row(OPERATORS, ("slug", "hub")),
+    "staff:joint_run_new": Row(USERS, ("slug", "hub")),
+    "staff:joint_run_take": Row(USERS, ("slug", "site", "proposal_of_hub")),
     "staff:dataset_remove": Row(STEWARDS, ("slug", "dataset")),
     "staff:import_new": Row(STEWARDS, SLUG),
     "staff:import": Row(STEWARDS, ("slug", "import")),
+    "staff:import_columns": Row(STEWARDS, ("slug", "import")),
+    "staff:import_columns_file": Row(STEWARDS, ("slug", "import")),
     "staff:import_live": Row(STEWARDS, ("slug", "import")),
     "staff:import_store": Row(STEWARDS, ("slug", "import"), "post", answer=302),
     "staff:import_drop": Row(STEWARDS, ("slug", "import")),
@@ -227,7 +241,13 @@ TABLE: dict[str, Row] = {
     "api:root": Row(SIGNED_IN),
     "api:studies": Row(SIGNED_IN),
     "api:study": Row(RUNNERS, SLUG),
+    "api:study-encoders": Row(RUNNERS, SLUG),
     "api:study-datasets": Row(STEWARDS, SLUG, "post", answer=400),  # nothing is sent
+    "api:study-imports": Row(STEWARDS, SLUG, "post", answer=400),
+    "api:study-import": Row(STEWARDS, ("slug", "import")),
+    "api:study-import-store": Row(STEWARDS, ("slug", "import"), "post", answer=409),  # it is not checked
+    "api:study-consents": Row(STEWARDS, SLUG, "post", answer=400),
+    "api:study-head-counts": Row(OPERATORS, SLUG, "post", answer=415),
     "api:study-webhooks": Row(OPERATORS, SLUG),
     "api:study-webhook-deliveries": Row(OPERATORS, SLUG),
     "api:study-webhook-test": Row(OPERATORS, ("slug", "webhook"), "post", answer=202),
@@ -242,12 +262,14 @@ TABLE: dict[str, Row] = {
     "api:run-comparison": Row(SIGNED_IN, answer=400),  # of no run
     "api:run-plan": Row(SIGNED_IN, method="post", answer=415),
     "api:run": Row(RUNNERS, ("run",)),
+    "api:run-planned": Row(OPERATORS, ("run",)),
     "api:run-labels": Row(USERS, ("run",)),
     "api:run-costs": Row(RUNNERS, ("run",)),
     "api:run-students": Row(RUNNERS, ("run",)),
     "api:run-student-publish": Row(OPERATORS, ("run", "version"), "post", answer=415),
     "api:run-student-withdraw": Row(OPERATORS, ("run", "version"), "post", answer=415),
     "api:run-table": Row(USERS, ("run",), answer=404),  # it leads to a student
+    "api:run-rows": Row(USERS, ("run",), answer=404),
     "api:run-table-withdraw": Row(OPERATORS, ("run",), "post", answer=415),
     "api:models": Row(SIGNED_IN),
     "api:model": Row(USERS, ("run",), turned_away=NOT_FOUND),
@@ -261,6 +283,14 @@ TABLE: dict[str, Row] = {
         OPERATORS, ("run",), "post", turned_away=dict.fromkeys(SIGNED_IN, 404) | {"researcher": 403}, answer=415
     ),
     "api:keys": Row(EVERYBODY),
+    # What sites see: no account, but a code or a signature, which nobody has here
+    "api:site-name": Row(EVERYBODY, ("key",), "post", answer=409),
+    "api:site-register": Row(EVERYBODY, ("key",), "post", answer=409),
+    "api:site-exchange": Row(EVERYBODY, ("key",), "post", answer=401),
+    "api:site-points": Row(EVERYBODY, ("key",), answer=401),
+    "api:site-answer": Row(EVERYBODY, ("key", "proposal_of_hub", "version"), "put", answer=401),
+    "api:site-total": Row(EVERYBODY, ("key", "proposal_of_hub", "version"), answer=401),
+    "api:site-model": Row(EVERYBODY, ("key", "proposal_of_hub", "format"), answer=401),
     "api:model-predict": Row(USERS, ("run",), "post", turned_away=NOT_FOUND, answer=415),
     "api:run-approve": Row(OPERATORS, ("draft",), "post", answer=415),
     "api:run-cancel": Row(OPERATORS, ("draft",), "post"),
@@ -269,6 +299,7 @@ TABLE: dict[str, Row] = {
 
 
 @pytest.fixture
+@built_once
 def study() -> Study:
     study = study_with_table()
     for role in MEMBERS:
@@ -285,12 +316,19 @@ def study() -> Study:
 @pytest.fixture
 def parts(study: Study) -> dict[str, Any]:
     """Parts that addresses are made of."""
+    hub, site = alliances_make(study)
     return {
+        "hub": hub.pk,
+        "site": site.pk,
+        "key": hub.key,
+        "act": "sign",
+        "proposal_of_hub": "ab",
         "slug": study.slug,
         "version": 1,
         "membership": study.memberships.get(user__username="auditor").pk,
         "role_change": role_propose(study).sequence,
         "dataset": study.datasets.get(kind="private").pk,
+        "encoder": study.encoders.create(name="small", digest="", file_digest="", takes={}, width=1).pk,
         "run": run_finish(run_start(study, **TABLE_RUN)).pk,
         "draft": run_draft(study, **TABLE_RUN).pk,
         "format": "csv",
@@ -298,6 +336,7 @@ def parts(study: Study) -> dict[str, Any]:
         "language": "en",
         "proposal": factories.form_propose(study, {"en": "More is asked."}).sequence,
         "token": "unknown",
+        "path": "index.html",
         "waiting": account_create(
             username="waiting", first_name="W.", last_name="Ait", email="waiting@example.org", acting_user=None
         ).pk,

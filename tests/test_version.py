@@ -16,6 +16,8 @@ ROOT = Path(settings.BASE_DIR)
 def test_the_client_and_the_list_of_changes_have_it() -> None:
     client = tomllib.loads((ROOT / "client" / "pyproject.toml").read_text())
     assert client["project"]["version"] == __version__
+    assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"  version = {{{__version__}}}," in (ROOT / "docs" / "notation.md").read_text(encoding="utf-8")
     headings = [line for line in (ROOT / "CHANGELOG.md").read_text().splitlines() if line.startswith("## ")]
     assert next(heading for heading in headings if heading != "## Unreleased").startswith(f"## {__version__} – ")
 

@@ -1,12 +1,10 @@
 """Accuracies as they are published: rounded, so that they say no more than they can, with their intervals."""
 
-from math import sqrt
+from learning.measures import wilson
 
 #: Points that a share must rest on, and how many steps there are between 0 and 1; fewer points: `FEWEST_STEPS`.
 STEPS = ((2000, 1000), (400, 200))
 FEWEST_STEPS = 100
-
-_NORMAL_95 = 1.959964
 
 
 def published_accuracy(right: int, points: int) -> float | None:
@@ -29,8 +27,13 @@ def published_mean(total: float, points: int) -> float | None:
     """A sum over `points`, divided by their number, and rounded like an accuracy."""
     if points == 0:
         return None
-    steps = next((steps for enough, steps in STEPS if points >= enough), FEWEST_STEPS)
+    steps = rounding_steps(points)
     return round(total * steps / points) / steps
+
+
+def rounding_steps(points: int) -> int:
+    """Number of steps between 0 and 1 of what rests on so many points."""
+    return next((steps for enough, steps in STEPS if points >= enough), FEWEST_STEPS)
 
 
 def accuracy_interval(share: float | None, points: int) -> tuple[float, float] | None:
@@ -50,7 +53,5 @@ def accuracy_interval(share: float | None, points: int) -> tuple[float, float] |
     """
     if share is None or points == 0:
         return None
-    shrunk = points / (points + _NORMAL_95**2)
-    middle = shrunk * share + (1 - shrunk) / 2
-    half = shrunk * _NORMAL_95 * sqrt(share * (1 - share) / points + (_NORMAL_95 / points) ** 2 / 4)
-    return round(max(0.0, middle - half), 3), round(min(1.0, middle + half), 3)
+    low, high = wilson(share, points)
+    return round(low, 3), round(high, 3)

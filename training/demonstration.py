@@ -11,7 +11,7 @@ from allauth.account.models import EmailAddress
 from django.contrib.auth.models import User
 from django.db import transaction
 
-from accounting.head_counts import head_counts, head_counts_draw
+from accounting.head_counts import head_counts
 from consent import services
 from consent.models import ConsentForm, DataHolder, Level, Role, Study
 from consent.services.accounts import administrator_set
@@ -20,6 +20,7 @@ from learning.formats import Splits
 from learning.students import student_suggested
 from training.models import Dataset, Run
 from training.services.datasets import dataset_import
+from training.services.head_counts import head_counts_draw
 from training.services.runs import run_approve, run_propose
 
 _CHOSEN: dict[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
@@ -69,16 +70,27 @@ def study_build(name: str, splits: Splits, users: dict[str, User], track: Track)
     if study is None:
         with transaction.atomic():
             study = _study_create(STUDIES[name], slug, users)
-    # At the command line: an operator could not appoint the committee.
-    for username, role in _CHOSEN["members"].items():
-        services.membership_add(study=study, user=users[username], role=Role(role), acting_user=None)
+    members_add(study, users)
     datasets = _datasets_import(study, splits, STUDIES[name]["provenance"], users["steward"])
-    _consents_give(study, users["holder"], track)
+    consents_give(study, users["holder"], track)
     return study, datasets
 
 
+def members_add(study: Study, users: dict[str, User]) -> None:
+    """Give everybody their role, at the command line: an operator could not appoint the committee."""
+    for username, role in _CHOSEN["members"].items():
+        services.membership_add(study=study, user=users[username], role=Role(role), acting_user=None)
+
+
 def _study_create(chosen: dict[str, Any], slug: str, users: dict[str, User]) -> Study:
-    words, controller = chosen["words"], _CHOSEN["controller"]
+    study = study_begin(chosen, slug, users, _CHOSEN["controller"])
+    study_publish(study, chosen, users)
+    return study
+
+
+def study_begin(chosen: dict[str, Any], slug: str, users: dict[str, User], controller: str) -> Study:
+    """A study that asks nobody yet."""
+    words = chosen["words"]
     study = services.study_create(
         acting_user=users["operator"],
         slug=slug,
@@ -105,6 +117,12 @@ def _study_create(chosen: dict[str, Any], slug: str, users: dict[str, User]) -> 
     )
     logo = logo_read(Path(__file__).with_name("demonstration.png").read_bytes())
     letterhead_save(study=study, texts=_CHOSEN["letters"], logo=logo, acting_user=users["operator"])
+    return study
+
+
+def study_publish(study: Study, chosen: dict[str, Any], users: dict[str, User]) -> None:
+    """Publish its consent form, and approve its policy."""
+    words, controller = chosen["words"], study.controller
     proposal = services.consent_form_propose(
         study=study,
         acting_user=users["committee"],
@@ -124,7 +142,6 @@ def _study_create(chosen: dict[str, Any], slug: str, users: dict[str, User]) -> 
         "a person took part is right at most 56 times in 100.",
     )
     services.epsilon_policy_approve(policy=policy, acting_user=users["committee2"])
-    return study
 
 
 def _facts_told(words: dict[str, str], language: str) -> dict[str, Any]:
@@ -134,7 +151,7 @@ def _facts_told(words: dict[str, str], language: str) -> dict[str, Any]:
     return told | _CHOSEN["facts"][language]
 
 
-def _consents_give(study: Study, holder_user: User, track: Track) -> None:
+def consents_give(study: Study, holder_user: User, track: Track) -> None:
     """Record a consent for every holder without a decision, through the service that the form calls."""
     form = ConsentForm.objects.filter(study=study).latest("version")
     # A list: a cursor that stays open would keep SQLite from folding its log back into the database.

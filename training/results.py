@@ -67,12 +67,13 @@ def _model(run: Run, released: list[Release], cost: Any) -> Result:
 
 def _table(run: Run, released: list[Release], cost: Any) -> Result:
     table = run.result
+    size = {"rows": table.content["rows"]} if table.is_rows else {"cells": len(CountTable.from_json(table.content))}
     return Result(
         key=str(run.pk),
         title=run.title,
         purpose=run.purpose,
         classes=[],
-        cells=len(CountTable.from_json(table.content)),
+        **size,
         published_at=table.created_at,
         takers=_takers(released, table.digest),
         withdrawn_at=table.withdrawn_at,
@@ -109,15 +110,15 @@ def _quality(model: StudentModel) -> dict[str, Any]:
 
     Of another outcome than classes, the measure that decides whether it is worth publishing.
     """
-    told = model.card.get("evaluation")
-    if told and "measures" in told:
-        return {"points": told["points"], "worth": told["measures"][0]["value"]}
-    if not told or told["accuracy"] is None:
+    evaluation = model.card.get("evaluation")
+    if evaluation and "measures" in evaluation:
+        return {"points": evaluation["points"], "worth": evaluation["measures"][0]["value"]}
+    if not evaluation or evaluation["accuracy"] is None:
         return {}
-    points = told["points"]
-    commonest = published_accuracy(max(each["points"] for each in told["classes"]), points)
+    points = evaluation["points"]
+    commonest = published_accuracy(max(each["points"] for each in evaluation["classes"]), points)
     return {
-        "right": round(100 * told["accuracy"]),
+        "right": round(100 * evaluation["accuracy"]),
         "points": points,
         "commonest": round(100 * commonest) if commonest is not None else None,
     }

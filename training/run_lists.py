@@ -76,7 +76,7 @@ def runs_listed(
 def runs_in_table(runs: QuerySet[Run]) -> QuerySet[Run]:
     """Those of `runs_listed` with the columns of templates/staff/runs/table.html alone: plans are long."""
     shown = ("title", "status", "rehearsal", "method", "variant", "labels", "created_at")
-    return runs.only(*shown, "study", "created_by", "created_by__username", "student", "student__accuracy")
+    return runs.only(*shown, "study", "alliance", "created_by", "created_by__username", "student", "student__accuracy")
 
 
 def proposers_of(runs: QuerySet[Run]) -> list[str]:

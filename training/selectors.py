@@ -14,6 +14,7 @@ from consent.models import Study
 from consent.permissions import studies_with_permission
 from learning.mechanisms.pate import LEFT_OUT
 from training.methods import METHODS, Stage, method_of
+from training.methods.counted import rounds_of_counts
 from training.models import ProposalChange, Run, Shard, StudentModel, StudentTraining, TeacherChunk
 
 
@@ -68,18 +69,22 @@ def run_curves(run: Run) -> dict[str, list[float]]:
 
 @dataclass(frozen=True)
 class RoundProgress:
-    """Progress of one round of a run: all of it public. ``representation`` is None as long as it has not begun."""
+    """Progress of one round of a run: all of it public. ``representation`` is None as long as it has not begun.
+
+    ``counts`` says whether it counts people, for rows that take the place of public points.
+    """
 
     number: int
     size: int
     position: int
     representation: dict[str, Any] | None
+    counts: bool
 
 
 def run_rounds(run: Run) -> list[RoundProgress]:
     """The rounds of a run that was approved, those to come included; none of a method without rounds."""
     begun = {each.index: each for each in run.rounds.all()}
-    result = []
+    result, counted = [], rounds_of_counts(run)
     for index, size in enumerate(method_of(run).round_sizes(run)):
         each = begun.get(index)
         result.append(
@@ -88,6 +93,7 @@ def run_rounds(run: Run) -> list[RoundProgress]:
                 size=each.size if each else size,
                 position=each.position if each else 0,
                 representation=each.representation if each else None,
+                counts=index < counted,
             )
         )
     return result

@@ -3,7 +3,18 @@
 from celery import shared_task
 from celery.signals import worker_ready
 
-from training.services import advance, closing, erasures, imports, sweep, trainings, verifying, yearly
+from training.services import (
+    advance,
+    alliances,
+    closing,
+    encodings,
+    erasures,
+    imports,
+    sweep,
+    trainings,
+    verifying,
+    yearly,
+)
 
 
 @shared_task
@@ -32,6 +43,11 @@ def import_work(import_id: str, *_: object, **__: object) -> None:
 
 
 @shared_task
+def encoding_work(encoding_id: str, *_: object, **__: object) -> None:
+    encodings.encoding_work(encoding_id)
+
+
+@shared_task
 def records_erase(study_id: str, *_: object, **__: object) -> None:
     erasures.records_erase(study_id)
 
@@ -55,6 +71,17 @@ def studies_verify(*_: object, **__: object) -> None:
 @shared_task
 def runs_sweep(*_: object, **__: object) -> None:
     sweep.runs_sweep()
+
+
+@shared_task
+def alliance_contact(alliance_id: str, *_: object, **__: object) -> None:
+    alliances.alliance_contact(alliance_id)
+
+
+@shared_task
+def alliances_contact(*_: object, **__: object) -> None:
+    """Ask the hubs of all alliances what is new."""
+    alliances.alliances_contact()
 
 
 @worker_ready.connect

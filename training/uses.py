@@ -20,6 +20,8 @@ from consent.models import DataHolder
 from consent.odds import right_guesses_at
 from consent.selectors import PromiseSpan, promise_spans
 from consent.uses import Cost, Usage, Use
+from learning.formats.columns import texts
+from learning.formats.rows import as_numbers, is_text
 from training.engine.records import records_load
 from training.methods import Outcome, method_of
 from training.models import Dataset, Run
@@ -28,6 +30,8 @@ from training.models import Dataset, Run
 def _state(run: Run) -> str:
     if run.status == Run.Status.FINISHED:
         if method_of(run).outcome == Outcome.TABLE:
+            if run.method == Run.Method.SYNTHESIS:
+                return _("It is finished: a table of made-up people was published, drawn from noisy counts.")
             return _("It is finished: a table of noisy counts was published.")
         return _("It is finished: a model has learned from what was released.")
     if run.ended_at:
@@ -39,12 +43,11 @@ def _records(holder: DataHolder) -> dict[str, Any]:
     """The holder's own records as they are stored, by dataset."""
     own = {}
     for dataset in Dataset.objects.filter(study=holder.study_id, kind=Dataset.Kind.PRIVATE, removed_at=None):
-        arrays = records_load(dataset)
-        mine = arrays["holder"] == holder.pk
-        if mine.any():
+        arrays = records_load(dataset, holders=np.array([holder.pk]))
+        if len(x := arrays["x"]):
             outcome = dataset.outcome
-            labels = [outcome.written(code) for code in arrays["y"][mine].tolist()] if "y" in arrays else []
-            own[dataset.name] = {"records": arrays["x"][mine].tolist(), "labels": labels}
+            labels = [outcome.written(code) for code in arrays["y"].tolist()] if "y" in arrays else []
+            own[dataset.name] = {"records": texts(x) if is_text(x) else as_numbers(x).tolist(), "labels": labels}
     return own
 
 

@@ -6,29 +6,33 @@ from datetime import timedelta
 from typing import Any
 
 import numpy as np
-from django.db.models import Count, QuerySet
+from django.db.models import Count, Q, QuerySet
 from django.utils import timezone
 
 from accounting.models import Release
 from accounting.shares import ROUNDING, shares
 from accounting.verification import Check, study_checks
 from common.artifacts import arrays_digest, arrays_load, model_fetch
+from common.keyrings import ring_load
 from consent.models import Disposal, Study
 from consent.selectors import role_faults
 from consent.services.consent_forms import form_faults
 from consent.services.disposals import holders_erased_once, holders_refused
 from consent.services.erasures import holders_waiting
+from learning.sites.documents import Answer, Refused
+from training.engine.records import ring_of
 from training.engine.spending import share_used
 from training.methods import Outcome, method_of, table_of
-from training.models import Batch, Dataset, Query, Run, RunResult
+from training.models import Batch, Dataset, JointQuestion, Query, Run, RunResult
 from training.services.results import table_digest
+from training.sites.documents import vector_load
 
 #: Until an erasure that was asked for is done.
 LONGEST_WAIT = timedelta(days=1)
 
 
 def checks_of(study: Study, watch: Callable[[Iterable[Any]], Iterable[Any]] = iter) -> list[Check]:
-    """Everything that is verified of a study, every night and by ``manage.py verify_ledger``.
+    """Everything that is verified of a study, every night and by ``ipate verify_ledger``.
 
     The rows of the chains go through ``watch``, which may show how far their checks are.
     """
@@ -72,6 +76,8 @@ def release_faults(run: Run) -> Iterator[str]:
         yield from _spending_faults(run)
     for release in releases.values():
         yield f"release {release.sequence}: batch {release.batch} of run {run.pk} is in the register, but not there."
+    if run.alliance_id:
+        yield from _joint_faults(run)
     if not run.rehearsal:
         yield from _share_faults(run)
         yield from _model_faults(run) if method.outcome == Outcome.MODEL else _result_faults(run)
@@ -82,7 +88,7 @@ def _register_faults(run: Run, batch: Batch, release: Release | None, who: str) 
         yield f"{who}: was released, but the register has no entry that paid for it."
         return
     method = method_of(run)
-    if release.kind != method.release_kind:
+    if release.kind != method.kind_of(batch):
         yield f"release {release.sequence}: is of kind {release.kind}, which a run by this method does not release."
         return
     content = release.content
@@ -96,10 +102,40 @@ def _register_faults(run: Run, batch: Batch, release: Release | None, who: str) 
 
 def _spending_faults(run: Run) -> Iterator[str]:
     """Is what the run says its groups were charged, by which it goes on and ends, the sum of its releases?"""
-    contents = Release.objects.filter(run=run.pk, batch__isnull=False).values_list("content", flat=True)
+    charged_for = Q(batch__isnull=False) | Q(kind=Release.Kind.SUMS)
+    contents = Release.objects.filter(charged_for, run=run.pk).values_list("content", flat=True)
     charged = np.sum([content["charges"] for content in contents], axis=0) if contents else np.zeros(len(run.spent))
     if not np.allclose(run.spent, charged, rtol=ROUNDING, atol=0):
         yield f"run {run.pk}: what it says that its groups were charged is not the sum of its releases."
+
+
+def _joint_faults(run: Run) -> Iterator[str]:
+    """Is what left for a hub in the register, once each, and is every total the one that the hub has signed?"""
+    questions = list(JointQuestion.objects.filter(joint__run=run.pk).order_by("number"))
+    sums = Release.objects.filter(run=run.pk, kind=Release.Kind.SUMS).order_by("sequence")
+    released = [(content["number"], content["vector"]) for content in _contents(sums, Release.Kind.SUMS)]
+    answered = [(each.number, _signed_vector(each.answer_content)) for each in questions if each.answered_at]
+    if released != answered:
+        yield f"run {run.pk}: what left for its hub is not what the register says."
+    for each in questions:
+        told = [(each.answer, each.answer_content), (each.total, each.total_content)]
+        for artifact, content in told:
+            if not artifact:
+                continue
+            try:
+                vector = hashlib.sha256(vector_load(artifact)).hexdigest()
+            except (OSError, KeyError, ValueError):
+                vector = ""
+            if vector != _signed_vector(content):
+                yield f"run {run.pk}, question {each.number}: its numbers are not those that were signed."
+
+
+def _signed_vector(content: str) -> str:
+    """SHA-256 of the numbers of an answer or a total, as it was signed."""
+    try:
+        return Answer.read(content.encode()).vector
+    except Refused:
+        return "unreadable"
 
 
 def _share_faults(run: Run) -> Iterator[str]:
@@ -174,9 +210,9 @@ def _contents(entries: QuerySet[Release], kind: str) -> list[dict[str, Any]]:
 
 def _withdrawal_faults(run: Run) -> Iterator[str]:
     """Are the versions that are withheld those that the register says were withdrawn?"""
-    told = Release.objects.filter(run=run.pk, kind=Release.Kind.WITHDRAWAL).values_list("content", flat=True)
+    withdrawals = Release.objects.filter(run=run.pk, kind=Release.Kind.WITHDRAWAL).values_list("content", flat=True)
     withheld = run.students.filter(withdrawn_at__isnull=False).values_list("version", flat=True)
-    if {content["version"] for content in told} != set(withheld):
+    if {content["version"] for content in withdrawals} != set(withheld):
         yield f"run {run.pk}: the versions that were withdrawn are not those in the register."
 
 
@@ -207,6 +243,9 @@ def erasure_faults(study: Study) -> Iterator[str]:
             owners = arrays_load(dataset.artifact, "holder")["holder"]
         except FileNotFoundError:  # a fault of the dataset
             continue
+        left = ring_load(ring_of(dataset.artifact)).has(np.array(list(gone), dtype=np.int64))
+        if left.any():
+            yield f"dataset “{dataset.name}”: there is the key of somebody whose records were erased."
         if np.isin(owners, list(gone)).any():
             yield f"dataset “{dataset.name}”: holds records of somebody whose records were erased."
 

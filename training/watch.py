@@ -53,13 +53,13 @@ def watches(studies: Iterable[Study], *, all_of: Iterable[int] = ()) -> list[Wat
     found = []
     for study in studies:
         outcome = outcomes.get(study.pk, Verification(study=study))
-        told = outcome.faults > 0 if study.pk in sees_all else outcome.fault_told
+        has_fault = outcome.faults > 0 if study.pk in sees_all else outcome.fault_told
         found.append(
             Watch(
                 study=study,
                 # It may have been settled since.
                 locked=outcome.locked and bool(missing_rows(study)),
-                fault=told,
+                fault=has_fault,
                 verified_at=outcome.verified_at,
                 overdue=now - (outcome.verified_at or study.created_at) > OVERDUE,
                 details=tuple((check, fault) for check, fault in outcome.found) if study.pk in sees_all else (),

@@ -21,6 +21,12 @@ from tqdm import tqdm
 from accounting.caps import caps_of, slack_of
 from accounting.privacy import IndividualAccounts
 from common.noise import SystemNoise
+from learning.formats import TabularSchema
+from learning.formats.columns import NumericColumn
+from learning.mechanisms.base import People, Records
+from learning.mechanisms.counts.columns import CLASSES, Column
+from learning.mechanisms.counts.planner import CountsPlan
+from learning.mechanisms.counts.question import PERSON, CountsQuestion
 from learning.mechanisms.levels import Level
 from learning.mechanisms.neighbours.release import read_counts, release_counts
 from learning.mechanisms.neighbours.votes import neighbour_votes
@@ -34,12 +40,16 @@ from learning.mechanisms.steps.descent import Descent
 from learning.mechanisms.steps.linear import CLIP_STEPS, release_sums, step_contributions
 from learning.mechanisms.steps.planner import plan_steps
 from learning.mechanisms.steps.records import OwnedRecords, owned_records
+from learning.mechanisms.synthesis.planner import plan_synthesis
+from learning.mechanisms.synthesis.rounds import ROUNDS, Marginals
 
 Floats = NDArray[np.float64]
 DELTA = 1e-5
 _AT_A_TIME = 20_000
 _ROUNDING = 1 + 1e-9
 _ENOUGH = 1e6  # the cap of the others
+WHOLE = slice(0, 1)
+_TABLE = TabularSchema((NumericColumn("length", 0, 1), NumericColumn("width", 0, 1)), ("a", "b"))
 
 
 @dataclass(frozen=True)
@@ -292,6 +302,50 @@ class LaplaceLabels(TeacherLabels):
         return LNMax(gamma=pure / 2 / _ROUNDING)
 
 
+@dataclass(frozen=True)
+class Counts(Canary):
+    """People are counted, twice: somebody whose record is in one cell; the cap pays for one table of the two."""
+
+    name = "counts"
+
+    def transcripts(self, count: int, takes_part: bool) -> Floats:
+        plan = CountsPlan(_ROUNDING / math.sqrt(self.cap), self.cap, 1.0, 1.0, 2)
+        question = CountsQuestion(plan, ((Column(CLASSES, ("a", "b")),),), (self.cap,))
+        scores, spent = np.zeros(count), np.zeros(1)
+        for _ in range(2):
+            told, charge = _counted(question, self.cap, spent)
+            everyone = np.tile(told if takes_part else 0 * told, (count, 1))
+            released = question.release(WHOLE, None, [{"sums": everyone}], SystemNoise()).arrays["sums"]
+            scores += _log_ratio(released, told, 0 * told, question.sigma * PERSON)
+            spent = spent + charge
+        return scores
+
+
+@dataclass(frozen=True)
+class Rows(Canary):
+    """Synthetic rows: somebody with one record, whom each of the three rounds counts in all of its tables.
+
+    Which groups are counted depends on the noise. Whatever follows from the releases, rows included, tells no more.
+    """
+
+    name = "synthesis"
+    one_by_one = True
+
+    def transcripts(self, count: int, takes_part: bool) -> Floats:
+        plan = plan_synthesis([Level("ALL", self.cap, 1.0)], columns=2, share=1.0, rows=100, bins=4)
+        begin, scores = Marginals(_TABLE, plan, (self.cap,)), np.zeros(count)
+        for place in tqdm(range(count), desc=self.name, leave=False, mininterval=2):
+            marginals, spent = begin, np.zeros(1)
+            for index in range(ROUNDS):
+                question = marginals.question(index)
+                told, charge = _counted(question, self.cap, spent)
+                sums = told if takes_part else 0 * told
+                released = question.release(WHOLE, None, [{"sums": sums}], SystemNoise()).arrays["sums"]
+                scores[place] += _log_ratio(released[None], told, 0 * told, question.sigma * PERSON)[0]
+                marginals, spent = marginals.after(released), spent + charge
+        return scores
+
+
 CANARIES: tuple[Canary, ...] = (
     Votes(),
     TwoStudies(),
@@ -301,7 +355,15 @@ CANARIES: tuple[Canary, ...] = (
     TeacherLabels(),
     TeacherChecks(),
     LaplaceLabels(),
+    Counts(),
+    Rows(),
 )
+
+
+def _counted(question: CountsQuestion, cap: float, spent: Floats) -> tuple[NDArray[np.int64], Floats]:
+    """What somebody adds to all tables, as far as their account allows, and what they are charged."""
+    people = People(np.zeros(1, np.int64), np.full(1, cap), np.full(1, cap), spent)
+    return question.contributions(people, Records(np.full((1, 2), 0.9), np.zeros(1, np.int64), np.zeros(1, np.int64)))
 
 
 def _votes(

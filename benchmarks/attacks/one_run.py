@@ -11,6 +11,10 @@ from numpy.typing import NDArray
 from accounting.caps import caps_of
 from accounting.privacy import IndividualAccounts
 from common.noise import SystemNoise
+from learning.mechanisms.base import People, Records
+from learning.mechanisms.counts.columns import CLASSES, Column
+from learning.mechanisms.counts.planner import CountsPlan
+from learning.mechanisms.counts.question import CountsQuestion
 from learning.mechanisms.neighbours.release import release_counts
 from learning.mechanisms.neighbours.votes import neighbour_votes
 from learning.mechanisms.steps.linear import release_sums, step_contributions
@@ -19,6 +23,7 @@ from learning.mechanisms.steps.records import owned_records
 Floats = NDArray[np.float64]
 Taking = NDArray[np.bool_]
 _ROUNDING = 1 + 1e-9
+WHOLE = slice(0, 1)
 
 
 def votes_scores(takes_part: Taking, epsilon: float, delta: float) -> Floats:
@@ -64,9 +69,22 @@ def steps_scores(takes_part: Taking, epsilon: float, delta: float) -> Floats:
     return (released[:count, 1] - released[:count, 0]).astype(np.float64)
 
 
+def counts_scores(takes_part: Taking, epsilon: float, delta: float) -> Floats:
+    """`(m,)` of one table of counts, in which each canary has a cell of their own."""
+    count, cap = len(takes_part), float(caps_of(epsilon, delta))
+    plan = CountsPlan(_ROUNDING / math.sqrt(cap), cap, float(count), float(count), count)
+    question = CountsQuestion(plan, ((Column(CLASSES, tuple(map(str, range(count)))),),), (cap,))
+    classes = np.flatnonzero(takes_part)
+    holders, caps = np.arange(len(classes)), np.full(len(classes), cap)
+    records = Records(np.zeros((len(classes), 1)), classes, holders)
+    sums, _ = question.contributions(People(holders, caps, caps, np.zeros(len(classes))), records)
+    return question.release(WHOLE, None, [{"sums": sums}], SystemNoise()).arrays["sums"].astype(np.float64)
+
+
 MECHANISMS: dict[str, Callable[[Taking, float, float], Floats]] = {
     "neighbours, one round": votes_scores,
     "sgd, individual": steps_scores,
+    "counts": counts_scores,
 }
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import norm
 
 from accounting.caps import caps_of
 from benchmarks.neighbours.study import DELTAS, data_load
@@ -15,9 +16,15 @@ from benchmarks.sgd.study import hold as hold_steps
 from benchmarks.students.parts import teacher
 from benchmarks.students.study import hold
 from benchmarks.students.teachers import vote
+from benchmarks.synthesis import count
+from learning.formats import TabularSchema
 from learning.learners import learner_create
+from learning.mechanisms.base import Records
 from learning.mechanisms.pate import GNMax, Group, assign, make_plan
 from learning.mechanisms.steps.choices import Steps
+from learning.mechanisms.synthesis.rounds import Marginals
+from learning.mechanisms.synthesis.rows import rows_drawn
+from learning.mechanisms.synthesis.tree import NOBODY
 
 Floats = NDArray[np.float64]
 Taking = NDArray[np.bool_]
@@ -90,6 +97,85 @@ def steps_target(name: str, people: int, epsilons: Sequence[float]) -> Target:
         return held.model.predict_proba(x)
 
     return Target(truth, caps, publish)
+
+
+def rows_target(name: str, people: int, epsilons: Sequence[float]) -> Target:
+    """Method synthesis: the class that the model behind the rows expects of a record. Rows can be no more telling."""
+    rows = _counting(name, people, epsilons)
+
+    def publish(taking: Taking, seed: int) -> Floats:
+        return _expected(rows.released(taking, seed), rows.everybody)
+
+    return Target(rows.everybody.classes, rows.caps, publish)
+
+
+def copies(name: str, people: int, epsilons: Sequence[float], studies: int) -> Iterator[dict[str, float]]:
+    """Who has a copy among as many synthetic rows as people took part, all columns in the bins that are counted.
+
+    Of each promise the share of those with a copy, among whoever took part (``found``) and the others (``false``), over
+    some ``studies``; the standard error of the first; and the most that the promise allows where the second is so.
+    """
+    rows, random = _counting(name, people, epsilons), np.random.default_rng(1)
+    inside, outside = ([[] for _ in epsilons] for _ in range(2))
+    caps = np.unique(rows.caps)
+    for study in range(studies):
+        taking = random.random(people) < 0.5
+        marginals = rows.released(taking, study)
+        drawn = rows_drawn(marginals)
+        made = Records(drawn.x, drawn.classes, np.arange(len(drawn)))
+        known = {cells.tobytes() for cells in _cells(marginals, made)}
+        has_copy = np.array([cells.tobytes() in known for cells in _cells(marginals, rows.everybody)])
+        for place, cap in enumerate(caps):
+            theirs = rows.caps == cap
+            inside[place].append(has_copy[theirs & taking].mean())
+            outside[place].append(has_copy[theirs & ~taking].mean())
+    for epsilon, cap, found, false in zip(sorted(epsilons), caps, inside, outside, strict=True):
+        rate = float(np.mean(false))
+        yield {
+            "epsilon": epsilon,
+            "found": float(np.mean(found)),
+            "uncertain": float(np.std(np.array(found) - false, ddof=1) / np.sqrt(studies)),
+            "false": rate,
+            "most_found": float(norm.cdf(norm.ppf(rate) + np.sqrt(cap))),
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class _Counting:
+    schema: TabularSchema
+    everybody: Records
+    caps: Floats
+
+    def released(self, taking: Taking, seed: int) -> Marginals:
+        """What a run about those taking part would release."""
+        owner = np.arange(int(taking.sum()))
+        mine = Records(self.everybody.x[taking], self.everybody.classes[taking], owner)
+        return count(self.schema, mine, self.caps[taking], seed)
+
+
+def _counting(name: str, people: int, epsilons: Sequence[float]) -> _Counting:
+    x, truth, caps = _people(name, people, epsilons)
+    schema = splits_load(name).schema
+    assert isinstance(schema, TabularSchema)
+    return _Counting(schema, Records(x, truth, np.arange(people)), caps)
+
+
+def _cells(marginals: Marginals, records: Records) -> NDArray[np.int64]:
+    """`(n, columns + 1)` the cells of records, their classes last."""
+    return np.stack([*(column.places(records) for column in marginals.columns), records.classes], axis=1)
+
+
+def _expected(marginals: Marginals, records: Records) -> Floats:
+    """`(n, classes)` how likely each class is for the model that rows are drawn from, by all columns."""
+    model, cells = marginals.model, _cells(marginals, records)[:, :-1]
+    groups = np.stack([np.array(column.groups)[cells[:, place]] for place, column in enumerate(model.columns)], axis=1)
+    logs = np.tile(np.log(np.maximum(model.classes, 1e-12)), (len(cells), 1))
+    for parent, child in model.edges:
+        table, mine = model.of_groups[child], groups[:, child]
+        likely = table[:, mine] if parent == NOBODY else table[:, groups[:, parent], mine]
+        logs += np.log(np.maximum(likely * model.of_cells[child][:, cells[:, child]], 1e-12)).T
+    shares = np.exp(logs - logs.max(axis=1, keepdims=True))
+    return shares / shares.sum(axis=1, keepdims=True)
 
 
 def _people(

@@ -88,7 +88,7 @@ def _rounds(data: str, taking_part: float, epsilon: float, rounds: int) -> dict[
         taking_part=taking_part,
     )
     return {
-        "forecast": outcome.plan.rounds[0].forecast.accuracy[1],
+        "forecast": outcome.plan.rounds[0].forecast.labels.value,
         "asked": [len(one.queries) for one in outcome.held],
         "sigma": [one.sigma for one in outcome.held],
         "radius_share": [one.radius_share for one in outcome.held],
@@ -122,8 +122,8 @@ def forecasts(quick: bool) -> Rows:
             {
                 "data": name,
                 "epsilon": told,
-                "forecast": made.accuracy[1],
-                "interval": [made.accuracy[0], made.accuracy[2]],
+                "forecast": made.labels.value,
+                "interval": [made.labels.low, made.labels.high],
                 "right": float(np.mean(right)),
                 "from_to": [min(right), max(right)],
                 "share": planned.share,

@@ -11,6 +11,7 @@ import numpy as np
 from benchmarks.neighbours.figure import Line, figure
 from benchmarks.neighbours.results import measured
 from benchmarks.neighbours.study import Student, data_load, hold, test_accuracy
+from learning.forecasts import few_people
 from learning.learners.registry import learner_create
 from learning.mechanisms.neighbours.planner import MOST_FIRST
 
@@ -40,10 +41,10 @@ def _cell(holders: int, epsilon: float, seed: int) -> dict[str, Any]:
         )
         row[name] = {
             "asked": [len(one.queries) for one in outcome.held],
-            "forecast": outcome.plan.rounds[0].forecast.accuracy[1],
+            "forecast": outcome.plan.rounds[0].forecast.labels.value,
             "right": outcome.right,
             "student": test_accuracy(data, outcome.student, coordinates=True),
-            "warnings": len(outcome.plan.warnings),
+            "warnings": len(few_people([outcome.plan.rounds[0].forecast.labels], data.classes)),
         }
     return row
 

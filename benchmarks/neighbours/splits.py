@@ -66,4 +66,4 @@ def _draw(data: Data, epsilon: float) -> tuple[float, float]:
     sums = ask(data, np.arange(len(data.public)), made.radius_share, made.sigma, [IndividualAccounts(caps)])
     counts = [release_counts(sums, made.sigma, SimulationNoise(seed)) for seed in range(5)]
     right = [float((read_counts(one, made.sigma).labels == data.truth).mean()) for one in counts]
-    return made.forecast.accuracy[1], float(np.mean(right))
+    return made.forecast.labels.value, float(np.mean(right))

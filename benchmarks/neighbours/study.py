@@ -25,7 +25,7 @@ from learning.mechanisms.neighbours.stand_ins import Sample
 from learning.mechanisms.neighbours.votes import radii, shard_contributions
 from learning.representations import default_representation, representation_create
 
-DELTAS = {"digits": 5e-5, "mnist": 1e-5, "adult": 1e-5, "diabetes": 1e-5}
+DELTAS = {"digits": 5e-5, "mnist": 1e-5, "fashion": 1e-5, "adult": 1e-5, "diabetes": 1e-5}
 SHARES = (0.34, 0.43, 0.23)
 PROMISES: dict[str, float | tuple[float, ...]] = {
     "1": 1.0,

@@ -14,7 +14,7 @@ PATE_2018 = "Papernot et al., Scalable private learning with PATE (2018)"
 IPATE = "Boenisch et al., Individualized PATE (2023)"
 IDPSGD = "Boenisch et al., Have it your way: individualized privacy assignment for DP-SGD (2023)"
 NOBODY = "Nobody has published it"
-THESIS = "The thesis before Individualized PATE"
+THESIS = "C. Mühl, Personalizing private aggregation of teacher ensembles, master's thesis (2021)"
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,12 @@ class Table:
     derived: bool = False
 
 
+def _thesis(number: str, data: str, what: str) -> Table:
+    name = data.lower()
+    cases = partial(ipate.thesis, f"table{number}_{name}_{what}", name, what)
+    return Table(f"thesis-{number}", f"{data}, ε = 1 with a larger one: {what}", THESIS, cases)
+
+
 _TABLES = (
     Table("pate2017-fig4", "LNMax on MNIST", PATE_2017, pate2017.figure4),
     Table("pate2017-adult", "LNMax on Adult, 500 queries to 250 random forests", PATE_2017, pate2017.adult),
@@ -39,20 +45,23 @@ _TABLES = (
     Table("pate2018-table", "Confident-GNMax on the published votes", PATE_2018, pate2018.cases),
     Table("ipate-table1", "MNIST at ε = 1, 2, 3", IPATE, ipate.table1),
     Table("ipate-table5", "MNIST, ln 2 with ln 4, 8, 16: labels", IPATE, ipate.table5),
+    Table("ipate-table6", "Adult, larger ε for one class: students", IPATE, skew.table6),
     Table("ipate-table7", "Adult, ln 2 with ln 4, 8, 16: labels", IPATE, ipate.table7),
-    Table("ipate-table8", "Adult, ln 2 with ln 4, 8, 16: votes", IPATE, ipate.table8),
+    Table("ipate-table8", "MNIST, ln 2 with ln 4, 8, 16: students", IPATE, ipate.table8),
     Table("ipate-table9", "Adult, ln 2 with ln 4, 8, 16: students", IPATE, ipate.table9),
-    Table("ipate-table6", "Adult, larger ε for one class: teachers", IPATE, skew.table6),
-    Table("ipate-table10", "Adult, larger ε for one class: votes", IPATE, skew.table10),
-    Table("ipate-table11", "Adult, larger ε for one class: students", IPATE, skew.table11),
+    Table("ipate-table10a", "Adult, larger ε for one class: teachers", IPATE, skew.table10a),
+    Table("ipate-table10b", "Adult, larger ε for one class: votes", IPATE, skew.table10b),
+    Table("ipate-table11", "Adult, larger ε for one class: labels", IPATE, skew.table11),
     Table("figure1", "Costs of the groups against labels", IPATE, figures.figure1),
     Table("figure3", "Ratio of costs against ratio of sensitivities", IPATE, figures.figure3),
-    Table("thesis-6.4", "MNIST, ε = 1 with a larger one: labels", THESIS, partial(ipate.thesis, "mnist", "labels")),
-    Table("thesis-6.5", "MNIST, ε = 1 with a larger one: votes", THESIS, partial(ipate.thesis, "mnist", "right")),
-    Table("thesis-6.6", "Adult, ε = 1 with a larger one: labels", THESIS, partial(ipate.thesis, "adult", "labels")),
-    Table("thesis-6.7", "Adult, ε = 1 with a larger one: votes", THESIS, partial(ipate.thesis, "adult", "right")),
+    _thesis("6.4", "MNIST", "labels"),
+    _thesis("6.5", "Adult", "labels"),
+    _thesis("6.6", "MNIST", "student"),
+    _thesis("6.7", "Adult", "student"),
     Table("small-groups", "Groups too small for a teacher of their own, MNIST", NOBODY, small.cases),
-    Table("idpsgd-table2", "Individualized DP-SGD on MNIST (Tables 2 and 3)", IDPSGD, idpsgd.measured, derived=True),
+    Table("idpsgd-table2", "MNIST at ε = 1, 2, 3", IDPSGD, idpsgd.table2, derived=True),
+    Table("idpsgd-table3", "MNIST at ε = 0.3, fewer steps", IDPSGD, idpsgd.table3, derived=True),
+    Table("idpsgd-table9", "MNIST, promises by class, fewer steps", IDPSGD, idpsgd.table9, derived=True),
 )
 _BESIDE = Table(
     "every-holder",

@@ -19,6 +19,8 @@ DELTA, TEACHERS, HOLDERS = 1e-5, 250, 60_000
 FIRST_QUERIES = 500
 AGGREGATOR = ConfidentGNMax(sigma=40.0, sigma_threshold=150.0, threshold=200.0)
 """Parameters of every plan of the authors' repository (fraboeni/individualized-pate, experiment_plans)."""
+AGGREGATORS = {"mnist": AGGREGATOR, "adult": ConfidentGNMax(sigma=40.0, sigma_threshold=200.0, threshold=300.0)}
+"""As printed, by the data."""
 
 LEFT_OUT = "weighting, groups too small for a teacher left out"
 VARIANTS = {
@@ -98,11 +100,13 @@ def by_paper(votes: Votes, plan: Plan, groups: Sequence[Group], seed: int) -> Co
     return _until_used_up(votes, seed, hold)
 
 
-def by_accounts(votes: Votes, variant: str, groups: Sequence[Group], seed: int) -> Counted:
+def by_accounts(
+    votes: Votes, variant: str, groups: Sequence[Group], seed: int, aggregator: ConfidentGNMax = AGGREGATOR
+) -> Counted:
     """The same with weights or duplicates in proportion to μ, until the accounts are used up."""
     options: dict[str, Any] = VARIANTS[variant]
     plan = make_plan(
-        groups, teachers=TEACHERS, aggregator=AGGREGATOR, delta=DELTA, **(options | {"weight_scheme": "gdp"})
+        groups, teachers=TEACHERS, aggregator=aggregator, delta=DELTA, **(options | {"weight_scheme": "gdp"})
     )
 
     def hold(drawn: Votes) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:

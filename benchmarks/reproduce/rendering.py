@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,11 @@ from typing import Any
 from benchmarks.reproduce.registry import TABLES, Table
 from benchmarks.reproduce.results import RESULTS, Row, kept, measured
 from benchmarks.reproduce.tables.holders import measured_elsewhere
+from benchmarks.reproduce.verdicts import WHY, counted, unmeasured, verdict
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "reproduction.md"
 REMARKS = Path(__file__).with_name("remarks.md")
-HEADINGS = ("setting", "quantity", "published", "here", "difference", "accounts", "every holder votes")
+HEADINGS = ("setting", "quantity", "published", "here", "difference", "verdict", "accounts", "every holder votes")
 Json = dict[str, Any]
 
 
@@ -51,6 +53,7 @@ def lines_of(case: Json, others: dict[str, dict[str, float]]) -> list[list[str]]
                 number(row.published, row.spread),
                 number(row.here, row.here_spread),
                 difference(row),
+                verdict(row),
                 number(row.accounts),
                 number(others.get(case["promises"], {}).get(row.holders or "")),
             ]
@@ -77,10 +80,27 @@ def text_of(cases: Sequence[Json], folder: Path = RESULTS) -> str:
 def document(folder: Path = RESULTS) -> str:
     """docs/reproduction.md."""
     about, remarks = remarks_read()
-    parts = [about]
+    parts = [about, _met(folder)]
     parts.append("\n".join(f"- [{name}](#{name.replace('.', '')}): {table.title}" for name, table in TABLES.items()))
     parts += [_section(table, _cases(table, folder), every_holder(folder), remarks) for table in TABLES.values()]
     return "\n\n".join(parts) + "\n"
+
+
+def _met(folder: Path) -> str:
+    """How many printed cells of each table are met, and why the others are not."""
+    rows = ["| table | printed cells | met | above | below | why |", "|---|---|---|---|---|---|"]
+    totals = Counter[str]()
+    for table in TABLES.values():
+        if found := counted(_cases(table, folder)):
+            totals += found
+            missed = found.total() - found["met"]
+            cells = (str(found.total()), *(str(found[key] or "") for key in ("met", "above", "below")))
+            link = f"[{table.name}](#{table.name.replace('.', '')})"
+            rows.append(f"| {link} | {' | '.join(cells)} | {WHY.get(table.name, '') if missed else ''} |")
+    cells = (str(totals.total()), *(str(totals[key]) for key in ("met", "above", "below")))
+    rows.append(f"| **all that are measured** | {' | '.join(cells)} | |")
+    rows += [f"| {name} | {cells} | not measured | | | {why} |" for name, cells, why in unmeasured()]
+    return "## Met or not\n\n" + "\n".join(rows)
 
 
 def remarks_read() -> tuple[str, dict[str, str]]:

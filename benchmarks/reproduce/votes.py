@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.reproduce import teachers
+from benchmarks.reproduce.ensembles import VOTES
 from learning.mechanisms.pate import Plan
 
 Floats = NDArray[np.float64]
@@ -98,6 +99,16 @@ def published_votes(name: str) -> Votes:
     """Votes of the 250 teachers of Papernot et al. (2018) on MNIST or Adult; rows are the first test records."""
     counts = published_counts(f"{name}_250_teachers").astype(np.float64)
     return Votes(name, counts, teachers.points(name)[1][: len(counts)])
+
+
+@cache
+def printed_votes() -> Votes:
+    """Votes of MNIST's teachers with the set-up of Individualized PATE, on the public images of its division.
+
+    `python -m benchmarks.reproduce.ensembles` trains them; their votes are kept in benchmarks/data.
+    """
+    with np.load(VOTES, allow_pickle=False) as arrays:
+        return Votes("mnist", arrays["counts"].astype(np.float64), arrays["truth"].astype(np.int64))
 
 
 @cache

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +12,11 @@ from learning.formats.catalogue import Splits
 from learning.formats.documents import schema_from_json
 from learning.formats.files import check_sha256
 from learning.formats.read import read_file
-from learning.formats.rows import DataError, Rows
+from learning.formats.rows import DataError, Rows, as_numbers
 from learning.formats.schema import ImageSchema
 
 _SEED = 2022
+_PUBLIC = 9_000
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,36 @@ def elsewhere_load(name: str, data_dir: Path) -> Splits:
     return Splits(private.one_holder_per_row("person"), public, rows[known.private + known.public :], schema)
 
 
+FASHION = ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "boot")
+_FASHION_5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b56 = {
+    "train-images-idx3-ubyte": "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+    "train-labels-idx1-ubyte": "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+    "t10k-images-idx3-ubyte": "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+    "t10k-labels-idx1-ubyte": "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
+}
+
+
+def fashion_load(data_dir: Path) -> Splits:
+    """Fashion-MNIST as the catalogue divides MNIST: training images are private, 9,000 of the test images public.
+
+    From the folder fashion-mnist, or where Debian's package dataset-fashion-mnist puts it.
+    """
+    places = (data_dir / "fashion-mnist", Path("/usr/share/datasets/fashion-mnist"))
+    folder = next((place for place in places if place.is_dir()), None)
+    if folder is None:
+        raise DataError("Fashion-MNIST is missing.", f"Put its four .gz files into {places[0]}.")
+    schema, paths = ImageSchema(28, 28, 1, FASHION), []
+    for name, sha256 in _FASHION_5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b56.items():
+        paths.append(folder / f"{name}.gz")
+        check_sha256(paths[-1], sha256, name)
+    private = read_file(paths[0], schema, label_file=paths[1], holders=False)
+    rest = read_file(paths[2], schema, label_file=paths[3], holders=False)
+    private, rest = (replace(part, x=as_numbers(part.x)) for part in (private, rest))
+    return Splits(private.one_holder_per_row("image"), rest[:_PUBLIC], rest[_PUBLIC:], schema)
+
+
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-_SIDE, _PUBLIC = 32, 9_000
+_SIDE = 32
 
 
 def cifar10_load(data_dir: Path) -> Splits:

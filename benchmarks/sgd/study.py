@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from accounting.caps import caps_of
 from accounting.privacy import IndividualAccounts
-from benchmarks.sgd.elsewhere import ELSEWHERE, cifar10_load, elsewhere_load
+from benchmarks.sgd.elsewhere import ELSEWHERE, cifar10_load, elsewhere_load, fashion_load
 from common.noise import SimulationNoise
 from learning.formats import catalogue_load
 from learning.formats.catalogue import Splits
@@ -32,7 +32,9 @@ from learning.representations import FittedRepresentation, LinearModel
 DELTA = 1e-5
 SHARES = (0.34, 0.43, 0.23)
 TEST = 1000
-CLASSES = {"digits": 10, "mnist": 10, "adult": 2, "diabetes": 2, "cardio": 2, "support2": 2, "cifar10": 10}
+IMAGES = {"cifar10": cifar10_load, "fashion": fashion_load}
+CLASSES = {"digits": 10, "mnist": 10, "adult": 2, "diabetes": 2, "cardio": 2, "support2": 2}
+CLASSES |= dict.fromkeys(IMAGES, 10)
 
 Points = NDArray[np.floating]
 Labels = NDArray[np.integer]
@@ -72,7 +74,7 @@ class Case:
 
     def placed(self, steps: Steps, strength: float) -> Case:
         """The same in the representation that a plan for so strong people has."""
-        chosen = steps.placed(self.points.shape[1:], strength).space(self.points.shape[1:])
+        chosen = steps.placed(self.points, strength).space(self.points)
         if chosen == self.fitted.representation:
             return self
         fitted = chosen.fit(self.points)
@@ -94,8 +96,8 @@ class Outcome:
 
 @cache
 def splits_load(name: str) -> Splits:
-    if name == "cifar10":
-        return cifar10_load(_data_dir())
+    if name in IMAGES:
+        return IMAGES[name](_data_dir())
     return elsewhere_load(name, _data_dir()) if name in ELSEWHERE else catalogue_load(name, _data_dir())
 
 
@@ -105,7 +107,7 @@ def _data_dir() -> Path:
 
 
 def case_load(name: str, split: int, steps: Steps) -> Case:
-    """The private records as holders; MNIST's 10,000 official test images are split anew into public and test points.
+    """The private records as holders; of MNIST and Fashion-MNIST the 10,000 test images are divided anew.
 
     Adult keeps the split of the catalogue, and so does Diabetes as split 0; with others its patients are divided anew.
     """
@@ -121,7 +123,7 @@ def public_load(name: str) -> Case:
 
 def case_of(name: str, private: Rows, public: Points, test: Points, truth: Labels, steps: Steps) -> Case:
     """These private records with their holders, and these public and test points."""
-    fitted = steps.space(public.shape[1:]).fit(public)
+    fitted = steps.space(public).fit(public)
     holder = np.unique(np.array(private.holders), return_inverse=True)[1]
     everyone = np.arange(int(holder.max()) + 1)
     records = owned_records(fitted.transform(private.x), private.y, holder, everyone)
@@ -134,7 +136,7 @@ def _divided(name: str, split: int) -> Splits:
     splits = splits_load(name)
     if name == "diabetes" and split:
         return _patients_divided(split)
-    if name != "mnist":
+    if name not in ("mnist", "fashion"):
         return splits
     x, y = (np.concatenate([getattr(part, of) for part in (splits.public, splits.test)]) for of in ("x", "y"))
     order = np.random.default_rng(100 + split).permutation(len(x))
@@ -156,7 +158,7 @@ def rehearsal_load(name: str, split: int, steps: Steps) -> Case:
     """Public points alone: two thirds stand for as many holders as there are private ones, a third is the test."""
     splits = splits_load(name)
     people = len(np.unique(np.array(splits.private.holders)))
-    fitted = steps.space(splits.public.x.shape[1:]).fit(splits.public.x)
+    fitted = steps.space(splits.public.x).fit(splits.public.x)
     coordinates = fitted.transform(splits.public.x)
     order = np.random.default_rng(split).permutation(len(coordinates))
     test, mine = np.split(order, [len(order) // 3])

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,8 +13,8 @@ from numpy.typing import NDArray
 
 from accounting.privacy import IndividualAccounts
 from benchmarks.neighbours.study import DELTAS, Data, ask, caps_draw, levels_of
+from benchmarks.sgd.study import splits_load
 from common.noise import SimulationNoise
-from learning.formats import catalogue_load
 from learning.learners import Model
 from learning.mechanisms.neighbours.planner import next_round, plan_rounds
 from learning.mechanisms.neighbours.release import release_counts
@@ -43,8 +41,7 @@ def data_split(name: str, seed: int = 0, public: int | None = None, tuning: bool
     public: how many of the public points there are, None for all.  tuning: whether some of the public points are used
     in place of the test points, which are then not looked at.
     """
-    beside = Path(__file__).resolve().parents[2] / ".." / "shared" / "data"
-    splits = catalogue_load(name, Path(os.environ.get("IPATE_DATA_DIR") or beside))
+    splits = splits_load(name)
     x, y = (np.concatenate([getattr(splits.public, part), getattr(splits.test, part)]) for part in ("x", "y"))
     order = split_order(name, len(x), seed)
     asked, test = order[: len(splits.public)], order[len(splits.public) :]

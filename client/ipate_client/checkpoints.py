@@ -300,10 +300,10 @@ def _receipt_check(receipt: dict[str, Any], content: dict[str, Any]) -> None:
     same = [event for event in events if event["event_time"] == content["event_time"]]
     if not same:
         raise CheckpointError("The receipt has no decision of this moment: the proof is of another decision.")
-    told = {**same[0], "study": content["study"], "privacy_notice_sha256": content["privacy_notice_sha256"]}
+    shared = {**same[0], "study": content["study"], "privacy_notice_sha256": content["privacy_notice_sha256"]}
     if same[0] is events[-1] and notice and content["privacy_notice_sha256"]:
-        told["privacy_notice_sha256"] = notice["sha256"]
-    wrong = sorted(name for name, value in content.items() if value != told.get(name))
+        shared["privacy_notice_sha256"] = notice["sha256"]
+    wrong = sorted(name for name, value in content.items() if value != shared.get(name))
     if wrong:
         raise CheckpointError(f"The receipt says something else than the record: {', '.join(wrong)}.")
 
@@ -436,11 +436,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         each.add_argument("--key", action="append", required=True, help="the public key; several where it was changed")
     options = parser.parse_args(arguments)
     try:
-        told = _report(options)
+        report = _report(options)
     except CheckpointError as error:
         sys.stderr.write(f"No. {error}\n")
         return 1
-    sys.stdout.write(f"{told}\n")
+    sys.stdout.write(f"{report}\n")
     return 0
 
 

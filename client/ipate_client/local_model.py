@@ -14,6 +14,8 @@ import pandas as pd
 
 from ipate_client.documents import Predictions
 
+_MOST_PIECES = 64
+
 Rows: TypeAlias = pd.DataFrame | npt.NDArray[Any] | Iterable[Any]
 """A data frame or objects with a value per column; or images, as an array or nested lists."""
 
@@ -30,10 +32,12 @@ class LocalModel:
     def __init__(self, content: bytes) -> None:
         self.content = content
         self._session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
-        told = self._session.get_modelmeta().custom_metadata_map
-        self.classes: list[str] = json.loads(told.get("classes") or told["columns"])
-        self.schema: dict[str, Any] = json.loads(told["schema"])
-        self.card: dict[str, Any] = json.loads(told["card"])
+        metadata = self._session.get_modelmeta().custom_metadata_map
+        self.classes: list[str] = json.loads(metadata.get("classes") or metadata["columns"])
+        self.schema: dict[str, Any] = json.loads(metadata["schema"])
+        self.card: dict[str, Any] = json.loads(metadata["card"])
+        self._tokenizer = metadata.get("tokenizer", "")
+        self._names = {each.name for each in self._session.get_inputs()}
 
     @classmethod
     def load(cls, path: str | Path) -> LocalModel:
@@ -66,7 +70,33 @@ class LocalModel:
                     found[place].append(column["name"])
         return found
 
+    def _text_inputs(self, rows: Rows, column: dict[str, Any]) -> dict[str, npt.NDArray[Any]]:
+        """Texts as bytes, or as tokens in pieces where the model contains an encoder of texts."""
+        frame = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame.from_records(list(rows))
+        contents = [_content(str(value), column["length"]) for value in frame[column["name"]]]
+        if "text" in self._names:
+            return {"text": _padded([np.frombuffer(content, np.uint8) for content in contents])}
+        try:
+            from tokenizers import Tokenizer
+        except ImportError:
+            raise ImportError("This model reads tokens: pip install tokenizers.") from None
+        tokenizer = Tokenizer.from_str(self._tokenizer)
+        tokenizer.no_padding()
+        tokenizer.enable_truncation(self.card["encoder"]["takes"]["length"])
+        ids, masks = [], []
+        for content in contents:
+            first = tokenizer.encode(content.decode())
+            found = [first.ids, *(each.ids for each in first.overflowing)][:_MOST_PIECES]
+            ids.append(_padded([np.array(piece, np.int64) for piece in found]))
+            masks.append(_padded([np.ones(len(piece), np.int64) for piece in found]))
+        return {"input_ids": _padded(ids), "attention_mask": _padded(masks)}
+
     def _inputs(self, rows: Rows) -> dict[str, npt.NDArray[Any]]:
+        if self.card.get("encoder") and "vectors" in self._names:
+            raise ValueError(
+                f"The file does not contain its encoder, {self.card['encoder']['name']} (SHA-256 "
+                f"{self.card['encoder']['file_digest']}): encode the rows with it, and give the session “vectors”."
+            )
         if self.schema["kind"] == "image":
             sides = (self.schema["height"], self.schema["width"], self.schema["channels"])
             shape = sides[:2] if sides[2] == 1 else sides
@@ -74,14 +104,36 @@ class LocalModel:
             if images.shape[1:] != shape:
                 raise ValueError(f"The images are of shape {images.shape[1:]}, those of the model of {shape}.")
             return {"image": images}
+        text = next((column for column in self.schema["columns"] if column["role"] == "text"), None)
+        if text is not None:
+            return self._text_inputs(rows, text)
         frame = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame.from_records(list(rows))
         features = [column for column in self.schema["columns"] if column["role"] == "feature"]
         return {column["name"]: _values(column, frame[column["name"]]) for column in features}
 
 
+def _content(text: str, length: int) -> bytes:
+    """The first bytes of a text, as the site keeps them."""
+    content = text.replace("\0", " ").encode(errors="replace")
+    return content[:length].decode(errors="ignore").encode()
+
+
+def _padded(parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """Arrays of one number of axes side by side, filled up with 0."""
+    shape = tuple(np.max([part.shape for part in parts], axis=0))
+    padded = np.zeros((len(parts), *shape), parts[0].dtype)
+    for place, part in enumerate(parts):
+        padded[place][tuple(slice(length) for length in part.shape)] = part
+    return padded
+
+
+#: Types of columns that a model takes as numbers; of dates the time that the schema makes of them.
+_NUMBERS = ("numeric", "date")
+
+
 def _beyond(column: dict[str, Any], values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     """Which numbers are beyond the declared range, and which categories are not declared where others are allowed."""
-    if column["type"] == "numeric":
+    if column["type"] in _NUMBERS:
         return np.asarray((values < column["minimum"]) | (values > column["maximum"]))
     declared = {*column.get("values", []), *column["missing"]}
     return np.array([bool(column.get("other")) and value not in declared for value in values], bool)
@@ -90,6 +142,6 @@ def _beyond(column: dict[str, Any], values: npt.NDArray[Any]) -> npt.NDArray[np.
 def _values(column: dict[str, Any], values: pd.Series[Any]) -> npt.NDArray[Any]:
     """The values of a column as its input takes them."""
     given = values.tolist()
-    if column["type"] == "numeric":
+    if column["type"] in _NUMBERS:
         return np.array([np.nan if value in column["missing"] else float(value) for value in given])
     return np.array([str(value) for value in given], object)

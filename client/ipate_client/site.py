@@ -26,7 +26,8 @@ from ipate_client.problems import ProblemError, RunEndedError
 ROWS_AT_ONCE = 1000
 """How many rows the site takes in one request."""
 _TRIES = 4
-_LONGEST_WAIT = 120.0
+_LONGEST_WAIT = 180.0
+"""Seconds for which it asks again while the site says wait."""
 
 
 class Site:
@@ -139,15 +140,90 @@ class Site:
             labels: Of an idx file of images, the file of its labels.
             **fields: ``holder_prefix``, ``with_labels``, ``provenance``.
         """
-        if isinstance(rows, pd.DataFrame):
-            written = {"sep": (schema or {}).get("delimiter", ","), "decimal": (schema or {}).get("decimal", ".")}
-            files = {"file": ("rows.csv", rows.to_csv(index=False, **written).encode())}
-        else:
-            files = {"file": (Path(rows).name, Path(rows).read_bytes())}
-        if labels is not None:
-            files["label_file"] = (Path(labels).name, Path(labels).read_bytes())
-        sent = {"name": name, "kind": kind, **fields} | ({} if schema is None else {"schema": json.dumps(schema)})
+        sent, files = _upload(rows, schema, labels, {"name": name, "kind": kind, **fields})
         return Dataset.of(self._json("POST", f"studies/{_slug(study)}/datasets", data=sent, files=files))
+
+    # --- Data of studies that ask people
+
+    def import_records(
+        self,
+        study: Study | str,
+        rows: pd.DataFrame | str | PathLike[str],
+        *,
+        name: str,
+        kind: str,
+        schema: dict[str, Any] | None = None,
+        labels: str | PathLike[str] | None = None,
+        every: float = 2.0,
+        timeout: float | None = None,
+        **fields: Any,
+    ) -> dict[str, Any]:
+        """Import a dataset: upload, check, and store if nothing is wrong. For data stewards.
+
+        Args:
+            study: Any study; see `import_dataset` for what else is sent.
+            rows: A data frame, or a file.
+            name: What the dataset is called.
+            kind: private, public or test.
+            schema: What a row holds; that of the study's last dataset if left out.
+            labels: A file of labels, or a table of the images of a zip file.
+            every: Seconds between two questions.
+            timeout: Seconds after which to give up waiting; the import goes on.
+            **fields: ``known`` (has to be true of private rows), ``holder_prefix``, ``with_labels``, ``provenance``.
+
+        Returns:
+            The import: with ``dataset`` where it was stored, with ``problems`` where it was not.
+
+        Raises:
+            TimeoutError: it takes longer.
+        """
+        sent, files = _upload(rows, schema, labels, {"name": name, "kind": kind, **fields})
+        path = f"studies/{_slug(study)}/imports"
+        begun = self._json("POST", path, data=sent, files=files)
+        path, until = f"{path}/{begun['id']}", None if timeout is None else time.monotonic() + timeout
+        while True:
+            found = self._json("GET", path)
+            if found["state"] == "checked" and not found["faults"]:
+                found = self._json("POST", f"{path}/store")
+            if found["state"] not in ("checking", "importing"):
+                return found
+            if until is not None and time.monotonic() > until:
+                raise TimeoutError(f"The import {begun['id']} is not done yet.")
+            time.sleep(every)
+
+    def record_consents(
+        self,
+        study: Study | str,
+        decisions: str | PathLike[str],
+        scans: Sequence[str | PathLike[str]],
+        *,
+        dry_run: bool = False,
+    ) -> int:
+        """Record a list of decisions on paper, all or none. For data stewards.
+
+        Args:
+            study: The study.
+            decisions: A CSV file, as on the page *Recruitment*.
+            scans: The files that the list names.
+            dry_run: Only look for errors.
+
+        Returns:
+            How many decisions were recorded, or could be.
+        """
+        files = [("list", (Path(decisions).name, Path(decisions).read_bytes()))]
+        files += [("scans", (Path(scan).name, Path(scan).read_bytes())) for scan in scans]
+        sent = {"dry_run": str(dry_run).lower()}
+        return self._json("POST", f"studies/{_slug(study)}/consents", data=sent, files=files)["decisions"]
+
+    def draw_head_counts(self, study: Study | str, *, counts: Mapping[str, int] | None = None) -> pd.DataFrame:
+        """Count the holders of each promise with noise, which charges them, or enter public numbers. For operators.
+
+        Args:
+            study: The study.
+            counts: Public numbers by level, such as ``{"HIGH": 120, "AVERAGE": 310, "LOW": 90}``.
+        """
+        sent = {} if counts is None else {"counts": dict(counts)}
+        return pd.DataFrame(self._request("POST", f"studies/{_slug(study)}/head-counts", json=sent).json())
 
     # --- Runs
 
@@ -177,6 +253,10 @@ class Site:
     def withdraw(self, run: Run | str) -> Run:
         """Withdraw a draft of yours for good."""
         return _run(self._json("POST", f"runs/{_id(run)}/withdraw"))
+
+    def plan_of(self, run: Run | str, *, share: float | None = None) -> dict[str, Any]:
+        """Plan that a run keeps; of a draft, as an operator, the one that an approval with this share would keep."""
+        return self._json("GET", f"runs/{_id(run)}/plan", params={} if share is None else {"share": share})
 
     def approve(self, run: Run | str, *, share: float | None = None, revision: int | None = None) -> Run:
         """Let another person's draft start, as an operator.
@@ -272,18 +352,29 @@ class Site:
     def counts(self, run: Run | str) -> pd.DataFrame:
         """The table of a run of *counts*: values of its columns, people, low_95 and high_95, sum of weights.
 
+        Where people count by their promise, the interval from low_95 to high_95 takes the levels as spread alike over
+        the cells; that from least_95 to most_95 holds however they are spread.
+
         Whoever takes a table is entered into the study's release register.
         """
         content = self._get(f"runs/{_id(run)}/table", {"format": "csv"}).content
         frame = pd.read_csv(io.BytesIO(content), dtype=str, keep_default_na=False)
-        numbers = ["people", "low_95", "high_95", "weighted"]
+        numbers = ["people", "low_95", "high_95", "weighted", "least_95", "most_95"]
         return frame.astype(dict.fromkeys(numbers, np.float64))
+
+    def synthetic_rows(self, run: Run | str) -> pd.DataFrame:
+        """The rows that a run of *synthesis* drew: a column for each of the schema, that of the classes last.
+
+        Whoever takes them is entered into the study's release register.
+        """
+        content = self._get(f"runs/{_id(run)}/rows", {"format": "csv"}).content
+        return pd.read_csv(io.BytesIO(content), keep_default_na=False)
 
     def summaries(self, run: Run | str) -> pd.DataFrame:
         """Mean and quartiles of a counted column of numbers, each with its interval, a row for each group."""
-        told = self._json("GET", f"runs/{_id(run)}/table")["summaries"]
+        summaries = self._json("GET", f"runs/{_id(run)}/table")["summaries"]
         rows = []
-        for each in told:
+        for each in summaries:
             row = {"column": each["column"], "group": each["group"]}
             for name, estimate in zip(
                 ("mean", "q25", "median", "q75"), [each["mean"], *each["quantiles"]], strict=True
@@ -373,21 +464,40 @@ class Site:
         What changes something is sent again only with a key by which the site knows it.
         """
         repeatable = method in ("GET", "PUT") or "Idempotency-Key" in arguments.get("headers", {})
-        for left in reversed(range(_TRIES)):
+        left, until = _TRIES - 1, time.monotonic() + _LONGEST_WAIT
+        while True:
             try:
                 response = self._http.request(method, path, **arguments)
             except httpx.TransportError:
                 if not (left and repeatable):
                     raise
-                time.sleep(2.0 ** (_TRIES - left - 2))
+                time.sleep(2.0 ** (_TRIES - left - 1))
+                left -= 1
                 continue
-            if response.status_code == httpx.codes.TOO_MANY_REQUESTS and left:
-                time.sleep(min(float(response.headers.get("Retry-After", 1)), _LONGEST_WAIT))
-                continue
-            break
+            pause = float(response.headers.get("Retry-After", 1))
+            if response.status_code != httpx.codes.TOO_MANY_REQUESTS or time.monotonic() + pause > until:
+                break
+            time.sleep(pause)
         if response.is_error:
             raise ProblemError.of(response)
         return response
+
+
+def _upload(
+    rows: pd.DataFrame | str | PathLike[str],
+    schema: dict[str, Any] | None,
+    labels: str | PathLike[str] | None,
+    fields: dict[str, Any],
+) -> tuple[dict[str, Any], dict[str, tuple[str, bytes]]]:
+    """Fields and files of a form that uploads a dataset."""
+    if isinstance(rows, pd.DataFrame):
+        written = {"sep": (schema or {}).get("delimiter", ","), "decimal": (schema or {}).get("decimal", ".")}
+        files = {"file": ("rows.csv", rows.to_csv(index=False, **written).encode())}
+    else:
+        files = {"file": (Path(rows).name, Path(rows).read_bytes())}
+    if labels is not None:
+        files["label_file"] = (Path(labels).name, Path(labels).read_bytes())
+    return fields | ({} if schema is None else {"schema": json.dumps(schema)}), files
 
 
 def _id(run: Run | str) -> str:

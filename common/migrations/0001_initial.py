@@ -41,4 +41,14 @@ class Migration(migrations.Migration):
                 ("encrypted", models.BooleanField()),
             ],
         ),
+        migrations.CreateModel(
+            "Pulse",
+            [
+                ID,
+                ("name", models.CharField(max_length=50, unique=True)),
+                ("at", models.DateTimeField()),
+                ("until", models.DateTimeField(null=True)),
+                ("note", models.CharField(max_length=200)),
+            ],
+        ),
     ]

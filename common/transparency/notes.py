@@ -46,9 +46,9 @@ class SigningKey:
             word, other, name, number, encoded = text.strip().split("+", 4)
             material = base64.b64decode(encoded, validate=True)
         except ValueError:
-            raise NoteError("This is no private key as manage.py checkpoint_key makes it.") from None
+            raise NoteError("This is no private key as ipate checkpoint_key makes it.") from None
         if f"{word}+{other}" != _PRIVATE or len(material) != 33 or material[:1] != _TYPE:
-            raise NoteError("This is no private key as manage.py checkpoint_key makes it.")
+            raise NoteError("This is no private key as ipate checkpoint_key makes it.")
         key = cls(name, material[1:])
         if _key_id(name, key._public).hex() != number:
             raise NoteError("The private key was changed: its number does not belong to it.")

@@ -72,6 +72,7 @@ class Migration(migrations.Migration):
                 ("jurisdiction", models.CharField(blank=True, max_length=100)),
                 ("after_death", models.CharField(default="ends", max_length=10)),
                 ("after_incapacity", models.CharField(default="ends", max_length=10)),
+                ("alliance", models.JSONField(blank=True, default=dict)),
                 ("harm", models.TextField(blank=True, max_length=240)),
                 ("quorum", models.PositiveSmallIntegerField(default=1)),
                 ("mail_opening", models.TextField(blank=True, max_length=500)),
@@ -776,7 +777,7 @@ class Migration(migrations.Migration):
                     check(
                         "disposal_kind_is_known_and_says_of_whom",
                         Q(holder__isnull=False, kind__in=["asked", "erased", "kept"])
-                        | Q(holder__isnull=True, kind__in=["dataset", "closed", "expired"]),
+                        | Q(holder__isnull=True, kind__in=["dataset", "encoder", "closed", "expired"]),
                     ),
                 ],
             },

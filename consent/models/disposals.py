@@ -25,13 +25,14 @@ class Disposal(StudyChained):
         ERASED = "erased", _("a person's records were erased")
         KEPT = "kept", _("a person who withdrew wants their records to stay stored")
         DATASET = "dataset", _("dataset removed")
+        ENCODER = "encoder", _("encoder withdrawn")
         CLOSED = "closed", _("study closed")
         EXPIRED = "expired", _("all private records erased")
 
     study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="disposals")
     kind = models.CharField(max_length=10, choices=Kind)
     holder = models.ForeignKey(DataHolder, on_delete=models.PROTECT, null=True, related_name="disposals")
-    subject = models.CharField(max_length=100, blank=True, help_text="Name of the dataset.")
+    subject = models.CharField(max_length=100, blank=True, help_text="Name of the dataset or encoder.")
     rows = models.PositiveIntegerField(
         null=True, blank=True, help_text="How many rows of private datasets were erased."
     )
@@ -47,7 +48,7 @@ class Disposal(StudyChained):
             *StudyChained.Meta.constraints,
             models.CheckConstraint(
                 condition=Q(kind__in=["asked", "erased", "kept"], holder__isnull=False)
-                | Q(kind__in=["dataset", "closed", "expired"], holder__isnull=True),
+                | Q(kind__in=["dataset", "encoder", "closed", "expired"], holder__isnull=True),
                 name="disposal_kind_is_known_and_says_of_whom",
             ),
         ]

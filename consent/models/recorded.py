@@ -19,6 +19,8 @@ class Recorded(models.Model):
     sealed_fields: ClassVar[tuple[str, ...]] = ()
     #: Fields that change while the site works, or that follow from other records.
     working_fields: ClassVar[tuple[str, ...]] = ()
+    #: Texts that the site itself writes into fields which are else in people's words; pages translate them.
+    own_words: ClassVar[tuple[str, ...]] = ()
 
     class Meta:
         abstract = True

@@ -44,7 +44,17 @@ class Study(Recorded):
         *("without_officer", "supervisory_authority", "contact", "contact_name", "contact_telephone", "contact_hours"),
         *("data_categories", "data_source", "recipients", "without_recipients", "retention"),
         *("retention_until", "after_withdrawal", "lawful_basis", "jurisdiction", "after_death", "after_incapacity"),
-        *("harm", "quorum", "mail_opening", "languages", "translations", "delta", "rehearsal", "retain_votes"),
+        *(
+            "alliance",
+            "harm",
+            "quorum",
+            "mail_opening",
+            "languages",
+            "translations",
+            "delta",
+            "rehearsal",
+            "retain_votes",
+        ),
         *("closed_at", "expired_at", "created_at"),
     )
 
@@ -142,6 +152,13 @@ class Study(Recorded):
         choices=Afterwards,
         default=Afterwards.ENDS,
         help_text=_("Holders are told before they decide. Where it ends, a legal proxy is asked anew."),
+    )
+    alliance = models.JSONField(
+        _("learning together"),
+        default=dict,
+        blank=True,
+        editable=False,
+        help_text="With whom sums are added up: name, hub, sites, and the digest of what they have signed.",
     )
     harm = models.TextField(
         _("example of harm"),

@@ -21,7 +21,7 @@ class WebhookEndpoint(Recorded):
     study = models.ForeignKey(Study, on_delete=models.CASCADE, related_name="webhooks")
     url = models.URLField(max_length=500)
     events = models.JSONField(help_text="Names of what it is told of, see consent.services.webhooks.EVENTS.")
-    secret = models.TextField(help_text="Encrypted with a key that follows from the site's secret key.")
+    secret = models.TextField(help_text="Encrypted with the key for second factors.")
     created_by = actor()
     created_at = models.DateTimeField(default=timezone.now, editable=False)
 

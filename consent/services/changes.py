@@ -10,13 +10,12 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
 from django.db.models import SET_NULL, Q, QuerySet
 from django.utils import timezone
-from django.utils.crypto import salted_hmac
 
+from common.keys import Purpose, digest, keys_of
 from common.row_hashes import canonical
 from consent.locks import study_lock
 from consent.models import Change, ConfigurationChange, Recorded, SealedChange, Study, recorded_models
@@ -112,17 +111,16 @@ def _differing(before: State, after: State) -> tuple[State, State]:
 
 
 def _sealed(model: type[Recorded], row: Any, field: str, value: Any, key: str | None = None) -> str | None:
-    """Digest of a value, which nobody finds by trying values without the site's secret key."""
+    """Digest of a value, which nobody finds by trying values without the key for signatures."""
     if value is None:
         return None
     content = json.dumps([model._meta.label_lower, str(row), field, value], sort_keys=True, ensure_ascii=False)
-    return salted_hmac("consent.services.changes", content, secret=key, algorithm="sha256").hexdigest()
+    return digest("consent.services.changes", content, key)
 
 
-def _is_sealed(digest: str | None, model: type[Recorded], row: Any, field: str, value: Any) -> bool:
-    """Whether a digest is that of a value, under today's secret key or one of ``SECRET_KEY_FALLBACKS``."""
-    keys = (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)
-    return any(digest == _sealed(model, row, field, value, key) for key in keys)
+def _is_sealed(found: str | None, model: type[Recorded], row: Any, field: str, value: Any) -> bool:
+    """Whether a digest is that of a value, under today's key for signatures or an earlier one."""
+    return any(found == _sealed(model, row, field, value, key) for key in keys_of(Purpose.SIGNING))
 
 
 def _sealed_changes(

@@ -166,7 +166,7 @@ def signing_key() -> notes.SigningKey:
     """The private key. Raises CheckpointError where it cannot be used."""
     if not settings.CHECKPOINT_KEY_FILE:
         raise CheckpointError(
-            "There is no private key: make one with manage.py checkpoint_key FILE, and name the file in "
+            "There is no private key: make one with ipate checkpoint_key FILE, and name the file in "
             "IPATE_CHECKPOINT_KEY_FILE, for the process that signs alone."
         )
     path = Path(settings.CHECKPOINT_KEY_FILE)
@@ -320,7 +320,7 @@ def second_place_faults() -> Iterator[str]:
     if copied and (last := max(copied)) > len(entries):
         yield (
             f"Checkpoint {last} was signed, but the database ends with checkpoint {len(entries)}: it was put back to "
-            "an earlier state. If you have restored a backup, sign with manage.py checkpoint_sign --after-restore."
+            "an earlier state. If you have restored a backup, sign with ipate checkpoint_sign --after-restore."
         )
     for number in sorted(copied & set(entries)):
         _note, entry = _copy_read(number)

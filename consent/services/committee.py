@@ -116,8 +116,8 @@ def approval_record(
     """
     earlier = [remark.made_by_id for remark in selectors.approvals_of(proposal)]
     if acting_user.pk in earlier or any(in_one_hand(study, each, acting_user.pk) for each in earlier):
-        told = _("You have approved this already, be it by another account. Another person has to.")
-        raise ValidationError(told, code=SECOND_PERSON)
+        message = _("You have approved this already, be it by another account. Another person has to.")
+        raise ValidationError(message, code=SECOND_PERSON)
     if last and len(earlier) + 1 < study.quorum:
         raise ValidationError(
             _("%(given)d of %(quorum)d approvals are there. It counts with the last one.")

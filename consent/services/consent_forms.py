@@ -8,10 +8,10 @@ which anybody of the committee can object.
 import hashlib
 import json
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from difflib import SequenceMatcher
 from typing import Any
 
 from django.conf import settings
@@ -110,10 +110,10 @@ def consent_form_draft_save(
         facts: what the study states of itself; those of the draft before, or of the study, stay by default.
     """
     study_lock(study.pk)
-    told = {} if facts is None else {"facts": dict(facts)}
+    values = {} if facts is None else {"facts": dict(facts)}
     draft, _created = ConsentFormDraft.objects.update_or_create(
         study=study,
-        defaults={"texts": _texts_given(texts), "saved_by_id": acting_user.pk, "saved_at": timezone.now(), **told},
+        defaults={"texts": _texts_given(texts), "saved_by_id": acting_user.pk, "saved_at": timezone.now(), **values},
     )
     return draft
 
@@ -222,16 +222,17 @@ def correction_check(before: Mapping[str, str], after: Mapping[str, str]) -> Non
     if set(before) != set(after):
         raise ValidationError(_("A correction adds and removes no language. Propose it as a version."))
     for language, text in after.items():
-        old, new = _words(before[language]), _words(text)
-        changed = (old - new) + (new - old)
-        most = max(CORRECTED_WORDS, int(CORRECTED_PART * sum(old.values())))
-        if max((old - new).total(), (new - old).total()) > most:
+        words = _words(before[language])
+        old, new = _words_changed(words, _words(text))
+        changed = {*old, *new}
+        most = max(CORRECTED_WORDS, int(CORRECTED_PART * len(words)))
+        if max(len(old), len(new)) > most:
             message = _(
                 "More than %(most)d words of the text in %(language)s change: this is no small correction. Propose it "
                 "as a version."
             )
             raise ValidationError(message % {"most": most, "language": own_name(language)})
-        telling = sorted(word for word in changed if word in _TURNING or re.search(r"[\d@]", word))
+        telling = sorted(word for word in changed if word in _TURNING or re.search(r"[\d@]|\w\.\w|n['’]t$", word))
         if telling:
             message = _(
                 "Numbers, addresses and words like “not” change what is said: %(words)s. Propose it as a version."
@@ -239,9 +240,20 @@ def correction_check(before: Mapping[str, str], after: Mapping[str, str]) -> Non
             raise ValidationError(message % {"words": ", ".join(telling)})
 
 
-def _words(text: str) -> Counter[str]:
-    """Words of a text, in small letters, with how often each stands there."""
-    return Counter(re.findall(r"[\w@.+-]*\w", text.lower()))
+def _words(text: str) -> list[str]:
+    """Words of a text in their order, in small letters."""
+    return re.findall(r"[\w@.+'’-]*\w", text.lower())
+
+
+def _words_changed(before: list[str], after: list[str]) -> tuple[list[str], list[str]]:
+    """Words that are taken out and put in. One that moves is both: another order can say something else."""
+    out: list[str] = []
+    put: list[str] = []
+    for tag, a, b, c, d in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+        if tag != "equal":
+            out += before[a:b]
+            put += after[c:d]
+    return out, put
 
 
 def _proposal_append(
@@ -358,8 +370,8 @@ def consent_form_check(
         raise ValidationError(
             {"texts": _("The study promises a text in %(languages)s, too. Write it first.") % {"languages": missing}}
         )
-    told = study_with(study, facts)
-    _facts_check(told, texts)
+    described = study_with(study, facts)
+    _facts_check(described, texts)
     latest = selectors.consent_form_in_force(study)
     if latest is None:
         return texts
@@ -431,10 +443,10 @@ def _form_append(study: Study, proposal: ConsentFormProposal, acting_user: Abstr
     ConsentForm.append([form])
     check_answers_supersede(form)
     if facts_of(study) != form.facts:
-        told = study_with(study, form.facts)
+        described = study_with(study, form.facts)
         with changes_recorded([study], acting_user=acting_user):
             for name in (*FACTS, "translations"):
-                setattr(study, name, getattr(told, name))
+                setattr(study, name, getattr(described, name))
             study.save()
     if not proposal.is_correction:
         holders_mail("new_form", study, about=form.pk)
@@ -465,9 +477,9 @@ def form_faults(study: Study) -> Iterator[str]:
         if Remark.objects.filter(form=proposal, kind=Remark.Kind.REJECTION, made_at__lt=newest.published_at).exists():
             yield f"{who}: was published though it was rejected."
     if newest is not None:
-        told = facts_of(study)
+        facts = facts_of(study)
         if study.is_closed:  # closing may bring the last day forward
-            told["retention_until"] = newest.facts["retention_until"]
-        for name in told:
-            if told[name] != newest.facts.get(name):
+            facts["retention_until"] = newest.facts["retention_until"]
+        for name in facts:
+            if facts[name] != newest.facts.get(name):
                 yield f"the study's {name}: is not what version {newest.version} of the form tells."

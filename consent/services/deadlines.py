@@ -38,8 +38,8 @@ def overdue_mails_send() -> int:
             chairs = get_user_model().objects.filter(
                 memberships__study=study, memberships__role=Role.CHAIR, is_active=True
             )
-            told = Mail.objects.filter(kind=kind, about=str(proposal.pk)).values("user")
-            new = list(chairs.exclude(pk__in=told).values_list("pk", flat=True))
+            recipients = Mail.objects.filter(kind=kind, about=str(proposal.pk)).values("user")
+            new = list(chairs.exclude(pk__in=recipients).values_list("pk", flat=True))
             if new:
                 mails_send(kind, new, study=study, about=proposal.pk)
             sent += len(new)

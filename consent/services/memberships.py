@@ -180,8 +180,8 @@ def _record(
         proposed_by_id=proposal.changed_by_id if proposal else None,
     )
     RoleChange.append([change])
-    told = set(Membership.objects.filter(study_id=membership.study_id).values_list("user_id", flat=True))
+    members = set(Membership.objects.filter(study_id=membership.study_id).values_list("user_id", flat=True))
     if kind in (RoleChange.Kind.GIVEN, RoleChange.Kind.TAKEN):
-        told.add(membership.user_id)
-    told.discard(change.changed_by_id)
-    mails_send("role_changed", sorted(told), study=membership.study, about=change.pk)
+        members.add(membership.user_id)
+    members.discard(change.changed_by_id)
+    mails_send("role_changed", sorted(members), study=membership.study, about=change.pk)

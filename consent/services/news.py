@@ -49,8 +49,8 @@ def news_tell(*, study: Study, kind: str, about: str = "") -> News | None:
         The news; None where the study is closed, or this was told.
     """
     study = study_lock(study.pk)
-    told = News.objects.filter(study=study, kind=kind, about=about) if about else News.objects.none()
-    if study.is_closed or told.exists():
+    earlier = News.objects.filter(study=study, kind=kind, about=about) if about else News.objects.none()
+    if study.is_closed or earlier.exists():
         return None
     news = News.objects.create(study=study, kind=kind, about=about, told_at=timezone.now())
     readers = DataHolder.objects.filter(pk__in=news_readers([study]).values("holder"))

@@ -10,6 +10,7 @@ import csv
 import hashlib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from functools import cache
@@ -25,6 +26,7 @@ from django.db.models import Max
 from django.utils import timezone, translation
 from django.utils.translation import gettext as _
 
+from common.keyrings import KeyGoneError, content_open, content_seal, ring_destroy
 from consent.circumstances import Answering, answering, renew_by
 from consent.languages import language_of
 from consent.models import (
@@ -148,8 +150,8 @@ def paper_list_read(file: IO[str]) -> list[PaperConsent]:
         records = sys.intern((fields.get(RECORDS) or "").strip().lower())
         authority = sys.intern((fields.get(AUTHORITY) or "").strip().lower())
         text = sys.intern((fields.get(TEXT) or "").strip().lower())
-        told = (row, cells["pseudonym"], level, version, signed_on, evidence, signed_by)
-        rows.append(PaperConsent(*told, records, weaker=marked, authority=authority, text=text))
+        values = (row, cells["pseudonym"], level, version, signed_on, evidence, signed_by)
+        rows.append(PaperConsent(*values, records, weaker=marked, authority=authority, text=text))
     if problems:
         raise PaperError(problems)
     return rows
@@ -173,8 +175,9 @@ def scan_store(study: Study, content: bytes) -> str:
     digest = hashlib.sha256(content).hexdigest()
     suffix = next(suffix for start, suffix in SCANS.items() if content.startswith(start))
     name = f"evidence/{study.pk}/{digest}{suffix}"
-    if not storages["private"].exists(name):
-        storages["private"].save(name, ContentFile(content))
+    if scan_load(study, digest) is None:
+        storages["private"].delete(name)  # what a restored backup brought back, whose key is gone
+        storages["private"].save(name, ContentFile(content_seal(_scan_ring(study, digest), content)))
     return digest
 
 
@@ -183,15 +186,20 @@ def scan_load(study: Study, digest: str) -> tuple[str, bytes] | None:
     for suffix in SCANS.values():
         name = f"evidence/{study.pk}/{digest}{suffix}"
         if storages["private"].exists(name):
-            with storages["private"].open(name) as file:
-                return f"{digest}{suffix}", file.read()
+            with storages["private"].open(name) as file, suppress(KeyGoneError):
+                return f"{digest}{suffix}", content_open(_scan_ring(study, digest), file.read())
     return None
 
 
 def scan_delete(study: Study, digest: str) -> None:
-    """Delete the scan with this SHA-256, if it is there."""
+    """Delete the scan with this SHA-256, if it is there, and its key, without which no backup of it can be read."""
+    ring_destroy(_scan_ring(study, digest))
     for suffix in SCANS.values():
         storages["private"].delete(f"evidence/{study.pk}/{digest}{suffix}")
+
+
+def _scan_ring(study: Study, digest: str) -> str:
+    return f"scan-{study.pk}-{digest}"
 
 
 # --- Recording ------------------------------------------------------------------------------------------------------
@@ -337,8 +345,8 @@ class _Paper:
                 message = _(
                     "version %(version)d of the form has no text “%(text)s”. Write one of %(texts)s, or nothing."
                 )
-                told = {"version": form.version, "text": consent.text, "texts": ", ".join(sorted(form.texts))}
-                yield Problem(consent.row, message % told)
+                values = {"version": form.version, "text": consent.text, "texts": ", ".join(sorted(form.texts))}
+                yield Problem(consent.row, message % values)
             if form is None or form.published_at.date() > consent.signed_on:
                 message = _("version %(version)d of the form was not published on %(day)s. Check which one was signed.")
                 day = consent.signed_on.isoformat()
@@ -439,8 +447,8 @@ def _declaration_problems(consent: PaperConsent, answered: Answering) -> Iterato
             "“%(role)s” signed for “%(name)s”: write in authority which right they marked beside the statement, one of "
             "%(rights)s. Without a declaration the paper does not count."
         )
-        told = {"role": Answerer(answered.role).label, "name": consent.pseudonym, "rights": ", ".join(rights)}
-        yield Problem(consent.row, message % told)
+        values = {"role": Answerer(answered.role).label, "name": consent.pseudonym, "rights": ", ".join(rights)}
+        yield Problem(consent.row, message % values)
     elif consent.authority and not rights:
         message = _("on that day “%(name)s” answered for themselves by the record. Leave authority empty.")
         yield Problem(consent.row, message % {"name": consent.pseudonym})

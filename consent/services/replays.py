@@ -10,10 +10,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from django.utils import timezone
+
 from common.append_only import Chained, acts_models
 from common.dispatch import send
 from consent.models import Circumstance, ConsentEvent, ConsentForm, DataHolder, Disposal, EpsilonPolicy, Study
-from consent.selectors import consent_current, promise_last
+from consent.selectors import EpsilonRule, consent_current, is_weaker_unsaid, promise_last
 from consent.services.handover import circumstance_append
 
 #: What a row refers to, and when that came to be: a number is given again once the database has forgotten it.
@@ -58,7 +60,8 @@ def acts_apply(study: Study, lost: Lost) -> list[Disposal]:
     """Record again what was lost; the study's lock is held.
 
     Returns:
-        Removals of datasets and closings that were lost: whoever keeps datasets carries them out again.
+        Removals of datasets, withdrawals of encoders and closings that were lost: whoever keeps datasets carries them
+        out again.
     """
     for record in lost.rows.get(Circumstance, []):
         newer = Circumstance.objects.filter(holder=record.holder_id, recorded_at__gt=record.recorded_at)
@@ -70,13 +73,14 @@ def acts_apply(study: Study, lost: Lost) -> list[Disposal]:
     if asked:
         Disposal.append(asked)
         send("training.tasks.records_erase", study.pk)
-    return [row for row in disposals if row.kind in (Disposal.Kind.DATASET, Disposal.Kind.CLOSED)]
+    again = (Disposal.Kind.DATASET, Disposal.Kind.ENCODER, Disposal.Kind.CLOSED)
+    return [row for row in disposals if row.kind in again]
 
 
 def _decisions_apply(events: Iterable[ConsentEvent]) -> None:
     """Append decisions, and after them once more what their holders have decided since the restore.
 
-    Where that would give a weaker promise than a decision that was lost, without a yes to a weaker one, the lost
+    Where that would give a weaker promise than a decision that was lost, without a yes to exactly that, the lost
     decision stands: whoever decided anew could not be shown what they give up.
     """
     events = list(events)
@@ -91,9 +95,9 @@ def _decisions_apply(events: Iterable[ConsentEvent]) -> None:
 
 
 def _weakens(event: ConsentEvent) -> bool:
-    """Whether a decision that is to be appended gives a weaker promise without a yes to that."""
-    last = promise_last(event.holder) if event.grants and event.epsilon_before is None else None
-    return last is not None and event.policy is not None and event.policy.epsilon(event.level) > last.epsilon
+    """Whether a decision that is to be appended gives a weaker promise without a yes to exactly that."""
+    last = promise_last(event.holder) if event.grants else None
+    return last is not None and is_weaker_unsaid(event, last.event, EpsilonRule(event.study, timezone.now()))
 
 
 def _is_known(row: Any) -> bool:

@@ -95,8 +95,8 @@ def study_fixed(study: Study) -> list[str]:
     if not are_facts_fixed(study):
         return []
     codes = dict.fromkeys([*(code for code, _name in settings.LANGUAGES), *languages_told(study)])
-    told = [f"{name}_{code}" for code in codes if code != settings.LANGUAGE_CODE for name in TRANSLATED_FACTS]
-    return [*FACTS, *(["delta"] if is_study_fixed(study) else []), *told]
+    translated = [f"{name}_{code}" for code in codes if code != settings.LANGUAGE_CODE for name in TRANSLATED_FACTS]
+    return [*FACTS, *(["delta"] if is_study_fixed(study) else []), *translated]
 
 
 @transaction.atomic
@@ -147,8 +147,8 @@ def study_update(*, study: Study, acting_user: AbstractBaseUser | None = None, *
 
 def _harm(study: Study) -> dict[str, str]:
     """Example of harm in every language that has one."""
-    told = {code: texts["harm"] for code, texts in study.translations.items() if texts.get("harm")}
-    return {settings.LANGUAGE_CODE: study.harm, **told}
+    harm = {code: texts["harm"] for code, texts in study.translations.items() if texts.get("harm")}
+    return {settings.LANGUAGE_CODE: study.harm, **harm}
 
 
 def _facts_differing(before: dict[str, Any], after: dict[str, Any]) -> list[str]:

@@ -14,6 +14,7 @@ from django.utils.translation import gettext_lazy
 
 from common import outbound
 from common.encryption import cipher
+from common.keys import Purpose
 from consent.models import Study, WebhookDelivery, WebhookEndpoint
 from consent.services import study_open_check
 from consent.services.changes import changes_recorded
@@ -30,6 +31,9 @@ _REFUSED: dict[str, str | Promise] = {
     "private": gettext_lazy(
         "This host has a private address. Give a public one, or have the installation's administrator allow its "
         "network with IPATE_WEBHOOK_NETWORKS."
+    ),
+    "port": gettext_lazy(
+        "Use port 443, or have the installation's administrator allow the host's network with IPATE_WEBHOOK_NETWORKS."
     ),
 }
 
@@ -67,7 +71,7 @@ def endpoint_create(*, study: Study, url: str, events: list[str], acting_user: A
         study=study,
         url=url,
         events=[event for event in EVENTS if event in events],
-        secret=cipher("webhook").encrypt(secret.encode()).decode(),
+        secret=cipher(Purpose.FACTORS, "webhook").encrypt(secret.encode()).decode(),
         created_by_id=acting_user.pk,
     )
     with changes_recorded([endpoint], acting_user=acting_user):

@@ -23,6 +23,7 @@ from django.utils.translation import gettext_lazy
 from common import outbound
 from common.dispatch import send
 from common.encryption import cipher
+from common.keys import Purpose
 from consent.models import Study, WebhookDelivery, WebhookEndpoint
 
 logger = logging.getLogger(__name__)
@@ -120,7 +121,7 @@ def _posted(delivery: WebhookDelivery) -> tuple[int | None, str]:
     """Status of the answer, or what kept it away: the class alone, as an error's words can hold the address."""
     body, timestamp = delivery.body.encode(), int(time.time())
     try:
-        secret = cipher("webhook").decrypt(delivery.endpoint.secret.encode()).decode()
+        secret = cipher(Purpose.FACTORS, "webhook").decrypt(delivery.endpoint.secret.encode()).decode()
         headers = {
             "Content-Type": "application/json",
             "User-Agent": "iPATE",

@@ -49,6 +49,12 @@ def site_name() -> str:
     return settings.SITE_NAME
 
 
+@register.simple_tag
+def documents_built() -> bool:
+    """Whether the installation has the site of documents."""
+    return (settings.DOCUMENTS / "index.html").is_file()
+
+
 @register.simple_tag(takes_context=True)
 def block_text(context: Context, name: str) -> str:
     """What a page fills the block ``name`` with, for a second place: a block itself stands in one."""

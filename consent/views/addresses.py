@@ -17,6 +17,7 @@ from consent.services import addresses
 from consent.services.mail import address_by_link
 from consent.services.reminders import is_reached, reminder_ask
 from consent.views.page import holder_page
+from consent.views.visits import answer_kept, answer_postpone
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -42,7 +43,7 @@ def told(request: HttpRequest, holder: DataHolder) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @holder_page
 def later(request: HttpRequest, holder: DataHolder) -> HttpResponse:
-    """Ask for one reminder to decide; nothing counts as a decision."""
+    """Ask for one reminder to decide; nothing counts as a decision. What was ticked stays on this device until then."""
     if holder.study.is_closed:
         return redirect("consent:choice", holder.study.slug)
     form = LaterForm(request.POST or None, reached=is_reached(holder))
@@ -54,12 +55,14 @@ def later(request: HttpRequest, holder: DataHolder) -> HttpResponse:
         except ValidationError as error:
             form.add_error(None, error)
         else:
-            told = {"day": date_format(localtime(due_at), "DATE_FORMAT")}
-            messages.success(request, _("You get one mail on %(day)s. Nothing is decided.") % told)
+            values = {"day": date_format(localtime(due_at), "DATE_FORMAT")}
+            messages.success(request, _("You get one mail on %(day)s. Nothing is decided.") % values)
+            if answer_kept(request, holder):
+                answer_postpone(request, due_at)
             if "email" in form.fields:
                 messages.info(request, _("A mail is on its way. Open the link in it to confirm your address."))
             return redirect("consent:choice", holder.study.slug)
-    context = {"study": holder.study, "form": form}
+    context = {"study": holder.study, "form": form, "ticked": answer_kept(request, holder) is not None}
     return render(request, "consent/later.html", context, status=422 if form.errors else 200)
 
 

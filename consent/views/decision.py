@@ -33,6 +33,9 @@ from consent.uses import results_of, right_guesses_together, usage_of
 from consent.views.page import acting_user, holder_page, own_page
 from consent.views.visits import answer_forget, answer_keep, answer_kept, erasure_forget, erasure_kept, visit_of
 
+#: Name of the button of somebody who decides later.
+_LATER = "later"
+
 
 def _decision_form(holder: DataHolder, data: Any = None) -> DecisionForm | None:
     """Decision form for a holder; None while the study has no published form or no approved policy."""
@@ -120,6 +123,8 @@ def study(request: HttpRequest, holder: DataHolder) -> HttpResponse:
     """Show the consent form and the levels; a choice leads to a page that asks for confirmation."""
     if holder.study.is_closed:
         return closed_page(request, holder.study, holder)
+    if _LATER in request.POST:
+        return _postpone(request, holder)
     form = _decision_form(holder, request.POST or None)
     if form is None:
         return render(request, "consent/not_open.html", {"study": holder.study})
@@ -127,7 +132,16 @@ def study(request: HttpRequest, holder: DataHolder) -> HttpResponse:
         answer_keep(request, holder.pk)
         return redirect("consent:check", holder.study.slug)
     kept = answer_kept(request, holder)
-    return _read(request, holder, form, chosen=kept["choice"] if kept else None)
+    asked = _decision_form(holder, kept) if kept else None
+    # A level that means something else by now is not what they chose.
+    stands = kept is not None and asked is not None and asked.is_valid()
+    return _read(request, holder, form, chosen=kept["choice"] if kept and stands else None)
+
+
+def _postpone(request: HttpRequest, holder: DataHolder) -> HttpResponse:
+    """Keep what was ticked, and lead to a reminder; nothing is decided."""
+    answer_keep(request, holder.pk)
+    return redirect("consent:later", holder.study.slug)
 
 
 @require_POST
@@ -198,6 +212,8 @@ def _check(
 @holder_page
 def decide(request: HttpRequest, holder: DataHolder) -> HttpResponse:
     """Record a confirmed choice. A GET leads to the form."""
+    if _LATER in request.POST and not holder.study.is_closed:
+        return _postpone(request, holder)
     form = _decision_form(holder, request.POST) if request.method == "POST" else None
     if form is None or holder.study.is_closed:
         return redirect("consent:study", holder.study.slug)

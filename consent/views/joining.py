@@ -27,7 +27,7 @@ from consent.services import invitations
 from consent.standing import standing
 from consent.views.decision import closed_page
 from consent.views.page import own_page
-from consent.views.visits import answer_kept, erasure_kept, visit_begin, visit_forget, visit_of
+from consent.views.visits import answer_is_postponed, answer_kept, erasure_kept, visit_begin, visit_forget, visit_of
 
 
 def _closed(request: HttpRequest, invitation: Invitation) -> HttpResponse:
@@ -40,9 +40,9 @@ def _closed(request: HttpRequest, invitation: Invitation) -> HttpResponse:
 
 
 def _page_kept(request: HttpRequest, holder: DataHolder) -> str:
-    """Page on which the holder confirms what they sent too late; empty where there is nothing."""
+    """Page on which the holder confirms what they sent too late, or goes on reading; empty where there is nothing."""
     if answer_kept(request, holder):
-        return "consent:check"
+        return "consent:study" if answer_is_postponed(request) else "consent:check"
     return "consent:erase" if erasure_kept(request, holder) else ""
 
 

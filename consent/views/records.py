@@ -129,7 +129,6 @@ def uses(request: HttpRequest, holder: DataHolder) -> HttpResponse:
         "study": holder.study,
         "standing": standing(holder),
         "uses": usage.uses,
-        "so_far_records": usage.right_record_guesses,
         **_guesses(usage, option),
     }
     return render(request, "consent/uses.html", context)
@@ -151,10 +150,10 @@ def results(request: HttpRequest, holder: DataHolder) -> HttpResponse:
 
 
 def _guesses(usage: Usage, option: Option | None) -> dict[str, int | None]:
-    """Most right guesses in 100: so far, and the limit of what was chosen."""
+    """Most right guesses in 100: so far, of both questions, and the limit of what was chosen."""
     # Who chose a stronger level since is used no more where more was released before.
     limit = max(option.right_guesses, usage.right_guesses) if option else None
-    return {"so_far": usage.right_guesses, "limit": limit}
+    return {"so_far": usage.right_guesses, "so_far_records": usage.right_record_guesses, "limit": limit}
 
 
 @require_safe

@@ -20,8 +20,8 @@ from consent.selectors import consent_form_in_force, policy_in_force, promise_la
 LASTS = timedelta(hours=2)
 #: How long after that an answer is kept.
 REMEMBERED = timedelta(hours=22)
-_INVITATION, _ENDS, _ANSWER, _ERASURE = "invitation", "visit_ends", "answer", "erasure"
-_ANSWER_FIELDS = ("form_version", "policy_version", "promise", "choice", "records", "text")
+_INVITATION, _ENDS, _ANSWER, _ERASURE, _LATER = "invitation", "visit_ends", "answer", "erasure", "later"
+_ANSWER_FIELDS = ("form_version", "policy_version", "promise", "choice", "records", "text", "talked")
 
 
 @dataclass(frozen=True)
@@ -46,11 +46,13 @@ def visit_of(request: HttpRequest) -> Visit | None:
 
 def visit_begin(request: HttpRequest, invitation: Invitation) -> None:
     """Begin a visit in a session of its own, which keeps what the same holder has sent late and nothing besides."""
-    answer, erasure = request.session.get(_ANSWER), request.session.get(_ERASURE)
+    answer, erasure, later = (request.session.get(name) for name in (_ANSWER, _ERASURE, _LATER))
     logout(request)
     request.session[_INVITATION] = invitation.pk
     if answer and answer["holder"] == invitation.holder_id:
         request.session[_ANSWER] = answer
+        if later:
+            request.session[_LATER] = later
     if erasure and erasure == invitation.holder_id:
         request.session[_ERASURE] = erasure
     visit_extend(request)
@@ -58,8 +60,10 @@ def visit_begin(request: HttpRequest, invitation: Invitation) -> None:
 
 def visit_extend(request: HttpRequest) -> None:
     """Let the visit last from now on."""
-    request.session[_ENDS] = (timezone.now() + LASTS).isoformat()
-    request.session.set_expiry(LASTS + REMEMBERED)
+    now, later = timezone.now(), request.session.get(_LATER)
+    request.session[_ENDS] = (now + LASTS).isoformat()
+    remembered = datetime.fromisoformat(later) - now if later else LASTS
+    request.session.set_expiry(max(remembered, LASTS) + REMEMBERED)
 
 
 def visit_forget(request: HttpRequest) -> None:
@@ -95,9 +99,22 @@ def answer_kept(request: HttpRequest, holder: DataHolder) -> dict[str, Any] | No
     return answer["data"] if answer and answer["holder"] == holder.pk else None
 
 
+def answer_postpone(request: HttpRequest, until: datetime) -> None:
+    """Keep the unconfirmed answer, on this device alone, for somebody who decides later."""
+    request.session[_LATER] = until.isoformat()
+    if visit_of(request) is not None:
+        visit_extend(request)
+
+
+def answer_is_postponed(request: HttpRequest) -> bool:
+    """Whether the person wanted to decide later, so that they are led to all there is to read."""
+    return _LATER in request.session
+
+
 def answer_forget(request: HttpRequest) -> None:
     """Forget the unconfirmed answer."""
-    request.session.pop(_ANSWER, None)
+    for key in (_ANSWER, _LATER):
+        request.session.pop(key, None)
 
 
 def erasure_keep(request: HttpRequest, holder: DataHolder) -> None:

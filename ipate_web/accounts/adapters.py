@@ -13,6 +13,7 @@ from django.urls import reverse
 from django.utils.translation import gettext_lazy as _
 
 from common.encryption import cipher
+from common.keys import Purpose
 from common.requests import client_address
 from consent.models import AccountChange
 from consent.services.mail import mails_send
@@ -95,7 +96,7 @@ class AccountAdapter(DefaultAccountAdapter):
 
 
 class SecondFactorAdapter(DefaultMFAAdapter):
-    """Secrets of authenticator apps and recovery codes are encrypted with the site's secret key."""
+    """Secrets of authenticator apps and recovery codes are encrypted with a key of their own."""
 
     error_messages = {
         **DefaultMFAAdapter.error_messages,
@@ -104,10 +105,10 @@ class SecondFactorAdapter(DefaultMFAAdapter):
     }
 
     def encrypt(self, text: str) -> str:
-        return cipher("second-factor").encrypt(text.encode()).decode()
+        return cipher(Purpose.FACTORS, "second-factor").encrypt(text.encode()).decode()
 
     def decrypt(self, encrypted_text: str) -> str:
-        return cipher("second-factor").decrypt(encrypted_text.encode()).decode()
+        return cipher(Purpose.FACTORS, "second-factor").decrypt(encrypted_text.encode()).decode()
 
 
 class SignOnAdapter(DefaultSocialAccountAdapter):

@@ -12,6 +12,7 @@ from allauth.account.forms import (
     SetPasswordForm,
 )
 from allauth.account.models import EmailAddress
+from allauth.mfa.adapter import get_adapter
 from allauth.mfa.base.forms import AuthenticateForm
 from allauth.mfa.base.forms import ReauthenticateForm as CodeReauthenticateForm
 from allauth.mfa.totp.forms import ActivateTOTPForm
@@ -23,11 +24,12 @@ from django.http import HttpRequest
 from django.utils.translation import get_language
 from django.utils.translation import gettext_lazy as _
 
+from common.throttle import TooManyTriesError
 from consent.forms import INVALID_EMAIL, PASSWORD_HELP, PASSWORDS_DIFFER
 from consent.models import MailWishes
 from consent.services.accounts import username_check
 from consent.services.mail import mails_send
-from ipate_web.accounts.limits import code_try, mail_try
+from ipate_web.accounts.limits import code_try, code_use, mail_try
 
 _ADDRESS = (_("E-mail address"), "")
 _NEW = (_("New password"), PASSWORD_HELP)
@@ -119,17 +121,24 @@ class PasswordAgainForm(Worded, ReauthenticateForm):
     words = {"password": (_("Password"), "")}
 
 
-class _Code(Worded):
-    """Form for a one-time code, behind a limit."""
+class _CountsOnce:
+    """Form for a one-time code, behind a limit; a right one counts once, for all processes together."""
 
-    words = {"code": (_("Code"), _("Six digits from your authenticator app, or one of your recovery codes."))}
     user: User
 
     def clean_code(self) -> str:
         attempt = code_try(self.user)
         code = super().clean_code()  # type: ignore[misc]
+        try:
+            code_use(self.user, code)
+        except TooManyTriesError:
+            raise get_adapter().validation_error("incorrect_code") from None
         attempt.forget()
         return code
+
+
+class _Code(_CountsOnce, Worded):
+    words = {"code": (_("Code"), _("Six digits from your authenticator app, or one of your recovery codes."))}
 
 
 class CodeForm(_Code, AuthenticateForm):
@@ -140,7 +149,7 @@ class CodeAgainForm(_Code, CodeReauthenticateForm):
     """Form for a one-time code before something that matters for the account's safety."""
 
 
-class AppForm(Worded, ActivateTOTPForm):
+class AppForm(_CountsOnce, Worded, ActivateTOTPForm):
     """Form that proves that an authenticator app was set up."""
 
     words = {"code": (_("Code"), _("Six digits that the app shows now."))}

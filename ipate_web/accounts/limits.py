@@ -2,6 +2,8 @@
 
 from datetime import timedelta
 
+from allauth.core.internal.cryptokit import normalize_user_code
+from allauth.mfa import app_settings
 from django.conf import settings
 from django.contrib.auth.base_user import AbstractBaseUser
 from django.http import HttpRequest
@@ -18,6 +20,16 @@ def code_try(user: AbstractBaseUser) -> Attempt:
     """
     window = timedelta(seconds=settings.SIGN_IN_WAIT)
     return attempt_begin([Counter(hashed("second factor", str(user.pk)), settings.SIGN_IN_TRIES, window)])
+
+
+def code_use(user: AbstractBaseUser, code: str) -> None:
+    """Use up a right one-time code of ``user``, however it is typed, for as long as it would be right.
+
+    Raises:
+        TooManyTriesError: it was used before, in whatever process.
+    """
+    window = timedelta(seconds=app_settings.TOTP_PERIOD * (2 * app_settings.TOTP_TOLERANCE + 1))
+    attempt_begin([Counter(hashed("one-time code", str(user.pk), normalize_user_code(code)), 1, window)])
 
 
 def mail_try(request: HttpRequest, address: str) -> None:

@@ -17,6 +17,8 @@ from consent.models import Administrator, Membership
 #: What is open without it: what is needed to get one, to leave, and to read the page.
 _OPEN = ("account_", "mfa_", "set_language", "healthz", "readyz", "metrics", "leave")
 
+NEEDED = "Set up a second factor on the site first."
+
 
 def is_staff_account(user: User) -> bool:
     """Whether the account has a role in a study, administers the installation, or may open Django's admin."""
@@ -34,6 +36,13 @@ def has_second_factor(user: User) -> bool:
     return kept.exclude(type=Authenticator.Type.RECOVERY_CODES).exists()
 
 
+def lacks_second_factor(user: object) -> bool:
+    """Whether somebody has no second factor, and the site asks them for one."""
+    if not settings.STAFF_SECOND_FACTOR or not isinstance(user, User):
+        return False
+    return is_staff_account(user) and not has_second_factor(user)
+
+
 class SecondFactorMiddleware(MiddlewareMixin):
     """Leads staff without a second factor to the page that sets one up, where ``STAFF_SECOND_FACTOR`` asks for it.
 
@@ -43,12 +52,10 @@ class SecondFactorMiddleware(MiddlewareMixin):
     def process_view(
         self, request: HttpRequest, view: Callable[..., Any], args: Any, kwargs: Any
     ) -> HttpResponse | None:
-        user, match = request.user, request.resolver_match
-        if not settings.STAFF_SECOND_FACTOR or not isinstance(user, User) or match is None:
-            return None
-        if match.view_name.startswith(_OPEN) or not is_staff_account(user) or has_second_factor(user):
+        match = request.resolver_match
+        if match is None or match.view_name.startswith(_OPEN) or not lacks_second_factor(request.user):
             return None
         if match.app_names[:1] == ["api"]:
-            return JsonResponse({"detail": "Set up a second factor on the site first."}, status=403)
+            return JsonResponse({"detail": NEEDED}, status=403)
         messages.warning(request, _("This site asks its staff for a second factor. Set one up to go on."))
         return redirect("mfa_index")

@@ -51,8 +51,8 @@ class ApiView(APIView):
         known = [*(chosen.fields if chosen else ()), *pagination_parameters(self)]
         if len(self.renderer_classes) > 1:
             known.append(api_settings.URL_FORMAT_OVERRIDE)
-        told = f"Use: {', '.join(known)}." if known else "There are none here."
-        errors = dict.fromkeys(sorted(set(given) - set(known)), f"There is no such parameter. {told}")
+        message = f"Use: {', '.join(known)}." if known else "There are none here."
+        errors = dict.fromkeys(sorted(set(given) - set(known)), f"There is no such parameter. {message}")
         errors |= {name: "Give it once." for name, values in given.lists() if len(values) > 1}
         if errors:
             raise serializers.ValidationError(errors)

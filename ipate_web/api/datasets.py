@@ -25,8 +25,10 @@ from training.services.uploads import rehearsal_data_import
 class UploadSerializer(StrictSerializer):
     """A file of records, and what it is."""
 
-    file = serializers.FileField(help_text="CSV (plain, gzip, zip), Parquet, npz, mat or idx; its name tells which.")
-    label_file = serializers.FileField(required=False, help_text="The labels of an idx file of images.")
+    file = serializers.FileField(help_text="A table, a zip file of images, or arrays; see the documents of the site.")
+    label_file = serializers.FileField(
+        required=False, help_text="The labels of an idx file, or a table of the images of a zip file."
+    )
     name = serializers.CharField(max_length=100, help_text="What the dataset is called in the study.")
     kind = serializers.ChoiceField(Dataset.Kind.choices)
     schema = serializers.JSONField(

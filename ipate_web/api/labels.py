@@ -21,7 +21,7 @@ from training.services.label_files import LABEL_FORMATS
 
 class LabelSerializer(serializers.Serializer):
     row = serializers.IntegerField(help_text="The point's row in the public dataset, from 0.")
-    label = serializers.CharField(help_text="The name of its class.")  # type: ignore[assignment]
+    label = serializers.CharField(help_text="The name of its class, or category.")  # type: ignore[assignment]
     counts = serializers.ListField(
         child=serializers.IntegerField(),
         allow_null=True,
@@ -65,7 +65,7 @@ class RunLabels(ApiView, generics.ListAPIView):
         return self.run.queries.filter(label__isnull=False).order_by("row")
 
     def get_serializer(self, queries: Any, **kwargs: Any) -> LabelSerializer:
-        classes = self.run.classes
+        classes = self.run.learns.categories
         labels = [{"row": query.row, "label": classes[query.label], "counts": query.counts} for query in queries]
         return LabelSerializer(labels, **kwargs)
 

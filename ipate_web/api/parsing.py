@@ -3,12 +3,13 @@
 import io
 from typing import Any
 
+from django.conf import settings
 from rest_framework import status
 from rest_framework.exceptions import APIException, ParseError
 from rest_framework.parsers import JSONParser, MultiPartParser
 
 #: More than a thousand MNIST images take; a request is held in memory as a whole.
-MAX_BYTES = 16 * 2**20
+MAX_BYTES: int = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
 
 
 class TooLarge(APIException):

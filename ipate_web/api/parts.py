@@ -55,6 +55,8 @@ class RepresentationSerializer(serializers.Serializer):
     name = serializers.CharField()
     label = serializers.CharField()  # type: ignore[assignment]
     images = serializers.BooleanField(help_text="Whether it is for images alone.")
+    texts = serializers.BooleanField(help_text="Whether it is for texts alone.")
+    encoded = serializers.BooleanField(help_text="Whether it is for vectors of an encoder alone, which is chosen, too.")
     statement = serializers.CharField(
         help_text="What you state by setting “stated” in “choices”; empty if nothing has to be stated."
     )
@@ -146,6 +148,8 @@ class RepresentationList(ApiView):
                 "name": name,
                 "label": representation.label,
                 "images": representation.images,
+                "texts": representation.texts,
+                "encoded": representation.encoded,
                 "statement": representation.statement,
                 "parameters": [
                     {

@@ -1,18 +1,20 @@
 """Plans of runs: what they would do, what they may charge, and what to expect."""
 
 from typing import Any
+from uuid import UUID
 
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from accounting.shares import share_check
+from accounting.shares import share_check, share_suggested
 from common.sentences import in_words
+from common.slots import slot
 from ipate_web.api.base import ApiView, operation, request_user
 from ipate_web.api.problems import CONFLICT
 from ipate_web.api.proposals import EXAMPLES, RunProposalSerializer, proposal_of
-from ipate_web.api.run_documents import PromiseSerializer
+from ipate_web.api.run_documents import ForecastSerializer, PromiseSerializer, visible_run
 from training.models import Run
 from training.services.forecasts import forecast
 from training.services.runs import run_check
@@ -92,8 +94,22 @@ class PlannedTableSerializer(serializers.Serializer):
     error = serializers.FloatField(help_text="95 times in 100 a number of people is right to within this.")
 
 
+class PlannedMarginalsSerializer(serializers.Serializer):
+    """Plan of a round of tables that synthetic rows are drawn from."""
+
+    tables = serializers.IntegerField(source="cells", help_text="How many: their cells follow from the round before.")
+    sigma = serializers.FloatField(help_text="Standard deviation of the noise of each cell, in people of weight 1.")
+    reference = serializers.FloatField(
+        help_text="μ² of whom counts as one; others weigh √(cap / reference), at most 1."
+    )
+    people = serializers.FloatField(help_text="By the head counts.")
+    weight = serializers.FloatField(help_text="The sum of their weights.")
+    rows = serializers.IntegerField(help_text="Synthetic rows that are drawn at last.")
+    bins = serializers.IntegerField(help_text="Of a column of numbers.")
+
+
 class PlannedRoundSerializer(serializers.Serializer):
-    """Plan of a round: public points of the holders' votes, gradients by a plan, or a table of counts."""
+    """Plan of a round: public points of the holders' votes, gradients by a plan, or tables of counts."""
 
     queries = serializers.IntegerField(required=False, help_text="Public points.")
     sigma = serializers.FloatField(required=False, help_text="Standard deviation of the noise of each count.")
@@ -102,6 +118,7 @@ class PlannedRoundSerializer(serializers.Serializer):
     )
     plan = PlannedStepsSerializer(required=False)
     table = PlannedTableSerializer(required=False)
+    marginals = PlannedMarginalsSerializer(required=False)
     until = serializers.FloatField(help_text="The part of the run's share that may be used by its end.")
 
 
@@ -116,8 +133,8 @@ class LevelForecastSerializer(serializers.Serializer):
     share = serializers.FloatField(help_text="The share of the cap that may be spent.")
 
 
-class ForecastSerializer(serializers.Serializer):
-    """Forecast of the first round, by public points and head counts."""
+class TurnoutSerializer(serializers.Serializer):
+    """Who is expected to vote in the first round, by public points and head counts."""
 
     queries = serializers.IntegerField()
     sigma = serializers.FloatField()
@@ -126,21 +143,7 @@ class ForecastSerializer(serializers.Serializer):
         child=serializers.FloatField(), help_text="Voters of a query: 10th, 50th and 90th percentile."
     )
     margin = serializers.FloatField(help_text="Expected lead of the right class, in standard deviations of the noise.")
-    accuracy = serializers.ListField(
-        child=serializers.FloatField(), help_text="Lowest, expected and highest share of right labels."
-    )
-    from_labels = serializers.BooleanField(help_text="Whether the accuracy rests on labelled test data.")
     levels = LevelForecastSerializer(many=True)
-
-
-class ExpectationSerializer(serializers.Serializer):
-    """Forecast of the first round of gradient steps, by public points and head counts."""
-
-    right = serializers.FloatField(help_text="Expected share of right points.")
-    noiseless = serializers.FloatField(help_text="The same without any noise.")
-    from_labels = serializers.BooleanField(
-        help_text="Whether it rests on labelled test data, or on clusters of public points, an easier task."
-    )
 
 
 class AlternativeSerializer(serializers.Serializer):
@@ -153,7 +156,7 @@ class AlternativeSerializer(serializers.Serializer):
     epsilon = serializers.FloatField(allow_null=True, help_text="Of the one promise.")
     holders = serializers.IntegerField(help_text="Who is asked, by the head counts.")
     signal = serializers.FloatField(help_text="Sum of everybody's μ, for their whole cap.")
-    right = serializers.FloatField(allow_null=True, help_text="Forecast of the share of right points, if there is one.")
+    forecast = ForecastSerializer(allow_null=True, help_text="Of the model, or of its labels, if there is one.")
 
 
 @extend_schema_field({"type": "object", "properties": {"name": {"type": "string"}}, "additionalProperties": True})
@@ -188,14 +191,8 @@ class PlanSerializer(serializers.Serializer):
 
     rounds = PlannedRoundSerializer(many=True, required=False)
     representation = serializers.CharField(required=False, help_text="The space in which votes or steps work.")
-    forecast = ForecastSerializer(required=False)
-    student = serializers.FloatField(
-        required=False,
-        allow_null=True,
-        help_text="Votes about images: the share of the public points that a student is expected to be taught right, "
-        "from all counts of the first round together.",
-    )
-    expectation = ExpectationSerializer(required=False, allow_null=True)
+    turnout = TurnoutSerializer(required=False)
+    forecasts = ForecastSerializer(many=True, help_text="Of labels and of the model, in the one form of all methods.")
     alternatives = AlternativeSerializer(
         many=True, required=False, help_text="What personal levels bring; none where all have one promise."
     )
@@ -220,11 +217,41 @@ class RunPlan(ApiView):
 
     @operation("Plan a run", "runs", PlanSerializer, CONFLICT, request=PlanRequestSerializer, examples=EXAMPLES)
     def post(self, request: Request) -> Response:
-        """Plan a run without saving anything: what it would do, what it may charge, what to expect, and warnings."""
+        """Plan a run without saving anything: what it would do, what it may charge, what to expect, and warnings.
+
+        One at a time for each person, and few at once for all: 429 says to ask again after `Retry-After` seconds.
+        """
         proposal = proposal_of(request, PlanRequestSerializer)
         share = proposal.pop("share", None)
         run = Run(created_by=request_user(request), rehearsal=proposal["study"].rehearsal, **proposal)
         run_check(run)
         if share is not None:
             share_check(share)
-        return Response(plan_document(run, forecast(run, share).to_json()))
+        with slot(request_user(request).pk):
+            planned = forecast(run, share)
+        return Response(plan_document(run, planned.to_json()))
+
+
+class ShareQuerySerializer(serializers.Serializer):
+    share = serializers.FloatField(
+        required=False, help_text="Of every cap, for a draft. If missing, a quarter or what is free."
+    )
+
+
+class RunPlanned(ApiView):
+    """The plan of a saved run."""
+
+    query_class = ShareQuerySerializer
+
+    @operation("Plan of a run (operators)", "runs", PlanSerializer, CONFLICT, parameters=[ShareQuerySerializer])
+    def get(self, request: Request, pk: UUID) -> Response:
+        """Plan that the run keeps; of a draft the one that an approval with this share would keep now."""
+        run = visible_run(request.user, pk, "training.approve_run")
+        if run.plan:
+            return Response(plan_document(run, run.plan | {"share": run.share}))
+        share = self.query.get("share", share_suggested(run.study))
+        share_check(share)
+        run_check(run)
+        with slot(request_user(request).pk):
+            planned = forecast(run, share)
+        return Response(plan_document(run, planned.to_json()))

@@ -4,13 +4,15 @@ from collections.abc import Iterator
 from http import HTTPStatus
 from typing import Any
 
-from django.core.exceptions import NON_FIELD_ERRORS
+from django.core.exceptions import NON_FIELD_ERRORS, RequestDataTooBig
 from django.core.exceptions import ValidationError as ModelValidationError
 from django.http import HttpResponse, JsonResponse
 from drf_spectacular.utils import OpenApiResponse
 from rest_framework import exceptions
 from rest_framework.views import exception_handler
 
+from common.slots import WAIT, NoSlotError
+from ipate_web.api.parsing import TooLarge
 from learning.formats import DataError, DataErrors
 from learning.mechanisms.base import PlanError
 
@@ -25,6 +27,12 @@ def problem_response(error: Exception, context: dict[str, Any]) -> HttpResponse 
     match error:
         case PlanError():
             return _problem(HTTPStatus.CONFLICT, str(error))
+        case NoSlotError():
+            error = exceptions.Throttled(
+                WAIT, "You have another plan computed, or the site computes as many as it can. Ask again."
+            )
+        case RequestDataTooBig():  # where Django has read the request before its parser
+            error = TooLarge()
         case DataError():
             faults = error.report.faults[:MOST_FAULTS] if isinstance(error, DataErrors) else [error]
             return _problem(HTTPStatus.BAD_REQUEST, str(_nameless(error)), [_placed(fault) for fault in faults])
@@ -125,8 +133,8 @@ def problems_in_schema(result: dict[str, Any], **_: Any) -> dict[str, Any]:
     for path, operations in result["paths"].items():
         for operation in operations.values():
             for status in _statuses(path, operation):
-                told = operation["responses"].setdefault(str(status.value), {"description": DESCRIPTIONS[status]})
-                told["content"] = content
+                response = operation["responses"].setdefault(str(status.value), {"description": DESCRIPTIONS[status]})
+                response["content"] = content
     return result
 
 

@@ -73,8 +73,8 @@ class RunProposalSerializer(StrictSerializer, serializers.ModelSerializer):
         """Refuse a choice of a method that stands beside ``choices`` instead of in it."""
         misplaced = _CHOSEN & data.keys() if isinstance(data, dict) else set()
         if misplaced:
-            told = "Send it within “choices”; GET /api/v1/methods lists what these of each method hold."
-            raise serializers.ValidationError(dict.fromkeys(sorted(misplaced), told))
+            message = "Send it within “choices”; GET /api/v1/methods lists what these of each method hold."
+            raise serializers.ValidationError(dict.fromkeys(sorted(misplaced), message))
         return super().to_internal_value(data)
 
     def validate(self, proposal: dict[str, Any]) -> dict[str, Any]:

@@ -6,8 +6,10 @@ from uuid import UUID
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import exceptions, serializers
 
+from common.sentences import in_words
 from consent.models import Level
 from ipate_web.api.base import MinuteField, UserField, permission_check
+from training.forecast_outcomes import forecast_outcomes
 from training.models import Run
 from training.queue import run_place
 from training.selectors import run_progress, run_promises, run_reason, runs_visible_to
@@ -73,6 +75,32 @@ class PromiseSerializer(serializers.Serializer):
     epsilon = serializers.FloatField(help_text="ε at the study's δ.")
 
 
+class ForecastSerializer(serializers.Serializer):
+    """Forecast of a share of right ones, by public points and head counts."""
+
+    of = serializers.ChoiceField(
+        ["labels", "model", "table"], help_text="Labels that are released, or what is published: a model or a table."
+    )
+    value = serializers.FloatField(allow_null=True, help_text="Expected share; null where only bounds are known.")
+    low = serializers.FloatField(help_text="95 times in 100 the share that is measured later is not below this.")
+    high = serializers.FloatField(help_text="Nor above this.")
+    noiseless = serializers.FloatField(help_text="The same without any noise.")
+    judged = serializers.IntegerField(help_text="Labelled points that judged it; 0 where it rests on an assumption.")
+    rests_on = serializers.CharField(help_text="What it rests on, in words.")
+    measure = serializers.CharField(
+        required=False,
+        allow_blank=True,
+        help_text="What is forecast in place of right ones, such as R²; of tables, and of other outcomes than classes.",
+    )
+
+
+class ForecastOutcomeSerializer(ForecastSerializer):
+    """Forecast at the approval, and what came."""
+
+    came = serializers.FloatField(allow_null=True, help_text="Share that was measured; null if none was.")
+    inside = serializers.BooleanField(allow_null=True, help_text="Whether that lies in the interval, to its rounding.")
+
+
 @extend_schema_field({"$ref": "#/components/schemas/Choices"})
 class ChoicesField(serializers.DictField):
     """Document of the method's own choices, as their dataclass describes them."""
@@ -81,6 +109,7 @@ class ChoicesField(serializers.DictField):
 class RunDetailSerializer(RunSerializer):
     progress = ProgressSerializer()
     promises = PromiseSerializer(many=True)
+    forecasts = ForecastOutcomeSerializer(many=True, help_text="Of its approved plan, beside what came of it.")
     choices = ChoicesField()
     model = serializers.UUIDField(allow_null=True, help_text="Its student model, once there is one.")
     place = serializers.IntegerField(
@@ -108,6 +137,7 @@ class RunDetailSerializer(RunSerializer):
                 "progress",
                 "place",
                 "promises",
+                "forecasts",
                 "model",
                 "reason",
                 "message",
@@ -128,6 +158,7 @@ def run_document(run: Run, user: Any) -> dict[str, Any]:
     run.place = run_place(run)  # type: ignore[attr-defined]
     run.reason = run_reason(run)  # type: ignore[attr-defined]
     run.promises = run_promises(run)  # type: ignore[attr-defined]
+    run.forecasts = [in_words(each.to_json()) for each in forecast_outcomes(run)]  # type: ignore[attr-defined]
     run.model = run.pk if run.student_id else None  # type: ignore[attr-defined]
     if not user.has_perm("consent.view_dashboard", run.study):
         run.message = None  # type: ignore[assignment]  # it is written for those who can do something about it

@@ -10,7 +10,7 @@ from rest_framework import generics, serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from accounting.shares import share_check, share_suggested
+from accounting.shares import share_suggested
 from ipate_web.api.base import ApiView, StrictSerializer, body_of, operation, request_user
 from ipate_web.api.plans import PlanSerializer, plan_document
 from ipate_web.api.problems import CONFLICT, UNPROCESSABLE
@@ -29,8 +29,7 @@ from training.models import Run
 from training.run_lists import SEARCH_LENGTH, SORTS, runs_listed
 from training.selectors import runs_visible_to
 from training.services.drafts import run_edit, run_withdraw
-from training.services.forecasts import forecast
-from training.services.runs import run_approve, run_cancel, run_check, run_propose
+from training.services.runs import run_approve, run_cancel, run_propose
 
 
 class RunFilterSerializer(serializers.Serializer):
@@ -133,9 +132,6 @@ class ApprovalSerializer(StrictSerializer):
     revision = serializers.IntegerField(
         required=False, help_text="Of the proposal that you looked at: if it was changed since, the answer is 409."
     )
-    only_plan = serializers.BooleanField(
-        default=False, help_text="Tell the plan for this share, as approving it would keep it, and approve nothing."
-    )
 
 
 class ApprovedSerializer(RunDetailSerializer):
@@ -165,17 +161,10 @@ class RunApprove(ApiView):
         has failed gives 409.
         """
         run = visible_run(request.user, pk, "training.approve_run")
-        asked = body_of(request, ApprovalSerializer)
-        share = asked.get("share", share_suggested(run.study))
-        if not asked["only_plan"]:
-            looked_at = asked.get("revision")
-            run = run_approve(run=run, acting_user=request_user(request), share=share, revision=looked_at)
-        planned: dict[str, Any] | None = run.plan | {"share": run.share} if run.plan else None
-        if run.status == Run.Status.DRAFT:
-            share_check(share)
-            run_check(run)
-            planned = forecast(run, share).to_json()
-        plan = plan_document(run, planned) if planned else None
+        approval = body_of(request, ApprovalSerializer)
+        share = approval.get("share", share_suggested(run.study))
+        run = run_approve(run=run, acting_user=request_user(request), share=share, revision=approval.get("revision"))
+        plan = plan_document(run, run.plan | {"share": run.share}) if run.plan else None
         return Response(run_document(visible_run(request.user, pk), request.user) | {"plan": plan})
 
 

@@ -24,8 +24,8 @@ _LONGEST_REASON = StudentModel._meta.get_field("withdrawal_reason").max_length
 
 def _interval(**options: Any) -> serializers.ListField:
     """A 95 % confidence interval."""
-    told = {"help_text": "95 % confidence interval; null where the points do not tell."} | options
-    return serializers.ListField(child=serializers.FloatField(), allow_null=True, **told)
+    options_of_field = {"help_text": "95 % confidence interval; null where the points do not tell."} | options
+    return serializers.ListField(child=serializers.FloatField(), allow_null=True, **options_of_field)
 
 
 class MajoritySerializer(serializers.Serializer):

@@ -1,4 +1,4 @@
-"""Tables of counts that runs have published."""
+"""Tables of counts and synthetic rows that runs have published."""
 
 from typing import Any
 from uuid import UUID
@@ -23,6 +23,7 @@ from ipate_web.tokens.models import Scope
 from learning.mechanisms.counts.summaries import summaries
 from learning.mechanisms.counts.table import CountTable
 from training.errors import STATE
+from training.methods import table_of
 from training.models import Run, RunResult
 from training.services.downloads import download_record
 from training.services.results import result_withdraw
@@ -34,8 +35,18 @@ class CellSerializer(serializers.Serializer):
     values = serializers.ListField(child=serializers.CharField(), help_text="One of each column.")
     people = serializers.FloatField(source="count", help_text="With noise; it may be below 0.")
     low = serializers.FloatField(help_text="95 times in 100 the true number is from here")
-    high = serializers.FloatField(help_text="to here.")
+    high = serializers.FloatField(help_text="to here, if the levels are spread alike over the cells;")
+    least = serializers.FloatField(help_text="and from here")
+    most = serializers.FloatField(help_text="to here, however they are spread.")
     weighted = serializers.FloatField(help_text="The sum of these people's weights, with noise.")
+
+
+class LevelPartSerializer(serializers.Serializer):
+    """What a level adds to a table."""
+
+    name = serializers.CharField()
+    people = serializers.FloatField(help_text="By the head counts.")
+    weight = serializers.FloatField(help_text="Of each of them.")
 
 
 class EstimateSerializer(serializers.Serializer):
@@ -61,6 +72,7 @@ class TableSerializer(serializers.Serializer):
     run = serializers.UUIDField(source="result.run_id")
     columns = serializers.ListField(child=serializers.CharField())
     cells = CellSerializer(many=True, source="table")
+    levels = LevelPartSerializer(many=True, source="table.levels", help_text="Whom the table is about.")
     summaries = SummarySerializer(many=True)
     error = serializers.FloatField(source="table.error", help_text="Half of every interval.")
     sigma = serializers.FloatField(source="table.sigma", help_text="Of the noise of each sum of weights.")
@@ -87,10 +99,79 @@ class TableCsv(LabelFileRenderer):
     charset = "utf-8"
 
 
+class MarginalSerializer(serializers.Serializer):
+    """Table that was counted along the tree."""
+
+    columns = serializers.ListField(child=serializers.CharField())
+    cells = serializers.IntegerField()
+    error = serializers.FloatField(help_text="95 times in 100 a released number of people is right to within this.")
+    distance = serializers.FloatField(help_text="Total variation between the rows and what was released of it.")
+
+
+class PassingSerializer(serializers.Serializer):
+    """Rows that pass the test of plausible deniability."""
+
+    omegas = serializers.CharField(help_text="Columns drawn anew.")
+    gamma = serializers.FloatField()
+    shares = serializers.ListField(child=serializers.FloatField(), help_text="Of the rows, for each k of `least`.")
+
+
+class ParentsSerializer(serializers.Serializer):
+    """Column of the network that rows are drawn from."""
+
+    column = serializers.CharField()
+    parents = serializers.ListField(child=serializers.CharField())
+
+
+class DeniabilitySerializer(serializers.Serializer):
+    """What is said of rows of variant *deniability*, in rehearsal studies."""
+
+    tried = serializers.IntegerField(help_text="Rows that were made.")
+    passed = serializers.IntegerField(help_text="Of them, those that passed the test.")
+    least = serializers.ListField(child=serializers.IntegerField())
+    passing = PassingSerializer(many=True)
+    network = ParentsSerializer(many=True)
+
+
+class RowsSerializer(serializers.Serializer):
+    """Synthetic rows of a run."""
+
+    run = serializers.UUIDField(source="result.run_id")
+    columns = serializers.ListField(child=serializers.CharField(), help_text="That of the classes last.")
+    rows = serializers.IntegerField()
+    dataset = serializers.IntegerField(
+        source="result.dataset_id", help_text="The public dataset that they are, without their classes."
+    )
+    marginals = MarginalSerializer(many=True, required=False)
+    pairs = serializers.FloatField(
+        required=False,
+        help_text="Mean total variation of all pairs of columns within classes, between rows and what was released.",
+    )
+    noise = serializers.FloatField(required=False, help_text="What of it the noise of the released pairs alone makes.")
+    deniability = DeniabilitySerializer(required=False)
+    digest = serializers.CharField(source="result.digest", help_text="SHA-256 of the CSV.")
+    created_at = MinuteField(source="result.created_at", help_text="To the minute.")
+    card = serializers.DictField(source="result.card", help_text="Whom they are about, and the promise that is kept.")
+
+
 def _result(run: Run) -> RunResult:
     result = RunResult.objects.filter(run=run).first()
     if result is None:
         raise exceptions.NotFound("This run has no table: it leads to a model, or has not finished.")
+    return result
+
+
+def _taken(request: Request, run: Run, *, rows: bool) -> RunResult:
+    """What a run has published, on record unless it is asked for the head alone."""
+    result = _result(run)
+    if result.is_rows != rows:
+        raise exceptions.NotFound(f"This run has {'no rows: ask for its table' if rows else 'rows: ask for these'}.")
+    if result.withdrawn_at is not None:
+        day = timezone.localdate(result.withdrawn_at).isoformat()
+        raise Gone(f"This table was withdrawn on {day}: {result.withdrawal_reason}")
+    if request.method == "GET":  # HEAD takes nothing away
+        what = gettext_noop("table")
+        download_record(run=run, what=what, digest=result.digest, acting_user=request_user(request))
     return result
 
 
@@ -108,7 +189,7 @@ class RunTable(ApiView):
         examples=[
             OpenApiExample(
                 "As CSV",
-                value="sick,people,low_95,high_95,weighted\nno,812.4,790.1,834.7,812.4\n",
+                value="sick,people,low_95,high_95,weighted,least_95,most_95\nno,812.4,790.1,834.7,812.4,790.1,834.7\n",
                 media_type="text/csv",
             )
         ],
@@ -116,13 +197,7 @@ class RunTable(ApiView):
     def get(self, request: Request, pk: UUID) -> Response:
         """Numbers of people in each cell with their intervals. Whoever takes it stands in the release register."""
         run = visible_run(request.user, pk, "training.use_student")
-        result = _result(run)
-        if result.withdrawn_at is not None:
-            day = timezone.localdate(result.withdrawn_at).isoformat()
-            raise Gone(f"This table was withdrawn on {day}: {result.withdrawal_reason}")
-        if request.method == "GET":  # HEAD takes nothing away
-            what = gettext_noop("table")
-            download_record(run=run, what=what, digest=result.digest, acting_user=request_user(request))
+        result = _taken(request, run, rows=False)
         table = CountTable.from_json(result.content)
         if request.accepted_renderer.format == "csv":
             return Response(table.to_csv().encode())
@@ -131,11 +206,33 @@ class RunTable(ApiView):
         return Response(TableSerializer(document).data)
 
 
+class RunRows(ApiView):
+    """Synthetic rows that a run has published."""
+
+    renderer_classes = [JSONRenderer, TableCsv]
+
+    @operation(
+        "A run's synthetic rows",
+        "labels and models",
+        {(200, "application/json"): RowsSerializer, (200, "text/csv"): OpenApiTypes.STR},
+        GONE,
+        parameters=[OpenApiParameter("format", enum=["json", "csv"])],
+        examples=[OpenApiExample("As CSV", value="age,sex,sick\n41.7,f,no\n", media_type="text/csv")],
+    )
+    def get(self, request: Request, pk: UUID) -> Response:
+        """What is said of the rows, or the rows as CSV. Whoever takes them stands in the release register."""
+        run = visible_run(request.user, pk, "training.use_student")
+        result = _taken(request, run, rows=True)
+        if request.accepted_renderer.format == "csv":
+            return Response(table_of(run).to_csv().encode())
+        return Response(RowsSerializer({"result": result, **result.content}).data)
+
+
 class RunTableWithdraw(ApiView):
     scope = Scope.DECIDE
 
     @operation(
-        "Withdraw a run's table (operators)",
+        "Withdraw a run's table or synthetic rows (operators)",
         "labels and models",
         WithdrawnTableSerializer,
         CONFLICT,

@@ -8,12 +8,15 @@ from ipate_web.api import (
     comparisons,
     costs,
     datasets,
+    encoders,
+    imports,
     keys,
     labels,
     models,
     parts,
     plans,
     runs,
+    sites,
     students,
     studies,
     tables,
@@ -27,6 +30,12 @@ version_1 = [
     path("studies", studies.StudyList.as_view(), name="studies"),
     path("studies/<slug:slug>", studies.StudyDetail.as_view(), name="study"),
     path("studies/<slug:slug>/datasets", datasets.StudyDatasets.as_view(), name="study-datasets"),
+    path("studies/<slug:slug>/imports", imports.StudyImports.as_view(), name="study-imports"),
+    path("studies/<slug:slug>/imports/<uuid:pk>", imports.StudyImport.as_view(), name="study-import"),
+    path("studies/<slug:slug>/imports/<uuid:pk>/store", imports.StudyImportStore.as_view(), name="study-import-store"),
+    path("studies/<slug:slug>/consents", imports.StudyConsents.as_view(), name="study-consents"),
+    path("studies/<slug:slug>/head-counts", imports.StudyHeadCounts.as_view(), name="study-head-counts"),
+    path("studies/<slug:slug>/encoders", encoders.StudyEncoders.as_view(), name="study-encoders"),
     path("studies/<slug:slug>/webhooks", webhooks.StudyWebhooks.as_view(), name="study-webhooks"),
     path(
         "studies/<slug:slug>/webhooks/deliveries",
@@ -45,12 +54,14 @@ version_1 = [
     path("runs/plan", plans.RunPlan.as_view(), name="run-plan"),
     path("runs/compare", comparisons.RunComparison.as_view(), name="run-comparison"),
     path("runs/<uuid:pk>", runs.RunDetail.as_view(), name="run"),
+    path("runs/<uuid:pk>/plan", plans.RunPlanned.as_view(), name="run-planned"),
     path("runs/<uuid:pk>/approve", runs.RunApprove.as_view(), name="run-approve"),
     path("runs/<uuid:pk>/withdraw", runs.RunWithdraw.as_view(), name="run-withdraw"),
     path("runs/<uuid:pk>/cancel", runs.RunCancel.as_view(), name="run-cancel"),
     path("runs/<uuid:pk>/labels", labels.RunLabels.as_view(), name="run-labels"),
     path("runs/<uuid:pk>/costs", costs.RunCosts.as_view(), name="run-costs"),
     path("runs/<uuid:pk>/table", tables.RunTable.as_view(), name="run-table"),
+    path("runs/<uuid:pk>/rows", tables.RunRows.as_view(), name="run-rows"),
     path("runs/<uuid:pk>/table/withdraw", tables.RunTableWithdraw.as_view(), name="run-table-withdraw"),
     path("runs/<uuid:pk>/students", students.RunStudents.as_view(), name="run-students"),
     path(
@@ -72,6 +83,18 @@ version_1 = [
     path("models/<uuid:pk>/stage", models.ModelStage.as_view(), name="model-stage"),
     path("keys", keys.KeyList.as_view(), name="keys"),
     path("models/<uuid:pk>/predict", models.ModelPredict.as_view(), name="model-predict"),
+    *(
+        path(f"alliances/<uuid:key>/{address}", view, name=f"site-{view.__name__}")
+        for address, view in (
+            ("name", sites.name),
+            ("register", sites.register),
+            ("exchange", sites.exchange),
+            ("points", sites.points),
+            ("runs/<str:run>/answers/<int:number>", sites.answer),
+            ("runs/<str:run>/totals/<int:number>", sites.total),
+            ("runs/<str:run>/model/<str:file>", sites.model),
+        )
+    ),
     re_path("", base.NotFoundView.as_view()),
 ]
 

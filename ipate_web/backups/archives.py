@@ -87,7 +87,7 @@ def archive_written(file: BinaryIO, recipients: Sequence[str]) -> Iterator[tarfi
 
 
 def identities_read(path: Path) -> list[pyrage.x25519.Identity]:
-    """Private keys in a file of ``age-keygen`` or ``manage.py backup_key``. Raises BackupError."""
+    """Private keys in a file of ``age-keygen`` or ``ipate backup_key``. Raises BackupError."""
     try:
         lines = [line.strip() for line in path.read_text().splitlines()]
         found = [pyrage.x25519.Identity.from_str(line) for line in lines if line and not line.startswith("#")]
@@ -108,7 +108,7 @@ def archive_opened(
         BackupError: it cannot be decrypted or read.
     """
     if not path.is_file():
-        raise BackupError(f"{path} is no backup: name a file that manage.py backup made.")
+        raise BackupError(f"{path} is no backup: name a file that ipate backup made.")
     try:
         with path.open("rb") as file:
             encrypted = file.read(len(_MAGIC)) == _MAGIC

@@ -19,7 +19,7 @@ from django.core.files.storage import Storage, storages
 from django.db import DatabaseError, connection
 from tqdm import tqdm
 
-from ipate_web.backups import STORAGES, BackupError
+from ipate_web.backups import LEFT_OUT, STORAGES, BackupError
 from ipate_web.backups.archives import digest_of
 from ipate_web.backups.references import Name, files_named
 
@@ -73,6 +73,8 @@ class FileCopies:
         for alias in STORAGES:
             storage = storages[alias]
             for name in names_in(storage):
+                if LEFT_OUT.match(name):
+                    continue
                 try:
                     state = storage.size(name), storage.get_modified_time(name)
                     if self._seen.get((alias, name)) != state:

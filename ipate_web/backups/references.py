@@ -12,6 +12,7 @@ FIELDS = (
     ("accounting.Release", "charges", "private"),
     ("accounting.AccountBook", "artifact", "private"),
     ("training.Dataset", "artifact", "private"),
+    ("training.Encoder", "artifact", "private"),
     ("training.Run", "assignment", "private"),
     ("training.TeacherChunk", "artifact", "private"),
     ("training.Shard", "artifact", "private"),
@@ -19,6 +20,9 @@ FIELDS = (
     ("training.Round", "artifact", "private"),
     ("training.Batch", "asked", "private"),
     ("training.Batch", "released", "private"),
+    ("training.JointQuestion", "answer", "private"),
+    ("training.JointQuestion", "total", "private"),
+    ("training.JointAnswer", "artifact", "private"),
     ("training.StudentModel", "artifact", "models"),
     ("training.StudentModel", "onnx", "models"),
 )

@@ -30,7 +30,7 @@ from ipate_web.backups.files import FilesBeside, names_in
 from ipate_web.backups.making import FORMAT
 from ipate_web.backups.references import Name
 from ipate_web.backups.workspace import workspace
-from training.models import Verification
+from training.models import DatasetImport, Verification
 
 
 def backup_check(path: Path, identities: Sequence[Identity]) -> dict[str, Any]:
@@ -125,6 +125,8 @@ def backup_restore(path: Path, identities: Sequence[Identity], manifest: dict[st
                 # Whoever was signed in at the backup may have been locked out since.
                 Session.objects.all().delete()
                 WorkerHeartbeat.objects.all().delete()
+                # What was being imported has to be uploaded again: no backup has those files.
+                DatasetImport.objects.exclude(state=DatasetImport.State.DONE).delete()
                 locked = _locked()
             replaced = True
             files.settle()

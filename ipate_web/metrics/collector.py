@@ -8,6 +8,7 @@ import logging
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
+from datetime import timedelta
 
 from amqp.exceptions import ChannelError
 from celery import current_app
@@ -21,6 +22,7 @@ from prometheus_client.registry import Collector
 from common.worker_heartbeats import workers_heard
 from consent.models import Checkpoint, Mail
 from ipate_web.backups.records import backup_age, backup_last
+from ipate_web.watching import beat_age, certificate_left, disk_free
 from training.durations import STAGES, longest_silence, runs_by_status, stage_durations, worker_deaths
 from training.watch import everything_watched, longest_unverified
 
@@ -48,6 +50,10 @@ def _mail_overdue() -> float:
 
 def _backup_age() -> float:
     return backup_age().total_seconds() if backup_last() else math.inf
+
+
+def _seconds(duration: timedelta) -> float:
+    return math.inf if duration == timedelta.max else duration.total_seconds()
 
 
 def _checkpoint_age() -> float:
@@ -95,6 +101,17 @@ _FAMILIES: Iterable[Callable[[], Metric]] = (
     _gauge("ipate_worker_deaths", "Workers that died over parts of runs still on record.", worker_deaths),
     _gauge("ipate_mail_overdue_seconds", "How long the mail that waits longest has been due.", _mail_overdue),
     _gauge("ipate_backup_age_seconds", "Time since the last backup that succeeded; +Inf: none has.", _backup_age),
+    _gauge(
+        "ipate_beat_age_seconds",
+        "Time since beat and a worker were at work together.",
+        lambda: beat_age().total_seconds(),
+    ),
+    _gauge("ipate_disk_free_ratio", "Least free share of the disks with local state and journal.", disk_free),
+    _gauge(
+        "ipate_certificate_seconds",
+        "Time until the site's certificate ends; infinite where none was seen.",
+        lambda: _seconds(certificate_left()),
+    ),
     _gauge(
         "ipate_verification_age_seconds",
         "Time since the verification of the study of which that is longest ago.",

@@ -56,7 +56,7 @@ def _description(study: Study) -> Section:
 
 
 def _processing(study: Study) -> Section:
-    told = _(
+    message = _(
         "The records stay in this installation. A run asks one public question after the other; each person's "
         "answer is bounded, the answers are added up, and random noise is added before anybody sees the sum. What is "
         "published is learned from these sums alone."
@@ -75,7 +75,7 @@ def _processing(study: Study) -> Section:
         _("%(kind)s dataset “%(name)s”") % {"kind": capfirst(str(each.get_kind_display())), "name": each.name}
         for each in study.datasets.filter(removed_at=None).order_by("kind", "name")
     ]
-    return Section(_("How it is done"), [told, *datasets], columns if rows else [], rows)
+    return Section(_("How it is done"), [message, *datasets], columns if rows else [], rows)
 
 
 def _necessity(study: Study) -> Section:
@@ -106,7 +106,7 @@ def _levels(study: Study) -> Section:
     policy = policies_in_force(study).last()
     if policy is None:
         return Section(_("Levels and odds"), [_("No ε policy is in force: nobody can decide.")])
-    told = _(
+    message = _(
         "Of somebody for whom both answers were equally likely before, and who knows everything else: how often in "
         "100 a guess can be right at most, over everything that is ever released. δ is %(delta)s."
     )
@@ -124,7 +124,7 @@ def _levels(study: Study) -> Section:
     return Section(
         _("Levels and odds"),
         [
-            told
+            message
             % {
                 "delta": study.delta,
             },
@@ -252,7 +252,7 @@ def impact_pdf(study: Study) -> bytes:
         table = {"caption": section.heading, "columns": section.columns, "widths": [1] * len(section.columns)}
         tables = [{**table, "rows": section.rows}] if section.columns else []
         sections.append({"heading": section.heading, "paragraphs": section.paragraphs, "tables": tables})
-    told = {
+    context = {
         "title": _title(study),
         "author": study.controller,
         "date": {"year": now.year, "month": now.month, "day": now.day},
@@ -261,4 +261,4 @@ def impact_pdf(study: Study) -> bytes:
         "facts": [(_("What this is"), _note()), (_("Made"), moment_text(now))],
         "sections": sections,
     }
-    return tagged_pdf(REPORT, told)
+    return tagged_pdf(REPORT, context)

@@ -39,11 +39,11 @@ def measures(evaluation: Mapping[str, Any]) -> list[Measure]:
     majority = evaluation.get("majority") or {}
     gain = {"gain": decimal(majority.get("gain")), "interval": ends_words(majority.get("gain_interval")) or "–"}
     share = {"name": majority.get("class"), "share": decimal(majority.get("share"))}
-    told = _("“%(name)s”, the most frequent class, for every point: %(share)s") % share
+    message = _("“%(name)s”, the most frequent class, for every point: %(share)s") % share
     above = _("difference %(gain)s (%(interval)s)") % gain
     base = _("the classes' shares for every point: %(loss)s") % {"loss": decimal(evaluation.get("base_log_loss"))}
     rows = (
-        ("accuracy", "interval", _("Accuracy"), f"{told}; {above}"),
+        ("accuracy", "interval", _("Accuracy"), f"{message}; {above}"),
         ("area", "area_interval", _("Area under the ROC curve"), _("by chance: 0.5, the best: 1")),
         ("average_precision", "average_precision_interval", _("Area under precision and recall"), ""),
         ("log_loss", "log_loss_interval", _("Log loss"), base),
@@ -57,17 +57,17 @@ def measures(evaluation: Mapping[str, Any]) -> list[Measure]:
     return found
 
 
-def target_measure(told: Mapping[str, Any]) -> Measure:
+def target_measure(evaluation: Mapping[str, Any]) -> Measure:
     """A measure of another outcome than classes, as an evaluation holds it."""
-    unit = told["unit"]
+    unit = evaluation["unit"]
 
     def words(value: float | None) -> str:
         return f"{number_format(value)} {unit}" if unit and value is not None else decimal(value)
 
-    ends, nothing = told["interval"], told["nothing"]
+    ends, nothing = evaluation["interval"], evaluation["nothing"]
     return Measure(
-        f"{_(told['label'])}: {told['of']}" if told["of"] else _(told["label"]),
-        words(told["value"]),
+        f"{_(evaluation['label'])}: {evaluation['of']}" if evaluation["of"] else _(evaluation["label"]),
+        words(evaluation["value"]),
         _("%(low)s to %(high)s") % {"low": words(ends[0]), "high": words(ends[1])} if ends else "",
         "" if nothing is None else _("without any knowledge of a record: %(value)s") % {"value": words(nothing)},
     )

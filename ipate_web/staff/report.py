@@ -19,7 +19,7 @@ from accounting.models import Release
 from consent.pdf import tagged_pdf
 from ipate_web.staff.measures import measures
 from ipate_web.staff.templatetags.moments import moment_text
-from ipate_web.staff.templatetags.run_words import group_label, interval, learner_label, part, percent, trimmed
+from ipate_web.staff.templatetags.run_words import group_label, interval, learner_label, part, percent, said, trimmed
 from training.fairness import Fairness
 from training.models import Run
 from training.selectors import GroupSpending
@@ -40,16 +40,16 @@ def report_pdf(
     """The report; ``groups`` and ``rows`` are None where what is stored cannot be read any more."""
     now = timezone.localtime()
     heading = _("What “%(title)s” has released and cost") % {"title": run.title}
-    told = {
+    context = {
         "title": ": ".join([_("Report"), run.title]),
         "author": run.study.controller,
         "date": {"year": now.year, "month": now.month, "day": now.day},
         "lang": (get_language() or settings.LANGUAGE_CODE).split("-")[0],
         "heading": heading,
         "facts": _facts(run, moment_text(now)),
-        "sections": [*_measures(run), *_charges(groups), *_fairness(run, fairness), *_releases(rows)],
+        "sections": [*_measures(run), *_shares(run), *_charges(groups), *_fairness(run, fairness), *_releases(rows)],
     }
-    return tagged_pdf(TEMPLATE, told)
+    return tagged_pdf(TEMPLATE, context)
 
 
 def _facts(run: Run, made: str) -> list[tuple[str, str]]:
@@ -90,6 +90,25 @@ def _measures(run: Run) -> list[dict[str, Any]]:
     return _section(
         _("Measures on the test data"), tables=[_table(_("Measures on the test data"), columns, [3, 1, 2, 4], rows)]
     )
+
+
+def _shares(run: Run) -> list[dict[str, Any]]:
+    shares = run.student.card.get("shares") if run.student else None
+    if not shares:
+        return []
+    rows = [
+        [
+            row["class"],
+            percent(row["people"]),
+            interval(row["interval"]),
+            percent(row["public"]),
+            interval(row["public_interval"]) or "–",
+        ]
+        for row in shares["classes"]
+    ]
+    columns = [_("Class"), _("People"), _("95 % interval"), _("Public points"), _("95 % interval")]
+    tables = [_table(_("Shares of the classes"), columns, [2, 1, 2, 1, 2], rows)]
+    return _section(_("Classes among the people"), [strip_tags(said(shares["said"]))], tables)
 
 
 def _charges(groups: Sequence[GroupSpending] | None) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ class Scope(models.TextChoices):
     PREDICT = "predict", _("predict: ask models for predictions")
     DECIDE = "decide", _("decide: approve and cancel runs, publish and withdraw versions")
     REHEARSE = "rehearse", _("rehearse: set up rehearsal studies, import their datasets")
+    RECORDS = "records", _("records: import data, record decisions on paper")
     WEBHOOKS = "webhooks", _("webhooks: list, make, test and remove webhooks")
 
 

@@ -6,34 +6,60 @@ are one input of pixels between 0 and 1. What the schema would refuse cannot be 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import numpy as np
 
-from learning.exports.graph import DOUBLE, FLOAT, STRING, Graph
+from learning.encoders.files import MOST_CHAINED, EncoderFile, TextInput
+from learning.encoders.graphs import image_vectors, text_vectors, token_inputs
+from learning.exports.graph import DOUBLE, FLOAT, STRING, UINT8, Graph
 from learning.formats import ImageSchema, Schema, TabularSchema
-from learning.formats.columns import CategoricalColumn, Icd9Column, NumericColumn
-from learning.formats.icd9 import EXTERNAL_CAUSES, ICD9_GROUPS, SUPPLEMENTARY, icd9_group
+from learning.formats.columns import SEVERAL, CategoricalColumn, CodeColumn, NumericColumn
 
 _NONE, _REFUSED = -1, -2
-_ICD9 = r"[EV]?[0-9]{1,3}(\.[0-9]*)?"
-IMAGE = "image"
-"""The name of the input of images."""
+_BLANK = "[ \\t]*"
+IMAGE, TEXT, VECTORS = "image", "text", "vectors"
+"""The names of the inputs of images, of texts, and of vectors of an encoder that the file does not contain."""
 
 
-def encoded(graph: Graph, schema: Schema) -> tuple[str, str]:
+def encoded(
+    graph: Graph, schema: Schema, encoder: EncoderFile | None = None, shape: tuple[int, ...] = ()
+) -> tuple[str, str]:
     """Inputs for the records of a schema.
 
+    Texts are one input of bytes of UTF-8, filled up with 0; with an encoder, of its tokens in pieces.
+
+    Args:
+        graph: Gets the inputs.
+        schema: Of the records.
+        encoder: Whose vectors are wanted, if any.
+        shape: Of a vector.
+
     Returns:
-        The encoded records, float `(rows, *shape)`, and whether the schema allows each, bool `(rows,)`.
+        The encoded records, float `(rows, *shape)`, or bytes of texts, and whether the schema allows each, bool
+        `(rows,)`.
     """
+    if encoder is not None and len(encoder.content) > MOST_CHAINED:
+        return _all_allowed(graph, graph.input(VECTORS, FLOAT, shape))
+    if encoder is not None and isinstance(encoder.takes, TextInput):
+        ids, mask = token_inputs(graph)
+        return text_vectors(graph, encoder, ids, mask), _all_allowed(graph, ids)[1]
     if isinstance(schema, ImageSchema):
-        return _image(graph, schema)
-    parts, allowed = zip(*_columns(graph, schema), strict=True)
-    all_allowed = allowed[0]
-    for each in allowed[1:]:
+        pixels, allowed = _image(graph, schema)
+        return (pixels if encoder is None else image_vectors(graph, encoder, pixels, schema.shape)), allowed
+    if schema.text is not None:
+        return _all_allowed(graph, graph.input(TEXT, UINT8, ("bytes",)))
+    parts, each_allowed = zip(*_columns(graph, schema), strict=True)
+    all_allowed = each_allowed[0]
+    for each in each_allowed[1:]:
         all_allowed = graph.node("And", all_allowed, each)
     return graph.node("Concat", *parts, axis=1), all_allowed
+
+
+def _all_allowed(graph: Graph, records: str) -> tuple[str, str]:
+    rows = graph.node("Shape", records, start=0, end=1)
+    return records, graph.node("Expand", graph.constant(np.array(True)), rows)
 
 
 def _image(graph: Graph, schema: ImageSchema) -> tuple[str, str]:
@@ -54,8 +80,8 @@ def _columns(graph: Graph, schema: TabularSchema) -> Iterator[tuple[str, str]]:
                 yield _numeric(graph, column)
             case CategoricalColumn():
                 yield _categorical(graph, column)
-            case Icd9Column():
-                yield _icd9(graph, column)
+            case CodeColumn():
+                yield _codes(graph, column)
 
 
 def _numeric(graph: Graph, column: NumericColumn) -> tuple[str, str]:
@@ -81,29 +107,55 @@ def _categorical(graph: Graph, column: CategoricalColumn) -> tuple[str, str]:
     return _one_hot(graph, position, len(column.features)), _allowed(graph, position)
 
 
-def _icd9(graph: Graph, column: Icd9Column) -> tuple[str, str]:
+def _codes(graph: Graph, column: CodeColumn) -> tuple[str, str]:
     value = graph.input(column.name, STRING)
-    # A point at the end, so that every text has something before one.
-    parts = graph.node("StringConcat", value, graph.constant(np.array(".")))
-    split = graph.node("StringSplit", parts, outputs=2, delimiter=".", maxsplit=1)
-    before = graph.node("Gather", split, graph.constant(np.int64(0)), axis=1)
-    group = _positions(graph, before, _icd9_places(), _REFUSED)
-    is_code = graph.node("RegexFullMatch", value, pattern=_ICD9)
-    group = graph.node("Where", is_code, group, graph.constant(np.int64(_REFUSED)))
+    if column.several:
+        return _several_codes(graph, column, value)
+    within, allowed = _groups(graph, column, value)
     if column.missing:
-        marked = _positions(graph, value, dict.fromkeys(column.missing, _NONE), 0)
-        is_marked = graph.node("Less", marked, graph.constant(np.int64(0)))
-        group = graph.node("Where", is_marked, graph.constant(np.int64(_NONE)), group)
-    return _one_hot(graph, group, len(ICD9_GROUPS)), _allowed(graph, group)
+        marked = _positions(graph, value, dict.fromkeys(column.missing, 1), 0)
+        is_marked = graph.node("Greater", marked, graph.constant(np.int64(0)))
+        within = [graph.node("And", each, graph.node("Not", is_marked)) for each in within]
+        allowed = graph.node("Or", allowed, is_marked)
+    return _side_by_side(graph, [graph.cast(each, FLOAT) for each in within]), allowed
 
 
-def _icd9_places() -> dict[str, int]:
-    """The group of what stands before the point, for all that may stand there."""
-    digits = [str(number).zfill(width) for width in (1, 2, 3) for number in range(10**width)]
-    places = {code: ICD9_GROUPS.index(icd9_group(code)) for code in digits if int(code)}
-    for prefix, group in (("E", EXTERNAL_CAUSES), ("V", SUPPLEMENTARY)):
-        places |= {f"{prefix}{code}": ICD9_GROUPS.index(group) for code in digits}
-    return places
+def _several_codes(graph: Graph, column: CodeColumn, value: str) -> tuple[str, str]:
+    """Of codes with semicolons between; each has to be one, or to say that nothing is known."""
+    split = graph.node("StringConcat", value, graph.constant(np.array(SEVERAL, object)))
+    parts = graph.node("StringSplit", split, outputs=2, delimiter=SEVERAL)  # at least one of every row
+    within, allowed = _groups(graph, column, parts, _BLANK)
+    blank = graph.node("RegexFullMatch", parts, pattern=_BLANK)
+    markers = "|".join(map(re.escape, column.missing))
+    unknown = graph.node("RegexFullMatch", parts, pattern=f"{_BLANK}(?:{markers}){_BLANK}")  # or blank, with no marker
+    axis = graph.constant(np.array([1]))
+    each_allowed = graph.cast(graph.node("Or", allowed, graph.node("Or", blank, unknown)), FLOAT)
+    all_allowed = graph.node("ReduceMin", each_allowed, axis, keepdims=0)
+    half = graph.constant(np.float32(0.5))
+    sound = graph.node("Greater", all_allowed, half)
+    if "" not in column.missing:
+        filled = graph.node("ReduceMax", graph.cast(graph.node("Not", blank), FLOAT), axis, keepdims=0)
+        sound = graph.node("And", sound, graph.node("Greater", filled, half))
+    set_ = [graph.node("ReduceMax", graph.cast(each, FLOAT), axis, keepdims=0) for each in within]
+    return _side_by_side(graph, set_), sound
+
+
+def _groups(graph: Graph, column: CodeColumn, codes: str, around: str = "") -> tuple[list[str], str]:
+    """Of texts of any shape whether they are a code of each group, and whether of any."""
+    system = column.codes
+    allowed = graph.node("RegexFullMatch", codes, pattern=f"{around}(?:{system.code}){around}")
+    within = [
+        graph.node("RegexFullMatch", codes, pattern=f"{around}(?:{pattern}){around}")
+        for _name, pattern in system.groups
+    ]
+    found = within[0]
+    for each in within[1:]:
+        found = graph.node("Or", found, each)
+    if system.has_others:
+        within.append(graph.node("And", allowed, graph.node("Not", found)))
+    else:
+        allowed = graph.node("And", allowed, found)
+    return within, allowed
 
 
 def _positions(graph: Graph, texts: str, places: dict[str, int], otherwise: int) -> str:

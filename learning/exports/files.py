@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from learning.encoders.files import EncoderFile
 from learning.exports.encoding import encoded
 from learning.exports.graph import DOUBLE, STRING, Graph
 from learning.formats import Schema
@@ -16,7 +17,7 @@ from learning.learners import Model
 from learning.thresholds import Threshold
 
 
-def onnx_file(model: Model, schema: Schema, card: Mapping[str, Any]) -> bytes:
+def onnx_file(model: Model, schema: Schema, card: Mapping[str, Any], encoder: EncoderFile | None = None) -> bytes:
     """A model as ONNX, from the values of a row to the name of a class.
 
     Its inputs are what `encoding.encoded` says. Its outputs are ``label``, the name of the likeliest class, or of
@@ -28,9 +29,12 @@ def onnx_file(model: Model, schema: Schema, card: Mapping[str, Any]) -> bytes:
         model: For records of the schema.
         schema: Of the values of a row.
         card: Stored in the file, beside the schema.
+        encoder: Whose vectors the model takes. The file contains it, and takes what it takes; without a large one it
+            takes the vectors. A tokenizer is stored beside the schema.
     """
     graph = Graph()
-    records, allowed = encoded(graph, schema)
+    records, allowed = encoded(graph, schema, encoder, model.shape)
+    text = {} if encoder is None or not encoder.tokenizer else {"tokenizer": encoder.tokenizer}
     probabilities = model.to_graph(graph, records)
     column = graph.node("Unsqueeze", allowed, graph.constant(np.array([1])))
     if schema.target is not None:
@@ -38,7 +42,7 @@ def onnx_file(model: Model, schema: Schema, card: Mapping[str, Any]) -> bytes:
         columns = schema.target.columns
         return graph.to_bytes(
             {"values": (values, DOUBLE, (len(columns),))},
-            _documents(columns=list(columns), schema=schema_to_json(schema), card=card),
+            _documents(columns=list(columns), schema=schema_to_json(schema), card=card) | text,
         )
     told = card.get("threshold")
     if told:
@@ -51,7 +55,7 @@ def onnx_file(model: Model, schema: Schema, card: Mapping[str, Any]) -> bytes:
     probabilities = graph.node("Where", column, probabilities, graph.constant(np.nan))
     return graph.to_bytes(
         {"label": (label, STRING, ()), "probabilities": (probabilities, DOUBLE, (len(schema.classes),))},
-        _documents(classes=list(schema.classes), schema=schema_to_json(schema), card=card),
+        _documents(classes=list(schema.classes), schema=schema_to_json(schema), card=card) | text,
     )
 
 

@@ -16,12 +16,13 @@ IR_VERSION = 10
 BATCH = "rows"
 """The name of the first axis of inputs and outputs."""
 
-BOOL, DOUBLE, FLOAT, INT64, STRING = (
+BOOL, DOUBLE, FLOAT, INT64, STRING, UINT8 = (
     TensorProto.BOOL,
     TensorProto.DOUBLE,
     TensorProto.FLOAT,
     TensorProto.INT64,
     TensorProto.STRING,
+    TensorProto.UINT8,
 )
 
 
@@ -33,7 +34,7 @@ class Graph:
         self._constants: list[onnx.TensorProto] = []
         self._inputs: list[onnx.ValueInfoProto] = []
 
-    def input(self, name: str, kind: int, shape: Sequence[int] = ()) -> str:
+    def input(self, name: str, kind: int, shape: Sequence[int | str] = ()) -> str:
         """An input `(rows, *shape)` of the graph; its name is what users of the file give their values by."""
         self._inputs.append(helper.make_tensor_value_info(name, kind, [BATCH, *shape]))
         return name
@@ -56,6 +57,16 @@ class Graph:
         self._nodes.append(helper.make_node(operator, inputs, names, domain=domain, **attributes))
         return names[place]
 
+    def insert(self, graph: onnx.GraphProto, inputs: Mapping[str, str]) -> None:
+        """Take in the nodes of another graph, whose names nobody else has; ``inputs`` says which values it is given."""
+        self._nodes += [helper.make_node("Identity", [value], [name]) for name, value in inputs.items()]
+        self._nodes += graph.node
+        self._constants += graph.initializer
+
+    def unused(self, name: str) -> str:
+        """A name, with a number that no other has."""
+        return f"{name}/{len(self._nodes)}"
+
     def cast(self, value: str, kind: int) -> str:
         """A value as another type."""
         return self.node("Cast", value, to=kind)
@@ -69,7 +80,9 @@ class Graph:
         limits = self.constant(-float(largest)), self.constant(float(largest))
         return self.node("Clip", self.node("Round", value), *limits)
 
-    def to_bytes(self, outputs: Mapping[str, tuple[str, int, Sequence[int]]], metadata: Mapping[str, str]) -> bytes:
+    def to_bytes(
+        self, outputs: Mapping[str, tuple[str, int, Sequence[int | str]]], metadata: Mapping[str, str]
+    ) -> bytes:
         """The checked graph as a file.
 
         Args:

@@ -27,11 +27,16 @@ def network_probabilities(graph: Graph, records: str, shape: tuple[int, ...], mo
         shape: Of a record.
         modules: Conv2d, Linear, BatchNorm1d and BatchNorm2d (as in evaluation), ReLU, Tanh, MaxPool2d, Flatten.
     """
+    return graph.node("Softmax", network_scores(graph, records, shape, modules), axis=1)
+
+
+def network_scores(graph: Graph, records: str, shape: tuple[int, ...], modules: Iterable[nn.Module]) -> str:
+    """Double `(rows, outputs)` what the last of the layers gives, see `network_probabilities`."""
     layers = list(modules)
     values = channels_first(graph, records, shape) if isinstance(layers[0], nn.Conv2d) else records
     for layer in layers:
         values = _layer(graph, values, layer)
-    return graph.node("Softmax", graph.cast(values, DOUBLE), axis=1)
+    return graph.cast(values, DOUBLE)
 
 
 def _layer(graph: Graph, values: str, layer: nn.Module) -> str:

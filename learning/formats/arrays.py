@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +14,7 @@ from learning.formats import limits
 from learning.formats.records import pseudonym_faults
 from learning.formats.report import Report
 from learning.formats.rows import DataError, Rows
-from learning.formats.schema import ImageSchema, Schema
+from learning.formats.schema import ImageSchema, Schema, TabularSchema
 from learning.outcomes import Target
 
 Array = npt.NDArray[np.generic]
@@ -48,12 +49,15 @@ def checked_rows(schema: Schema, report: Report, arrays: Mapping[str, Array]) ->
     return Rows(features, labels, names) if features is not None and not report.count else None
 
 
-def checked_features(x: Array, schema: Schema, report: Report) -> npt.NDArray[np.float32] | None:
-    """Records in the schema's shape; images of whole bytes are scaled from 0…255 to [0, 1].
+def checked_features(x: Array, schema: Schema, report: Report) -> npt.NDArray[Any] | None:
+    """Records in the schema's shape; images of whole bytes stay bytes, a quarter of the size of numbers.
 
     >>> checked_features(np.full((1, 1, 2), 255, np.uint8), ImageSchema(1, 2, 1, ("a", "b")), Report()).tolist()
-    [[[1.0, 1.0]]]
+    [[[255, 255]]]
     """
+    if isinstance(schema, TabularSchema) and schema.text is not None and x.dtype.kind == "U" and x.ndim == 1:
+        limits.check_numbers(len(x), *schema.shape)
+        return schema.text.encode(x.tolist())
     if x.dtype.kind not in "fiub":
         holds = Sentence(_("x holds %(type)s."), type=x.dtype)
         report.add(DataError(holds, _("Save it as numbers."), column="x"))
@@ -67,11 +71,13 @@ def checked_features(x: Array, schema: Schema, report: Report) -> npt.NDArray[np
         report.add(DataError(differs, _("Save one record per place of the first axis."), column="x"))
         return None
     limits.check_numbers(*x.shape)
+    if schema.dtype == np.uint8 or (isinstance(schema, ImageSchema) and x.dtype == np.uint8):
+        if x.dtype != np.uint8:
+            report.add(DataError(_("x holds no bytes of texts."), _("Save the texts, one per record."), column="x"))
+            return None
+        return x.astype(np.uint8)
     with np.errstate(over="ignore"):
         numbers = x.astype(np.float32)
-    if isinstance(schema, ImageSchema) and x.dtype == np.uint8:
-        numbers /= 255
-        return numbers
     usable, problem = np.isfinite(numbers), _("A value is not finite.")
     if isinstance(schema, ImageSchema):
         usable &= (numbers >= 0) & (numbers <= 1)

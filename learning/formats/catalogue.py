@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files as package_files
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from common.progress import Progress
 from learning.formats.documents import schema_from_json
 from learning.formats.files import check_sha256, holds
 from learning.formats.read import read_file
-from learning.formats.rows import DataError, Rows
+from learning.formats.rows import DataError, Rows, as_numbers
 from learning.formats.schema import ImageSchema, Schema, TabularSchema
 
 _SEED = 2022
@@ -121,6 +121,7 @@ def _split_mnist(paths: tuple[Path, ...], progress: Progress | None) -> Splits:
     train_images, train_labels, test_images, test_labels = paths
     private = read_file(train_images, schema, label_file=train_labels, holders=False, progress=progress)
     rest = read_file(test_images, schema, label_file=test_labels, holders=False)
+    private, rest = (replace(part, x=as_numbers(part.x)) for part in (private, rest))
     return Splits(private.one_holder_per_row("image"), rest[:9000], rest[9000:], schema)
 
 

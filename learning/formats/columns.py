@@ -10,16 +10,17 @@ import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from common.sentences import Sentence
 from common.sentences import gettext_noop as _
-from learning.formats.icd9 import ICD9_GROUPS, icd9_group
+from learning.formats.codes import CODE_SYSTEMS, CodeSystem
+from learning.formats.dates import UNITS, WRITTEN, day_number
 from learning.formats.rows import DataError
 
 
@@ -36,6 +37,95 @@ class LabelColumn:
 
     name: str
     spellings: tuple[tuple[str, str], ...] = ()
+
+
+class Dated:
+    """What columns of dates have in common: each date becomes the time between it and a reference.
+
+    Attributes:
+        reference: A date (year, month, day), or the name of a column of dates.
+        since: Whether time is counted from the reference to the date; else from the date to the reference.
+        unit: One of ``UNITS``.
+        written: One of ``WRITTEN``: how this column, and the one it refers to, write a date.
+    """
+
+    name: str
+    reference: str
+    since: bool
+    unit: str
+    written: str
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Values that say that nothing is known."""
+        raise NotImplementedError
+
+    @property
+    def least(self) -> float:
+        """A time that the column allows."""
+        raise NotImplementedError
+
+    def check_reference(self) -> None:
+        """Check the declaration. Raises DataError."""
+        if not self.reference or self.reference == self.name:
+            told = _("The schema does not say what its dates are counted from.")
+            raise DataError(told, _("Give a date such as 2026-01-01, or another column of dates."), column=self.name)
+
+    @property
+    def reference_column(self) -> str | None:
+        """Name of the column that holds the reference of each record; None where all have the same."""
+        return self.reference if day_number(self.reference, "ymd") is None else None
+
+    def durations(self, values: Sequence[object], references: Sequence[object] = ()) -> list[object]:
+        """Time of each date, in the unit. A number within the range is such a time already.
+
+        What is not known stays as it is written; what is no date becomes None. Where the reference is not known, the
+        time is not known.
+
+        Args:
+            values: Of the column.
+            references: Of the column that it refers to, if it does.
+        """
+        fixed = day_number(self.reference, "ymd")
+        days = {value: day_number(value, self.written) for value in {*map(str, values), *map(str, references)}}
+        sign, unit = (1 if self.since else -1), UNITS[self.unit]
+        told: list[object] = []
+        for place, value in enumerate(values):
+            day, start = days[str(value)], fixed
+            if value in self.missing:
+                told.append(value)
+                continue
+            if day is None:
+                told.append(value if self._is_duration(value) else None)
+                continue
+            if start is None:
+                start = days[str(references[place])]
+            if start is None:
+                unknown = str(references[place]) in ("", *self.missing)
+                told.append(self.missing[0] if unknown and self.missing else None)
+                continue
+            told.append(sign * (day - start) / unit)
+        return told
+
+    def date_faults(
+        self, values: Sequence[object], durations: Sequence[object], references: Sequence[object] = ()
+    ) -> Iterator[DataError]:
+        """Every value of which `durations` could make nothing."""
+        for place, duration in enumerate(durations):
+            if duration is not None:
+                continue
+            if day_number(values[place], self.written) is None:
+                problem = Sentence(_("“%(value)s” is no date."), value=shown(values[place]))
+                remedy: str = Sentence(_("Write %(written)s, or change the schema."), written=WRITTEN[self.written])
+            else:
+                text = _("The date that it is counted from is “%(value)s” (column %(reference)s).")
+                problem = Sentence(text, value=shown(references[place]), reference=self.reference)
+                remedy = _("Correct it, or declare in “missing” how a date that is not known is written.")
+            yield DataError(problem, remedy, row=place + 1, column=self.name)
+
+    def _is_duration(self, value: object) -> bool:
+        """Whether a value is a time already."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -66,6 +156,101 @@ class TargetColumn:
 
 
 @dataclass(frozen=True)
+class DatedTargetColumn(TargetColumn, Dated):
+    """Column of dates to learn the time between, such as from an admission to an event.
+
+    >>> seen = DatedTargetColumn("seen", "time", reference="came", since=True)
+    >>> seen.durations(["2026-03-01"], ["2026-02-01"])
+    [28.0]
+    """
+
+    reference: str = ""
+    since: bool = False
+    unit: str = "days"
+    written: str = "ymd"
+    least: ClassVar[float] = 0.0
+
+    def __post_init__(self) -> None:
+        self.check_reference()
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Values that are no dates: those that stand for a number, and an empty answer."""
+        return ("", *dict(self.spellings))
+
+    def _is_duration(self, value: object) -> bool:
+        return bool(np.isfinite(self.encode([value])[0]))
+
+
+@dataclass(frozen=True)
+class TextColumn:
+    """Column of texts, of which the first ``length`` bytes of UTF-8 are kept; it is all that is learned from.
+
+    >>> TextColumn("note", 4).encode(["née", "a"]).tolist()
+    [[110, 195, 169, 101], [97, 0, 0, 0]]
+    """
+
+    name: str
+    length: int
+    missing: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.length <= LONGEST_TEXT:
+            problem = Sentence(_("The length of the texts is %(length)s."), length=self.length)
+            remedy = Sentence(_("Declare a whole number of bytes from 1 to %(most)s."), most=f"{LONGEST_TEXT:,}")
+            raise DataError(problem, remedy, column=self.name)
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        return (self.name,)
+
+    def encode(self, values: Sequence[object]) -> npt.NDArray[np.uint8]:
+        encoded = np.zeros((len(values), self.length), np.uint8)
+        for place, value in enumerate(values):
+            if not isinstance(value, str):
+                raise next(self.faults(values))
+            content = np.frombuffer(text_bytes(value, self.length), np.uint8)
+            encoded[place, : len(content)] = content
+        return encoded
+
+    def faults(self, values: Sequence[object]) -> Iterator[DataError]:
+        for place, value in enumerate(values, 1):
+            if not isinstance(value, str):
+                problem = Sentence(_("%(value)s is no text."), value=shown(repr(value)))
+                yield DataError(problem, _("Give a text; an empty one if there is none."), row=place, column=self.name)
+
+    def notes(self, values: Sequence[object]) -> Notes:
+        empty = sum(not str(value).strip() for value in values)
+        return Notes(clipped=int(self.outside(values).sum()), missing=empty)
+
+    def outside(self, values: Sequence[object]) -> npt.NDArray[np.bool_]:
+        return np.array([len(str(value).encode(errors="replace")) > self.length for value in values], np.bool_)
+
+
+LONGEST_TEXT = 1 << 16
+"""Bytes of a text that can be kept."""
+
+
+def text_bytes(text: str, length: int) -> bytes:
+    """UTF-8 of a text without null bytes, cut between two characters so that it has at most so many bytes.
+
+    >>> text_bytes("née", 2)
+    b'n'
+    """
+    content = text.replace("\0", " ").encode(errors="replace")[: length + 3]
+    return content[:length].decode(errors="ignore").encode() if len(content) > length else content
+
+
+def texts(x: npt.NDArray[np.uint8]) -> list[str]:
+    """Texts of encoded records.
+
+    >>> texts(TextColumn("note", 4).encode(["née", "a"]))
+    ['née', 'a']
+    """
+    return [record.tobytes().rstrip(b"\0").decode(errors="ignore") for record in x]
+
+
+@dataclass(frozen=True)
 class IgnoredColumn:
     """Column that is present in the file but not used."""
 
@@ -89,7 +274,7 @@ class FeatureColumn(Protocol):
     def missing(self) -> tuple[str, ...]: ...
     @property
     def features(self) -> tuple[str, ...]: ...
-    def encode(self, values: Sequence[object]) -> npt.NDArray[np.float32]:
+    def encode(self, values: Sequence[object]) -> npt.NDArray[Any]:
         """Encode values of the column.
 
         Returns:
@@ -197,6 +382,40 @@ class NumericColumn:
         return Sentence(_("Write a finite number, or %(markers)s if not known."), markers=markers)
 
 
+@dataclass(frozen=True)
+class DateColumn(NumericColumn, Dated):
+    """Column of dates, which become the time between them and a reference, a number like others.
+
+    >>> born = DateColumn("born", 0, 120, reference="2026-01-01")
+    >>> [round(float(number), 1) for number in born.durations(["1976-01-01", "50"])]
+    [50.0, 50.0]
+    """
+
+    reference: str = ""
+    since: bool = False
+    unit: str = "years"
+    written: str = "ymd"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_reference()
+
+    @property
+    def least(self) -> float:
+        """A time that the column allows."""
+        return self.minimum
+
+    @property
+    def _remedy(self) -> str:
+        return _("Write the time that the schema makes of the date, as a number.")
+
+    def _is_duration(self, value: object) -> bool:
+        try:
+            return self.minimum <= float(value) <= self.maximum  # type: ignore[arg-type]
+        except (TypeError, ValueError, OverflowError):
+            return False
+
+
 class _OneHotColumn(ABC):
     """Column whose values have places: each sets the feature of its place, a declared ``missing`` marker none."""
 
@@ -284,41 +503,95 @@ class CategoricalColumn(_OneHotColumn):
 
 
 @dataclass(frozen=True)
-class Icd9Column(_OneHotColumn):
-    """Column of ICD-9-CM diagnoses, one-hot by group of ``learning.formats.icd9``; ``missing`` markers set none.
+class CodeColumn(_OneHotColumn):
+    """Column of codes, one-hot by their group in one of ``CODE_SYSTEMS``; ``missing`` markers set none.
 
-    >>> int(Icd9Column("diagnosis").encode(["250.83"]).sum())
+    With ``several`` a value may name more than one, with semicolons between, and sets the group of each.
+
+    >>> int(CodeColumn("diagnosis", "icd9").encode(["250.83"]).sum())
     1
+    >>> CodeColumn("diagnosis", "icd10", several=True).encode(["I50; E11.9; I10"]).sum()
+    np.float32(2.0)
     """
 
     name: str
+    system: str
     missing: tuple[str, ...] = ()
+    several: bool = False
+
+    def __post_init__(self) -> None:
+        if self.several and any(self.codes.place(marker) is not None for marker in self.missing):
+            problem = _("What stands for “not known” is spelled like a code.")
+            raise DataError(
+                problem, _("Declare how it is written otherwise, or one code for each row."), column=self.name
+            )
+
+    @property
+    def codes(self) -> CodeSystem:
+        """The classification of its codes."""
+        return CODE_SYSTEMS[self.system]
 
     @property
     def features(self) -> tuple[str, ...]:
-        return tuple(f"{self.name} = {group}" for group in ICD9_GROUPS)
+        return tuple(f"{self.name} = {group}" for group in self.codes.names)
+
+    def encode(self, values: Sequence[object]) -> npt.NDArray[np.float32]:
+        if not self.several or not len(values):
+            return super().encode(values)
+        if (self._places(values) == _UNDECLARED).any():
+            raise next(self.faults(values))
+        named = [self._named(str(value)) for value in values]
+        each = replace(self, several=False).encode([code for codes in named for code in codes])
+        return np.maximum.reduceat(each, np.cumsum([0, *map(len, named[:-1])]))
 
     def _places(self, values: Sequence[object]) -> npt.NDArray[np.int64]:
+        """Of several codes that of the last group, if all can be read."""
         known = dict.fromkeys(self.missing, _NONE)
         positions = np.empty(len(values), np.int64)
         for place, value in enumerate(map(str, values)):
             if value not in known:
-                try:
-                    known[value] = ICD9_GROUPS.index(icd9_group(value))
-                except ValueError:
-                    known[value] = _UNDECLARED
+                known[value] = self._place(value)
             positions[place] = known[value]
         return positions
 
+    def _place(self, value: str) -> int:
+        groups = [_NONE if code in self.missing else self.codes.place(code) for code in self._named(value)]
+        known = [group for group in groups if group is not None]
+        return max(known) if len(known) == len(groups) else _UNDECLARED
+
+    def _named(self, value: str) -> list[str]:
+        """The codes that a value names, and what stands for “not known”; at least one."""
+        if not self.several or value in self.missing:
+            return [value]
+        return [code for part in value.split(SEVERAL) if (code := part.strip(" \t"))] or [""]
+
     def _fault(self, value: str) -> tuple[str, str]:
-        return Sentence(_("“%(value)s” is no ICD-9 code."), value=value), _("Write a code such as 250.83, V45 or E812.")
+        problem = Sentence(_("“%(value)s” is no code of %(system)s."), value=value, system=self.codes.name)
+        return problem, Sentence(_("Write a code such as %(examples)s."), examples=self.codes.examples)
 
 
+SEVERAL = ";"
+"""What stands between the codes of a value that names several."""
 _NONE, _UNDECLARED = -1, -2
 _NO_MARKERS = _("Write a finite number, or declare in the schema's “missing” how a value that is not known is written.")
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 _SHOWN = 12
 _LONGEST = 60
+
+
+def is_formula(text: str) -> bool:
+    """Whether a spreadsheet that opens a file would calculate what a cell says; negative numbers are none.
+
+    >>> is_formula("=1+1"), is_formula("@SUM(A1)"), is_formula("-1.5"), is_formula("<=50K")
+    (True, True, False, False)
+    """
+    if not text.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return False
+    try:
+        float(text)
+    except ValueError:
+        return True
+    return False
 
 
 def shown(value: object) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -20,15 +19,21 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from common.sentences import Sentence
 from common.sentences import gettext_noop as _
+from learning.formats.codes import CODE_SYSTEMS
 from learning.formats.columns import (
     CategoricalColumn,
+    CodeColumn,
+    DateColumn,
+    Dated,
+    DatedTargetColumn,
     HolderColumn,
-    Icd9Column,
     IgnoredColumn,
     LabelColumn,
     NumericColumn,
     TargetColumn,
+    TextColumn,
 )
+from learning.formats.combining import OneRecord
 from learning.formats.report import Report
 from learning.formats.rows import DataError
 from learning.formats.schema import Column, ImageSchema, Schema, TabularSchema
@@ -94,15 +99,35 @@ class LabelDocument(_ColumnDocument):
         return LabelColumn(self.name, tuple(self.labels.items()))
 
 
-class TargetColumnDocument(_ColumnDocument):
-    """A number to learn, where the schema declares a target."""
+class _DatedDocument(_ColumnDocument):
+    """Column whose dates become the time until a reference, or since one."""
+
+    until: str | None = Field(default=None, description="A date (2026-01-01), or a column of dates: such as an age.")
+    since: str | None = Field(default=None, description="In place of until: the time from the reference to the date.")
+    written: Literal["ymd", "dmy", "mdy"] = Field(default="ymd", description="Order of year, month and day.")
+
+    def counted(self) -> tuple[str, bool]:
+        """The reference, and whether time is counted from it."""
+        if self.until and self.since:
+            told = _("The schema does not say what its dates are counted from.")
+            raise DataError(told, _("Give either until or since."), column=self.name)
+        return self.since or self.until or "", bool(self.since)
+
+
+class TargetColumnDocument(_DatedDocument):
+    """A number to learn, where the schema declares a target; or dates of which the time between is learned."""
 
     role: Literal["target"]
     part: str = Field(description="Of numbers: value; of times: time or event; of labels: the name of one.")
     numbers: dict[str, Number] = Field(default={}, description="Spellings in the file, and the numbers that they mean.")
+    unit: Literal["years", "months", "days"] = Field(default="days", description="Of the time between dates.")
 
     def column(self) -> Column:
-        return TargetColumn(self.name, self.part, tuple(self.numbers.items()))
+        reference, since = self.counted()
+        told = self.name, self.part, tuple(self.numbers.items())
+        if not reference:
+            return TargetColumn(*told)
+        return DatedTargetColumn(*told, reference, since, self.unit, self.written)
 
 
 class NumericDocument(_ColumnDocument):
@@ -118,6 +143,21 @@ class NumericDocument(_ColumnDocument):
         return NumericColumn(self.name, self.minimum, self.maximum, tuple(self.missing))
 
 
+class DateDocument(_DatedDocument):
+    """Date, which becomes the time until a reference, or since one: a number, clipped and scaled like others."""
+
+    role: Literal["feature"]
+    type: Literal["date"]
+    unit: Literal["years", "months", "days"] = "years"
+    minimum: Number
+    maximum: Number
+    missing: Missing = []
+
+    def column(self) -> Column:
+        told = self.name, self.minimum, self.maximum, tuple(self.missing)
+        return DateColumn(*told, *self.counted(), self.unit, self.written)
+
+
 class CategoricalDocument(_ColumnDocument):
     """One of the declared values, one-hot encoded."""
 
@@ -131,20 +171,33 @@ class CategoricalDocument(_ColumnDocument):
         return CategoricalColumn(self.name, tuple(self.values), tuple(self.missing), self.other)
 
 
-class Icd9Document(_ColumnDocument):
-    """ICD-9-CM diagnosis, by its chapter."""
+class CodeDocument(_ColumnDocument):
+    """Code of a classification, by its chapter or main group."""
 
     role: Literal["feature"]
-    type: Literal["icd9"]
+    type: Literal["icd9", "icd10", "atc", "loinc"]
     missing: Missing = []
+    several: bool = Field(default=False, description="Whether a value may name several codes, with semicolons between.")
 
     def column(self) -> Column:
-        return Icd9Column(self.name, tuple(self.missing))
+        return CodeColumn(self.name, self.type, tuple(self.missing), self.several)
 
 
-FeatureDocument = Annotated[NumericDocument | CategoricalDocument | Icd9Document, Field(discriminator="type")]
+class TextDocument(_ColumnDocument):
+    """Texts; they are all that is learned from."""
+
+    role: Literal["text"]
+    length: int = Field(default=2000, description="Bytes of UTF-8 that are kept of a text: the first ones.")
+
+    def column(self) -> Column:
+        return TextColumn(self.name, self.length)
+
+
+FeatureDocument = Annotated[
+    NumericDocument | DateDocument | CategoricalDocument | CodeDocument, Field(discriminator="type")
+]
 ColumnDocument = Annotated[
-    HolderDocument | IgnoredDocument | LabelDocument | TargetColumnDocument | FeatureDocument,
+    HolderDocument | IgnoredDocument | LabelDocument | TargetColumnDocument | TextDocument | FeatureDocument,
     Field(discriminator="role"),
 ]
 Unit = Annotated[str, Field(max_length=40, description="Of the number, for people.")]
@@ -198,6 +251,19 @@ class LabelsDocument(_TargetDocument):
 TargetDocument = Annotated[NumbersDocument | TimesDocument | LabelsDocument, Field(discriminator="kind")]
 
 
+class OneRecordDocument(_Document):
+    """How the records of a holder become one."""
+
+    by: str = Field(default="", description="Column of dates or numbers that orders them; empty: order of the file.")
+    written: Literal["ymd", "dmy", "mdy"] = Field(default="ymd", description="How these dates are written.")
+    rules: dict[str, Literal["last", "mean", "minimum", "maximum", "count", "any", "all"]] = Field(
+        default={}, description="By column; the last value that is known where it is not named."
+    )
+
+    def one_record(self) -> OneRecord:
+        return OneRecord(self.by, self.written, tuple(self.rules.items()))
+
+
 class TableDocument(_Document):
     """Records of a table: CSV or Parquet, or arrays with one place for each number of an encoded record."""
 
@@ -211,12 +277,22 @@ class TableDocument(_Document):
     header: bool = True
     comment: str = Field(default="", description="Lines that begin so are skipped.")
     decimal: str = Field(default=".", description="Decimal mark: a point or a comma.")
+    one_record: OneRecordDocument | None = Field(
+        default=None, description="Where all records of a holder in a file become one."
+    )
 
     def schema_(self) -> TabularSchema:
         columns = tuple(column.column() for column in self.columns)
         target = None if self.target is None else self.target.target()
         return TabularSchema(
-            columns, tuple(self.classes), self.delimiter, self.header, self.comment, self.decimal, target
+            columns,
+            tuple(self.classes),
+            self.delimiter,
+            self.header,
+            self.comment,
+            self.decimal,
+            target,
+            None if self.one_record is None else self.one_record.one_record(),
         )
 
     @model_validator(mode="after")
@@ -226,16 +302,26 @@ class TableDocument(_Document):
 
 
 class ImageDocument(_Document):
-    """Images of one size: idx, mat or npz."""
+    """Images of one size: idx, mat or npz; or files of images, which are brought to that size."""
 
     kind: Literal["image"]
     height: int
     width: int
     channels: int = Field(description="1: shades of grey, 3: colours.")
     classes: Classes
+    fit: str = Field(
+        default="pad",
+        description="How files of images are brought to the size: pad (all of it, black around), crop (its middle) or "
+        "stretch.",
+    )
+    window: Annotated[list[Number], Field(min_length=2, max_length=2)] | None = Field(
+        default=None,
+        description="Centre and width of the values of DICOM files, after rescaling, and of images of 16 bits.",
+    )
 
     def schema_(self) -> ImageSchema:
-        return ImageSchema(self.height, self.width, self.channels, tuple(self.classes))
+        window = None if self.window is None else (self.window[0], self.window[1])
+        return ImageSchema(self.height, self.width, self.channels, tuple(self.classes), self.fit, window)
 
     @model_validator(mode="after")
     def _builds(self) -> ImageDocument:
@@ -251,7 +337,7 @@ def json_schema() -> dict[str, Any]:
     """JSON Schema (2020-12) of a document that declares what a dataset holds.
 
     >>> sorted(json_schema()["$defs"])[:2]
-    ['CategoricalDocument', 'HolderDocument']
+    ['CategoricalDocument', 'CodeDocument']
     """
     described = _DOCUMENT.json_schema()
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Schema of a dataset", **described}
@@ -265,7 +351,10 @@ def schema_to_json(schema: Schema) -> dict[str, Any]:
     True
     """
     if isinstance(schema, ImageSchema):
-        return {"kind": "image", **asdict(schema), "classes": list(schema.classes)}
+        plain = {name: getattr(schema, name) for name in ("height", "width", "channels")}
+        fit = {} if schema.fit == "pad" else {"fit": schema.fit}
+        window = {} if schema.window is None else {"window": list(schema.window)}
+        return {"kind": "image", **plain, "classes": list(schema.classes), **fit, **window}
     return {
         "kind": "table",
         **({} if schema.target is None else {"target": schema.target.to_json()}),
@@ -275,6 +364,7 @@ def schema_to_json(schema: Schema) -> dict[str, Any]:
         "header": schema.header,
         "comment": schema.comment,
         "decimal": schema.decimal,
+        **({} if schema.one_record is None else {"one_record": _one_record_to_json(schema.one_record)}),
     }
 
 
@@ -308,8 +398,18 @@ def records_alike(document: Any, other: Any) -> bool:
     """
     first, second = schema_from_json(document), schema_from_json(other)
     if isinstance(first, TabularSchema) and isinstance(second, TabularSchema):
-        return (first.features, first.outcome) == (second.features, second.outcome)
+        return _alike(first) == _alike(second)
     return first == second
+
+
+def _alike(schema: TabularSchema) -> tuple[object, ...]:
+    """What two schemas have in common whose records mean the same."""
+    rules = None if schema.one_record is None else {(c.name, schema.one_record.rule(c.name)) for c in schema.features}
+    return schema.features, schema.outcome, rules
+
+
+def _one_record_to_json(one: OneRecord) -> dict[str, Any]:
+    return {"by": one.by, "written": one.written, "rules": dict(one.rules)}
 
 
 def _column_to_json(column: Column) -> dict[str, Any]:
@@ -322,15 +422,27 @@ def _column_to_json(column: Column) -> dict[str, Any]:
             return {"name": column.name, "role": "label", "labels": dict(column.spellings)}
         case TargetColumn():
             numbers = dict(column.spellings)
-            return {"name": column.name, "role": "target", "part": column.part, "numbers": numbers}
+            dated = _counted(column) if isinstance(column, DatedTargetColumn) else {}
+            return {"name": column.name, "role": "target", "part": column.part, "numbers": numbers, **dated}
+        case TextColumn():
+            return {"name": column.name, "role": "text", "length": column.length}
+        case DateColumn():
+            ends = {"minimum": column.minimum, "maximum": column.maximum, "missing": list(column.missing)}
+            return {"name": column.name, "role": "feature", "type": "date", **_counted(column), **ends}
         case NumericColumn():
             numeric = {"type": "numeric", "minimum": column.minimum, "maximum": column.maximum}
             return {"name": column.name, "role": "feature", **numeric, "missing": list(column.missing)}
         case CategoricalColumn():
             categorical = {"type": "categorical", "values": list(column.values), "other": column.other}
             return {"name": column.name, "role": "feature", **categorical, "missing": list(column.missing)}
-        case Icd9Column():
-            return {"name": column.name, "role": "feature", "type": "icd9", "missing": list(column.missing)}
+        case CodeColumn():
+            coded = {"name": column.name, "role": "feature", "type": column.system, "missing": list(column.missing)}
+            return coded | ({"several": True} if column.several else {})
+
+
+def _counted(column: Dated) -> dict[str, str]:
+    counted = {"since" if column.since else "until": column.reference}
+    return {**counted, "unit": column.unit, "written": column.written}
 
 
 _EXPECTED = {
@@ -344,7 +456,7 @@ _EXPECTED = {
 }
 
 
-_TAGS = ("holder", "label", "target", "ignore", "feature", "numeric", "categorical", "icd9")
+_TAGS = ("holder", "label", "target", "ignore", "text", "feature", "numeric", "date", "categorical", *CODE_SYSTEMS)
 _KINDS = ("numbers", "times", "labels")
 
 
@@ -380,7 +492,8 @@ def _fault(document: Any, details: ErrorDetails) -> DataError:
                 type=repr(given.get("type")),
             )
             remedy = _(
-                "Use the role holder, label, target or ignore; or feature with the type numeric, categorical or icd9."
+                "Use the role holder, label, target, text or ignore; or feature with the type numeric, date, "
+                "categorical, icd9, icd10, atc or loinc."
             )
             return DataError(problem, remedy, column=column)
         case "model_attributes_type" | "dict_attributes_type":

@@ -12,21 +12,25 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from common.sentences import Sentence
 from common.sentences import gettext_noop as _
-from learning.formats import idx, limits, mat, npz
+from learning.formats import cells, idx, image_files, limits, mat, npz
 from learning.formats.arrays import array_missing
-from learning.formats.columns import shown
+from learning.formats.codes import CODE_SYSTEMS
+from learning.formats.columns import SEVERAL, shown
+from learning.formats.dates import WRITTEN, day_number
 from learning.formats.files import open_content
-from learning.formats.icd9 import icd9_group
 from learning.formats.parquet import open_parquet, sound_parquet
 from learning.formats.read import format_of
 from learning.formats.rows import DataError
-from learning.formats.table import SEPARATORS, text_of
+from learning.formats.table import SEPARATORS, check_text, text_of
 
 _FIRST = 1000
 _MOST_VALUES = 40
@@ -35,16 +39,34 @@ MOST_COLUMNS = 1000
 _MISSING = ("", "?", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "k.A.", "-")
 _HOLDER = re.compile(r"holder|pseudonym|patient|person|subject|participant|proband|\bwho\b|\bwer\b|user", re.IGNORECASE)
 _LABEL = re.compile(r"label|class|target|outcome|diagnosis|result|krank|\by\b|income|readmitted", re.IGNORECASE)
-_DIAGNOSIS = re.compile(r"diag|icd", re.IGNORECASE)
+#: How columns of codes are called; the first system that knows all values is the column's.
+_CODED = (
+    (re.compile(r"diag|icd|cond", re.IGNORECASE), ("icd9", "icd10")),
+    (re.compile(r"(?<![a-z])atc(?![a-z])|drug|medic|medik|wirkstoff", re.IGNORECASE), ("atc",)),
+    (re.compile(r"loinc", re.IGNORECASE), ("loinc",)),
+)
+_IDENTIFIER = re.compile(r"(?<![a-z])(ids?|uuid|key|codes?|nr|plz|zip|postcode|phone|iban|mrn)(?![a-z])")
+_BIRTH = re.compile(r"birth|born|geb|(?<![a-z])dob(?![a-z])", re.IGNORECASE)
+#: Years of what happened, and of ages: no date of the file says how far they go.
+_YEARS, _AGES = 20, 120
+#: Numbers that begin with 0 are written as names are.
+_CODE = re.compile(r"0\d+")
+_FEW, _LONG, _FAR = 10, 7, 10
+_LENGTH = 2000
 _POINT, _COMMA = re.compile(r"[+-]?\d+\.\d+"), re.compile(r"[+-]?\d+,\d+")
 
 
 @dataclass(frozen=True)
 class Draft:
-    """Schema as a JSON document, perhaps not yet sound, and what could not be told from the file."""
+    """Schema as a JSON document, perhaps not yet sound, and what could not be told from the file.
+
+    ``facts`` are of the first records, by column: the share of values that are not known (``missing``), and either the
+    five ``quantiles`` of numbers or how many ``values`` there are. Of private records they are a secret.
+    """
 
     document: dict[str, Any]
     remarks: tuple[str, ...] = ()
+    facts: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 def schema_draft(path: Path) -> Draft:
@@ -57,12 +79,16 @@ def schema_draft(path: Path) -> Draft:
         match format_of(path):
             case "npz":
                 return _of_npz(path)
-            case "mat":
+            case "MATLAB":
                 return _of_mat(path)
             case "idx":
                 return _of_idx(path)
-            case "parquet":
+            case "images":
+                return _of_image_files(path)
+            case "Parquet":
                 return _of_parquet(path)
+            case kind if kind in cells.KINDS:
+                return _of_cells(path, kind)
         return _of_text(path)
     except DataError as error:
         raise error.at(file=path) from error
@@ -108,6 +134,20 @@ def _of_images(shape: Sequence[int]) -> Draft:
     return Draft({**image, "classes": [str(digit) for digit in range(10)]}, (_CLASSES,))
 
 
+def _of_image_files(path: Path) -> Draft:
+    seen = image_files.look(path)
+    [(size, count)] = seen.sizes.most_common(1)
+    remarks = []
+    if count < seen.sizes.total() or max(size) > _LARGEST:
+        size = (_USUAL, _USUAL)
+        remarks.append(_("The images are large or of several sizes: all are brought to the one that you declare."))
+    if len(seen.classes) < 2:
+        remarks.append(_("Fewer than two folders or classes of a table were found: name the classes."))
+    image = {"kind": "image", "height": size[0], "width": size[1], "channels": seen.channels, "classes": seen.classes}
+    return Draft(image | ({"window": list(seen.window)} if seen.window else {}), tuple(remarks))
+
+
+_LARGEST, _USUAL = 256, 128
 _CLASSES = _("The file numbers the classes from 0 and does not name them: correct their names.")
 
 
@@ -123,10 +163,46 @@ def _of_parquet(path: Path) -> Draft:
     return _of_rows(list(dict.fromkeys(names)), rows, {})
 
 
+def _of_cells(path: Path, kind: str) -> Draft:
+    records = cells.open_records(path, kind)
+    if len(records.names) > MOST_COLUMNS:
+        raise _too_wide(len(records.names))
+    with cells.sound_cells(path, kind):
+        rows = [[str(value) for value in row] for row in itertools.islice(records.rows, _FIRST)]
+    draft = _of_rows(list(dict.fromkeys(records.names)), rows, {})
+    if records.ordered_by:
+        draft = _of_extract(draft, records)
+    return Draft(draft.document, (*records.remarks, *draft.remarks))
+
+
+def _of_extract(draft: Draft, records: cells.Records) -> Draft:
+    """The draft with what an extract of a health system says of its columns, and no class that was only guessed."""
+    told: dict[str, dict[str, Any]] = {
+        records.ordered_by: {"name": records.ordered_by, "role": "ignore"},
+        **{name: {"name": name, **_RECORDED} for name in records.counted},
+    }
+    columns = [told.get(each["name"], each) for each in draft.document["columns"]]
+    columns = [{"name": each["name"], "role": "ignore"} if each["role"] == "label" else each for each in columns]
+    for each in columns:
+        if each["role"] == "feature" and each["name"] not in told:
+            each["missing"] = sorted({"", *each["missing"]})
+    one = {"by": records.ordered_by, "rules": dict.fromkeys(records.counted, "count")}
+    remark = _("Each row is what is known of a person at a moment. All rows of a person become one: choose how.")
+    return Draft({**draft.document, "columns": columns, "classes": ["no", "yes"], "one_record": one}, (remark, _CHOOSE))
+
+
+_CHOOSE = _(
+    "Choose the class to learn. Of a condition that is recorded or not write the other spelling “(empty) = no”, and "
+    "take the last of the declared values that occurs."
+)
+_RECORDED = {"role": "feature", "type": "numeric", "minimum": 0, "maximum": 1, "missing": []}
+
+
 def _of_text(path: Path) -> Draft:
     with open_content(path) as content:
         text = text_of(content.stream)
         lines = list(itertools.islice(iter(lambda: text.readline(limits.LONGEST_LINE), ""), _FIRST))
+    check_text(lines)
     lines = [line for line in lines if line.strip()]
     if not lines:
         raise DataError(_("The file holds no records."), _("Add some."))
@@ -168,15 +244,37 @@ def _of_rows(names: list[str], rows: Sequence[Sequence[str]], options: dict[str,
     holder = next((name for name in names if _HOLDER.search(name)), None)
     label = _label(names, values, holder)
     columns = [_column(name, values[name], holder, label, decimal) for name in names]
+    dated = [column for column in columns if column.get("type") == "date"]
+    if not any(column["role"] == "feature" for column in columns):
+        columns = [_text(column, values[column["name"]]) for column in columns]
     classes = sorted({value for value in values[label] if value}, key=_in_order)[:_MOST_CLASSES] if label else []
     remarks = []
     if holder is None:
         remarks.append(_("No column looks like pseudonyms of data holders: choose it if there is one."))
     if label is None:
         remarks.append(_("No column looks like classes to learn: choose it if there is one."))
+    if dated:
+        remarks.append(_("Dates become the time until a date: choose the one that fits, and how far the time can go."))
     if not rows:
         remarks.append(_("There are no records to draft from: declare every column yourself."))
-    return Draft({"kind": "table", "columns": columns, "classes": classes, **options}, tuple(remarks))
+    document = {"kind": "table", "columns": columns, "classes": classes, **options}
+    return Draft(document, tuple(remarks), {name: _facts(values[name], decimal) for name in names})
+
+
+def _text(column: dict[str, Any], values: Sequence[str]) -> dict[str, Any]:
+    """The column as one of texts if it is not used and holds sentences."""
+    if column["role"] != "ignore" or sum(" " in value for value in values) * 2 < len(values):
+        return column
+    return {"name": column["name"], "role": "text", "length": _LENGTH}
+
+
+def _facts(values: list[str], decimal: str) -> dict[str, Any]:
+    known = [value for value in values if value not in _MISSING]
+    numbers = _numbers(known, decimal)
+    told: dict[str, Any] = {"missing": 1 - len(known) / len(values) if values else 0.0}
+    if numbers:
+        return told | {"quantiles": np.quantile(numbers, (0, 0.25, 0.5, 0.75, 1)).tolist()}
+    return told | {"values": len(set(known))}
 
 
 def _label(names: list[str], values: dict[str, list[str]], holder: str | None) -> str | None:
@@ -198,14 +296,51 @@ def _column(name: str, values: list[str], holder: str | None, label: str | None,
     known = [value for value in found if value not in missing]
     numbers = _numbers(known, decimal)
     feature: dict[str, Any] = {"name": name, "role": "feature"}
-    if known and _DIAGNOSIS.search(name) and all(map(_is_icd9, known)):
-        return feature | {"type": "icd9", "missing": missing}
-    if numbers:
-        low, high = round_range(min(numbers), max(numbers))
+    if system := _code_system(name, known):
+        return feature | {"type": system, "missing": missing}
+    listed = [code.strip() for value in known for code in value.split(SEVERAL) if code.strip()]
+    if system := _code_system(name, listed):
+        return feature | {"type": system, "missing": missing, "several": True}
+    if not numbers and (written := _written(known)):
+        ends = {"minimum": 0, "maximum": _AGES if _BIRTH.search(name) else _YEARS}
+        until = {"until": f"{datetime.now(tz=UTC).year + 1}-01-01", "unit": "years", "written": written}
+        return feature | {"type": "date"} | until | ends | {"missing": missing}
+    is_name = bool(numbers) and _is_identifier(name, values, known)
+    if numbers and not is_name:
+        low, high = round_range(*_usual(numbers))
         return feature | {"type": "numeric", "minimum": low, "maximum": high, "missing": missing}
-    if 2 <= len(known) <= _MOST_VALUES:
-        return feature | {"type": "categorical", "values": sorted(known), "missing": missing, "other": False}
+    counts_rows = is_name and len(values) >= _FEW and len(known) == len(values)
+    if 2 <= len(known) <= _MOST_VALUES and not counts_rows:
+        return feature | {
+            "type": "categorical",
+            "values": sorted(known, key=_in_order),
+            "missing": missing,
+            "other": False,
+        }
     return {"name": name, "role": "ignore"}
+
+
+def _is_identifier(name: str, values: Sequence[str], known: Sequence[str]) -> bool:
+    """Whether numbers are names of something: their column says so, or how they are written, or that none comes twice.
+
+    Records are counted, or kept under numbers, that say nothing of people; codes have no order.
+    """
+    words = re.sub("([a-z])([A-Z])", r"\1 \2", name).lower()
+    if _IDENTIFIER.search(words) or any(_CODE.fullmatch(value) for value in known):
+        return True
+    filled = [value for value in values if value]
+    if len(filled) < _FEW or len(set(filled)) < len(filled) or not all(map(str.isdigit, filled)):
+        return False
+    steps = {int(after) - int(before) for before, after in itertools.pairwise(filled)}
+    return steps == {1} or min(map(len, filled)) >= _LONG
+
+
+def _usual(numbers: Sequence[float]) -> tuple[float, float]:
+    """Ends of the numbers, without those that lie far beyond all others: a slip, or a code for what is not known."""
+    low, quarter, middle, high_quarter, high = np.quantile(numbers, (0.01, 0.25, 0.5, 0.75, 0.99))
+    spread = _FAR * max(high_quarter - quarter, high - low if high_quarter == quarter else 0.0)
+    near = [number for number in numbers if abs(number - middle) <= spread] if spread > 0 else []
+    return (min(near), max(near)) if near else (min(numbers), max(numbers))
 
 
 def round_range(low: float, high: float) -> tuple[int | float, int | float]:
@@ -237,12 +372,25 @@ def _numbers(values: Iterable[str], decimal: str) -> list[float]:
     return numbers
 
 
-def _is_icd9(value: str) -> bool:
-    try:
-        icd9_group(value)
-    except ValueError:
-        return False
-    return True
+def _written(values: Sequence[str]) -> str | None:
+    """The order in which all values are dates, if there is one."""
+    fitting = (written for written in WRITTEN if all(day_number(value, written) is not None for value in values))
+    return next(fitting, None) if values else None
+
+
+def _code_system(name: str, values: Sequence[str]) -> str | None:
+    """The classification that a column's name speaks of and whose codes all its values are.
+
+    Letters alone may be both: supplementary factors of ICD-9 and chapters of ICD-10, of which more people write.
+    """
+    for called, systems in _CODED:
+        if not values or not called.search(name):
+            continue
+        for system in systems:
+            lettered = system == "icd9" and not any(value[:1].isdigit() for value in values)
+            if not lettered and all(CODE_SYSTEMS[system].place(value) is not None for value in values):
+                return system
+    return None
 
 
 def _delimiter(lines: Sequence[str]) -> str:
@@ -260,12 +408,13 @@ def _delimiter(lines: Sequence[str]) -> str:
 
 
 def _is_header(first: Sequence[str], rest: Sequence[Sequence[str]]) -> bool:
-    """Whether the first row names columns: it holds no number, and no word that the rows below it hold, too."""
+    """Whether the first row names columns: it holds no number, and few words that the rows below it hold, too."""
     if any(_numbers([cell], decimal) for cell in first for decimal in (".", ",")):
         return False
-    return not any(
-        cell and cell in {row[place] for row in rest if len(row) > place} for place, cell in enumerate(first)
+    found = sum(
+        bool(cell) and cell in {row[place] for row in rest if len(row) > place} for place, cell in enumerate(first)
     )
+    return 2 * found < len(first)
 
 
 def _decimal(rows: Sequence[Sequence[str]], delimiter: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import re
 import struct
 import zipfile
 import zlib
@@ -30,22 +31,57 @@ _UNSOUND: tuple[type[Exception], ...] = (
     EOFError,
     OverflowError,
     RuntimeError,
-    MemoryError,
     zipfile.BadZipFile,
     zlib.error,
     struct.error,
 )
 _BEGINNING = 512
-#: How files of other kinds begin, and the suffix by which a reader would take them for what they are.
+_TABLE = _("Save what is in it as a table: CSV, Excel or Parquet.")
+_ZIPPED = _("Put all images into one zip file, with a folder for each class, and choose that.")
+_FHIR = _("Save what is in it as a table: CSV, Excel or Parquet. Of FHIR give a bundle or NDJSON.")
+_CONVERT = _("Save it as npz or CSV with the program that made it.")
+_WRITE_CSV = _("Save it as CSV with write.csv.")
+_UNPACK = _("Unpack it, and choose the file that holds the records.")
+#: How files of other kinds begin: first bytes, where they stand, the kind, and what to do about one that is not read.
 _KINDS = (
-    (b"PAR1", ".parquet"),
-    (b"MATLAB 5.0", ".mat"),
-    (b"\x89HDF", ".h5"),
-    (b"\x89PNG", ".png"),
-    (b"\xff\xd8\xff", ".jpg"),
-    (b"%PDF", ".pdf"),
-    (b"\xd0\xcf\x11\xe0", ".xls"),
+    (b"PAR1", 0, "Parquet", ""),
+    (b"MATLAB 5.0", 0, "MATLAB", ""),
+    (b"$FL2", 0, "SPSS", ""),
+    (b"$FL3", 0, "SPSS", ""),
+    (b"<stata_dta>", 0, "Stata", ""),
+    (b"\xc2\xea\x81\x60", 12, "SAS", ""),
+    (b"HEADER RECORD*******LIBRARY", 0, "SAS transport", ""),
+    (b"\xd0\xcf\x11\xe0", 0, "Excel", ""),
+    (b"\x89PNG", 0, "PNG", _ZIPPED),
+    (b"\xff\xd8\xff", 0, "JPEG", _ZIPPED),
+    (b"II*\x00", 0, "TIFF", _ZIPPED),
+    (b"MM\x00*", 0, "TIFF", _ZIPPED),
+    (b"GIF8", 0, "GIF", _ZIPPED),
+    (b"DICM", 128, "DICOM", _ZIPPED),
+    (b"WEBP", 8, "WebP", _ZIPPED),
+    (b"%PDF", 0, "PDF", _TABLE),
+    (b"{\\rtf", 0, "RTF", _TABLE),
+    (b"\x89HDF", 0, "HDF5", _CONVERT),
+    (b"CDF\x01", 0, "NetCDF", _CONVERT),
+    (b"SQLite format 3", 0, "SQLite", _TABLE),
+    (b"\x93NUMPY", 0, "npy", _("Save it with numpy.savez, with the arrays x, y and holder.")),
+    (b"\x80\x04", 0, "pickle", _CONVERT),
+    (b"RDX2\n", 0, "R", _WRITE_CSV),
+    (b"RDX3\n", 0, "R", _WRITE_CSV),
+    (b"7z\xbc\xaf", 0, "7z", _UNPACK),
+    (b"Rar!", 0, "RAR", _UNPACK),
+    (b"\xfd7zXZ", 0, "xz", _UNPACK),
+    (b"BZh", 0, "bzip2", _UNPACK),
+    (b"\x28\xb5\x2f\xfd", 0, "Zstandard", _UNPACK),
+    (b"ustar", 257, "tar", _UNPACK),
 )
+_TEXT = (
+    (re.compile(rb"(?i)\s*<(!doctype html|html)"), "HTML", _TABLE),
+    (re.compile(rb"\s*<\?xml"), "XML", _TABLE),
+    (re.compile(rb'\s*(\{\s*"|\[\s*\{)'), "JSON", _FHIR),
+)
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".dcm", ".bmp")
+"""Of the images that are read, in lower case."""
 
 
 @dataclass(frozen=True)
@@ -112,10 +148,10 @@ def _content(stream: IO[bytes] | gzip.GzipFile, raw: IO[bytes], path: Path) -> C
 
 
 def kind_of(path: Path) -> str:
-    """Suffix of the kind of file that the content says it is, such as ``.parquet``; empty for text and whatever else.
+    """The format that the content says it is, such as ``Parquet``; empty for text and whatever else.
 
     Raises:
-        DataError: the file cannot be opened.
+        DataError: the file cannot be opened, or is of a format that is not read; it says which.
     """
     try:
         with path.open("rb") as file:
@@ -124,20 +160,51 @@ def kind_of(path: Path) -> str:
         raise cannot_open(path, error) from error
     if start.startswith(b"PK"):
         return _kind_of_archive(path)
-    return next((suffix for magic, suffix in _KINDS if start.startswith(magic)), "")
+    for first, place, kind, remedy in _KINDS:
+        if start.startswith(first, place):
+            if remedy:
+                raise _not_read(path, kind, remedy)
+            return kind
+    if start.lstrip(b"\xef\xbb\xbf \r\n\t").startswith(b"{") and b'"resourceType"' in start:
+        return "FHIR"
+    for form, kind, remedy in _TEXT:
+        if form.match(start.removeprefix(b"\xef\xbb\xbf")):
+            raise _not_read(path, kind, remedy)
+    return ""
+
+
+def extract_kind(names: list[str]) -> str:
+    """Which health system the files of an archive come from: ``OMOP``, ``FHIR`` or none.
+
+    >>> extract_kind(["a/PERSON.csv", "a/measurement.csv"]), extract_kind(["Patient.ndjson"]), extract_kind(["a.csv"])
+    ('OMOP', 'FHIR', '')
+    """
+    found = {PurePosixPath(name).name.lower() for name in names}
+    if "person.csv" in found and found & {"measurement.csv", "condition_occurrence.csv"}:
+        return "OMOP"
+    return "FHIR" if found and all(name.endswith((".json", ".ndjson")) for name in found) else ""
+
+
+def _not_read(path: Path, kind: str, remedy: str) -> DataError:
+    return DataError(Sentence(_("The format of the file is %(format)s."), format=kind), remedy, file=path)
 
 
 def _kind_of_archive(path: Path) -> str:
     try:
         with zipfile.ZipFile(path) as archive:
-            names = _members(archive)
+            names = members(archive)
     except zipfile.BadZipFile:
         return ""
-    if any(name.startswith(("xl/", "word/", "ppt/")) for name in names):
-        return ".xlsx"
-    if "mimetype" in names and "content.xml" in names:
-        return ".ods"
-    return ".npz" if names and all(name.endswith(".npy") for name in names) else ""
+    if any(name.startswith("xl/") for name in names) or ("mimetype" in names and "content.xml" in names):
+        return "Excel"
+    for folder, kind in (("word/", "Word"), ("ppt/", "PowerPoint")):
+        if any(name.startswith(folder) for name in names):
+            raise _not_read(path, kind, _TABLE)
+    if any(name.lower().endswith(IMAGE_SUFFIXES) for name in names):
+        return "images"
+    if kind := extract_kind(names):
+        return kind
+    return "npz" if names and all(name.endswith(".npy") for name in names) else ""
 
 
 def cannot_open(path: Path, error: OSError) -> DataError:
@@ -163,10 +230,13 @@ def sound(path: Path, problem: str, remedy: str, *unsound: type[Exception]) -> I
         yield
     except DataError as error:
         raise error.at(file=path) from None
+    except MemoryError:
+        raise  # says nothing about the file; some libraries' is one of their own errors, too
     except (*_UNSOUND, *unsound) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise cannot_open(path, error) from error
-        raise DataError(Sentence(problem, error=error), remedy, file=path) from error
+        told = problem if isinstance(problem, Sentence) else Sentence(problem, error=error)
+        raise DataError(told, remedy, file=path) from error
 
 
 def holds(path: Path, member: str) -> bool:
@@ -174,7 +244,7 @@ def holds(path: Path, member: str) -> bool:
     if not zipfile.is_zipfile(path):
         return False
     with zipfile.ZipFile(path) as archive:
-        return any(PurePosixPath(name).name == member for name in _members(archive))
+        return any(PurePosixPath(name).name == member for name in members(archive))
 
 
 def check_sha256(path: Path, expected: str, member: str | None = None) -> None:
@@ -195,12 +265,13 @@ def check_sha256(path: Path, expected: str, member: str | None = None) -> None:
         )
 
 
-def _members(archive: zipfile.ZipFile) -> list[str]:
+def members(archive: zipfile.ZipFile) -> list[str]:
+    """Names of the files in an archive, without what a Mac adds."""
     return [name for name in archive.namelist() if not name.endswith("/") and not name.startswith("__MACOSX/")]
 
 
 def _member(archive: zipfile.ZipFile, path: Path, wanted: str | None) -> str:
-    names = _members(archive)
+    names = members(archive)
     matching = [name for name in names if wanted is None or wanted in (name, PurePosixPath(name).name)]
     if len(matching) == 1:
         return matching[0]

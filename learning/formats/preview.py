@@ -9,15 +9,17 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from learning.formats.columns import FeatureColumn, NumericColumn
-from learning.formats.rows import Rows
+from learning.formats.columns import FeatureColumn, NumericColumn, TextColumn, shown, texts
+from learning.formats.rows import Rows, as_numbers
 from learning.formats.schema import ImageSchema, Schema
 
 FIRST = 5
 
 
 def preview(schema: Schema, rows: Rows, count: int = FIRST) -> list[dict[str, Any]]:
-    """The first records: ``holder`` and ``class`` where they have one, and ``cells`` by column or an ``image``.
+    """The first records, each with ``cells`` by column or an ``image``.
+
+    ``holder`` and ``class``, or what else is learned, are empty where they have none.
 
     >>> from learning.formats.schema import TabularSchema
     >>> table = TabularSchema((NumericColumn("age", 0, 100),), ("no", "yes"))
@@ -25,9 +27,9 @@ def preview(schema: Schema, rows: Rows, count: int = FIRST) -> list[dict[str, An
     [{'class': 'yes', 'holder': '', 'cells': [['age', '0.5']]}]
     """
     told = []
-    for place, record in enumerate(rows.x[:count]):
+    for place, record in enumerate(as_numbers(rows.x[:count])):
         shown: dict[str, Any] = {
-            "class": "" if rows.y is None else schema.classes[rows.y[place]],
+            "class": "" if rows.y is None else schema.outcome.written(int(rows.y[place])),
             "holder": "" if rows.holders is None else rows.holders[place],
         }
         if isinstance(schema, ImageSchema):
@@ -41,6 +43,9 @@ def preview(schema: Schema, rows: Rows, count: int = FIRST) -> list[dict[str, An
 def _values(columns: tuple[FeatureColumn, ...], record: np.ndarray) -> list[list[str]]:
     values, start = [], 0
     for column in columns:
+        if isinstance(column, TextColumn):
+            values.append([column.name, shown(texts(record[None])[0])])
+            continue
         part = record[start : start + len(column.features)]
         start += len(column.features)
         if isinstance(column, NumericColumn):

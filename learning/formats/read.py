@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from common.progress import Progress, silent
-from common.sentences import Sentence
 from common.sentences import gettext_noop as _
+from learning.formats import cells
 from learning.formats.arrays import Array, checked_rows
 from learning.formats.files import kind_of, open_content
 from learning.formats.idx import idx_arrays
+from learning.formats.image_files import image_arrays
 from learning.formats.mat import mat_arrays
 from learning.formats.npz import npz_arrays
 from learning.formats.parquet import parquet_batches
@@ -23,24 +24,32 @@ from learning.formats.schema import ImageSchema, Schema
 from learning.formats.table import table_batches
 
 _IDX = b"\x00\x00"
-_READ = (".npz", ".mat", ".parquet")
-_TEXT = (".csv", ".tsv", ".txt", ".data")
+_SUFFIXES = {
+    ".npz": "npz",
+    ".mat": "MATLAB",
+    ".parquet": "Parquet",
+    ".dta": "Stata",
+    ".sav": "SPSS",
+    ".zsav": "SPSS",
+    ".por": "SPSS portable",
+    ".sas7bdat": "SAS",
+    ".xpt": "SAS transport",
+    ".arff": "ARFF",
+    **dict.fromkeys((".xlsx", ".xlsm", ".xlsb", ".xls", ".ods"), "Excel"),
+}
+_WITH_HOLDERS = ("npz", "images")
 _NO_HOLDERS = _("Save the images as npz with holders, or give --holder-per-row if each belongs to a person of its own.")
 
 
 def format_of(path: Path) -> str:
-    """Format in which a file is read: table, npz, mat, parquet or idx.
+    """Format in which a file is read: what its content says, else its name, else table or idx.
 
     Raises:
-        DataError: it cannot be opened, or its content is of another kind than its name says.
+        DataError: it cannot be opened, or is of a format that is not read; it says which.
     """
-    suffix, found = path.suffix.lower(), kind_of(path)
-    if found and found != suffix and (found not in _READ or suffix in (*_READ, *_TEXT)):
-        problem = Sentence(_("The file holds %(found)s, its name says %(suffix)s."), found=found, suffix=suffix or "–")
-        remedy = _("Rename it.") if found in _READ else _("Save it as CSV, Parquet, npz, mat or idx.")
-        raise DataError(problem, remedy, file=path)
-    if found or suffix in _READ:
-        return (found or suffix).removeprefix(".")
+    found = kind_of(path) or _SUFFIXES.get(path.suffix.lower(), "")
+    if found:
+        return found
     with open_content(path) as content:
         return "idx" if content.stream.read(len(_IDX)) == _IDX else "table"
 
@@ -61,7 +70,7 @@ def read_file(
     Args:
         path: The file.
         schema: Of its records.
-        label_file: Holds the labels of an idx file.
+        label_file: Holds the labels of an idx file, or says the class and holder of each image of a zip file.
         member: The file to read within a zip file.
         labels: Whether labels are read.
         holders: Whether holders are read. The formats mat and idx know none: ask without, and give
@@ -77,15 +86,15 @@ def read_file(
     with found.noting():
         kind = "table" if member else format_of(path)
         if isinstance(schema, ImageSchema) or kind == "npz":
-            if holders and kind != "npz":
+            if holders and kind not in _WITH_HOLDERS:
                 told.add(DataError(_("The format has no place for holders."), _NO_HOLDERS, file=path))
             if labels and kind == "idx" and label_file is None:
                 problem = _("An idx file of images holds no labels.")
                 told.add(DataError(problem, _("Give the file of labels as well."), file=path))
-            wanted = ["x", *(["y"] if labels else []), *(["holder"] if holders and kind == "npz" else [])]
+            wanted = ["x", *(["y"] if labels else []), *(["holder"] if holders and kind in _WITH_HOLDERS else [])]
             arrays = _arrays(path, kind, schema, wanted, label_file if labels else None, found, followed)
             rows = checked_rows(schema, found, arrays)
-        elif kind in ("mat", "idx"):
+        elif kind in ("MATLAB", "idx", "images"):
             raise DataError(_("The file holds images, the schema declares a table."), _("Change one of them."))
         else:
             encoder = RecordEncoder(schema, found, labels=labels, holders=holders)
@@ -96,7 +105,7 @@ def read_file(
     told.take(found, path)
     if report is None:
         told.raise_faults()
-    return Rows(np.empty((0, *schema.shape), np.float32)) if rows is None else rows
+    return Rows(np.empty((0, *schema.shape), schema.dtype)) if rows is None else rows
 
 
 def _arrays(
@@ -112,12 +121,15 @@ def _arrays(
     match kind:
         case "npz":
             arrays = npz_arrays(path, wanted, report)
-        case "mat":
+        case "MATLAB":
             arrays = mat_arrays(path, wanted, len(schema.classes), report)
         case "idx":
             arrays = idx_arrays(path, label_file, schema, report, progress)
+        case "images" if isinstance(schema, ImageSchema):
+            return image_arrays(path, label_file, schema, wanted, report, progress)
         case _:
-            raise DataError(_("The file is neither npz, mat nor idx."), _("Save the images as one of them."))
+            problem = _("The file is neither a zip file of images, npz, mat nor idx.")
+            raise DataError(problem, _("Save the images as one of them."))
     progress(path.stat().st_size, path.stat().st_size)
     return arrays
 
@@ -125,6 +137,8 @@ def _arrays(
 def _batches(path: Path, kind: str, encoder: RecordEncoder, member: str | None, progress: Progress) -> Iterator[Batch]:
     """Records of a table."""
     wanted = wanted_names(encoder.schema, labels=encoder.labels, holders=encoder.holders)
-    if kind == "parquet":
+    if kind == "Parquet":
         return parquet_batches(path, encoder.schema, wanted, encoder.report, progress)
+    if kind in cells.KINDS:
+        return cells.record_batches(path, kind, encoder.schema, wanted, encoder.report, progress)
     return table_batches(path, member, encoder.schema, wanted, encoder.report, progress)

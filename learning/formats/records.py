@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +11,8 @@ import numpy.typing as npt
 from common.sentences import Sentence
 from common.sentences import gettext_noop as _
 from learning.formats import limits
-from learning.formats.columns import NumericColumn, TargetColumn, shown
+from learning.formats.columns import NumericColumn, TargetColumn, is_formula, shown
+from learning.formats.combining import COUNT, Combinable, OneRecord, combined
 from learning.formats.report import MOST, Report
 from learning.formats.rows import DataError, Rows
 from learning.formats.schema import TabularSchema
@@ -19,8 +21,6 @@ Columns = Mapping[str, Sequence[object]]
 Batch = tuple[Columns, Sequence[int]]
 """Records column by column, and their row numbers in the file."""
 LONGEST_PSEUDONYM = 200
-#: A spreadsheet that opens a list of pseudonyms would run what begins so.
-_FORMULA = ("=", "+", "-", "@")
 _NO_ROLE = {
     "label": _("Declare which one it is."),
     "target": _("Declare which columns hold its parts."),
@@ -35,13 +35,22 @@ def wanted_names(schema: TabularSchema, *, labels: bool, holders: bool) -> set[s
         DataError: no column has a role that is asked for.
     """
     wanted = {column.name for column in schema.features}
+    dated = [column for column in schema.dates if column.name in wanted or labels]
+    wanted |= {column.reference_column for column in dated if column.reference_column is not None}
     answer = "label" if schema.target is None else "target"
     owners = (schema.holder,) if schema.holder else ()
     for asked, role, columns in ((labels, answer, schema.answers), (holders, "holder", owners)):
         if asked and not columns:
             raise DataError(Sentence(_("The schema gives no column the role %(role)s."), role=role), _NO_ROLE[role])
         wanted |= {column.name for column in columns} if asked else set()
-    return wanted
+    return wanted | _of_persons(schema)
+
+
+def _of_persons(schema: TabularSchema) -> set[str]:
+    """Columns that say which records become one, and in which order; a file without them has one record of each."""
+    if schema.one_record is None or schema.holder is None:
+        return set()
+    return {schema.holder.name, *([schema.one_record.by] if schema.one_record.by else [])}
 
 
 def check_names(
@@ -52,7 +61,8 @@ def check_names(
     for name in sorted(set(names) - set(declared)):
         problem, remedy = _("The schema does not declare this column."), _("Declare it, or ignore it.")
         report.add(DataError(problem, remedy, row=row, column=shown(name)))
-    for name in (name for name in declared if name in wanted and name not in names):
+    optional = _of_persons(schema)
+    for name in (name for name in declared if name in wanted and name not in names and name not in optional):
         problem, remedy = _("The column is missing."), _("Add it, or correct the header.")
         report.add(DataError(problem, remedy, row=row, column=name))
     for name in dict.fromkeys(name for name in names if names.count(name) > 1):
@@ -66,10 +76,11 @@ class RecordEncoder:
     def __init__(self, schema: TabularSchema, report: Report, *, labels: bool, holders: bool) -> None:
         self.schema, self.report, self.labels, self.holders = schema, report, labels, holders
         self._count, self._read = 0, False
-        self._x: list[npt.NDArray[np.float32]] = []
+        self._x: list[npt.NDArray[Any]] = []
         self._y: list[npt.NDArray[np.int64]] = []
         self._holders: list[str] = []
         self._found: list[DataError] = []
+        self._single: list[Columns] = []
 
     def add(self, columns: Columns, rows: Sequence[int]) -> None:
         """Take in records with their row numbers.
@@ -81,7 +92,12 @@ class RecordEncoder:
         self._count += len(rows)
         limits.check_numbers(self._count, *self.schema.shape)
         faulty: set[int] = set()
-        columns, incomplete = self._decimal(columns, rows, faulty), False
+        combining = self._combining(columns)
+        if combining is not None:
+            columns = self._counted(columns, combining)
+            if combining.by in columns:
+                self._note(combining.faults(columns[combining.by]), rows, faulty)
+        columns, incomplete = self._decimal(self._durations(columns, rows, faulty), rows, faulty), False
         for column in self.schema.features:
             if column.name not in columns:
                 incomplete = True
@@ -89,8 +105,11 @@ class RecordEncoder:
             self._note(column.faults(columns[column.name]), rows, faulty)
         holder = self.schema.holder
         if self._has_answers(columns):
-            self._note(self.schema.answer_faults(columns), rows, faulty)
-        if self.holders and holder and holder.name in columns:
+            told = self.schema.answer_faults(columns)
+            if combining is not None:  # an empty one is not known
+                told = (fault for fault in told if columns[fault.column or ""][(fault.row or 1) - 1] != "")
+            self._note(told, rows, faulty)
+        if (self.holders or combining is not None) and holder and holder.name in columns:
             self._note(pseudonym_faults([str(v) for v in columns[holder.name]], holder.name), rows, faulty)
         self.report.add(*sorted(self._found, key=lambda fault: fault.row or 0))
         self._found.clear()
@@ -99,7 +118,54 @@ class RecordEncoder:
             return
         if faulty:
             columns = {name: [values[place] for place in kept] for name, values in columns.items()}
-        self._encode(columns, len(kept))
+        if combining is not None:
+            self._single.append(columns)
+        else:
+            self._encode(columns, len(kept))
+
+    def _combining(self, columns: Columns) -> OneRecord | None:
+        """How the records become one, if the file says whose they are."""
+        one, holder = self.schema.one_record, self.schema.holder
+        if one is None or holder is None:
+            return None
+        for name, is_wanted in ((holder.name, self.holders), (one.by, one.by and holder.name in columns)):
+            if is_wanted and name not in columns:
+                raise DataError(_("The column is missing."), _("Add it, or correct the header."), column=name)
+        return one if holder.name in columns else None
+
+    def _counted(self, columns: Columns, one: OneRecord) -> Columns:
+        """Columns whose values are counted as 1 where something is known, whatever it is, or as nothing."""
+        changed: dict[str, Sequence[object]] = {}
+        for column in self.schema.features:
+            if one.rule(column.name) == COUNT and column.name in columns:
+                unknown = ("", *column.missing)
+                changed[column.name] = [0 if value in unknown else 1 for value in columns[column.name]]
+        return {**columns, **changed}
+
+    def _combine(self) -> None:
+        """Make one record of those of each holder, and encode them."""
+        one, holder, schema = self.schema.one_record, self.schema.holder, self.schema
+        assert one is not None and holder is not None
+        columns = {name: [value for part in self._single for value in part[name]] for name in self._single[0]}
+        self._single.clear()
+        names = [str(value).strip() for value in columns[holder.name]]
+        answers = schema.answers if self._has_answers(columns) else ()
+        features = [column for column in schema.features if isinstance(column, Combinable)]
+        made, owners = combined(columns, names, [*features, *answers], schema.classes, one)
+        made[holder.name] = list(owners)
+        if answers:
+            spelled = {each.name for each in answers if "" in dict(each.spellings)}
+            asked = [each.name for each in answers if each.name not in spelled]
+            unknown = [place for place in range(len(owners)) if any(made[name][place] == "" for name in asked)]
+            problem = _("Nothing says what is to be learned of “%(name)s”.")
+            remedy = _("Give it in one of the records of this person.")
+            told = (DataError(Sentence(problem, name=owners[place]), remedy) for place in unknown)
+            self.report.add(*told)
+            left = set(unknown)
+            made = {name: [v for place, v in enumerate(each) if place not in left] for name, each in made.items()}
+        self.report.records += len(names)
+        if count := len(made[holder.name]):
+            self._encode(made, count)
 
     def _encode(self, columns: Columns, count: int) -> None:
         self._x.append(self.schema.encode_columns(columns, count))
@@ -124,7 +190,9 @@ class RecordEncoder:
         """The records without a fault; that there were none at all is a fault of the file."""
         if not self._read and not self.report.count:
             self.report.add(DataError(_("The file holds no records."), _("Add some.")))
-        x = np.concatenate(self._x) if self._x else np.empty((0, *self.schema.shape), np.float32)
+        if self._single:
+            self._combine()
+        x = np.concatenate(self._x) if self._x else np.empty((0, *self.schema.shape), self.schema.dtype)
         y = np.concatenate(self._y) if self._y else np.empty(0, np.int64)
         has_labels, has_holders = self.labels and len(y) == len(x), self.holders and len(self._holders) == len(x)
         return Rows(x, y if has_labels else None, self._holders if has_holders else None)
@@ -137,6 +205,19 @@ class RecordEncoder:
                 self._found.append(fault.at(row=rows[fault.row - 1]))
             else:
                 self.report.count += 1
+
+    def _durations(self, columns: Columns, rows: Sequence[int], faulty: set[int]) -> Columns:
+        """Dates as numbers, once for all that follows; the columns that they refer to stay as they are."""
+        changed: dict[str, Sequence[object]] = {}
+        for column in self.schema.dates:
+            reference = column.reference_column
+            if column.name not in columns or (reference is not None and reference not in columns):
+                continue
+            values, references = columns[column.name], columns[reference] if reference is not None else ()
+            durations = column.durations(values, references)
+            self._note(column.date_faults(values, durations, references), rows, faulty)
+            changed[column.name] = [column.least if each is None else each for each in durations]  # told once
+        return {**columns, **changed}
 
     def _decimal(self, columns: Columns, rows: Sequence[int], faulty: set[int]) -> Columns:
         """Numbers with a decimal comma as numbers with a point; one that has a point already could mean thousands."""
@@ -185,7 +266,7 @@ def _pseudonym_fault(name: str) -> tuple[str, str] | None:
     if len(name) > LONGEST_PSEUDONYM:
         problem = Sentence(_("The pseudonym “%(name)s” has %(count)d characters."), name=shown(name), count=len(name))
         return problem, Sentence(_("Use at most %(most)d."), most=LONGEST_PSEUDONYM)
-    if name.startswith(_FORMULA):
+    if is_formula(name):
         problem = Sentence(_("The pseudonym “%(name)s” begins like a formula of a spreadsheet."), name=shown(name))
         return problem, _("Use pseudonyms that begin with a letter or a digit.")
     if not name.isprintable():

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TextIO
 
 from common.sentences import Sentence
+from learning.formats.columns import is_formula
 from learning.formats.rows import DataError
 
 MOST = 10_000
@@ -54,7 +55,7 @@ def harmless(cell: object) -> str:
     ("'=1+1", '3')
     """
     text = str(cell)
-    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
+    return f"'{text}" if is_formula(text) else text
 
 
 @dataclass
@@ -67,6 +68,7 @@ class Report:
         clipped: Number of values by column that were set to the end of their range.
         unknown: Number of values by column that stand for “other”, being undeclared.
         missing: Number of values by column that are not known.
+        records: Number of records of which those of each holder have become one.
 
     >>> report = Report()
     >>> report.add(DataError("“x” is no number.", row=3), DataError("“y” is no number.", row=4))
@@ -79,6 +81,7 @@ class Report:
     clipped: Counter[str] = field(default_factory=Counter)
     unknown: Counter[str] = field(default_factory=Counter)
     missing: Counter[str] = field(default_factory=Counter)
+    records: int = 0
 
     def add(self, *faults: DataError) -> None:
         for fault in faults:
@@ -111,6 +114,7 @@ class Report:
         self.clipped += other.clipped
         self.unknown += other.unknown
         self.missing += other.missing
+        self.records += other.records
 
     def raise_faults(self) -> None:
         """Raise what was found: one DataError, or all as DataErrors; nothing if there is nothing."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from os import PathLike
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -46,12 +47,33 @@ class DataError(ValueError):
         )
 
 
+def as_numbers(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Records as they are learned from: bytes of images as pixels in [0, 1], everything else as it is.
+
+    >>> as_numbers(np.full((1, 1, 2), 255, np.uint8)).tolist()
+    [[[1.0, 1.0]]]
+    """
+    if x.dtype != np.uint8 or is_text(x):
+        return x
+    return x.astype(np.float32) / np.float32(255)
+
+
+def is_text(x: npt.NDArray[Any]) -> bool:
+    """Whether records are texts: bytes of UTF-8, which are no numbers.
+
+    >>> is_text(np.zeros((1, 4), np.uint8)), is_text(np.zeros((1, 2, 2), np.uint8))
+    (True, False)
+    """
+    return x.dtype == np.uint8 and x.ndim == 2
+
+
 @dataclass(frozen=True)
 class Rows:
     """Records of a dataset.
 
     Attributes:
-        x: float32, (n, features) for tables, (n, height, width) or (n, height, width, channels) for images.
+        x: (n, features) float32 for tables; (n, height, width) or (n, height, width, channels) for images, float32 in
+            [0, 1] or the bytes that files hold of them (uint8); (n, bytes) UTF-8 filled up with 0 for texts (uint8).
         y: int64 class numbers (n,), or None if unknown.
         holders: pseudonyms, one per record, or None for public data.
 
@@ -60,7 +82,7 @@ class Rows:
     (2, ['ben'])
     """
 
-    x: npt.NDArray[np.float32]
+    x: npt.NDArray[Any]
     y: npt.NDArray[np.int64] | None = None
     holders: list[str] | None = None
 

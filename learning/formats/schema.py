@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,19 +14,33 @@ from common.sentences import Sentence
 from common.sentences import gettext_noop as _
 from learning.formats.columns import (
     CategoricalColumn,
+    CodeColumn,
+    DateColumn,
+    Dated,
     FeatureColumn,
     HolderColumn,
-    Icd9Column,
     IgnoredColumn,
     LabelColumn,
     NumericColumn,
     TargetColumn,
+    TextColumn,
+    is_formula,
     shown,
 )
+from learning.formats.combining import OneRecord
 from learning.formats.rows import DataError
 from learning.outcomes import Classes, Outcome, Target
 
-Column = HolderColumn | LabelColumn | TargetColumn | IgnoredColumn | NumericColumn | CategoricalColumn | Icd9Column
+Column = (
+    HolderColumn
+    | LabelColumn
+    | TargetColumn
+    | IgnoredColumn
+    | NumericColumn
+    | CategoricalColumn
+    | CodeColumn
+    | TextColumn
+)
 _Plain = TypeVar("_Plain", HolderColumn, LabelColumn)
 
 
@@ -37,7 +51,7 @@ class TabularSchema:
     In place of classes it may declare another ``target``; then columns with the role target hold its parts.
 
     Without ``header`` columns are identified by their order. Lines that start with ``comment`` are skipped. ``decimal``
-    is the decimal mark of numbers in files.
+    is the decimal mark of numbers in files. With ``one_record`` all records of a holder in a file become one.
 
     >>> schema = TabularSchema((NumericColumn("age", 0, 100), CategoricalColumn("sex", ("f", "m"))), ("no", "yes"))
     >>> schema.encode([{"age": 50, "sex": "m"}]).tolist(), schema.shape
@@ -51,6 +65,7 @@ class TabularSchema:
     comment: str = ""
     decimal: str = "."
     target: Target | None = None
+    one_record: OneRecord | None = None
 
     def __post_init__(self) -> None:
         self._check_target()
@@ -64,6 +79,9 @@ class TabularSchema:
                 raise DataError(problem, _("Give it to one column."))
         if not self.features:
             raise DataError(_("No column has the role feature."), _("Declare at least one."))
+        if self.text is not None and len(self.features) > 1:
+            told = _("Beside a column of texts there is another column to learn from.")
+            raise DataError(told, _("Ignore the others, or ignore the texts."), column=self.text.name)
         if len(self.delimiter) != 1:
             problem = Sentence(_("The delimiter %(delimiter)s is not one character."), delimiter=repr(self.delimiter))
             raise DataError(problem, _("Declare one, such as a comma."))
@@ -73,6 +91,16 @@ class TabularSchema:
                 mark=repr(self.decimal),
             )
             raise DataError(problem, _("Declare the one of the file."))
+        for dated in self.dates:
+            if (reference := dated.reference_column) is not None and reference not in self._may_be_dates:
+                text = _("The dates are counted from “%(name)s”, which is no column of dates.")
+                remedy = _("Name a column that is ignored or holds dates, or give a date such as 2026-01-01.")
+                raise DataError(Sentence(text, name=reference), remedy, column=dated.name)
+        if self.one_record is not None:
+            if self.holder is None or self.text is not None:
+                told = _("The records of a person become one, but nothing says whose they are, or they are texts.")
+                raise DataError(told, _("Declare the column of pseudonyms, and no text; or leave out “one_record”."))
+            self.one_record.check({column.name: column for column in self.columns})
         if self.label and self.target is None:
             for _written, meant in self.label.spellings:
                 if meant not in self.classes:
@@ -117,7 +145,22 @@ class TabularSchema:
     @cached_property
     def features(self) -> tuple[FeatureColumn, ...]:
         """Feature columns, in order."""
-        return tuple(c for c in self.columns if isinstance(c, NumericColumn | CategoricalColumn | Icd9Column))
+        kinds = NumericColumn | CategoricalColumn | CodeColumn | TextColumn
+        return tuple(c for c in self.columns if isinstance(c, kinds))
+
+    @property
+    def dates(self) -> tuple[Dated, ...]:
+        """Columns of dates."""
+        return tuple(column for column in self.columns if isinstance(column, Dated))
+
+    @property
+    def _may_be_dates(self) -> set[str]:
+        return {column.name for column in self.columns if isinstance(column, DateColumn | IgnoredColumn)}
+
+    @property
+    def text(self) -> TextColumn | None:
+        """The column of texts that are learned from; None where records are numbers."""
+        return next((column for column in self.columns if isinstance(column, TextColumn)), None)
 
     @property
     def label(self) -> LabelColumn | None:
@@ -135,13 +178,18 @@ class TabularSchema:
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of an encoded record."""
-        return (len(self.feature_names),)
+        return (len(self.feature_names) if self.text is None else self.text.length,)
 
-    def encode(self, rows: Iterable[Mapping[str, object]]) -> npt.NDArray[np.float32]:
+    @property
+    def dtype(self) -> type[np.float32] | type[np.uint8]:
+        """Of encoded records: texts are bytes."""
+        return np.float32 if self.text is None else np.uint8
+
+    def encode(self, rows: Iterable[Mapping[str, object]]) -> npt.NDArray[Any]:
         """Encode records given by column name, such as JSON objects or lines of a file.
 
         Returns:
-            Features in [0, 1], shape (n, features).
+            Features in [0, 1], shape (n, features); of texts their bytes, see `Rows`.
 
         Raises:
             DataError: names the record (from 1) and the column.
@@ -155,8 +203,10 @@ class TabularSchema:
                 _check_names(set(row), wanted, row=place)
         return self.encode_columns({name: [row[name] for row in rows] for name in wanted}, len(rows))
 
-    def encode_columns(self, values: Mapping[str, Sequence[object]], count: int) -> npt.NDArray[np.float32]:
+    def encode_columns(self, values: Mapping[str, Sequence[object]], count: int) -> npt.NDArray[Any]:
         """Encode records given column by column: the fast path for files."""
+        if self.text is not None:
+            return self.text.encode(values[self.text.name])
         encoded = np.empty((count, len(self.feature_names)), np.float32)
         start = 0
         for column in self.features:
@@ -229,6 +279,10 @@ class TabularSchema:
 class ImageSchema:
     """Schema of images of one size with pixels in [0, 1].
 
+    ``fit`` says how files of images are brought to that size: ``pad`` (all of it, black around it), ``crop`` (its
+    middle) or ``stretch``. ``window`` is the centre and width of the values that a DICOM file, or one of 16 bits, is
+    seen through; without it, all that it could hold.
+
     >>> ImageSchema(1, 2, 1, ("dark", "light")).encode([[[0, 0.5]]]).shape
     (1, 1, 2)
     """
@@ -237,6 +291,10 @@ class ImageSchema:
     width: int
     channels: int
     classes: tuple[str, ...]
+    fit: str = "pad"
+    window: tuple[float, float] | None = None
+
+    dtype: ClassVar = np.float32  # bytes of files are kept as they are
 
     @property
     def target(self) -> None:
@@ -254,6 +312,12 @@ class ImageSchema:
             if not isinstance(size, int) or size < 1:
                 problem = Sentence(_("The %(name)s of the images is %(size)s."), name=name, size=repr(size))
                 raise DataError(problem, _("Declare a whole number from 1."))
+        if self.fit not in FITS:
+            problem = Sentence(_("Images cannot be brought to one size by “%(fit)s”."), fit=self.fit)
+            raise DataError(problem, Sentence(_("Use one of: %(names)s."), names=", ".join(FITS)))
+        if self.window is not None and not (np.isfinite(self.window).all() and self.window[1] > 0):
+            problem = Sentence(_("The window is %(window)s."), window=list(self.window))
+            raise DataError(problem, _("Declare its centre, and a width above 0."))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -293,6 +357,9 @@ class ImageSchema:
         return f"Give images of {' × '.join(map(str, self.shape))} numbers between 0 and 1."
 
 
+#: Most characters of a class: it stands in the heads of tables.
+LONGEST_CLASS = 200
+FITS = ("pad", "crop", "stretch")
 Schema = TabularSchema | ImageSchema
 
 
@@ -300,6 +367,14 @@ def _check_classes(classes: tuple[str, ...]) -> None:
     if len(classes) < 2 or len(set(classes)) < len(classes):
         problem = _("There are fewer than two classes, or one is named twice.")
         raise DataError(problem, _("Name at least two, each once."))
+    for name in classes:
+        if not name.isprintable() or len(name) > LONGEST_CLASS:
+            problem = Sentence(_("The class “%(name)s” cannot be shown in one line."), name=shown(name))
+            remedy = Sentence(_("Use at most %(most)d characters that can be printed."), most=LONGEST_CLASS)
+            raise DataError(problem, remedy)
+        if is_formula(name):
+            problem = Sentence(_("The class “%(name)s” begins like a formula of a spreadsheet."), name=shown(name))
+            raise DataError(problem, _("Use names that begin with a letter or a digit."))
 
 
 def _check_names(found: set[str], wanted: set[str], *, row: int) -> None:

@@ -6,7 +6,7 @@ import csv
 import io
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, cast
 
@@ -26,6 +26,10 @@ SEPARATORS = (",", ";", "\t", "|")
 #: What bytes that are no UTF-8 are read as, so that they can be found by row and column.
 _NO_TEXT = re.compile("[\udc80-\udcff]")
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
+_BEGINNING = 4096
+_BEFORE = 20
+_AS_UTF8 = _("Save it as UTF-8: Excel calls this “CSV UTF-8”.")
 
 Line = tuple[int, list[str]]
 """The line of the file where a record starts (from 1), and its cells."""
@@ -54,12 +58,36 @@ def text_of(stream: IO[bytes]) -> io.TextIOWrapper:
     """Text of a file; bytes that are no UTF-8 become surrogates.
 
     Raises:
-        DataError: it is text of another kind.
+        DataError: it is text of another kind, or none.
     """
     buffered = cast(io.BufferedReader, stream)
-    if buffered.peek(2)[:2] in _UTF16:
-        raise DataError(_("The file is not UTF-8 text, but UTF-16."), _("Save it as UTF-8."))
+    start = buffered.peek(_BEGINNING)[:_BEGINNING]
+    if start[:2] in _UTF16:
+        raise DataError(_("The file is not UTF-8 text, but UTF-16."), _AS_UTF8)
+    if len(_CONTROL.findall(start)) > len(start) // 20:
+        problem = _("The file is no text, and of no format that is known here.")
+        raise DataError(problem, _("Save it as CSV, Excel or Parquet; images as a zip file."))
     return io.TextIOWrapper(buffered, encoding="utf-8-sig", errors="surrogateescape", newline="")
+
+
+def check_text(lines: Iterable[str]) -> None:
+    """Check lines that were read by `text_of`.
+
+    Raises:
+        DataError: one holds what is no UTF-8.
+    """
+    for row, line in enumerate(lines, 1):
+        if _NO_TEXT.search(line):
+            raise not_utf8(line, row)
+
+
+def not_utf8(text: str, row: int, column: str | None = None) -> DataError:
+    """DataError for text that is not UTF-8, with what it probably says."""
+    written = text.encode("utf-8", "surrogateescape").decode("latin-1")
+    place = max(0, next(_NO_TEXT.finditer(text)).start() - _BEFORE)
+    text = _("The file is not UTF-8 text, but probably Latin-1 (Windows): “%(value)s”.")
+    problem = Sentence(text, value=shown(written[place:].strip()))
+    return DataError(problem, _AS_UTF8, row=row, column=column)
 
 
 def _bounded_lines(text: io.TextIOWrapper, comment: str) -> Iterator[str]:
@@ -97,6 +125,8 @@ def _header(lines: Iterator[Line], schema: TabularSchema, wanted: set[str], repo
     if not schema.header:
         return declared
     row, cells = next(lines, (1, []))
+    if any(map(_NO_TEXT.search, cells)):
+        raise not_utf8(schema.delimiter.join(cells), row)
     names = [cell.strip() for cell in cells]
     other = _other_separator(cells, schema)
     if other and not set(names) & set(declared):
@@ -153,8 +183,8 @@ def _no_text(row: int, cells: list[str], names: list[str]) -> Iterator[DataError
             problem = Sentence(_("“%(value)s” holds a null byte."), value=shown(cell))
             yield DataError(problem, _("Remove it, or save the file as plain text."), row=row, column=name)
         elif _NO_TEXT.search(cell):
-            problem = Sentence(_("“%(value)s” is not UTF-8 text."), value=shown(cell))
-            yield DataError(problem, _("Save the file as UTF-8."), row=row, column=name)
+            # Of the whole file: as many errors as it has lines would say no more.
+            raise not_utf8(cell, row, name)
 
 
 def _columns(lines: list[Line], names: list[str], wanted: set[str]) -> Columns:

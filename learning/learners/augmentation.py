@@ -26,10 +26,10 @@ class Augmenting:
     def shape_check(self, shape: tuple[int, ...]) -> None:
         """See `Parametrised.shape_check`: only images have moved copies."""
         if self.copies and len(shape) not in (2, 3):
-            told = gettext_noop(
+            message = gettext_noop(
                 "Only images can be rotated and shifted; records of shape %(shape)s are none: want no copies of them."
             )
-            raise ValueError(Sentence(told, shape=str(shape)))
+            raise ValueError(Sentence(message, shape=str(shape)))
 
     def augmented(self, x: Records, y: Labels, seed: int) -> tuple[Records, Labels]:
         """The training data with its copies, if any are wanted."""

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from common.progress import Progress, silent
 from common.threads import one_thread
+from learning.formats.rows import as_numbers
 
 if TYPE_CHECKING:
     from learning.exports.graph import Graph
@@ -47,7 +48,7 @@ class Model(ABC):
 
     def predict_proba(self, x: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
         """Probabilities ``(n, classes)``; a class that the training data lacked has probability 0."""
-        x = np.asarray(x, np.float32)
+        x = np.asarray(as_numbers(np.asarray(x)), np.float32)
         if x.shape[1:] != self.shape:
             raise ValueError(f"x holds records of shape {x.shape[1:]}; this model was trained on {self.shape}.")
         if not len(x):
@@ -137,6 +138,10 @@ class Learner(Parametrised):
         with one_thread():
             return self._fit(x, y, classes=classes, seed=seed, progress=progress or silent)
 
+    def quick(self) -> Learner:
+        """What stands in for it where somebody waits for dozens of models of a few hundred records each."""
+        return self
+
     @abstractmethod
     def _fit(self, x: Records, y: Labels, *, classes: int, seed: int, progress: Progress) -> Model: ...
 
@@ -160,7 +165,7 @@ def _checked(x: npt.NDArray[np.floating], y: npt.NDArray[np.integer], classes: i
 
 def records_checked(x: npt.NDArray[np.floating]) -> Records:
     """Records as learners take them. Raises ValueError where there are none, or they hold what is not finite."""
-    x = np.asarray(x, np.float32)
+    x = np.asarray(as_numbers(np.asarray(x)), np.float32)
     if x.ndim < 2:
         raise ValueError(f"x has {x.ndim} axes; give records of shape (n, features) or (n, height, width).")
     if len(x) == 0:

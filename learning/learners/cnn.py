@@ -23,11 +23,11 @@ _SMALLEST_SIDE = 4
 def convolved_check(shape: tuple[int, ...]) -> None:
     """Raise ValueError where records of this shape are no images, or too small for convolutions."""
     if len(shape) not in (2, 3) or min(shape[:2]) < _SMALLEST_SIDE:
-        told = gettext_noop(
+        message = gettext_noop(
             "A convolutional network takes images of at least %(side)d×%(side)d pixels, not records of shape "
             "%(shape)s; choose another learner."
         )
-        raise ValueError(Sentence(told, side=_SMALLEST_SIDE, shape=str(shape)))
+        raise ValueError(Sentence(message, side=_SMALLEST_SIDE, shape=str(shape)))
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,11 @@ class CNN(Augmenting, Learner):
 
     def shape_check(self, shape: tuple[int, ...]) -> None:
         convolved_check(shape)
+
+    def quick(self) -> Learner:
+        from learning.learners.scikit import NearestNeighbour
+
+        return NearestNeighbour()
 
     def _fit(self, x: Records, y: Labels, *, classes: int, seed: int, progress: Progress) -> NetworkModel:
         from learning.learners.network import train_network

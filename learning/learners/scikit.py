@@ -7,7 +7,7 @@ import re
 import zipfile
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -151,6 +151,9 @@ class RandomForest(ScikitLearner):
     leaf: int = parameter(1, gettext_noop("smallest number of records in a leaf"), minimum=1)
     balanced: bool = parameter(False, gettext_noop("weigh rare classes as much as frequent ones"))
 
+    def quick(self) -> Learner:
+        return LogisticRegression(balanced=self.balanced)
+
     def _estimator(self, records: int, seed: int) -> RandomForestClassifier:
         from sklearn.ensemble import RandomForestClassifier
 
@@ -208,6 +211,9 @@ class NearestNeighbour(Augmenting, ScikitLearner):
     help: ClassVar[str] = gettext_noop("Suits small images; moved copies make up for few records.")
     estimator: ClassVar[str] = "sklearn.neighbors.KNeighborsClassifier"
     neighbours: int = parameter(1, gettext_noop("number of neighbours that vote"), minimum=1, maximum=1000)
+
+    def quick(self) -> NearestNeighbour:
+        return replace(self, copies=0)
 
     def _fit(self, x: Records, y: Labels, *, classes: int, seed: int, progress: Progress) -> ScikitModel:
         x, y = self.augmented(x, y, seed)

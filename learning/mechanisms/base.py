@@ -110,6 +110,19 @@ class Question(Protocol):
         """Standard deviation of the noise of each number, in units of the largest norm."""
         ...
 
+    @property
+    def spread(self) -> float | None:
+        """Standard deviation of the noise of each number of the ``sums`` of answers, in their own counting.
+
+        None where what is released is not the total of all sums with noise: such a question cannot be put to sites.
+        """
+        ...
+
+    @property
+    def grain(self) -> float:
+        """What sums are whole multiples of."""
+        ...
+
     def digest(self) -> str:
         """SHA-256 of everything that is asked."""
         ...

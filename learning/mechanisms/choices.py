@@ -11,8 +11,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Self, cast
 
+from numpy.typing import NDArray
+
 from common.sentences import gettext_noop
-from learning.representations import REPRESENTATIONS, Representation, default_representation, representation_create
+from learning.formats.rows import is_text
+from learning.representations import (
+    REPRESENTATIONS,
+    Encoded,
+    Representation,
+    Words,
+    default_representation,
+    representation_create,
+)
 
 Fault = tuple[str, str]
 """Name of a choice, or "" for all of them, and what is wrong with it."""
@@ -48,6 +58,7 @@ class Choice:
         rehearsed: Values that only a rehearsal may have.
         needs_public_points: Whether it counts only where a run has public points.
         is_column: Whether it names a column of the private dataset; None and "" name none.
+        is_encoder: Whether it is the digest of an encoder of the study; "" of none.
     """
 
     name: str
@@ -67,6 +78,7 @@ class Choice:
     rehearsed: tuple[Any, ...] = ()
     needs_public_points: bool = False
     is_column: bool = False
+    is_encoder: bool = False
 
     @property
     def named(self) -> list[str] | None:
@@ -183,6 +195,14 @@ class HolderChoices(Choices):
         gettext_noop("Parameters of the representation"),
         gettext_noop("What is missing has its default."),
     )
+    encoder: str = choice(
+        str,
+        "",
+        gettext_noop("Encoder"),
+        gettext_noop("Records are learned from as the vectors that a public network makes of them."),
+        is_encoder=True,
+        needs_public_points=True,
+    )
     stated: bool = choice(
         bool,
         False,
@@ -200,14 +220,23 @@ class HolderChoices(Choices):
         except (TypeError, ValueError) as error:
             yield "representation_parameters", str(error)
             return
+        if chosen.encoded != bool(self.encoder) and not (self.encoder and not (chosen.images or chosen.texts)):
+            told = gettext_noop("An encoder is chosen together with a representation of its vectors, or of columns.")
+            yield "encoder", told
         if chosen.statement and not self.stated:
             yield "stated", f"{chosen.label} need a statement: “{chosen.statement}” Set stated, if it is so."
 
-    def space(self, shape: tuple[int, ...]) -> Representation:
-        """The representation of the first round, for points of this shape."""
+    def space(self, points: NDArray[Any]) -> Representation:
+        """The representation of the first round, for points `(n, *shape)`: records, or the vectors of an encoder."""
         if not self.representation:
-            return self.usual_space(shape)
+            return self.own_space(points) or self.usual_space(points.shape[1:])
         return representation_create(self.representation, self.representation_parameters)
+
+    def own_space(self, points: NDArray[Any]) -> Representation | None:
+        """The representation of what suits one alone: vectors of an encoder, and texts; None of everything else."""
+        if self.encoder:
+            return Encoded()
+        return Words() if is_text(points) else None
 
     def usual_space(self, shape: tuple[int, ...]) -> Representation:
         """The representation where none is named."""

@@ -1,7 +1,11 @@
 """Outcomes: what can be learned of a record, from what a schema declares to what a model says. Imports no Django."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from common.sentences import gettext_noop
 from learning.outcomes.base import Codes, Evaluation, Loss, Measure, Outcome, Target
@@ -35,6 +39,8 @@ __all__ = [
     "Outcome",
     "Target",
     "Times",
+    "target_arrays",
+    "target_from_arrays",
     "target_from_json",
 ]
 
@@ -56,3 +62,15 @@ def target_from_json(document: Mapping[str, Any]) -> Target:
         case "labels":
             return Labels(tuple(document["names"]))
     raise ValueError(f"Nobody knows the kind of target {document['kind']!r}.")
+
+
+def target_arrays(outcome: Outcome) -> dict[str, NDArray[np.uint8]]:
+    """The target as `target_from_arrays` reads it, for the file of a question; nothing of classes."""
+    if not isinstance(outcome, Target):
+        return {}
+    return {"target": np.frombuffer(json.dumps(outcome.to_json()).encode(), np.uint8)}
+
+
+def target_from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Target | None:
+    """The target that `target_arrays` wrote among others; None of classes."""
+    return target_from_json(json.loads(arrays["target"].tobytes())) if "target" in arrays else None

@@ -21,6 +21,10 @@ Codes = NDArray[np.int64]
 """Targets `(n,)`: one whole number a record, whatever it stands for, so that records are stored in one way."""
 
 
+MOST_CATEGORIES = 128
+"""That an outcome is cut into: noise and time grow with their number."""
+
+
 def digits(value: float) -> str:
     """A number as people write it, to the five digits that a code can hold.
 
@@ -120,6 +124,33 @@ class Outcome(ABC):
     def columns(self) -> tuple[str, ...]:
         """Names of the numbers of a prediction."""
 
+    @property
+    @abstractmethod
+    def categories(self) -> tuple[str, ...]:
+        """Names of what can be true of a record, one of them of each: what a vote is for, and a student learns.
+
+        None where there would be more than `MOST_CATEGORIES`.
+        """
+
+    @abstractmethod
+    def categories_of(self, codes: Codes) -> Codes:
+        """Numbers `(n,)` of the categories of codes `(n,)`, each by itself; -1 where a code does not tell, or is none.
+
+        A deterministic function of each code, by operations on single numbers.
+        """
+
+    @abstractmethod
+    def shares(self, predictions: Floats) -> Floats:
+        """How likely `(n, categories)` each category is by predictions `(n, columns)`."""
+
+    @abstractmethod
+    def from_shares(self, shares: Floats) -> Floats:
+        """The predictions `(n, columns)` that follow from how likely `(n, categories)` each category is."""
+
+    @abstractmethod
+    def shares_to_graph(self, graph: Graph, shares: str) -> str:
+        """`from_shares` as nodes, of double `(rows, categories)`."""
+
     @abstractmethod
     def predictions(self, scores: Floats) -> Floats:
         """`(n, columns)` of scores `(n, outputs)`."""
@@ -163,6 +194,15 @@ class Target(Outcome):
     @abstractmethod
     def evaluated(self, predictions: Floats, targets: Codes) -> Evaluation:
         """How good predictions of test records are."""
+
+    @abstractmethod
+    def drawn(self, scores: Floats, draws: np.random.Generator) -> Codes:
+        """Targets `(n,)` of people of whom the scores `(n, outputs)` are true, nobody censored."""
+
+    def widened(self, scores: Floats, codes: Codes) -> Floats:
+        """By what each score `(outputs,)` has to be multiplied for predictions to be as sure as these targets allow."""
+        del codes
+        return np.ones(scores.shape[1])
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]:

@@ -81,6 +81,22 @@ class Classes(Outcome):
     def columns(self) -> tuple[str, ...]:
         return self.names
 
+    @property
+    def categories(self) -> tuple[str, ...]:
+        return self.names
+
+    def categories_of(self, codes: Codes) -> Codes:
+        return codes
+
+    def shares(self, predictions: Floats) -> Floats:
+        return predictions
+
+    def from_shares(self, shares: Floats) -> Floats:
+        return shares
+
+    def shares_to_graph(self, graph: Graph, shares: str) -> str:
+        return shares
+
     def predictions(self, scores: Floats) -> Floats:
         return np.asarray(softmax(scores, axis=1), np.float64)
 

@@ -11,7 +11,7 @@ from scipy.special import expit
 
 from common.sentences import gettext_noop
 from learning.measures import area, area_of_all, brier, mean_estimate
-from learning.outcomes.base import Codes, Evaluation, Measure, Target
+from learning.outcomes.base import MOST_CATEGORIES, Codes, Evaluation, Measure, Target
 from learning.outcomes.exact import RESIDUAL_STEPS, Floats, logistic
 
 if TYPE_CHECKING:
@@ -78,6 +78,39 @@ class Labels(Target):
         """`(n, labels)` of codes."""
         return codes[:, None] >> np.arange(len(self.names)) & 1
 
+    @property
+    def categories(self) -> tuple[str, ...]:
+        """Every combination of labels, by its code; of more than seven labels there are too many.
+
+        >>> Labels(("ill", "old")).categories
+        ('–', 'ill', 'old', 'ill, old')
+        """
+        number = 1 << len(self.names)
+        return tuple(map(self.written, range(number))) if number <= MOST_CATEGORIES else ()
+
+    def categories_of(self, codes: Codes) -> Codes:
+        return np.where((codes >= 0) & (codes < 1 << len(self.names)), codes, -1)
+
+    @property
+    def _combined(self) -> Floats:
+        """`(categories, labels)` 1 where a combination has a label."""
+        return self.bits(np.arange(1 << len(self.names))).astype(np.float64)
+
+    def shares(self, predictions: Floats) -> Floats:
+        """As if labels were independent of each other, given the record."""
+        yes = self._combined == 1
+        found = np.ones((len(predictions), len(yes)))
+        for place, likely in enumerate(predictions.T):
+            found *= np.where(yes[:, place], likely[:, None], 1 - likely[:, None])
+        return found
+
+    def from_shares(self, shares: Floats) -> Floats:
+        return np.asarray((shares @ self._combined).clip(0.0, 1.0), np.float64)
+
+    def shares_to_graph(self, graph: Graph, shares: str) -> str:
+        sums = graph.node("MatMul", shares, graph.constant(self._combined))
+        return graph.node("Min", graph.node("Max", sums, graph.constant(0.0)), graph.constant(1.0))
+
     def written(self, code: int) -> str:
         return ", ".join(name for place, name in enumerate(self.names) if code >> place & 1) or "–"
 
@@ -112,6 +145,9 @@ class Labels(Target):
                 Measure("accuracy", RIGHT, mean_estimate(right), of=name, nothing=max(share, 1 - share)),
             ]
         return Evaluation(tuple(measures))
+
+    def drawn(self, scores: Floats, draws: np.random.Generator) -> Codes:
+        return self.coded(list((draws.random(scores.shape) < expit(scores)).astype(np.float64).T))
 
     def to_json(self) -> dict[str, Any]:
         return {"kind": self.kind, "names": list(self.names)}

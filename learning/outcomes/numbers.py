@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -20,6 +21,13 @@ if TYPE_CHECKING:
 
 _WIDTH = 3.0
 """Half an interval that holds 95 % of a Laplace distribution, in mean absolute deviations: log 20. Of a normal 2.5."""
+
+
+BINS = 16
+"""Equal parts of the declared range, for votes and students."""
+_TAILS = (0.025, 0.975)
+_LEAST_SHARE = 1e-9
+_LEAST_SPREAD = 1e-4
 
 
 @dataclass(frozen=True)
@@ -112,6 +120,65 @@ class Numbers(Target):
         places = np.stack([scores[:, 0], scores[:, 0] - half, scores[:, 0] + half], axis=1) + 0.5
         return np.asarray(self.minimum + places.clip(0.0, 1.0) * self._range, np.float64)
 
+    @property
+    def _edges(self) -> Floats:
+        return np.linspace(self.minimum, self.maximum, BINS + 1)
+
+    @property
+    def categories(self) -> tuple[str, ...]:
+        """Equal parts of the range.
+
+        >>> Numbers(0, 160, "kg").categories[1]
+        '10–20 kg'
+        """
+        edges = [digits(edge) for edge in self._edges.tolist()]
+        return tuple(f"{low}–{high} {self.unit}".rstrip() for low, high in pairwise(edges))
+
+    def categories_of(self, codes: Codes) -> Codes:
+        known = (codes >= 0) & (codes <= RESIDUAL_STEPS)
+        return np.where(known, np.minimum(np.where(known, codes, 0) * BINS // RESIDUAL_STEPS, BINS - 1), -1)
+
+    def shares(self, predictions: Floats) -> Floats:
+        """Of a number with a Laplace distribution whose interval of 95 % is that of the prediction.
+
+        A number between the middles of two bins counts for both, in proportion to its place, so that the mean of the
+        shares is that of the distribution. For bin k it counts r(k - 1) - r(k), with r rising from 0 to 1 between the
+        middles c and c' of bins k and k + 1; on average r is (E|y - c| - E|y - c'|) / 2(c' - c) + 1/2, and E|y - c| of
+        a Laplace distribution around m with scale s is |m - c| + s·exp(-|m - c| / s).
+        """
+        value = predictions[:, :1]
+        scale = np.maximum(predictions[:, 2:] - value, value - predictions[:, 1:2]) / _WIDTH
+        middles = (self._edges[1:] + self._edges[:-1]) / 2
+        off = np.abs(value - middles)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            off = off + np.where(scale > 0, scale * np.exp(-off / scale), 0.0)
+        ramps = ((off[:, :-1] - off[:, 1:]) / (2 * np.diff(middles)) + 0.5).clip(0.0, 1.0)
+        count = len(value)
+        return np.asarray(-np.diff(np.hstack([np.ones((count, 1)), ramps, np.zeros((count, 1))]), axis=1), np.float64)
+
+    def from_shares(self, shares: Floats) -> Floats:
+        """The mean of the bins' middles, and the quantiles of 2.5 and 97.5 % where each bin is spread evenly."""
+        told = np.maximum(shares, _LEAST_SHARE)
+        told = told / told.sum(axis=1, keepdims=True)
+        below = np.cumsum(told, axis=1) - told
+        parts = [told @ (np.arange(BINS) + 0.5)]
+        # the quantile lies behind all bins that are filled up to it
+        parts += [((tail - below) / told).clip(0.0, 1.0).sum(axis=1) for tail in _TAILS]
+        return np.asarray(self.minimum + np.stack(parts, axis=1) * (self._range / BINS), np.float64)
+
+    def shares_to_graph(self, graph: Graph, shares: str) -> str:
+        told = graph.node("Max", shares, graph.constant(_LEAST_SHARE))
+        ones = graph.constant(np.ones((BINS, 1)))
+        told = graph.node("Div", told, graph.node("MatMul", told, ones))
+        below = graph.node("MatMul", told, graph.constant(np.triu(np.ones((BINS, BINS)), 1)))
+        parts = [graph.node("MatMul", told, graph.constant(np.arange(BINS)[:, None] + 0.5))]
+        for tail in _TAILS:
+            filled = graph.node("Div", graph.node("Sub", graph.constant(tail), below), told)
+            filled = graph.node("Min", graph.node("Max", filled, graph.constant(0.0)), graph.constant(1.0))
+            parts.append(graph.node("MatMul", filled, ones))
+        scaled = graph.node("Mul", graph.node("Concat", *parts, axis=1), graph.constant(float(self._range / BINS)))
+        return graph.node("Add", scaled, graph.constant(float(self.minimum)))
+
     def to_graph(self, graph: Graph, scores: str) -> str:
         half = graph.node("Relu", graph.node("MatMul", scores, graph.constant(np.array([[0.0], [_WIDTH]]))))
         value = graph.node("MatMul", scores, graph.constant(np.array([[1.0], [0.0]])))
@@ -160,6 +227,16 @@ class Numbers(Target):
                 Measure("width", gettext_noop("Mean width of the prediction intervals"), width, unit=self.unit),
             )
         )
+
+    def drawn(self, scores: Floats, draws: np.random.Generator) -> Codes:
+        places = scores[:, 0] + draws.laplace(0.0, 1.0, len(scores)) * np.maximum(scores[:, 1], _LEAST_SPREAD) + 0.5
+        return np.rint(places.clip(0.0, 1.0) * RESIDUAL_STEPS).astype(np.int64)
+
+    def widened(self, scores: Floats, codes: Codes) -> Floats:
+        """The second, so that 95 % of the intervals hold the number."""
+        off = np.abs(codes / RESIDUAL_STEPS - 0.5 - scores[:, 0])
+        ratio = np.quantile(off / np.maximum(scores[:, 1], _LEAST_SPREAD), 0.95)
+        return np.array([1.0, float(ratio) / _WIDTH])
 
     def to_json(self) -> dict[str, Any]:
         return {"kind": self.kind, "minimum": self.minimum, "maximum": self.maximum, "unit": self.unit}

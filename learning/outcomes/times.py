@@ -184,6 +184,36 @@ class Times(Target):
             said.append(float(ends[after - 1] + share * (ends[after] - ends[after - 1])))
         return said
 
+    @property
+    def categories(self) -> tuple[str, ...]:
+        """The intervals in which the event may happen, and last that it happens later."""
+        starts = (0.0, *self.ends[:-1])
+        within = (
+            f"{digits(low)}–{digits(high)} {self.unit}".rstrip() for low, high in zip(starts, self.ends, strict=True)
+        )
+        return (*within, f"> {digits(self.ends[-1])} {self.unit}".rstrip())
+
+    def categories_of(self, codes: Codes) -> Codes:
+        """Of whoever is censored before the end of the time line it is not known."""
+        known = (codes >= 0) & (codes <= 2 * RESIDUAL_STEPS + 1)
+        places, events = np.where(known, codes, 0) // 2, codes % 2 == 1
+        interval = np.searchsorted(self._places, places, side="left")
+        later = np.where(places == RESIDUAL_STEPS, len(self.ends), -1)
+        return np.where(known, np.where(events, interval, later), -1).astype(np.int64)
+
+    def shares(self, predictions: Floats) -> Floats:
+        count = len(predictions)
+        left = np.hstack([np.ones((count, 1)), predictions, np.zeros((count, 1))])
+        return np.asarray(-np.diff(left, axis=1), np.float64)
+
+    def from_shares(self, shares: Floats) -> Floats:
+        return np.asarray((1 - np.cumsum(shares[:, :-1], axis=1)).clip(0.0, 1.0), np.float64)
+
+    def shares_to_graph(self, graph: Graph, shares: str) -> str:
+        lost = graph.node("MatMul", shares, graph.constant(np.triu(np.ones((len(self.ends) + 1, len(self.ends))))))
+        left = graph.node("Sub", graph.constant(1.0), lost)
+        return graph.node("Min", graph.node("Max", left, graph.constant(0.0)), graph.constant(1.0))
+
     def risks(self, predictions: Floats) -> Floats:
         """By which people are ranked: the time on the line that each is expected to lose."""
         widths = np.diff(np.append(0.0, self.ends))
@@ -218,6 +248,16 @@ class Times(Target):
             ),
             tuple(curve),
         )
+
+    def drawn(self, scores: Floats, draws: np.random.Generator) -> Codes:
+        """Events are spread evenly over their interval."""
+        left = self.predictions(scores)
+        interval = (draws.random((len(scores), 1)) > 1 - left).sum(axis=1)
+        ends = np.append(0.0, self.ends)
+        later = interval == len(self.ends)
+        start, end = ends[interval], ends[np.minimum(interval + 1, len(self.ends))]
+        times = np.where(later, self.ends[-1], end - draws.random(len(scores)) * (end - start))
+        return self.coded([times, (~later).astype(np.float64)])
 
     def to_json(self) -> dict[str, Any]:
         return {"kind": self.kind, "ends": list(self.ends), "unit": self.unit}

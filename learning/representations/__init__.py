@@ -8,6 +8,7 @@ from learning.representations.base import FittedRepresentation, Representation
 from learning.representations.catalogue import (
     REPRESENTATIONS,
     Embedding,
+    Encoded,
     Evened,
     Learned,
     Patches,
@@ -16,6 +17,7 @@ from learning.representations.catalogue import (
     Thresholds,
     Wavelets,
     Whitened,
+    Words,
     default_representation,
     representation_create,
 )
@@ -28,6 +30,7 @@ __all__ = [
     "MOST_COMPONENTS",
     "REPRESENTATIONS",
     "Embedding",
+    "Encoded",
     "Evened",
     "FittedRepresentation",
     "Learned",
@@ -39,6 +42,7 @@ __all__ = [
     "Thresholds",
     "Wavelets",
     "Whitened",
+    "Words",
     "default_representation",
     "layers_of",
     "layers_of_model",

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from common.sentences import Sentence
 from common.threads import one_thread
+from learning.formats.rows import as_numbers
 from learning.learners.base import parameter_check
 from learning.representations.coordinates import Coordinates
 from learning.representations.encoders import Arrays, Encoder
@@ -26,13 +27,16 @@ _BATCH = 4096
 class Representation(ABC):
     """A way to describe points. Subclasses are frozen dataclasses whose fields are made by `learners.base.parameter`.
 
-    name: in stored runs.  label: for people.  images: whether points must be images.  statement: what the operator has
+    name: in stored runs.  label: for people.  images, texts, encoded: whether points must be
+    images, texts, or vectors of an encoder.  statement: what the operator has
     to state before it may be used, empty if nothing.  costly: whether fitting takes so long that it is done only once.
     """
 
     name: ClassVar[str]
     label: ClassVar[str]
     images: ClassVar[bool] = False
+    texts: ClassVar[bool] = False
+    encoded: ClassVar[bool] = False
     statement: ClassVar[str] = ""
     costly: ClassVar[bool] = False
 
@@ -50,7 +54,7 @@ class Representation(ABC):
         Raises:
             ValueError: Too few points, values that are not finite, or a shape that this representation does not take.
         """
-        points = np.asarray(public)
+        points = as_numbers(np.asarray(public))
         if points.ndim < 2 or len(points) < 2:
             raise ValueError(
                 f"A representation is fitted on at least 2 public points, not on an array of {points.shape}: add some."
@@ -106,7 +110,7 @@ class FittedRepresentation:
         with one_thread():
             for start in range(0, len(array), _BATCH):
                 batch = slice(start, start + _BATCH)
-                transformed[batch] = self.coordinates(self.encoder.encode(array[batch]))
+                transformed[batch] = self.coordinates(self.encoder.encode(as_numbers(array[batch])))
         return transformed
 
     def to_graph(self, graph: Graph, points: str) -> str:

@@ -29,6 +29,7 @@ from learning.representations.encoders import (
 from learning.representations.network import Layer, NetworkEncoder
 from learning.representations.patches import PatchEncoder
 from learning.representations.wavelets import WaveletEncoder
+from learning.representations.words import WordEncoder
 
 _COMPONENTS = gettext_noop("greatest number of coordinates")
 _EXPONENT = gettext_noop("1 gives all directions the same spread, 0 leaves them as they are")
@@ -274,6 +275,31 @@ class Embedding(Whitened):
 
 
 @dataclass(frozen=True)
+class Encoded(Embedding):
+    """Vectors of an encoder, whitened in part: which was made without the private data, as its registration states.
+
+    >>> points = np.random.default_rng(0).normal(size=(50, 3))
+    >>> Encoded().fit(points).transform(points).shape  # a component for every 20 public points
+    (50, 2)
+    """
+
+    name: ClassVar[str] = "encoder"
+    label: ClassVar[str] = gettext_noop("Vectors of an encoder")
+    statement: ClassVar[str] = ""
+    encoded: ClassVar[bool] = True
+    exponent: float = _exponent(0.5)
+
+    def sentence(self) -> Sentence:
+        return Sentence(
+            gettext_noop(
+                "The vectors of an encoder that was made without the private data, as whoever registered it stated; at "
+                "most %(components)d principal components of the public points, whitened in part."
+            ),
+            components=self.components,
+        )
+
+
+@dataclass(frozen=True)
 class Learned(Whitened):
     """The inner layer of a small network that learned from the public points without labels, whitened.
 
@@ -308,6 +334,36 @@ class Learned(Whitened):
         near = default_representation(public.shape[1:]).fit(public).transform(public)
         layers = contrastive_layers(public, near, steps=self.steps, neighbours=self.neighbours, seed=self.seed)
         return NetworkEncoder.fit(layers, public)
+
+
+@dataclass(frozen=True)
+class Words(Whitened):
+    """Words and parts of words of texts, weighed by how rare they are in the public texts, and reduced.
+
+    >>> texts = np.random.default_rng(0).integers(97, 100, (60, 20)).astype(np.uint8)
+    >>> Words().fit(texts).transform(texts).shape
+    (60, 59)
+    """
+
+    name: ClassVar[str] = "words"
+    label: ClassVar[str] = gettext_noop("Words and parts of words")
+    texts: ClassVar[bool] = True
+    components: int = _components(256)
+    exponent: float = _exponent(0.0)
+    cosine: bool = parameter(True, _COSINE)
+    seed: int = parameter(1, _SEED, minimum=0, maximum=2**31 - 1)
+
+    def sentence(self) -> Sentence:
+        return Sentence(
+            gettext_noop(
+                "Words, pairs of words and parts of words, weighed by how rare they are in the public texts; at most "
+                "%(components)d principal components of these."
+            ),
+            components=self.components,
+        )
+
+    def _encoder(self, public: NDArray[np.floating]) -> Encoder:
+        return WordEncoder.fit(public, components=self.components, seed=self.seed)
 
 
 @dataclass(frozen=True)
@@ -347,7 +403,19 @@ def _fitted(encoder: Encoder, features: NDArray[np.float64], matrix: NDArray[np.
 
 REPRESENTATIONS: dict[str, type[Representation]] = {
     representation.name: representation
-    for representation in (Standardised, Thresholds, Evened, Whitened, Wavelets, Patches, Embedding, Learned, Student)
+    for representation in (
+        Standardised,
+        Thresholds,
+        Evened,
+        Whitened,
+        Wavelets,
+        Patches,
+        Embedding,
+        Encoded,
+        Learned,
+        Words,
+        Student,
+    )
 }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from safetensors.numpy import load, save
 from scipy.special import softmax
 
 from learning.learners.base import Model, Records
-from learning.outcomes import Target, target_from_json
+from learning.outcomes import Target, target_arrays, target_from_arrays
 from learning.representations.base import FittedRepresentation
 from learning.representations.storage import representation_load, representation_save
 
@@ -28,13 +27,20 @@ class LinearModel(Model):
         weights: `(dimensions + 1, outputs)`, the last row for a constant coordinate.
         constant: That coordinate.
         target: What is learned; None for classes, one for each score.
+        adjustment: `(2, outputs)` what scores of a target are multiplied by, and what is added; None to leave them.
     """
 
     def __init__(
-        self, fitted: FittedRepresentation, weights: NDArray[np.float64], constant: float, target: Target | None = None
+        self,
+        fitted: FittedRepresentation,
+        weights: NDArray[np.float64],
+        constant: float,
+        target: Target | None = None,
+        adjustment: NDArray[np.float64] | None = None,
     ) -> None:
         super().__init__(weights.shape[1] if target is None else len(target.columns), fitted.encoder.shape)
-        self.fitted, self.weights, self.constant, self.target = fitted, weights, constant, target
+        self.fitted, self.weights, self.constant = fitted, weights, constant
+        self.target, self.adjustment = target, adjustment
 
     def to_bytes(self) -> bytes:
         space = np.frombuffer(representation_save(self.fitted), np.uint8)
@@ -44,7 +50,9 @@ class LinearModel(Model):
             "constant": np.array([self.constant]),
         }
         if self.target is not None:
-            arrays["target"] = np.frombuffer(json.dumps(self.target.to_json()).encode(), np.uint8)
+            arrays |= target_arrays(self.target)
+        if self.adjustment is not None:
+            arrays["adjustment"] = self.adjustment
         return save(arrays)
 
     @classmethod
@@ -57,9 +65,8 @@ class LinearModel(Model):
         try:
             arrays = load(data)
             fitted = representation_load(arrays["representation"].tobytes())
-            told = arrays.get("target")
-            target = None if told is None else target_from_json(json.loads(told.tobytes()))
-            return cls(fitted, arrays["weights"], float(arrays["constant"][0]), target)
+            told = target_from_arrays(arrays), arrays.get("adjustment")
+            return cls(fitted, arrays["weights"], float(arrays["constant"][0]), *told)
         except (SafetensorError, KeyError) as error:
             raise ValueError("The stored model cannot be read; train it again.") from error
 
@@ -67,9 +74,14 @@ class LinearModel(Model):
         coordinates = self.fitted.to_graph(graph, records)
         product = graph.node("MatMul", coordinates, graph.constant(self.weights[:-1]))
         scores = graph.node("Add", product, graph.constant(self.constant * self.weights[-1]))
+        if self.adjustment is not None:
+            scale, offset = map(graph.constant, self.adjustment)
+            scores = graph.node("Add", graph.node("Mul", scores, scale), offset)
         return graph.node("Softmax", scores, axis=1) if self.target is None else self.target.to_graph(graph, scores)
 
     def _probabilities(self, x: Records) -> NDArray[np.float64]:
         coordinates = self.fitted.transform(x).astype(np.float64)
         scores = coordinates @ self.weights[:-1] + self.constant * self.weights[-1]
+        if self.adjustment is not None:
+            scores = scores * self.adjustment[0] + self.adjustment[1]
         return softmax(scores, axis=1) if self.target is None else self.target.predictions(scores)

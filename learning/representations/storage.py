@@ -24,6 +24,7 @@ from learning.representations.encoders import (
 from learning.representations.network import NetworkEncoder
 from learning.representations.patches import PatchEncoder
 from learning.representations.wavelets import WaveletEncoder
+from learning.representations.words import WordEncoder
 
 _ABOUT = "about"
 
@@ -64,6 +65,14 @@ def _encoder(kind: str, state: Mapping[str, NDArray[Any]]) -> Encoder:
     if kind == JoinedEncoder.kind:
         parts = enumerate(state["parts"].tolist())
         return JoinedEncoder(*(_encoder(part, within(state, str(place))) for place, part in parts))
-    kinds = (ColumnEncoder, ClippedColumnEncoder, ThresholdEncoder, WaveletEncoder, PatchEncoder, NetworkEncoder)
+    kinds = (
+        ColumnEncoder,
+        ClippedColumnEncoder,
+        ThresholdEncoder,
+        WaveletEncoder,
+        PatchEncoder,
+        NetworkEncoder,
+        WordEncoder,
+    )
     known = {encoder.kind: encoder for encoder in kinds}
     return known[kind].from_state(state)

@@ -3,6 +3,7 @@
 Knows what releases are, and nothing of accounts or of private records. Imports no Django.
 """
 
+from learning.students.categories import CategoriesModel, said
 from learning.students.checkpoints import Checkpoint
 from learning.students.choice import choose
 from learning.students.neighbourhoods import neighbourhoods
@@ -12,6 +13,7 @@ from learning.students.releases import Releases, counted, joined, labelled, pred
 
 __all__ = [
     "STUDENTS",
+    "CategoriesModel",
     "Checkpoint",
     "Releases",
     "choose",
@@ -21,6 +23,7 @@ __all__ = [
     "neighbourhoods",
     "predicted",
     "refined",
+    "said",
     "student_class",
     "student_create",
     "student_learn",

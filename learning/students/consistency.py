@@ -82,15 +82,19 @@ class Consistency(Student):
     def _learn(
         self, x: Records, releases: Releases, *, seed: int, progress: Progress, checkpoint: Checkpoint
     ) -> ConsistencyModel:
-        from learning.students.consistency_training import train_consistently
+        from learning.students.consistency_training import Recipe, train_consistently
+        from learning.students.moves import Moves
 
-        return train_consistently(x, releases, self, seed=seed, progress=progress, checkpoint=checkpoint)
+        moves = Moves(self.rotation, self.shift, self.stretch, self.bend, self.mirror, self.erase)
+        recipe = Recipe(self.steps, self.batch, self.learning_rate, self.threshold, self.filters, moves)
+        likelihood = self.likelihood(len(x), releases)
+        return train_consistently(x, likelihood, recipe, seed=seed, progress=progress, checkpoint=checkpoint)
 
     def likelihood(self, points: int, releases: Releases) -> tuple[np.ndarray, np.ndarray]:
-        """Of each class `(points, C)`, given the counts, and whether a point's counts tell anything `(points,)`."""
+        """Return each class's likelihood `(points, C)` given the counts, and which points have counts `(points,)`."""
         flat = 1.0 / releases.classes
-        likelihood, told = np.full((points, releases.classes), flat), np.zeros(points, np.bool_)
+        likelihood, informative = np.full((points, releases.classes), flat), np.zeros(points, np.bool_)
         believed = releases.among(releases.weights > 0)
         likelihood[believed.rows] = (1 - self.doubt) * believed.leading + self.doubt * flat
-        told[believed.rows] = True
-        return likelihood, told
+        informative[believed.rows] = True
+        return likelihood, informative

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch.nn import functional
 
@@ -15,22 +16,30 @@ from learning.students.checkpoints import UNKEPT, Checkpoint
 from learning.students.descent_states import captured, restored
 from learning.students.moves import Moves
 from learning.students.network import ConsistencyModel, initialise, network, normalise
-from learning.students.releases import Releases
-
-if TYPE_CHECKING:
-    from learning.students.consistency import Consistency
 
 _WEAK = 0.5
 _WARM_UP = 0.25
 _WEIGHT_DECAY = 0.01
 _NOTED = 100
-"""Steps after which it is said, and kept, how far the training is."""
+"""Steps between two reports and checkpoints of the training."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Settings of the training: :class:`learning.students.consistency.Consistency` describes them."""
+
+    steps: int
+    batch: int
+    learning_rate: float
+    threshold: float
+    filters: int
+    moves: Moves
 
 
 def train_consistently(
     x: Records,
-    releases: Releases,
-    recipe: Consistency,
+    likelihood: tuple[np.ndarray, np.ndarray],
+    recipe: Recipe,
     *,
     seed: int,
     progress: Progress,
@@ -38,30 +47,37 @@ def train_consistently(
 ) -> ConsistencyModel:
     """Minimise the cross entropy of predictions on strongly moved images against posteriors on weakly moved ones.
 
-    Half of each batch are points with a label that tells something, half are any points. A posterior above the
-    threshold counts as certain; an uncertain one is learned as it is where there is a label, and not at all where not.
+    Half of each batch are points with informative counts, half are any points. A posterior above the threshold counts
+    as certain; an uncertain one is learned as it is where there are counts, and not at all where not.
+
+    Args:
+        x: Images of the public points.
+        likelihood: Of each class `(points, C)`, and which points have informative counts `(points,)`.
+        recipe: Settings.
+        seed: Of initial weights, batches and moves.
+        progress: Is called with the number of steps.
+        checkpoint: Keeps the state of the training.
     """
-    classes = releases.classes
+    counts, informative = (torch.from_numpy(each) for each in likelihood)
+    classes = counts.shape[1]
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     generator = torch.Generator().manual_seed(seed)
     layers = network(x.shape[1:], classes, recipe.filters)
     initialise(layers, generator)
     layers.to(device).train()
     pixels = as_images(x, device)
-    likelihood, told = (torch.from_numpy(each).to(device) for each in recipe.likelihood(len(x), releases))
-    likelihood = likelihood.float()
-    labelled = torch.arange(len(x)) if not told.any() else torch.nonzero(told.cpu())[:, 0]
-    strong = Moves(recipe.rotation, recipe.shift, recipe.stretch, recipe.bend, recipe.mirror, recipe.erase)
-    weak = strong.weaker(_WEAK)
+    labelled = torch.arange(len(x)) if not informative.any() else torch.nonzero(informative)[:, 0]
+    counts, informative = counts.to(device).float(), informative.to(device)
+    strong, weak = recipe.moves, recipe.moves.weaker(_WEAK)
     optimiser = torch.optim.AdamW(layers.parameters(), lr=recipe.learning_rate, weight_decay=_WEIGHT_DECAY, fused=True)
     for step in range(restored(checkpoint.load(), layers, optimiser, generator), recipe.steps):
         for group in optimiser.param_groups:
             group["lr"] = recipe.learning_rate * _rate(step / recipe.steps)
         chosen = _drawn(labelled, len(x), recipe.batch, generator).to(device)
-        images, counts = pixels[chosen], likelihood[chosen]
+        images = pixels[chosen]
         with torch.no_grad(), _quick(device):
             said = layers(weak(images, generator))
-        posterior = said.float().softmax(1) * counts
+        posterior = said.float().softmax(1) * counts[chosen]
         posterior /= posterior.sum(1, keepdim=True)
         certainty, guesses = posterior.max(1)
         certain = certainty > recipe.threshold
@@ -70,7 +86,7 @@ def train_consistently(
             said = layers(strong(images, generator))
         losses = functional.cross_entropy(said.float(), wanted, reduction="none")
         optimiser.zero_grad()
-        (losses * (certain | told[chosen])).mean().backward()
+        (losses * (certain | informative[chosen])).mean().backward()
         optimiser.step()
         if (step + 1) % _NOTED == 0 or step + 1 == recipe.steps:
             checkpoint.save(captured(step + 1, layers, optimiser, generator))

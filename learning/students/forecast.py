@@ -10,6 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from common.sentences import Sentence, gettext_noop
+from learning.forecasts import CLUSTERS, MODEL, Forecast, judged_forecast
 from learning.mechanisms.neighbours.stand_ins import Sample, evenly
 from learning.mechanisms.neighbours.votes import radii
 from learning.students.neighbourhoods import neighbourhoods
@@ -19,8 +21,17 @@ from learning.students.releases import counted
 LOOKED_AT = 2000
 """Points of a simulation, of which more would hardly make it better."""
 
+_LEAST_NOISE = 1.0
+"""Of counts of people: less would be no different from none."""
 
-def refined_right(
+
+_SIMULATED = gettext_noop(
+    "A simulated vote in which public points stand in for records, each of the class of the nearest of %(points)d "
+    "labelled points of the test dataset: how many of them its noisy counts together tell right."
+)
+
+
+def student_forecast(
     queries: ArrayLike,
     public: NDArray[np.signedinteger],
     voters: ArrayLike,
@@ -29,8 +40,8 @@ def refined_right(
     sigma: float,
     n_classes: int,
     sample: Sample | None = None,
-) -> float:
-    """Expected share of public points whose `refined` label is right after one round of plain votes.
+) -> Forecast:
+    """Forecast of the share of public points whose `refined` label is right after one round of plain votes.
 
     Of more than 2,000 queries some stand for all, with as much less noise as the others would have averaged out. A
     student that learns from refined labels is hardly ever worse, so a small share is a reason to warn.
@@ -54,9 +65,19 @@ def refined_right(
     reach = neighbourhoods(rows, points, radii(public[asked], public, radius_share))
     expected = np.asarray(voters, np.float64)[:, None] * (reach @ np.eye(n_classes)[truth])
     averaged = len(asked) / len(every)
-    noise = rng.normal(0.0, np.sqrt((sigma**2 + expected) * averaged))
-    said = refined(points, counted(rows, expected + noise, sigma * averaged**0.5, reach=reach), seed=0)
-    return float((said.labels == truth).mean())
+    spread = rng.normal(0.0, 1.0, expected.shape)
+
+    def right(noise: float) -> float:
+        counts = expected + spread * np.sqrt((noise**2 + expected) * averaged)
+        said = refined(points, counted(rows, counts, noise * averaged**0.5, reach=reach), seed=0)
+        return float((said.labels == truth).mean())
+
+    noisy, noiseless = right(sigma), right(_LEAST_NOISE)
+    if sample is None:
+        return Forecast(MODEL, None, min(noisy, 1.0 / n_classes), noisy, noiseless, 0, Sentence(CLUSTERS))
+    known = len(sample.labels)
+    told = Sentence(_SIMULATED, points=known)
+    return judged_forecast(MODEL, noisy, noiseless, judged=min(known, len(points)), standing=known, rests_on=told)
 
 
 def _nearest(points: NDArray[np.signedinteger], sample: Sample) -> NDArray[np.int64]:

@@ -107,8 +107,8 @@ def _usual(releases: Releases) -> Floats:
     usual = np.full(len(releases), sums.mean())
     if releases.reach is not None:
         near = releases.reach[:, releases.rows]
-        told = np.asarray(near.sum(axis=1)).ravel()
-        usual = np.divide(near @ sums, told, out=usual, where=told > 0)
+        totals = np.asarray(near.sum(axis=1)).ravel()
+        usual = np.divide(near @ sums, totals, out=usual, where=totals > 0)
     return np.maximum(usual, np.maximum(releases.sigma * np.sqrt(releases.classes), 1e-9))
 
 

@@ -27,10 +27,10 @@ def spread(similar: csr_array, probabilities: NDArray[np.float64], share: float)
     """
     if share == 0:
         return probabilities
-    told = probabilities - 1 / probabilities.shape[1]
-    over = told
+    excess = probabilities - 1 / probabilities.shape[1]
+    over = excess
     for _ in range(_STEPS):
-        over = share * (similar @ over) + (1 - share) * told
+        over = share * (similar @ over) + (1 - share) * excess
     result = np.maximum(over, 0.0) + _LEAST
     return result / result.sum(axis=1, keepdims=True)
 

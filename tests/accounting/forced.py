@@ -19,11 +19,8 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from scipy.stats import norm
 
-from accounting import head_counts as counting
 from accounting.book import balances, charges_of
 from accounting.caps import caps_of
-from accounting.check_answers import check_answers_count
-from accounting.head_counts import head_counts_draw, head_counts_enter
 from accounting.models import Release, ShareRecord
 from accounting.verification import study_faults
 from common.artifacts import arrays_load, model_fetch
@@ -35,20 +32,33 @@ from learning.formats import Rows
 from learning.mechanisms.base import PlanError
 from learning.published import published_load
 from tests import factories
-from tests.training.asking import ASKING_RUN, COUNTS_RUN, SAMPLED_RUN, STEPS_RUN, asking_of, vote_batch
+from tests.snapshots import built_once
+from tests.training.asking import (
+    ASKING_RUN,
+    COUNTED_STEPS_RUN,
+    COUNTS_RUN,
+    SAMPLED_RUN,
+    STEPS_RUN,
+    SYNTHESIS_RUN,
+    asking_of,
+    vote_batch,
+)
 from tests.training.runs import TABLE, run_draft, table_rows
-from training.engine import commits, noise
+from training.engine import commits, drawings, noise
 from training.methods import method_of
-from training.methods.counts.method import Cells
+from training.methods.counts.method import TableCells
 from training.methods.neighbours.questions import Votes
 from training.methods.pate import preparation
 from training.methods.pate.ballot import predictions_load
 from training.methods.pate.opening import vote_open
 from training.methods.steps.questions import Gradients
+from training.methods.synthesis.method import MarginalCells
 from training.models import Batch, Query, Round, Run, RunResult, StudentModel
 from training.services import runs as run_commands
 from training.services.advance import chunk_train, shard_ask, step_of
+from training.services.check_answers import check_answers_count
 from training.services.datasets import dataset_import
+from training.services.head_counts import head_counts_draw, head_counts_enter
 from training.verification import release_faults
 
 #: Who takes part beside the one, by first decision.
@@ -127,6 +137,45 @@ class ForcedNoise:
         return Forced(self.draws, "steps", scale, np.rint(scale * rng.normal(size=shape)).astype(np.int64))
 
 
+@built_once
+def base_study(with_me: bool, levels: str, my_level: str) -> Study:
+    """The study with which a world begins: three datasets, and everybody's first decision."""
+    study = factories.study_open("forced", delta=1e-4, retain_votes=True)
+    places = [place for place in range(len(levels) + 1) if with_me or place != ME]
+    DataHolder.objects.bulk_create(
+        DataHolder(pk=FIRST_ID + place, study=study, pseudonym=f"p-{place:02}") for place in places
+    )
+    rows = _records(places, 2 * (len(levels) + 1))
+    dataset_import(study=study, name="private", kind="private", rows=rows, schema=TABLE)
+    for kind, number in (("public", POINTS), ("test", 6)):
+        dataset_import(study=study, name=kind, kind=kind, rows=table_rows(number), schema=TABLE)
+    letters = iter(levels)
+    for place in range(len(levels) + 1):
+        letter = my_level[0] if place == ME else next(letters)
+        if place in places and letter != "-":
+            decide(study, place, LEVELS[letter])
+    return study
+
+
+def _records(places: list[int], number: int) -> Rows:
+    """Two records each; the one's are the public points with another class: their teacher says what they say."""
+    public, others = table_rows(POINTS), table_rows(number)
+    assert public.y is not None and others.y is not None
+    x, y, owners = [], [], []
+    for place in places:
+        own = slice(2 * place, 2 * place + 2)
+        x.append(public.x if place == ME else others.x[own])
+        y.append((public.y + 1) % 3 if place == ME else others.y[own])
+        owners += [f"p-{place:02}"] * len(x[-1])
+    return Rows(np.concatenate(x), np.concatenate(y), owners)
+
+
+def decide(study: Study, place: int, level: str) -> None:
+    """Let the holder at ``place`` agree to a level by the newest form."""
+    form = ConsentForm.objects.filter(study=study).latest("version")
+    factories.consent_choose(holder=DataHolder.objects.get(pk=FIRST_ID + place), level=level, form=form)
+
+
 @dataclass(eq=False)
 class World:
     """A study that lives through a history; ``with_me`` says whether the one holder is there."""
@@ -151,40 +200,15 @@ class World:
     limits: list[float | None] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.study = factories.study_open("forced", delta=1e-4, retain_votes=True)
+        self.study = base_study(self.with_me, self.levels, self.my_level)
         self.olga = factories.user_create("olga")
-        places = [place for place in range(len(self.levels) + 1) if self.with_me or place != ME]
-        DataHolder.objects.bulk_create(
-            DataHolder(pk=FIRST_ID + place, study=self.study, pseudonym=f"p-{place:02}") for place in places
-        )
-        dataset_import(study=self.study, name="private", kind="private", rows=self._records(places), schema=TABLE)
-        for kind, number in (("public", POINTS), ("test", 6)):
-            dataset_import(study=self.study, name=kind, kind=kind, rows=table_rows(number), schema=TABLE)
-        letters = iter(self.levels)
-        for place in range(len(self.levels) + 1):
-            if place == ME:
-                self.i_give(self.my_level)
-            elif (letter := next(letters)) != "-":
-                self._give(place, LEVELS[letter])
+        if self.with_me:
+            self._promise_note()
         head_counts_enter(
             study=self.study,
             acting_user=self.olga,
             counts=dict(zip(("HIGH", "AVERAGE", "LOW"), self.counts, strict=True)),
         )
-
-    def _records(self, places: list[int]) -> Rows:
-        """Two records each; the one's are the public points with another class: their teacher says what they say."""
-        public = table_rows(POINTS)
-        assert public.y is not None
-        x, y, owners = [], [], []
-        others = table_rows(2 * (len(self.levels) + 1))
-        assert others.y is not None
-        for place in places:
-            own = slice(2 * place, 2 * place + 2)
-            x.append(public.x if place == ME else others.x[own])
-            y.append((public.y + 1) % 3 if place == ME else others.y[own])
-            owners += [f"p-{place:02}"] * len(x[-1])
-        return Rows(np.concatenate(x), np.concatenate(y), owners)
 
     # --- What is done ---
 
@@ -195,12 +219,13 @@ class World:
         return self
 
     def _give(self, place: int, level: str) -> None:
-        form = ConsentForm.objects.filter(study=self.study).latest("version")
-        holder = DataHolder.objects.get(pk=FIRST_ID + place)
-        factories.consent_choose(holder=holder, level=level, form=form)
+        decide(self.study, place, level)
         if place == ME:
-            epsilons = consent_snapshot(self.study, among=np.array([holder.pk])).epsilons
-            self.promised = max(self.promised, *epsilons.tolist())
+            self._promise_note()
+
+    def _promise_note(self) -> None:
+        epsilons = consent_snapshot(self.study, among=np.array([FIRST_ID + ME])).epsilons
+        self.promised = max(self.promised, *epsilons.tolist())
 
     def _withdraw(self, place: int) -> None:
         try:
@@ -279,10 +304,15 @@ class World:
         elif "table" in fields:
             asked = {"column": "length", "bins": 3 + labels % 3, **fields["table"]}
             chosen = COUNTS_RUN | {"choices": asked}
+        elif "rows" in fields:
+            chosen = SYNTHESIS_RUN | {"choices": {"rows": 100, "bins": 3 + labels % 3, **fields["rows"]}}
         elif "steps" in fields:
             asked = {"sigma": 5.0 + labels % 3, "steps": 7, **fields["steps"]}
             rest = {name: value for name, value in fields.items() if name != "steps"}
             chosen = STEPS_RUN | {"batch_size": 3, **rest, "choices": asked}
+        elif "counted" in fields:
+            asked = {"sigma": 5.0 + labels % 3, "steps": 7, **fields["counted"]}
+            chosen = COUNTED_STEPS_RUN | {"batch_size": 3, "choices": asked}
         else:
             chosen |= {"aggregator": {"name": "gnmax", "sigma": 9.0 + labels % 5}, **fields}
         try:
@@ -351,6 +381,7 @@ class World:
             if run.method in (
                 Run.Method.SGD,
                 Run.Method.COUNTS,
+                Run.Method.SYNTHESIS,
             ):  # each step, each table is a draw; what was drawn and thrown away nobody sees
                 self.seen.append(self.draws[-rows:])
             else:
@@ -437,7 +468,7 @@ def public_view(study: Study) -> dict[str, Any]:
     names: dict[Any, str] = {run.pk: f"run {place}" for place, run in enumerate(runs)}
     for subject in ShareRecord.chain(study.pk).values_list("subject", flat=True):
         names.setdefault(subject, f"subject {len(names)}")
-    points = arrays_load(study.datasets.get(kind="public").artifact, "x")["x"]
+    points = arrays_load(study.datasets.get(kind="public", drawn_by=None).artifact, "x")["x"]
     columns = ("status", "variant", "share", "plan", "position", "labels", "stop_reason")
     columns += ("spent", "outcome", "message", "method", "choices")
     rounds = Round.objects.filter(run__study=study).order_by("run__created_at", "index")
@@ -468,6 +499,7 @@ def public_view(study: Study) -> dict[str, Any]:
             .order_by("run__created_at", "index")
             .values_list("released", flat=True)
         ],
+        "drawn": list(study.datasets.exclude(drawn_by=None).order_by("pk").values_list("name", "rows", "digest")),
         "head counts": list(study.head_counts.order_by("pk").values_list("level", "epsilon", "count", "sigma")),
         "tables": [
             (result.content, result.digest, {**result.card, "run": ""})
@@ -519,10 +551,10 @@ def world_play(
         patch.setattr(preparation, "secrets", key)
         patch.setattr(preparation, "CHUNKS", chunks)
         world = kind(with_me, **fields)
-        for questions in (Votes, Gradients, Cells):
+        for questions in (Votes, Gradients, TableCells, MarginalCells):
             patch.setattr(questions, "shard", math.ceil(sum(world.counts) / chunks))
         patch.setattr(noise, "noise_of", lambda run: ForcedNoise(world.draws))
-        patch.setattr(counting, "SystemNoise", lambda: ForcedNoise(world.draws))
+        patch.setattr(drawings, "SystemNoise", lambda: ForcedNoise(world.draws))
         if plant:
             plant(patch, world)
         world.play(history)

@@ -13,7 +13,7 @@ def balances_of(amounts: dict[int, float]) -> Balances:
     return Balances(np.array(holders, dtype=np.int64), np.array([amounts[holder] for holder in holders]))
 
 
-def test_charges_add_up_holder_by_holder_whoever_was_charged_before() -> None:
+def test_charges_add_up_by_holder() -> None:
     rng = np.random.default_rng(5)
     accounts, expected = Balances.empty(), Counter[int]()
     for _ in range(50):

@@ -18,7 +18,6 @@ from django.utils import timezone
 from accounting.book import balances
 from accounting.caps import caps_of
 from accounting.ceilings import reach, rooms
-from accounting.head_counts import head_counts_draw
 from accounting.models import EndedReach, Release
 from accounting.services import release_record
 from accounting.shares import share_grant, share_open
@@ -36,8 +35,9 @@ from training.methods.pate import opening
 from training.models import Run
 from training.services.advance import run_advance
 from training.services.closing import records_expire
+from training.services.head_counts import head_counts_draw
 
-pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+pytestmark = [pytest.mark.django_db, pytest.mark.slow, pytest.mark.both]
 
 #: Everybody's cap in the studies below: low protection, ε = 3.
 CAP = float(caps_of(3.0, 1e-4))
@@ -210,9 +210,7 @@ def test_what_was_charged_before_the_ceiling_was_set_is_no_fault_and_counts(
     assert [spent(study) for study in pair] == before
 
 
-def test_an_ended_study_counts_though_nobody_knows_any_more_that_it_was_theirs(
-    settings: Any, hanna: User, pair: tuple[Study, Study]
-) -> None:
+def test_an_anonymous_ended_study_still_counts(settings: Any, hanna: User, pair: tuple[Study, Study]) -> None:
     settings.PERSON_CEILING = 1.2 * CAP
     one, two = pair
     run_ask(run_start(one, **LOUD))
@@ -362,7 +360,7 @@ def test_a_ceiling_is_on_by_default_and_leaves_at_most_75_right_guesses(
     assert environment.read("IPATE_PERSON_CEILING", environment.POSITIVE_OR_NONE, default=1.8) is None
 
 
-def test_the_ceiling_of_the_default_stops_nobody_in_three_studies_of_ordinary_promises(hanna: User) -> None:
+def test_the_default_ceiling_admits_three_studies_with_ordinary_promises(hanna: User) -> None:
     """All of ε = 3 was opened in the two others."""
     cap = float(caps_of(3.0, 1e-5))
     for slug in ("one", "two", "three"):

@@ -20,14 +20,14 @@ from common.artifacts import arrays_load
 from consent.models import Level
 from consent.selectors import LEVELS, consent_snapshot
 from learning.mechanisms.base import People, Records
-from learning.mechanisms.counts.columns import cells_of
+from learning.mechanisms.counts.columns import Places, number_of_cells
 from learning.mechanisms.counts.question import PERSON, CountsQuestion
 from learning.mechanisms.neighbours.question import VotesQuestion
 from learning.mechanisms.pate import LEFT_OUT
 from learning.mechanisms.pate.budgets import VoteBudget
 from learning.mechanisms.steps import question as steps_question
 from tests.accounting.forced import OTHERS, Step, World, differences, told_and_charged, world_play
-from training.engine import asking, attempts, commits, questions
+from training.engine import asking, attempts, commits, drawings, questions
 from training.engine import budgets as planning
 from training.engine.asking import Asking
 from training.engine.questions import Released
@@ -303,6 +303,41 @@ HISTORIES: dict[str, list[Step]] = {
         *steps_of(0.2),
         *table_of(0.2, column="width", across="class", bins=7),
     ],
+    "synthetic rows between tables, and a withdrawal, a level and a worker that dies between their rounds": [
+        *table_of(0.2),
+        ("approve", 0.3, {"rows": {}}),
+        ("open",),
+        ("vote",),
+        ("other_withdraws", 2),
+        ("attempt",),
+        ("i_give", "HIGH"),
+        ("crash", True),
+        ("vote",),
+        ("finish",),
+        ("approve", 0.3, {"rows": {"bins": 2}}),
+        *FINISH,
+        *table_of(0.1, column="class"),
+    ],
+    "steps after counts of the same run, and a withdrawal, a level and workers that die between them": [
+        ("approve", 0.4, {"counted": {}}),
+        ("open",),
+        ("vote",),
+        ("other_withdraws", 2),
+        ("attempt",),
+        ("i_give", "LOW"),
+        ("crash", True),
+        ("vote",),
+        ("policy", 0.8, 1.5, 2.5),
+        ("vote",),
+        ("redeliver",),
+        ("i_withdraw",),
+        ("crash", False),
+        ("finish",),
+        *table_of(0.2),
+        ("i_give", "HIGH"),
+        ("approve", 0.4, {"counted": {"steps": 4}}),
+        *FINISH,
+    ],
     "levels, head counts, policies and workers that die around a table": [
         ("approve", 0.3, {"table": {}}),
         ("open",),
@@ -482,7 +517,9 @@ tables = st.fixed_dictionaries(
         )
     }
 )
-proposals = st.one_of(teachers, asked, steps, samples, tables)
+rows = st.fixed_dictionaries({"rows": st.fixed_dictionaries({}, optional={"bins": st.just(2)})})
+counted = st.fixed_dictionaries({"counted": st.fixed_dictionaries({}, optional={"sigma": st.just(2.0)})})
+proposals = st.one_of(teachers, asked, steps, samples, tables, rows, counted)
 masks = st.integers(0, 15)
 mine = st.one_of(
     st.tuples(st.just("i_give"), levels),
@@ -614,7 +651,7 @@ def reset_by_retraining(patch: pytest.MonkeyPatch, world: World) -> None:
 
 
 def release_before_the_commit(patch: pytest.MonkeyPatch, world: World) -> None:
-    """Labels are told to somebody while the transaction that charges for them can still fail."""
+    """Results reach somebody while the transaction that charges for them can still fail."""
     real = asking.batch_commit
 
     def commit(run: Run, released: Released, *rest: Any, **about: Any) -> None:
@@ -625,10 +662,8 @@ def release_before_the_commit(patch: pytest.MonkeyPatch, world: World) -> None:
 
 
 def count_without_charge(patch: pytest.MonkeyPatch, world: World) -> None:
-    from accounting import head_counts
-
-    real = head_counts.release_record
-    patch.setattr(head_counts, "release_record", lambda **fields: real(**fields | {"holders": None, "charges": None}))
+    real = drawings.release_record
+    patch.setattr(drawings, "release_record", lambda **fields: real(**fields | {"holders": None, "charges": None}))
 
 
 def heard_after_leaving(patch: pytest.MonkeyPatch, world: World) -> None:
@@ -675,17 +710,6 @@ def stop_asking_by_accounts(patch: pytest.MonkeyPatch, world: World) -> None:
         return self._close(run) if (people.spent > 0.2 * people.limits).any() else real(self, run, size)
 
     patch.setattr(Asking, "_batch_begin", begin)
-
-
-def counts_before_the_commit(patch: pytest.MonkeyPatch, world: World) -> None:
-    """Counts are told to somebody while the transaction that charges for them can still fail."""
-    real = asking.batch_commit
-
-    def commit(run: Run, released: Any, *rest: Any, **named: Any) -> None:
-        world.leaked = released.size
-        real(run, released, *rest, **named)
-
-    patch.setattr(asking, "batch_commit", commit)
 
 
 def attempt_kept(patch: pytest.MonkeyPatch, world: World) -> None:
@@ -737,10 +761,10 @@ def records_counted(patch: pytest.MonkeyPatch, world: World) -> None:
     real = CountsQuestion.contributions
 
     def contributions(self: CountsQuestion, people: People, records: Records) -> Any:
-        cells = cells_of(self.columns, records)
-        weights = self.plan.weights(people.caps)[records.owner] * PERSON
-        sums = np.bincount(cells, np.floor(weights), self.plan.cells).astype(np.int64)
-        return sums, real(self, people, records)[1]
+        weights = np.floor(self.plan.weights(people.caps)[records.owner] * PERSON)
+        places = Places(records)
+        sums = [np.bincount(places.cells(each), weights, number_of_cells(each)) for each in self.tables]
+        return np.concatenate(sums).astype(np.int64), real(self, people, records)[1]
 
     patch.setattr(CountsQuestion, "contributions", contributions)
 
@@ -831,7 +855,7 @@ PLANTS: list[tuple[Any, list[Step], str]] = [
     (shards_by_record, asking_of(1.0, sigma=20.0), "was charged"),
     (stop_asking_by_accounts, asking_of(1.0, sigma=6.0, radius_share=0.05), "public runs differ"),
     (
-        counts_before_the_commit,
+        release_before_the_commit,
         [("approve", 1.0, {"choices": {"sigma": 20.0}}), ("open",), ("crash", True), ("vote",)],
         "was charged",
     ),
@@ -848,6 +872,8 @@ PLANTS: list[tuple[Any, list[Step], str]] = [
     (gradients_beyond_accounts, steps_of(1.0, sigma=1.5), "was charged"),
     (people_counted, steps_of(0.5), "public runs differ"),
     (records_counted, table_of(0.5, column="class"), "was charged"),
+    (records_counted, [("approve", 0.5, {"rows": {}}), *FINISH], "was charged"),
+    (records_counted, [("approve", 0.5, {"counted": {}}), *FINISH], "was charged"),
     (
         attempt_kept,
         [("approve", 1.0, {"table": {}}), *[(step,) for step in ("open", "attempt", "i_withdraw", "vote")]],

@@ -24,7 +24,7 @@ from common.artifacts import arrays_delete, arrays_digest, arrays_load
 from consent.models import Study
 from tests.training.runs import study_with_consents
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.both]
 
 
 @pytest.fixture
@@ -52,6 +52,7 @@ def files(study: Study) -> set[str]:
 # --- Accounts as arrays ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_unlisted_holders_have_spent_nothing() -> None:
     book = Balances(np.array([3, 5, 9]), np.array([0.3, 0.5, 0.9]))
     assert book.of(np.array([9, 1, 5, 10, 4])).tolist() == [0.9, 0.0, 0.5, 0.0, 0.0]
@@ -226,7 +227,7 @@ def test_the_database_refuses_to_change_what_is_recorded(study: Study, model: st
 # --- Files for auditors ---------------------------------------------------------------------------------------------
 
 
-def test_the_register_leaves_as_a_file_and_nobodys_account_with_it(study: Study, tmp_path: Path) -> None:
+def test_the_exported_register_holds_no_accounts(study: Study, tmp_path: Path) -> None:
     charge(study, ids(study)[:2], [0.012345, 0.023456], content={"labels": 3})
     for kind in ("json", "csv"):
         call_command("export_ledger", "register", format=kind, output=tmp_path / kind)

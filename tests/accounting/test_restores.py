@@ -14,7 +14,6 @@ from django.db.models import QuerySet
 from accounting.accounts import accounts_stand
 from accounting.book import balances
 from accounting.caps import caps_of, slack_of
-from accounting.head_counts import SHARE, head_counts_draw, head_counts_enter
 from accounting.models import AccountBook, HeadCount, Release, ShareRecord
 from accounting.restores import missing_rows
 from accounting.services import release_record
@@ -23,28 +22,43 @@ from accounting.slacks import slacks_charged
 from accounting.verification import balances_rebuilt, study_faults
 from common.append_only import triggers_install, triggers_remove
 from common.noise import SimulationNoise
-from consent.models import ChainHead, ConsentEvent, Level, Study
+from consent.models import ChainHead, ConsentEvent, Disposal, Level, Study
 from consent.selectors import consent_current, consent_snapshot
 from consent.services import consent_withdraw
 from tests.factories import user_create
-from tests.training.asking import ASKING_RUN, SAMPLED_RUN, run_ask, vote_batch
+from tests.training.asking import ASKING_RUN, SAMPLED_RUN, SYNTHESIS_RUN, run_ask, vote_batch
 from tests.training.runs import TABLE_RUN, run_finish, run_start, run_teach, study_with_table
+from training.engine.drawings import SHARE
 from training.methods.pate.ballot import ballot_load
 from training.methods.pate.opening import vote_open
-from training.models import Batch, Query, Run, StudentModel, StudentTraining
+from training.models import Batch, Encoder, Query, Run, RunResult, StudentModel, StudentTraining
+from training.services.encoders import encoder_withdraw
+from training.services.head_counts import head_counts_draw, head_counts_enter
+from training.services.restores import restore_settle
 from training.verification import release_faults
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow, pytest.mark.both]
 
 
 #: Tables of which a backup forgets rows, those first that refer to others; and those whose rows change.
-GROWING = (StudentTraining, StudentModel, Query, Batch, HeadCount, Release, ShareRecord, ConsentEvent)
-CHANGING = (ChainHead, AccountBook, Run)
+GROWING = (
+    RunResult,
+    StudentTraining,
+    StudentModel,
+    Query,
+    Batch,
+    HeadCount,
+    Release,
+    ShareRecord,
+    ConsentEvent,
+    Disposal,
+)
+CHANGING = (ChainHead, AccountBook, Run, Encoder)
 
 
 def rows_of(model: Any, study: Study) -> QuerySet:
     rows = model.objects.filter(
-        **{"run__study" if model in (StudentTraining, StudentModel, Query, Batch) else "study": study}
+        **{"run__study" if model in (RunResult, StudentTraining, StudentModel, Query, Batch) else "study": study}
     )
     return rows.filter(chain__in=[each._meta.label_lower for each in GROWING]) if model is ChainHead else rows
 
@@ -62,7 +76,8 @@ def restore(study: Study, backup: dict[Any, list]) -> None:
         for model in GROWING:
             keep = {row.pk for row in backup[model]}
             for pk in set(rows_of(model, study).values_list("pk", flat=True)) - keep:
-                cursor.execute(f"DELETE FROM {model._meta.db_table} WHERE {model._meta.pk.column} = %s", [pk])
+                key = model._meta.pk.get_db_prep_value(pk, connection)
+                cursor.execute(f"DELETE FROM {model._meta.db_table} WHERE {model._meta.pk.column} = %s", [key])
     for model in CHANGING:
         for row in backup[model]:
             row.save(force_update=True)
@@ -151,7 +166,7 @@ def settle(study: Study, *options: str) -> str:
 
 def batch_release(run: Run) -> None:
     """Let a run release its first batch."""
-    if run.method == Run.Method.NEIGHBOURS:
+    if run.method != Run.Method.PATE:
         run_ask(run, 1)
     else:
         vote_open(run_teach(run))
@@ -171,12 +186,12 @@ def test_what_is_recorded_after_a_restore_does_not_hide_what_was_lost() -> None:
     counts_enter(study)
     restore(study, backup)
     lost = missing_rows(study)
-    assert lost == {"consent.consentevent": 1, "accounting.release": 1}
+    assert lost == {"consent.consentevent": 1, "consent.disposal": 1, "accounting.release": 1}
     for other in study.holders.exclude(pk=holder.pk)[:3]:
         consent_withdraw(holder=other, acting_user=None)
         counts_enter(study)
     assert missing_rows(study) == lost
-    assert "1 decisions" in settle(study)
+    assert "2 decisions" in settle(study)
     counts_enter(study)
     assert missing_rows(study) == {}
     assert holder.pk not in consent_snapshot(study).holders, "who withdrew after the backup stays out"
@@ -184,7 +199,9 @@ def test_what_is_recorded_after_a_restore_does_not_hide_what_was_lost() -> None:
 
 
 @pytest.mark.parametrize(
-    "fields", [TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 40.0}}, ASKING_RUN], ids=["teachers", "everybody"]
+    "fields",
+    [TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 40.0}}, ASKING_RUN, SYNTHESIS_RUN],
+    ids=["teachers", "everybody", "rows"],
 )
 def test_what_was_lost_in_the_middle_of_a_run_is_charged_and_the_run_ends(fields: dict[str, Any]) -> None:
     """All of it was released under a share that the backup knows as granted: the journal says of no other."""
@@ -235,6 +252,22 @@ def test_what_was_left_of_earlier_shares_may_have_been_spent_since_the_backup() 
     assert (accounts_stand(study, snapshot.holders) >= limits * (1 - 1e-12)).all()
 
 
+def test_an_encoder_whose_withdrawal_was_lost_is_withdrawn_again() -> None:
+    study, olga = study_with_table(), user_create("olga")
+    encoder = Encoder.objects.create(
+        study=study, name="small", digest="ab", file_digest="cd", takes={}, width=1, artifact="encoders/small.npz"
+    )
+    backup = backup_of(study)
+    encoder_withdraw(encoder=encoder, reason="It was not public.", acting_user=olga)
+    restore(study, backup)
+    encoder.refresh_from_db()
+    assert encoder.withdrawn_at is None and not Disposal.objects.filter(study=study).exists()
+    restore_settle(study=study, acting_user=olga)
+    encoder.refresh_from_db()
+    assert encoder.withdrawn_at is not None
+    assert {row.reason for row in Disposal.objects.filter(study=study)} == {"It was not public."}
+
+
 def test_nothing_is_charged_and_runs_go_on_after_a_loss_of_consents_alone() -> None:
     study = study_with_table()
     run = run_start(study, share=0.25, **TABLE_RUN)
@@ -242,7 +275,7 @@ def test_nothing_is_charged_and_runs_go_on_after_a_loss_of_consents_alone() -> N
     holder = study.holders.first()
     consent_withdraw(holder=holder, acting_user=None)
     restore(study, backup)
-    assert missing_rows(study) == {"consent.consentevent": 1}
+    assert missing_rows(study) == {"consent.consentevent": 1, "consent.disposal": 1}
     assert run_finish(run).status == Run.Status.PREPARING
     assert "nothing is charged" in settle(study)
     assert not consent_current(holder).grants  # type: ignore[union-attr]

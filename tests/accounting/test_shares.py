@@ -15,7 +15,7 @@ from accounting.verification import study_faults
 from consent.models import Study
 from tests.factories import study_create, user_create
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.both]
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_a_share_lies_above_0_and_is_at_most_1(study: Study, share: float) -> No
         granted(study, share)
 
 
-def test_more_than_is_free_is_refused_and_the_free_share_is_told(study: Study) -> None:
+def test_a_share_beyond_the_free_one_is_refused_with_the_free_share(study: Study) -> None:
     granted(study, 0.75)
     with pytest.raises(ValidationError, match=r"Only 0\.25 of every holder"):
         granted(study, 0.26)
@@ -79,14 +79,14 @@ def test_a_limit_is_what_was_opened_before_and_the_own_share(study: Study) -> No
     assert list(study_faults(study)) == []
 
 
-def test_a_limit_is_computed_anew_for_what_waited_while_others_were_opened(study: Study) -> None:
+def test_a_waiting_limit_is_recomputed_after_others_open(study: Study) -> None:
     first, second = granted(study, 0.5), granted(study, 0.5)
     assert share_limit(study, first) == 0.5
     share_open(study=study, subject=second)
     assert share_limit(study, first) == 1.0
 
 
-def test_what_was_never_opened_is_settled_with_nothing_and_settling_again_changes_nothing(study: Study) -> None:
+def test_an_unopened_share_settles_to_zero_and_settling_is_idempotent(study: Study) -> None:
     subject = granted(study, 0.5)
     share_settle(study=study, subject=subject, used=0.4)
     assert shares(study)[subject].used == 0.0
@@ -122,6 +122,7 @@ steps = st.one_of(
 )
 
 
+@pytest.mark.slow
 def test_shares_never_exceed_one_nor_limits_what_was_opened_in_any_order(study: Study) -> None:
     reached: Counter[str] = Counter()
 

@@ -9,27 +9,30 @@ from uuid import UUID, uuid4
 
 import numpy as np
 import pytest
+from django.core.files.base import ContentFile
 from django.core.files.storage import storages
 from django.core.management import CommandError, call_command
 from django.db import IntegrityError, connection, models, transaction
 from django.test import override_settings
 
 from accounting.book import balances, balances_load
-from accounting.head_counts import head_counts_draw
 from accounting.models import AccountBook, HeadCount, Release, ShareRecord
 from accounting.shares import share_grant
 from accounting.verification import study_faults
 from common.append_only import Chained, chained_models, triggers_remove
-from common.artifacts import arrays_load, arrays_save
+from common.artifacts import arrays_load, arrays_save, private_load, private_save
 from consent import services
 from consent.models import ChainHead, ConsentEvent, ConsentForm, EpsilonPolicy, EpsilonPolicyApproval, Study
 from tests.factories import form_publish, policy_approve, study_create, user_create
 from tests.training.asking import ASKING_RUN, EVERYBODY, run_ask, vote_batch
 from tests.training.runs import TABLE_RUN, run_finish, run_start, study_with_table
+from training.engine import drawings
+from training.engine.records import records_load, records_store
 from training.methods.neighbours import rounds
 from training.methods.pate.ballot import ballot_load
 from training.methods.pate.opening import vote_open
 from training.models import Batch, Query, Round, Run, StudentModel
+from training.services.head_counts import head_counts_draw
 from training.verification import release_faults
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
@@ -52,14 +55,13 @@ def study_with_history() -> Study:
 @pytest.fixture
 def study(monkeypatch: pytest.MonkeyPatch) -> Study:
     """Seen by somebody who has got rid of the triggers."""
-    # Enough of each promise for a teacher, whatever the noise.
-    from accounting import head_counts
 
+    # Enough of each promise for a teacher, whatever the noise.
     class Enough:
         def rounded_normal(self, scale: float, shape: int) -> np.ndarray:
             return np.full(shape, 10)
 
-    monkeypatch.setattr(head_counts, "SystemNoise", Enough)
+    monkeypatch.setattr(drawings, "SystemNoise", Enough)
     study = study_with_history()
     triggers_remove(connection)
     return study
@@ -367,18 +369,18 @@ def test_charges_that_the_assignment_does_not_explain_are_found_by_the_replay(st
     ballot_load.cache_clear()
 
 
-def test_charges_of_everybody_that_records_do_not_explain_are_found_by_the_replay() -> None:
+def test_the_replay_finds_charges_that_records_do_not_explain() -> None:
     study = study_with_table(retain_votes=True)
     run = run_ask(run_start(study, **EVERYBODY, choices={"sigma": 20.0, "radius_share": 0.3}, batch_size=6))
     assert run.status == Run.Status.FINISHED, run.message
     report = io.StringIO()
     call_command("verify_ledger", "--replay", stdout=report)
     assert "2 batches can be replayed: what their charges followed from is kept" in report.getvalue()
-    artifact = run.private_dataset.artifact
-    arrays = arrays_load(artifact)
-    rewrite(artifact, x=arrays["x"][::-1].copy())
+    artifact, records = run.private_dataset.artifact, records_load(run.private_dataset)
+    before = private_load(artifact)
+    records_store(records | {"x": records["x"][::-1].copy()}, artifact=artifact)
     assert any("cost those who were asked something else" in fault for fault in verify("--replay"))
-    rewrite(artifact, x=arrays["x"])
+    private_save(artifact, ContentFile(before))
     assert verify("--replay") == []
     asked = run.batches.get(index=0).asked
     rewrite(asked, holder=arrays_load(asked)["holder"] + 1)
@@ -417,7 +419,7 @@ ASKED_FORGERIES: list[tuple[Callable[[], object], str]] = [
 ]
 
 
-def test_what_was_asked_and_said_is_compared_with_the_register() -> None:
+def test_questions_and_answers_match_the_register() -> None:
     study = study_with_table(holders=9, retain_votes=True)
     asked = {"choices": {"sigma": 10.0, "radius_share": 0.3, "rounds": 2, "first_queries": 4}, "batch_size": 6}
     run = run_finish(run_start(study, share=0.5, **ASKING_RUN | asked))

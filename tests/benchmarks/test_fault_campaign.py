@@ -57,7 +57,7 @@ def after_row(*faults: str) -> dict[str, Any]:
     return {"kind": "afterwards", "counts": {}, "faults": list(faults)}
 
 
-def test_a_campaign_that_hits_all_it_was_asked_to_and_finds_no_fault_succeeds(
+def test_a_campaign_succeeds_with_all_hits_and_no_fault(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     campaign(tmp_path / "results", monkeypatch, process_row(1), after_row(), process_row(2), after_row())
@@ -72,7 +72,7 @@ def test_a_campaign_that_hits_all_it_was_asked_to_and_finds_no_fault_succeeds(
         ((process_row(3), after_row("run 1 did not finish")), "run 1 did not finish"),
     ],
 )
-def test_a_campaign_that_hits_nothing_or_too_little_or_finds_a_fault_fails(
+def test_a_campaign_fails_with_too_few_hits_or_a_fault(
     rows: tuple[dict[str, Any], ...], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(SystemExit, match=message):

@@ -84,7 +84,8 @@ class Site:
     def is_in_order(self) -> None:
         """No accessibility violation, nothing wider than the screen, no script or security complaint."""
         self.fits()
-        result = Axe().run(self.page, options={"resultTypes": ["violations"]})
+        # Style sheets and media are not loaded beforehand: this serves rules about sound, and one that is off.
+        result = Axe().run(self.page, options={"resultTypes": ["violations"], "preload": False})
         assert result.violations_count == 0, result.generate_report()
 
     def fits(self) -> None:

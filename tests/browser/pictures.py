@@ -8,25 +8,28 @@ import math
 from collections.abc import Callable
 
 import pytest
+import typst
 from django.conf import settings
 from PIL import Image
 from playwright.sync_api import Locator, Page
 
-from accounting.head_counts import head_counts_draw
 from common.noise import SimulationNoise
 from consent import services
 from consent.models import DataHolder, Role, Study
+from learning.formats import catalogue_load
 from tests import factories
 from tests.browser.conftest import Site
 from tests.browser.test_text_size import enlarge
 from tests.training.asking import CLEAR_RUN, run_ask
 from tests.training.runs import run_start, study_with_table
-from training.models import Run
+from training.demonstration import everybody_start, people, study_build
+from training.services.head_counts import head_counts_draw
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
 FOLDER = settings.BASE_DIR / "docs" / "screenshots"
 TALLEST = 2400
+PANEL = {"width": 560, "height": 900}
 TEXTS = {
     "en": "# What we ask\nWe would like to learn from your records how to **read handwriting**.\n\n"
     "Your records stay with us. Only what was learned, with random noise, is passed on.",
@@ -172,4 +175,47 @@ def test_pages_of_the_documents(shoot, study: Study) -> None:
     shoot("committee-form-editor.png", "carla", "/studies/digits/consent-form/new/", before=draft)
     shoot("committee-form-differences.png", "carla", "/studies/digits/consent-form/publish/")
     shoot("steward-recruitment.png", "olga", "/studies/digits/recruitment/")
-    shoot("staff-run.png", "olga", f"/studies/digits/runs/{Run.objects.get().pk}/")
+
+
+def test_architecture() -> None:
+    drawn = typst.compile(FOLDER.parent / "architecture.typ", format="svg")
+    (FOLDER.parent / "architecture.svg").write_bytes(drawn)
+
+
+def test_front_of_the_readme(visit: Callable[..., Site]) -> None:
+    """A person's choice, the run that asked 1,300 people, and its model, side by side."""
+    users, _ = people()
+    for name in ("holder", "operator"):
+        users[name].set_password(factories.PASSWORD)
+        users[name].save()
+    real = study_build("digits", catalogue_load("digits"), users, lambda items, _description, _total: items)
+    run = everybody_start("digits", real, proposer=users["operator"], approver=users["operator2"])
+    run_ask(run)
+    panels = []
+    for who, path, parts in (
+        ("demo-holder", "/my/demo-digits/choice/", [".page-head", "section.card"]),
+        ("demo-operator", f"/studies/demo-digits/runs/{run.pk}/", [".page-head", "#run-live"]),
+        ("demo-operator", f"/studies/demo-digits/runs/{run.pk}/", ["#run-live ~ section.stack"]),
+    ):
+        site = visit()
+        site.page.set_viewport_size(PANEL)
+        site.sign_in(who)
+        site.open(path)
+        site.page.wait_for_load_state("networkidle")
+        shots = [site.page.locator(f"main {part}").first.screenshot() for part in parts]
+        panels.append([Image.open(io.BytesIO(shot)).convert("RGB") for shot in shots])
+    front_save(panels)
+
+
+def front_save(panels: list[list[Image.Image]]) -> None:
+    """Save columns of pictures as one, cut at the height of the first column."""
+    gap = 24
+    height = sum(part.height + gap for part in panels[0])
+    front = Image.new("RGB", (len(panels) * (PANEL["width"] + gap), height), panels[0][0].getpixel((0, 0)))
+    for column, parts in enumerate(panels):
+        top = 0
+        for part in parts:
+            front.paste(part, (column * (PANEL["width"] + gap) + gap // 2, top))
+            top += part.height + gap
+    few = front.quantize(48, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    few.save(FOLDER / "front.png", optimize=True)

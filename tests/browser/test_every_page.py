@@ -27,7 +27,8 @@ from ipate_web.tokens.models import ApiToken
 from tests import factories
 from tests.browser.conftest import SIZES, Site
 from tests.everything import addresses, imports_begin, is_page, study_with_everything
-from training.models import Run
+from tests.learning.encoders.networks import image_encoder
+from training.models import Alliance, Run
 from training.services.closing import study_close
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
@@ -238,8 +239,8 @@ def see_as_an_operator(tour: Tour, study: Study, invited: IssuedInvitation) -> N
         "staff:letters staff:letterhead staff:link_new staff:circumstances staff:recruitment staff:paper_consent "
         "staff:paper_list staff:paper_blank staff:holder_looks staff:holder_look staff:receipt_check staff:disposals "
         "staff:consent_forms staff:consent_form_new staff:consent_form_facts staff:consent_form_publish "
-        "staff:policies staff:datasets staff:import_new staff:runs staff:run_new staff:models staff:ledger "
-        "staff:ledger_check staff:head_counts",
+        "staff:policies staff:datasets staff:encoders staff:import_new staff:runs staff:run_new staff:models "
+        "staff:ledger staff:ledger_check staff:head_counts",
         "digits",
     )
     researcher = Membership.objects.get(study=study, role=Role.RESEARCHER)
@@ -255,12 +256,23 @@ def see_as_an_operator(tour: Tour, study: Study, invited: IssuedInvitation) -> N
 
 def see_datasets(tour: Tour, study: Study) -> None:
     private = study.datasets.get(kind="private")
-    tour.open("staff:dataset", "digits", study.datasets.get(kind="public").pk)
+    tour.open("staff:dataset", "digits", study.datasets.get(kind="public", drawn_by=None).pk)
     tour.open_each("staff:dataset staff:dataset_remove", "digits", private.pk)
+    hub, site = Alliance.objects.filter(study=study).order_by("pk")
+    tour.open("staff:alliances", "digits")
+    tour.open_each("staff:alliance staff:alliance_leave", "digits", hub.pk)
+    tour.open("staff:joint_run_new", "digits", hub.pk)
+    tour.open("staff:alliance", "digits", site.pk)
+    tour.open("staff:joint_run_take", "digits", site.pk, "ab")
+    encoder = study.encoders.create(
+        name="small", digest="ab" * 32, file_digest="cd" * 32, takes=image_encoder().takes.to_json(), width=6
+    )
+    tour.open("staff:encoder_withdraw", "digits", encoder.pk)
     imports = imports_begin(study)
     for each in imports:
         tour.open("staff:import", "digits", each.pk)
     tour.open("staff:import_drop", "digits", imports[0].pk)
+    tour.open("staff:import_columns", "digits", imports[0].pk)
 
 
 def see_runs(tour: Tour) -> None:

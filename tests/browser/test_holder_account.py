@@ -24,9 +24,7 @@ def account_take(site: Site, email: str) -> None:
 
 
 @each_size
-def test_holder_with_a_mistyped_address_decides_withdraws_corrects_it_and_resets_the_password(
-    visit, mailbox: Mailbox, path: str, size: str
-) -> None:
+def test_a_holder_with_a_mistyped_address_can_do_everything(visit, mailbox: Mailbox, path: str, size: str) -> None:
     first = visit(size)
     first.open(path)
     first.open(reverse("account"))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from consent.models import Study
+from consent.models import DataHolder, Study
 from tests import factories
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
@@ -93,6 +93,34 @@ def study() -> Study:
     factories.policy_approve(study)
     factories.holder_create(study, user=factories.user_create("hanna"))
     return study
+
+
+#: What comes on top for somebody who is asked again: their promise before and now, and what has changed.
+AGAIN = ("before-and-now", "changed")
+
+
+@pytest.mark.parametrize("language", ["en", "de"])
+def test_who_is_asked_again_reads_the_change_first_and_scrolls_no_further(
+    visit: Any, study: Study, language: str
+) -> None:
+    holder = DataHolder.objects.get(study=study)
+    factories.consent_choose(holder=holder, level="HIGH", form=study.consent_forms.get())
+    factories.policy_approve(study, 2, 4, 8)
+    more = {"en": "\n\nNew: the county hospital joins in.", "de": "\n\nNeu: Das Kreiskrankenhaus macht mit."}
+    factories.form_publish(study, {code: text + more[code] for code, text in TEXTS.items()}, renewal="required")
+    site = visit("phone")
+    site.sign_in("hanna")
+    site.page.context.add_cookies([{"name": "django_language", "value": language, "url": site.address}])
+    site.open("/my/digits/")
+    boxes = [site.page.locator(f"section[aria-labelledby={name}]").bounding_box() for name in AGAIN]
+    assert all(box["y"] < 1200 for box in boxes), "the change comes first"
+    button = site.page.locator("form.decide button.button-primary").bounding_box()
+    assert button["y"] + button["height"] <= LONGEST + sum(box["height"] for box in boxes)
+    main = site.page.get_by_role("main")
+    short = main.locator("#in-short")
+    assert not short.is_visible()
+    main.locator("details", has=site.page.locator("#in-short")).locator("summary").first.click()
+    assert short.is_visible(), "all of it is one press away"
 
 
 @pytest.mark.parametrize("language", ["en", "de"])

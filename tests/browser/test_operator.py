@@ -119,7 +119,7 @@ def test_every_holder_votes_from_proposal_to_student(visit, study, size: str, tm
     page.locator("[name=asking-first_queries]").fill("12")
     site.is_in_order()
     site.press("Check the plan")
-    site.says("Forecast of the first round")
+    site.says("Votes of the first round")
     site.is_in_order()
     site.press("Save as a draft")
     site.says("The run is saved as a draft.")

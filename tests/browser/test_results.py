@@ -28,9 +28,7 @@ def holder() -> DataHolder:
 
 
 @each_size
-def test_what_was_learned_is_found_from_the_choice_and_leads_to_change_or_leave(
-    visit, holder: DataHolder, size: str
-) -> None:
+def test_results_are_linked_from_the_choice_and_lead_to_change_or_leave(visit, holder: DataHolder, size: str) -> None:
     site, slug = visit(size), holder.study.slug
     site.sign_in("hanna")
     site.open(reverse("consent:choice", args=[slug]))

@@ -24,9 +24,10 @@ from consent.services.webhooks import webhooks_deliver
 from tests.factories import user_create
 from tests.hooks import Receiver, receiver
 from tests.ipate_web.api.test_runs import proposal
-from tests.training.asking import COUNTS_RUN, run_ask
+from tests.training.asking import COUNTS_RUN, SYNTHESIS_RUN, run_ask
 from tests.training.runs import run_draft, run_like
-from training.models import Run
+from training.models import DatasetImport, Run
+from training.services.imports import import_work
 from training.services.runs import run_cancel
 
 __all__ = ["receiver"]
@@ -65,8 +66,10 @@ def test_a_draft_from_its_change_to_its_end(study: Study, site: Site, site_of: C
     with pytest.raises(ProblemError, match="changed since") as caught:
         operator.approve(run, share=0.25, revision=1)
     assert caught.value.status == 409
+    planned = operator.plan_of(run, share=0.25)
     approved = operator.approve(run, share=0.25, revision=2)
     assert (approved.status, approved.document["plan"]["share"]) == ("approved", 0.25)
+    assert operator.plan_of(run)["budgets"] == planned["budgets"]
     compared = site.compare(run, other)
     assert [each["run"]["title"] for each in compared["runs"]] == ["Better", "Another"]
     assert {"name": "choices.teachers", "values": [25, 20]} in compared["parameters"]
@@ -126,6 +129,39 @@ def test_a_rehearsal_from_nothing(transactional_db: object, site_of: Callable[[s
         ada.approve(run)
     assert ben.approve(run).status == "approved"
     assert ada.run(run).document["rehearsal"] is True
+
+
+def test_data_and_decisions_of_a_study_that_asks_people(
+    study: Study, site_of: Callable[[str], Site], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steward, operator = site_of("steward"), site_of("operator")
+
+    def work(_seconds: float) -> None:
+        for found in DatasetImport.objects.filter(state__in=DatasetImport.BUSY):
+            import_work(str(found.pk))
+
+    monkeypatch.setattr(ipate_client.site.time, "sleep", work)
+    columns = [
+        {"name": "who", "role": "holder"},
+        {"name": "age", "role": "feature", "type": "numeric", "minimum": 0, "maximum": 100},
+        {"name": "state", "role": "label"},
+    ]
+    schema = {"kind": "table", "classes": ["healthy", "ill"], "columns": columns}
+    rows = pd.DataFrame({"who": ["Q-1", "Q-2"], "age": [50, 60], "state": ["ill", "healthy"]})
+    given = {"name": "more", "kind": "private", "schema": schema, "known": True}
+    wrong = steward.import_records(study.slug, rows.assign(age="old"), **given)
+    assert wrong["faults"] == 2 and wrong["problems"][0]["column"] == "age" and wrong["dataset"] is None
+    done = steward.import_records(study.slug, rows, **given)
+    assert done["state"] == "done" and done["dataset"] == study.datasets.get(name="more").pk
+    scan, day = tmp_path / "a.pdf", timezone.now().date().isoformat()
+    scan.write_bytes(b"%PDF-1.7")
+    decisions = tmp_path / "list.csv"
+    decisions.write_text(f"pseudonym,level,form_version,signed_on,evidence\nQ-1,LOW,1,{day},a.pdf\n")
+    assert [steward.record_consents(study.slug, decisions, [scan], dry_run=dry) for dry in (True, False)] == [1, 1]
+    counts = operator.draw_head_counts(study.slug)
+    assert set(counts["level"]) == {"HIGH", "AVERAGE", "LOW"} and (counts["sigma"] > 0).all()
+    public = operator.draw_head_counts(study.slug, counts={"HIGH": 9, "AVERAGE": 8, "LOW": 7})
+    assert sorted(public["count"]) == [7, 8, 9]
 
 
 def test_every_method_is_in_the_readme() -> None:
@@ -215,10 +251,17 @@ def test_labels_and_points(asked: Run, site: Site) -> None:
 def test_a_table_with_its_mean_and_quartiles(study: Study, site: Site) -> None:
     run = run_ask(run_like(study, COUNTS_RUN | {"choices": {"column": "age", "across": "smoker", "bins": 4}}))
     cells = site.counts(str(run.pk))
-    assert list(cells.columns) == ["age", "smoker", "people", "low_95", "high_95", "weighted"] and len(cells) == 8
+    numbers = ["people", "low_95", "high_95", "weighted", "least_95", "most_95"]
+    assert list(cells.columns) == ["age", "smoker", *numbers] and len(cells) == 8
     assert (cells["low_95"] < cells["people"]).all() and (cells["people"] < cells["high_95"]).all()
-    told = site.summaries(str(run.pk))
-    assert told["group"].tolist() == ["no", "yes"] and (told["median_low"] <= told["median"]).all()
+    summaries = site.summaries(str(run.pk))
+    assert summaries["group"].tolist() == ["no", "yes"] and (summaries["median_low"] <= summaries["median"]).all()
+
+
+def test_synthetic_rows_as_a_data_frame(study: Study, site: Site) -> None:
+    run = run_ask(run_like(study, SYNTHESIS_RUN))
+    rows = site.synthetic_rows(str(run.pk))
+    assert len(rows) == 200 and set(rows["smoker"]) <= {"no", "yes"} and rows["age"].between(0, 120).all()
 
 
 def test_the_model_predicts_here_what_the_site_does(run: Run, site: Site, tmp_path: Path) -> None:
@@ -294,8 +337,8 @@ def test_an_operator_makes_tests_and_removes_a_webhook(
     delivery = operator.test_webhook("ward", made["id"])
     webhooks_deliver()
     signature_verify(*reversed(receiver.received[0]), made["secret"])
-    told = operator.webhook_deliveries("ward")
-    assert told[["id", "event", "state"]].values.tolist() == [[delivery["id"], "test", "sent"]]
+    deliveries = operator.webhook_deliveries("ward")
+    assert deliveries[["id", "event", "state"]].values.tolist() == [[delivery["id"], "test", "sent"]]
     operator.remove_webhook("ward", made["id"])
     assert operator.webhooks("ward") == [] and operator.webhook_deliveries("ward").empty
     with pytest.raises(ProblemError, match="scope “webhooks”"):

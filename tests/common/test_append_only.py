@@ -30,7 +30,7 @@ from consent.models import (
 from tests import factories
 from tests.pages import as_
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.both]
 
 
 @pytest.fixture

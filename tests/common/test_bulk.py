@@ -6,7 +6,7 @@ from django.test.utils import isolate_apps
 
 from common.bulk import rows_insert
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.both]
 
 
 @pytest.mark.parametrize("count", [1, 3])

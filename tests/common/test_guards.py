@@ -40,7 +40,7 @@ def test_each_error_ends_the_work_or_leaves_it_to_the_sweep(
     assert bool(caplog.records) == (error is not None and not isinstance(error, ValueError))
 
 
-def test_an_expected_error_of_the_storage_is_told_and_not_tried_again() -> None:
+def test_an_expected_storage_error_is_shown_and_not_retried() -> None:
     heard: list[str] = []
     with guarded("The import", expected=(FileNotFoundError,), fail=heard.append, unexpected=UNEXPECTED):
         raise FileNotFoundError("It is gone.")

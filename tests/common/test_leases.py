@@ -20,6 +20,7 @@ def run(db: None) -> Run:
     return run_draft(study_with_table(), **TABLE_RUN)
 
 
+@pytest.mark.slow
 def test_a_claim_excludes_others_and_is_given_back(run: Run) -> None:
     assert not run_is_claimed(run)
     with lease(Run, run.pk) as token:
@@ -49,12 +50,13 @@ def test_the_claim_of_a_silent_worker_expires(run: Run, settings: Any) -> None:
         assert token
 
 
-def test_a_worker_whose_claim_was_taken_over_does_not_give_back_the_other_one(run: Run) -> None:
+def test_a_worker_does_not_release_the_claim_of_its_successor(run: Run) -> None:
     with lease(Run, run.pk):
         Run.objects.filter(pk=run.pk).update(claimed_by="another")
     assert Run.objects.get(pk=run.pk).claimed_by == "another"
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_a_claim_stays_alive_as_long_as_the_work(settings: Any) -> None:
     run = run_draft(study_with_table(), **TABLE_RUN)

@@ -37,6 +37,7 @@ def lines() -> Iterator[io.StringIO]:
     root.removeHandler(handler)
 
 
+@pytest.mark.slow
 def test_every_line_about_a_run_carries_its_id(lines: io.StringIO) -> None:
     run = run_finish(run_start(study_with_table(), **TABLE_RUN | {"wanted_labels": 1}))
     cancelled = run_start(run.study, share=0.25, **TABLE_RUN)
@@ -58,6 +59,7 @@ def test_lines_outside_a_run_say_so_and_runs_do_not_leak_into_each_other(lines: 
     assert [line["run"] for line in records] == ["inner", "outer", "-"]
 
 
+@pytest.mark.slow
 def test_nothing_secret_is_logged(lines: io.StringIO) -> None:
     study = study_with_table(retain_votes=True)
     run = run_finish(run_start(study, **TABLE_RUN))

@@ -11,9 +11,9 @@ from common.progress import progress_bar
 def test_lines_where_no_terminal_is(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "_EVERY", 0.0)
     assert list(progress_bar(range(4), desc="counting", unit=" rows")) == [0, 1, 2, 3]
-    told = capfd.readouterr().err
-    assert "\r" not in told
-    lines = told.splitlines()
+    output = capfd.readouterr().err
+    assert "\r" not in output
+    lines = output.splitlines()
     assert lines[0].startswith("counting:   0%")
     assert lines[-1].startswith("counting: 100%")
     assert "4/4" in lines[-1]

@@ -46,5 +46,5 @@ def test_the_key_stays_while_the_secret_key_does(settings: Any) -> None:
 
 
 def test_the_public_key_does_not_tell_the_secret(settings: Any) -> None:
-    told = str(public_keys()) + signed(CONTENT)
-    assert settings.SECRET_KEY not in told and '"d"' not in told
+    message = str(public_keys()) + signed(CONTENT)
+    assert settings.SECRET_KEY not in message and '"d"' not in message

@@ -77,9 +77,7 @@ def decide(holder: DataHolder, level: str = "HIGH") -> None:
     factories.consent_choose(holder=DataHolder.objects.get(pk=holder.pk), level=level, form=form, acting_user=None)
 
 
-def test_nothing_but_the_confirmation_goes_to_an_address_before_it_is_confirmed(
-    browser: Client, holder: DataHolder
-) -> None:
+def test_an_unconfirmed_address_gets_the_confirmation_alone(browser: Client, holder: DataHolder) -> None:
     browser.post(TOLD, {"way": "mail", "email": "hanna@example.org"})
     (asked,) = delivered()
     assert "digits" not in (asked.subject + asked.body).lower(), "somebody else may read it"
@@ -228,7 +226,7 @@ def after(monkeypatch: pytest.MonkeyPatch, days: int) -> None:
 def test_who_decides_later_is_reminded_once(
     browser: Client, holder: DataHolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert LATER in browser.get("/my/digits/").text
+    assert browser.post("/my/digits/", {"later": "1"}).url == LATER
     browser.post(LATER, {"days": "7", "email": "hanna@example.org"})
     assert "Nothing is decided." in text(browser.get("/my/digits/choice/"))
     assert not holder.consent_events.exists()

@@ -65,7 +65,7 @@ def test_nothing_leads_from_a_holder_to_their_choice(admin: Client, holder: Data
     assert "high" not in admin.post(pages["dataholder"], chosen, follow=True).text.lower()
 
 
-def test_what_holders_are_told_is_not_repaired_away_once_they_can_decide(admin: Client) -> None:
+def test_information_for_holders_is_fixed_once_they_can_decide(admin: Client) -> None:
     study = factories.study_create()
     path = reverse("admin:consent_study_change", args=[study.pk])
     assert 'name="purpose"' in admin.get(path).content.decode()

@@ -42,6 +42,7 @@ from consent.services.webhook_endpoints import endpoint_create, endpoint_remove
 from tests import factories
 from tests.factories import user_create
 from tests.pages import as_
+from tests.snapshots import built_once
 from tests.training.runs import TABLE_RUN, run_draft, study_with_table, teachers_chosen
 from training.models import Dataset, Run
 from training.services.closing import dataset_remove, records_expire, study_close
@@ -53,6 +54,7 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
+@built_once
 def study() -> Study:
     """With data, an approved run, a linked holder, an invitation and a webhook; nothing is wrong with it."""
     study = study_with_table()
@@ -156,8 +158,10 @@ def test_a_change_through_the_services_does_not_cover_one_before_it(study: Study
     services.study_update(study=study, acting_user=user_create("olga"), title="Another title")
     assert list(change_faults(study)) == [f"study {study.pk}: mail_opening is not what was recorded."]
     services.study_update(study=Study.objects.get(), acting_user=user_create("olga"), mail_opening="")
-    told = f"study {study.pk}: before change {ConfigurationChange.head(study.pk).sequence}, mail_opening was not what"
-    assert [fault.startswith(told) for fault in change_faults(study)] == [True]
+    message = (
+        f"study {study.pk}: before change {ConfigurationChange.head(study.pk).sequence}, mail_opening was not what"
+    )
+    assert [fault.startswith(message) for fault in change_faults(study)] == [True]
 
 
 @pytest.mark.parametrize(
@@ -214,7 +218,7 @@ def test_accounts_as_services_admin_and_commands_change_them_are_no_fault() -> N
 
 
 @pytest.mark.django_db(transaction=True)
-def test_changes_of_accounts_that_a_backup_has_forgotten_are_a_fault_until_reviewed() -> None:
+def test_account_changes_missing_from_a_backup_are_faults_until_reviewed() -> None:
     administrator_set(user=user_create("ada"), appointed=True, acting_user=None)
     assert verified() == []
     head_note(None, "consent.accountchange", 9, "f" * 64)
@@ -449,7 +453,7 @@ class History:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
-def test_whatever_is_done_through_the_services_leaves_no_fault(seed: int) -> None:
+def test_services_leave_no_faults(seed: int) -> None:
     user_create("keeper")
     administrator_set(user=user_create("keeper"), appointed=True, acting_user=None)
     study = study_with_table(retention_until=timezone.localdate() + timedelta(days=30))

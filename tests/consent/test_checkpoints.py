@@ -17,7 +17,6 @@ from django.core.files.storage import storages
 from django.core.management import CommandError, call_command
 from django.db import connection
 from django.db.models import QuerySet
-from django.test import Client
 from django.urls import reverse
 from ipate_client import checkpoints as client
 
@@ -62,10 +61,10 @@ def key(clock: Clock, settings: LazySettings, tmp_path: Path) -> SigningKey:
 
 
 def key_change(settings: LazySettings, file: Path) -> SigningKey:
-    told = StringIO()
-    call_command("checkpoint_key", str(file), stdout=told)
+    output = StringIO()
+    call_command("checkpoint_key", str(file), stdout=output)
     settings.CHECKPOINT_KEY_FILE = str(file)
-    settings.CHECKPOINT_KEYS = [told.getvalue().split("\n")[1], *settings.CHECKPOINT_KEYS]
+    settings.CHECKPOINT_KEYS = [output.getvalue().split("\n")[1], *settings.CHECKPOINT_KEYS]
     place = {
         "BACKEND": "django.core.files.storage.FileSystemStorage",
         "OPTIONS": {"location": str(file.parent / "2nd")},
@@ -95,9 +94,9 @@ def mailed(checkpoint: Checkpoint, folder: Path) -> Path:
 
 def verified(*arguments: object) -> str:
     """Output of ``verify_checkpoints``."""
-    told = StringIO()
-    call_command("verify_checkpoints", *map(str, arguments), stdout=told)
-    return told.getvalue()
+    output = StringIO()
+    call_command("verify_checkpoints", *map(str, arguments), stdout=output)
+    return output.getvalue()
 
 
 def script(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -158,6 +157,7 @@ def test_every_kind_of_decision_of_several_studies_has_its_proof(
         assert found.content["study"] == event.study.slug
 
 
+@pytest.mark.slow
 def test_the_script_runs_alone(
     study: Study, holder: DataHolder, give: Decide, clock: Clock, public: str, tmp_path: Path
 ) -> None:
@@ -319,7 +319,7 @@ def test_changed_records_are_found_by_a_kept_checkpoint(
         verified()
 
 
-def test_a_chain_that_was_written_anew_is_found_every_night_and_nothing_more_is_signed(
+def test_a_rewritten_chain_is_found_each_night_and_stops_signing(
     history: list[Path], study: Study, clock: Clock
 ) -> None:
     assert list(study_faults(study)) == []
@@ -512,6 +512,7 @@ def test_keys_that_cannot_be_used(settings: LazySettings, tmp_path: Path, key: S
         signing_key()
 
 
+@pytest.mark.slow
 def test_the_site_must_not_be_able_to_read_the_key(settings: LazySettings) -> None:
     assert [fault.id for fault in key_check(None)] == ["ipate.E001"]
     command = "import ipate_web.wsgi"
@@ -592,10 +593,10 @@ def test_pages_of_holders_offer_their_own_proofs(
 
 def test_the_register_shows_the_last_checkpoint(study: Study, clock: Clock, public: str) -> None:
     page = reverse("staff:ledger", args=[study.slug])
-    browser: Client = as_(factories.user_create("olga"))
-    assert "None was made yet" in browser.get(page).content.decode()
-    made = signed(clock)
-    text = browser.get(page).content.decode()
+    olga = factories.user_create("olga")
+    assert "None was made yet" in as_(olga).get(page).content.decode()
+    made = signed(clock)  # a day passes, and who was signed in is not any more
+    text = as_(olga).get(page).content.decode()
     assert made.note.split("\n")[2] in text
     assert public in text
 

@@ -84,7 +84,7 @@ def test_coming_of_age_ends_link_and_account_of_the_guardian(study, holder, hann
     record(holder, "guardian", OF_AGE)
     services.holder_link(holder=reached(holder), user=hanna)
     give(reached(holder), "LOW")
-    told = Mail.objects.filter(kind="handed_over", user=hanna).count()
+    mails = Mail.objects.filter(kind="handed_over", user=hanna).count()
     clock.moment = clock.moment.replace(month=6, day=2)
     hand_overs()
     hand_overs()
@@ -93,12 +93,12 @@ def test_coming_of_age_ends_link_and_account_of_the_guardian(study, holder, hann
         ("person", None),
     ]
     assert reached(holder).user is None
-    assert Mail.objects.filter(kind="handed_over", user=hanna).count() == told + 1
+    assert Mail.objects.filter(kind="handed_over", user=hanna).count() == mails + 1
     (issued,) = invitations_create(study=study, acting_user=None, pseudonyms=["P-1"])
     assert invitation_open(code=issued.code, address="1.2.3.4").holder == holder
 
 
-def test_an_old_link_opens_nothing_from_that_day_on_and_a_new_one_is_the_persons(study, clock: Clock) -> None:
+def test_coming_of_age_ends_the_old_link_and_issues_a_new_one(study, clock: Clock) -> None:
     (old,) = invitations_create(study=study, acting_user=None, pseudonyms=[Invited("P-9", "guardian", OF_AGE)])
     clock.moment = clock.moment.replace(month=6, day=1, hour=1)
     assert invitation_open(code=old.code, address="1.2.3.4") is None
@@ -144,7 +144,7 @@ def test_what_ended_does_not_begin_again_by_itself(study, holder, give) -> None:
 
 
 @pytest.mark.parametrize(("policy", "counts"), [("ends", False), ("stands", True)])
-def test_a_proxy_is_asked_anew_unless_the_study_lets_consents_stand(db, give, policy, counts) -> None:
+def test_a_proxy_decides_again_unless_consents_stand(db, give, policy, counts) -> None:
     holder = factories.holder_create(factories.study_open("says", after_incapacity=policy))
     give(holder, "LOW")
     record(holder, "incapable")
@@ -293,7 +293,7 @@ def test_a_decision_by_somebody_who_did_not_answer_is_found(study, holder, give,
         call_command("verify_consents", study.slug, file)
 
 
-def test_reminders_go_once_to_whoever_answered_a_form_that_ends(study, holder, hanna, give, clock: Clock) -> None:
+def test_holders_of_an_ending_form_get_one_reminder(study, holder, hanna, give, clock: Clock) -> None:
     from consent.services.reminders import reminders_send
 
     factories.form_publish(study, texts={"en": "A year."}, valid=Valid(months=12))

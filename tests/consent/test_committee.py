@@ -90,7 +90,7 @@ def test_member_with_a_conflict_of_interest_approves_nothing_in_that_study() -> 
     assert list(ConflictOfInterest.chain_faults(study.pk)) == []
 
 
-def test_the_conditions_of_what_is_in_force_are_told_and_those_of_what_was_are_not() -> None:
+def test_the_committee_page_shows_the_conditions_in_force_alone() -> None:
     study = factories.study_open()
     policy = proposed(study)
     proposal_approve(

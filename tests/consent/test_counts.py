@@ -28,8 +28,9 @@ def counted_one_by_one(study: Study) -> dict[str, int]:
     return dict(numbers)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("few", "many"), [(1, 10_000), (1, 2), (3, 5), (100, 10_000)])
-def test_counting_on_is_counting_anew(
+def test_incremental_counts_equal_full_counts(
     clock: Clock, study: Study, give: Decide, monkeypatch: pytest.MonkeyPatch, few: int, many: int
 ) -> None:
     monkeypatch.setattr(counts, "FEW", few)
@@ -75,7 +76,7 @@ def test_a_count_that_is_there_is_not_made_again(
         holders_per_level(study)
 
 
-def test_the_number_of_registered_holders_of_a_large_study_is_kept_for_a_minute(
+def test_the_holder_count_of_a_large_study_is_cached_for_a_minute(
     study: Study, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(counts, "MANY_REGISTERED", 2)

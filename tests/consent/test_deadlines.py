@@ -103,6 +103,7 @@ def test_no_mail_is_sent_about_what_was_decided_or_of_a_closed_study(staffed: St
     assert overdue_mails_send() == 0
 
 
+@pytest.mark.slow
 def test_the_committee_and_home_sort_by_the_day_and_say_what_is_left(staffed: Study, clock: Clock) -> None:
     policy, form = propose(staffed, 9, clock=clock), propose_form(staffed, 2, clock=clock)
     chair = factories.user_create("chair")

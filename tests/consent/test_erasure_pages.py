@@ -50,7 +50,7 @@ def test_a_withdrawal_without_an_answer_erases_the_records() -> None:
 
 
 @pytest.mark.parametrize("kind", ["guardian", "proxy"])
-def test_a_withdrawal_on_behalf_of_somebody_without_an_answer_erases_the_records(kind: str) -> None:
+def test_a_withdrawal_on_behalf_of_an_undecided_holder_erases_records(kind: str) -> None:
     study = study_open()
     services.holders_register(study=study, pseudonyms=["P-1"])
     holder = study.holders.get()
@@ -141,7 +141,7 @@ def test_a_press_in_a_second_window_says_that_it_is_under_way_or_done() -> None:
 
 
 @pytest.mark.parametrize("erased_before", [False, True])
-def test_a_press_after_taking_part_again_says_that_nothing_was_erased(erased_before: bool) -> None:
+def test_an_erasure_request_after_rejoining_erases_nothing(erased_before: bool) -> None:
     study = study_open()
     client, holder = invited(study)
     client.post(url("withdraw"), {} if erased_before else {"records": "keep"})

@@ -67,7 +67,7 @@ def test_nothing_tells_an_auditor_one_persons_choice(study: Study, kind: str) ->
     assert not any(level in decided for level in Level.values)
 
 
-def test_the_chains_of_what_was_asked_can_be_recomputed_from_the_file_alone(study: Study) -> None:
+def test_chains_of_questions_can_be_recomputed_from_the_file(study: Study) -> None:
     """By the formula in docs/consent.md, for rows that tell nothing of holders."""
     factories.policy_approve(study, 0.5, 1, 2)
     document = json.loads(export("json"))

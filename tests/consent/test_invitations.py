@@ -2,7 +2,9 @@
 
 import csv
 import io
+import json
 import re
+from urllib.parse import unquote
 
 import pytest
 from allauth.account.models import EmailAddress, EmailConfirmationHMAC
@@ -20,7 +22,7 @@ from consent.codes import code_new
 from consent.models import ConsentEvent, DataHolder, Invitation, LinkReissue, Mail, Role, Study
 from consent.services import invitations
 from consent.services.handover import circumstance_record
-from consent.services.invitations import IssuedInvitation
+from consent.services.invitations import IssuedInvitation, code_hash
 from tests import factories
 from tests.consent.conftest import Clock, Decide
 from tests.pages import as_
@@ -300,9 +302,7 @@ def test_a_mail_that_went_astray_confirms_nothing(client: Client, study: Study, 
     assert Client().get(link(invited.code)).url == reverse("consent:study", args=[study.slug])
 
 
-def test_an_existing_account_with_a_second_factor_is_asked_for_it(
-    client: Client, study: Study, invited: IssuedInvitation
-) -> None:
+def test_an_existing_account_needs_its_second_factor(client: Client, study: Study, invited: IssuedInvitation) -> None:
     theirs = factories.user_create("hanna@example.org")
     TOTP.activate(theirs, generate_totp_secret())
     client.get(link(invited.code))
@@ -592,3 +592,24 @@ def test_only_operators_invite(client: Client, study: Study, invited: IssuedInvi
     assert client.get(reverse("staff:invitations", args=[study.slug])).status_code == status
     revoke = reverse("staff:invitation_revoke", args=[study.slug, invited.invitation.pk])
     assert client.post(revoke).status_code == status
+
+
+@pytest.mark.parametrize("people", [1001, pytest.param(12_000, marks=pytest.mark.slow)])
+def test_many_are_invited_at_once_with_lists_and_letters_in_parts(steward: Client, study: Study, people: int) -> None:
+    services.holders_register(study=study, pseudonyms=[f"P-{number:05}" for number in range(people)])
+    answer = steward.post(f"/studies/{study.slug}/invitations/everyone/")
+    assert (answer.status_code, answer.context["made"]) == (200, people)
+    assert Invitation.objects.filter(study=study).count() == people
+    addresses = re.findall(r'href="data:text/csv;charset=utf-8,([^"]+)"', answer.text)
+    assert all(len(address) < 2_000_000 for address in addresses), "browsers take no longer one"
+    rows = [row for address in addresses for row in csv.DictReader(io.StringIO(unquote(address)))]
+    assert [row["pseudonym"] for row in rows] == [f"P-{number:05}" for number in range(people)]
+    codes = {code_hash(row["code"]) for row in rows}
+    assert codes == set(Invitation.objects.values_list("code_hash", flat=True))
+    parts = answer.context["parts"]
+    first, part, form = parts[-1]
+    assert first + len(part) - 1 == people
+    assert {code_hash(new.code) for _first, each, _form in parts for new in each} == codes
+    sent = {"letters": json.dumps(form.initial["letters"][:2]), "language": "en", "paper": ""}
+    letters = steward.post(reverse("staff:letters_pdf", args=[study.slug]), sent)
+    assert letters["Content-Type"] == "application/pdf"

@@ -9,6 +9,7 @@ from consent import services
 from consent.facts import facts_of
 from consent.models import DataHolder, Study
 from tests import factories
+from tests.snapshots import built_once
 
 TEXTS = {"en": "We ask.", "de": "Wir fragen.", "fr": "Nous demandons."}
 FRENCH = {
@@ -23,6 +24,7 @@ FRENCH = {
 
 
 @pytest.fixture
+@built_once
 def study(db: None) -> Study:
     """Promises French as well."""
     study = factories.study_create(
@@ -110,12 +112,12 @@ def test_after_a_decision_translations_can_be_added_and_not_changed(study: Study
         with pytest.raises(ValidationError, match="belongs to the version"):
             services.study_update(study=study, **changed)
     services.study_update(study=study, translations={"fr": FRENCH, "de": {"title": "Andere Ziffern"}})
-    told = facts_of(study)
-    added = told | {"translations": told["translations"] | {"de": {"purpose": "Ziffern lesen lernen."}}}
+    facts = facts_of(study)
+    added = facts | {"translations": facts["translations"] | {"de": {"purpose": "Ziffern lesen lernen."}}}
     factories.form_publish(study, TEXTS, facts=added)
     study.refresh_from_db()
     assert study.translations["de"] == {"title": "Andere Ziffern", "purpose": "Ziffern lesen lernen."}
-    changed = added | {"translations": told["translations"] | {"de": {"purpose": "Mehr."}}}
+    changed = added | {"translations": facts["translations"] | {"de": {"purpose": "Mehr."}}}
     with pytest.raises(ValidationError, match="People consented to other facts: Purpose"):
         factories.form_publish(study, TEXTS, facts=changed)
 

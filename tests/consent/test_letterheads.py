@@ -49,8 +49,8 @@ def words(parts: list) -> str:
     return " ".join(" ".join(found).split())
 
 
-def said(told: dict) -> str:
-    return json.dumps({name: value for name, value in told.items() if name != "qr"}, ensure_ascii=False)
+def said(document: dict) -> str:
+    return json.dumps({name: value for name, value in document.items() if name != "qr"}, ensure_ascii=False)
 
 
 # --- What a letter says ---------------------------------------------------------------------------------------------
@@ -58,18 +58,18 @@ def said(told: dict) -> str:
 
 def test_a_letter_has_all_that_one_of_an_institution_has(study: Study, issued: IssuedInvitation) -> None:
     letter = LetterWritten(issued, "en", "", issued.address)
-    told = letter_told(study, letter, letterhead_of(study), date(2031, 5, 4))
-    assert told["sender"]["name"] == "University Hospital" and told["sender"]["address"] == [
+    letter_words = letter_told(study, letter, letterhead_of(study), date(2031, 5, 4))
+    assert letter_words["sender"]["name"] == "University Hospital" and letter_words["sender"]["address"] == [
         "1 Hospital Road",
         "12345 Town",
     ]
-    assert told["recipient"] == ["Erika Example", "1 Street", "12345 Town"]
-    assert "telephone +49 30 1234 (Monday to Friday, 9 to 12)" in told["questions"]
-    assert told["salutation"] == "Dear Sir or Madam," and told["signature"] == "Dr Ada Example"
-    assert any(line.startswith("Please answer by 4 May 2031.") for line in told["paragraphs"])
-    assert any(line.startswith("You may say no.") for line in told["paragraphs"])
-    assert told["code"] == issued.spelled.split() and told["link"] == issued.link
-    assert told["date"] and told["reference"].endswith("P-1") and told["qr"].startswith("<svg")
+    assert letter_words["recipient"] == ["Erika Example", "1 Street", "12345 Town"]
+    assert "telephone +49 30 1234 (Monday to Friday, 9 to 12)" in letter_words["questions"]
+    assert letter_words["salutation"] == "Dear Sir or Madam," and letter_words["signature"] == "Dr Ada Example"
+    assert any(line.startswith("Please answer by 4 May 2031.") for line in letter_words["paragraphs"])
+    assert any(line.startswith("You may say no.") for line in letter_words["paragraphs"])
+    assert letter_words["code"] == issued.spelled.split() and letter_words["link"] == issued.link
+    assert letter_words["date"] and letter_words["reference"].endswith("P-1") and letter_words["qr"].startswith("<svg")
 
 
 def test_a_letter_speaks_one_language(study: Study, issued: IssuedInvitation) -> None:
@@ -227,6 +227,15 @@ def test_stewards_do_not_change_the_words(study: Study) -> None:
     assert as_("stella").get(page("letterhead", study)).status_code == 403
 
 
+def rows_of(parts: list) -> list[list[dict]]:
+    """Cells of every row of a tree, whatever it stands in."""
+    rows = []
+    for part in parts:
+        if isinstance(part, dict):
+            rows += [part["parts"]] if part["tag"] == "tr" else rows_of(part["parts"])
+    return rows
+
+
 # --- Receipt and form on paper --------------------------------------------------------------------------------------
 
 
@@ -247,9 +256,13 @@ def test_a_letter_about_a_new_form_says_before_and_now(study: Study, issued: Iss
     assert first["changes"] == [], "nobody was promised anything else"
     factories.consent_choose(holder=factories.holder_create(study, "P-9"), level="HIGH", form=study.consent_forms.get())
     factories.policy_approve(study, 2, 4, 8)
-    told = words(letter_told(study, LetterWritten(issued, "en", "new_form"), letterhead_of(study))["changes"])
-    for part in ("Before", "Now", "High protection", "at most 56 in 100", "at most 60 in 100", "separate yes"):
+    changes = letter_told(study, LetterWritten(issued, "en", "new_form"), letterhead_of(study))["changes"]
+    told = words(changes)
+    for part in ("Before", "Now", "High protection 56 in 100 60 in 100", "right at most", "separate yes"):
         assert part in told
+    for part in ("equally likely beforehand", "61 in 100 70 in 100"):
+        assert part in told, "the harder question and the condition are told, too"
+    assert [sum(cell.get("columns", 1) for cell in row) for row in rows_of(changes)] == [5] * 5
     assert letter_told(study, LetterWritten(issued, "en"), letterhead_of(study))["changes"] == []
 
 
@@ -263,6 +276,10 @@ def test_a_receipt_is_a_letter_with_before_and_now(study: Study) -> None:
     assert "telephone +49 30 1234" in told["questions"] and told["sentence"].startswith("On ")
     assert "with the code of your letter" in told["changing"]
     assert "at most 56 in 100 at most 65 in 100" in words(told["columns"])
+    assert "Before this decision" not in dict(told["facts"]), "the table says it"
+    assert b"/Count 2" in receipt_pdf(event), "one page in words, one to compare"
+    widths = [[cell.get("columns", 1) for cell in row] for row in rows_of(told["columns"])]
+    assert widths == [[1, 1], [2], [1, 1], [2], [1, 1]], "before and now stand below their names"
 
 
 def test_receipts_on_paper_speak_the_language_that_was_read(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:

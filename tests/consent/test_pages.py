@@ -99,7 +99,7 @@ def test_the_study_page_says_who_asks_for_what_and_the_odds(browser: Client, hol
         assert odds in " ".join(page.split())
 
 
-def test_findings_about_people_like_them_and_the_purpose_of_lower_protection_are_told(
+def test_holders_read_about_group_findings_and_why_lower_protection_is_offered(
     browser: Client, holder: DataHolder
 ) -> None:
     page = text(browser.get(url("study", holder.study)))
@@ -157,15 +157,15 @@ def test_contact_is_shown_with_telephone_and_hours_everywhere(
         translations={"de": {"contact_hours": "montags bis freitags, 9 bis 12 Uhr"}},
     )
     event = give(holder, "HIGH")
-    told = "Dr Ada Example, telephone +49 (30) 123-45 (Monday to Friday, 9 to 12), study@example.org"
+    message = "Dr Ada Example, telephone +49 (30) 123-45 (Monday to Friday, 9 to 12), study@example.org"
     for name in ("study", "choice"):
         answer = browser.get(url(name, study))
-        assert told in text(answer) and 'href="tel:+493012345"' in answer.text
-    assert told in text(browser.get(reverse("consent:receipt", args=[study.slug, 1])))
-    assert ("Questions", told) in receipt_facts(event)
+        assert message in text(answer) and 'href="tel:+493012345"' in answer.text
+    assert message in text(browser.get(reverse("consent:receipt", args=[study.slug, 1])))
+    assert ("Questions", message) in receipt_facts(event)
     EmailAddress.objects.create(user=holder.user, email="hanna@example.org", verified=True, primary=True)
     (mail,) = Mail.objects.filter(kind="receipt")
-    assert told in mail_render(mail).body
+    assert message in mail_render(mail).body
     with translation.override("de"):
         assert "(montags bis freitags, 9 bis 12 Uhr)" in contact_text(study)
     assert browser.get(url("export", study)).json()["study"]["contact_telephone"] == "+49 (30) 123-45"
@@ -176,9 +176,7 @@ def test_a_telephone_is_a_number(study: Study) -> None:
         services.study_update(study=study, contact_telephone="call me")
 
 
-def test_what_the_limit_does_not_cover_is_said_where_it_is_promised(
-    browser: Client, holder: DataHolder, give: Decide
-) -> None:
+def test_the_promise_names_what_the_limit_does_not_cover(browser: Client, holder: DataHolder, give: Decide) -> None:
     pages = [text(browser.get(url("study", holder.study))), text(checked(browser, holder, "HIGH"))]
     give(holder, "HIGH")
     pages.append(text(browser.get(url("choice", holder.study))))
@@ -196,6 +194,7 @@ def test_the_numbers_behind_the_odds_stand_among_the_details_for_experts(browser
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("delta", "right"), [(1e-9, 54), (1e-5, 56), (1e-3, 58)])
 def test_the_same_odds_are_told_everywhere(browser: Client, hanna: User, delta: float, right: int) -> None:
     study = factories.study_open("everywhere", delta=delta)
@@ -279,9 +278,7 @@ def kept(client: Client, holder: DataHolder) -> list[dict[str, object]]:
     return client.get(url("export", holder.study)).json()["check_questions"]
 
 
-def test_the_first_answer_to_a_check_question_is_kept_and_told_to_the_person_alone(
-    browser: Client, holder: DataHolder
-) -> None:
+def test_the_first_answer_to_a_check_question_is_kept_and_private(browser: Client, holder: DataHolder) -> None:
     assert kept(browser, holder) == []
     assert opened(browser, holder, "odds", False).status_code == 204
     assert opened(browser, holder, "odds", True).status_code == 204
@@ -364,6 +361,7 @@ def test_going_back_keeps_the_answer(browser: Client, holder: DataHolder) -> Non
     assert events(holder) == []
 
 
+@pytest.mark.slow
 def test_a_second_click_changes_nothing(browser: Client, holder: DataHolder) -> None:
     for choice in ("HIGH", "HIGH", "NONE", "NONE"):
         assert submit(browser, "decide", holder, choice).status_code == 302
@@ -398,9 +396,7 @@ def test_what_changed_meanwhile_must_be_read_first(browser: Client, holder: Data
 # --- What stands, and withdrawing -----------------------------------------------------------------------------------
 
 
-def test_what_had_been_decided_already_is_not_said_to_be_recorded(
-    browser: Client, holder: DataHolder, give: Decide
-) -> None:
+def test_an_earlier_decision_is_not_reported_as_new(browser: Client, holder: DataHolder, give: Decide) -> None:
     give(holder, "HIGH")
     submit(browser, "decide", holder, "HIGH")
     page = text(browser.get(url("choice", holder.study)))
@@ -421,6 +417,7 @@ def test_consent_given_again_at_the_same_level_is_no_change_of_it(
     assert "changed" not in page
 
 
+@pytest.mark.slow
 def test_holder_asked_again_reads_changes_since_their_consent(
     browser: Client, holder: DataHolder, give: Decide
 ) -> None:

@@ -5,7 +5,6 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-from django.core.files.storage import storages
 from django.core.management import call_command
 from django.core.management.base import CommandError
 
@@ -13,7 +12,7 @@ from consent import selectors, services
 from consent.models import ConsentEvent, Disposal, Mail, Study
 from consent.services.erasures import holders_waiting
 from consent.services.handover import circumstance_record
-from consent.services.paper import PaperConsent, PaperError, paper_consents_record, paper_list_read
+from consent.services.paper import PaperConsent, PaperError, paper_consents_record, paper_list_read, scan_load
 from consent.standing import standing
 from tests import factories
 from tests.consent.conftest import Clock, Decide
@@ -60,8 +59,7 @@ def test_a_decision_on_paper_names_who_recorded_it_and_its_scan(study: Study) ->
     event = ConsentEvent.objects.get(holder__pseudonym="P-1")
     assert (event.kind, event.level, event.channel, event.form.version) == ("given", "LOW", "paper", 1)
     assert (event.recorded_by.username, event.signed_on) == ("olga", date(2026, 1, 5))
-    with storages["private"].open(f"evidence/{study.pk}/{event.evidence}.pdf") as scan:
-        assert scan.read() == PDF
+    assert scan_load(study, event.evidence) == (f"{event.evidence}.pdf", PDF)
     assert events("P-2") == [("refused", "")]
     assert selectors.consent_snapshot(study).epsilons.tolist() == [3]
     assert list(ConsentEvent.chain_faults(study.pk)) == []
@@ -84,16 +82,14 @@ def test_a_later_paper_changes_the_level_or_withdraws(study: Study) -> None:
 
 
 @pytest.mark.parametrize("records", ["", "keep"])
-def test_a_withdrawal_on_paper_erases_the_records_unless_the_letter_says_that_they_stay(
-    study: Study, records: str
-) -> None:
+def test_a_withdrawal_on_paper_erases_unless_the_letter_keeps_the_records(study: Study, records: str) -> None:
     record(study, row(level="LOW", day=3))
     record(study, row(level="NONE", day=4, records=records))
     assert bool(holders_waiting(study)) is (records == "")
     assert [each.kind for each in Disposal.objects.all()] == ["kept" if records else "asked"]
 
 
-def test_paper_weakens_nothing_without_its_own_box_and_tells_nobody_so(study: Study) -> None:
+def test_weaker_protection_on_paper_needs_its_own_box(study: Study) -> None:
     record(study, row(level="HIGH", day=2), row("P-2", level="LOW", day=2, number=3))
     file = io.StringIO(
         "pseudonym,level,form_version,signed_on,evidence,weaker\n"

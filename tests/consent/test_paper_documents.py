@@ -37,7 +37,7 @@ GUARDIAN = Answering(Answerer.GUARDIAN, date(2040, 1, 1), "guardian")
 
 
 def test_the_form_has_all_that_an_institution_sends(study: Study, issued: IssuedInvitation) -> None:
-    told = FormsOnPaper(study).told(
+    told = FormsOnPaper(study).context(
         FormWritten("en", "P-1", issued=issued, address="Erika\n1 Street"), date(2031, 5, 4)
     )
     assert told["sender"]["name"] == "University Hospital" and told["recipient"] == ["Erika", "1 Street"]
@@ -61,14 +61,14 @@ def test_the_form_has_all_that_an_institution_sends(study: Study, issued: Issued
 
 
 def test_the_code_is_on_what_is_kept_and_not_on_what_is_sent_back(study: Study, issued: IssuedInvitation) -> None:
-    told = FormsOnPaper(study).told(FormWritten("en", "P-1", issued=issued))
+    told = FormsOnPaper(study).context(FormWritten("en", "P-1", issued=issued))
     assert told["code_box"]["code"] == issued.spelled.split() and told["code_box"]["qr"].startswith("<svg")
     kept = {name: part for name, part in told.items() if name != "code_box"}
     assert issued.code not in said(kept).lower() and issued.spelled not in said(kept)
 
 
 def test_a_form_speaks_one_language(study: Study) -> None:
-    told = FormsOnPaper(study).told(FormWritten("de"))
+    told = FormsOnPaper(study).context(FormWritten("de"))
     assert told["lang"] == "de" and told["subject"] == "Frühe Zeichen" and "56 von 100" in said(told["decision"])
     for part in ("Monday", "56 in 100", "Took part", "protection"):
         assert part not in said([told["decision"], told["questions"], told["decision_heading"]]), part
@@ -78,14 +78,14 @@ def test_variants_say_that_the_main_text_counts(study: Study) -> None:
     study.languages = ["en", "en-x-easy"]
     study.save()
     factories.form_publish(study, {"en": "Long words.", "de": "Lang.", "en-x-easy": "Short."})
-    told = FormsOnPaper(study).told(FormWritten("en-x-easy"))
+    told = FormsOnPaper(study).context(FormWritten("en-x-easy"))
     assert "Short." in said(told["reading"]) and "The main text is what counts." in said(told["reading"])
     assert "en-x-easy" in told["version"], "staff enter it with the decision"
-    assert "The main text" not in said(FormsOnPaper(study).told(FormWritten("en"))["reading"])
+    assert "The main text" not in said(FormsOnPaper(study).context(FormWritten("en"))["reading"])
 
 
 def test_a_guardian_reads_about_the_person_and_declares_the_right(study: Study) -> None:
-    told = FormsOnPaper(study).told(FormWritten("en", "P-7", GUARDIAN))
+    told = FormsOnPaper(study).context(FormWritten("en", "P-7", GUARDIAN))
     assert "You answer for P-7, as parent or guardian." in told["paragraphs"]
     assert "P-7's records" in said(told) and told["signed"] == "Your own name and signature"
     for part in ("☐ Parental responsibility", "☐ I may decide about this person's records."):
@@ -102,12 +102,13 @@ def test_before_and_now_follow_from_policies_alone(study: Study) -> None:
         )
     factories.policy_approve(study, 2, 4, 8)
     forms = FormsOnPaper(study)
-    first, second = (forms.told(FormWritten("en", name)) for name in ("P-1", "P-2"))
+    first, second = (forms.context(FormWritten("en", name)) for name in ("P-1", "P-2"))
     assert first["decision"] == second["decision"], "nobody learns a choice from a form"
     for part in ("Before", "Now", "☐ Yes, I accept weaker protection than I was promised."):
         assert part in said(first["decision"])
 
 
+@pytest.mark.slow
 def test_forms_go_out_behind_letters(study: Study) -> None:
     steward: Client = as_("olga")
     codes = [

@@ -43,6 +43,7 @@ TABLE = {
     "training.propose_run": {"operator", "researcher"},
     "training.approve_run": {"operator"},
     "training.cancel_run": {"operator"},
+    "training.manage_alliances": {"operator"},
     "training.use_student": {"operator", "researcher"},
     "accounting.view_ledger": STAFF,
 }

@@ -9,7 +9,7 @@ from django.core.exceptions import ValidationError
 from django.test import Client
 from django.urls import reverse
 
-from accounting.head_counts import head_counts_draw, head_counts_enter, people_promised_more
+from accounting.head_counts import people_promised_more
 from consent import selectors, services
 from consent.comparisons import level_changes
 from consent.exports import decisions
@@ -20,6 +20,7 @@ from consent.services.replays import _decisions_apply
 from tests import factories
 from tests.consent.conftest import Decide
 from tests.pages import as_
+from training.services.head_counts import head_counts_draw, head_counts_enter
 
 pytestmark = pytest.mark.django_db
 
@@ -57,7 +58,9 @@ def test_pages_say_before_and_now_in_odds(high: DataHolder, hanna: User) -> None
         page = words(as_(hanna).get(reverse(f"consent:{name}", args=["digits"])))
         assert "Did you take part? at most 56 in 100 at most 60 in 100" in page
         assert "Which of two records is yours? at most 61 in 100 at most 70 in 100" in page
-        assert "That stands. For whoever decides now, this level means at most 60 times in 100." in page
+        assert "You can keep what you were promised." in page
+        told = "That stands. For whoever decides now, this level means at most 60 times in 100." in page
+        assert told is (name == "choice"), "the study page says it in the table, and not twice"
     assert "up to 4 times (average) or 12 times (low)" in page, "an answer more changes none of the others"
 
 
@@ -77,7 +80,8 @@ def test_nothing_weaker_counts_without_a_separate_yes(high: DataHolder, hanna: U
     assert send(browser, high, "study", "HIGH").status_code == 302
     check = words(browser.get(reverse("consent:check", args=["digits"])))
     assert "Yes, I accept weaker protection: a guess whether I took part can be right 60 times in 100" in check
-    assert "before at most 56 times." in check
+    assert "before at most 56 times. A guess which of two possible sets of records is mine" in check
+    assert "can be right 70 times in 100 , before at most 61 times." in check, "the harder question, too"
     assert send(browser, high, "decide", "HIGH").status_code == 422
     assert (epsilon(high), high.consent_events.count()) == (1, 1)
     send(browser, high, "decide", "HIGH", weaker="on")
@@ -125,10 +129,15 @@ def test_returning_holder_has_their_earlier_promise(high: DataHolder) -> None:
 def test_receipts_say_both(high: DataHolder, give: Decide) -> None:
     event = give(high, "HIGH")
     facts = dict(receipt_facts(event))
-    assert facts["Before this decision"] == "high protection: at most 56 times in 100"
+    assert facts["Before this decision"] == (
+        "high protection: whether you took part, right at most 56 times in 100; "
+        "which records are yours, right at most 61 times in 100"
+    )
     assert "at most 60 times in 100, before at most 56 times in 100" in facts["Weaker protection"]
+    assert "at most 70 times in 100, before at most 61 times in 100" in facts["Weaker protection"]
     told = receipt_json([event])["consent_record"]["events"][0]["extension"]
     assert (told["before"]["right_guesses_in_100"], told["right_guesses_in_100"]) == (56, 60)
+    assert (told["before"]["right_record_guesses_in_100"], told["right_record_guesses_in_100"]) == (61, 70)
     assert told["weaker_accepted"] is True
 
 
@@ -138,6 +147,8 @@ def test_mails_say_what_every_level_meant_before(high: DataHolder, hanna: User) 
     for kind, about in (("new_policy", policy.pk), ("new_form", selectors.consent_form_in_force(high.study).pk)):
         body = mail_render(Mail(user=hanna, kind=kind, study=high.study, about=str(about))).body
         assert "high protection: before at most 56 times in 100, now at most 60 times in 100" in body
+        assert "high protection: before at most 61 times in 100, now at most 70 times in 100" in body
+        assert "Where two answers are equally likely beforehand" in body, "odds are told with their condition"
         assert "It becomes weaker only with a separate yes to exactly that." in body
     assert [change.now.right_guesses for change in level_changes(high.study)] == [60, 68, 80]
 
@@ -171,6 +182,26 @@ def test_a_replay_weakens_nothing(study: Study, holder: DataHolder, give: Decide
     assert list(selectors.promise_faults(study)) == []
 
 
+def test_a_yes_to_another_promise_gives_up_none_that_was_lost(study: Study, holder: DataHolder, give: Decide) -> None:
+    """Somebody said yes to weaker than low protection, on a page that had forgotten their high protection."""
+    give(holder, "LOW")
+    lost = ConsentEvent.from_act(give(factories.holder_create(study, "P-2"), "HIGH").as_act())
+    lost.holder = holder
+    factories.policy_approve(study, 2, 4, 8)
+    since = give(holder, "LOW")
+    assert since.epsilon_before == 3 and since.recorded_at > lost.recorded_at
+    _decisions_apply([lost])
+    assert epsilon(holder) == 1, "the yes was to 3, and what was promised was 1"
+    assert list(selectors.promise_faults(study)) == []
+
+
+def test_a_yes_to_another_promise_is_found_by_the_verification(high: DataHolder) -> None:
+    form, policy = selectors.consent_form_in_force(high.study), selectors.policy_in_force(high.study)
+    told = {"kind": "changed", "level": "HIGH", "form": form, "policy": policy, "epsilon_before": 1.5}
+    ConsentEvent.append([ConsentEvent(study=high.study, holder=high, **told)])
+    assert len(list(selectors.promise_faults(high.study))) == 1
+
+
 def test_an_export_tells_no_kept_promise(high: DataHolder) -> None:
     form = selectors.consent_form_in_force(high.study)
     services.consent_withdraw(holder=high, acting_user=None)
@@ -178,7 +209,7 @@ def test_an_export_tells_no_kept_promise(high: DataHolder) -> None:
     assert [row["policy_version"] for row in decisions(high.study)] == [1, None, 2]
 
 
-def test_the_committee_sees_how_many_would_be_asked_by_released_numbers_alone(study: Study, give: Decide) -> None:
+def test_the_committee_sees_counts_from_released_numbers_alone(study: Study, give: Decide) -> None:
     proposer = factories.user_create("carla")
     services.membership_add(study=study, user=proposer, role=Role.COMMITTEE, acting_user=None)
     carla = as_(proposer)

@@ -16,6 +16,7 @@ from tests import factories
 from tests.consent.conftest import Decide
 from tests.consent.readability import FORMULAS, flesch_kincaid, sentences, wiener_sachtextformel
 from tests.pages import as_
+from tests.snapshots import built_once
 from training.services.closing import study_close
 
 #: What a study says of itself, which the site does not write.
@@ -31,6 +32,7 @@ PAGES = ["/my/", "/my/digits/", "/my/digits/choice/", "/my/digits/withdraw/", "/
 
 
 @pytest.fixture
+@built_once
 def study(db: None) -> Study:
     study = factories.study_create(**OWN_WORDS)
     factories.form_publish(study, {"en": "Read.", "de": "Lesen."})
@@ -43,6 +45,7 @@ def browser(hanna: User) -> Client:
     return as_(hanna)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("renewal", [None, "asked", "required"])
 @pytest.mark.parametrize("language", ["en", "de"])
 def test_holders_read_plain_sentences(

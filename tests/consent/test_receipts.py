@@ -242,6 +242,7 @@ def levels_that_fit(between: ConsentEvent, after: ConsentEvent, before_hash: str
             yield level
 
 
+@pytest.mark.slow
 def test_two_receipts_do_not_tell_the_level_of_who_decided_in_between(study: Study, give: Decide) -> None:
     neighbours = []
     for name, level in (("before", "HIGH"), ("between", "LOW"), ("after", "HIGH")):
@@ -292,7 +293,7 @@ def test_numbers_of_earlier_keys_and_receipts_are_found(
     number, earlier_key = receipt_number(event.hash), settings.SECRET_KEY
     settings.SECRET_KEY = "another"
     assert receipt_number(event.hash) != number
-    with pytest.raises(CommandError, match="IPATE_SECRET_KEY_FALLBACKS"):
+    with pytest.raises(CommandError, match="IPATE_SIGNING_KEY_FALLBACKS"):
         checked(number)
     settings.SECRET_KEY_FALLBACKS = [earlier_key]
     for each in (number, receipt_number(event.hash), event.hash):
@@ -336,6 +337,7 @@ def test_what_a_receipt_says_stays_as_it_was_read(give: Decide, db: None, field:
     assert getattr(study, field) == "after"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("renewal", "says"), [("asked", "Until then your decision stands."), ("required", "Your records are not used now.")]
 )

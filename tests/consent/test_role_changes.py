@@ -72,7 +72,7 @@ def olga(study: Study) -> User:
         *((role, set()) for role in ("steward", "committee", "auditor", "researcher", "nobody")),
     ],
 )
-def test_a_role_is_proposed_by_those_alone_who_may_and_confirmed_by_a_second_person(
+def test_a_role_needs_an_entitled_proposer_and_a_second_person(
     study: Study, chair: User, giver: str, roles: set[str]
 ) -> None:
     acting, second = factories.user_create(giver), factories.user_create("second")

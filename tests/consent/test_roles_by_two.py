@@ -15,6 +15,7 @@ from consent.models import AccountChange, Mail, Membership, RoleChange, Study
 from consent.services.accounts import account_create, administrator_set
 from tests import factories
 from tests.pages import as_, url
+from tests.snapshots import built_once
 from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_draft, study_with_table
 from training.models import Run
 from training.services.runs import run_approve, run_propose
@@ -41,6 +42,7 @@ def confirm(study: Study, person: User) -> None:
 
 
 @pytest.fixture
+@built_once
 def study() -> Study:
     study = study_with_table()
     for name, role in (("clara", "chair"), ("carla", "committee"), ("aud", "auditor")):
@@ -92,7 +94,7 @@ WAYS = (by_service, by_page, by_admin)
 
 @pytest.mark.parametrize("superuser", [False, True])
 @pytest.mark.parametrize("way", WAYS)
-def test_an_operator_makes_themself_neither_steward_nor_auditor(
+def test_operators_cannot_become_steward_or_auditor(
     study: Study, otto: User, way: Callable[..., None], superuser: bool
 ) -> None:
     User.objects.filter(pk=otto.pk).update(is_superuser=superuser)
@@ -259,7 +261,7 @@ def test_nor_for_policies_forms_and_roles(study: Study) -> None:
             attempt()
 
 
-def test_an_account_that_a_superuser_made_or_changed_in_the_admin_is_none_either(study: Study) -> None:
+def test_an_account_changed_in_the_admin_counts_as_no_second_person(study: Study) -> None:
     root = factories.user_create("root", is_superuser=True, is_staff=True)
     client = as_(root)
     words = {"usable_password": "true", "password1": "changed 4711", "password2": "changed 4711"}

@@ -178,7 +178,7 @@ def test_what_a_new_form_means_for_earlier_consents(study, holder, give, renewal
     assert standing(holder).renewal is None
 
 
-def test_a_milder_form_after_one_that_must_be_answered_does_not_bring_consents_back(study, holder, give) -> None:
+def test_a_later_optional_form_does_not_revive_consents(study, holder, give) -> None:
     give(holder, "LOW")
     factories.form_publish(study, {"en": "Much more."}, renewal="required")
     latest = factories.form_publish(study, {"en": "Much more, better said."}, renewal="not_asked")

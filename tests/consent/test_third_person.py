@@ -48,6 +48,7 @@ def choose(client: Client, study: Study) -> dict[str, object]:
     return {"form_version": form.version, "policy_version": policy.version, "choice": "HIGH"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("language", ["en", "de"])
 def test_every_page_of_a_guardian_is_about_the_person(guardian: Client, study: Study, language: str) -> None:
     guardian.cookies["django_language"] = language
@@ -69,6 +70,34 @@ def test_every_page_of_a_guardian_is_about_the_person(guardian: Client, study: S
         assert NAME in page
     assert f"{NAME}'s records" in asked if language == "en" else f"Daten von {NAME}" in asked
     assert theirs in checked
+
+
+@pytest.mark.parametrize("language", ["en", "de"])
+def test_guardian_reads_of_the_persons_promise_where_it_has_become_weaker(
+    guardian: Client, study: Study, language: str
+) -> None:
+    """A promise from before the guardian, a policy that gives less, and a form that has to be answered."""
+    holder = DataHolder.objects.get(study=study)
+    factories.consent_choose(holder=holder, level="HIGH", form=study.consent_forms.get())
+    factories.policy_approve(study, 2, 4, 8)
+    factories.form_publish(study, {"en": "More.", "de": "Mehr."}, renewal="required")
+    guardian.cookies["django_language"] = language
+    answer = {**choose(guardian, study), "promise": repr(1.0)}
+    pages = [read(guardian, name) for name in ("study", "choice")]
+    guardian.post(reverse("consent:study", args=["digits"]), answer)
+    pages.append(read(guardian, "check"))
+    declared = {"weaker": "on", "authority": "parents", "declared": "on"}
+    guardian.post(reverse("consent:decide", args=["digits"]), answer | declared)
+    pages.append(read(guardian, "receipt", 2))
+    yours = {
+        "en": r"[Yy]ou (?:took|take) part|[Yy]ou were promised|[Yy]our (?:promise|protection)|is yours|are yours|"
+        r"\bI (?:took|keep|was)|is mine|you (?:agreed|decided) ?\(",
+        "de": r"Sie mitgemacht|Sie teilgenommen|Ihnen zugesagt|Ihre? (?:Zusage|Schutz)|ist Ihre?[.?r]|"
+        r"Daten Ihre sind|ich mitgemacht|mir zugesagt|meine ist",
+    }[language]
+    for page in pages:
+        assert re.search(yours, page) is None, (re.search(yours, page), page)
+    assert holder.consent_events.latest("sequence").epsilon_before == 1
 
 
 def test_holder_who_answers_for_themself_reads_second_person(study: Study, client: Client) -> None:

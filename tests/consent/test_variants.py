@@ -8,6 +8,7 @@ from django.urls import reverse
 from consent import exports, receipts, services
 from consent.models import ConsentEvent, DataHolder, Study
 from tests import factories
+from tests.snapshots import built_once
 
 LANGUAGES = ["en", "de", "en-x-easy", "de-x-young"]
 GERMAN = dict.fromkeys(("title", "purpose", "data_categories", "data_source", "retention"), "Z")
@@ -15,6 +16,7 @@ TEXTS = {"en": "We ask.", "de": "Wir fragen.", "en-x-easy": "We ask you. Short."
 
 
 @pytest.fixture
+@built_once
 def study(db: None) -> Study:
     study = factories.study_create(languages=LANGUAGES, translations={"de": GERMAN})
     factories.policy_approve(study)
@@ -32,7 +34,7 @@ def page(client: Client, **query: str) -> str:
     return client.get(reverse("consent:study", args=["digits"]), query).content.decode()
 
 
-def test_the_reader_chooses_a_variant_at_the_top_and_the_main_text_stays_binding(reader: Client) -> None:
+def test_readers_choose_a_variant_and_the_main_text_stays_binding(reader: Client) -> None:
     main = page(reader)
     assert "<p>We ask.</p>" in main
     assert '<a href="?text=en-x-easy" lang="en-x-easy" hreflang="en-x-easy">English, easy to read</a>' in main
@@ -88,7 +90,7 @@ def test_a_variant_is_known_and_stands_beside_its_main_text(study: Study, codes:
         services.study_update(study=study, languages=codes)
 
 
-def test_the_editor_has_a_field_for_each_variant_and_none_of_the_studys_own_texts(study: Study, client: Client) -> None:
+def test_the_editor_has_one_field_for_each_variant(study: Study, client: Client) -> None:
     client.force_login(factories.user_create("olga"))
     editor = client.get(reverse("staff:consent_form_new", args=["digits"])).content.decode()
     assert 'name="de-x-young"' in editor and "German, for young people" in editor

@@ -92,6 +92,73 @@ def test_an_answer_that_comes_too_late_is_kept_for_the_same_person(
     assert "Low protection" in visitor.get(again.url).text
 
 
+# --- Decide later ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def postponed(visitor: Client, study: Study) -> Client:
+    """P-1 has ticked low protection and that they talked to somebody, and wants to be reminded in 14 days."""
+    answer = {**ANSWER, "choice": "LOW", "text": "en"}
+    visitor.post(url("study", study), answer)
+    assert visitor.post(url("decide", study), {**answer, "talked": "on", "later": "1"}).url == url("later", study)
+    assert "What you have ticked is kept on this device" in visitor.get(url("later", study)).text
+    visitor.post(url("later", study), {"days": "14", "email": "p1@example.org"})
+    assert not ConsentEvent.objects.exists()
+    return visitor
+
+
+def test_what_was_ticked_is_kept_until_the_reminder(
+    postponed: Client, study: Study, codes: list[str], clock: Clock
+) -> None:
+    clock.days_pass(14)
+    page = again(postponed, codes[0])
+    assert page.request["PATH_INFO"] == url("study", study), "there is everything to read"
+    assert 'value="LOW" required checked' in page.text
+    postponed.post(url("study", study), {**ANSWER, "choice": "LOW", "text": "en"})
+    postponed.post(url("decide", study), {**ANSWER, "choice": "LOW"})
+    assert ConsentEvent.objects.get().level == "LOW"
+    assert "checked" not in postponed.get(url("study", study)).text, "it is forgotten once they have decided"
+
+
+def test_that_they_talked_is_kept_with_it(postponed: Client, study: Study, codes: list[str], clock: Clock) -> None:
+    clock.days_pass(14)
+    again(postponed, codes[0])
+    assert 'id="id_talked" checked' in postponed.get(url("check", study)).text
+
+
+@pytest.mark.parametrize("what", ["policy", "form"])
+def test_what_means_something_else_by_now_is_not_ticked(
+    postponed: Client, study: Study, codes: list[str], clock: Clock, what: str
+) -> None:
+    if what == "policy":
+        factories.policy_approve(study, 2, 4, 8)
+    else:
+        factories.form_publish(study, {"en": "New.", "de": "Neu."})
+    assert "checked" not in again(postponed, codes[0]).text
+
+
+@pytest.mark.parametrize("end", ["another person", "leave", "16 days"])
+def test_what_was_ticked_is_shown_to_nobody_else_and_forgotten(
+    postponed: Client, study: Study, codes: list[str], clock: Clock, end: str
+) -> None:
+    if end == "another person":
+        assert "checked" not in again(postponed, codes[1]).text
+    elif end == "leave":
+        postponed.post(reverse("leave"))
+    else:
+        clock.days_pass(16)
+    assert "checked" not in again(postponed, codes[0]).text
+
+
+def test_without_a_reminder_it_is_kept_for_a_day(visitor: Client, study: Study, codes: list[str], clock: Clock) -> None:
+    visitor.post(url("study", study), {**ANSWER, "choice": "LOW", "later": "1"})
+    clock.days_pass(2)
+    assert "checked" not in again(visitor, codes[0]).text
+
+
+# --- Too late -------------------------------------------------------------------------------------------------------
+
+
 @pytest.fixture
 def late(visitor: Client, study: Study, clock: Clock) -> Client:
     """P-1 takes part; their visit is over."""
@@ -108,7 +175,7 @@ def again(client: Client, code: str):
 @pytest.mark.parametrize(
     ("page", "sent"), [("withdraw", {}), ("decide", {**ANSWER, "choice": "NONE"})], ids=["withdraw", "decide"]
 )
-def test_a_withdrawal_that_comes_too_late_is_kept_with_what_becomes_of_the_records(
+def test_a_late_withdrawal_is_kept_with_its_choice_about_records(
     late: Client, study: Study, codes: list[str], page: str, sent: dict
 ) -> None:
     assert late.post(url(page, study), {**sent, "records": "erase"}).url == reverse("join")
@@ -159,7 +226,7 @@ def late_erasure(late: Client, study: Study, codes: list[str], clock: Clock) -> 
 
 
 @pytest.mark.parametrize("meanwhile", [lambda _study: None, close], ids=["open", "closed"])
-def test_an_erasure_that_comes_too_late_is_asked_for_once_more(
+def test_a_late_erasure_is_requested_again(
     late_erasure: Client, study: Study, codes: list[str], meanwhile: Callable[[Study], object]
 ) -> None:
     meanwhile(study)
@@ -174,7 +241,7 @@ def test_an_erasure_that_comes_too_late_is_asked_for_once_more(
     assert again(late_erasure, codes[0]).redirect_chain[-1][0] != url("erase", study)
 
 
-def test_a_late_erasure_that_somebody_asked_for_meanwhile_leads_to_what_stands(
+def test_a_late_erasure_after_another_request_shows_the_present_state(
     late_erasure: Client, study: Study, codes: list[str]
 ) -> None:
     erasure_ask(holder=DataHolder.objects.get(pseudonym="P-1"), acting_user=None)

@@ -10,6 +10,7 @@ from datetime import timedelta
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from django.core.exceptions import ValidationError
@@ -113,7 +114,7 @@ def test_the_checks_of_the_guide_work_as_they_stand(study: Study, receiver: Rece
     assert not scope["is_genuine"](body + b" ", headers)
 
 
-def test_proposals_and_approvals_are_told_with_nothing_about_people(study: Study, receiver: Receiver) -> None:
+def test_proposals_and_approvals_reveal_nothing_about_people(study: Study, receiver: Receiver) -> None:
     made(study, receiver.url)
     made(study, receiver.url, ["run.failed"])
     made(factories.study_open("elsewhere"), receiver.url)
@@ -133,6 +134,7 @@ def test_proposals_and_approvals_are_told_with_nothing_about_people(study: Study
         assert secret not in text
 
 
+@pytest.mark.slow
 def test_the_states_of_runs_are_told(receiver: Receiver) -> None:
     study = study_with_table()
     made(study, receiver.url)
@@ -156,6 +158,7 @@ def test_the_states_of_runs_are_told(receiver: Receiver) -> None:
     assert "A reason for staff." not in json.dumps(bodies(receiver))
 
 
+@pytest.mark.slow
 def test_a_share_that_is_nearly_used_is_told_once(receiver: Receiver) -> None:
     study = study_with_table()
     made(study, receiver.url, ["share.used"])
@@ -277,6 +280,7 @@ def test_an_answer_that_never_ends_is_broken_off(
         ("https://[64:ff9b::a00:1]/", "private address"),
         ("https://[2002:a00:1::]/", "private address"),
         ("https://nowhere.invalid/", "No host of this name"),
+        ("https://8.8.8.8:8443/", "port 443"),
     ],
 )
 def test_addresses_that_are_refused(study: Study, url: str, words: str) -> None:
@@ -289,6 +293,7 @@ def test_which_networks_are_public(settings: Any) -> None:
     settings.WEBHOOK_NETWORKS = [ip_network("10.1.0.0/16")]
     allowed = ("8.8.8.8", "2606:4700:4700::1111", "10.1.2.3", "::ffff:8.8.8.8", "::ffff:10.1.2.3")
     refused = ("10.2.0.1", "192.168.1.1", "100.64.0.1", "224.0.0.1", "240.0.0.1", "255.255.255.255", "fd00::1", "::")
+    refused += ("fec0::1", "3fff::1", "192.88.99.1", "::ffff:192.88.99.1")
     assert [each for each in allowed if not outbound.is_allowed(ip_address(each))] == []
     assert [each for each in refused if outbound.is_allowed(ip_address(each))] == []
 
@@ -299,6 +304,7 @@ def test_a_name_that_changes_its_address_leads_nowhere_private(
     """A resolver that answers a public address at first and a private one at each later question."""
     endpoint = made(study, receiver.url).endpoint
     settings.WEBHOOK_NETWORKS = []
+    monkeypatch.setattr(outbound, "_PORT", urlsplit(receiver.url).port)
     endpoint_test(endpoint=endpoint)
     webhooks_deliver()
     assert WebhookDelivery.objects.get().fault == "address not allowed"

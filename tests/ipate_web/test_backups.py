@@ -14,6 +14,7 @@ from io import BytesIO, StringIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyrage
 import pytest
 from django.apps import apps
@@ -27,7 +28,6 @@ from django.utils import timezone
 
 from accounting.accounts import accounts_stand
 from accounting.book import balances, charges_of
-from accounting.head_counts import head_counts_draw
 from accounting.models import Release
 from accounting.restores import missing_rows
 from common import __version__
@@ -36,6 +36,7 @@ from common.noise import SimulationNoise
 from consent.models import ConsentEvent, Study
 from consent.selectors import consent_current
 from consent.services import consent_withdraw
+from consent.services.paper import scan_delete, scan_load, scan_store
 from ipate_web.backups import MANIFEST, STORAGES
 from ipate_web.backups.archives import archive_opened, archive_written, identities_read
 from ipate_web.backups.files import member_add, names_in
@@ -46,8 +47,10 @@ from tests.factories import user_create
 from tests.training.asking import ASKING_RUN, SAMPLED_RUN, STEPS_RUN, run_ask
 from tests.training.runs import TABLE_RUN, run_finish, run_start, study_with_table
 from tests.workers import wait_until, worker
+from training.engine.records import owners_of, records_load
 from training.models import Run
 from training.services.erasures import records_erase
+from training.services.head_counts import head_counts_draw
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -64,6 +67,7 @@ if (
     pytestmark.append(pytest.mark.skip("PostgreSQL's client programs are not installed"))
 
 
+KEYS = "ipate-keys.tar.age"
 IDENTITY = pyrage.x25519.Identity.generate()
 
 
@@ -78,9 +82,9 @@ def identity(settings: Any, tmp_path: Path) -> Path:
 
 def backup(folder: Path, *options: str) -> Path:
     """The file that the command made in ``folder``."""
-    before, out = set(folder.glob("*")), StringIO()
+    before, out = set(folder.glob("ipate-2*")), StringIO()
     call_command("backup", str(folder), *options, stdout=out)
-    (made,) = set(folder.glob("*")) - before
+    (made,) = set(folder.glob("ipate-2*")) - before
     assert f"{made} is complete" in out.getvalue()
     return made
 
@@ -140,13 +144,13 @@ def settle(slug: str, *options: str) -> None:
 
 
 @pytest.mark.worker
-def test_a_backup_made_while_a_worker_releases_is_whole_and_locked_until_settled(tmp_path: Path) -> None:
+def test_a_backup_during_a_release_is_whole_and_locked_until_settled(tmp_path: Path) -> None:
     study = study_with_table(holders=12, points=60, retain_votes=True)
     run, log, folder = run_start(study, share=0.5, **ASKING_RUN), tmp_path / "worker.log", tmp_path / "backups"
     places = {
-        f"IPATE_{alias.upper()}_STORAGE_OPTIONS": json.dumps({"location": storages[alias].location})
-        for alias in STORAGES
-    }  # type: ignore[attr-defined]
+        f"IPATE_{alias.upper()}_STORAGE_OPTIONS": json.dumps({"location": storages[alias].path("")})
+        for alias in (*STORAGES, "keys")
+    }
     with worker(log, IPATE_JOURNAL_DIR=settings.JOURNAL_DIR, **places):
         wait_until(lambda: Run.objects.get(pk=run.pk).position > 0, log)
         made = backup(folder)
@@ -159,9 +163,9 @@ def test_a_backup_made_while_a_worker_releases_is_whole_and_locked_until_settled
     manifest = manifest_of(made)
     kept = manifest["heads"]["table"]["accounting.release"][0]
     assert 0 < kept <= copied < Release.objects.count(), "the backup came too early or too late"
-    for path in [folder, made]:
+    for path in [folder, made, folder / KEYS]:
         assert path.stat().st_mode & 0o077 == 0, path
-    assert list(folder.iterdir()) == [made] and not (Path(settings.VAR_DIR) / "backup").exists()
+    assert set(folder.iterdir()) == {made, folder / KEYS} and not (Path(settings.VAR_DIR) / "backup").exists()
 
     said = restore(made, "--replace")
 
@@ -212,11 +216,52 @@ def test_records_erased_after_a_backup_come_back_and_are_erased_again(tmp_path: 
     assert "table is locked" in restore(made, "--replace")
     dataset.refresh_from_db()
     assert dataset.rows == owned, "the backup knows nothing of the erasure"
+    assert len(records_load(dataset)["x"]) == owned - 1, "their key is gone: nobody reads what came back"
     settle("table")
     assert not missing_rows(Study.objects.get(pk=study.pk))
     assert records_erase(study.pk) == 1
     dataset.refresh_from_db()
     assert dataset.rows == owned - 1
+
+
+def test_old_backups_forget_whoever_was_erased_with_the_next_copy_of_the_keys(tmp_path: Path) -> None:
+    study = study_with_table()
+    left = study.holders.earliest("pk")
+    others = set(study.holders.exclude(pk=left.pk).values_list("pk", flat=True))
+    scan = scan_store(study, b"%PDF-1.7 a letter")
+    old = backup(tmp_path / "old")
+    consent_withdraw(holder=left, acting_user=None)
+    records_erase(study.pk)
+    scan_delete(study, scan)
+    backup(tmp_path / "new")
+    shutil.rmtree(storages["keys"].path(""))  # the machine is lost
+    with pytest.raises(CommandError, match="--keys"):
+        restore(old, "--replace", "--keys", str(empty_keys(tmp_path)))
+    restore(old, "--replace", "--keys", str(tmp_path / "new" / KEYS))
+    dataset = study.datasets.get(kind="private")
+    records = records_load(dataset)
+    assert set(records["holder"].tolist()) == others and np.isfinite(records["x"]).all()
+    assert storages["private"].exists(f"evidence/{study.pk}/{scan}.pdf") and scan_load(study, scan) is None
+    restore(old, "--replace", "--keys", str(tmp_path / "old" / KEYS))
+    assert set(owners_of(dataset)) == others, "what is there stays, and is newer"
+
+
+def empty_keys(folder: Path) -> Path:
+    copy = folder / "no-keys.tar.age"
+    with copy.open("wb") as file, archive_written(file, [str(IDENTITY.to_public())]):
+        pass
+    return copy
+
+
+def test_a_copy_of_keys_is_not_replaced_where_keys_are_missing(tmp_path: Path) -> None:
+    study_with_table()
+    backup(tmp_path)
+    before = (tmp_path / KEYS).read_bytes()
+    for ring in Path(storages["keys"].path("")).iterdir():
+        ring.unlink()
+    with pytest.raises(CommandError, match="keys of the dataset"):
+        backup(tmp_path)
+    assert (tmp_path / KEYS).read_bytes() == before
 
 
 @pytest.mark.parametrize("journal", ["lost", "older"])
@@ -324,7 +369,7 @@ def test_an_unencrypted_backup_has_to_be_asked_for(tmp_path: Path, settings: Any
     assert not (tmp_path / "backups").exists() and not BackupRecord.objects.exists()
     out = StringIO()
     call_command("backup", str(tmp_path / "backups"), "--unencrypted", stdout=out)
-    (made,) = (tmp_path / "backups").iterdir()
+    (made,) = (tmp_path / "backups").glob("ipate-2*")
     assert "NOT ENCRYPTED" in out.getvalue() and made.suffix == ".tar"
     assert not BackupRecord.objects.get().encrypted
     Study.objects.filter(pk=study.pk).update(title="later")
@@ -350,7 +395,7 @@ def is_left_whole(before: tuple[Any, ...]) -> None:
     assert installation() == before
     assert not (Path(settings.VAR_DIR) / "backup").exists()
     for alias in STORAGES:
-        staged = Path(storages[alias].location, "restoring").rglob("*")  # type: ignore[attr-defined]
+        staged = Path(storages[alias].path("restoring")).rglob("*")  # type: ignore[attr-defined]
         assert [path for path in staged if path.is_file()] == []
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
@@ -414,7 +459,7 @@ def test_a_backup_of_an_earlier_version_is_migrated(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("step", ["FilesBeside.check", "call_command", "_locked", "FilesBeside.settle"])
-def test_a_restoration_that_is_killed_leaves_a_whole_database_and_can_be_called_again(
+def test_a_killed_restoration_leaves_a_whole_database_and_can_be_repeated(
     tmp_path: Path, identity: Path, step: str
 ) -> None:
     """While files come, while the copy is beside, before it takes the live one's place, and right after that."""
@@ -433,7 +478,7 @@ def test_a_restoration_that_is_killed_leaves_a_whole_database_and_can_be_called_
         "IPATE_JOURNAL_DIR": str(settings.JOURNAL_DIR),
         "IPATE_VAR_DIR": str(settings.VAR_DIR),
         **{
-            f"IPATE_{alias.upper()}_STORAGE_OPTIONS": json.dumps({"location": storages[alias].location})
+            f"IPATE_{alias.upper()}_STORAGE_OPTIONS": json.dumps({"location": storages[alias].path("")})
             for alias in STORAGES
         },
     }
@@ -494,7 +539,7 @@ def older(made: Path, **ago: float) -> Path:
     return copy
 
 
-def test_backups_are_deleted_by_age_and_the_last_one_only_once_something_was_erased(
+def test_old_backups_are_deleted_and_the_last_only_after_an_erasure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forgotten: list[float] = []  # ages in days from which acts leave the journal
@@ -511,7 +556,7 @@ def test_backups_are_deleted_by_age_and_the_last_one_only_once_something_was_era
     partial.write_text("")
     os.utime(partial, (0, 0))
     last = backup(folder)
-    assert set(folder.iterdir()) == {made, young, last, folder / "notes.txt"} and not old.exists()
+    assert set(folder.iterdir()) == {made, young, last, folder / KEYS, folder / "notes.txt"} and not old.exists()
 
     last.unlink()
     made.rename(older(made, days=40))
@@ -526,7 +571,7 @@ def test_backups_are_deleted_by_age_and_the_last_one_only_once_something_was_era
                 call_command("backup", str(folder), stdout=StringIO())
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        return {path.name for path in folder.glob("ipate-*")}
+        return {path.name for path in folder.glob("ipate-2*")}
 
     assert forgotten == pytest.approx([35, 35], abs=0.01)
     assert len(failing()) == 1, "the last good one stays while nothing was erased since"
@@ -622,3 +667,43 @@ def test_a_new_installation_takes_a_backup(tmp_path: Path, identity: Path) -> No
             with connection.cursor() as cursor:
                 cursor.execute(f"DROP DATABASE {name}")
                 cursor.execute(f"DROP ROLE {name}")
+
+
+def test_a_drill_restores_elsewhere_and_changes_nothing(tmp_path: Path, identity: Path) -> None:
+    study = study_with_table(retain_votes=True)
+    run_finish(run_start(study, share=0.25, **TABLE_RUN))
+    made = backup(tmp_path / "backup")
+    consent_withdraw(holder=study.holders.first(), acting_user=None)
+    before = (files(), rows(), sorted(Path(settings.VAR_DIR).rglob("*")))
+    report, options, name = tmp_path / "report.json", [], f"ipate_drill_{os.getpid()}"
+    if connection.vendor == "postgresql":
+        with pytest.raises(CommandError, match="--database"):
+            call_command("restore_drill", str(made), "--identity", str(identity))
+        with connection.cursor() as cursor:
+            cursor.execute(f"CREATE DATABASE {name}")
+        given = connection.settings_dict
+        options = [f"--database=postgres://{given['USER']}:{given['PASSWORD']}@{given['HOST']}:{given['PORT']}/{name}"]
+    out = StringIO()
+    try:
+        call_command("restore_drill", str(made), f"--identity={identity}", f"--report={report}", *options, stdout=out)
+    finally:
+        if connection.vendor == "postgresql":
+            with connection.cursor() as cursor:
+                cursor.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    assert (files(), rows(), sorted(Path(settings.VAR_DIR).rglob("*"))) == before
+    found = json.loads(report.read_text())
+    assert found["locked"] == ["table"], "somebody withdrew since"
+    assert found["restore_seconds"] > 0 and found["bytes"] == made.stat().st_size and found["age_hours"] < 1
+    assert "The backup is whole" in out.getvalue() and "locked: table" in out.getvalue()
+
+
+def test_a_drill_fails_where_the_backup_is_broken(tmp_path: Path, identity: Path) -> None:
+    study_with_table()
+    made = backup(tmp_path / "backup")
+
+    def lose(content: dict[str, bytes], manifest: dict[str, Any]) -> None:
+        del content[next(name for name in content if name.startswith("private/"))]
+
+    broken = changed(made, tmp_path / "broken.tar.age", lose)
+    with pytest.raises(CommandError):
+        call_command("restore_drill", str(broken), f"--identity={identity}", "--database=postgres://nobody@localhost/x")

@@ -101,7 +101,7 @@ def test_the_demo_runs_the_main_job_and_can_be_run_again(tmp_path: Path) -> None
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks at /proc")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_up_serves_until_it_is_told_to_stop_and_leaves_no_process(tmp_path: Path, number: signal.Signals) -> None:
+def test_up_serves_until_stopped_and_leaves_no_process(tmp_path: Path, number: signal.Signals) -> None:
     port = free_port(8400 + os.getpid() % 500)
     with manage(tmp_path, "up", "--port", str(port)) as process:
         try:

@@ -17,7 +17,7 @@ from common.models import WorkerHeartbeat
 from tests.workers import wait_until, worker
 
 READY = {"status": "ready", "database": "ok", "broker": "ok", "storage": "ok", "worker": "ok"}
-READY |= {"verification": "ok", "backup": "overdue"}  # there was none
+READY |= {"verification": "ok", "backup": "overdue", "beat": "ok", "disk": "ok", "certificate": "ok"}  # no backup yet
 
 
 @pytest.fixture
@@ -60,7 +60,12 @@ def test_probes_on_the_machine_itself_are_not_sent_to_https(client: Client, sett
 @pytest.mark.django_db
 def test_a_database_that_does_not_answer(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "cursor", refuse)
-    not_ready(client, database="unreachable", worker="not heard from", verification="unknown", backup="unknown")
+    not_ready(
+        client,
+        database="unreachable",
+        worker="not heard from",
+        **dict.fromkeys(("verification", "backup", "beat", "certificate"), "unknown"),
+    )
 
 
 @pytest.mark.usefixtures("_a_worker_was_heard")
@@ -74,8 +79,11 @@ def test_a_broker_that_does_not_answer(client: Client, monkeypatch: pytest.Monke
 @pytest.mark.parametrize("alias", ["private", "models"])
 def test_a_storage_that_takes_no_files(client: Client, settings: Any, tmp_path: Path, alias: str) -> None:
     (tmp_path / "secret").write_text("a file where a folder should be")
-    options = {"location": str(tmp_path / "secret")}
-    settings.STORAGES = settings.STORAGES | {alias: settings.STORAGES[alias] | {"OPTIONS": options}}
+    plain = {
+        "BACKEND": "django.core.files.storage.FileSystemStorage",
+        "OPTIONS": {"location": str(tmp_path / "secret")},
+    }
+    settings.STORAGES = settings.STORAGES | {alias: plain}
     not_ready(client, storage="not writable")
 
 

@@ -14,6 +14,8 @@ from consent.models import Study
 from consent.services.accounts import administrator_set
 from tests import factories
 from tests.pages import as_
+from tests.training.runs import TABLE_RUN, run_draft, study_with_table
+from training.services.head_counts import head_counts_enter
 
 pytestmark = pytest.mark.django_db
 
@@ -48,6 +50,19 @@ def test_a_holder_goes_straight_to_their_studies(study: Study) -> None:
     assert links(holder, "/my/") == {"My studies", "My account"}
 
 
+def test_the_home_page_tells_people_newest_run_and_share_left() -> None:
+    study = study_with_table("digits")
+    client = signed_in("otto", study, "operator")
+    assert "Newest run" not in client.get("/").content.decode()
+    counts = {"HIGH": 120, "AVERAGE": 310, "LOW": 0}
+    head_counts_enter(study=study, acting_user=factories.user_create("otto"), counts=counts)
+    run = run_draft(study, **TABLE_RUN)
+    page = client.get("/").content.decode()
+    assert ">430 people; 100.0 % of every cap is free<" in page and f"/runs/{run.pk}/" in page
+    page = signed_in("rita", study, "researcher").get("/").content.decode()
+    assert run.title in page and "430" not in page and "of every cap" not in page
+
+
 @pytest.mark.parametrize("role", ["operator", "committee", "auditor", "researcher"])
 def test_a_role_finds_its_studies_and_no_others(study: Study, role: str) -> None:
     factories.study_open("elsewhere")
@@ -66,7 +81,7 @@ def test_an_administrator_finds_what_programs_need() -> None:
     assert links(client) >= {"API tokens", "API docs", "Staff accounts"}
 
 
-def test_without_a_role_one_is_told_whom_to_ask(study: Study) -> None:
+def test_a_user_without_a_role_reads_whom_to_contact(study: Study) -> None:
     assert "Ask the operator" in signed_in("somebody", study).get("/").content.decode()
 
 
@@ -135,3 +150,12 @@ def test_a_chosen_language_is_kept_on_every_page_and_after_signing_out(study: St
     assert "Kein Lauf ist so" in client.get(page).content.decode()
     client.post("/sign-out/")
     assert "Aus Ihren Daten lernen" in client.get("/").content.decode()
+
+
+@pytest.mark.parametrize("method", ["TRACE", "TRACK", "PROPFIND"])
+@pytest.mark.parametrize(
+    "address", ["/", "/healthz", "/readyz", "/privacy/", "/glossary/", "/sign-in/", "/my/", "/join/x/", "/api/v1/"]
+)
+def test_what_no_page_knows_is_not_allowed(client: Client, method: str, address: str) -> None:
+    client.force_login(factories.user_create("hanna"))
+    assert client.generic(method, address).status_code == (302 if address == "/sign-in/" else 405)

@@ -62,6 +62,7 @@ def test_nobody_gets_in_without_the_token(client: Client, settings: Any, header:
     assert client.get("/metrics", headers={"Authorization": header}).status_code == 404
 
 
+@pytest.mark.slow
 def test_the_work_in_the_background(ask: Callable[[], dict[Sample, float]]) -> None:
     study = study_with_table()
     run_draft(study, **TABLE_RUN)
@@ -128,7 +129,8 @@ def test_metrics_are_independent_of_who_takes_part(ask: Callable[[], dict[Sample
     """The same run over other levels, fewer people, and with some who leave in the middle of it."""
     seen: list[dict[Sample, float]] = []
     clocks = ("ipate_mail_overdue_seconds", "ipate_run_silence_seconds", "ipate_queue_length")
-    clocks += ("ipate_backup_age_seconds", "ipate_verification_age_seconds")
+    clocks += ("ipate_backup_age_seconds", "ipate_verification_age_seconds", "ipate_beat_age_seconds")
+    clocks += ("ipate_certificate_seconds", "ipate_disk_free_ratio")
     for slug, levels, holders in (("low", "L", 30), ("high", "HHHA", 24)):
         study = study_with_table(slug, levels=levels, holders=holders)
         before = of_work(ask())
@@ -145,6 +147,7 @@ def test_metrics_are_independent_of_who_takes_part(ask: Callable[[], dict[Sample
     assert seen[0]["ipate_runs", frozenset({("status", "finished")})] == 1
 
 
+@pytest.mark.slow
 def test_labels_name_neither_people_nor_studies_nor_runs(ask: Callable[[], dict[Sample, float]]) -> None:
     study = study_with_table("cardiology")  # no address of the site has this word
     run_finish(run_start(study, share=0.25, **TABLE_RUN))
@@ -161,6 +164,7 @@ def views(samples: dict[Sample, float]) -> set[str]:
     return {value for _, labels in samples for label, value in labels if label == "view"}
 
 
+@pytest.mark.slow
 def test_pages_that_follow_the_people_are_counted_together(
     ask: Callable[[], dict[Sample, float]], client: Client
 ) -> None:

@@ -19,7 +19,8 @@ def is_asked_for() -> bool:
     return False
 
 
-def test_a_migration_is_asked_for_where_the_schema_changes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.slow
+def test_only_schema_changes_need_a_migration(monkeypatch: pytest.MonkeyPatch) -> None:
     field = Study._meta.get_field("title")
     (rule, *_) = (each for each in Membership._meta.constraints if each.name == "a_user_sees_sizes_or_researches")
     for thing, name, value in (

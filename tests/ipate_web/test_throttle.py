@@ -207,7 +207,7 @@ def test_guesses_for_many_names_are_limited(limits: None) -> None:
 
 
 @pytest.mark.django_db
-def test_other_peoples_guesses_lock_nobody_out_where_they_signed_in_before(limits: None) -> None:
+def test_guesses_of_others_do_not_lock_out_a_known_browser(limits: None) -> None:
     factories.user_create("hanna")
     home = "192.0.2.1"
     assert sign_in("hanna", factories.PASSWORD, address=home).status_code == 302

@@ -61,6 +61,7 @@ def study() -> Study:
     return study_with_table()
 
 
+@pytest.mark.slow
 def test_proposals_wait_for_those_who_approve_them(study: Study) -> None:
     run = run_draft(study, title="First", **TABLE_RUN)
     policy = services.epsilon_policy_propose(
@@ -77,13 +78,14 @@ def test_proposals_wait_for_those_who_approve_them(study: Study) -> None:
     assert told(study, Kind.POLICY) == {}
 
 
-def test_a_researchers_draft_is_theirs_to_follow_and_nobodys_who_is_no_operator(study: Study) -> None:
+def test_a_draft_waits_for_its_researcher_and_operators_alone(study: Study) -> None:
     rosa = member(study, "researcher")
     Run.objects.filter(pk=run_draft(study, **TABLE_RUN).pk).update(created_by=rosa)
     assert [(each.kind, each.is_own) for each in waiting_for(rosa)] == [(Kind.RUN, True)]
     assert not task(study, "operator", Kind.RUN).is_own
 
 
+@pytest.mark.slow
 def test_a_failed_run_waits_until_another_is_proposed(study: Study) -> None:
     run = run_start(study, **TABLE_RUN)
     Run.objects.filter(pk=run.pk).update(
@@ -95,6 +97,7 @@ def test_a_failed_run_waits_until_another_is_proposed(study: Study) -> None:
     assert told(study, Kind.FAILED) == {}
 
 
+@pytest.mark.slow
 def test_a_run_that_no_worker_is_at_waits_for_operators(study: Study) -> None:
     run = run_start(study, **TABLE_RUN)
     assert told(study, Kind.SILENT) == {}
@@ -104,6 +107,7 @@ def test_a_run_that_no_worker_is_at_waits_for_operators(study: Study) -> None:
     assert task(study, "operator", Kind.SILENT).since == long_ago
 
 
+@pytest.mark.slow
 def test_erasures_that_were_not_done_wait_for_the_steward(study: Study) -> None:
     first, second, third = study.holders.order_by("pk")[:3]
     for holder in (first, second, third):
@@ -118,6 +122,7 @@ def test_erasures_that_were_not_done_wait_for_the_steward(study: Study) -> None:
     assert told(study, Kind.ERASURES) == {}
 
 
+@pytest.mark.slow
 def test_letters_to_print_wait_for_the_steward() -> None:
     study = study_with_table(levels="-AL")
     first, second = study.holders.filter(consent_events=None).order_by("pk")[:2]
@@ -152,7 +157,8 @@ def test_a_letter_waits_from_the_day_on_which_it_is_due(study: Study) -> None:
     assert told(study, Kind.LETTERS) == {"steward": ["1 letter on paper to print"]}
 
 
-def test_a_version_that_a_researcher_asked_for_waits_for_operators(study: Study) -> None:
+@pytest.mark.slow
+def test_a_version_requested_by_a_researcher_waits_for_operators(study: Study) -> None:
     run = run_draft(study, title="First", **TABLE_RUN)
     rosa = member(study, "researcher")
     fields = {"run": run, "learner": "any", "artifact": "none", "card": {}, "calibration": {"scale": 1, "offsets": []}}
@@ -171,6 +177,7 @@ def test_a_version_that_a_researcher_asked_for_waits_for_operators(study: Study)
     assert told(study, Kind.VERSION) == {}
 
 
+@pytest.mark.slow
 def test_what_was_begun_waits_for_those_who_can_end_it(study: Study) -> None:
     services.consent_form_draft_save(study=study, acting_user=factories.user_create("olga"), texts=factories.FORM)
     assert set(told(study, Kind.DRAFT)) == {"operator", "committee", "chair"}
@@ -181,6 +188,7 @@ def test_what_was_begun_waits_for_those_who_can_end_it(study: Study) -> None:
     assert told(study, Kind.TRANSLATION) == {"operator": ["The study's texts are incomplete in German"]}
 
 
+@pytest.mark.slow
 def test_a_young_study_says_to_each_what_comes_next() -> None:
     study = factories.study_create("young")
     assert told(study, Kind.SETUP) == {
@@ -221,6 +229,7 @@ def test_a_closed_study_and_another_ones_tasks_wait_for_nobody(study: Study) -> 
     assert waiting_for(factories.user_create("nobody")) == []
 
 
+@pytest.mark.slow
 def test_more_studies_need_no_more_queries(study: Study) -> None:
     def queries(user: Any) -> int:
         with CaptureQueriesContext(

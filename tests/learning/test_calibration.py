@@ -91,7 +91,7 @@ def test_a_model_of_hardly_any_weight_is_calibrated_as_well() -> None:
 
 
 @pytest.mark.parametrize("sigma", [0.0, 20.0])
-def test_a_student_that_is_too_sure_is_calibrated_by_counts_that_it_did_not_learn_from(sigma: float) -> None:
+def test_an_overconfident_student_is_calibrated_by_held_out_counts(sigma: float) -> None:
     rng = np.random.default_rng(3)
     chances = expit(rng.normal(0, 1, 2000))
     told, voters = np.column_stack([1 - chances, chances]), 50

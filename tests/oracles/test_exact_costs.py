@@ -94,7 +94,7 @@ def test_large_orders_agree_with_the_definition_in_logarithms() -> None:
 
 
 @pytest.mark.parametrize("scale", [0.3, 1.0, 3.0])
-def test_whatever_the_noise_the_cost_is_a_number_up_to_the_data_independent_one(scale: float) -> None:
+def test_the_cost_never_exceeds_the_data_independent_one(scale: float) -> None:
     for votes in ([[250.0, 0.0], [130.0, 120.0]], [[250.0, 0.0, 0.0], [130.0, 119.0, 1.0]]):
         for cost, noise in ((gnmax_rdp, scale), (lnmax_rdp, 1 / scale)):
             exact, bound = cost(votes, noise, method="exact"), cost(votes, noise)

@@ -28,6 +28,8 @@ SAMPLED_RUN = EVERYBODY | {
     "choices": {"steps": 6, "expected": 1e6},
     "batch_size": 2,
 }
+#: The same without public points: people are counted first, and rows take the points' place.
+COUNTED_STEPS_RUN = STEPS_RUN | {"public_dataset": None, "student_learner": ""}
 #: One that counts the holders by their classes, without public points and without a student.
 COUNTS_RUN: dict[str, Any] = {
     "method": Run.Method.COUNTS,
@@ -37,6 +39,8 @@ COUNTS_RUN: dict[str, Any] = {
     "student_learner": "",
     "batch_size": 1,
 }
+#: One that draws synthetic rows, in three rounds.
+SYNTHESIS_RUN = COUNTS_RUN | {"method": Run.Method.SYNTHESIS, "choices": {"rows": 200, "bins": 8}}
 
 
 class NoNoise:

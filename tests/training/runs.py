@@ -7,7 +7,6 @@ import numpy as np
 from django.contrib.auth.models import User
 
 from accounting.book import charges_of
-from accounting.head_counts import head_counts_enter
 from accounting.models import Release
 from accounting.verification import study_faults
 from consent import services
@@ -23,6 +22,7 @@ from training.methods.pate.preparation import run_prepare
 from training.models import Dataset, Run
 from training.services.advance import chunk_train, run_advance
 from training.services.datasets import dataset_import
+from training.services.head_counts import head_counts_enter
 from training.services.runs import run_approve, run_propose
 
 #: Two measurements, of which the first tells the class.
@@ -59,6 +59,7 @@ def consents_give(study: Study, levels: str = "HHHAAAALLL") -> None:
             consent_choose(holder=holder, level=names[letter], form=form)
 
 
+@built_once
 def study_with_consents(slug: str = "digits", holders: int = 9, levels: str = "HAL", **fields: Any) -> Study:
     """A study whose holders, P-0 and so on, have consented; it has no data."""
     study = study_open(slug, **fields)

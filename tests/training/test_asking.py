@@ -14,11 +14,10 @@ from pytest_django import DjangoCaptureOnCommitCallbacks as Commits
 
 from accounting.book import balances, charges_of
 from accounting.caps import caps_of
-from accounting.head_counts import head_counts_draw, head_counts_enter
 from accounting.models import Release
 from accounting.shares import share_free, shares
 from accounting.verification import study_faults
-from common.artifacts import arrays_delete, arrays_load
+from common.artifacts import arrays_delete
 from common.jobs import parts
 from common.noise import SimulationNoise
 from consent import services as consent_services
@@ -49,6 +48,7 @@ from tests.training.runs import (
     table_rows,
 )
 from training.engine import noise, shards, spending
+from training.engine.records import records_load
 from training.methods import method_of, space
 from training.methods.neighbours import rounds as asked_rounds
 from training.methods.neighbours.questions import Votes
@@ -57,6 +57,7 @@ from training.models import Query, Run, Shard
 from training.services import advance, ending
 from training.services import runs as run_commands
 from training.services.datasets import dataset_import
+from training.services.head_counts import head_counts_draw, head_counts_enter
 from training.verification import batches_kept, release_faults, replay_faults
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
@@ -102,7 +103,7 @@ def said(run: Run, batch: int, who: DataHolder) -> np.ndarray:
     """(Q, C) what a holder who has room says to a batch of a round of plain votes, by distances in whole numbers."""
     first = run.rounds.get(index=0)
     question = asked_rounds.question_load(first)
-    private = arrays_load(run.private_dataset.artifact)
+    private = records_load(run.private_dataset)
     mine = private["holder"] == who.pk
     records = question.fitted.transform(private["x"])[mine].astype(int)
     rows = run.queries.filter(batch__index=batch).order_by("pk").values_list("row", flat=True)
@@ -191,7 +192,7 @@ def test_the_first_of_two_rounds_leaves_the_second_its_half(exact: None) -> None
     assert (after[1] >= after[0]).all() and (after[1] > 0.25 * caps).any()
 
 
-def test_a_digit_is_asked_about_in_the_layer_of_the_student_of_the_round_before() -> None:
+def test_later_rounds_use_the_layer_of_the_previous_student() -> None:
     study = study_with_data(retain_votes=True)
     network = {"student_learner": "cnn", "student_parameters": {"epochs": 3}}
     run = run_finish(
@@ -293,7 +294,7 @@ def test_new_holder_counts_from_the_next_batch_on(exact: None) -> None:
     heard(run, 1, [*everybody(study)[:6], holder(study, 8)])
 
 
-def test_a_level_that_is_lowered_takes_effect_before_the_release_a_raised_one_after_it(exact: None) -> None:
+def test_a_lower_level_counts_before_the_release_and_a_higher_one_after(exact: None) -> None:
     """Noise so small that a limit is felt: at HIGH nobody may say anything, at LOW much."""
     study = small_study(levels="LLLLLLLLLLHH")
     head_counts_enter(study=study, acting_user=user_create("olga"), counts={"HIGH": 2, "AVERAGE": 0, "LOW": 10})
@@ -342,7 +343,7 @@ def test_head_counts_that_are_drawn_beside_a_batch_leave_less_for_it(exact: None
     assert_whole(run)
 
 
-def test_one_at_a_level_classes_that_nobody_has_and_bad_records_are_ordinary(exact: None) -> None:
+def test_single_holders_absent_classes_and_bad_records_are_ordinary(exact: None) -> None:
     study = small_study(levels="H----------L")
     rows = table_rows(HOLDERS, [f"p-{place:03}" for place in range(HOLDERS)])
     assert rows.y is not None
@@ -422,7 +423,7 @@ def test_a_worker_that_comes_late_leaves_no_sums_behind(monkeypatch: pytest.Monk
     assert not [name for name in files(run) if name.startswith("shard")]
 
 
-def test_no_sums_outlive_their_batch_nor_anything_but_what_a_replay_needs_a_run(
+def test_a_finished_run_keeps_only_what_a_replay_needs(
     django_capture_on_commit_callbacks: Commits,
 ) -> None:
     study = small_study()
@@ -447,7 +448,7 @@ def test_no_sums_outlive_their_batch_nor_anything_but_what_a_replay_needs_a_run(
     assert_whole(run)
 
 
-def test_coordinates_that_a_dying_worker_left_half_written_are_made_anew() -> None:
+def test_half_written_coordinates_are_recomputed() -> None:
     study = small_study()
     run = begun(study)
     (cache,) = (Path(settings.PRIVATE_DIR) / "runs" / str(run.pk)).glob("coordinates-*")
@@ -546,7 +547,7 @@ def test_only_one_run_of_a_study_spends_at_a_time_whatever_its_method() -> None:
         assert_whole(run)
 
 
-def test_what_a_holder_did_not_use_of_an_earlier_share_is_theirs_later(exact: None) -> None:
+def test_an_unused_share_stays_available(exact: None) -> None:
     study = small_study()
     first = run_finish(asked_run(study, share=0.5, wanted_labels=1, choices={"sigma": 1.5, "radius_share": 0.1}))
     assert shares(study)[first.pk].used == pytest.approx(0.5), "one vote may have cost more than anybody's share"
@@ -649,7 +650,7 @@ def test_an_embedding_is_learned_once_for_plan_and_run(monkeypatch: pytest.Monke
     assert_whole(run)
 
 
-def test_without_holders_by_the_head_counts_or_with_too_much_noise_there_is_no_plan() -> None:
+def test_no_plan_without_counted_holders_or_with_too_much_noise() -> None:
     study = small_study()
     enter = {"study": study, "acting_user": user_create("olga")}
     head_counts_enter(**enter, counts=dict.fromkeys(("HIGH", "AVERAGE", "LOW"), 0))
@@ -661,10 +662,10 @@ def test_without_holders_by_the_head_counts_or_with_too_much_noise_there_is_no_p
     assert share_free(study) == 1
 
 
-def test_a_plan_warns_of_labels_that_noise_would_drown_and_of_a_share_that_is_everything() -> None:
+def test_a_plan_warns_of_drowning_noise_and_of_a_whole_share() -> None:
     study = small_study()
     notes = [note["template"] for note in asked_run(study, share=0.1, choices={"sigma": 500.0}).plan["notes"]]
-    assert "Too few people" in notes[0] and "expected to be right" in notes[1]
+    assert "Too few people" in notes[0] and len(notes) == 1
     run = run_draft(study, **ASKING_RUN | {"choices": {"sigma": 0.5, "radius_share": 0.3}})
     notes = [note.template for note in method_of(run).plan(run, 1.0).notes]
     assert any("no later run could ask again" in note for note in notes)
@@ -676,6 +677,6 @@ def test_what_is_left_open_is_chosen_by_the_public_rule() -> None:
     assert run.status == Run.Status.FINISHED
     (planned,) = run.plan["rounds"]
     assert planned["queries"] == 12 and planned["sigma"] > 0 and planned["until"] == 1
-    assert run.plan["forecast"]["queries"] == 12
+    assert run.plan["turnout"]["queries"] == 12
     consents_give(study)
     assert_whole(run)

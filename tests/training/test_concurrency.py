@@ -74,10 +74,18 @@ def at_once(jobs: Sequence[Callable[[], Any]]) -> list[Any]:
 
 
 @pytest.mark.parametrize(("share", "fit"), [(0.15, 6), (1.0, 1)])
-def test_only_runs_that_fit_are_approved_of_fifty_at_once(sent: list[tuple[str, str]], share: float, fit: int) -> None:
-    study, olga = study_with_table(holders=12, delta=1e-5), user_create("olga")
+def test_only_runs_that_fit_are_approved_of_fifty_at_once(
+    sent: list[tuple[str, str]], settings: Any, share: float, fit: int
+) -> None:
+    settings.PLANS_AT_ONCE = 50
+    study, people = study_with_table(holders=12, delta=1e-5), [user_create(f"olga-{n}") for n in range(50)]
     drafts = [run_draft(study, **TABLE_RUN | {"teachers": 3}) for _ in range(50)]
-    outcomes = at_once([lambda run=run: run_approve(run=run, acting_user=olga, share=share) for run in drafts])
+    outcomes = at_once(
+        [
+            lambda run=run, olga=olga: run_approve(run=run, acting_user=olga, share=share)
+            for run, olga in zip(drafts, people, strict=True)
+        ]
+    )
 
     approved = [outcome for outcome in outcomes if isinstance(outcome, Run)]
     refused = [(run, outcome) for run, outcome in zip(drafts, outcomes, strict=True) if not isinstance(outcome, Run)]
@@ -95,10 +103,16 @@ def test_only_runs_that_fit_are_approved_of_fifty_at_once(sent: list[tuple[str, 
     assert list(study_faults(study)) == []
 
 
-def test_a_run_that_ten_approve_at_once_is_approved_once(sent: list[tuple[str, str]]) -> None:
-    study, olga = study_with_table(), user_create("olga")
+def test_a_run_that_ten_approve_at_once_is_approved_once(sent: list[tuple[str, str]], settings: Any) -> None:
+    settings.PLANS_AT_ONCE = 10
+    study, people = study_with_table(), [user_create(f"olga-{n}") for n in range(10)]
     draft = run_draft(study, **TABLE_RUN)
-    outcomes = at_once([lambda: run_approve(run=Run.objects.get(pk=draft.pk), acting_user=olga, share=0.5)] * 10)
+    outcomes = at_once(
+        [
+            lambda olga=olga: run_approve(run=Run.objects.get(pk=draft.pk), acting_user=olga, share=0.5)
+            for olga in people
+        ]
+    )
     assert [run.status for run in outcomes] == [Run.Status.APPROVED] * 10
     assert len({run.approved_at for run in outcomes}) == 1
     assert [message for message in sent if message != MAIL] == [("run_advance", str(draft.pk))]

@@ -23,6 +23,7 @@ from tests.training.runs import rehearsal_with_table, run_begun, run_draft, run_
 from training.engine import noise
 from training.models import Run, RunResult
 from training.services.downloads import download_record
+from training.services.head_counts import head_counts_draw
 from training.services.results import result_withdraw
 from training.services.runs import run_propose
 from training.uses import usage
@@ -63,7 +64,7 @@ def test_everybody_pays_their_share_and_no_account_exceeds_it() -> None:
     # Every holder has one record, and so a vector as long as their weight allows: √(cap / largest cap).
     np.testing.assert_allclose(charged.spent, 0.25 * caps, rtol=1e-4)
     assert (charged.spent <= 0.25 * caps).all()
-    assert release.charge == max(run.plan["rounds"][0]["table"]["sigma"] ** -2 * np.array([1.0]))
+    assert release.charge == pytest.approx(run.plan["rounds"][0]["table"]["sigma"] ** -2, rel=1e-15)
 
 
 def test_alike_everybody_is_charged_what_the_smallest_promise_allows() -> None:
@@ -74,6 +75,7 @@ def test_alike_everybody_is_charged_what_the_smallest_promise_allows() -> None:
     assert table_of(run).scale == 1.0
 
 
+@pytest.mark.slow
 def test_accounts_stay_within_caps_over_many_tables() -> None:
     study = study_with_table()
     for _ in range(4):
@@ -86,7 +88,7 @@ def test_accounts_stay_within_caps_over_many_tables() -> None:
         run_like(study, COUNTS_RUN, share=0.25)
 
 
-def test_whoever_withdraws_before_the_release_is_not_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_withdrawal_before_the_release_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     study = study_with_table()
     run = attempt(run_begun(run_like(study, COUNTS_RUN)))
     gone = everybody(study)[0]
@@ -95,6 +97,17 @@ def test_whoever_withdraws_before_the_release_is_not_in_it(monkeypatch: pytest.M
     charged = charges_of(Release.objects.get(run=run.pk, kind=Release.Kind.TABLE))
     assert gone.pk not in charged.holders.tolist()
     assert list(release_faults(run)) == []
+
+
+def test_nobody_is_charged_for_head_counts_while_people_are_counted() -> None:
+    """The run's limit was set when it began: who was charged since would be left out, and that is everybody."""
+    study = study_with_table()
+    run = attempt(run_begun(run_like(study, COUNTS_RUN, share=0.25)))
+    with pytest.raises(ValidationError, match="A run counts people"):
+        head_counts_draw(study=study, acting_user=user_create("olga"))
+    run = commit(run)
+    head_counts_draw(study=study, acting_user=user_create("olga"))
+    assert len(charges_of(Release.objects.get(run=run.pk, batch=0)).holders) == len(everybody(study))
 
 
 def test_the_table_of_a_rehearsal_follows_from_its_seed_and_charges_nobody() -> None:
@@ -106,6 +119,7 @@ def test_the_table_of_a_rehearsal_follows_from_its_seed_and_charges_nobody() -> 
     assert list(release_faults(one)) == []
 
 
+@pytest.mark.slow
 def test_shards_add_up_to_the_same_table(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(noise, "seed_of", lambda run: run.batches.count())
     monkeypatch.setattr("training.engine.noise.noise_of", lambda run: noise.SimulationNoise(7))
@@ -133,7 +147,7 @@ def test_a_table_that_was_changed_is_found() -> None:
     assert any("withheld otherwise" in fault for fault in release_faults(run))
 
 
-def test_a_withdrawn_table_stays_on_record_and_its_takers_are_told() -> None:
+def test_a_withdrawn_table_stays_on_record_and_downloaders_are_warned() -> None:
     run, olga, rosa = finished(), user_create("olga"), user_create("rosa")
     download_record(run=run, what="table", digest=run.result.digest, acting_user=rosa)
     with pytest.raises(ValidationError):
@@ -151,7 +165,7 @@ def test_a_withdrawn_table_stays_on_record_and_its_takers_are_told() -> None:
 def test_two_columns_are_counted_against_each_other() -> None:
     run = finished(choices={"column": "length", "across": "class", "bins": 4})
     lines = list(csv.reader(io.StringIO(table_of(run).to_csv())))
-    assert lines[0] == ["length", "class", "people", "low_95", "high_95", "weighted"]
+    assert lines[0] == ["length", "class", "people", "low_95", "high_95", "weighted", "least_95", "most_95"]
     assert [line[:2] for line in lines[1:4]] == [["0 – 0.25", "a"], ["0 – 0.25", "b"], ["0 – 0.25", "c"]]
     assert len(lines) == 1 + 4 * 3
 

@@ -3,7 +3,6 @@
 import shutil
 from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from pytest_django import DjangoCaptureOnCommitCallbacks as Commits
 
 from accounting.book import balances
 from accounting.verification import study_faults
-from common.artifacts import arrays_load
+from common.artifacts import arrays_load, arrays_save
 from consent import services
 from consent.models import AfterWithdrawal, ConsentEvent, ConsentForm, DataHolder, Disposal, Invitation, Mail, Study
 from consent.pseudonyms import holder_found
@@ -28,7 +27,16 @@ from consent.services.invitations import invitations_create
 from consent.services.paper import PaperConsent, paper_consents_record, scan_load
 from learning.formats import DataError, Rows
 from tests.factories import consent_choose, form_publish, user_create
-from tests.training.asking import ASKING_RUN, SAMPLED_RUN, STEPS_RUN, run_ask, vote_batch
+from tests.training.asking import (
+    ASKING_RUN,
+    COUNTED_STEPS_RUN,
+    COUNTS_RUN,
+    SAMPLED_RUN,
+    STEPS_RUN,
+    SYNTHESIS_RUN,
+    run_ask,
+    vote_batch,
+)
 from tests.training.people import HOLDERS, small_study
 from tests.training.runs import (
     TABLE,
@@ -44,7 +52,7 @@ from training.engine.records import owners_of, records_load
 from training.engine.shards import shards_done
 from training.methods.pate.ballot import predictions_load
 from training.methods.pate.opening import vote_open
-from training.models import Dataset, Run
+from training.models import Dataset, Run, RunResult, StudentModel
 from training.services import closing
 from training.services.advance import run_advance
 from training.services.datasets import dataset_import
@@ -61,7 +69,7 @@ SCAN = b"%PDF-1.7 a letter"
 @pytest.fixture(autouse=True)
 def _no_scans_of_other_tests() -> None:
     """Studies of different tests have the same numbers, and files outlive a test's database."""
-    shutil.rmtree(Path(settings.STORAGES["private"]["OPTIONS"]["location"]) / "evidence", ignore_errors=True)
+    shutil.rmtree(settings.PRIVATE_DIR / "evidence", ignore_errors=True)
 
 
 def holder_of(study: Study, pseudonym: str = "p-001") -> DataHolder:
@@ -74,7 +82,7 @@ def private(study: Study) -> Dataset:
 
 def files(folder: str = "") -> set[str]:
     """Every file in private storage under ``folder``."""
-    root = Path(settings.STORAGES["private"]["OPTIONS"]["location"])
+    root = settings.PRIVATE_DIR
     return {str(path.relative_to(root)) for path in (root / folder).rglob("*") if path.is_file()}
 
 
@@ -105,11 +113,11 @@ def faults(study: Study) -> list[str]:
 def everything_stored() -> str:
     """Every value of every table, as text."""
     with connection.cursor() as cursor:
-        told = []
+        stored = []
         for table in connection.introspection.table_names(cursor):
             cursor.execute(f'SELECT * FROM "{table}"')
-            told += [str(value) for row in cursor.fetchall() for value in row]
-    return "\n".join(told)
+            stored += [str(value) for row in cursor.fetchall() for value in row]
+    return "\n".join(stored)
 
 
 def test_a_withdrawal_erases_rows_scans_and_name_and_leaves_the_account(
@@ -146,6 +154,25 @@ def test_a_withdrawal_erases_rows_scans_and_name_and_leaves_the_account(
 def _owned(dataset: Dataset) -> tuple[list[int], list[tuple[float, ...]]]:
     arrays = records_load(dataset)
     return arrays["holder"].tolist(), [tuple(row) for row in arrays["x"].tolist()]
+
+
+@pytest.mark.parametrize("recipe", [COUNTS_RUN, SYNTHESIS_RUN, COUNTED_STEPS_RUN], ids=["counts", "rows", "steps"])
+def test_what_was_counted_stays_when_somebody_is_erased(
+    recipe: dict[str, Any], django_capture_on_commit_callbacks: Commits
+) -> None:
+    """Releases, table and rows stay as they were and agree with the register; the account knows what was charged."""
+    study = small_study(after_withdrawal=AfterWithdrawal.ERASED, retain_votes=True)
+    run = run_finish(run_start(study, share=0.5, **recipe))
+    assert run.status == Run.Status.FINISHED, run.message
+    published = [*RunResult.objects.values_list("digest"), *StudentModel.objects.values_list("digest")]
+    account = balances(study)
+
+    withdraw(holder_of(study, "p-000"), django_capture_on_commit_callbacks)
+
+    assert faults(study) == []
+    assert [*RunResult.objects.values_list("digest"), *StudentModel.objects.values_list("digest")] == published
+    left = balances(study)
+    assert (left.holders == account.holders).all() and (left.spent == account.spent).all()
 
 
 def test_holder_decides_on_erasure_and_a_new_consent_keeps_what_is_left(
@@ -259,14 +286,13 @@ def test_a_late_worker_leaves_no_coordinates_of_whoever_left(django_capture_on_c
     kept, holder = arrays_load(cache), holder_of(study)
     assert holder.pk in kept["owner"]
     withdraw(holder, django_capture_on_commit_callbacks)
-    with storages["private"].open(cache, "wb") as file:  # a worker that was late writes what it had worked out
-        np.savez(file, allow_pickle=False, **kept)
+    arrays_save(cache, **kept)  # a worker that was late writes what it had worked out
     run_ask(run, run.batches.count() + 1)
     assert holder.pk not in arrays_load(cache)["owner"] and holder.pk not in arrays_load(cache)["asked"]
 
 
 @pytest.mark.parametrize("moment", ["training", "voting", "finished"])
-def test_a_vote_of_teachers_goes_on_and_keeps_nothing_that_was_learned_from_the_erased(
+def test_a_vote_goes_on_without_anything_learned_from_erased_records(
     moment: str, django_capture_on_commit_callbacks: Commits
 ) -> None:
     study = small_study()
@@ -368,17 +394,17 @@ def test_a_closed_study_asks_nobody_and_learns_nothing(django_capture_on_commit_
 
 
 def test_nobody_is_told_one_last_day_and_kept_until_another() -> None:
-    told = timezone.localdate() + timedelta(days=10)
-    study = small_study(retention_until=told)
+    last_day = timezone.localdate() + timedelta(days=10)
+    study = small_study(retention_until=last_day)
     with pytest.raises(ValidationError, match="never later"):
         closing.study_close(
-            study=study, reason="Done.", acting_user=user_create("olga"), erase_after=told + timedelta(days=1)
+            study=study, reason="Done.", acting_user=user_create("olga"), erase_after=last_day + timedelta(days=1)
         )
     with pytest.raises(ValidationError, match="new version"):
-        services.study_update(study=study, retention_until=told + timedelta(days=1))
+        services.study_update(study=study, retention_until=last_day + timedelta(days=1))
     closing.study_close(study=study, reason="Done.", acting_user=user_create("olga"))
     study.refresh_from_db()
-    assert study.retention_until == told
+    assert study.retention_until == last_day
 
 
 def test_after_their_last_day_no_private_record_is_left(
@@ -405,8 +431,8 @@ def test_after_their_last_day_no_private_record_is_left(
         call_command("erase_due", "--dry-run")
         assert Study.objects.get(pk=study.pk).expired_at is None
         call_command("erase_due")
-    told = capsys.readouterr().out
-    assert "all private records" in told and "All of it is erased." in told
+    output = capsys.readouterr().out
+    assert "all private records" in output and "All of it is erased." in output
 
     study.refresh_from_db()
     under_way.refresh_from_db()
@@ -436,10 +462,9 @@ def test_verification_finds_what_was_not_erased(django_capture_on_commit_callbac
     withdraw(holder, django_capture_on_commit_callbacks)
     assert list(record_faults(study)) == []
     dataset.refresh_from_db()
-    with storages["private"].open(dataset.artifact, "wb") as file:
-        np.savez(file, allow_pickle=False, **content)
-    told = " ".join([*record_faults(study), *erasure_faults(study)])
-    assert "not the one that was stored" in told and "whose records were erased" in told
+    arrays_save(dataset.artifact, **content)
+    message = " ".join([*record_faults(study), *erasure_faults(study)])
+    assert "not the one that was stored" in message and "whose records were erased" in message
     storages["private"].delete(dataset.artifact)
     with pytest.raises(FileNotFoundError):
         records_load(dataset)

@@ -1,7 +1,6 @@
 """One forecast on every way in, with warnings that know the noise of the check, two classes and small groups."""
 
 import json
-from dataclasses import asdict
 from io import StringIO
 from typing import Any
 
@@ -13,14 +12,17 @@ from django.urls import reverse
 from accounting.caps import caps_of
 from accounting.models import HeadCount
 from accounting.shares import share_free, share_suggested
+from common.sentences import in_words
 from consent import services
 from consent.models import Study
 from ipate_web.staff.forms.runs import initial_for
 from learning.mechanisms.pate.aggregators import AGGREGATORS
 from tests import factories
 from tests.pages import as_
-from tests.training.asking import ASKING_RUN, STEPS_RUN
-from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_draft, run_start, study_with_table
+from tests.snapshots import built_once
+from tests.training.asking import ASKING_RUN, COUNTS_RUN, STEPS_RUN, SYNTHESIS_RUN, run_ask
+from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_draft, run_finish, run_start, study_with_table
+from training.forecast_outcomes import forecast_outcomes, outcomes_of
 from training.models import Dataset, Run
 from training.services.forecasts import forecast
 
@@ -28,6 +30,7 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
+@built_once
 def study() -> Study:
     study = study_with_table()
     otto = factories.user_create("otto")
@@ -52,10 +55,11 @@ def test_page_api_and_command_tell_the_same(study: Study) -> None:
     assert any("where the public points come from" in note for note in expected.notes)
     told = planned(run)
     assert told["notes"] == [str(note) for note in expected.notes]
-    answer = as_("ada").post(f"/api/v1/runs/{run.pk}/approve", {"only_plan": True}, "application/json").json()
-    assert answer["status"] == "draft"
-    assert answer["plan"]["notes"] == told["notes"]
-    assert [budget["allowed"] for budget in answer["plan"]["budgets"]] == [each["allowed"] for each in told["budgets"]]
+    answer = as_("ada").get(f"/api/v1/runs/{run.pk}/plan").json()
+    run.refresh_from_db()
+    assert run.status == "draft"
+    assert answer["notes"] == told["notes"]
+    assert [budget["allowed"] for budget in answer["budgets"]] == [each["allowed"] for each in told["budgets"]]
     proposal = {
         "study": study.slug,
         "title": "The same",
@@ -75,6 +79,7 @@ def test_a_share_that_nobody_names_is_not_all(study: Study) -> None:
     run = run_draft(study, **TABLE_RUN)
     answer = as_("ada").post(f"/api/v1/runs/{run.pk}/approve", {}, "application/json").json()
     assert (answer["status"], answer["share"], answer["plan"]["share"]) == ("approved", 0.25, 0.25)
+    assert as_("ada").get(f"/api/v1/runs/{run.pk}/plan?share=0.5").json() == answer["plan"], "the plan that it keeps"
     assert share_free(study) == pytest.approx(0.75)
     run_start(study, share=0.7, **TABLE_RUN)
     assert share_suggested(study) == pytest.approx(0.05), "what is free, where that is less"
@@ -144,8 +149,8 @@ def test_a_plan_says_what_levels_bring(study: Study, recipe: dict[str, Any]) -> 
     assert (threshold.epsilon, threshold.holders) == (best + 1.0, 30 - 10 * best)
     assert threshold.signal == pytest.approx((mu * [30, 20, 10]).max())
     assert (smallest.epsilon, smallest.holders, smallest.signal) == (1.0, 30, pytest.approx(30 * mu[0]))
-    assert all(each.right is not None and 0 <= each.right <= 1 for each in expected.alternatives)
-    assert planned(run)["alternatives"] == [asdict(each) for each in expected.alternatives]
+    assert all(each.forecast is not None and 0 <= each.forecast.noisy <= 1 for each in expected.alternatives)
+    assert planned(run)["alternatives"] == in_words([each.to_json() for each in expected.alternatives])
     approval = as_("ada").get(reverse("staff:run_approve", args=[study.slug, run.pk])).text
     assert "What levels bring" in approval and f"all at ε = {best + 1}" in approval
 
@@ -156,10 +161,65 @@ def test_a_plan_says_where_levels_bring_little() -> None:
     (note,) = [str(note) for note in expected.notes if "Levels bring little" in str(note)]
     _levels, threshold, _smallest = expected.alternatives
     assert f"ε = {threshold.epsilon:g} " in note
-    assert [each.right for each in expected.alternatives] == [None] * 3, "teachers have no forecast of points"
+    assert [each.forecast.of for each in expected.alternatives if each.forecast] == ["labels"] * 3
 
 
+@pytest.mark.slow
 def test_with_one_promise_there_is_nothing_to_compare() -> None:
     assert forecast(run_draft(study_with_table(levels="H"), **TABLE_RUN)).alternatives == ()
     run = run_draft(rehearsal_with_table(), **TABLE_RUN)
     assert forecast(run).alternatives == ()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("recipe", "of"),
+    [(TABLE_RUN, ["labels"]), (ASKING_RUN, ["labels"]), (STEPS_RUN, ["model"])],
+    ids=["teachers", "votes", "steps"],
+)
+def test_every_method_forecasts_in_one_form_and_is_held_against_what_came(
+    recipe: dict[str, Any], of: list[str]
+) -> None:
+    run = run_start(study_with_table(points=30), share=0.5, **recipe)
+    kept = run.plan["forecasts"]
+    assert [each["of"] for each in kept] == of and all(each["judged"] > 0 for each in kept)
+    waiting = forecast_outcomes(run)
+    assert [(each.came, each.inside) for each in waiting] == [(None, None)] * len(of)
+    run = run_finish(run)
+    assert run.status == Run.Status.FINISHED, run.message
+    version = run.students.get()
+    measured = {"labels": version.label_accuracy, "model": version.card["evaluation"]["accuracy"]}
+    for each in forecast_outcomes(run):
+        assert each.came == measured[each.forecast.of] is not None
+        assert each.inside == (each.forecast.low - 0.005 <= each.came <= each.forecast.high + 0.005)
+    assert version.card["forecasts"] == [each.to_json() for each in forecast_outcomes(run)]
+    page = as_("olga").get(reverse("staff:run", args=[run.study.slug, run.pk])).text
+    assert "Forecast and outcome" in page and ("in the interval" in page or "outside the interval" in page)
+    document = as_("olga").get(reverse("api:run", args=[run.pk])).json()
+    assert [(each["of"], each["came"], each["inside"]) for each in document["forecasts"]] == [
+        (each.forecast.of, each.came, each.inside) for each in forecast_outcomes(run)
+    ]
+
+
+@pytest.mark.parametrize("recipe", [COUNTS_RUN, SYNTHESIS_RUN], ids=["counts", "rows"])
+def test_what_noise_makes_of_a_table_is_forecast(recipe: dict[str, Any]) -> None:
+    run = run_start(study_with_table(), share=0.5, **recipe)
+    (kept,) = run.plan["forecasts"]
+    assert kept["of"] == "table" and 0 <= kept["low"] < kept["high"] <= 1 and kept["measure"]
+    run = run_ask(run)
+    (each,) = forecast_outcomes(run)
+    drawn = run.result.content.get("noise")
+    assert (each.came, each.inside) == (drawn, None if drawn is None else drawn <= kept["high"])
+    page = as_("olga").get(reverse("staff:run", args=[run.study.slug, run.pk])).text
+    assert "Forecast and outcome" in page and kept["measure"] in page
+    (document,) = as_("olga").get(reverse("api:run", args=[run.pk])).json()["forecasts"]
+    assert (document["of"], document["came"]) == ("table", drawn)
+
+
+def test_the_forecast_of_steps_is_held_against_the_model_that_they_led_to(study: Study) -> None:
+    run = run_start(study, share=0.5, **STEPS_RUN)
+    told = {"learned_from": {"label_accuracy": None, "labels": 12}, "evaluation": {"accuracy": 0.1, "points": 21}}
+    linear, student = {"learner": "linear", "accuracy": 0.9}, {"learner": "shares", "accuracy": 0.1}
+    (alone,) = outcomes_of(run, told)
+    (beside,) = outcomes_of(run, told | {"candidates": [student, linear]})
+    assert (alone.came, beside.came) == (0.1, 0.9)

@@ -14,9 +14,9 @@ import pytest
 from django.conf import settings
 from django.core.management import CommandError, call_command
 
-from common.artifacts import arrays_load
 from consent.models import DataHolder, Study
 from tests.factories import holder_create, study_create, user_create
+from training.engine.records import records_load
 from training.models import Dataset
 
 pytestmark = pytest.mark.django_db
@@ -72,7 +72,7 @@ def test_private_rows_come_in_with_their_holders_known_and_new(study: Study, fol
     user_create("olga")
     said = run(folder / "rows.csv", schema=folder / "table.json", user="olga")
     dataset = Dataset.objects.get(study=study, name="patients")
-    arrays = arrays_load(dataset.artifact)
+    arrays = records_load(dataset)
     ben = DataHolder.objects.get(study=study, pseudonym="ben")
     assert arrays["holder"].tolist() == [ada.pk, ben.pk, ada.pk]
     assert arrays["x"].ravel().tolist() == [0.5, 0.25, 0.75]
@@ -117,7 +117,7 @@ def test_idx_images_with_labels_each_owned_by_a_person_of_its_own(study: Study, 
     images.write_bytes(struct.pack(">BBBBIII", 0, 0, 8, 3, 2, 2, 3) + bytes([0] * 6 + [255] * 6))
     labels.write_bytes(struct.pack(">BBBBI", 0, 0, 8, 1, 2) + bytes([1, 0]))
     run(images, schema=folder / "images.json", labels=[labels], holder_per_row="child")
-    arrays = arrays_load(Dataset.objects.get().artifact)
+    arrays = records_load(Dataset.objects.get())
     assert arrays["x"].shape == (2, 2, 3)
     assert arrays["y"].tolist() == [1, 0]
     assert set(DataHolder.objects.values_list("pseudonym", flat=True)) == {"child-1", "child-2"}
@@ -153,7 +153,7 @@ def test_an_error_in_the_last_of_several_files_imports_none(study: Study, folder
     assert "more.csv, row 2, column age" in message
 
 
-def test_everything_that_is_wrong_is_told_at_once_and_written_to_a_file(study: Study, folder: Path) -> None:
+def test_all_errors_are_reported_at_once_and_written_to_a_file(study: Study, folder: Path) -> None:
     (folder / "rows.csv").write_text(CSV.replace("25", "old").replace("75,yes", "75,maybe"))
     (folder / "more.csv").write_text("who,age,back\n=ben,1,no\n")
     report = folder / "report.csv"

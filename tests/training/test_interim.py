@@ -78,13 +78,13 @@ def test_teachers_contribute_no_more_often_than_was_paid_for() -> None:
     np.testing.assert_array_equal(question.disagreements(state_of(question, run), ballot), disagreed)
 
 
-def test_a_vote_of_residuals_that_the_share_does_not_pay_for_ends_before_it_begins() -> None:
+def test_a_residual_vote_beyond_the_share_never_begins() -> None:
     run = finished(RESIDUAL | {"disagreements": 400}, batch_size=7, variant="standard")
     assert (run.position, run.stop_reason) == (10, Run.StopReason.SHARE)
     assert run.plan["answers"] == 10
 
 
-def test_interactive_gnmax_rejects_what_its_student_knows_and_pays_for_checks_alone() -> None:
+def test_interactive_gnmax_rejects_known_answers_and_pays_for_checks() -> None:
     run = finished(INTERACTIVE, batch_size=10)
     assert 0 < run.labels < run.position
     for group, budget in enumerate(run.plan["budgets"]):

@@ -1,5 +1,6 @@
 """Lessons: releases that students learn from, from proposal to model, by every method."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -7,16 +8,28 @@ import pytest
 
 from common.artifacts import model_fetch
 from common.noise import SimulationNoise
+from common.sentences import Sentence
 from learning.published import published_load
-from learning.students import counted, neighbourhoods, refined, student_create, student_learn, student_suggested
+from learning.students import (
+    counted,
+    labelled,
+    neighbourhoods,
+    refined,
+    student_create,
+    student_learn,
+    student_suggested,
+)
 from tests.training.asking import EVERYBODY, STEPS_RUN
 from tests.training.runs import run_finish, run_start, study_with_data, study_with_table
 from training.engine import noise
 from training.methods import lesson_of
-from training.methods.lessons import student_fit
+from training.methods.lessons import Lesson, run_recipe, student_fit
 from training.methods.neighbours.rounds import question_load
 from training.methods.space import points_of
 from training.models import Query, Run
+from training.services import students
+from training.services.calibration import HELD_OUT, Duel, student_tried
+from training.verification import release_faults
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
@@ -28,7 +41,7 @@ SMALL = {"steps": 30, "batch": 16}
     [
         (EVERYBODY | {"choices": {"rounds": 1}, "batch_size": 300}, 0.2),
         ({"aggregator": {"name": "gnmax", "sigma": 5.0}, "teachers": 10, "wanted_labels": 20, "batch_size": 20}, 0.0),
-        (STEPS_RUN | {"choices": {"steps": 20}, "batch_size": 20}, 0.2),
+        (STEPS_RUN | {"choices": {"steps": 20, "publish": "student"}, "batch_size": 20}, 0.2),
     ],
     ids=["neighbours", "pate", "sgd"],
 )
@@ -78,7 +91,7 @@ def asked(study: Any, **asking: Any) -> Run:
     return run
 
 
-def test_the_lesson_of_votes_holds_every_count_with_its_noise_and_its_neighbours() -> None:
+def test_a_lesson_of_votes_holds_counts_noise_and_neighbours() -> None:
     run = asked(study_with_table(points=12, levels="L"), rounds=2, first_queries=5, radius_share=0.4)
     released = lesson_of(run).releases
     kept = dict(Query.objects.filter(run=run).values_list("row", "label"))
@@ -114,11 +127,50 @@ def test_counts_of_images_are_refined_where_the_votes_were_cast() -> None:
 
 
 def test_what_gradient_steps_publish_does_not_depend_on_the_test_data() -> None:
-    """The model of a table, whatever the accuracies; test_the_suggested_student_of_images shows the other half."""
+    """Labelled public points decide, of which the student had not learned; a tie is the model's."""
     for slug, test in (("with", True), ("without", False)):
         study = study_with_table(slug, points=24)
         run = run_finish(run_start(study, **STEPS_RUN, **({} if test else {"test_dataset": None})))
         assert run.status == Run.Status.FINISHED, run.message
-        assert run.student.is_released_itself
         assert [each["learner"] for each in run.student.card["candidates"]] == ["nearest_neighbour", "linear"]
-        assert "before the run" in run.student.card["choice"]
+        told = Sentence.from_json(run.student.card["choice"]).values
+        assert told["points"] == 5 and 0 <= told["model"] <= 5
+        assert run.student.is_released_itself == (told["student"] <= told["model"])
+
+
+def test_a_duel_counts_what_either_says_right_of_points_that_the_student_had_not_learned_from() -> None:
+    """Taught labels by chance: of the others a nearest neighbour knows nothing."""
+    run = run_finish(run_start(study_with_table(points=60), **STEPS_RUN))
+    taught = np.random.default_rng(0).integers(0, 3, 60)
+    lesson = Lesson(labelled(np.arange(60), taught, classes=3))
+    learned, held_out = lesson.releases.split(HELD_OUT, 0)
+    trial = student_fit(run, lesson.of(learned), run_recipe(run)).predict(points_of(run.public_points))
+    alike = int((trial == taught)[held_out.rows].sum())
+    assert len(held_out) == 12 and alike < 9
+    for truth, expected in (
+        (taught, Duel(12, alike, 12)),
+        (trial, Duel(12, 12, alike)),
+        (np.where(trial == taught, taught, -1), Duel(alike, alike, alike)),
+    ):
+        duel = student_tried(run, lesson, run_recipe(run), truth=truth).duel
+        assert duel == expected and duel.student_wins == (truth is trial)
+    assert student_tried(run, lesson, run_recipe(run)).duel is None
+
+
+@pytest.mark.parametrize("wins", [False, True])
+def test_the_winner_of_a_duel_is_published(monkeypatch: pytest.MonkeyPatch, wins: bool) -> None:
+    duel = Duel(5, 4 if wins else 3, 3)
+    monkeypatch.setattr(
+        students, "student_tried", lambda *lesson, **how: replace(student_tried(*lesson, **how), duel=duel)
+    )
+    run = run_finish(run_start(study_with_table(points=24), **STEPS_RUN))
+    assert run.status == Run.Status.FINISHED, run.message
+    assert run.student.is_released_itself is not wins
+    assert Sentence.from_json(run.student.card["choice"]).values == {"points": 5, "student": duel.student, "model": 3}
+    assert list(release_faults(run)) == []
+
+
+def test_without_labelled_public_points_what_taught_the_student_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(students, "truth_of", lambda dataset: None)
+    run = run_finish(run_start(study_with_table(points=24), **STEPS_RUN))
+    assert run.student.is_released_itself and "No labelled public points" in run.student.card["choice"]

@@ -14,7 +14,6 @@ from django.db import DatabaseError
 from django.utils import timezone
 from pytest_django import DjangoCaptureOnCommitCallbacks as Commits
 
-from accounting.head_counts import head_counts_enter
 from accounting.models import Release, ShareRecord
 from accounting.shares import share_free, shares
 from common.artifacts import arrays_save
@@ -42,6 +41,7 @@ from training.models import Dataset, Run
 from training.services import advance, ending, students, sweep
 from training.services import runs as run_commands
 from training.services.datasets import dataset_import
+from training.services.head_counts import head_counts_enter
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
@@ -251,7 +251,7 @@ def test_a_run_that_has_ended_stays_as_it_ended() -> None:
     assert (again.status, again.message, again.labels) == (Run.Status.FINISHED, "", run.labels)
 
 
-def test_less_than_a_share_above_nothing_or_more_than_is_free_is_refused_and_leaves_nothing() -> None:
+def test_a_share_must_be_positive_and_free() -> None:
     study = study_with_table()
     run_start(study, share=0.75, **TABLE_RUN)
     run = run_draft(study, **TABLE_RUN)
@@ -264,7 +264,7 @@ def test_less_than_a_share_above_nothing_or_more_than_is_free_is_refused_and_lea
     assert Run.objects.get(pk=run.pk).share == 0.25
 
 
-def test_what_is_told_of_a_proposal_does_not_look_at_private_records() -> None:
+def test_feedback_on_a_proposal_ignores_private_records() -> None:
     """Neither a class that no record has, nor more teachers than holders: consents and records would be told."""
     study = study_open("unseen", delta=1e-4)
     rows = table_rows(30, [f"p{place % 3}" for place in range(30)])
@@ -346,7 +346,7 @@ def test_a_failed_run_says_what_to_do_and_forgets() -> None:
     assert share_free(run.study) == 1.0
 
 
-def test_what_nobody_expected_ends_the_run_without_telling_details(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_error_ends_the_run_without_details(monkeypatch: pytest.MonkeyPatch) -> None:
     def explode(run: Run) -> bool:
         raise ZeroDivisionError("P-17 has label 3")
 

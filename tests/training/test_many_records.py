@@ -26,6 +26,7 @@ from tests.factories import study_open
 from tests.training.asking import ASKING_RUN, SAMPLED_RUN, STEPS_RUN, NoNoise, batch_ask
 from tests.training.runs import TABLE, TABLE_RUN, consents_give, head_counts_state, run_finish, run_start, table_rows
 from training.engine import noise
+from training.engine.records import records_load
 from training.models import Run
 from training.services.datasets import dataset_import
 from training.verification import batches_kept, release_faults, replay_faults
@@ -107,6 +108,7 @@ def test_the_records_of_one_person_fill_no_memory_but_their_own(method: str, set
     assert pk_of(study, ME) in charges_of(Release.objects.get(run=run.pk, batch=0)).holders
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["neighbours", "individual steps"])
 def test_records_beyond_the_public_number_change_nothing(
     method: str, settings: Any, monkeypatch: pytest.MonkeyPatch
@@ -118,7 +120,7 @@ def test_records_beyond_the_public_number_change_nothing(
     for later in (0, 40):
         study = study_with(8, later=later, slug=f"later-{later}")
         run = batch_ask(run_start(study, **METHODS[method]))
-        private = arrays_load(study.datasets.get(kind="private").artifact)
+        private = records_load(study.datasets.get(kind="private"))
         assert private["holder"].tolist().count(pk_of(study, ME)) == 10
         charged = charges_of(Release.objects.get(run=run.pk, batch=0)).spent.tolist()
         told.append((said(run), charged, private["x"].tolist(), private["y"].tolist()))
@@ -137,7 +139,7 @@ def test_which_records_count_follows_from_nobody_elses(settings: Any) -> None:
             study=study, name=name, kind="private", rows=Rows(x, rows.y, rows.holders), schema=TABLE
         )
         assert (dataset.rows, dataset.most_records) == (6 if name == "all" else 4, 2)
-        stored = arrays_load(dataset.artifact)["x"]
+        stored = records_load(dataset)["x"]
         assert all(number < 2 for number, _ in stored)
         kept.append([number for number in stored.tolist() if number[1] != ord("b")])
     assert kept[0] == kept[1]

@@ -1,12 +1,16 @@
 """Numbers, times and labels, from the import of a file to the model that predicts; classes alone where nothing else."""
 
 import html
+import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.test import override_settings
 from django.urls import reverse
@@ -14,7 +18,7 @@ from ipate_client import LocalModel
 
 from accounting.book import charges_of
 from accounting.models import Release
-from common.artifacts import arrays_load, model_fetch
+from common.artifacts import model_fetch
 from consent.models import DataHolder, Study
 from consent.uses import results_of, usage_of
 from learning.formats import DataError, Report, Rows, read_file, schema_from_json, schema_to_json
@@ -22,14 +26,17 @@ from learning.outcomes import OUTCOME_LABELS
 from tests.factories import study_open, user_create
 from tests.pages import as_, text, url
 from tests.snapshots import built_once
-from tests.training.asking import ASKING_RUN, COUNTS_RUN, SAMPLED_RUN
+from tests.training.asking import ASKING_RUN, COUNTS_RUN
 from tests.training.people import withdraw
 from tests.training.runs import TABLE_RUN, consents_give, head_counts_state, run_draft, run_finish, run_start
+from training.engine.records import records_load
+from training.forecast_outcomes import forecast_outcomes
 from training.models import Dataset, Run
 from training.services.datasets import dataset_import
+from training.services.downloads import labels_table
 from training.services.students import student_predict
 from training.services.thresholds import model_threshold_set
-from training.services.trainings import student_ask
+from training.services.trainings import student_ask, student_learn
 from training.verification import batches_kept, release_faults, replay_faults
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
@@ -64,7 +71,8 @@ TARGETS: dict[str, dict[str, Any]] = {
     },
 }
 KINDS = list(TARGETS)
-RUN: dict[str, Any] = {"method": Run.Method.SGD, "choices": {"steps": 20, "ridge": 0.0}, "batch_size": 10}
+STUDENT = {"student_learner": "shares", "student_parameters": {}}
+RUN: dict[str, Any] = {"method": Run.Method.SGD, "choices": {"steps": 20, "ridge": 0.0}, "batch_size": 10} | STUDENT
 ROW = {"length": 0.9, "width": 0.2}
 
 
@@ -123,7 +131,7 @@ def test_a_run_is_learned_checked_published_and_told(study: Study, exact: None) 
     kind = study.slug
     run = learned(study)
     assert run.status == Run.Status.FINISHED, run.message
-    assert (run.student_learner, run.position) == ("", 20)
+    assert run.position == 20
     assert list(release_faults(run)) == []
     for batch in batches_kept(study):
         assert list(replay_faults(batch)) == []
@@ -132,8 +140,12 @@ def test_a_run_is_learned_checked_published_and_told(study: Study, exact: None) 
     card = student.card
     assert (card["target"], card["classes"], card["fairness"]) == (run.schema["target"], [], None)
     deciding = card["evaluation"]["measures"][0]
-    assert deciding["value"] > deciding["nothing"] + 0.15 and card["evaluation"]["points"] == 150
+    assert deciding["value"] > deciding["nothing"] + 0.05 and card["evaluation"]["points"] == 150
     assert bool(card["evaluation"]["curve"]) == (kind == "times")
+    (forecast,) = forecast_outcomes(run)
+    assert (forecast.forecast.measure, forecast.came) == (deciding["label"], deciding["value"])
+    assert forecast.forecast.judged == 50 and forecast.forecast.low < forecast.forecast.high
+    assert "Forecast and outcome" in text(as_("olga").get(url("run", run)))
 
 
 def test_the_site_the_file_and_the_page_say_the_same(study: Study, exact: None) -> None:
@@ -148,11 +160,13 @@ def test_the_site_the_file_and_the_page_say_the_same(study: Study, exact: None) 
     match study.slug:
         case "numbers":
             assert (values[:, 1] <= values[:, 0]).all() and (values[:, 0] <= values[:, 2]).all()
-            assert served["predictions"][0] > served["predictions"][1] + 15
+            assert served["predictions"][0] > served["predictions"][1]  # shrunk, as the noise of the plan has it
         case "times":
             assert (np.diff(values, axis=1) <= 0).all() and values[0, 1] < values[1, 1]
         case _:
-            assert served["predictions"][:2] == [["long"], ["wide"]]
+            assert values[0, 0] > values[1, 0] and values[1, 1] >= values[0, 1]
+            told = [[name for name, p in zip(served["columns"], row, strict=True) if p > 0.5] for row in values]
+            assert served["predictions"] == told
     page = text(as_("olga").get(url("run", run)))
     assert "Judged by 150 points" in page and "choose the threshold" not in page
 
@@ -164,7 +178,7 @@ def test_holders_read_what_was_learned_and_which_records_are_theirs(study: Study
     assert result.predicts.startswith(("It estimates", "It answers"))
     holder = DataHolder.objects.get(study=study, pseudonym="p-0")
     told = usage_of(holder).records()["private"]["labels"]
-    private = arrays_load(run.private_dataset.artifact)
+    private = records_load(run.private_dataset)
     (code,) = private["y"][private["holder"] == holder.pk].tolist()
     assert told == [run.learns.written(code)]
     assert run.private_dataset.seen_classes == []
@@ -172,12 +186,9 @@ def test_holders_read_what_was_learned_and_which_records_are_theirs(study: Study
 
 def test_what_learns_classes_alone_refuses_when_it_is_proposed(study: Study) -> None:
     words = OUTCOME_LABELS[study.slug]
-    for method in (ASKING_RUN, SAMPLED_RUN, TABLE_RUN):
+    for method in (TABLE_RUN, *([ASKING_RUN] if study.slug == "times" else [])):
         with pytest.raises(ValidationError, match=f"does not learn {words}"):
             run_draft(study, **method)
-    for choices, told in (({"rounds": 2}, "second round"), ({"publish": "student"}, "A student learns classes alone")):
-        with pytest.raises(ValidationError, match=told):
-            run_draft(study, **RUN | {"choices": RUN["choices"] | choices})
     with pytest.raises(ValidationError, match="class"):
         run_draft(study, **COUNTS_RUN)
     assert run_draft(study, **COUNTS_RUN | {"choices": {"column": "width"}}).status == Run.Status.DRAFT
@@ -185,8 +196,6 @@ def test_what_learns_classes_alone_refuses_when_it_is_proposed(study: Study) -> 
 
 def test_what_is_about_classes_refuses_a_finished_run(study: Study, exact: None) -> None:
     run, olga = learned(study), user_create("olga")
-    with pytest.raises(ValidationError, match="Students learn classes alone"):
-        student_ask(run=run, student_learner="shares", student_parameters={}, acting_user=olga)
     with pytest.raises(ValidationError, match="threshold"):
         model_threshold_set(run=run, acting_user=olga, class_name="a", missed=1, false_alarm=1)
 
@@ -266,3 +275,106 @@ def test_lists_and_comparisons_tell_the_first_measure_in_place_of_an_accuracy(st
     names, rows = zip(*((name, row) for name, _shared, row in found.context["measures"]), strict=True)
     assert (names[0], len(names)) == (first, len(told))
     assert (rows[0][0].value, rows[0][1].value) == (f"{told[0]['value']:.3f}", "–")
+
+
+WAYS: dict[str, dict[str, Any]] = {
+    "votes": STUDENT | {"method": Run.Method.NEIGHBOURS, "choices": {"sigma": 15.0, "radius_share": 0.3}},
+    "student of steps": RUN | {"choices": RUN["choices"] | {"publish": "student"}},
+    "samples": STUDENT
+    | {"method": Run.Method.SGD, "variant": Run.Variant.SCALE, "choices": {"steps": 60, "expected": 1e6}},
+    "network": STUDENT
+    | {
+        "method": Run.Method.SGD,
+        "variant": Run.Variant.SCALE,
+        "choices": {"steps": 20, "expected": 1e6, "network": "mlp", "publish": "student"},
+    },
+}
+
+
+@override_settings(LEAST_TEST_POINTS=None)
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_to_learn_is_published_as_the_file_says_it(study: Study, exact: None, way: str) -> None:
+    if way == "votes" and study.slug == "times":
+        pytest.skip("votes are not for times")
+    run = learned(study, **WAYS[way] | {"batch_size": 20})
+    assert run.status == Run.Status.FINISHED, run.message
+    assert list(release_faults(run)) == []
+    for batch in batches_kept(study):
+        assert list(replay_faults(batch)) == []
+    assert run.student is not None
+    deciding = run.student.card["evaluation"]["measures"][0]
+    if way != "network":  # which takes far more steps
+        assert deciding["value"] > deciding["nothing"] + 0.05
+    rows = [ROW, {"length": 0.1, "width": 0.8}, {"length": 0.4, "width": 0.5}]
+    served, local = student_predict(run.student, rows), LocalModel(model_fetch(run.student.onnx)).predict(rows)
+    np.testing.assert_allclose(local.probabilities, served["values"], atol=1e-5, rtol=1e-5)
+    assert local.classes == served["columns"] == list(run.learns.columns)
+    page = text(as_("olga").get(url("run", run)))
+    assert "Judged by 150 points" in page
+    if way == "votes":
+        labels = as_("olga").get(url("run_labels", run))
+        assert labels.status_code == 200 and run.learns.categories[1] in html.unescape(text(labels))
+        assert labels_table(run)[0][2:] == [f"count_{name}" for name in run.learns.categories]
+
+
+@override_settings(LEAST_TEST_POINTS=None)
+def test_another_student_learns_from_the_same_releases(study: Study, exact: None) -> None:
+    run = learned(study)
+    training = student_ask(run=run, student_learner="boosting", student_parameters={}, acting_user=user_create("olga"))
+    student_learn(training.pk)
+    version = run.students.latest("version")
+    assert (version.version, version.learner) == (2, "boosting"), training.message
+    page = html.unescape(as_("olga").get(url("run", run)).text)
+    for each in run.students.all():
+        first = each.card["evaluation"]["measures"][0]
+        label = f"{first['label']}: {first['of']}" if first["of"] else first["label"]
+        assert f"{label} {first['value']:.3f}" in page.partition("Held-out agreement")[2]
+    deciding = version.card["evaluation"]["measures"][0]
+    assert deciding["value"] > deciding["nothing"]
+    rows = student_predict(version, [ROW])
+    assert len(rows["values"][0]) == len(run.learns.columns)
+
+
+def test_eight_labels_are_learned_without_a_student(tmp_path: Path) -> None:
+    names = list("abcdefgh")
+    columns = [*COLUMNS, *({"name": name, "role": "target", "part": name} for name in names)]
+    schema = schema_from_json(
+        {"kind": "table", "classes": [], "target": {"kind": "labels", "names": names}, "columns": columns}
+    )
+    study = study_open("eight", delta=1e-4)
+    rng = np.random.default_rng(1)
+    for part, holders in (("private", [f"p-{number}" for number in range(40)]), ("public", None)):
+        codes = rng.integers(0, 256, 40)
+        rows = Rows(rng.random((40, 2)).astype(np.float32), codes if holders else None, holders)
+        dataset_import(study=study, name=part, kind=part, rows=rows, schema=schema)
+    consents_give(study, "L")
+    head_counts_state(study)
+    alone = {"test_dataset": None}
+    with pytest.raises(ValidationError, match="Votes cannot be for so many labels"):
+        run_draft(study, **ASKING_RUN | alone)
+    for choices, told in (({"rounds": 2}, "none learns so many labels"), ({"publish": "student"}, "no student learns")):
+        with pytest.raises(ValidationError, match=told):
+            run_draft(study, **RUN | alone | {"choices": choices})
+    run = learned(study, **alone)
+    assert (run.status, run.student_learner) == (Run.Status.FINISHED, ""), run.message
+    with pytest.raises(ValidationError, match="So many labels no student learns"):
+        student_ask(run=run, student_learner="shares", student_parameters={}, acting_user=user_create("olga"))
+
+
+@override_settings(LEAST_TEST_POINTS=None)
+def test_every_number_of_a_card_follows_from_the_file_and_the_test_data(
+    study: Study, exact: None, tmp_path: Path
+) -> None:
+    """By the scripts of the documents, which have their own formulas."""
+    run = learned(study)
+    document = (Path(settings.BASE_DIR) / "docs" / "outcomes.md").read_text()
+    scripts = re.findall(r"```python\n(.*?)```", document, re.DOTALL)
+    assert len(scripts) == 2 and all(script.count("\n") <= 30 for script in scripts)
+    (tmp_path / "card.py").write_text(scripts[study.slug == "times"])
+    (tmp_path / "model.onnx").write_bytes(model_fetch(run.student.onnx))
+    rows_of(study.slug, 150, 3, tmp_path, holders=False)
+    command = [sys.executable, "card.py", "model.onnx", f"{study.slug}-3.csv"]
+    environment = {"PYTHONPATH": str(settings.BASE_DIR), "PATH": ""}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("the card says") == len(run.student.card["evaluation"]["measures"])

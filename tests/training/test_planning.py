@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from accounting.caps import caps_of
-from accounting.head_counts import head_counts_draw, head_counts_enter
 from accounting.shares import share_free
 from common.artifacts import arrays_load
 from common.noise import SimulationNoise
@@ -28,6 +27,7 @@ from training.engine.budgets import Budget, budgets_from_json
 from training.methods import method_of
 from training.methods.pate.planning import plan_from_json, run_plan
 from training.services.datasets import dataset_import
+from training.services.head_counts import head_counts_draw, head_counts_enter
 from training.services.runs import run_approve
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
@@ -48,7 +48,7 @@ def test_teachers_follow_the_head_counts_and_weights_the_caps() -> None:
     np.testing.assert_allclose(weights[[1, 3]] / weights[0], mu[1:] / mu[0], rtol=5e-4)  # weights are rounded
 
 
-def test_a_share_is_that_part_of_every_cap_and_what_it_affords_is_told() -> None:
+def test_a_share_is_a_part_of_every_cap_with_what_it_affords() -> None:
     study = study_with_table()
     planned = run_plan(run_draft(study, **TABLE_RUN), 0.25)
     caps = caps_of([1.0, 2.0, 3.0], study.delta)
@@ -122,7 +122,7 @@ def test_only_holders_who_consented_to_a_counted_promise_take_part() -> None:
     assert len(arrays_load(later.assignment)["holder"]) == 0, "nobody has a promise that was counted"
 
 
-def test_a_group_too_small_for_a_teacher_is_merged_or_left_out_as_the_operator_chose() -> None:
+def test_small_groups_are_merged_or_left_out_as_chosen() -> None:
     study = study_with_table(levels="HHHHHAAAAL", holders=20)  # 2 LOW holders; a teacher has 20 / 4 = 5
     merged = run_plan(run_draft(study, **TABLE_RUN | {"teachers": 4}))
     assert [group.merged for group in merged.plan.groups] == [(), ("LOW",)]

@@ -95,7 +95,7 @@ def test_the_progress_moves_in_tenths_and_pages_and_the_api_tell_it(
 
 
 @pytest.mark.parametrize("people", [0, 1, 3, 9, 15])
-def test_the_progress_goes_through_the_same_shares_however_many_people_there_are(
+def test_progress_steps_are_independent_of_the_number_of_people(
     study: Study, people: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for holder in study.holders.exclude(consent_events=None).order_by("pk")[people:]:

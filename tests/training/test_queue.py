@@ -81,6 +81,7 @@ def test_a_long_name_still_fits_and_is_known(study: Study, monkeypatch: pytest.M
         assert not worker_claims(f"celery@{'a' * 200}.example.org:4712", claim or "")
 
 
+@pytest.mark.slow
 def test_when_a_run_is_expected_to_end(study: Study, operator: User) -> None:
     earlier = run_finish(run_start(study, share=0.2, **TABLE_RUN))
     now = timezone.now()
@@ -96,6 +97,7 @@ def test_when_a_run_is_expected_to_end(study: Study, operator: User) -> None:
     assert queue_for(operator).under_way[0].ends is None, "it is late, and nobody knows by how much"
 
 
+@pytest.mark.slow
 def test_only_the_number_of_other_studies_runs_is_told(study: Study, operator: User) -> None:
     foreign = run_start(study_with_table("foreign"), title="Nobody's business", **TABLE_RUN)
     mine = run_start(study, title="Mine", **TABLE_RUN)
@@ -114,6 +116,7 @@ def test_only_the_number_of_other_studies_runs_is_told(study: Study, operator: U
     assert "Mine" not in page
 
 
+@pytest.mark.slow
 def test_only_operators_and_administrators_watch_it(study: Study, operator: User) -> None:
     assert queue_watchable(operator)
     for role in ("steward", "committee", "auditor", "researcher"):
@@ -127,8 +130,8 @@ def test_only_operators_and_administrators_watch_it(study: Study, operator: User
 
 def test_an_empty_queue_says_what_to_do(operator: User) -> None:
     page = as_(operator).get("/queue/").content.decode()
-    for told in ("No run is under way", "No approved run waits", "No worker was heard from within a day"):
-        assert told in page
+    for sentence in ("No run is under way", "No approved run waits", "No worker was heard from within a day"):
+        assert sentence in page
 
 
 @pytest.mark.worker

@@ -9,7 +9,6 @@ from scipy.stats import chi2
 
 from accounting.book import balances, charges_of
 from accounting.caps import caps_of
-from accounting.head_counts import head_counts_draw
 from accounting.models import Release
 from accounting.shares import shares
 from common.artifacts import arrays_load
@@ -37,6 +36,7 @@ from tests.training.runs import TABLE_RUN, run_start, run_teach, study_with_tabl
 from training.engine import noise
 from training.methods.pate.opening import vote_open
 from training.models import Query, Run
+from training.services.head_counts import head_counts_draw
 from training.services.runs import run_cancel
 from training.verification import release_faults
 
@@ -160,6 +160,7 @@ def test_steps_over_samples_are_charged_by_the_noise_that_is_drawn(watched: Watc
     assert charge == pytest.approx(6 * (FINENESS / scale) ** 2), "everybody is in all of the six steps"
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 def test_noise_of_counts_has_the_spread_that_is_charged(monkeypatch: pytest.MonkeyPatch) -> None:
     """The squares of 300 numbers; under another seed than this one it would fail once in 10⁹ times."""
@@ -198,6 +199,7 @@ def test_head_counts_count_nobody_who_has_no_room(full: DataHolder) -> None:
     assert sum(count.count for count in drawn) == len(charged) < true
 
 
+@pytest.mark.slow
 def test_votes_of_those_who_have_no_room_are_not_counted(full: DataHolder) -> None:
     run = ask(full.study, share=0.3, choices={"sigma": 20.0, "radius_share": 1.0})
     charged = charges_of(Release.objects.get(run=run.pk, batch=0))
@@ -206,6 +208,7 @@ def test_votes_of_those_who_have_no_room_are_not_counted(full: DataHolder) -> No
     assert counts(run).sum() == sum(votes.values())
 
 
+@pytest.mark.slow
 def test_gradients_of_those_who_have_no_room_are_not_added(full: DataHolder) -> None:
     study = full.study
     for who in everybody(study):
@@ -216,6 +219,7 @@ def test_gradients_of_those_who_have_no_room_are_not_added(full: DataHolder) -> 
     assert not arrays_load(run.batches.get().released)["sums"].any()
 
 
+@pytest.mark.slow
 def test_nobody_who_has_no_room_takes_part_in_steps_over_samples(full: DataHolder) -> None:
     run = batch_ask(ask(full.study, share=0.3, **SAMPLED_RUN))
     charged = charges_of(Release.objects.get(run=run.pk, batch=0)).holders
@@ -247,7 +251,7 @@ def test_what_is_charged_beside_a_batch_leaves_less_room_for_it(monkeypatch: pyt
 
 
 @pytest.mark.parametrize(("begun", "fields"), [(ask, {}), (vote, {"weight_scheme": "proportional"})])
-def test_a_share_is_settled_by_whoever_may_have_used_most_of_their_cap(
+def test_a_share_settles_to_the_largest_possible_use(
     watched: Watched, begun: Callable[..., Run], fields: dict[str, Any]
 ) -> None:
     study = small_study()

@@ -30,7 +30,7 @@ def ask_again(study, renewal: str, silent: int) -> list:
     return holders[:silent]
 
 
-def test_before_the_vote_they_are_taken_out_and_charged_nothing() -> None:
+def test_a_withdrawal_before_the_vote_costs_nothing() -> None:
     study = study_with_table()
     run = run_teach(run_start(study, **TABLE_RUN))
     silent = ask_again(study, "required", 20)

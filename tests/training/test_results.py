@@ -74,18 +74,20 @@ def test_before_a_result_the_page_says_so_and_nothing_leads_to_it() -> None:
 def test_a_result_says_what_how_good_how_used_and_what_it_cost() -> None:
     study = study_with_table()
     holder, run = held(study, "LOW"), publish(study)
-    told = run.student.card["evaluation"]
-    commonest = max(each["points"] for each in told["classes"]) / told["points"]
+    evaluation = run.student.card["evaluation"]
+    commonest = max(each["points"] for each in evaluation["classes"]) / evaluation["points"]
     page = page_of(holder)
     assert "Who smokes To help people stop. Published on" in page
     assert f"It says which of these fits a new record best: {', '.join(run.classes)}." in page
     assert (
-        f"It is right in about {round(100 * told['accuracy'])} of 100 cases, judged on 21 test records. Always giving "
-        f"the commonest answer would be right in {round(100 * commonest)}."
+        f"It is right in about {round(100 * evaluation['accuracy'])} of 100 cases, judged on 21 test records. "
+        f"Always giving the commonest answer would be right in {round(100 * commonest)}."
     ) in page
     assert "The study has not put it into use: candidate. Nobody has taken it or asked it for predictions yet." in page
     after = usage_of(holder).right_guesses
     assert after > 50
+    assert "All numbers of right guesses hold where both answers are equally likely beforehand." in page
+    assert f"is yours, would be right at most {usage_of(holder).right_record_guesses} times in 100" in page
     assert f"was right at most 50 times in 100 before it, and is right at most {after} times in 100 after it." in page
     for other in ("choice", "study"):
         links = as_(holder.user).get(reverse(f"consent:{other}", args=[study.slug])).text
@@ -216,7 +218,7 @@ def people(study: Study) -> None:
     records_erase(study.pk)
 
 
-def test_a_first_publication_is_told_to_those_who_decided_and_stayed() -> None:
+def test_a_first_publication_notifies_current_participants() -> None:
     study = study_with_table()
     people(study)
     run = publish(study)
@@ -250,7 +252,7 @@ def after(monkeypatch: pytest.MonkeyPatch, **time: int) -> None:
     monkeypatch.setattr(timezone, "now", lambda: now)
 
 
-def test_a_year_is_told_once_and_only_if_something_was_released(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_year_with_releases_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
     study = study_with_table()
     people(study)
     publish(study)
@@ -268,8 +270,8 @@ def test_a_year_is_told_once_and_only_if_something_was_released(monkeypatch: pyt
     after(monkeypatch, days=10)
     assert years_tell() == 1
     assert len(mailed("results_of_year")) == 4
-    told = mail_render(Mail.objects.filter(kind="results_of_year").first()).body
-    assert told.index("Who drinks") < told.index("Who smokes")
+    mail_body = mail_render(Mail.objects.filter(kind="results_of_year").first()).body
+    assert mail_body.index("Who drinks") < mail_body.index("Who smokes")
 
 
 def test_no_year_is_told_of_a_closed_study_or_a_rehearsal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,9 +306,9 @@ def test_a_letter_goes_to_whom_no_mail_reaches_and_tells_no_level() -> None:
     printed = letters_print(study=study, kind=Letter.Kind.NEWS, acting_user=olga)
     assert letters_due(study, Letter.Kind.NEWS) == []
     letter = LetterWritten(printed[0].issued, "en", Letter.Kind.NEWS)
-    told = " ".join(letter_told(study, letter, letterhead_of(study))["paragraphs"])
-    assert "Who smokes: To help people stop." in told and "of 100 cases" in told
-    assert "protection:" not in told and "asks whether" not in told
+    message = " ".join(letter_told(study, letter, letterhead_of(study))["paragraphs"])
+    assert "Who smokes: To help people stop." in message and "of 100 cases" in message
+    assert "protection:" not in message and "asks whether" not in message
     publish(study, title="Who drinks", wanted_labels=12)
     assert len(letters_due(study, Letter.Kind.NEWS)) == 19, "of the newest news, once"
 

@@ -9,7 +9,6 @@ from django.db import transaction
 from kombu.exceptions import OperationalError
 from pytest_django import DjangoCaptureOnCommitCallbacks as Commits
 
-from accounting.head_counts import head_counts_enter
 from consent.models import Level
 from tests.factories import user_create
 from tests.training.asking import ASKING_RUN
@@ -18,6 +17,7 @@ from training import tasks
 from training.dispatch import send
 from training.models import Run
 from training.services import advance, sweep
+from training.services.head_counts import head_counts_enter
 
 pytestmark = pytest.mark.django_db
 
@@ -64,7 +64,7 @@ def test_what_is_rolled_back_is_not_sent(
 
 
 @pytest.mark.parametrize("trouble", [OperationalError("away"), OSError("disk full")])
-def test_a_broker_that_is_away_undoes_nothing_and_the_sweep_sends_again(
+def test_an_unreachable_broker_undoes_nothing_and_the_sweep_resends(
     trouble: Exception, monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Commits
 ) -> None:
     def refuse(*_: object) -> None:
@@ -79,6 +79,7 @@ def test_a_broker_that_is_away_undoes_nothing_and_the_sweep_sends_again(
     assert sweep.runs_sweep() == [str(run.pk)]
 
 
+@pytest.mark.slow
 def test_a_task_that_is_delivered_twice_does_not_multiply(
     sent: list[tuple[str, list[str]]], django_capture_on_commit_callbacks: Commits
 ) -> None:

@@ -19,6 +19,7 @@ from consent.models import Study
 from learning.learners import LEARNERS
 from learning.mechanisms.pate import NO_VOTE
 from tests.training.runs import TABLE_RUN, run_finish, run_prepared, run_start, run_teach, study_with_table
+from training.engine.records import records_load
 from training.methods.pate import preparation, teaching
 from training.methods.pate.ballot import ballot_load, predictions_load
 from training.methods.pate.opening import vote_open
@@ -45,7 +46,7 @@ def lessons(monkeypatch: pytest.MonkeyPatch) -> dict[int, np.ndarray]:
 
 def owners_of(study: Study, x: np.ndarray) -> list[int]:
     """Owner of each of these records, which are all different."""
-    private = arrays_load(Dataset.objects.get(study=study, kind="private").artifact)
+    private = records_load(Dataset.objects.get(study=study, kind="private"))
     owner = {row.tobytes(): holder for row, holder in zip(private["x"], private["holder"].tolist(), strict=True)}
     return [owner[row.tobytes()] for row in x]
 
@@ -78,7 +79,7 @@ def test_teacher_learns_from_one_group_alone_in_weighting(lessons: dict[int, np.
     assert all(len({level[owner] for owner in owners}) == 1 for owners in taught(run, lessons).values())
 
 
-def test_a_withdrawal_before_the_vote_has_the_affected_teachers_alone_learn_anew(
+def test_a_withdrawal_before_the_vote_retrains_affected_teachers_alone(
     lessons: dict[int, np.ndarray],
 ) -> None:
     study = study_with_table(retain_votes=True)
@@ -150,9 +151,7 @@ def test_a_run_that_everybody_has_left_goes_on_without_a_vote() -> None:
 
 
 @pytest.mark.parametrize("trouble", [ValueError("one class"), IndexError("empty"), MemoryError()])
-def test_a_teacher_that_cannot_learn_casts_no_vote_and_nobody_is_told(
-    trouble: Exception, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_teacher_that_cannot_learn_is_silently_left_out(trouble: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     learner = LEARNERS["nearest_neighbour"]
     fit = learner.fit
     study = study_with_table(retain_votes=True)

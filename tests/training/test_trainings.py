@@ -20,6 +20,7 @@ from learning.published import published_load
 from learning.students import labelled, student_create
 from learning.students import student_learn as students_learn
 from tests.factories import user_create
+from tests.snapshots import built_once
 from tests.training.asking import EVERYBODY
 from tests.training.runs import (
     TABLE_RUN,
@@ -45,6 +46,7 @@ BOOSTED: Asked = {"student_learner": "boosting", "student_parameters": {"iterati
 
 
 @pytest.fixture
+@built_once
 def run() -> Run:
     """Finished; its first version is not assessed yet."""
     return run_finish(run_start(study_with_table(), **TABLE_RUN))
@@ -254,7 +256,7 @@ def test_the_command_trains_a_version_here_and_now(run: Run, capsys: pytest.Capt
 # --- Progress and checkpoints ---------------------------------------------------------------------------------------
 
 
-def test_progress_is_told_of_the_run_and_of_a_version_and_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_shown_for_runs_and_versions_and_then_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[float | None, ...]] = []
     network = {"student_learner": "consistency", "student_parameters": {"steps": 200, "batch": 8}}
     run = run_start(study_with_data(levels="LLLL"), **EVERYBODY, choices={"rounds": 1}, batch_size=300, **network)
@@ -277,7 +279,7 @@ def test_progress_is_told_of_the_run_and_of_a_version_and_nothing_is_left(monkey
     assert arrays_list(checkpoints_folder(run)) == []
 
 
-def test_a_student_that_goes_on_from_its_checkpoint_equals_the_uninterrupted_one(
+def test_a_resumed_student_equals_the_uninterrupted_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The worker dies between two steps: the checkpoint stays, and nothing else."""

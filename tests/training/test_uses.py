@@ -85,7 +85,7 @@ def ask(study: Study, **fields: object) -> Run:
     return run_start(study, **EVERYBODY, batch_size=4, **fields)
 
 
-def test_all_who_were_asked_are_told_the_same_whether_or_not_their_records_voted() -> None:
+def test_participants_read_the_same_whether_or_not_their_records_voted() -> None:
     study = study_with_table(levels="A")
     run = run_ask(ask(study, share=0.5, choices={"sigma": 40.0, "radius_share": 0.2}))
     spent = balances(study).of(np.array(sorted(study.holders.values_list("pk", flat=True))))

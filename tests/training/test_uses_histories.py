@@ -10,7 +10,6 @@ from django.utils import timezone
 
 from accounting.accounts import accounts_stand
 from accounting.caps import caps_of
-from accounting.head_counts import SHARE, head_counts_draw
 from accounting.services import release_record
 from accounting.shares import share_free, share_grant, share_open, share_settle
 from consent import services
@@ -20,7 +19,9 @@ from consent.uses import usage_of
 from tests.factories import consent_choose, policy_approve, user_create
 from tests.training.asking import EVERYBODY
 from tests.training.runs import run_draft, study_with_table
+from training.engine.drawings import SHARE
 from training.models import Run
+from training.services.head_counts import head_counts_draw
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
@@ -118,7 +119,7 @@ class History:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_what_is_told_bounds_every_account_and_grows_by_releases_alone(seed: int) -> None:
+def test_the_reported_bound_covers_accounts_and_grows_with_releases(seed: int) -> None:
     history = History(seed)
     told = history.told()
     for _ in range(14):
@@ -186,7 +187,7 @@ class KeptPromises(History):
 
 
 @pytest.mark.parametrize("seed", range(200, 214))
-def test_no_release_brings_an_account_above_the_promise_in_force_where_promises_are_kept(seed: int) -> None:
+def test_no_release_exceeds_a_promise_that_was_kept(seed: int) -> None:
     history = KeptPromises(seed)
     for _ in range(14):
         before = history.stand()
@@ -205,7 +206,7 @@ def test_no_release_brings_an_account_above_the_promise_in_force_where_promises_
 
 
 @pytest.mark.parametrize("seed", range(100, 106))
-def test_the_bound_is_no_larger_than_the_worst_account_where_shares_are_used_up(seed: int) -> None:
+def test_the_bound_equals_the_worst_account_where_shares_are_used_up(seed: int) -> None:
     history = History(seed)
     for _ in range(6):
         history.change()

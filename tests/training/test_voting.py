@@ -297,7 +297,7 @@ def test_only_one_run_of_a_study_votes_at_a_time() -> None:
 # --- Who is heard ---------------------------------------------------------------------------------------------------
 
 
-def test_a_withdrawal_silences_the_teachers_that_learned_from_the_holder_from_the_next_batch_on(
+def test_a_withdrawal_silences_the_holders_teachers_from_the_next_batch(
     silenced: list[list[int]],
 ) -> None:
     study = study_with_table()
@@ -331,7 +331,7 @@ def test_all_teachers_of_a_withdrawn_holder_fall_silent_in_upsampling(silenced: 
     assert len(silenced[0]) == run.plan["groups"][2]["factor"] == 3
 
 
-def test_a_change_to_stronger_protection_silences_and_one_to_weaker_changes_nothing(silenced: list[list[int]]) -> None:
+def test_stronger_protection_silences_at_once_and_weaker_changes_nothing(silenced: list[list[int]]) -> None:
     study = study_with_table()
     run = run_voting(study, aggregator=CHEAP)
     stricter, weaker = holder_of(study, "AVERAGE"), holder_of(study, "HIGH")
@@ -365,7 +365,7 @@ def test_a_smaller_epsilon_holds_at_once_during_the_vote(silenced: list[list[int
     assert run.position == 12, "the policy is public, the stop is not changed by it"
 
 
-def test_stricter_holder_is_taken_out_before_the_vote_and_less_strict_one_stays() -> None:
+def test_a_stricter_promise_before_the_vote_removes_and_a_weaker_one_stays() -> None:
     study = study_with_table()
     run = run_teach(run_start(study, **TABLE_RUN))
     stricter, looser = holder_of(study, "LOW"), holder_of(study, "HIGH")
@@ -380,7 +380,7 @@ def test_stricter_holder_is_taken_out_before_the_vote_and_less_strict_one_stays(
     assert account(looser) == run.spent[0], "their teacher votes with the weight of before"
 
 
-def test_a_worker_that_waited_for_the_lock_does_not_open_the_vote_before_teachers_have_forgotten(
+def test_the_vote_opens_only_after_affected_teachers_were_retrained(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     study = study_with_table()
@@ -439,7 +439,7 @@ def test_a_share_that_waits_while_another_run_votes_keeps_its_room() -> None:
 PROPORTIONS = {"variant": "weighting", "weight_scheme": "proportional", "batch_size": 2}
 
 
-def test_going_on_without_an_exhausted_group_charges_it_nothing_more(silenced: list[list[int]]) -> None:
+def test_an_exhausted_group_is_charged_nothing_more(silenced: list[list[int]]) -> None:
     stop = vote_to_the_end(run_voting(study_with_table("stop", points=60), **PROPORTIONS))
     assert stop.stop_reason == Run.StopReason.SHARE
     silenced.clear()
@@ -471,9 +471,9 @@ def test_a_query_on_which_nobody_votes_is_answered_like_any_other(monkeypatch: p
         seen.append(np.asarray(votes))
         return release(self, votes, *rest)
 
-    monkeypatch.setattr(Aggregator, "release", watched)
     study = study_with_table()
     run = run_teach(run_start(study, **TABLE_RUN | {"aggregator": CHEAP}))
+    monkeypatch.setattr(Aggregator, "release", watched)  # forecasts of the plan have released votes of public points
     for holder in study.holders.all():
         consent_services.consent_withdraw(holder=holder, acting_user=None)
     run = run_finish(run)

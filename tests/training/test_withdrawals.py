@@ -12,6 +12,7 @@ from consent.models import Mail, Role, Study
 from consent.services import membership_add
 from ipate_web.tokens.models import ApiToken
 from tests.factories import PASSWORD, user_create
+from tests.snapshots import built_once
 from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_finish, run_start, study_with_table
 from training.models import Run, StudentModel
 from training.services.students import student_publish, student_withdraw
@@ -33,6 +34,7 @@ def finished(study: Study) -> Run:
 
 
 @pytest.fixture
+@built_once
 def run() -> Run:
     return finished(study_with_table())
 
@@ -59,7 +61,7 @@ def onnx_page(run: Run) -> str:
     return reverse("staff:run_student_onnx", args=[run.study.slug, run.pk, 1])
 
 
-def test_registry_downloads_and_predictions_say_so_and_takers_are_told(run: Run) -> None:
+def test_registry_downloads_and_predictions_show_a_withdrawal(run: Run) -> None:
     address, rita = f"/api/v1/models/{run.pk}", program("rita")
     assert rita.post(f"{address}/predict", ROWS, format="json").status_code == 200
     assert person("olaf").get(model_page(run)).status_code == 200

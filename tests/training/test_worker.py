@@ -46,7 +46,7 @@ def slow_run() -> Run:
     """A run that takes its time: something can happen to it while it trains and while it votes."""
     study = study_with_data(retain_votes=True)
     splits = catalogue_load("digits")
-    many = dataset_import(study=study, name="many", kind="public", rows=splits.public[:120], schema=splits.schema)
+    many = dataset_import(study=study, name="many", kind="public", rows=splits.public[:60], schema=splits.schema)
     return run_start(
         study,
         public_dataset=many,
@@ -75,7 +75,7 @@ def workers_kill(run: Run, log: Path, *, positions: tuple[int, ...]) -> None:
     run.refresh_from_db()
 
 
-def test_a_worker_killed_while_training_and_while_voting_leaves_a_correct_ledger(tmp_path: Path) -> None:
+def test_a_killed_worker_leaves_a_correct_ledger(tmp_path: Path) -> None:
     log = tmp_path / "worker.log"
     run = slow_run()
     state = watch(run)
@@ -98,7 +98,7 @@ def test_a_worker_killed_while_training_and_while_voting_leaves_a_correct_ledger
     assert_labels_and_register_agree(run)
 
 
-def test_holder_who_withdraws_while_a_worker_trains_or_votes_has_no_further_say(tmp_path: Path) -> None:
+def test_a_withdrawal_during_training_or_voting_takes_effect(tmp_path: Path) -> None:
     log = tmp_path / "worker.log"
     run = slow_run()
     state = watch(run)
@@ -133,11 +133,11 @@ def test_holder_who_withdraws_while_a_worker_trains_or_votes_has_no_further_say(
 
 def test_a_worker_killed_while_it_asks_leaves_a_correct_ledger(tmp_path: Path) -> None:
     log = tmp_path / "worker.log"
-    study = study_with_table(holders=12, points=60, retain_votes=True)
+    study = study_with_table(holders=12, points=40, retain_votes=True)
     run = run_start(study, share=0.5, **ASKING_RUN)
     workers_kill(run, log, positions=(4, 16))
     assert run.status == Run.Status.FINISHED, run.message
-    assert sorted(run.queries.values_list("row", flat=True)) == list(range(60))
+    assert sorted(run.queries.values_list("row", flat=True)) == list(range(40))
     assert_whole(study, run)
 
 
@@ -151,7 +151,7 @@ def test_a_worker_killed_while_it_learns_leaves_a_correct_ledger(tmp_path: Path)
     assert_whole(study, run)
 
 
-def test_a_worker_killed_in_mid_chunk_of_steps_over_samples_loses_that_chunk_alone(tmp_path: Path) -> None:
+def test_a_worker_killed_during_a_sampled_chunk_loses_that_chunk_alone(tmp_path: Path) -> None:
     log = tmp_path / "worker.log"
     study = study_with_table(holders=12, retain_votes=True)
     run = run_start(study, share=0.5, **SAMPLED_RUN | {"choices": {"steps": 24, "expected": 1e6, "network": "mlp"}})

@@ -18,7 +18,7 @@ from django.db import transaction
 from common.artifacts import arrays_save
 from common.noise import Noise
 from consent.selectors import promises_possible
-from learning.mechanisms.base import Arrays, People, Release
+from learning.mechanisms.base import Arrays, People, Question, Release
 from training.engine import attempts, shards
 from training.engine.budgets import budgets_from_json
 from training.engine.commits import Charges, batch_commit
@@ -33,7 +33,7 @@ from training.engine.spending import (
     spending_end,
     spending_may_begin,
 )
-from training.models import Query, Run
+from training.models import Query, Round, Run
 
 logger = logging.getLogger(__name__)
 
@@ -62,20 +62,25 @@ class Asking:
             if run.rounds.count() < len(run.plan["rounds"]):
                 return self._round_begin(run)
             return self._close(run)
-        if self.questions.shard is None:
-            return self._batch_at_once(run)
-        if not run.shards.exists():
-            return self._batch_begin(run, self.questions.shard)
-        if not shards.shards_done(run):
-            shards.shards_send(run)
-            return False
-        return self._batch_end(run)
+        return self._batch(run, current)
 
     def may_go_on(self, run: Run) -> bool:
         """Whether a run that waited can go on now."""
         if run.status == Run.Status.APPROVED:
             return spending_may_begin(run)
         return run.status == Run.Status.ASKING and shards.shards_done(run)
+
+    def _batch(self, run: Run, current: Round) -> bool:
+        """Take the batch under way one step further."""
+        shard = self.questions.shard_of(current)
+        if shard is None:
+            return self._batch_at_once(run)
+        if not run.shards.exists():
+            return self._batch_begin(run, shard)
+        if not shards.shards_done(run):
+            shards.shards_send(run)
+            return False
+        return self._batch_end(run)
 
     def _round_begin(self, run: Run) -> bool:
         opened = self.questions.round_open(run)
@@ -161,40 +166,45 @@ class Asking:
         question = self.questions.question(opened_round)
         part = batch_part(question, opened_round)
         release = question.release(part, state_before(question, opened_round, index), answers, noise)
-        charges = _charges(people, answers, release)
+        charges = charges_of_answers(people, answers, release.charges)
         # Of several shards a part may be only begun: it is charged as far as it was released.
         bounds = release.charges or question.bounds(slice(part.start, part.start + release.size))
-        released = Released(
-            size=release.size,
-            labels=sum(label is not None for label in release.labels),
-            bounds=list(bounds or [0.0] * len(run.plan["budgets"])),
-            content={"mechanism": question.describe(), "question": question.digest(), **release.content},
-            queries=[
-                Query(run=run, row=row, label=label, counts=counts)
-                for row, label, counts in zip_longest(release.rows, release.labels, release.counts)
-            ],
-            artifact=_kept(run, index, release.arrays),
-            exhausted=release.exhausted,
-        )
+        released = released_of(run, question, release, bounds)
         batch_commit(
             run,
             released,
-            _costs(run, bounds) if bounds is not None and release.charges is None else released.bounds,
+            costs_of(run, bounds) if bounds is not None and release.charges is None else released.bounds,
             None if bounds is None else charges,
-            kind=self.questions.release_kind,
+            kind=self.questions.kind_of(opened_round),
             opened_round=opened_round,
             attempt=asked,
         )
         return charges
 
 
-def _charges(people: People, answers: list[Arrays], release: Release) -> Charges:
-    """Charges of everybody who was asked: as their answers say, or as the release says of their budget."""
+def released_of(run: Run, question: Question, release: Release, bounds: Sequence[float] | None) -> Released:
+    """A release as the commit of the batch under way takes it; its arrays are kept in a file."""
+    return Released(
+        size=release.size,
+        labels=sum(label is not None for label in release.labels),
+        bounds=list(bounds or [0.0] * len(run.plan["budgets"])),
+        content={"mechanism": question.describe(), "question": question.digest(), **release.content},
+        queries=[
+            Query(run=run, row=row, label=label, counts=counts)
+            for row, label, counts in zip_longest(release.rows, release.labels, release.counts)
+        ],
+        artifact=_kept(run, run.batches.count(), release.arrays),
+        exhausted=release.exhausted,
+    )
+
+
+def charges_of_answers(people: People, answers: list[Arrays], groups: Sequence[float] | None) -> Charges:
+    """Charges of everybody who was asked: as their answers say, or as ``groups`` say of the budget of each, in μ²."""
     holders = np.concatenate([answer["holder"] for answer in answers])
-    if release.charges is None:
+    if groups is None:
         spent = np.concatenate([answer["charge"] for answer in answers])
     else:
-        spent = np.array(release.charges)[np.concatenate([answer["group"] for answer in answers])]
+        spent = np.array(groups)[np.concatenate([answer["group"] for answer in answers])]
     order = np.argsort(holders)
     return Charges(holders[order], spent[order], people.limits)
 
@@ -209,7 +219,7 @@ def _kept(run: Run, index: int, arrays: Arrays) -> str:
     return artifact
 
 
-def _costs(run: Run, bounds: Sequence[float]) -> list[float]:
+def costs_of(run: Run, bounds: Sequence[float]) -> list[float]:
     """The most that anybody of each promise was charged for a batch, in μ²: public; never more than the run may use.
 
     A policy since the plan may have made a promise smaller than all that it knows; the whole share then counts as used.

@@ -10,7 +10,7 @@ from consent.selectors import policy_in_force
 from learning.mechanisms.base import PlanError
 from training.engine.records import owners_of
 from training.engine.rehearsals import rehearsed_levels
-from training.models import Run
+from training.models import JointRun, Run
 
 #: What of its share a run never plans to use: the rounding of sums.
 RESERVE = 1e-9
@@ -46,7 +46,12 @@ def promises_counted(run: Run) -> list[PlannedPromise]:
 
     Raises PlanError where policy, head counts or shares are missing, or δ is too large for so many people.
     """
-    rows = _rehearsed(run) if run.rehearsal else _counted(run)
+    if run.rehearsal:
+        rows = _rehearsed(run)
+    elif run.alliance is not None and run.alliance.is_hub:
+        rows = _at_sites(run)
+    else:
+        rows = _counted(run)
     return [
         PlannedPromise(name, level, epsilon, holders, place)
         for place, (name, level, epsilon, holders) in enumerate(rows)
@@ -93,6 +98,29 @@ def _counted(run: Run) -> list[tuple[str, str, float, int]]:
         alike = names[count.level] = names.get(count.level, 0) + 1
         name = f"{count.level} {alike}" if alike > 1 else count.level
         promises.append((name, count.level, count.epsilon, count.count))
+    return promises
+
+
+def _at_sites(run: Run) -> list[tuple[str, str, float, int]]:
+    """The same of the people of all sites that take part, by the head counts that these have released."""
+    alliance = run.alliance
+    assert alliance is not None, "of a run over sites"
+    joint = JointRun.objects.filter(run=run.pk).first()
+    found: dict[tuple[float, str], int] = {}
+    for site in alliance.sites.all():
+        if not site.takes_part or (joint is not None and site.name not in joint.sites):
+            continue
+        if not site.head_counts:
+            text = gettext_noop("%(site)s has told no head counts yet. Ask its operators to draw or to enter them.")
+            raise PlanError(Sentence(text, site=site.name))
+        for count in site.head_counts:
+            promise = (float(count["epsilon"]), str(count["level"]))
+            found[promise] = found.get(promise, 0) + int(count["count"])
+    names: dict[str, int] = {}
+    promises = []
+    for (epsilon, level), number in sorted(found.items()):
+        alike = names[level] = names.get(level, 0) + 1
+        promises.append((f"{level} {alike}" if alike > 1 else level, level, epsilon, number))
     return promises
 
 

@@ -9,6 +9,7 @@ from common.artifacts import arrays_load, arrays_save
 from learning.mechanisms.base import Records
 from learning.representations import FittedRepresentation
 from training.engine.records import records_load
+from training.engine.vectors import records_key
 from training.models import Run
 
 
@@ -33,9 +34,9 @@ def _coordinates(
             if len(kept["asked"]) > len(holders):
                 _keep(cache, holders, coordinates, classes, owners)
             return coordinates, classes, owners
-    private = records_load(run.private_dataset)
-    mine = np.isin(private["holder"], holders)
-    x, classes, owners = private["x"][mine], private["y"][mine], private["holder"][mine]
+    key = records_key(run.encoder)
+    private = records_load(run.private_dataset, key, "y", "holder", holders=holders)
+    x, classes, owners = private[key], private["y"], private["holder"]
     if fitted is None:
         return x, classes, owners
     coordinates = fitted.transform(x)

@@ -40,7 +40,7 @@ class Questions(ABC):
     Attributes:
         shard: holders in a shard, about; by the head counts, which are public. None where all answer at once, from
             what they left before, so that a batch is asked and released in one transaction.
-        release_kind: the kind of its releases.
+        release_kind: the kind of its releases, but for those that `kind_of` names.
         died: what the run says once workers died over the same holders again and again; empty without shards.
     """
 
@@ -59,6 +59,14 @@ class Questions(ABC):
     @abstractmethod
     def stop_reason(self, run: Run) -> str:
         """Reason for which a run that has asked everything ends."""
+
+    def kind_of(self, opened_round: Round) -> str:
+        """Kind of the releases of a round."""
+        return self.release_kind
+
+    def shard_of(self, opened_round: Round) -> int | None:
+        """Holders in a shard of a round, as ``shard`` says."""
+        return self.shard
 
     def warm(self, run: Run) -> None:
         """Compute, before the study is locked, what is kept and takes long: the question, to begin with."""

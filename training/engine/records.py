@@ -1,22 +1,54 @@
-"""Private rows as workers read them, and as they are stored anew without some of their owners."""
+"""Private rows as workers read them, and as they are stored anew without some of their owners.
 
+In the file of a private dataset the rows of each person are encrypted with a key of their own (AES-256-GCM), array by
+array. What stands there as it is are the ids of the owners, row by row. The keys lie elsewhere (`common.keyrings`), in
+a ring that is named as the first file of the dataset is: it stays when the rows are stored again under another name.
+"""
+
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from secrets import token_bytes
 from uuid import uuid4
 
 import numpy as np
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from common.artifacts import arrays_load, arrays_save
+from common.artifacts import arrays_opened, arrays_save
+from common.keyrings import Ring, keys_make, ring_load
+from common.sealed_storage import SealError
 from training.models import Dataset
 
+_OWNERS = "holder"
+#: Beside an array that is encrypted: one number for all people, as each has another key; type and shape of a row.
+_SEALED, _NONCE, _ROW = "sealed ", "nonce ", "row "
+_TAG = 16
 
-def records_load(dataset: Dataset, *keys: str) -> dict[str, np.ndarray]:
-    """Arrays of a private dataset, all or those named by ``keys``.
+
+def ring_of(artifact: str) -> str:
+    """Name of the ring with the keys of a dataset, by the name of any of its files.
+
+    >>> ring_of("datasets/8c1f.npz"), ring_of("datasets/8c1f.77ab.npz")
+    ('8c1f', '8c1f')
+    """
+    return PurePosixPath(artifact).name.partition(".")[0]
+
+
+def records_load(dataset: Dataset, *keys: str, holders: np.ndarray | None = None) -> dict[str, np.ndarray]:
+    """Arrays of a dataset, all or those named by ``keys``; of a private one all rows, or those of some ``holders``.
+
+    Rows of people whose records were erased are left out, whatever the file still holds: their keys are gone.
 
     Between a row that was read and the file that it named, somebody's records may have been erased: then the row names
-    another file by now. Nobody may notice from the outside that a worker met with that. Raises FileNotFoundError.
+    another file by now. Nobody may notice from the outside that a worker met with that.
+
+    Raises:
+        FileNotFoundError: there is no file.
+        KeyError: it has no such array.
     """
     while True:
         try:
-            return arrays_load(dataset.artifact, *keys)
+            return _opened(dataset.artifact, keys, holders)
         except FileNotFoundError:
             newer = Dataset.objects.filter(pk=dataset.pk).values_list("artifact", flat=True).first()
             if newer is None or newer == dataset.artifact:
@@ -26,7 +58,7 @@ def records_load(dataset: Dataset, *keys: str) -> dict[str, np.ndarray]:
 
 def owners_of(dataset: Dataset) -> np.ndarray:
     """Ids in rising order of the holders who own rows of a private dataset."""
-    return np.unique(records_load(dataset, "holder")["holder"])
+    return np.unique(records_load(dataset, _OWNERS)[_OWNERS])
 
 
 def records_first(owners: np.ndarray, most: int) -> np.ndarray:
@@ -42,7 +74,95 @@ def records_first(owners: np.ndarray, most: int) -> np.ndarray:
     return first
 
 
-def records_store(arrays: dict[str, np.ndarray]) -> tuple[str, str]:
-    """Store arrays of a dataset under a new name, which is returned with their digest."""
-    artifact = f"datasets/{uuid4()}.npz"
-    return artifact, arrays_save(artifact, **arrays)
+def records_store(arrays: dict[str, np.ndarray], *, artifact: str = "", before: str = "") -> tuple[str, str]:
+    """Store arrays of a dataset under a new name, which is returned with their digest.
+
+    Args:
+        arrays: With ``holder`` (N,), whose rows of all others are encrypted; without, as they are.
+        artifact: Name of the first file of a dataset, if it is chosen already.
+        before: Name of the file of the dataset so far. Nobody gets a new key then.
+
+    Raises:
+        KeyGoneError: somebody's records were erased meanwhile.
+    """
+    artifact = artifact or f"datasets/{ring_of(before) or uuid4()}{f'.{uuid4().hex[:12]}' if before else ''}.npz"
+    if _OWNERS not in arrays:
+        return artifact, arrays_save(artifact, **arrays)
+    owners = arrays[_OWNERS]
+    people, order, counts = _by_owner(owners)
+    ring = ring_load(ring_of(artifact)) if before else keys_make(ring_of(artifact), people)
+    keys = ring.keys_of(people)
+    stored = {_OWNERS: owners}
+    for name, array in arrays.items():
+        if name != _OWNERS:
+            rows = np.ascontiguousarray(array[order])
+            nonce = token_bytes(12)
+            stored[_SEALED + name] = _sealed(rows, counts, people, keys, name, nonce)
+            stored[_NONCE + name] = np.frombuffer(nonce, dtype=np.uint8)
+            stored[_ROW + name] = np.empty((0, *rows.shape[1:]), dtype=rows.dtype)
+    return artifact, arrays_save(artifact, **stored)
+
+
+def _by_owner(owners: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The owners (P,) in rising order, rows (N,) in the order of their owners, and how many each has (P,)."""
+    people, counts = np.unique(owners, return_counts=True)
+    return people, np.argsort(owners, kind="stable"), counts
+
+
+def _about(name: str, person: int) -> bytes:
+    return f"{name} {person}".encode()
+
+
+def _sealed(
+    rows: np.ndarray, counts: np.ndarray, people: np.ndarray, keys: list[bytes], name: str, nonce: bytes
+) -> np.ndarray:
+    """Rows in the order of their owners, encrypted person by person, as bytes."""
+    content, width = memoryview(rows.tobytes()), _width(rows)
+    parts, start = [], 0
+    for key, person, count in zip(keys, people.tolist(), counts.tolist(), strict=True):
+        end = start + count * width
+        parts.append(AESGCM(key).encrypt(nonce, content[start:end], _about(name, person)))
+        start = end
+    return np.frombuffer(b"".join(parts), dtype=np.uint8)
+
+
+def _width(rows: np.ndarray) -> int:
+    """Bytes of a row."""
+    return int(np.prod(rows.shape[1:], dtype=np.int64)) * rows.dtype.itemsize
+
+
+def _opened(artifact: str, keys: tuple[str, ...], holders: np.ndarray | None) -> dict[str, np.ndarray]:
+    with arrays_opened(artifact) as stored:
+        sealed = [name.removeprefix(_SEALED) for name in stored.files if name.startswith(_SEALED)]
+        if not sealed:
+            return {key: stored[key] for key in keys or stored.files}
+        owners, ring = stored[_OWNERS], ring_load(ring_of(artifact))
+        people, order, counts = _by_owner(owners)
+        is_read = ring.has(people) if holders is None else ring.has(people) & np.isin(people, holders)
+        rows = np.isin(owners, people[is_read])
+        as_in_file = np.argsort(order[rows[order]])
+        return {
+            key: owners[rows] if key == _OWNERS else _read(stored, key, people, counts, is_read, ring)[as_in_file]
+            for key in keys or (_OWNERS, *sealed)
+        }
+
+
+def _read(
+    stored: Mapping[str, np.ndarray],
+    name: str,
+    people: np.ndarray,
+    counts: np.ndarray,
+    is_read: np.ndarray,
+    ring: Ring,
+) -> np.ndarray:
+    """Rows of the array ``name`` of those people who are to be read, in the order of their owners."""
+    content, nonce, row = (stored[kind + name] for kind in (_SEALED, _NONCE, _ROW))
+    sealed, once = content.data, nonce.tobytes()
+    ends = np.cumsum(counts * _width(row) + _TAG)
+    starts = np.concatenate([[0], ends[:-1]])
+    places = zip(ring.keys_of(people[is_read]), people[is_read], starts[is_read], ends[is_read], strict=True)
+    try:
+        parts = [AESGCM(key).decrypt(once, sealed[a:b], _about(name, person)) for key, person, a, b in places]
+    except InvalidTag:
+        raise SealError("Somebody's records in the file of a dataset were changed.") from None
+    return np.ndarray((int(counts[is_read].sum()), *row.shape[1:]), row.dtype, b"".join(parts))

@@ -71,7 +71,7 @@ def _answer(shard: Shard, questions: Questions) -> Arrays:
         state_before(question, opened_round, run.batches.count()),
         people,
         lambda: questions.records(run, question.fitted, people, cache),
-        alone=number == 1,
+        alone=number == 1 and run.alliance_id is None,
         draws=draws_of(run),
     )
     return {**answer, "holder": people.holders}

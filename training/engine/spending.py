@@ -20,7 +20,7 @@ from training.models import Run
 from training.notices import share_used_tell
 
 LOCKED = gettext_noop(
-    "The study is locked: its database was restored from a backup. An administrator settles that with manage.py "
+    "The study is locked: its database was restored from a backup. An administrator settles that with ipate "
     "settle_restore."
 )
 WAITS = gettext_noop("Waits for another run of this study, which is spending its share.")

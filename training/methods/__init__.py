@@ -2,18 +2,21 @@
 
 from typing import cast
 
-from learning.mechanisms.counts.table import CountTable
-from training.methods.base import MethodPlan, ModelMethod, Outcome, RunMethod, Stage, Step, TableMethod
+from training.methods.base import ModelMethod, Outcome, RunMethod, Stage, Step, Table, TableMethod
 from training.methods.counts.method import CountsMethod
+from training.methods.deniability.method import DeniabilityMethod
+from training.methods.joint import joint_method
 from training.methods.lessons import Lesson
 from training.methods.neighbours.method import Neighbours
 from training.methods.pate.method import Pate
+from training.methods.plans import MethodPlan
 from training.methods.sampled_steps.method import SgdSampled
 from training.methods.steps.method import Sgd
+from training.methods.synthesis.method import SynthesisMethod
 from training.models import Run
 
 _MODELS: tuple[ModelMethod, ...] = (Neighbours(), Pate(), Sgd(), SgdSampled())
-_TABLES: tuple[TableMethod, ...] = (CountsMethod(),)
+_TABLES: tuple[TableMethod, ...] = (CountsMethod(), SynthesisMethod(), DeniabilityMethod())
 IMPLEMENTED: tuple[RunMethod, ...] = (*_MODELS, *_TABLES)
 """All of them; variants of a method that have nothing in common are carried out by one of their own."""
 METHODS: dict[str, RunMethod] = {}
@@ -28,8 +31,9 @@ def method_by(name: str, variant: str) -> RunMethod:
 
 
 def method_of(run: Run) -> RunMethod:
-    """The method of a run."""
-    return method_by(run.method, run.variant)
+    """The method of a run; over sites as its hub, or one of the sites, carries it out."""
+    method = method_by(run.method, run.variant)
+    return method if run.alliance is None else joint_method(method, is_hub=run.alliance.is_hub)  # type: ignore[arg-type]
 
 
 def lesson_of(run: Run) -> Lesson:
@@ -37,7 +41,7 @@ def lesson_of(run: Run) -> Lesson:
     return cast(ModelMethod, method_of(run)).lesson(run)
 
 
-def table_of(run: Run) -> CountTable:
+def table_of(run: Run) -> Table:
     """What a run has released, whose outcome is a table."""
     return cast(TableMethod, method_of(run)).table(run)
 
@@ -50,6 +54,7 @@ __all__ = [
     "RunMethod",
     "Stage",
     "Step",
+    "Table",
     "lesson_of",
     "method_by",
     "method_of",

@@ -10,7 +10,6 @@ from accounting.models import Release
 from common.sentences import Sentence
 from learning.outcomes import Classes
 from training.engine.asking import Asking
-from training.engine.budgets import PlannedPromise
 from training.engine.faults import batch_faults
 from training.engine.questions import Questions
 from training.engine.rounds import position_in_round
@@ -41,9 +40,6 @@ class AskedMethod(ABC):
     def may_go_on(self, run: Run) -> bool:
         return self.asking.may_go_on(run)
 
-    def expected_right(self, run: Run, share: float, promises: list[PlannedPromise]) -> float | None:
-        return None
-
     def facts(self, run: Run) -> list[tuple[str, list[Sentence]]]:
         return []
 
@@ -61,6 +57,9 @@ class AskedMethod(ABC):
 
     def leads(self, run: Run) -> list[list[float]]:
         return []
+
+    def kind_of(self, batch: Batch) -> str:
+        return self.release_kind if batch.round is None else self.questions.kind_of(batch.round)
 
     def exhausted(self, run: Run) -> set[int]:
         return set()

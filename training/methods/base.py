@@ -10,10 +10,10 @@ from django.utils.functional import Promise
 from accounting.models import Release
 from common.sentences import Sentence
 from learning.mechanisms.choices import Choices
-from learning.mechanisms.counts.table import CountTable
 from training.engine.asking import Asking
 from training.engine.budgets import PlannedPromise
 from training.methods.lessons import Lesson
+from training.methods.plans import MethodPlan
 from training.models import Batch, Run
 
 Wrong = Callable[[str, object], None]
@@ -24,6 +24,22 @@ Tile = tuple[str, int, Sentence | None]
 
 Step = Callable[[Run], bool]
 """Takes a run one step further: True where the next step can follow at once, False where the run has to wait."""
+
+
+class Table(Protocol):
+    """What a run of a `TableMethod` publishes: a table of counts, or synthetic rows."""
+
+    def __len__(self) -> int:
+        """Number of its cells or rows."""
+        ...
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON that is kept of it, with lists in place of tuples."""
+        ...
+
+    def to_csv(self) -> str:
+        """Its file, with a heading."""
+        ...
 
 
 class Outcome(StrEnum):
@@ -53,24 +69,6 @@ def stage_asking(run: Run, share: float) -> Stage:
     return Stage("asking", Run.Method(run.method).label, share)
 
 
-class MethodPlan(Protocol):
-    """Plan of a run. Everything in it is public."""
-
-    @property
-    def promises(self) -> list[PlannedPromise]:
-        """What it rests on, with public or noisy numbers of holders."""
-        ...
-
-    @property
-    def notes(self) -> tuple[Sentence, ...]:
-        """Choices that were made, and warnings."""
-        ...
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON that a run keeps of its plan: at least ``promises``, ``budgets`` (beside ``groups``) and ``notes``."""
-        ...
-
-
 class RunMethod(Protocol):
     """A method of learning, as the services see it. By its outcome it is a `ModelMethod` or a `TableMethod`.
 
@@ -83,7 +81,7 @@ class RunMethod(Protocol):
         parts: the folder of ``templates/staff/runs`` that renders its parts of pages.
         needs_public_points: whether a run has to name a public dataset.
         steps: what is done in each status of a run of this method, from its approval until everything is released.
-        release_kind: the kind of its releases that belong to a batch.
+        release_kind: the kind of its releases that belong to a batch, but for those that `kind_of` names.
         charges_ahead: whether a run is charged whole before it releases anything.
         charges_promises_of_approval: whether a run charges by the promises of its approval to its end.
         releases_labels: whether its batches are public points with their labels, each a query.
@@ -136,14 +134,10 @@ class RunMethod(Protocol):
         """Numbers of what a run has released so far."""
         ...
 
-    def plan(self, run: Run, share: float = 1.0) -> MethodPlan:
-        """Plan a run, saved or not. Raises PlanError, which says what to do."""
-        ...
+    def plan(self, run: Run, share: float = 1.0, promises: list[PlannedPromise] | None = None) -> MethodPlan:
+        """Plan a run, saved or not, with the promises that were counted or with others.
 
-    def expected_right(self, run: Run, share: float, promises: list[PlannedPromise]) -> float | None:
-        """Forecast of the share of right points with these promises; None of a method that forecasts none.
-
-        Raises PlanError.
+        Raises PlanError, which says what to do.
         """
         ...
 
@@ -175,6 +169,10 @@ class RunMethod(Protocol):
         """Of each round, the shares of its labels by how much they lead; empty where no counts are released."""
         ...
 
+    def kind_of(self, batch: Batch) -> str:
+        """Kind of the release of a batch."""
+        ...
+
     def exhausted(self, run: Run) -> set[int]:
         """Places of the plan's budgets for which the next query is too dear, so that nobody behind them votes."""
         ...
@@ -197,8 +195,8 @@ class ModelMethod(RunMethod, Protocol):
 
 
 class TableMethod(RunMethod, Protocol):
-    """A method whose runs lead to a table of counts."""
+    """A method whose runs lead to a table."""
 
-    def table(self, run: Run) -> CountTable:
-        """The table that the run has released."""
+    def table(self, run: Run) -> Table:
+        """The table that follows from what the run has released."""
         ...

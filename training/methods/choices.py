@@ -5,9 +5,10 @@ from typing import TypeVar
 
 from django.utils.translation import gettext as _
 
+from learning.formats import ImageSchema, TabularSchema, schema_from_json
 from learning.mechanisms.choices import Choices, ChoicesError, HolderChoices
 from learning.representations import REPRESENTATIONS
-from training.models import Run
+from training.models import Encoder, Encoding, Run
 
 Chosen = TypeVar("Chosen", bound=Choices)
 Held = TypeVar("Held", bound=HolderChoices)
@@ -34,7 +35,33 @@ def choices_check(run: Run, wrong: Callable[[str, object], None], kind: type[Cho
 def holder_choices_check(run: Run, wrong: Callable[[str, object], None], kind: type[Held]) -> Held | None:
     """As `choices_check`, and whether the records go with the representation."""
     chosen = choices_check(run, wrong, kind)
-    is_table = bool(run.private_dataset_id) and run.private_dataset.schema["kind"] == "table"
-    if chosen and is_table and chosen.representation and REPRESENTATIONS[chosen.representation].images:
-        wrong("choices.representation", _("This representation is for images. Choose another one."))
+    if chosen is None or not run.private_dataset_id:
+        return chosen
+    schema = schema_from_json(run.private_dataset.schema)
+    is_image, is_text = isinstance(schema, ImageSchema), isinstance(schema, TabularSchema) and schema.text is not None
+    if chosen.encoder:
+        _encoder_check(run, chosen.encoder, wrong)
+    elif chosen.representation:
+        named = REPRESENTATIONS[chosen.representation]
+        if named.images and not is_image:
+            wrong("choices.representation", _("This representation is for images. Choose another one."))
+        elif named.texts != is_text:
+            wrong("choices.representation", _("This representation is not for such records. Choose another one."))
+    if is_text and run.public_dataset_id is None:
+        wrong("public_dataset", _("Texts are described by public texts. Choose some."))
     return chosen
+
+
+def _encoder_check(run: Run, digest: str, wrong: Callable[[str, object], None]) -> None:
+    """Note what stands in the way of a run with an encoder: it is not there, or its datasets are not encoded."""
+    encoder = Encoder.objects.filter(study=run.study_id, digest=digest, withdrawn_at=None).first()
+    if encoder is None:
+        return wrong("choices.encoder", _("The study has no such encoder. Register it first."))
+    if run.public_dataset_id is None:
+        return wrong("choices.encoder", _("With an encoder a run needs public points. Choose some."))
+    done = set(encoder.encodings.filter(state=Encoding.State.DONE).values_list("dataset", flat=True))
+    for field in ("private_dataset", "public_dataset", "test_dataset"):
+        dataset = getattr(run, field)
+        if dataset is not None and dataset.pk not in done:
+            told = {"name": dataset.name}
+            wrong(field, _("The encoder has not encoded “%(name)s”. Look at the page of encoders.") % told)

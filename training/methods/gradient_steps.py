@@ -6,9 +6,26 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 from common.sentences import Sentence
+from learning.mechanisms.counts.question import CountsQuestion
+from learning.mechanisms.steps.choices import StepChoices
+from learning.mechanisms.synthesis.planner import is_counted
+from learning.outcomes import KINDS
 from training.methods.asked import AskedMethod
 from training.methods.base import Tile, Wrong
+from training.methods.counted import rounds_of_counts
 from training.models import Run
+
+
+def student_refused(chosen: StepChoices, wrong: Wrong) -> None:
+    """Note that no student is published of labels that have more combinations than it learns."""
+    if chosen.publish == "student":
+        wrong("choices.publish", _("So many labels no student learns. Publish the model that the steps led to."))
+
+
+def student_without_points_refused(chosen: StepChoices, wrong: Wrong) -> None:
+    """Note that without public points no student is published."""
+    if chosen.publish == "student":
+        wrong("choices.publish", _("A student learns on public points. Name a public dataset, or publish the model."))
 
 
 class GradientSteps(AskedMethod):
@@ -20,6 +37,7 @@ class GradientSteps(AskedMethod):
     name = Run.Method.SGD.value
     batch_label = gettext_noop("Steps in a chunk")
     releases_labels = False
+    learns: tuple[str, ...] = KINDS
 
     def check(self, run: Run, wrong: Wrong) -> None:
         if run.wanted_labels is not None:
@@ -31,11 +49,13 @@ class GradientSteps(AskedMethod):
         """Note what is wrong with the variant's own fields of a proposal."""
 
     def tiles(self, run: Run) -> list[Tile]:
-        of_all = Sentence(gettext_noop("of %(steps)s"), steps=self.size(run))
-        return [(gettext_noop("Gradient steps taken"), run.position, of_all)]
+        counts = rounds_of_counts(run)
+        of_all = Sentence(gettext_noop("of %(steps)s"), steps=self.size(run) - counts)
+        return [(gettext_noop("Gradient steps taken"), max(run.position - counts, 0), of_all)]
 
     def round_sizes(self, run: Run) -> list[int]:
-        return [each["plan"]["steps"] for each in run.plan.get("rounds", [])]
+        rounds = run.plan.get("rounds", [])
+        return [CountsQuestion.size if is_counted(each) else each["plan"]["steps"] for each in rounds]
 
     def size(self, run: Run) -> int:
         return sum(self.round_sizes(run))

@@ -8,7 +8,8 @@ from common.sentences import Sentence
 from learning.formats import schema_from_json
 from learning.learners.base import Parametrised
 from learning.students import STUDENTS, student_create
-from training.models import Run
+from training.engine.vectors import encoder_of
+from training.models import Encoder, Run
 
 
 def student_check(run: Run, wrong: Callable[[str, object], None]) -> None:
@@ -17,14 +18,21 @@ def student_check(run: Run, wrong: Callable[[str, object], None]) -> None:
         student = student_create(run.student_learner, run.student_parameters)
     except (ValueError, TypeError) as error:
         return wrong("student_parameters" if run.student_learner in STUDENTS else "student_learner", error)
-    shape_check(run, "student_learner", student, wrong)
+    shape_check(run, "student_learner", student, wrong, encoder_of(run))
 
 
-def shape_check(run: Run, role: str, learner: Parametrised, wrong: Callable[[str, object], None]) -> None:
-    """Note that a learner cannot learn from records like the proposal's public points."""
+def shape_check(
+    run: Run,
+    role: str,
+    learner: Parametrised,
+    wrong: Callable[[str, object], None],
+    encoder: Encoder | None = None,
+) -> None:
+    """Note that a learner cannot learn from records like the proposal's public points, or their vectors."""
     if run.public_dataset_id:
         try:
-            learner.shape_check(schema_from_json(run.public_points.schema).shape)
+            schema = schema_from_json(run.public_points.schema)
+            learner.shape_check(schema.shape if encoder is None else (encoder.width,))
         except ValueError as error:
             wrong(role, _told(error))
 

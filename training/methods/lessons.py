@@ -11,6 +11,7 @@ import numpy as np
 
 from common import __version__
 from common.progress import Progress
+from learning.class_shares import Share
 from learning.learners import Model
 from learning.published import LINEAR
 from learning.students import Releases, labelled, refined, student_create, student_learn
@@ -29,7 +30,8 @@ class Lesson:
             before they are taught, see `learning.students.refined`. None elsewhere.
         model: What a run has released itself, None where it releases labels alone.
         learner: By which that is read.
-        publish: Which of the two is published: "student" or "model".
+        publish: Which of the two is published: "student" or "model"; empty where labelled public points decide.
+        shares: Of the classes among the people, where releases tell; None elsewhere.
     """
 
     releases: Releases
@@ -37,6 +39,7 @@ class Lesson:
     model: Model | None = None
     learner: str = LINEAR
     publish: str = "student"
+    shares: list[Share] | None = None
 
     def of(self, releases: Releases) -> Lesson:
         """The same with some of the releases alone."""
@@ -88,7 +91,7 @@ def student_from(run: Run, recipe: Recipe, releases: Releases, progress: Progres
     """
     place = f"{checkpoints_folder(run)}/{_key(recipe, releases)}.npz"
     student = student_create(recipe.learner, recipe.parameters)
-    points = points_of(run.public_points)
+    points = points_of(run.public_points, run.encoder)
     model = student_learn(
         student, points, releases, seed=recipe.seed, progress=progress, checkpoint=checkpoint_at(place)
     )

@@ -20,41 +20,52 @@ from learning.representations import (
     representation_load,
     representation_save,
 )
+from training.engine.vectors import records_key
 from training.models import Dataset
 
 
 @dataclass(frozen=True, eq=False)
 class Space:
-    """A representation fitted on the public points, and their coordinates ``public`` (P, d)."""
+    """A representation fitted on the public points, and their coordinates ``public`` (P, d).
+
+    ``encoder``: the digest of that whose vectors are represented; empty of records as they are.
+    """
 
     fitted: FittedRepresentation
     public: np.ndarray
+    encoder: str = ""
 
 
 def space_first(public_dataset: Dataset, choices: HolderChoices) -> Space:
     """The space of the first round. Raises ValueError where the points do not suit the representation."""
-    points = _points(public_dataset.artifact)
-    chosen = choices.space(points.shape[1:])
-    return _space(public_dataset.artifact, chosen.name, json.dumps(chosen.parameters()))
+    points = points_of(public_dataset, choices.encoder)
+    chosen = choices.space(points)
+    return _space(public_dataset.artifact, choices.encoder, chosen.name, json.dumps(chosen.parameters()))
 
 
-def points_of(dataset: Dataset) -> np.ndarray:
-    """(n, *shape) the points of a dataset."""
-    return _points(dataset.artifact)
+def points_of(dataset: Dataset, encoder: str = "") -> np.ndarray:
+    """(n, *shape) the points of a dataset, or their vectors by an encoder, which its digest names."""
+    with suppress(FileNotFoundError):
+        return _points(dataset.artifact, encoder)
+    # another file has been written meanwhile, with the vectors of one more encoder
+    dataset.artifact = Dataset.objects.values_list("artifact", flat=True).get(pk=dataset.pk)
+    return _points(dataset.artifact, encoder)
 
 
 # Files of datasets never change under one name; a plan is looked at, approved and carried out one after the other.
 @lru_cache(maxsize=4)
-def _points(artifact: str) -> np.ndarray:
-    return arrays_load(artifact, "x")["x"]
+def _points(artifact: str, encoder: str) -> np.ndarray:
+    key = records_key(encoder)
+    return arrays_load(artifact, key)[key]
 
 
 @lru_cache(maxsize=2)
-def _space(artifact: str, name: str, parameters: str) -> Space:
+def _space(artifact: str, encoder: str, name: str, parameters: str) -> Space:
     chosen = representation_create(name, json.loads(parameters))
-    points = _points(artifact)
-    fitted = _kept_or_fitted(chosen, points, f"{artifact} {name} {parameters}") if chosen.costly else chosen.fit(points)
-    return Space(fitted, fitted.transform(points))
+    points = _points(artifact, encoder)
+    described = " ".join(filter(None, (artifact, encoder, name, parameters)))
+    fitted = _kept_or_fitted(chosen, points, described) if chosen.costly else chosen.fit(points)
+    return Space(fitted, fitted.transform(points), encoder)
 
 
 def _kept_or_fitted(chosen: Representation, points: np.ndarray, described: str) -> FittedRepresentation:
@@ -74,11 +85,11 @@ def space_of_student(student: Model, first: Space, points: np.ndarray, *, beside
     if not layers:
         return first
     fitted = Student(layers=layers, wavelets=beside_wavelets).fit(points)
-    return Space(fitted, fitted.transform(points))
+    return Space(fitted, fitted.transform(points), first.encoder)
 
 
 def labelled_points(test: Dataset, space: Space, most: int) -> tuple[np.ndarray, np.ndarray]:
-    """Some of a study's evaluation data, which are public or given for this use: coordinates (n, d) and labels (n,)."""
-    labels = arrays_load(test.artifact, "y")["y"]
-    chosen = np.linspace(0, len(labels) - 1, min(len(labels), most)).astype(np.int64)
-    return space.fitted.transform(points_of(test)[chosen]), labels[chosen]
+    """Some of a study's evaluation data, which are public or given for this use: coordinates (n, d) and codes (n,)."""
+    codes = arrays_load(test.artifact, "y")["y"]
+    chosen = np.linspace(0, len(codes) - 1, min(len(codes), most)).astype(np.int64)
+    return space.fitted.transform(points_of(test, space.encoder)[chosen]), codes[chosen]

@@ -3,16 +3,21 @@
 from django.db import models
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext_noop
 
 from consent.models import Recorded, Study
 from consent.models.actors import actor_or_null
 from learning.formats import outcome_of
 from learning.outcomes import Outcome
 
+DRAWN = gettext_noop("Synthetic rows, drawn from what a run of this study has released.")
+"""Provenance of synthetic rows; what people state is in their own words."""
+
 
 class Dataset(Recorded):
     """Rows of one study: private (owned by holders), public (put to the vote) or test (for evaluation)."""
 
+    own_words = (DRAWN,)
     open_fields = ("name", "kind", "schema", "most_records", "provenance", "imported_by", "imported_at", "removed_at")
     # One person's erasure changes them.
     sealed_fields = ("artifact", "digest")

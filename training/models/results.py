@@ -4,17 +4,26 @@ from django.db import models
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
+from training.models.datasets import Dataset
 from training.models.published import Published
 from training.models.runs import Run
 
 
 class RunResult(Published):
-    """Table that a run has published, with its card; a function of what it released alone."""
+    """Table of counts, or synthetic rows, that a run has published with its card: a function of what it released."""
 
     run = models.OneToOneField(Run, on_delete=models.PROTECT, primary_key=True, related_name="result")
-    content = models.JSONField(help_text="The table, as its class reads it.")
+    content = models.JSONField(help_text="The table, as its class reads it; of synthetic rows what is said of them.")
     digest = models.CharField(max_length=64, help_text="SHA-256 of its CSV.")
     card = models.JSONField()
+    dataset = models.ForeignKey(
+        Dataset,
+        on_delete=models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="drawn_by",
+        help_text="The public dataset that synthetic rows are; null of a table of counts.",
+    )
     created_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta:
@@ -24,3 +33,8 @@ class RunResult(Published):
 
     def __str__(self) -> str:
         return f"result of {self.run}"
+
+    @property
+    def is_rows(self) -> bool:
+        """Whether it is synthetic rows."""
+        return self.dataset_id is not None

@@ -22,7 +22,7 @@ class Run(Recorded):
     open_fields = (
         *("title", "purpose", "rehearsal", "seed", "rehearsed", "private_dataset", "public_dataset", "test_dataset"),
         *("method", "variant", "choices", "student_learner", "student_parameters", "batch_size", "wanted_labels"),
-        *("share", "created_by", "created_at", "revision", "approved_by", "approved_at"),
+        *("alliance", "share", "created_by", "created_at", "revision", "approved_by", "approved_at"),
         *("plan", "snapshot_at"),
     )
     working_fields = (
@@ -65,6 +65,7 @@ class Run(Recorded):
         PATE = "pate", _("teachers vote")
         SGD = "sgd", _("private gradient steps")
         COUNTS = "counts", _("people are counted")
+        SYNTHESIS = "synthesis", _("synthetic rows are drawn")
 
     class Variant(models.TextChoices):
         STANDARD = "standard", _("standard")
@@ -77,6 +78,8 @@ class Run(Recorded):
         WITHOUT_STRICTEST = "without_strictest", _("baseline: without the strictest level")
         GROUP_AFTER_GROUP = "group_after_group", _("baseline: one level after the other")
         NON_PRIVATE = "non_private", _("baseline: without privacy")
+        MARGINALS = "marginals", _("from noisy counts of everybody")
+        DENIABILITY = "deniability", _("from real rows that many others could have been (plausible deniability)")
 
     class StopReason(models.TextChoices):
         USED_UP = "used_up", _("every public point was put to the vote")
@@ -127,6 +130,15 @@ class Run(Recorded):
         _("wanted labels"), null=True, blank=True, validators=[MinValueValidator(1)]
     )
 
+    alliance = models.ForeignKey(
+        "Alliance",
+        on_delete=models.PROTECT,
+        null=True,
+        blank=True,
+        editable=False,
+        related_name="runs",
+        help_text="Of a run over sites: the people of all of them are asked.",
+    )
     share = models.FloatField(
         _("share"),
         default=1.0,
@@ -206,7 +218,8 @@ class Run(Recorded):
                 condition=Q(seed__isnull=True) | Q(rehearsal=True), name="only_a_rehearsal_has_a_seed"
             ),
             models.CheckConstraint(
-                condition=~Q(variant__in=("without_strictest", "group_after_group", "non_private")) | Q(rehearsal=True),
+                condition=~Q(variant__in=("without_strictest", "group_after_group", "non_private", "deniability"))
+                | Q(rehearsal=True),
                 name="only_a_rehearsal_is_a_baseline",
             ),
             models.UniqueConstraint(
@@ -240,6 +253,11 @@ class Run(Recorded):
     def schema(self) -> dict[str, Any]:
         """Schema of a record, as it is told to whoever uses what was learned."""
         return (self.public_dataset or self.private_dataset).schema
+
+    @property
+    def encoder(self) -> str:
+        """Digest of the encoder whose vectors are learned from; empty where records are learned from as they are."""
+        return self.choices.get("encoder", "") if isinstance(self.choices, dict) else ""
 
     @property
     def classes(self) -> list[str]:

@@ -21,7 +21,7 @@ from training.errors import RunError
 from training.methods import Outcome, Step, method_of
 from training.methods.pate import teaching
 from training.models import Run, Shard, TeacherChunk
-from training.services import results, students
+from training.services import joint_models, results, students
 from training.services.ending import run_fail, run_forget
 
 _NO_ANSWER = gettext_noop("Database or storage did not answer; the run is tried again. If it stays so, see the logs.")
@@ -35,6 +35,8 @@ _PUBLISH: dict[Outcome, Step] = {Outcome.MODEL: students.student_train, Outcome.
 def step_of(run: Run) -> Step | None:
     """Step of a run in its status; None where there is nothing to do."""
     method = method_of(run)
+    if run.status == Run.Status.LEARNING and joint_models.is_taught_elsewhere(run):
+        return joint_models.model_take
     return _PUBLISH[method.outcome] if run.status == Run.Status.LEARNING else method.steps.get(run.status)
 
 

@@ -5,9 +5,11 @@ Everything in it is public: it rests on policies, head counts, shares and public
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from accounting.caps import caps_of
 from common.sentences import Sentence, gettext_noop
+from learning.forecasts import Forecast, headline
 from learning.mechanisms.base import PlanError
 from learning.mechanisms.levels import Level, at_threshold, best_threshold, signal
 from training.engine.budgets import PlannedPromise
@@ -33,14 +35,18 @@ class Alternative:
         epsilon: of the one promise; None of ``levels``.
         holders: who is asked, by the head counts.
         signal: see :func:`learning.mechanisms.levels.signal`, for all of everybody's cap.
-        right: forecast of the share of right points; None of a method that forecasts none.
+        forecast: of the model, or of its labels; None of a method that forecasts none.
     """
 
     kind: str
     epsilon: float | None
     holders: int
     signal: float
-    right: float | None
+    forecast: Forecast | None
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON that the API tells."""
+        return {**vars(self), "forecast": self.forecast and self.forecast.to_json()}
 
 
 def alternatives(run: Run, plan: MethodPlan, share: float) -> tuple[Alternative, ...]:
@@ -51,12 +57,18 @@ def alternatives(run: Run, plan: MethodPlan, share: float) -> tuple[Alternative,
     caps = caps_of([promise.epsilon for promise in promises], run.study.delta).tolist()
     levels = [Level(promise.name, cap, float(promise.holders)) for promise, cap in zip(promises, caps, strict=True)]
     epsilons = dict(zip(caps, (promise.epsilon for promise in promises), strict=True))
-    told = [Alternative("levels", None, _count(promises), signal(levels), _right(run, share, promises))]
+    told = [Alternative("levels", None, _count(promises), signal(levels), headline(plan.forecasts))]
     for kind, cap in (("threshold", best_threshold(levels)), ("smallest", min(caps))):
         epsilon = epsilons[cap]
         same = [replace(promise, epsilon=epsilon) for promise in promises if promise.epsilon >= epsilon]
         told.append(
-            Alternative(kind, epsilon, _count(same), signal(at_threshold(levels, cap)), _right(run, share, same))
+            Alternative(
+                kind,
+                epsilon,
+                _count(same),
+                signal(at_threshold(levels, cap)),
+                _forecast(run, share, same) if plan.forecasts else None,
+            )
         )
     return tuple(told)
 
@@ -74,8 +86,8 @@ def _count(promises: list[PlannedPromise]) -> int:
     return sum(promise.holders for promise in promises)
 
 
-def _right(run: Run, share: float, promises: list[PlannedPromise]) -> float | None:
+def _forecast(run: Run, share: float, promises: list[PlannedPromise]) -> Forecast | None:
     try:
-        return method_of(run).expected_right(run, share, promises)
+        return headline(method_of(run).plan(run, share, promises).forecasts)
     except PlanError:  # the plan stands; with this promise it would not
         return None

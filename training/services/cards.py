@@ -3,18 +3,26 @@
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from django.utils.translation import gettext_noop
 
 from common import __version__
+from common.sentences import Sentence
 from consent.selectors import promises_earlier
 from learning.calibration import Calibration
+from learning.class_shares import Share, differing
 from learning.learners import Model
 from learning.students import Releases
+from training.accuracy import accuracy_interval, published_accuracy
 from training.engine.spending import share_used
+from training.engine.vectors import encoder_of
 from training.fairness import READABLE, UNREADABLE
+from training.forecast_outcomes import outcomes_of
 from training.methods import method_of
+from training.methods.counted import rounds_of_counts
 from training.models import Run
 from training.selectors import run_promises
+from training.services.calibration import Duel
 
 ROUNDING = gettext_noop(
     "Accuracies are rounded: to 0.1 % if they rest on 2,000 points or more, to 0.5 % from 400 points, else to 1 %."
@@ -26,7 +34,26 @@ OUTSIDE = gettext_noop(
     "row; the ONNX file does not, and holds the schema."
 )
 
+STATEMENT = gettext_noop("It was made without the private data, as whoever registered it stated.")
+
 CHOICE = gettext_noop("Which of these is published was settled before the run, not by how often they are right.")
+
+DIFFERING = gettext_noop(
+    "The people are not as the public points are: these classes have other shares among them: %(names)s."
+)
+ALIKE = gettext_noop(
+    "No class has another share among the people than among the public points, as far as noise and chance let see."
+)
+UNCOMPARED = gettext_noop("No public points have labels that the shares among the people could be compared with.")
+
+CHOSEN = gettext_noop(
+    "Of %(points)d labelled public points that the student had not learned from it said %(student)d right, and what "
+    "taught it %(model)d: the student is published where it is right more often. The test data had no part in that."
+)
+
+UNJUDGED = gettext_noop(
+    "No labelled public points could say whether the student is better, so what taught it is published."
+)
 
 EXCEPTION = gettext_noop(
     "Whoever was promised a larger ε before, at another level or under an earlier policy, keeps to that one, and is "
@@ -49,25 +76,31 @@ class Candidate:
 
     def to_json(self) -> dict[str, Any]:
         """Part of the card on each, so that whoever uses the chosen one knows of the others."""
-        return {"learner": self.learner, "accuracy": self.accuracy}
+        told = {"learner": self.learner, "accuracy": self.accuracy}
+        measures = (self.evaluation or {}).get("measures")
+        return told | {"measure": {name: measures[0][name] for name in ("label", "value")}} if measures else told
 
 
 def card(
     run: Run,
     releases: Releases,
+    shares: dict[str, Any] | None,
     label_accuracy: float | None,
     chosen: Candidate,
     calibration: Calibration,
     candidates: list[Candidate],
+    choice: str | dict[str, Any],
 ) -> dict[str, Any]:
     """Model card. Nothing in it depends on the private data beyond what was released.
 
-    ``candidates``: all models that might have been published, the chosen one among them.
+    ``shares``: of the classes, see `shares_told`.  ``candidates``: all models that might have been published, the
+    chosen one among them.  ``choice``: see `choice_told`.
     """
-    return {
+    told = {
         **_about(run),
         "learner": {"name": chosen.learner, "parameters": chosen.parameters, "chosen": chosen.model.chosen},
         "calibration": calibration.to_json(),
+        "encoder": _encoder(run),
         "classes": run.classes,
         **({"target": run.schema["target"]} if "target" in run.schema else {}),
         "learned_from": {
@@ -75,14 +108,47 @@ def card(
             "provenance": run.public_dataset.provenance if run.public_dataset else "",
             "labels": len(releases),
             "above_noise": int((releases.weights > 0).sum()),
-            "queries": run.position,
+            "queries": run.position - rounds_of_counts(run),
             "label_accuracy": label_accuracy,
         },
+        "shares": shares,
         "evaluation": chosen.evaluation,
         "rounding": ROUNDING,
         "outside": OUTSIDE if run.schema["kind"] == "table" else None,
         "fairness": {"readable": READABLE, "unreadable": UNREADABLE} if chosen.evaluation and run.classes else None,
-        **_choice(candidates),
+        **_choice(candidates, choice),
+    }
+    return told | {"forecasts": [each.to_json() for each in outcomes_of(run, told)]}
+
+
+def shares_told(run: Run, shares: list[Share] | None, truth: np.ndarray | None) -> dict[str, Any] | None:
+    """Part of the card on the shares of the classes among the people, beside those among labelled public points.
+
+    ``differing``: the classes whose shares differ by more than noise and chance; ``said``: the same as a sentence. None
+    where releases tell no shares.
+    """
+    if shares is None:
+        return None
+    points = 0 if truth is None else len(truth)
+    counts = np.bincount([] if truth is None else truth, minlength=len(run.classes)).tolist()
+    public = [published_accuracy(count, points) for count in counts]
+    rows = list(zip(run.classes, shares, public, strict=True))
+    differs = [name for name, people, share in rows if share is not None and differing(people, share, points)]
+    told = Sentence(DIFFERING, names=", ".join(differs)) if differs else Sentence(ALIKE if points else UNCOMPARED)
+    return {
+        "points": points,
+        "said": told.to_json(),
+        "classes": [
+            {
+                "class": name,
+                "people": round(people.value, 3),
+                "interval": [round(people.low, 3), round(people.high, 3)],
+                "public": share,
+                "public_interval": accuracy_interval(share, points),
+            }
+            for name, people, share in rows
+        ],
+        "differing": differs,
     }
 
 
@@ -106,11 +172,37 @@ def _about(run: Run) -> dict[str, Any]:
     }
 
 
-def _choice(candidates: list[Candidate]) -> dict[str, Any]:
+def choice_told(publish: str, duel: Duel | None) -> str | dict[str, Any]:
+    """Part of the card on why a student is published, or what taught it; ``publish`` as of a lesson."""
+    if publish:
+        return CHOICE
+    if duel is None:
+        return UNJUDGED
+    return Sentence(CHOSEN, points=duel.points, student=duel.student, model=duel.model).to_json()
+
+
+def _choice(candidates: list[Candidate], choice: str | dict[str, Any]) -> dict[str, Any]:
     """Part of the card on the models that might have been published; nothing where there is one alone."""
     if len(candidates) == 1:
         return {"candidates": [], "choice": ""}
-    return {"candidates": [each.to_json() for each in candidates], "choice": CHOICE}
+    return {"candidates": [each.to_json() for each in candidates], "choice": choice}
+
+
+def _encoder(run: Run) -> dict[str, Any] | None:
+    """The encoder whose vectors the model takes, and what was stated about it; None where there is none."""
+    encoder = encoder_of(run)
+    if encoder is None:
+        return None
+    return {
+        "name": encoder.name,
+        "file_digest": encoder.file_digest,
+        "takes": encoder.takes,
+        "licence": encoder.licence,
+        "source": encoder.source,
+        "statement": STATEMENT,
+        "stated_at": encoder.stated_at.isoformat(),
+        "withdrawn_at": encoder.withdrawn_at.isoformat() if encoder.withdrawn_at else None,
+    }
 
 
 def _privacy(run: Run) -> dict:

@@ -14,6 +14,7 @@ from django.utils.translation import gettext_noop
 from accounting.ceilings import reach_keep
 from common.artifacts import arrays_delete, arrays_delete_folder
 from common.counted import counted
+from common.keyrings import ring_destroy
 from consent.locks import study_lock
 from consent.models import Disposal, Study
 from consent.services.changes import changes_recorded
@@ -22,6 +23,7 @@ from consent.services.erasures import disposal_record, holders_waiting
 from consent.services.mail import holders_mail
 from training.dispatch import send
 from training.engine.files import run_folder
+from training.engine.records import ring_of
 from training.models import Dataset, DatasetImport, Run
 from training.services.erasures import records_erase
 from training.services.imports import import_drop
@@ -73,7 +75,12 @@ def _arrays_end(dataset: Dataset, acting_user: AbstractBaseUser | None) -> None:
             _run_end(run)
     with changes_recorded([dataset], acting_user=acting_user):
         dataset.save()
-    transaction.on_commit(lambda: arrays_delete(artifact))
+
+    def delete() -> None:
+        ring_destroy(ring_of(artifact))
+        arrays_delete(artifact)
+
+    transaction.on_commit(delete)
 
 
 def _run_end(run: Run) -> None:

@@ -12,7 +12,8 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.core.exceptions import ValidationError
 from django.db import transaction
 
-from common.artifacts import arrays_delete, arrays_save
+from common.artifacts import arrays_delete
+from common.keyrings import ring_destroy
 from common.sentences import Sentence, gettext_noop
 from consent.models import Study
 from consent.services import holders_register, study_lock
@@ -20,8 +21,9 @@ from consent.services.changes import changes_recorded
 from consent.services.disposals import holders_refused, holders_return
 from learning.formats import DataError, Rows, Schema, schema_to_json
 from learning.outcomes import Classes, Outcome
-from training.engine.records import records_first
+from training.engine.records import records_first, records_store, ring_of
 from training.models import Dataset
+from training.services.encodings import encodings_begin
 
 logger = logging.getLogger(__name__)
 
@@ -66,14 +68,16 @@ def dataset_import(
                 provenance=provenance,
                 seen_classes=classes_seen(schema.outcome, arrays),
                 artifact=artifact,
-                digest=arrays_save(artifact, **arrays),
+                digest=records_store(arrays, artifact=artifact)[1],
                 imported_by_id=acting_user.pk if acting_user else None,
             )
             dataset.full_clean()
             with changes_recorded([dataset], acting_user=acting_user):
                 dataset.save()
+            encodings_begin(dataset)
     except BaseException:
         arrays_delete(artifact)
+        ring_destroy(ring_of(artifact))
         raise
     return dataset
 

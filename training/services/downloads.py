@@ -13,6 +13,7 @@ from accounting.models import Release
 from accounting.services import release_record
 from consent.permissions import members_with_permission
 from consent.services import study_lock
+from learning.formats.rows import as_numbers
 from training.methods import method_of
 from training.methods.space import points_of
 from training.models import Run, StudentModel
@@ -92,18 +93,18 @@ def labels_arrays(run: Run) -> dict[str, np.ndarray]:
     arrays = {
         "row": np.array(rows, np.int64),
         "label": np.array(labels, np.int64),
-        "classes": np.array(run.classes),
+        "classes": np.array(run.learns.categories),
     }
     if run.public_dataset is not None:
-        arrays["x"] = points_of(run.public_dataset)
+        arrays["x"] = as_numbers(points_of(run.public_dataset))
     if method_of(run).release_kind == Release.Kind.COUNTS:
-        arrays["counts"] = np.array(counts, np.int64).reshape(len(rows), len(run.classes))
+        arrays["counts"] = np.array(counts, np.int64).reshape(len(rows), len(run.learns.categories))
     return arrays
 
 
 def labels_table(run: Run) -> list[list[Any]]:
     """Heading and a line for each label of ``run``; a column for each class where its method releases noisy counts."""
-    classes = run.classes
+    classes = run.learns.categories
     counted = method_of(run).release_kind == Release.Kind.COUNTS
     labelled: QuerySet[Any, Any] = run.queries.filter(label__isnull=False).order_by("row")
     lines = labelled.values_list("row", "label", "counts")

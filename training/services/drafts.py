@@ -45,6 +45,8 @@ def run_edit(*, run: Run, acting_user: AbstractBaseUser, **fields: Any) -> Run:
     """
     study_open_check(study_lock(run.study_id))
     run = _own_draft(run, acting_user, _("Only a draft can be changed. Propose a similar run."))
+    if run.alliance_id:
+        raise ValidationError(_("A run over sites is proposed anew at its hub, and not changed."), code=STATE)
     before = _told(run)
     name = fields.get("method", Run.Method.PATE)
     if name in METHODS:

@@ -9,6 +9,7 @@ from django.utils import timezone
 from accounting.shares import share_settle
 from common.artifacts import arrays_delete, arrays_delete_folder, arrays_list
 from consent.services import study_lock
+from training.dispatch import send
 from training.engine.files import released_tidy, run_folder
 from training.engine.spending import runs_send_on, share_used
 from training.methods.lessons import checkpoints_folder
@@ -16,6 +17,7 @@ from training.models import Run
 from training.notices import run_ended_tell
 from training.selectors import run_is_claimed
 from training.services.erasures import predictions_forget_erased
+from training.sites.keys import agreement_forget
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +49,10 @@ def run_forget(run: Run) -> None:
     While a worker still holds something of the run it may write once more: then the sweep deletes again.
     """
     released_tidy(run)
+    if run.alliance is not None:
+        agreement_forget(run.joint)
+        if not run.alliance.is_hub:  # so that the others do not wait for this site
+            send("alliance_contact", run.alliance.pk)
     arrays_delete_folder(checkpoints_folder(run))
     if run.study.retain_votes and run.status == Run.Status.FINISHED:
         kept = {run.assignment, *run.chunks.values_list("artifact", flat=True)}

@@ -14,6 +14,7 @@ from django.db import transaction
 
 from common.artifacts import arrays_delete, arrays_list, arrays_load, arrays_save
 from common.counted import counted
+from common.keyrings import keys_destroy
 from consent.locks import study_lock
 from consent.models import Disposal, Study
 from consent.services.changes import changes_recorded
@@ -21,7 +22,7 @@ from consent.services.disposals import holders_erase
 from consent.services.erasures import holders_waiting
 from learning.mechanisms.pate import NO_VOTE
 from training.engine.files import run_folder
-from training.engine.records import records_load, records_store
+from training.engine.records import records_load, records_store, ring_of
 from training.methods.pate.ballot import predictions_name
 from training.models import Dataset, Run, TeacherChunk
 from training.services.datasets import classes_seen
@@ -71,12 +72,12 @@ def _private(study: Study) -> list[Dataset]:
 def _rest(dataset: Dataset, holders: Collection[int]) -> _Rest | None:
     """Store a dataset without some holders; None where they own nothing of it."""
     arrays = records_load(dataset)
-    before, owners = dataset.artifact, arrays["holder"]
-    gone = np.isin(owners, list(holders))
+    before, owners = dataset.artifact, arrays_load(dataset.artifact, "holder")["holder"]
+    gone, stays = np.isin(owners, list(holders)), ~np.isin(arrays["holder"], list(holders))
     if not gone.any():
         return None
-    kept = {name: array[~gone] for name, array in arrays.items()}
-    artifact, digest = records_store(kept)
+    kept = {name: array[stays] for name, array in arrays.items()}
+    artifact, digest = records_store(kept, before=before)
     return _Rest(
         dataset,
         before,
@@ -115,6 +116,9 @@ def _commit(study: Study, waiting: Collection[int], rests: list[_Rest]) -> bool:
         else:
             coordinates_forget(run)
     transaction.on_commit(lambda: arrays_delete(*(rest.before for rest in rests)))
+    # Before the commit: where a crash comes between, they wait for what is done already.
+    for rest in rests:
+        keys_destroy(ring_of(rest.before), rest.gone)
     return True
 
 

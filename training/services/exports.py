@@ -8,7 +8,9 @@ from learning.calibration import CalibratedModel, Calibration
 from learning.formats import schema_from_json
 from learning.learners import Model
 from learning.published import published_format, published_load
-from training.models import StudentModel
+from learning.students import said
+from training.engine.vectors import encoder_load, encoder_of
+from training.models import Run, StudentModel
 
 
 @dataclass(frozen=True)
@@ -26,18 +28,21 @@ class ModelFile:
     artifact: str
 
 
-def onnx_store(artifact: str, model: Model, schema: dict[str, Any], card: dict[str, Any]) -> tuple[str, str]:
+def onnx_store(artifact: str, model: Model, run: Run, card: dict[str, Any]) -> tuple[str, str]:
     """Store a model as ONNX beside its own file; the name of the new one, and its SHA-256."""
     from learning.exports.files import onnx_file  # loads ONNX, which only workers and few requests need
 
     name = f"{artifact}.onnx"
-    return name, model_store(name, onnx_file(model, schema_from_json(schema), card))
+    encoder = encoder_of(run)
+    file = None if encoder is None else encoder_load(encoder)
+    return name, model_store(name, onnx_file(model, schema_from_json(run.schema), card, file))
 
 
 def version_load(version: StudentModel) -> Model:
     """The model of a version with its calibration, as everybody who asks it gets it."""
     model = published_load(version.learner, model_fetch(version.artifact))
-    return CalibratedModel(model, Calibration.from_json(version.calibration))
+    calibrated = CalibratedModel(model, Calibration.from_json(version.calibration))
+    return calibrated if version.is_released_itself else said(calibrated, version.run.learns)
 
 
 def file_native(version: StudentModel) -> ModelFile:
@@ -49,6 +54,6 @@ def file_onnx(version: StudentModel) -> ModelFile:
     """The version as ONNX; versions from before there was ONNX get theirs when it is first asked for."""
     if not version.onnx:
         model = version_load(version)
-        version.onnx, version.onnx_digest = onnx_store(version.artifact, model, version.run.schema, version.card)
+        version.onnx, version.onnx_digest = onnx_store(version.artifact, model, version.run, version.card)
         version.save(update_fields=["onnx", "onnx_digest"])
     return ModelFile("onnx", version.onnx_digest, version.onnx)

@@ -4,7 +4,7 @@ Pages, the API and the command line tell this one. It is a function of what is p
 """
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from accounting.head_counts import head_counts
@@ -48,7 +48,7 @@ class Forecast:
         return self.plan.to_json() | {
             "share": self.share,
             "notes": [note.to_json() for note in self.notes],
-            "alternatives": [asdict(each) for each in self.alternatives],
+            "alternatives": [each.to_json() for each in self.alternatives],
         }
 
 
@@ -60,7 +60,7 @@ def forecast(run: Run, share: float | None = None) -> Forecast:
     """
     share = share_suggested(run.study) if share is None else share
     planned = method_of(run).plan(run, share)
-    told = alternatives(run, planned, share)
+    told = () if run.alliance_id else alternatives(run, planned, share)
     return Forecast(planned, share, (*planned.notes, *_notes(run), *alternatives_notes(told)), told)
 
 

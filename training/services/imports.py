@@ -26,10 +26,12 @@ from common.jobs.guards import guarded
 from common.jobs.leases import lease
 from common.jobs.sweeping import send_on
 from common.progress import Progress
+from common.scratch import scratch_sweep
 from common.sentences import Sentence
 from consent.models import Study
 from consent.services import study_lock, study_open_check
-from learning.formats import DataError, Report, Rows, Schema, read_file, schema_draft, schema_from_json
+from learning.formats import DataError, Report, Rows, Schema, schema_from_json
+from learning.formats.apart import Allowance, draft_apart, read_apart
 from learning.formats.preview import preview
 from training.dispatch import send
 from training.errors import STATE
@@ -97,10 +99,25 @@ def upload_name(file: File) -> str:
 def _draft(begun: DatasetImport) -> None:
     try:
         with private_copy(f"{begun.folder}/data", begun.file) as path:
-            draft = schema_draft(path)
+            draft = draft_apart(path, _drafting(), facts=begun.kind != Dataset.Kind.PRIVATE)
     except DataError as error:
         raise ValidationError({"file": f"{translated(error.problem)} {translated(error.remedy)}"}) from error
     begun.schema, begun.remarks = draft.document, [_kept(remark) for remark in draft.remarks]
+    if draft.facts:
+        private_save(f"{begun.folder}/facts", ContentFile(json.dumps(draft.facts).encode()))
+
+
+def import_facts(dataset_import: DatasetImport) -> dict[str, Any]:
+    """What the first records of a public or test file hold, by column (`Draft.facts`); empty of private ones."""
+    try:
+        return json.loads(private_load(f"{dataset_import.folder}/facts"))
+    except FileNotFoundError:
+        return {}
+
+
+def _drafting() -> Allowance:
+    """What a draft may take of a web server while somebody waits for the page."""
+    return Allowance(min(settings.READER_MEMORY, 1000), min(settings.READER_SECONDS, 20))
 
 
 def import_declare(*, dataset_import: DatasetImport, schema: dict[str, Any], acting_user: AbstractBaseUser) -> None:
@@ -126,6 +143,20 @@ def import_declare(*, dataset_import: DatasetImport, schema: dict[str, Any], act
             raise ValidationError(_("This import is being worked on, or done. Look at its page."), code=STATE)
         send("import_work", dataset_import.pk)
     logger.info("User %s declared the schema of import %s.", acting_user.pk, dataset_import.pk)
+
+
+def import_revise(*, dataset_import: DatasetImport, schema: dict[str, Any], acting_user: AbstractBaseUser) -> None:
+    """Keep a schema that somebody is at, sound or not, without checking the file against it.
+
+    Raises:
+        ValidationError: a worker is at it, or it is done.
+    """
+    changed = _rows(dataset_import, State.DRAFT, State.CHECKED).update(
+        schema=schema, state=State.DRAFT, rows=None, faults=None, message="", touched_at=timezone.now()
+    )
+    if not changed:
+        raise ValidationError(_("This import is being worked on, or done. Look at its page."), code=STATE)
+    logger.info("User %s changed the schema of import %s.", acting_user.pk, dataset_import.pk)
 
 
 def import_confirm(*, dataset_import: DatasetImport, acting_user: AbstractBaseUser) -> None:
@@ -189,6 +220,7 @@ def _check(found: DatasetImport, mine: Any) -> None:
         "clipped": dict(report.clipped),
         "unknown": dict(report.unknown),
         "missing": dict(report.missing),
+        "records": report.records,
         "preview": preview(schema, rows),
         "holders": len(set(rows.holders)) if rows.holders is not None else None,
         "most": settings.MOST_RECORDS,
@@ -264,11 +296,15 @@ def upload_read(
     report: Report,
     progress: Progress | None = None,
 ) -> Rows:
-    """Rows of an uploaded file, with the labels and holders that its kind takes; faults go to the report."""
+    """Rows of an uploaded file, with the labels and holders that its kind takes; faults go to the report.
+
+    A process of its own reads it.
+    """
     is_private = kind == Dataset.Kind.PRIVATE
-    rows = read_file(
+    rows = read_apart(
         path,
         schema,
+        allowance=Allowance(settings.READER_MEMORY, settings.READER_SECONDS),
         label_file=label_file,
         labels=kind != Dataset.Kind.PUBLIC or with_labels,
         holders=is_private and not holder_prefix,
@@ -300,7 +336,8 @@ def import_report(dataset_import: DatasetImport) -> dict[str, Any]:
 
 
 def imports_sweep() -> None:
-    """Send on imports whose worker died, and drop those that nobody goes on with."""
+    """Send on imports whose worker died, drop those that nobody goes on with, and delete copies that were left."""
+    scratch_sweep(3 * settings.READER_SECONDS)
     send_on(DatasetImport.objects.filter(state__in=DatasetImport.BUSY), "training.tasks.import_work")
     old = DatasetImport.objects.filter(touched_at__lt=timezone.now() - KEPT).exclude(state__in=DatasetImport.BUSY)
     for found in old:

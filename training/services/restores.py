@@ -18,8 +18,9 @@ from common.counted import counted
 from consent.locks import study_lock
 from consent.models import Disposal, Study
 from consent.services.replays import Lost, acts_apply, acts_lost
-from training.models import Dataset, Run
+from training.models import Dataset, Encoder, Run
 from training.services.closing import dataset_remove, study_close
+from training.services.encoders import encoder_withdraw
 from training.services.ending import run_forget
 
 logger = logging.getLogger(__name__)
@@ -113,9 +114,13 @@ def _acts_check(study: Study, lost: Lost, given_up: int, entered: bool) -> None:
 
 
 def _dispose(study: Study, disposal: Disposal, acting_user: AbstractBaseUser) -> None:
-    """Remove a dataset, or close the study, as was done before."""
+    """Remove a dataset, withdraw an encoder, or close the study, as was done before."""
     if disposal.kind == Disposal.Kind.CLOSED:
         study_close(study=study, reason=disposal.reason, acting_user=acting_user)
+        return
+    if disposal.kind == Disposal.Kind.ENCODER:
+        for encoder in Encoder.objects.filter(study=study, name=disposal.subject, stated_at__lt=disposal.recorded_at):
+            encoder_withdraw(encoder=encoder, reason=disposal.reason, acting_user=acting_user)
         return
     for dataset in Dataset.objects.filter(study=study, name=disposal.subject, removed_at=None):
         if dataset.imported_at < disposal.recorded_at:

@@ -1,7 +1,8 @@
-"""Results of runs that lead to no model: a table of counts is published with its card, and can be withdrawn."""
+"""Results of runs that lead to no model: counts or synthetic rows are published with a card, and can be withdrawn."""
 
 import hashlib
 import logging
+from itertools import chain, count
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.core.exceptions import ValidationError
@@ -14,11 +15,14 @@ from accounting.services import release_record
 from common.counted import counted
 from common.logging import logging_run
 from consent.services import study_lock
-from learning.mechanisms.counts.table import CountTable
-from training.methods import table_of
-from training.models import Run, RunResult
+from learning.formats import Rows
+from learning.mechanisms.synthesis.rows import SyntheticRows
+from training.methods import Table, table_of
+from training.models import Dataset, Run, RunResult
+from training.models.datasets import DRAWN
 from training.notices import published_tell, result_withdrawn_mail, run_ended_tell
 from training.services.cards import result_card
+from training.services.datasets import dataset_import
 from training.services.downloads import takers
 from training.services.withdrawals import withdrawal_record
 
@@ -26,33 +30,58 @@ logger = logging.getLogger(__name__)
 
 
 def result_publish(run: Run) -> bool:
-    """Publish the table of a run that has asked everything, with its card, and finish the run."""
+    """Publish the table of a run that has asked everything, with its card, and finish the run.
+
+    Synthetic rows become a public dataset of the study, which further runs may ask about.
+    """
     table = table_of(run)
     with transaction.atomic():
         study_lock(run.study_id)
         run = Run.objects.select_for_update(of=("self",)).select_related("study").get(pk=run.pk)
         if run.status != Run.Status.LEARNING:
             return False
+        drawn = table if isinstance(table, SyntheticRows) else None
         result = RunResult.objects.create(
-            run=run, content=table.to_json(), digest=table_digest(table), card=result_card(run)
+            run=run,
+            content=table.to_json(),
+            digest=table_digest(table),
+            card=result_card(run),
+            dataset=_rows_import(run, drawn) if drawn else None,
         )
         if not run.rehearsal:
             release_record(
                 study=run.study,
                 kind=Release.Kind.RESULT,
                 run=run.pk,
-                content={"digest": result.digest, "cells": len(table)},
+                content={"digest": result.digest, "rows" if drawn else "cells": len(table)},
                 acting_user_id=run.approved_by_id,
             )
         run.status, run.ended_at, run.message = Run.Status.FINISHED, timezone.now(), ""
         run.save(update_fields=["status", "ended_at", "message"])
         run_ended_tell(run)
         published_tell(run)
-    logger.info("A table of %s was published.", counted(len(table), "cell", "cells"))
+    parts = counted(len(table), "row", "rows") if drawn else counted(len(table), "cell", "cells")
+    logger.info("A table of %s was published.", parts)
     return True
 
 
-def table_digest(table: CountTable) -> str:
+def _rows_import(run: Run, rows: SyntheticRows) -> Dataset:
+    """The public dataset of a run's synthetic rows. Their classes are no truth, and stay out of it."""
+    taken = set(Dataset.objects.filter(study=run.study).values_list("name", flat=True))
+    names = (f"{run.title[:80]} ({number})" for number in count(2))
+    name = next(each for each in chain([run.title[:80]], names) if each not in taken)
+    return dataset_import(
+        study=run.study,
+        name=name,
+        kind=Dataset.Kind.PUBLIC,
+        rows=Rows(rows.x, None),
+        schema=rows.schema,
+        provenance=DRAWN,
+        artifact=f"datasets/drawn-{run.pk}.npz",
+    )
+
+
+def table_digest(table: Table) -> str:
     """SHA-256 of a table's CSV: whoever has the file can compare it with the register."""
     return hashlib.sha256(table.to_csv().encode()).hexdigest()
 
@@ -73,8 +102,8 @@ def result_withdraw(*, run: Run, reason: str, acting_user: AbstractBaseUser) -> 
         raise ValidationError(_("The run has no table."))
     if result.is_withdrawn:
         return result
-    told = _("Say why: everybody who took the table or asks for it reads this.")
-    withdrawal_record(result, study=study, reason=reason, unexplained=told, content={}, acting_user=acting_user)
+    message = _("Say why: everybody who took the table or asks for it reads this.")
+    withdrawal_record(result, study=study, reason=reason, unexplained=message, content={}, acting_user=acting_user)
     result_withdrawn_mail(result, takers(run, [result.digest]))
     with logging_run(run.pk):
         logger.info("The table was withdrawn by user %s.", acting_user.pk)

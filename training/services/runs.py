@@ -15,13 +15,14 @@ from django.utils.translation import gettext_noop
 
 from accounting.shares import share_check, share_grant, share_settle
 from common.logging import logging_run
+from common.slots import slot
 from consent.models import Study
 from consent.second_person import second_person_check
 from consent.services import study_lock, study_open_check
 from consent.services.changes import changes_recorded
-from learning.formats import records_alike
+from learning.formats import TabularSchema, records_alike, schema_from_json
 from learning.mechanisms.base import PlanError
-from learning.outcomes import OUTCOME_LABELS, Classes
+from learning.outcomes import OUTCOME_LABELS
 from training.dispatch import send
 from training.engine.rehearsals import rehearsed_check
 from training.engine.spending import runs_send_on, share_used
@@ -32,6 +33,7 @@ from training.methods.learners import student_check
 from training.models import Dataset, Run
 from training.notices import run_approved_tell, run_ended_tell, run_proposed_tell
 from training.services.ending import run_forget
+from training.sites.approvals import joint_approve
 
 logger = logging.getLogger(__name__)
 
@@ -84,15 +86,18 @@ def run_check(run: Run) -> None:
     _check_datasets(run, wrong)
     method = method_of(run) if run.method in METHODS else None
     learns = method is None or method.outcome == Outcome.MODEL
-    of_classes = not run.private_dataset_id or run.private_dataset.outcome.kind == Classes.kind
+    taught = not run.private_dataset_id or bool(run.private_dataset.outcome.categories)
     if method is not None and run.private_dataset_id:
         _check_outcome(run, method, wrong)
-    if run.public_dataset_id and learns and of_classes:
+    of_texts = bool(run.private_dataset_id) and not run.encoder and _is_of_texts(run.private_dataset)
+    if run.public_dataset_id and learns and taught and not of_texts:
         student_check(run, wrong)
     elif (run.public_dataset_id and learns) or (method is not None and not method.needs_public_points):
         run.student_learner, run.student_parameters = "", {}
     else:
         wrong("public_dataset", _("Choose the public points that this method asks about, or learns on."))
+    if of_texts and learns and run.method != Run.Method.SGD:
+        wrong("method", _("Texts are learned from by gradient steps, or with an encoder. Choose one of the two."))
     if run.seed is not None and not run.rehearsal:
         wrong("seed", _("Only a rehearsal may have a seed: noise that can be repeated protects nobody."))
     if run.rehearsal:
@@ -108,16 +113,18 @@ def run_check(run: Run) -> None:
         raise ValidationError(errors)
 
 
+def _is_of_texts(dataset: Dataset) -> bool:
+    schema = schema_from_json(dataset.schema)
+    return isinstance(schema, TabularSchema) and schema.text is not None
+
+
 def _check_outcome(run: Run, method: RunMethod, wrong: Callable[[str, object], None]) -> None:
     kind = run.private_dataset.outcome.kind
     if kind not in method.learns:
         told = {"kind": _(OUTCOME_LABELS[kind])}
         wrong(
             "method",
-            _(
-                "This method does not learn %(kind)s, which the private dataset declares. Choose private gradient "
-                "steps that charge everyone for their own gradients."
-            )
+            _("This method does not learn %(kind)s, which the private dataset declares. Choose private gradient steps.")
             % told,
         )
 
@@ -133,6 +140,8 @@ def _check_datasets(run: Run, wrong: Callable[[str, object], None]) -> None:
             wrong(field, _("This dataset belongs to another study. Choose one of this study."))
         elif dataset.removed_at is not None:
             wrong(field, _("This dataset was removed. Choose another one."))
+        elif dataset.drawn_by.filter(withdrawn_at__isnull=False).exists():
+            wrong(field, _("These synthetic rows were withdrawn. Choose another dataset."))
         elif dataset.kind != kinds[field]:
             kind_words = {"kind": dataset.get_kind_display(), "wanted": kinds[field].label}
             wrong(field, _("This dataset is %(kind)s; choose a %(wanted)s one.") % kind_words)
@@ -150,6 +159,7 @@ def run_approve(*, run: Run, acting_user: AbstractBaseUser, share: float = 1.0, 
     that was changed since is refused.
 
     Raises:
+        NoSlotError: too many plans are computed; nothing was approved.
         PlanError: it could not be carried out.
         ValidationError: neither could it, less than the share is free, it was changed since, or ``acting_user``
             proposed it: another person approves.
@@ -157,7 +167,7 @@ def run_approve(*, run: Run, acting_user: AbstractBaseUser, share: float = 1.0, 
     share_check(share)
     if run.status == Run.Status.DRAFT:
         # A forecast can take seconds, which nobody is to wait for under the study's lock: there it is known already.
-        with suppress(PlanError, ValidationError):
+        with slot(acting_user.pk), suppress(PlanError, ValidationError):
             method_of(run).plan(run, share)
     return _run_approve(run, acting_user, share, revision)
 
@@ -191,6 +201,8 @@ def _run_approve(run: Run, acting_user: AbstractBaseUser, share: float, revision
     run.status = Run.Status.APPROVED
     run.approved_by_id = acting_user.pk
     run.approved_at = run.heartbeat = timezone.now()
+    if run.alliance is not None:
+        joint_approve(run)
     with changes_recorded([run], acting_user=acting_user):
         run.save()
     send("run_advance", run.pk)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
+import numpy as np
 from django.contrib.auth.models import AbstractBaseUser
 from django.core.exceptions import ValidationError
 from django.db import transaction
@@ -25,17 +26,20 @@ from common.logging import logging_run
 from common.progress import Progress
 from consent.services import study_lock
 from learning.calibration import CalibratedModel, Calibration
+from learning.encoders import EncoderError
 from learning.formats import DataError, Schema, schema_from_json
 from learning.learners import Model
+from learning.students import CategoriesModel, Releases, said
 from training.accuracy import published_accuracy
 from training.dispatch import send
+from training.engine.vectors import rows_encoded
 from training.errors import STATE, RunError
 from training.methods import lesson_of
-from training.methods.lessons import Lesson, Recipe, run_recipe
+from training.methods.lessons import Recipe, run_recipe
 from training.models import Run, StudentModel, StudentTraining
 from training.notices import model_withdrawn_mail, published_tell, run_ended_tell
-from training.services.calibration import student_calibrated
-from training.services.cards import Candidate, card
+from training.services.calibration import Duel, student_tried
+from training.services.cards import Candidate, card, choice_told, shares_told
 from training.services.downloads import model_takers
 from training.services.evaluation import evaluation, truth_of
 from training.services.exports import onnx_store, version_load
@@ -88,7 +92,8 @@ def student_train(run: Run) -> bool:
 def student_teach(run: Run, recipe: Recipe, *, may_release: bool = False, progress: Progress | None = None) -> Taught:
     """Let a student learn what the run released, and store the file.
 
-    ``may_release``: whether what the run released itself is published in its place, where the run says so.
+    ``may_release``: whether what the run released itself may be published in its place: where the run says so, or, if
+    it leaves that open, unless the student is right more often at labelled public points that it had not learned from.
     """
     lesson = lesson_of(run)
     if lesson.model is None and not len(lesson.releases):
@@ -98,33 +103,46 @@ def student_teach(run: Run, recipe: Recipe, *, may_release: bool = False, progre
                 "(a larger σ makes labels cheaper) or a lower threshold, or approve one with a larger share."
             )
         )
-    begun, candidates, score = time.monotonic(), [], None
+    truth = truth_of(run.public_dataset) if run.public_dataset is not None else None
+    publish = lesson.publish if may_release and lesson.model is not None else "student"
+    judges = truth if not publish and run.learns.categories else None
+    begun, candidates = time.monotonic(), []
+    score: float | None = None
+    duel: Duel | None = None
     if recipe.learner:
-        publishes = not (may_release and lesson.publish == "model")
-        student, score = student_calibrated(run, lesson, recipe, progress, calibrates=publishes)
-        candidates.append(Candidate(recipe.learner, recipe.parameters, student, evaluation(student, run.test_dataset)))
+        categories = None if judges is None else run.learns.categories_of(judges)
+        tries = publish == "student" or judges is not None
+        trial = student_tried(run, lesson, recipe, progress, tries=tries, truth=categories)
+        score, duel = trial.score, trial.duel
+        student = said(trial.model, run.learns)
+        evaluated = evaluation(student, run.test_dataset, run.encoder)
+        candidates.append(Candidate(recipe.learner, recipe.parameters, student, evaluated))
     seconds = time.monotonic() - begun
     if may_release and lesson.model is not None:
-        candidates.append(Candidate(lesson.learner, {}, lesson.model, evaluation(lesson.model, run.test_dataset)))
-    chosen = candidates[-1 if lesson.publish == "model" else 0]
-    right = _labels_right(run, lesson)
+        evaluated = evaluation(lesson.model, run.test_dataset, run.encoder)
+        candidates.append(Candidate(lesson.learner, {}, lesson.model, evaluated))
+    is_students = publish == "student" or (duel is not None and duel.student_wins)
+    chosen = candidates[0 if is_students else -1]
+    labels = truth if run.classes else None
+    right = _labels_right(lesson.releases, labels)
     # A name of its own, so that a second worker cannot touch the file that the row leads to.
     artifact = f"students/{run.pk}-{uuid4().hex[:12]}.model"
     digest = model_store(artifact, chosen.model.to_bytes())
     calibration = _calibration_of(chosen.model)
-    told = card(run, lesson.releases, right, chosen, calibration, candidates)
-    onnx = onnx_store(artifact, chosen.model, run.schema, told)
+    shares = shares_told(run, lesson.shares, labels)
+    choice = choice_told(publish, duel)
+    told = card(run, lesson.releases, shares, right, chosen, calibration, candidates, choice)
+    onnx = onnx_store(artifact, chosen.model, run, told)
     return Taught(recipe, chosen, round(seconds, 1), artifact, digest, onnx, right, calibration, score, told)
 
 
 def _calibration_of(model: Model) -> Calibration:
-    return model.calibration if isinstance(model, CalibratedModel) else Calibration.none(model.classes)
+    inner = model.model if isinstance(model, CategoriesModel) else model
+    return inner.calibration if isinstance(inner, CalibratedModel) else Calibration.none(inner.classes)
 
 
-def _labels_right(run: Run, lesson: Lesson) -> float | None:
-    """The published share of released labels that are right; None where nobody knows."""
-    releases = lesson.releases
-    truth = truth_of(run.public_dataset) if run.public_dataset is not None else None
+def _labels_right(releases: Releases, truth: np.ndarray | None) -> float | None:
+    """The published share of released labels that are right; None where nobody knows, and of categories."""
     if truth is None:
         return None
     return published_accuracy(int((truth[releases.rows] == releases.labels).sum()), len(releases))
@@ -250,12 +268,19 @@ def student_withdraw(*, run: Run, version: int, reason: str, acting_user: Abstra
     return chosen
 
 
+def _as_learned(run: Run, rows: np.ndarray) -> np.ndarray:
+    try:
+        return rows_encoded(run, rows)
+    except EncoderError as error:
+        raise DataError(error.problem, error.remedy) from error
+
+
 def student_predict(student: StudentModel, rows: list) -> dict:
     """Ask a student for predictions on raw ``rows``, as the dataset's schema describes them. Raises DataError."""
     if not rows:
         raise DataError("There are no rows.", "Give at least one.")
     schema: Schema = schema_from_json(student.run.schema)
-    probabilities = version_load(student).predict_proba(schema.encode(rows))
+    probabilities = version_load(student).predict_proba(_as_learned(student.run, schema.encode(rows)))
     if schema.target is not None:
         return {
             "columns": list(schema.target.columns),

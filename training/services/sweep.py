@@ -9,6 +9,7 @@ from common.counted import counted
 from common.jobs.leases import stale_before
 from common.jobs.sweeping import send_on
 from training.models import Run, StudentTraining
+from training.services.encodings import encodings_sweep
 from training.services.ending import run_forget
 from training.services.imports import imports_sweep
 
@@ -29,6 +30,7 @@ def runs_sweep() -> list[str]:
         logger.info("Sent on %s that nobody was working on (timeout %gs).", found, settings.HEARTBEAT_TIMEOUT)
     send_on(StudentTraining.objects.exclude(state=StudentTraining.State.DONE), "training.tasks.student_learn")
     imports_sweep()
+    encodings_sweep()
     kept = Q(status=Run.Status.FINISHED, study__retain_votes=True)
     for run in Run.objects.filter(~kept, status__in=Run.ENDED, forgotten_at=None).select_related("study"):
         run_forget(run)

@@ -11,12 +11,12 @@ from django.utils.translation import gettext as _
 
 from accounting.models import Release
 from accounting.services import release_record
-from common.artifacts import arrays_load
 from common.logging import logging_run
 from consent.services import study_lock
 from learning.outcomes import Classes
 from learning.thresholds import Threshold, least_by_costs, least_by_sensitivity
 from training.accuracy import accuracy_interval, published_accuracy
+from training.engine.records import records_load
 from training.errors import STATE
 from training.methods.space import points_of
 from training.models import Run, StudentModel
@@ -27,8 +27,8 @@ logger = logging.getLogger(__name__)
 
 def threshold_of(version: StudentModel) -> Threshold | None:
     """The threshold of a version; None where it says the likeliest class."""
-    told = version.card.get("threshold")
-    return Threshold(version.run.classes.index(told["class"]), told["least"]) if told else None
+    threshold = version.card.get("threshold")
+    return Threshold(version.run.classes.index(threshold["class"]), threshold["least"]) if threshold else None
 
 
 @transaction.atomic
@@ -57,15 +57,15 @@ def model_threshold_set(
     if run.learns.kind != Classes.kind:
         raise ValidationError(_("Only a model that tells classes apart has a threshold."), code=STATE)
     model.run = run
-    told = _chosen(run, model, class_name, missed, false_alarm, sensitivity) if class_name else None
-    if model.card.get("threshold") == told:
+    choice = _chosen(run, model, class_name, missed, false_alarm, sensitivity) if class_name else None
+    if model.card.get("threshold") == choice:
         return model
-    model.card = model.card | {"threshold": told}
+    model.card = model.card | {"threshold": choice}
     name = f"{model.artifact}-{uuid4().hex[:12]}"
-    model.onnx, model.onnx_digest = onnx_store(name, version_load(model), run.schema, model.card)
+    model.onnx, model.onnx_digest = onnx_store(name, version_load(model), run, model.card)
     model.save(update_fields=["card", "onnx", "onnx_digest"])
     if not run.rehearsal:
-        content = {"version": model.version, "digest": model.digest, "onnx": model.onnx_digest, "threshold": told}
+        content = {"version": model.version, "digest": model.digest, "onnx": model.onnx_digest, "threshold": choice}
         kind = Release.Kind.THRESHOLD
         release_record(study=study, kind=kind, run=run.pk, content=content, acting_user_id=acting_user.pk)
     with logging_run(run.pk):
@@ -92,19 +92,19 @@ def _chosen(
             raise ValidationError({"sensitivity": _("A sensitivity is above 0 and at most 1.")})
         if run.public_dataset is None or run.public_dataset.removed_at is not None:
             raise ValidationError({"sensitivity": _("There are no public points to find it by: give costs.")})
-        least = least_by_sensitivity(loaded.predict_proba(points_of(run.public_dataset))[:, number], sensitivity)
-        told: dict[str, Any] = {"sensitivity": sensitivity}
+        public = loaded.predict_proba(points_of(run.public_dataset, run.encoder))
+        least = least_by_sensitivity(public[:, number], sensitivity)
+        choice: dict[str, Any] = {"sensitivity": sensitivity}
     else:
         if missed is None or false_alarm is None or min(missed, false_alarm) < 0 or missed + false_alarm <= 0:
             raise ValidationError({"missed": _("Give both costs, or a sensitivity; one of the costs is above 0.")})
         least = least_by_costs(missed, false_alarm)
-        told = {"missed": missed, "false_alarm": false_alarm}
-    found = {"class": class_name, "least": least, "by": told, "evaluation": None}
+        choice = {"missed": missed, "false_alarm": false_alarm}
+    found = {"class": class_name, "least": least, "by": choice, "evaluation": None}
     test = run.test_dataset
     if test is not None and test.removed_at is None:
-        arrays = arrays_load(test.artifact)
-        said = Threshold(number, least).labels(loaded.predict_proba(arrays["x"])) == number
-        true = arrays["y"] == number
+        said = Threshold(number, least).labels(loaded.predict_proba(points_of(test, run.encoder))) == number
+        true = records_load(test, "y")["y"] == number
         found["evaluation"] = {
             **_share("sensitivity", int((said & true).sum()), int(true.sum())),
             **_share("specificity", int((~said & ~true).sum()), int((~true).sum())),

@@ -22,8 +22,7 @@ from common.jobs.parts import PartDied
 from common.logging import logging_run
 from common.progress import Progress
 from consent.services import study_lock
-from learning.outcomes import Classes
-from learning.students import labelled
+from learning.students import labelled, said
 from training.dispatch import send
 from training.engine.parts import run_part_do
 from training.errors import STATE, RunError
@@ -64,8 +63,8 @@ def student_ask(
         raise ValidationError(
             _("The run has no public points that a student could learn of. What it released is its model.")
         )
-    if run.learns.kind != Classes.kind:
-        raise ValidationError(_("Students learn classes alone. What the run released is its model."))
+    if not run.learns.categories:
+        raise ValidationError(_("So many labels no student learns. What the run released is its model."))
     if run.public_dataset.removed_at is not None:
         raise ValidationError(_("The public points were removed: no student can learn of them any more."))
     recipe_check(run, student_learner, student_parameters)
@@ -166,8 +165,11 @@ def _version_assess(training: StudentTraining, progress: Progress) -> None:
     recipe = Recipe(training.learner, training.parameters, version.seed)
     truth, reference = truth_of(run.public_points), None
     if truth is not None:
-        true = labelled(np.arange(len(truth)), truth, classes=len(run.classes))
-        reference = evaluation(student_from(run, recipe, true, progress), run.test_dataset)
+        numbers = run.learns.categories_of(truth)
+        if (numbers >= 0).all():  # of people who were censored early the true category is not known
+            true = labelled(np.arange(len(truth)), numbers, classes=len(run.learns.categories))
+            student = said(student_from(run, recipe, true, progress), run.learns)
+            reference = evaluation(student, run.test_dataset, run.encoder)
     with transaction.atomic():
         version.reference = reference
         version.save(update_fields=["reference"])

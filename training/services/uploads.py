@@ -55,9 +55,9 @@ def rehearsal_data_import(
     """
     study_open_check(study)
     if not study.rehearsal:
-        told = _("Only a rehearsal study takes data this way. Records of people are imported on the study's pages.")
-        raise ValidationError(told, code=STATE)
-    declared = schema_from_json(_last_schema(study) if schema is None else schema)
+        message = _("Only a rehearsal study takes data this way. Records of people are imported on the study's pages.")
+        raise ValidationError(message, code=STATE)
+    declared = schema_from_json(last_schema(study) if schema is None else schema)
     report = Report()
     with TemporaryDirectory() as folder:
         rows = upload_read(
@@ -81,7 +81,8 @@ def rehearsal_data_import(
     )
 
 
-def _last_schema(study: Study) -> dict[str, Any]:
+def last_schema(study: Study) -> dict[str, Any]:
+    """Schema of the last dataset of a study. Raises ValidationError where there is none."""
     last = study.datasets.order_by("imported_at").last()
     if last is None:
         raise ValidationError({"schema": _("It is not known what a row holds. Give a schema.")})

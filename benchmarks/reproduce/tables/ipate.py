@@ -1,16 +1,20 @@
-"""Individualized PATE (Boenisch et al. 2023) and the thesis before it: labels and students, on votes that are drawn."""
+"""Individualized PATE (Boenisch et al. 2023) and the thesis before it, with the printed set-ups."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 
 import numpy as np
 
 from benchmarks.reproduce.cache import Json, kept_json
+from benchmarks.reproduce.divided import divided
+from benchmarks.reproduce.ensembles import CLASSES, NETWORK, with_copies
+from benchmarks.reproduce.published import published
 from benchmarks.reproduce.rehearsals import (
+    AGGREGATORS,
     AS_PRINTED,
     Counted,
     Tally,
@@ -22,210 +26,198 @@ from benchmarks.reproduce.rehearsals import (
 )
 from benchmarks.reproduce.results import Case, Promises, Row
 from benchmarks.reproduce.teachers import points, splits_load
-from benchmarks.reproduce.votes import published_votes
+from benchmarks.reproduce.votes import printed_votes, published_votes
 from benchmarks.students.teachers import LEARNERS
+from learning.learners import learner_create
 
 SEEDS = (0, 1, 2)
-
-# N ± s of Table 1, as the preprint 2202.10517 prints it in its introduction.
-TABLE1 = {
-    (0.34, 0.43, 0.23): {"PATE": (365, 2), "upsampling": (1333, 1), "weighting": (1312, 8)},
-    (0.54, 0.37, 0.09): {"PATE": (361, 3), "upsampling": (949, 18), "weighting": (1894, 10)},
-}
-
-# notebooks/adult/experiments/analyze_votings.ipynb of the authors' first repository: by factor of the larger ε's
-# exponential and share of its group: upsampling, vanishing, weighting. Labels; votes right, %; students right, %.
-ADULT = {
-    (2, 0.25): ((140.24, 15.52, 139.36), (86.19, 86.15, 86.15), (81.02, 76.17, 80.87)),
-    (2, 0.50): ((202.38, 57.16, 203.28), (86.17, 86.16, 86.19), (81.76, 78.62, 81.76)),
-    (2, 0.75): ((272.40, 132.94, 272.52), (86.13, 86.17, 86.16), (82.16, 80.70, 82.26)),
-    (4, 0.25): ((197.82, 9.54, 198.02), (86.17, 86.11, 86.15), (81.79, 75.73, 81.67)),
-    (4, 0.50): ((345.68, 74.68, 348.74), (86.17, 86.15, 86.18), (82.52, 79.32, 82.60)),
-    (4, 0.75): ((541.46, 236.18, 542.52), (86.17, 86.16, 86.17), (82.87, 82.09, 82.89)),
-    (8, 0.25): ((263.64, 7.66, 259.16), (86.20, 86.15, 86.16), (82.30, 75.31, 82.25)),
-    (8, 0.50): ((529.56, 95.40, 530.46), (86.18, 86.16, 86.18), (82.82, 79.97, 82.84)),
-    (8, 0.75): ((868.10, 399.72, 871.62), (86.15, 86.17, 86.17), (83.07, 82.72, 83.04)),
-}
-ADULT_BASELINES = {1: (88.46, 79.85), 2: (354.04, 82.52), 4: (763.08, 83.02), 8: (1287.86, 83.23)}
-ADULT_VOTES_RIGHT = 86.18
-MNIST_BASELINE = 257  # votes at ln 2, printed in notebooks/mnist/experiments/analyze_votings.ipynb of the same
-VARIANTS = ("upsampling", "vanishing", "weighting")
+"""Of order and noise."""
 LN2 = math.log(2)
-THESIS_BASELINES = {"mnist": 221, "adult": 195}
+EVERYBODY = "everybody at {}, PATE"
+STUDENT = NETWORK | {"epochs": 5}
+"""The teachers' network; it sees its few images oftener."""
+MORE = ">2000"
+"""Printed where the votes did not end before 2,000 labels."""
 
 
 def table1(quick: bool) -> Iterator[Case]:
     """MNIST at ε = 1, 2, 3 with two divisions into groups."""
-    for shares, published in TABLE1.items():
+    for named, variants in published("individualized-pate")["table1"]["MNIST"].items():
+        shares = tuple(int(part) / 100 for part in named.removesuffix(" %").split("/"))
         promises = Promises("mnist", (1.0, 2.0, 3.0), shares)
-        for variant in ("PATE", "upsampling", "weighting", AS_PRINTED):
-            known, spread = published.get(variant, (None, None))
-            setting = f"{_percent(shares)}, {variant}"
-            yield _labels_case(setting, promises, variant, quick, published=known, spread=spread)
+        for variant in (*variants, AS_PRINTED):
+            printed = variants.get(variant, {"labels": (None, None), "right": None})
+            rows = partial(_table1, promises, variant, _seeds(quick), printed)
+            yield Case(f"{named}, {variant}", _seeds(quick), rows, promises)
 
 
 def table5(quick: bool) -> Iterator[Case]:
     """MNIST, ln 2 with ln 4, 8, 16: labels."""
-    yield _labels_case("everybody at ln 2, PATE", Promises("mnist", (LN2,)), "PATE", quick, queries=MNIST_BASELINE)
-    for factor, share in _cells(quick):
-        for variant in ("upsampling", "weighting"):
-            setting = f"{_named(factor, share)}, {variant}"
-            yield _labels_case(setting, _two("mnist", factor, share), variant, quick)
+    return _cells("individualized-pate", "table5_mnist_labels", "mnist", "labels", quick)
 
 
 def table7(quick: bool) -> Iterator[Case]:
     """Adult, ln 2 with ln 4, 8, 16: labels."""
-    return _adult_cases(quick, 0)
+    return _cells("individualized-pate", "table7_adult_labels", "adult", "labels", quick)
 
 
 def table8(quick: bool) -> Iterator[Case]:
-    """Adult, ln 2 with ln 4, 8, 16: share of right labels."""
-    return _adult_cases(quick, 1)
+    """MNIST, ln 2 with ln 4, 8, 16: students."""
+    return _cells("individualized-pate", "table8_mnist_student", "mnist", "student", quick)
 
 
 def table9(quick: bool) -> Iterator[Case]:
     """Adult, ln 2 with ln 4, 8, 16: students."""
-    return _adult_cases(quick, 2)
+    return _cells("individualized-pate", "table9_adult_student", "adult", "student", quick)
 
 
-def thesis(name: str, what: str, quick: bool) -> Iterator[Case]:
-    """ε = 1 with 1.5, 2, 3, 5 for half of the holders each: `what` is labels or the share of right ones."""
-    settings = [("everybody at 1, PATE", Promises(name, (1.0,)), "PATE")]
-    for larger in (2.0,) if quick else (1.5, 2.0, 3.0, 5.0):
-        promises = Promises(name, (1.0, larger), (0.5, 0.5))
-        settings += [(f"1 and {larger:g}, 50 % each, {variant}", promises, variant) for variant in VARIANTS]
-    for setting, promises, variant in settings:
-        rows = partial(_thesis, promises, variant, what, _seeds(quick))
-        yield Case(setting, _seeds(quick), rows, promises)
+def thesis(table: str, name: str, what: str, quick: bool) -> Iterator[Case]:
+    """ε = 1 with 1.5, 2, 3, 5 for 25, 50, 75 % of the records: `what` is labels or student."""
+    return _cells("personalizing-pate-thesis", table, name, what, quick)
 
 
-def _labels_case(setting: str, promises: Promises, variant: str, quick: bool, **published: float | None) -> Case:
-    return Case(setting, _seeds(quick), partial(_labels, promises, variant, _seeds(quick), **published), promises)
+def _cells(paper: str, table: str, name: str, what: str, quick: bool) -> Iterator[Case]:
+    """One case for each printed cell."""
+    printed = published(paper)[table]
+    paper_low = "ln 2" if paper == "individualized-pate" else "1"
+    everybody = Promises(name, (_budget(paper_low),))
+    yield _case(EVERYBODY.format(paper_low), everybody, "PATE", what, printed["baseline"], quick)
+    for larger, by_share in printed["cells"].items():
+        for share, by_variant in by_share.items():
+            promises = _two(name, paper_low, larger, share)
+            for variant, known in by_variant.items():
+                if not quick or (share == "50 %" and larger in ("ln 8", "2")):
+                    yield _case(f"{paper_low} and {larger}, {share}, {variant}", promises, variant, what, known, quick)
 
 
-def _labels(
-    promises: Promises,
-    variant: str,
-    seeds: Sequence[int],
-    *,
-    published: float | None = None,
-    spread: float | None = None,
-    queries: float | None = None,
-) -> Sequence[Row]:
+def _case(setting: str, promises: Promises, variant: str, what: str, known: float | str | None, quick: bool) -> Case:
+    rows = partial(_labels if what == "labels" else _student, promises, variant, _seeds(quick), known)
+    beside = promises if promises.shares in ((1.0,), (0.5, 0.5)) or promises.epsilons[0] == LN2 else None
+    return Case(setting, _seeds(quick), rows, beside)
+
+
+def _table1(promises: Promises, variant: str, seeds: Sequence[int], printed: Json) -> Sequence[Row]:
     found = _voted(promises, variant, seeds)
+    known, spread = printed["labels"]
+    points = replace(_queries_row(found), quantity="points put to the vote, printed as labels", published=known)
     return [
-        _labels_row(found, published, spread),
-        Row("points put to the vote", queries, found.here.queries, accounts=found.accounts and found.accounts.queries),
-        _right_row(found),
+        replace(points, spread=spread),
+        _labels_row(found, None),
+        Row("labels right, %", printed["right"], found.here.right, holders="right"),
     ]
 
 
-def _thesis(promises: Promises, variant: str, what: str, seeds: Sequence[int]) -> Sequence[Row]:
+def _labels(promises: Promises, variant: str, seeds: Sequence[int], known: float | str | None) -> Sequence[Row]:
     found = _voted(promises, variant, seeds)
-    if what == "right":
-        return [_right_row(found)]
-    return [_labels_row(found, THESIS_BASELINES[promises.data] if variant == "PATE" else None)]
+    if known == MORE:
+        return [replace(_labels_row(found, 2000), quantity="labels, printed as more than 2,000")]
+    return [_labels_row(found, None if known is None else float(known)), _queries_row(found), _right_row(found)]
 
 
-def _adult_cases(quick: bool, what: int) -> Iterator[Case]:
-    settings = []
-    for factor in (1, 2) if quick else ADULT_BASELINES:
-        known = (ADULT_BASELINES[factor][0], ADULT_VOTES_RIGHT, ADULT_BASELINES[factor][1])[what]
-        promises = Promises("adult", (math.log(2 * factor),))
-        settings.append((f"everybody at ln {2 * factor}, PATE", promises, "PATE", known))
-    for factor, share in _cells(quick):
-        for variant, known in zip(VARIANTS, ADULT[factor, share][what], strict=True):
-            promises = _two("adult", factor, share)
-            settings.append((f"{_named(factor, share)}, {variant}", promises, variant, known))
-    for setting, promises, variant, known in settings:
-        yield Case(setting, _seeds(quick), partial(_adult, promises, variant, what, known, _seeds(quick)), promises)
-
-
-def _adult(promises: Promises, variant: str, what: int, published: float, seeds: Sequence[int]) -> Sequence[Row]:
-    found = _voted(promises, variant, seeds)
-    if what == 0:
-        return [_labels_row(found, published)]
-    if what == 1:
-        return [_right_row(found, published)]
-    spread, accounts = found.student_spread, found.student_accounts
+def _student(promises: Promises, variant: str, seeds: Sequence[int], known: float | None) -> Sequence[Row]:
+    found = _taught(promises, variant, seeds)
     return [
-        Row("student, %", published, found.student, here_spread=spread, accounts=accounts, holders="student"),
+        Row(
+            "student, %",
+            known,
+            found["here"],
+            here_spread=found["spread"],
+            accounts=found["accounts"],
+            holders="student",
+        )
     ]
 
 
 @dataclass(frozen=True)
 class Voted:
-    """Numbers of one vote, for several tables; students, of Adult, are forests as their teachers are."""
+    """Labels of one vote, for several tables."""
 
     here: Tally
     accounts: Tally | None
-    student: float | None
-    student_spread: float | None
-    student_accounts: float | None
 
 
 def _voted(promises: Promises, variant: str, seeds: Sequence[int]) -> Voted:
     """The vote by the paper's accounting, once for each seed, and by accounts where real runs offer the variant."""
-    about = {"name": f"vote-{promises.data}", "of": promises.setting, "variant": variant, "seeds": len(seeds)}
 
     def measure() -> Json:
-        votes, groups = published_votes(promises.data), groups_of(promises.epsilons, promises.shares)
-        plan = plan_of(variant, groups)
-        here = [by_paper(votes, plan, groups, seed) for seed in seeds]
-        found: Json = {"here": asdict(tally(here)), "accounts": None}
-        found |= {"student": None, "student_spread": None, "student_accounts": None}
-        if promises.data == "adult":
-            students = _forests(here, seeds)
-            found |= {"student": float(np.mean(students)), "student_spread": float(np.std(students))}
-        if variant in ("PATE", "upsampling", "weighting"):
-            ours = [by_accounts(votes, variant, groups, seed) for seed in seeds]
-            found["accounts"] = asdict(tally(ours))
-            if promises.data == "adult":
-                found["student_accounts"] = float(np.mean(_forests(ours, seeds)))
-        return found
+        here, ours = _votes(promises, variant, seeds)
+        return {"here": asdict(tally(here)), "accounts": asdict(tally(ours)) if ours else None}
 
-    kept = kept_json(about, measure)
-    accounts = kept["accounts"] and Tally(**kept["accounts"])
-    return Voted(**(kept | {"here": Tally(**kept["here"]), "accounts": accounts}))
+    kept = kept_json(_about("voted", promises, variant, seeds), measure)
+    return Voted(Tally(**kept["here"]), kept["accounts"] and Tally(**kept["accounts"]))
 
 
-def _forests(votes: Sequence[Counted], seeds: Sequence[int]) -> list[float]:
-    """Test records that forests of the released labels have right, in per cent."""
-    x, _ = points("adult")
-    test, right = splits_load("adult").test, []
-    for counted, seed in zip(votes, seeds, strict=True):
-        model = LEARNERS["adult"].fit(x[counted.rows], counted.labels, classes=2, seed=seed)
-        right.append(100 * float((model.predict(test.x) == test.y).mean()))
-    return right
+def _taught(promises: Promises, variant: str, seeds: Sequence[int]) -> Json:
+    """Test records that students of the released labels have right, in per cent; networks or forests as teachers are.
+
+    Of MNIST only the first draw's student, and none of the accounts' labels.
+    """
+
+    def measure() -> Json:
+        here, ours = _votes(promises, variant, seeds)
+        if promises.data == "mnist":
+            return {"here": _right(promises.data, here[0], seeds[0]), "spread": None, "accounts": None}
+        right, accounts = (
+            [_right(promises.data, one, seed) for one, seed in zip(votes, seeds, strict=False)]
+            for votes in (here, ours)
+        )
+        mean = float(np.mean(accounts)) if accounts else None
+        return {"here": float(np.mean(right)), "spread": float(np.std(right)), "accounts": mean}
+
+    return kept_json(_about("taught", promises, variant, seeds), measure)
 
 
-def _labels_row(found: Voted, published: float | None, spread: float | None = None) -> Row:
+def _about(what: str, promises: Promises, variant: str, seeds: Sequence[int]) -> Json:
+    return {"name": f"{what}-{promises.data}", "of": promises.setting, "variant": variant, "seeds": len(seeds)}
+
+
+def _votes(promises: Promises, variant: str, seeds: Sequence[int]) -> tuple[list[Counted], list[Counted]]:
+    """One vote for each seed, by the paper's accounting and by accounts; none by accounts for other variants."""
+    votes = printed_votes() if promises.data == "mnist" else published_votes(promises.data)
+    groups, aggregator = groups_of(promises.epsilons, promises.shares), AGGREGATORS[promises.data]
+    plan = plan_of(variant, groups, aggregator)
+    here = [by_paper(votes, plan, groups, seed) for seed in seeds]
+    if variant not in ("PATE", "upsampling", "weighting"):
+        return here, []
+    return here, [by_accounts(votes, variant, groups, seed, aggregator) for seed in seeds]
+
+
+def _right(name: str, counted: Counted, seed: int) -> float:
+    if name == "mnist":
+        data = divided()
+        x, labels = with_copies(data.public.x[counted.rows], counted.labels, seed=seed)
+        model = learner_create("cnn", STUDENT).fit(x, labels, classes=CLASSES, seed=seed)
+        return 100 * float((model.predict(data.test.x) == data.test.y).mean())
+    x, test = points(name)[0][counted.rows], splits_load(name).test
+    model = LEARNERS[name].fit(x, counted.labels, classes=2, seed=seed)
+    return 100 * float((model.predict(test.x) == test.y).mean())
+
+
+def _labels_row(found: Voted, known: float | None, spread: float | None = None) -> Row:
     here, accounts = found.here, found.accounts and found.accounts.labels
     return Row(
-        "labels", published, here.labels, spread=spread, here_spread=here.spread, accounts=accounts, holders="labels"
+        "labels", known, here.labels, spread=spread, here_spread=here.spread, accounts=accounts, holders="labels"
     )
 
 
-def _right_row(found: Voted, published: float | None = None) -> Row:
+def _queries_row(found: Voted) -> Row:
+    return Row("points put to the vote", None, found.here.queries, accounts=found.accounts and found.accounts.queries)
+
+
+def _right_row(found: Voted) -> Row:
     accounts = found.accounts and found.accounts.right
-    return Row("labels right, %", published, found.here.right, accounts=accounts, holders="right")
+    return Row("labels right, %", None, found.here.right, accounts=accounts, holders="right")
 
 
 def _seeds(quick: bool) -> tuple[int, ...]:
     return SEEDS[:1] if quick else SEEDS
 
 
-def _cells(quick: bool) -> Sequence[tuple[int, float]]:
-    return [(4, 0.5)] if quick else list(ADULT)
+def _budget(named: str) -> float:
+    """ε of “ln 8” or “1.5”."""
+    return math.log(float(named.removeprefix("ln "))) if named.startswith("ln ") else float(named)
 
 
-def _two(name: str, factor: int, share: float) -> Promises:
-    return Promises(name, (LN2, math.log(2 * factor)), (1 - share, share))
-
-
-def _named(factor: int, share: float) -> str:
-    return f"ln 2 and ln {2 * factor}, {100 * share:g} % at the larger"
-
-
-def _percent(shares: Sequence[float]) -> str:
-    return " / ".join(f"{100 * share:g}" for share in shares) + " %"
+def _two(name: str, low: str, larger: str, share: str) -> Promises:
+    part = float(share.removesuffix(" %")) / 100
+    return Promises(name, (_budget(low), _budget(larger)), (1 - part, part))

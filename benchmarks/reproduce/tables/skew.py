@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from benchmarks.reproduce import teachers
 from benchmarks.reproduce.cache import Json, kept_json
 from benchmarks.reproduce.progress import progress
+from benchmarks.reproduce.published import published
 from benchmarks.reproduce.rehearsals import by_paper, plan_of
 from benchmarks.reproduce.results import Case, Promises, Row
 from benchmarks.reproduce.votes import data_dir, votes_of
@@ -23,94 +24,75 @@ from learning.mechanisms.pate import Group, Plan, assign
 
 SEEDS = (0, 1, 2)
 RICH = 1  # the class above 50K
+CLASSES = ("low income", "high income")
 COMPLETE_EACH = 160  # for 250 teachers 40,000 of the 45,222 complete records
 
 
-class Published(NamedTuple):
-    """Numbers of a cell; recall and precision are of the class above 50K, all but `labels` are per cent."""
-
-    recall: float
-    precision: float
-    right: float
-    labels: float
-    student: float
-    student_recall: float
-
-
-# notebooks/adult/skew_experiments/analyze_votings.ipynb of the authors' first repository, by factor and share of the
-# rich who have the larger ε
-PUBLISHED = {
-    (2, 0.25): Published(56.05, 65.92, 86.68, 89.66, 81.26, 36.77),
-    (2, 0.50): Published(61.70, 63.12, 86.61, 95.24, 81.41, 45.93),
-    (2, 0.75): Published(66.24, 60.85, 86.19, 101.04, 81.35, 54.74),
-    (2, 1.00): Published(69.68, 58.95, 85.64, 108.98, 80.57, 63.39),
-    (4, 0.25): Published(61.73, 63.14, 86.60, 93.32, 81.51, 45.91),
-    (4, 0.50): Published(69.84, 58.94, 85.64, 107.88, 80.72, 62.25),
-    (4, 0.75): Published(75.46, 55.90, 84.12, 132.16, 78.60, 72.61),
-    (4, 1.00): Published(79.44, 53.53, 82.57, 162.26, 77.78, 77.36),
-    (8, 0.25): Published(66.12, 60.81, 86.25, 95.68, 81.39, 54.00),
-    (8, 0.50): Published(75.48, 55.84, 84.12, 128.60, 78.74, 72.68),
-    (8, 0.75): Published(81.01, 52.53, 81.82, 171.64, 77.36, 79.42),
-    (8, 1.00): Published(84.79, 49.94, 79.52, 224.60, 76.24, 83.59),
-}
-BASELINE = Published(48.82, 69.41, 86.18, 88.46, 79.85, 24.78)
 Integers = NDArray[np.integer[Any]]
+Cell = tuple[int, float] | None
+"""Factor of the larger budget's exponential and share of the rich who have it; None where everybody has ln 2."""
 
 
 def table6(quick: bool) -> Iterator[Case]:
+    """Students."""
+    return _cases(quick, "table6_adult_student", partial(_by_class, "student", "student_by_class"))
+
+
+def table10a(quick: bool) -> Iterator[Case]:
     """Teachers, and those of the baseline with more records, none of which lacks a value."""
-    yield from _cases(quick, _teachers)
+    yield from _cases(quick, "table10a_adult_teachers", partial(_by_class, "teachers", "teachers"))
     if not quick:
         setting = f"everybody at ln 2, {COMPLETE_EACH} complete records for each teacher"
-        yield Case(setting, SEEDS, lambda: list(_teachers(_of_complete_records(), BASELINE)))
+        known = dict(zip(CLASSES, published("individualized-pate")["table10a_adult_teachers"]["baseline"], strict=True))
+        rows = partial(_by_class, "teachers", "teachers")
+        yield Case(setting, SEEDS, lambda: rows(_of_complete_records(), known))
 
 
-def table10(quick: bool) -> Iterator[Case]:
+def table10b(quick: bool) -> Iterator[Case]:
     """Votes."""
-    return _cases(quick, _votes)
+    return _cases(quick, "table10b_adult_votes", partial(_by_class, "votes", "votes"))
 
 
 def table11(quick: bool) -> Iterator[Case]:
-    """Students."""
-    return _cases(quick, _students)
+    """Labels."""
+    return _cases(quick, "table11_adult_labels", _labels)
 
 
-def _cases(quick: bool, rows: Callable[[Json, Published], Iterator[Row]]) -> Iterator[Case]:
-    everybody = Promises("adult", (math.log(2),))
-    yield Case("everybody at ln 2, PATE", SEEDS, partial(_measured, None, BASELINE, rows), everybody)
-    for cell in [] if quick else PUBLISHED:
-        factor, share = cell
-        setting = f"ln {2 * factor} for {100 * share:g} % of those above 50K, ln 2 for all others, upsampling"
-        yield Case(setting, SEEDS, partial(_measured, cell, PUBLISHED[cell], rows), _promises(cell))
+def _cases(quick: bool, table: str, rows: Callable[[Json, Any], Sequence[Row]]) -> Iterator[Case]:
+    """One case for each printed cell."""
+    printed = published("individualized-pate")[table]
+    known = printed["baseline"]
+    cells: list[tuple[Cell, Any]] = [(None, known if rows is _labels else dict(zip(CLASSES, known, strict=True)))]
+    if not quick:
+        for larger, row in printed["cells"].items():
+            cells += [((_factor(larger), int(share.removesuffix(" %")) / 100), one) for share, one in row.items()]
+    for cell, one in cells:
+        setting = "everybody at ln 2, PATE"
+        if cell is not None:
+            setting = f"ln {2 * cell[0]} for {100 * cell[1]:g} % of those above 50K, ln 2 for all others, upsampling"
+        promises = Promises("adult", (math.log(2),)) if cell is None else _promises(cell)
+        yield Case(setting, SEEDS, partial(_measured, cell, one, rows), promises)
 
 
-def _measured(
-    cell: tuple[int, float] | None,
-    published: Published,
-    rows: Callable[[Json, Published], Iterator[Row]],
-) -> Sequence[Row]:
+def _factor(larger: str) -> int:
+    """By how much the larger budget's exponential is larger: 4 of “ln 8”."""
+    return int(larger.removeprefix("ln ")) // 2
+
+
+def _measured(cell: Cell, known: Any, rows: Callable[[Json, Any], Sequence[Row]]) -> Sequence[Row]:
     data_dir()
-    return list(rows(_found(cell), published))
+    return rows(_found(cell), known)
 
 
-def _teachers(found: Json, published: Published) -> Iterator[Row]:
-    recall, precision = found.get("recall_spread"), found.get("precision_spread")
-    yield Row("teachers right on those above 50K, %", published.recall, found["teachers"][1], here_spread=recall)
-    yield Row("right of those said to be above 50K, %", published.precision, found["precision"], here_spread=precision)
-    yield Row("teachers right on those below, %", None, found["teachers"][0])
+def _by_class(what: str, key: str, found: Json, known: dict[str, float]) -> Sequence[Row]:
+    return [Row(f"{what} right on {named}, %", known[named], found[key][place]) for place, named in enumerate(CLASSES)]
 
 
-def _votes(found: Json, published: Published) -> Iterator[Row]:
-    yield Row("labels right, %", published.right, found["right"], holders="right")
-    yield Row("labels", published.labels, found["labels"], here_spread=found["spread"], holders="labels")
-    yield Row("votes right on those above 50K, %", None, found["votes"][1])
-    yield Row("votes right on those below, %", None, found["votes"][0])
-
-
-def _students(found: Json, published: Published) -> Iterator[Row]:
-    yield Row("student, %", published.student, found["student"], holders="student")
-    yield Row("student right on those above 50K, %", published.student_recall, found["student_by_class"][1])
-    yield Row("student right on those below, %", None, found["student_by_class"][0])
+def _labels(found: Json, known: float) -> Sequence[Row]:
+    return [
+        Row("labels", known, found["labels"], here_spread=found["spread"], holders="labels"),
+        Row("labels right, %", None, found["right"], holders="right"),
+    ]
 
 
 def _promises(cell: tuple[int, float]) -> Promises:
@@ -118,11 +100,11 @@ def _promises(cell: tuple[int, float]) -> Promises:
     return Promises("adult", (math.log(2), math.log(2 * factor)), (1 - share, share), RICH)
 
 
-def _found(cell: tuple[int, float] | None) -> Json:
+def _found(cell: Cell) -> Json:
     return kept_json({"name": "skewed-adult", "cell": cell, "seeds": len(SEEDS)}, lambda: _measure(cell))
 
 
-def _measure(cell: tuple[int, float] | None) -> Json:
+def _measure(cell: Cell) -> Json:
     truth = teachers.splits_load("adult").private.y
     place = np.zeros(len(truth), np.int64)
     groups = [Group("all", math.log(2), len(truth))]
@@ -193,7 +175,7 @@ def _complete_measure(seed: int) -> Json:
     return _teachers_of(np.stack(said), y[left])
 
 
-def _predictions(plan: Plan, place: Integers, cell: tuple[int, float] | None) -> Integers:
+def _predictions(plan: Plan, place: Integers, cell: Cell) -> Integers:
     if cell is None:
         return teachers.one_group("adult")
     records, taught_by = assign(plan, place, np.random.default_rng(0))

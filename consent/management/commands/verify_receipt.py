@@ -33,8 +33,8 @@ class Command(BaseCommand):
         event = receipt_event("".join(number.split()).lower())
         if event is None:
             raise CommandError(
-                "No decision on record has this receipt number. Check each digit. If the site's secret key was changed "
-                "since, name the earlier one in IPATE_SECRET_KEY_FALLBACKS."
+                "No decision on record has this receipt number. Check each digit. If the key for signatures was "
+                "changed since, name the earlier one in IPATE_SIGNING_KEY_FALLBACKS."
             )
         self.stdout.write(receipt_sentence(event))
         for term, value in [*receipt_facts(event), *receipt_digests(event)]:

@@ -1,18 +1,34 @@
 """Copy the database, private storage and the models into a new file of a folder, while site and workers go on.
 
-The file is encrypted to IPATE_BACKUP_RECIPIENT (manage.py backup_key makes the keys). Backups in that folder that are
-older than IPATE_BACKUP_DAYS are deleted. The secret key and the journal are not in it (docs/operations.md).
+The file is encrypted to IPATE_BACKUP_RECIPIENT (ipate backup_key makes the keys). Backups in that folder that are
+older than IPATE_BACKUP_DAYS are deleted. The secret keys and the journal are not in it (docs/operations.md). The keys
+of people's records go into a file of their own beside it, which takes the place of the last one.
 """
 
+import time
 from argparse import ArgumentParser
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
+from django.db import connections
+from django.utils import timezone
 
 from ipate_web.backups import BackupError
+from ipate_web.backups.keys import keys_check, keys_copy
 from ipate_web.backups.making import backup_make, backups_prune
+from ipate_web.processes import unwind_on_signals
+
+#: Hour of the backup of a night, in IPATE_TIME_ZONE.
+HOUR = 3
+
+
+def night_after(now: datetime) -> datetime:
+    """The next time that it is three o'clock where ``now`` is."""
+    night = now.replace(hour=HOUR, minute=0, second=0, microsecond=0)
+    return night if night > now else night + timedelta(days=1)
 
 
 class Command(BaseCommand):
@@ -32,18 +48,45 @@ class Command(BaseCommand):
             action="store_true",
             help="do not encrypt: whoever reads the file then reads all that people entrusted to the site",
         )
+        parser.add_argument(
+            "--nightly",
+            action="store_true",
+            help="stay, and make one every night at three, in IPATE_TIME_ZONE: for containers, which have no timer",
+        )
 
-    def handle(self, *args: Any, folder: Path, keep_days: int, unencrypted: bool, **options: Any) -> None:
+    def handle(self, *, folder: Path, keep_days: int, unencrypted: bool, nightly: bool, **_: Any) -> None:
         if keep_days < 1:
             raise CommandError("--keep-days is a whole number above 0.")
         if not unencrypted and not settings.BACKUP_RECIPIENTS:
             raise CommandError(
-                "No backup was made: there is no key to encrypt it to. Make one by manage.py backup_key FILE and set "
+                "No backup was made: there is no key to encrypt it to. Make one by ipate backup_key FILE and set "
                 "IPATE_BACKUP_RECIPIENT, or add --unencrypted where the disk is encrypted."
             )
+        if not nightly:
+            self._make(folder, keep_days, unencrypted)
+            return
+        unwind_on_signals()
         try:
+            while True:
+                now = timezone.localtime()
+                time.sleep((night_after(now) - now).total_seconds())
+                try:
+                    self._make(folder, keep_days, unencrypted)
+                except CommandError as error:
+                    self.stderr.write(f"{error} The next try is tomorrow.")
+                # Until then, the database may have been restarted.
+                connections.close_all()
+        except KeyboardInterrupt:
+            self.stdout.write("Stopped.")
+
+    def _make(self, folder: Path, keep_days: int, unencrypted: bool) -> None:
+        try:
+            recipients = [] if unencrypted else settings.BACKUP_RECIPIENTS
             try:
-                path, digest = backup_make(folder, [] if unencrypted else settings.BACKUP_RECIPIENTS)
+                keys_check()
+                path, digest = backup_make(folder, recipients)
+                # After the backup: it needs the keys of all that is in it.
+                keys = keys_copy(folder, recipients)
             finally:
                 # Also after a failure: what people were told of old backups holds all the same.
                 if folder.is_dir():
@@ -53,3 +96,4 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
         state = "NOT ENCRYPTED" if unencrypted else "encrypted"
         self.stdout.write(f"{path} is complete and {state}. SHA-256: {digest}")
+        self.stdout.write(f"{keys} has the keys of people's records, in place of the copy of the last time.")

@@ -30,5 +30,5 @@ class Command(BaseCommand):
         self.stdout.write(
             f"IPATE_BACKUP_RECIPIENT={recipient}\n"
             f"The private key is in {file}. Keep it, and a copy of it, away from this installation and its backups: "
-            "only manage.py restore --identity needs it."
+            "only ipate restore --identity needs it."
         )

@@ -13,6 +13,7 @@ from django.core.management.base import BaseCommand, CommandError
 from tqdm import tqdm
 
 from common.progress import progress_bar
+from ipate_web.joint_demo import joint_demo
 from ipate_web.processes import free_port, running, site_command, site_environment, unwind_on_signals, worker_command
 from learning.formats import DataError, catalogue_load
 from training.demonstration import EPSILONS, STUDIES, Login, people, rehearsal_build, runs_start, study_build
@@ -30,14 +31,28 @@ class Command(BaseCommand):
         parser.add_argument("--data", choices=sorted(STUDIES), default="digits", help="which data (default digits)")
         parser.add_argument("--no-serve", action="store_true", help="end after the table; leave no site running")
         parser.add_argument("--json", action="store_true", help="print the result as one JSON object, last line")
+        parser.add_argument(
+            "--sites", type=int, default=0, help="so many hospitals and a hub, each an installation of its own"
+        )
         parser.add_argument("--port", type=int, default=8000, help="where the site listens (default 8000)")
 
     def handle(self, **options: Any) -> None:
         unwind_on_signals()
         try:
+            if options["sites"]:
+                self.run_over_sites(**options)
+                return
             self.run(options["data"], serve=not options["no_serve"], as_json=options["json"], port=options["port"])
         except KeyboardInterrupt:
             self.stdout.write("\nStopped.")
+
+    def run_over_sites(self, data: str, sites: int, port: int, no_serve: bool, **options: Any) -> None:
+        """A hub and several sites, one alliance, one joint run."""
+        states = joint_demo(data, sites, port, self.stdout.write, serve=not no_serve)
+        if options["json"]:
+            self.stdout.write(json.dumps({"runs": states}))
+        if any(state["status"] != "finished" for state in states):
+            raise CommandError("; ".join(state["message"] for state in states if state["message"]))
 
     def run(self, data: str, *, serve: bool, as_json: bool, port: int) -> None:
         call_command("migrate", verbosity=0)

@@ -1,7 +1,7 @@
 """Restore a backup.
 
 Stop site, workers and beat first. Whatever fails leaves database and files as they are. The journal stays as it is:
-studies that the backup does not know all of are locked until manage.py settle_restore.
+studies that the backup does not know all of are locked until ipate settle_restore.
 """
 
 import sys
@@ -14,6 +14,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from ipate_web.backups import BackupError
 from ipate_web.backups.archives import identities_read
+from ipate_web.backups.keys import keys_beside, keys_bring_back, keys_check
 from ipate_web.backups.restoring import backup_check, backup_restore, is_running, occupied
 
 CONFIRMATION = "restore"
@@ -23,12 +24,28 @@ class Command(BaseCommand):
     help = __doc__
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("file", type=Path, help="file that manage.py backup made")
+        parser.add_argument("file", type=Path, help="file that ipate backup made")
         parser.add_argument("--identity", type=Path, metavar="FILE", help="file with the private key of the backup")
+        parser.add_argument(
+            "--keys",
+            type=Path,
+            metavar="FILE",
+            help="copy of the keys of people's records (default: the one beside the backup); what is there stays",
+        )
         parser.add_argument("--replace", action="store_true", help="delete what this installation has")
         parser.add_argument("--yes", action="store_true", help="do not ask")
 
-    def handle(self, *args: Any, file: Path, identity: Path | None, replace: bool, yes: bool, **options: Any) -> None:
+    def handle(
+        self,
+        *args: Any,
+        file: Path,
+        identity: Path | None,
+        keys: Path | None,
+        replace: bool,
+        yes: bool,
+        **options: Any,
+    ) -> None:
+        keys = keys or keys_beside(file)
         try:
             identities = identities_read(identity) if identity else []
             manifest = backup_check(file, identities)
@@ -43,6 +60,9 @@ class Command(BaseCommand):
             made = f"made {manifest['made_at']} by iPATE {manifest['version']}"
             self._confirm(f"{file}, {made}, {len(manifest['files'])} files", found, yes)
             locked = backup_restore(file, identities, manifest)
+            if keys is not None:
+                keys_bring_back(keys, identities)
+            keys_check()
         except BackupError as error:
             raise CommandError(str(error)) from error
         self.stdout.write("Restored. Everybody has to sign in again.")
@@ -50,7 +70,7 @@ class Command(BaseCommand):
             call_command("verify_ledger", stdout=self.stdout)
         for slug in locked:
             self.stdout.write(
-                f"{slug} is locked: decisions or releases are lost. Call manage.py settle_restore {slug} --user YOU: "
+                f"{slug} is locked: decisions or releases are lost. Call ipate settle_restore {slug} --user YOU: "
                 "it records the decisions since the backup again, and charges what may have been released."
             )
 

@@ -20,12 +20,12 @@ class HarmForm(forms.Form):
         codes = dict.fromkeys([*study.languages, *(code for code, _name in settings.LANGUAGES)])
         self.codes = list(codes)
         for code in self.codes:
-            told = study.translations.get(code, {}).get("harm", "")
+            harm = study.translations.get(code, {}).get("harm", "")
             self.fields[f"harm_{code}"] = forms.CharField(
                 label=f"{capfirst(Study._meta.get_field('harm').verbose_name)} ({translated_name(code)})",
                 required=code in study.languages,
                 max_length=HARM_LENGTH,
-                initial=study.harm if code == settings.LANGUAGE_CODE else told,
+                initial=study.harm if code == settings.LANGUAGE_CODE else harm,
                 help_text=Study._meta.get_field("harm").help_text if code == self.codes[0] else "",
                 widget=forms.Textarea(attrs={"rows": 3, "lang": code}),
             )

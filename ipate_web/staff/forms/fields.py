@@ -59,3 +59,13 @@ class AnswerField(DayField):
         if day is not None:
             answer_day(day)
         return day
+
+
+class LinesField(forms.CharField):
+    """Texts, one a line."""
+
+    def __init__(self, *, rows: int = 3, **kwargs: Any) -> None:
+        super().__init__(required=False, widget=forms.Textarea(attrs={"rows": rows, "spellcheck": "false"}), **kwargs)
+
+    def clean(self, value: Any) -> list[str]:
+        return [line.strip() for line in super().clean(value).splitlines() if line.strip()]

@@ -10,18 +10,18 @@ from django.core.files.uploadedfile import UploadedFile
 from django.utils.translation import gettext_lazy as _
 
 from consent.models import Study
+from ipate_web.staff.forms.columns import AT_ONCE, ColumnFormSet, Columns
+from ipate_web.staff.forms.fields import LinesField
+from ipate_web.staff.forms.targets import TargetForm
 from learning.formats import DataError, DataErrors, schema_from_json
+from learning.formats.dates import WRITTEN
 from training.models import Dataset, DatasetImport
 from training.services.imports import translated
 
 #: As much as the proxy of the documents lets through; the command has no such limit.
 MOST_MB = 200
-#: More columns than these are declared as JSON.
-MOST_COLUMNS = 60
 _DRAFT = "draft"
 _DELIMITERS = ((",", _("comma")), (";", _("semicolon")), ("\t", _("tab")), ("|", _("vertical bar")))
-#: What a line of missing values says for an empty cell.
-_EMPTY = "(empty)"
 
 
 class _UploadField(forms.FileField):
@@ -40,10 +40,19 @@ class UploadForm(forms.Form):
 
     file = _UploadField(
         label=_("File"),
-        help_text=_("CSV (plain, gzip, zip), Parquet, npz, mat or idx, up to 200 MB. It is kept privately, for a day."),
+        help_text=_(
+            "A table (CSV, plain, gzip or zip; Excel, Parquet, SPSS, Stata, SAS, ARFF), a zip file of images with a "
+            "folder for each class (PNG, JPEG, TIFF, DICOM), or arrays (npz, mat, idx); FHIR (a bundle, NDJSON) or "
+            "OMOP (a zip file of CSV); up to 200 MB. It is kept privately, for a day."
+        ),
     )
     label_file = _UploadField(
-        label=_("File of labels"), required=False, help_text=_("Of an idx file of images, the file of its labels.")
+        label=_("File of labels"),
+        required=False,
+        help_text=_(
+            "Of an idx file, the file of its labels. Of a zip file of images a table with the columns file, class and "
+            "holder, if folders do not say it."
+        ),
     )
     name = forms.CharField(label=_("Name"), max_length=100, help_text=_("What the dataset is called in the study."))
     kind = forms.ChoiceField(
@@ -130,82 +139,6 @@ def document_faults(document: Any) -> list[tuple[str, str]]:
     return []
 
 
-class _LinesField(forms.CharField):
-    """Texts, one a line."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(required=False, widget=forms.Textarea(attrs={"rows": 3, "spellcheck": "false"}), **kwargs)
-
-    def clean(self, value: Any) -> list[str]:
-        return [line.strip() for line in super().clean(value).splitlines() if line.strip()]
-
-
-class ColumnForm(forms.Form):
-    """Form for one column of a table."""
-
-    name = forms.CharField(label=_("Name"), max_length=200)
-    use = forms.ChoiceField(
-        label=_("What it is"),
-        choices=[
-            ("holder", _("pseudonym of the holder")),
-            ("label", _("class to learn")),
-            ("numeric", _("number")),
-            ("categorical", _("one of some values")),
-            ("icd9", _("ICD-9 diagnosis")),
-            ("ignore", _("not used")),
-        ],
-    )
-    minimum = forms.FloatField(label=_("Smallest"), required=False)
-    maximum = forms.FloatField(label=_("Largest"), required=False)
-    values = _LinesField(label=_("Values, one a line"))
-    spellings = _LinesField(label=_("Other spellings of classes, one a line"), help_text="J = yes")
-    missing = _LinesField(
-        label=_("Not known, one a line"),
-        help_text=_("How the file writes it; (empty) is an empty cell."),
-    )
-    other = forms.BooleanField(label=_("Other values are allowed, and count as “other”"), required=False)
-
-    def document(self) -> dict[str, Any]:
-        """The column as JSON; the form is valid."""
-        data, name = self.cleaned_data, self.cleaned_data["name"]
-        missing = ["" if text == _EMPTY else text for text in data["missing"]]
-        feature = {"name": name, "role": "feature", "type": data["use"], "missing": missing}
-        match data["use"]:
-            case "numeric":
-                ends = {end: _whole(data[end]) for end in ("minimum", "maximum") if data[end] is not None}
-                return feature | ends
-            case "categorical":
-                return feature | {"values": data["values"], "other": data["other"]}
-            case "icd9":
-                return feature
-            case "label":
-                pairs = [line.partition("=") for line in data["spellings"]]
-                return {"name": name, "role": "label", "labels": {a.strip(): b.strip() for a, _sign, b in pairs}}
-        return {"name": name, "role": data["use"]}
-
-    @staticmethod
-    def initial_of(column: Mapping[str, Any]) -> dict[str, Any]:
-        """Values of the form for a column in JSON."""
-        spellings = [f"{written} = {meant}" for written, meant in column.get("labels", {}).items()]
-        return {
-            "name": column["name"],
-            "use": column.get("type") or column["role"],
-            "minimum": column.get("minimum"),
-            "maximum": column.get("maximum"),
-            "values": "\n".join(column.get("values", [])),
-            "spellings": "\n".join(spellings),
-            "missing": "\n".join(text or _EMPTY for text in column.get("missing", [])),
-            "other": column.get("other", False),
-        }
-
-
-def _whole(number: float) -> float | int:
-    return int(number) if number.is_integer() else number
-
-
-ColumnFormSet = forms.formset_factory(ColumnForm, extra=0, max_num=MOST_COLUMNS, absolute_max=MOST_COLUMNS)
-
-
 class _SchemaForm(forms.Form):
     known = forms.BooleanField(
         label=_("Ranges, values and classes are known from elsewhere, and not taken from these rows"),
@@ -224,19 +157,43 @@ class _SchemaForm(forms.Form):
 class TableForm(_SchemaForm):
     """Form for what a schema of a table says besides its columns."""
 
-    classes = _LinesField(label=_("Classes, one a line"), help_text=_("In the order of their numbers."))
     delimiter = forms.ChoiceField(label=_("Columns are separated by"), choices=_DELIMITERS)
     decimal = forms.ChoiceField(label=_("Decimal mark"), choices=((".", _("point")), (",", _("comma"))))
     header = forms.BooleanField(label=_("The first row names the columns"), required=False)
     comment = forms.CharField(
         label=_("Lines that begin so are skipped"), required=False, max_length=10, widget=forms.TextInput
     )
-    field_order = ("classes", "delimiter", "decimal", "header", "comment", "known")
+    combined = forms.BooleanField(
+        label=_("All rows of a person become one"),
+        required=False,
+        help_text=_("Beside each column then stands what becomes of its values; of those that are not known nothing."),
+    )
+    by = forms.CharField(
+        label=_("Column of dates or numbers that orders the rows of a person"),
+        required=False,
+        max_length=200,
+        help_text=_("If it is empty, the order of the file counts."),
+    )
+    by_written = forms.ChoiceField(
+        label=_("How these dates are written"),
+        required=False,
+        choices=[(written, _(example)) for written, example in WRITTEN.items()],
+    )
+    field_order = ("delimiter", "decimal", "header", "comment", "combined", "by", "by_written", "known")
 
-    def document(self, columns: list[dict[str, Any]]) -> dict[str, Any]:
-        """The schema as JSON; the form is valid."""
-        options = {name: self.cleaned_data[name] for name in ("classes", "delimiter", "decimal", "header", "comment")}
-        return {"kind": "table", "columns": columns, **options}
+    @staticmethod
+    def initial_of(schema: Mapping[str, Any]) -> dict[str, Any]:
+        """Values of the form for a schema in JSON."""
+        one = schema.get("one_record")
+        told = {} if one is None else {"combined": True, "by": one.get("by"), "by_written": one.get("written")}
+        return {"delimiter": ",", "decimal": ".", "header": True, **schema, **told}
+
+    def document(self, columns: list[dict[str, Any]], rules: Mapping[str, str]) -> dict[str, Any]:
+        """The schema as JSON, without what is learned; the form is valid."""
+        data = self.cleaned_data
+        options = {name: data[name] for name in ("delimiter", "decimal", "header", "comment")}
+        one = {"by": data["by"], "written": data["by_written"] or "ymd", "rules": dict(rules)}
+        return {"kind": "table", "columns": columns, **options} | ({"one_record": one} if data["combined"] else {})
 
 
 class ImageForm(_SchemaForm):
@@ -245,68 +202,116 @@ class ImageForm(_SchemaForm):
     height = forms.IntegerField(label=_("Height in pixels"), min_value=1)
     width = forms.IntegerField(label=_("Width in pixels"), min_value=1)
     channels = forms.IntegerField(label=_("Channels"), min_value=1, help_text=_("1: shades of grey, 3: colours."))
-    classes = _LinesField(label=_("Classes, one a line"), help_text=_("In the order of their numbers."))
-    field_order = ("height", "width", "channels", "classes", "known")
+    fit = forms.ChoiceField(
+        label=_("How images of other sizes are brought to this one"),
+        required=False,
+        choices=(
+            ("pad", _("all of the image, black around it")),
+            ("crop", _("the middle of the image")),
+            ("stretch", _("all of the image, stretched")),
+        ),
+    )
+    centre = forms.FloatField(
+        label=_("Centre of the window"),
+        required=False,
+        help_text=_("Of DICOM files and images of 16 bits: which values are seen. Empty: all that are possible."),
+    )
+    span = forms.FloatField(label=_("Width of the window"), required=False)
+    classes = LinesField(label=_("Classes, one a line"), help_text=_("In the order of their numbers."))
+    field_order = ("height", "width", "channels", "classes", "fit", "centre", "span", "known")
+
+    def clean(self) -> dict[str, Any]:
+        data = self.cleaned_data
+        if (data.get("centre") is None) != (data.get("span") is None):
+            self.add_error("span", _("Give both centre and width of the window, or neither."))
+        return data
 
     def document(self) -> dict[str, Any]:
         """The schema as JSON; the form is valid."""
-        return {"kind": "image", **{n: self.cleaned_data[n] for n in ("height", "width", "channels", "classes")}}
+        data = self.cleaned_data
+        plain = {name: data[name] for name in ("height", "width", "channels", "classes")}
+        fit = {} if data["fit"] in ("", "pad") else {"fit": data["fit"]}
+        window = {} if data["centre"] is None else {"window": [data["centre"], data["span"]]}
+        return {"kind": "image", **plain, **fit, **window}
 
-
-class DocumentForm(_SchemaForm):
-    """Form for a schema of many columns, or with another target than classes, as JSON."""
-
-    text = forms.CharField(label=_("Schema as JSON"), widget=forms.Textarea(attrs={"rows": 20, "spellcheck": "false"}))
-    field_order = ("text", "known")
-
-    def clean_text(self) -> dict[str, Any]:
-        return document_read(self.cleaned_data["text"])
-
-    def document(self) -> dict[str, Any]:
-        """The schema as JSON; the form is valid."""
-        return self.cleaned_data["text"]
+    @staticmethod
+    def initial_of(schema: Mapping[str, Any]) -> dict[str, Any]:
+        """Values of the form for a schema in JSON."""
+        centre, span = schema.get("window") or (None, None)
+        return {**schema, "centre": centre, "span": span, "classes": "\n".join(schema.get("classes", []))}
 
 
 class SchemaForms:
-    """The forms in which the schema of an import is declared: for images, for columns, or as JSON."""
+    """The forms in which the schema of an import is declared: for images, or for columns, as many as fit on a page.
 
-    def __init__(self, data: Mapping[str, Any] | None, of: DatasetImport) -> None:
-        schema = of.schema
+    Attributes:
+        first: Place of the first column on the page.
+        count: Of all columns.
+    """
+
+    def __init__(
+        self, data: Mapping[str, Any] | None, of: DatasetImport, facts: Mapping[str, Any], first: int = 0
+    ) -> None:
+        schema, self.facts = of.schema, bool(facts)
         self.columns: Any = None
+        self.named = schema.get("header", True)
+        self.target: Any = None
         self.form: Any
-        lines = "\n".join(schema.get("classes", []))
+        self.count = len(schema.get("columns", []))
+        self.first = first if 0 <= first < self.count else 0
         if schema.get("kind") == "image":
-            self.form = ImageForm(data, of=of, initial={**schema, "classes": lines})
-        elif len(schema.get("columns", [])) > MOST_COLUMNS or "target" in schema:
-            text = json.dumps(schema, ensure_ascii=False, indent=1)
-            self.form = DocumentForm(data, of=of, initial={"text": text})
+            self.form = ImageForm(data, of=of, initial=ImageForm.initial_of(schema))
         else:
-            table = {"delimiter": ",", "decimal": ".", "header": True, **schema, "classes": lines}
-            self.form = TableForm(data, of=of, initial=table)
-            initial = [ColumnForm.initial_of(column) for column in schema.get("columns", [])]
+            self.form = TableForm(data, of=of, initial=TableForm.initial_of(schema))
+            self.target = TargetForm(data, initial=TargetForm.initial_of(schema))
+            self._all = Columns(schema)
+            initial = self._all.initial[self.first : self.first + AT_ONCE]
             self.columns = ColumnFormSet(data, initial=initial, prefix="columns")
+            for form in self.columns:
+                form.told = facts.get(form.initial.get("name", ""), {})
 
-    def document(self) -> dict[str, Any] | None:
-        """The schema that was declared; None, and the forms say why, where it is not sound."""
-        valid = [self.form.is_valid(), self.columns is None or self.columns.is_valid()]
+    def document(self, *, sound: bool = True) -> dict[str, Any] | None:
+        """The schema that was declared; None, and the forms say why, where it is not.
+
+        Args:
+            sound: Whether it has to be sound, and not only what each form takes.
+        """
+        if not sound and "known" in self.form.fields:
+            self.form.fields["known"].required = False
+        valid = [form is None or form.is_valid() for form in (self.form, self.target, self.columns)]
         if not all(valid):
             return None
         if self.columns is None:
             document = self.form.document()
         else:
-            document = self.form.document([each.document() for each in self.columns])
+            columns, rules = self._all.changed(dict(enumerate(self.columns, self.first)))
+            document = self.form.document(columns, rules) | self.target.document(columns)
+        if not sound:
+            return document
         by_name = {each.cleaned_data["name"]: each for each in self.columns or ()}
         faults = document_faults(document)
         for column, text in faults:
-            by_name.get(column, self.form).add_error(None, text)
+            form = by_name.get(column, self.target or self.form)
+            form.add_error(None, f"{column}: {text}" if column and column not in by_name else text)
         return None if faults else document
+
+    @property
+    def pages(self) -> list[tuple[int, int, int]]:
+        """Where each page of columns begins, with the numbers of its first and last column; none of a single page."""
+        starts = range(0, self.count, AT_ONCE) if self.count > AT_ONCE else ()
+        return [(start, start + 1, min(start + AT_ONCE, self.count)) for start in starts]
+
+    @property
+    def following(self) -> int | None:
+        """Where the next page begins; None on the last."""
+        return self.first + AT_ONCE if self.first + AT_ONCE < self.count else None
 
     @property
     def errors(self) -> list[tuple[str, str]]:
         """Column or field, and sentence of all that is wrong."""
         found = [(each.initial.get("name", ""), each) for each in self.columns or ()]
         told = []
-        for name, form in [("", self.form), *found]:
+        for name, form in [("", self.form), *([("", self.target)] if self.target else []), *found]:
             for field, messages in form.errors.items():
                 label = "" if field == "__all__" else str(form.fields[field].label)
                 place = ", ".join(part for part in (name, label) if part)

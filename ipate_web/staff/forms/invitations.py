@@ -19,8 +19,10 @@ from consent.services.invitations import Invited, IssuedInvitation, invitations_
 from consent.services.letterheads import MOST_BYTES, logo_read
 from ipate_web.staff.forms.fields import DayField
 
-#: More letters than this make a page that browsers print badly; the command has no such limit.
+#: More letters than this make a page that browsers print badly, and a PDF that nobody waits for.
 MOST = 500
+#: So many are made in one transaction, in seconds; the command has no such limit.
+AT_ONCE = 20_000
 #: Choice of the main text for forms on paper, beside the keys of variants.
 _MAIN = "main"
 
@@ -45,7 +47,7 @@ class InvitationsForm(forms.Form):
         required=False,
         initial=0,
         min_value=0,
-        max_value=MOST,
+        max_value=AT_ONCE,
         help_text=_("Invitations for people not known yet: whoever opens one becomes a new data holder."),
     )
     replace = forms.BooleanField(
@@ -61,10 +63,10 @@ class InvitationsForm(forms.Form):
         except ValidationError as error:
             self.add_error("pseudonyms", error)
         places = self.cleaned_data.get("open_places") or 0
-        if not self.errors and not 0 < len(pseudonyms) + places <= MOST:
+        if not self.errors and not 0 < len(pseudonyms) + places <= AT_ONCE:
             raise ValidationError(
                 _("Give a pseudonym or an open place, and at most %(most)d together. The command “invite” makes more.")
-                % {"most": MOST}
+                % {"most": AT_ONCE}
             )
         return {**self.cleaned_data, "pseudonyms": pseudonyms, "open_places": places}
 
@@ -91,10 +93,16 @@ class LettersForm(forms.Form):
     )
 
     def __init__(
-        self, data: Any = None, *, study: Study, issued: Sequence[IssuedInvitation] = (), kind: str = ""
+        self,
+        data: Any = None,
+        *,
+        study: Study,
+        issued: Sequence[IssuedInvitation] = (),
+        kind: str = "",
+        auto_id: str = "id_%s",
     ) -> None:
-        told = [{"code": new.code, "language": new.language, "address": new.address, "kind": kind} for new in issued]
-        super().__init__(data, initial={"letters": told, "language": get_language()})
+        letters = [{"code": new.code, "language": new.language, "address": new.address, "kind": kind} for new in issued]
+        super().__init__(data, initial={"letters": letters, "language": get_language()}, auto_id=auto_id)
         self.study = study
         self.fields["language"].choices = settings.LANGUAGES  # type: ignore[attr-defined]
         self._papers = _papers(study)
@@ -106,20 +114,20 @@ class LettersForm(forms.Form):
         ]
 
     def clean_letters(self) -> list[dict[str, str]]:
-        told = self.cleaned_data["letters"]
+        letters = self.cleaned_data["letters"]
         names = {"code", "language", "address", "kind"}
-        if not isinstance(told, list) or not 0 < len(told) <= MOST:
+        if not isinstance(letters, list) or not 0 < len(letters) <= MOST:
             raise ValidationError(_("There is no letter to make."))
-        for each in told:
+        for each in letters:
             if not isinstance(each, dict) or set(each) != names or not all(isinstance(v, str) for v in each.values()):
                 raise ValidationError(_("There is no letter to make."))
-        return told
+        return letters
 
     @property
     def written(self) -> list[LetterWritten]:
         """Letters of the valid form, in its order, whose codes still open something."""
-        told, languages = self.cleaned_data["letters"], dict(settings.LANGUAGES)
-        found = invitations_with(self.study, [each["code"] for each in told])
+        letters, languages = self.cleaned_data["letters"], dict(settings.LANGUAGES)
+        found = invitations_with(self.study, [each["code"] for each in letters])
         return [
             LetterWritten(
                 found[each["code"]],
@@ -127,7 +135,7 @@ class LettersForm(forms.Form):
                 each["kind"],
                 each["address"],
             )
-            for each in told
+            for each in letters
             if each["code"] in found
         ]
 
@@ -142,7 +150,7 @@ class LettersForm(forms.Form):
             text = variant if variant in made.form.texts else letter.language
             new = letter.issued
             wanted.append(FormWritten(text, new.pseudonym, new.answering, new, letter.address))
-        return [made.told(each, answer_by) for each in wanted]
+        return [made.context(each, answer_by) for each in wanted]
 
 
 def _papers(study: Study) -> FormsOnPaper | None:

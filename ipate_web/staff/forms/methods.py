@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, get_args
+from typing import Any, ClassVar, get_args
 
 from django import forms
 from django.forms.boundfield import BoundField
@@ -26,10 +26,8 @@ from learning.mechanisms.pate import AGGREGATORS
 from learning.representations import REPRESENTATIONS
 from training.engine.rehearsals import DEFAULTS
 from training.methods import IMPLEMENTED, RunMethod, method_by, method_of
-from training.models import Dataset, Run
-
-if TYPE_CHECKING:
-    from ipate_web.staff.forms.runs import RunForm
+from training.methods.sampled_steps.method import SgdSampled
+from training.models import Dataset, Encoder, Run
 
 _STATEMENTS = {name: kind.statement for name, kind in REPRESENTATIONS.items() if kind.statement}
 """What the operator has to state before a representation may be used."""
@@ -43,6 +41,12 @@ class Row:
     control: BoundField | None
     values: str
     groups: list[kinds.ParameterGroup]
+
+
+class StudyForm(forms.Form):
+    """A form about ``study``, to which methods add their fields."""
+
+    study: Study
 
 
 class MethodFields:
@@ -67,7 +71,7 @@ class MethodFields:
     details_title: ClassVar[str | Promise] = ""
     note: ClassVar[tuple[str | Promise, tuple[str, ...]]] = ("", ())
 
-    def __init__(self, form: RunForm) -> None:
+    def __init__(self, form: StudyForm) -> None:
         self.form = form
         self._placed: list[tuple[str, str, str]] = []
         others = set(form.fields)
@@ -75,6 +79,8 @@ class MethodFields:
             labels = [(name, capfirst(str(Run.Variant(name).label))) for name in self._variants()]
             self._add("variant", forms.ChoiceField(label=_("Variant"), choices=labels))
         for name, choice in self.choices().items():
+            if not self._offered(name):
+                continue
             control, values = self._condition(choice)
             if name == "stated":
                 self._add_statements()
@@ -91,6 +97,8 @@ class MethodFields:
 
     def _form_field(self, choice: Choice) -> forms.Field:
         study = self.form.study
+        if choice.is_encoder:
+            return _encoder_field(choice, study)
         return _column_field(choice, study) if choice.is_column else _form_field(choice, rehearsal=study.rehearsal)
 
     @classmethod
@@ -150,7 +158,12 @@ class MethodFields:
         for other, values in choice.only_if.items():
             return other, " ".join("" if value is None else str(value) for value in values)
         variants = self._variants_with(choice.name)
-        return ("variant", " ".join(variants)) if variants else ("", "")
+        return ("variant", " ".join(variants)) if variants and len(self._variants()) > 1 else ("", "")
+
+    def _offered(self, name: str) -> bool:
+        """Whether a variant that can be chosen here has a choice."""
+        variants = self._variants_with(name)
+        return not variants or not set(variants).isdisjoint(self._variants())
 
     def _batch_help(self) -> str:
         return ""
@@ -186,7 +199,7 @@ class MethodFields:
     @property
     def varies(self) -> bool:
         """Whether not all variants have the same choices."""
-        return len(self.implemented()) > 1
+        return len(self.implemented()) > 1 and len(self._variants()) > 1
 
     # --- What was chosen ----------------------------------------------------------------------------------------------
 
@@ -296,6 +309,13 @@ def _column_field(choice: Choice, study: Study) -> forms.Field:
     )
 
 
+def _encoder_field(choice: Choice, study: Study) -> forms.Field:
+    """The study's encoders."""
+    found = Encoder.objects.filter(study=study, withdrawn_at=None)
+    offered = [("", _("none")), *found.values_list("digest", "name")]
+    return forms.ChoiceField(choices=offered, required=False, label=choice_label(choice), help_text=_(choice.help))
+
+
 def _form_field(choice: Choice, *, rehearsal: bool) -> forms.Field:
     """The field of a choice that is no :attr:`Choice.kinds`."""
     texts: dict[str, Any] = {"label": choice_label(choice), "help_text": _(choice.help) if choice.help else ""}
@@ -397,7 +417,8 @@ class SgdFields(MethodFields):
     name = Run.Method.SGD.value
     help = gettext_lazy(
         "A model learns step by step from the sum of holders' gradients, to which noise is added. No point is put to a "
-        "vote; the student learns what the model says of the public points, or the model itself is published."
+        "vote; the student learns what the model says of the public points, or the model itself is published. Without "
+        "a public dataset a part of the run's share counts people first; rows drawn from the counts take its place."
     )
     title = gettext_lazy("How the steps are made")
     prefix = "steps"
@@ -406,16 +427,16 @@ class SgdFields(MethodFields):
             "Every holder is drawn into a step by chance, and the whole run is charged before its first step. The "
             "public dataset may be left empty: then the model takes the records as they are, and there is no student."
         ),
-        next(method.variants for method in IMPLEMENTED if not method.needs_public_points),
+        SgdSampled.variants,
     )
 
     def _batch_help(self) -> str:
         few, many = (method.batch_size for method in self.implemented())
-        told = _(
+        message = _(
             "They are released together; withdrawals count from the next chunk on. Empty: %(few)d, or over samples "
             "%(many)d."
         )
-        return told % {"few": few, "many": many}
+        return message % {"few": few, "many": many}
 
 
 class CountsFields(MethodFields):
@@ -430,11 +451,23 @@ class CountsFields(MethodFields):
     prefix = "counts"
 
 
+class SynthesisFields(MethodFields):
+    """See :class:`MethodFields`."""
+
+    name = Run.Method.SYNTHESIS.value
+    help = gettext_lazy(
+        "People are counted in three rounds, and rows of people who do not exist are drawn from the noisy counts: a "
+        "table to learn and to look around in, and public points for further runs. It needs no public points."
+    )
+    title = gettext_lazy("How rows are drawn")
+    prefix = "synthesis"
+
+
 def _round(number: float) -> int:
     """To tens where there are enough of them."""
     return 10 * round(number / 10) if number >= 45 else round(number)
 
 
 METHOD_FIELDS: dict[str, type[MethodFields]] = {
-    fields.name: fields for fields in (NeighboursFields, PateFields, SgdFields, CountsFields)
+    fields.name: fields for fields in (NeighboursFields, PateFields, SgdFields, CountsFields, SynthesisFields)
 }

@@ -12,7 +12,7 @@ from django.utils.translation import gettext_lazy as _
 
 from consent.models import Level, Study
 from ipate_web.staff.forms import kinds
-from ipate_web.staff.forms.methods import METHOD_FIELDS, MethodFields
+from ipate_web.staff.forms.methods import METHOD_FIELDS, MethodFields, StudyForm
 from ipate_web.staff.templatetags.run_words import said
 from learning.learners import learner_parameters
 from learning.students import student_create
@@ -33,7 +33,7 @@ _FOR_A_MODEL = ("public_dataset", "test_dataset", "wanted_labels")
 _LEVELS = [(level, name) for name in ("share", "epsilon") for level in Level]
 
 
-class RunForm(forms.Form):
+class RunForm(StudyForm):
     """Proposal of a run by ``acting_user``; in a rehearsal also who is at which level, and how costs are counted."""
 
     def __init__(self, *args: Any, study: Study, acting_user: User, **kwargs: Any) -> None:
@@ -52,7 +52,8 @@ class RunForm(forms.Form):
         for name, label in _DATASETS.items():
             self.fields[name].label = label
         self.fields["public_dataset"].help_text = _(
-            "Only gradient steps over samples can do without public points, where a model learns."
+            "Empty: gradient steps on a table with classes count people first, with a tenth of the run's share; rows "
+            "drawn from the counts take the place of public points."
         )
         self.fields["purpose"].widget.attrs["rows"] = 3
         if study.rehearsal:
@@ -117,11 +118,11 @@ class RunForm(forms.Form):
         assert method is not None, "the form is valid"
         names = [name for name in _OF_THE_MODEL if name in self.fields]
         values: dict[str, Any] = {"method": method.name}
-        if method.name in self.learning:
+        if method.name not in self.learning:
+            names = [name for name in names if name not in _FOR_A_MODEL]
+        elif self.cleaned_data["public_dataset"]:
             values["student_learner"] = self.cleaned_data["student_learner"]
             values["student_parameters"] = kinds.parameters_chosen(self, "student_learner")
-        else:
-            names = [name for name in names if name not in _FOR_A_MODEL]
         values |= {name: self.cleaned_data[name] for name in names}
         if self.study.rehearsal:
             levels: dict[str, dict[str, float]] = {level.value: {} for level in Level}
@@ -152,8 +153,8 @@ def _suggested(study: Study) -> str:
     """Sentence that says with which method the form begins, and why."""
     suggested = suggestion_for(study)
     method = capfirst(str(Run.Method(suggested.method).label))
-    told = _("Suggested for this study: %(method)s. %(reason)s")
-    return told % {"method": method, "reason": said(suggested.because)}
+    message = _("Suggested for this study: %(method)s. %(reason)s")
+    return message % {"method": method, "reason": said(suggested.because)}
 
 
 def initial_for(study: Study) -> dict[str, Any]:

@@ -36,6 +36,8 @@ _SHORT_TEXTS = (
 )
 #: Where in the facts the contact's details follow.
 _CONTACT = FACTS.index("contact") + 1
+#: An alliance is told by those who sign it, on its own page.
+_FURTHER = tuple(name for name in FACTS[_CONTACT:] if name != "alliance")
 #: The example of harm is the ethics committee's to write, on its own page.
 _TRANSLATED_HERE = tuple(name for name in TRANSLATED if name != "harm")
 
@@ -57,7 +59,7 @@ class StudyForm(forms.ModelForm):
             "slug",
             *FACTS[:_CONTACT],
             *("contact_name", "contact_telephone", "contact_hours"),
-            *FACTS[_CONTACT:],
+            *_FURTHER,
             "mail_opening",
             "languages",
             "delta",
@@ -88,7 +90,7 @@ class StudyForm(forms.ModelForm):
         codes = dict.fromkeys([*(code for code, _name in settings.LANGUAGES), *self.instance.languages])
         self.other_languages = [code for code in codes if code != settings.LANGUAGE_CODE and not is_variant(code)]
         for code in self.other_languages:
-            told = self.instance.translations.get(code, {})
+            texts = self.instance.translations.get(code, {})
             for name in _TRANSLATED_HERE:
                 label = f"{self.fields[name].label} ({translated_name(code)})"
                 rows = 4 if name == "purpose" else 2
@@ -96,7 +98,7 @@ class StudyForm(forms.ModelForm):
                 widget = forms.TextInput if short else forms.Textarea
                 attrs = {"lang": code} if short else {"lang": code, "rows": rows}
                 self.fields[f"{name}_{code}"] = forms.CharField(
-                    label=label, required=False, initial=told.get(name, ""), widget=widget(attrs=attrs)
+                    label=label, required=False, initial=texts.get(name, ""), widget=widget(attrs=attrs)
                 )
 
     def clean(self) -> dict[str, Any]:
@@ -134,10 +136,10 @@ class FactsForm(StudyForm):
     @property
     def facts(self) -> dict[str, Any]:
         """Facts as they were entered; the form is valid."""
-        told = copy(self.instance)
+        changed = copy(self.instance)
         for name, value in self.cleaned_data.items():
-            setattr(told, name, value)
-        return facts_of(told)
+            setattr(changed, name, value)
+        return facts_of(changed)
 
 
 class MemberForm(forms.Form):

@@ -22,17 +22,22 @@ from consent.models import Level
 from ipate_web.staff.measures import Measure, decimal, ends_words, measures, target_measure
 from learning.learners import parameter_fields
 from learning.mechanisms.choices import Choice
-from learning.mechanisms.counts.columns import NOT_KNOWN
+from learning.mechanisms.counts.columns import EITHER, NOT_KNOWN
 from learning.mechanisms.pate import AGGREGATORS
 from learning.mechanisms.sampled_steps.choices import NETWORK_CHOICES
 from learning.published import published_label
 from learning.students import STUDENTS
+from training.engine.vectors import encoder_of
 from training.methods import Outcome, method_of
 from training.models import Run
+from training.models.datasets import DRAWN
 
 register = template.Library()
 #: Where a sentence has a value, as in "δ = %(delta)g".
 _VALUE = re.compile(r"%\((?P<name>\w+)\)[.\d]*[a-z]")
+
+
+register.filter(encoder_of)
 
 
 @register.filter
@@ -56,15 +61,36 @@ def interval(ends: Sequence[float] | None) -> str:
 
 
 @register.filter
+def forecast_interval(forecast: Any) -> str:
+    """The interval of a forecast, made or kept: "70.1 to 85.2 %"; "at most 85.2 %" where only a bound is known."""
+    if forecast is None:
+        return ""
+    told = forecast if isinstance(forecast, Mapping) else vars(forecast)
+    ends = [told["low"], told["high"]]
+    if told.get("measure"):
+        return ends_words(ends)
+    if told["value"] is None:
+        return _("at most %(share)s") % {"share": percent(told["high"])}
+    return interval(ends)
+
+
+@register.filter
+def forecast_number(forecast: Any, name: str) -> str:
+    """A number of a forecast, by name: "74.1 %" right ones, or "0.741" of another measure."""
+    told = forecast if isinstance(forecast, Mapping) else vars(forecast)
+    return decimal(told[name]) if told.get("measure") else percent(told[name])
+
+
+@register.filter
 def measure_rows(evaluation: Mapping[str, Any]) -> list[Measure]:
     """Measures of an evaluation in words, for a table."""
     return measures(evaluation)
 
 
 @register.filter
-def measure_words(told: Mapping[str, Any]) -> str:
+def measure_words(evaluation: Mapping[str, Any]) -> str:
     """A measure of an evaluation in a cell: "R² 0.741"."""
-    measure = target_measure(told)
+    measure = target_measure(evaluation)
     return f"{measure.name} {measure.value}"
 
 
@@ -74,11 +100,11 @@ def target_words(target: Mapping[str, Any]) -> str:
     unit = target.get("unit", "")
     match target["kind"]:
         case "numbers":
-            told = {"low": number_format(target["minimum"]), "high": number_format(target["maximum"]), "unit": unit}
-            return _("a number from %(low)s to %(high)s %(unit)s, with an interval") % told
+            values = {"low": number_format(target["minimum"]), "high": number_format(target["maximum"]), "unit": unit}
+            return _("a number from %(low)s to %(high)s %(unit)s, with an interval") % values
         case "times":
-            told = {"last": number_format(target["ends"][-1]), "unit": unit}
-            return _("how likely the event has not happened yet, up to %(last)s %(unit)s") % told
+            values = {"last": number_format(target["ends"][-1]), "unit": unit}
+            return _("how likely the event has not happened yet, up to %(last)s %(unit)s") % values
     return _("how likely each of these is: %(names)s") % {"names": ", ".join(target["names"])}
 
 
@@ -175,7 +201,13 @@ def leads_to_table(run: Run) -> bool:
 @register.filter
 def cell_words(value: str) -> str:
     """Value of a cell of a table: data as they are, and the words for what is not known."""
-    return _(value) if value == NOT_KNOWN else value
+    return _(value) if value in (*EITHER, NOT_KNOWN) else value
+
+
+@register.filter
+def provenance_words(stated: str) -> str:
+    """Where a dataset comes from: as people stated it, or the words for synthetic rows."""
+    return _(stated) if stated == DRAWN else stated
 
 
 @register.filter
@@ -270,7 +302,7 @@ def status_label(status: str) -> str:
 def by_level(plan: Any) -> list[tuple[dict[str, Any], dict[str, Any] | None]]:
     """Each promise of a plan in which every holder votes, with its forecast; None where nobody stands at it."""
     document = plan if isinstance(plan, Mapping) else plan.to_json()
-    forecasts = {level["name"]: level for level in document["forecast"]["levels"]}
+    forecasts = {level["name"]: level for level in document["turnout"]["levels"]}
     return [(promise, forecasts.get(promise["name"])) for promise in document["promises"]]
 
 
@@ -314,11 +346,11 @@ def aggregator_words(parameters: Mapping[str, Any]) -> str:
 @register.filter
 def choice_facts(run: Run) -> list[tuple[str, str]]:
     """Choices of a run as far as they count, each with its label, and what else its method says of it."""
-    method, chosen = method_of(run), run.choices
+    method = method_of(run)
     facts = [
-        (choice_label(choice), chosen[choice.name] if choice.is_column else capfirst(choice_words(choice, chosen)))
+        (choice_label(choice), _chosen_words(run, choice))
         for choice in method.choices.described()
-        if choice.name in chosen and _is_told(choice, run)
+        if choice.name in run.choices and _is_told(choice, run)
     ]
     told = [
         (_(label), format_html_join("; ", "{}", ((said(sentence),) for sentence in sentences)))
@@ -328,10 +360,17 @@ def choice_facts(run: Run) -> list[tuple[str, str]]:
     return [*facts, *batch, *told]
 
 
+def _chosen_words(run: Run, choice: Choice) -> str:
+    if choice.is_encoder:
+        encoder = encoder_of(run)
+        return encoder.name if encoder is not None else run.encoder
+    return run.choices[choice.name] if choice.is_column else capfirst(choice_words(choice, run.choices))
+
+
 def _is_told(choice: Choice, run: Run) -> bool:
     """Whether a choice is a fact of its own: it counts, and says more than that nothing was chosen."""
-    is_missing = choice.needs_public_points and run.public_dataset_id is None
-    is_empty = (choice.type in (bool, dict) or choice.is_column) and not run.choices[choice.name]
+    is_missing = choice.needs_public_points and run.public_dataset_id is None and not run.choices[choice.name]
+    is_empty = (choice.type in (bool, dict) or choice.is_column or choice.is_encoder) and not run.choices[choice.name]
     is_beside = choice.name in {each.parameters for each in method_of(run).choices.described()}
     return not (is_missing or is_empty or is_beside) and choice.counts_with(run.choices)
 
@@ -383,8 +422,8 @@ def _filled_in(place: re.Match[str], values: dict[str, Any]) -> str:
     value = values[place["name"]]
     if isinstance(value, str):
         return group_label(value)
-    told = place[0] % values
-    return localised(told) if isinstance(value, float) else told
+    text = place[0] % values
+    return localised(text) if isinstance(value, float) else text
 
 
 @register.filter
@@ -392,9 +431,9 @@ def said(sentence: str | dict[str, Any]) -> str:
     """A sentence, or what a plan kept of one, in the reader's language; marked as English where it has no other."""
     if isinstance(sentence, dict):
         sentence = Sentence.from_json(sentence)
-    told = sentence.template if isinstance(sentence, Sentence) else sentence
-    text = _(told)
-    is_foreign = text == told and get_language() != "en"
+    template = sentence.template if isinstance(sentence, Sentence) else sentence
+    text = _(template)
+    is_foreign = text == template and get_language() != "en"
     if isinstance(sentence, Sentence):
         text = _VALUE.sub(lambda place: _filled_in(place, sentence.values), text)
     return format_html('<span lang="en">{}</span>', text) if is_foreign else text

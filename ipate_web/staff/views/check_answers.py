@@ -10,8 +10,6 @@ from django.shortcuts import redirect
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
-from accounting.check_answers import AnswersCounted, Understanding, answers_counted, answers_sigma, check_answers_count
-from accounting.head_counts import SHARE
 from accounting.shares import share_free
 from common.requests import SignedInRequest
 from consent.models import Study
@@ -19,6 +17,14 @@ from consent.questions import Question
 from consent.selectors import consent_form_in_force, policy_in_force
 from consent.views.decision import questions_asked
 from ipate_web.staff.views.pages import study_page
+from training.engine.drawings import SHARE
+from training.services.check_answers import (
+    AnswersCounted,
+    Understanding,
+    answers_counted,
+    answers_sigma,
+    check_answers_count,
+)
 
 
 @dataclass(frozen=True)

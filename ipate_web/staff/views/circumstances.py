@@ -31,8 +31,8 @@ def circumstances(request: SignedInRequest, study: Study) -> HttpResponse:
         except ValidationError as error:
             form.add_error(None, error)
         else:
-            told = _("It is on record: %(name)s, %(kind)s.")
-            messages.success(request, told % {"name": record.holder, "kind": record.get_kind_display()})
+            message = _("It is on record: %(name)s, %(kind)s.")
+            messages.success(request, message % {"name": record.holder, "kind": record.get_kind_display()})
             return redirect("staff:circumstances", study.slug)
     rows = Circumstance.objects.filter(study=study).select_related("holder").prefetch_related("recorded_by")
     context = {"form": form, "page": paginate(request, rows.order_by("-sequence"))}

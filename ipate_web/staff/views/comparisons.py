@@ -56,8 +56,8 @@ def _id(text: str) -> UUID | None:
 def _problem(wanted: int, found: int) -> str:
     """The fault of a choice of runs, with what to do; empty if there is none."""
     if wanted > MOST:
-        told = _("%(wanted)d runs are too many for one page. Choose at most %(most)d.")
-        return told % {"wanted": wanted, "most": MOST}
+        message = _("%(wanted)d runs are too many for one page. Choose at most %(most)d.")
+        return message % {"wanted": wanted, "most": MOST}
     if found < wanted:
         return _("A run of this address is not there, or is none of this study. Choose the runs from the list.")
     return ""

@@ -212,10 +212,10 @@ def consent_form_proposal(request: SignedInRequest, study: Study, sequence: int)
         else:
             published = ConsentForm.objects.filter(proposal=proposal).first()
             if published is None:
-                told = _("Your approval is on record. The form is published with the last one.")
+                message = _("Your approval is on record. The form is published with the last one.")
             else:
-                told = _("Version %(version)d is published; holders read it now.") % {"version": published.version}
-            messages.success(request, told)
+                message = _("Version %(version)d is published; holders read it now.") % {"version": published.version}
+            messages.success(request, message)
         return redirect("staff:consent_forms", study.slug)
     before = ConsentForm.objects.filter(study=study, version=proposal.follows).first()
     context = {
@@ -245,12 +245,12 @@ def consent_form_as_read(request: SignedInRequest, study: Study, language: str) 
     if sequence.isdigit():
         proposal = get_object_or_404(ConsentFormProposal, study=study, sequence=int(sequence))
         texts, valid = proposal.texts, services.Valid.of(proposal)
-        told = study_told(proposal)
+        shown = study_told(proposal)
     else:
         draft = ConsentFormDraft.objects.filter(study=study).first()
         if draft is None:
             return redirect("staff:consent_form_new", study.slug)
-        texts, told = draft.texts, _drafted(study, draft)
+        texts, shown = draft.texts, _drafted(study, draft)
     if language not in texts:
         raise Http404
     policy = selectors.policy_in_force(study)
@@ -262,4 +262,4 @@ def consent_form_as_read(request: SignedInRequest, study: Study, language: str) 
     form = ConsentForm(version=version, texts=texts, valid_months=valid.months, valid_until=valid.until)
     spoken = language_of(language)
     with override(spoken if spoken in dict(settings.LANGUAGES) else settings.LANGUAGE_CODE):
-        return render(request, "consent/study.html", page_preview(told, form, policy, language))
+        return render(request, "consent/study.html", page_preview(shown, form, policy, language))

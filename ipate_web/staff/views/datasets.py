@@ -35,7 +35,8 @@ def dataset(request: SignedInRequest, study: Study, pk: int) -> HttpResponse:
     Rows and labels are never shown, as they are personal data.
     """
     found = get_object_or_404(Dataset.objects.select_related("imported_by"), study=study, pk=pk)
-    may_state = found.kind == Dataset.Kind.PUBLIC and request.user.has_perm("training.state_provenance", study)
+    is_stated_by_people = found.kind == Dataset.Kind.PUBLIC and found.provenance not in Dataset.own_words
+    may_state = is_stated_by_people and request.user.has_perm("training.state_provenance", study)
     form = ProvenanceForm(request.POST if request.method == "POST" else None, initial={"provenance": found.provenance})
     if request.method == "POST":
         if not may_state:

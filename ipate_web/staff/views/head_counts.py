@@ -8,13 +8,14 @@ from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
 from django.utils.translation import gettext as _
 
-from accounting.head_counts import SHARE, drawing_plan, head_counts_draw, head_counts_enter
 from accounting.head_counts import head_counts as head_counts_of
 from accounting.shares import share_free
 from common.requests import SignedInRequest
 from consent.models import Study
 from ipate_web.staff.forms.head_counts import HeadCountForm
 from ipate_web.staff.views.pages import render_page, study_form
+from training.engine.drawings import SHARE, drawing_plan
+from training.services.head_counts import head_counts_draw, head_counts_enter
 
 
 @study_form("training.approve_run")

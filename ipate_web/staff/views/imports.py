@@ -8,11 +8,14 @@ from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 from django.views.decorators.http import require_POST, require_safe
 
 from common.requests import SignedInRequest
 from consent.models import Study
+from ipate_web.staff.forms.columns import Columns, ColumnsFileForm, ManyColumnsForm
 from ipate_web.staff.forms.imports import SchemaForms, UploadForm
 from ipate_web.staff.views.pages import attachment, render_page, study_form, study_page
 from learning.formats.report import harmless
@@ -22,7 +25,9 @@ from training.services.imports import (
     import_confirm,
     import_declare,
     import_drop,
+    import_facts,
     import_report,
+    import_revise,
     translated,
 )
 
@@ -55,16 +60,55 @@ def import_new(request: SignedInRequest, study: Study) -> HttpResponse:
 def import_page(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
     """Show what an import is at: the schema to be declared, progress, or what the check found."""
     found = _import_or_404(study, pk)
-    is_sent = request.method == "POST"
-    forms = SchemaForms(request.POST if is_sent else None, found)
-    if is_sent and (document := forms.document()) is not None:
+    is_sent, keeps = request.method == "POST", "keep" in request.POST
+    first = request.GET.get("from", "")
+    forms = SchemaForms(
+        request.POST if is_sent else None, found, import_facts(found), int(first) if first.isdecimal() else 0
+    )
+    if is_sent and (document := forms.document(sound=not keeps)) is not None:
+        page = reverse("staff:import", args=[study.slug, found.pk])
         try:
+            if keeps:
+                import_revise(dataset_import=found, schema=document, acting_user=request.user)
+                return redirect(f"{page}?from={forms.first if forms.following is None else forms.following}")
             import_declare(dataset_import=found, schema=document, acting_user=request.user)
         except ValidationError as error:
             messages.error(request, " ".join(error.messages))
-        return redirect("staff:import", study.slug, found.pk)
+        return redirect(page)
     context = {**_context(found), "forms": forms, "errors": forms.errors if is_sent else []}
     return render_page(request, study, "staff/datasets/import.html", context, status=422 if is_sent else 200)
+
+
+@study_form("training.import_dataset")
+def import_columns(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
+    """Change many columns at once: by what they are and how they are called, or in a file."""
+    found = _import_or_404(study, pk)
+    columns = Columns(found.schema)
+    sent = {name: request.POST for name in ("apply", "upload") if name in request.POST}
+    apply = ManyColumnsForm(sent.get("apply"), columns=columns)
+    file = ColumnsFileForm(sent.get("upload"), request.FILES if "upload" in sent else None, columns=columns)
+    for form in (apply, file):
+        if form.is_bound and form.is_valid():
+            changes = form.changes()
+            try:
+                import_revise(dataset_import=found, schema=columns.schema_with(changes), acting_user=request.user)
+            except ValidationError as error:
+                messages.error(request, " ".join(error.messages))
+            else:
+                text = ngettext("%(count)d column is changed.", "%(count)d columns are changed.", len(changes))
+                messages.success(request, text % {"count": len(changes)})
+            return redirect("staff:import", study.slug, found.pk)
+    context = {"import": found, "apply": apply, "file": file, "count": len(columns.initial)}
+    status = 422 if apply.errors or file.errors else 200
+    return render_page(request, study, "staff/datasets/import_many.html", context, status=status)
+
+
+@require_safe
+@study_page("training.import_dataset")
+def import_columns_file(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
+    """Download the columns of an import, to be edited, as CSV."""
+    found = _import_or_404(study, pk)
+    return attachment(Columns(found.schema).written(), f"{study.slug}-columns.csv", "text/csv; charset=utf-8")
 
 
 def _context(found: DatasetImport) -> dict[str, Any]:

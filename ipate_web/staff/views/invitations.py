@@ -29,8 +29,11 @@ from consent.services.invitations import (
     link_reissue,
 )
 from consent.services.letterheads import letterhead_of, letterhead_save
-from ipate_web.staff.forms.invitations import MOST, InvitationsForm, LetterheadForm, LettersForm, LinkForm
+from ipate_web.staff.forms.invitations import AT_ONCE, MOST, InvitationsForm, LetterheadForm, LettersForm, LinkForm
 from ipate_web.staff.views.pages import paginate, pdf_answer, render_page, study_form, study_page
+
+#: Rows of a list that is saved from the page: browsers take no longer address of a file than 2 MB.
+LISTED = 5000
 
 
 def qr_code(link: str) -> SafeString:
@@ -48,11 +51,22 @@ def _csv(issued: list[IssuedInvitation]) -> str:
 
 
 def _letters(request: SignedInRequest, study: Study, issued: list[IssuedInvitation], left_out: int = 0) -> HttpResponse:
-    """The letters of new invitations, whose codes are shown only now."""
+    """The letters of new invitations, whose codes are shown only now; of many their lists, and forms for parts."""
+    few = len(issued) <= MOST
+    parts = [] if few else [issued[start : start + MOST] for start in range(0, len(issued), MOST)]
     context = {
-        "letters": [(new, qr_code(new.link)) for new in issued],
-        "form": LettersForm(study=study, issued=issued),
-        "csv": "data:text/csv;charset=utf-8," + quote(_csv(issued)),
+        "made": len(issued),
+        "letters": [(new, qr_code(new.link)) for new in issued] if few else [],
+        "form": LettersForm(study=study, issued=issued) if few else None,
+        "parts": [
+            (1 + number * MOST, part, LettersForm(study=study, issued=part, auto_id=f"id_{number}_%s"))
+            for number, part in enumerate(parts)
+        ],
+        "lists": [
+            (1 + start, min(start + LISTED, len(issued)), f"data:text/csv;charset=utf-8,{quote(_csv(part))}")
+            for start in range(0, len(issued), LISTED)
+            if (part := issued[start : start + LISTED])
+        ],
         "left_out": left_out,
     }
     return render_page(request, study, "staff/people/invitations_issued.html", context)
@@ -153,16 +167,16 @@ def invitations(request: SignedInRequest, study: Study) -> HttpResponse:
 
 @study_form("consent.invite_holders")
 def invitations_everyone(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Confirm and invite everybody who was not invited yet, as many as a page of letters takes."""
-    waiting = list(holders_uninvited(study).values_list("pseudonym", flat=True)[: MOST + 1])
-    now = waiting[:MOST]
+    """Confirm and invite everybody who was not invited yet."""
+    waiting = list(holders_uninvited(study).values_list("pseudonym", flat=True)[: AT_ONCE + 1])
+    now = waiting[:AT_ONCE]
     if request.method == "POST":
         try:
             return _letters(request, study, invitations_create(study=study, acting_user=request.user, pseudonyms=now))
         except ValidationError as error:
             messages.error(request, " ".join(error.messages))
             return redirect("staff:invitations", study.slug)
-    context = {"now": len(now), "most": MOST, "more": len(waiting) > MOST}
+    context = {"now": len(now), "most": AT_ONCE, "more": len(waiting) > AT_ONCE}
     return render_page(request, study, "staff/people/invite_everyone.html", context)
 
 

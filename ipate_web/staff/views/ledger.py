@@ -30,7 +30,7 @@ from training.fairness import fairness_of
 from training.models import Run
 from training.selectors import run_cost_history, run_groups, run_totals
 
-#: How many rows at the end of each chain its page computes anew; ``manage.py verify_ledger`` looks at all.
+#: How many rows at the end of each chain its page computes anew; ``ipate verify_ledger`` looks at all.
 ROWS_CHECKED = 1000
 #: What may be raised by values that the site never wrote.
 UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)

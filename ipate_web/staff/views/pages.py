@@ -22,6 +22,7 @@ from common.requests import SignedInRequest
 from consent.disclosure import SEES_PEOPLE
 from consent.models import Study
 from consent.permissions import study_permissions
+from ipate_web.staff.help import help_address
 from training.models import Run
 from training.watch import watch_of
 
@@ -33,6 +34,7 @@ _SECTIONS = (
     ("staff:recruitment", _("Recruitment"), "consent.view_group_sizes"),
     ("staff:runs", _("Runs"), "training.view_run"),
     ("staff:datasets", _("Datasets"), "consent.view_dashboard"),
+    ("staff:alliances", _("Alliances"), "consent.view_dashboard"),
     ("staff:committee", _("Ethics committee"), "consent.view_dashboard"),
     ("staff:policies", _("ε policy"), "consent.view_dashboard"),
     ("staff:consent_forms", _("Consent form"), "consent.view_dashboard"),
@@ -45,7 +47,7 @@ _SECTIONS = (
 #: Those about people who are asked, and what they are promised: a rehearsal has neither.
 _ABOUT_PEOPLE = {
     *("staff:recruitment", "staff:committee", "staff:policies", "staff:consent_forms", "staff:invitations"),
-    "staff:ledger",
+    *("staff:ledger", "staff:alliances"),
 }
 
 
@@ -103,7 +105,8 @@ def render_page(
             # The overview's address is where all the others begin.
             is_current = request.path == url if name == "staff:study" else request.path.startswith(url)
             sections.append(Section(url, text, is_current))
-    shared = {"study": study, "can": can, "sections": sections}
+    page = (request.resolver_match.url_name if request.resolver_match else None) or ""
+    shared = {"study": study, "can": can, "sections": sections, "help": help_address(page)}
     if "consent.view_dashboard" in can:
         shared["watch"] = watch_of(study, sees_all=SEES_PEOPLE in can)
     return render(request, template, {**shared, **context}, status=status)

@@ -3,7 +3,7 @@
 from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.http import HttpResponse
-from django.shortcuts import redirect
+from django.shortcuts import redirect, render
 from django.utils.translation import get_language, ngettext
 from django.utils.translation import gettext as _
 
@@ -30,9 +30,12 @@ def paper_consent(request: SignedInRequest, study: Study) -> HttpResponse:
 def paper_list(request: SignedInRequest, study: Study) -> HttpResponse:
     """Check or record a list of decisions with their scans, all or none."""
     form = PaperListForm(request.POST or None, request.FILES or None)
-    if form.is_valid() and _recorded(request, study, form, dry_run="record" not in request.POST):
+    tries, stays = "record" not in request.POST, "HX-Request" in request.headers
+    if form.is_valid() and _recorded(request, study, form, dry_run=tries) and not (tries and stays):
         return redirect("staff:paper_list", study.slug)
     context = {"form": form}
+    if tries and stays:  # a part of the page, so that the form keeps its files
+        return render(request, "staff/people/paper_tried.html", context)
     return render_page(request, study, "staff/people/paper_list.html", context, status=422 if form.errors else 200)
 
 
@@ -66,7 +69,13 @@ def _recorded(request: SignedInRequest, study: Study, form: PaperConsentForm | P
         message = ngettext("%(n)d decision can be recorded.", "%(n)d decisions can be recorded.", number) % {
             "n": number
         }
-        messages.success(request, message + " " + _("Nothing is recorded yet: choose the files again and record them."))
+        stays = "HX-Request" in request.headers
+        rest = (
+            _("Nothing is recorded yet.")
+            if stays
+            else _("Nothing is recorded yet: choose the files again and record them.")
+        )
+        messages.success(request, f"{message} {rest}")
     else:
         message = ngettext("%(n)d decision is recorded.", "%(n)d decisions are recorded.", number)
         messages.success(request, message % {"n": number})

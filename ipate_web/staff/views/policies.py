@@ -137,7 +137,7 @@ def _forecasts(study: Study, proposed: EpsilonPolicy, form: AffordableForm) -> l
         if policy is None:
             continue
         epsilons = {level: getattr(policy, level.lower()) for level in Level.values}
-        told = affordable(
+        affordable_now = affordable(
             form.cleaned_data["public_dataset"],
             epsilons,
             form.holders(),
@@ -145,12 +145,17 @@ def _forecasts(study: Study, proposed: EpsilonPolicy, form: AffordableForm) -> l
             share=share_free(study),
             wanted=form.cleaned_data["wanted_labels"],
         )
-        levels = {level.name: level for level in told.forecast.levels}
+        levels = {level.name: level for level in affordable_now.forecast.levels}
         rows = [
-            {"level": Level(level), "epsilon": epsilon, "told": levels.get(level), "left": told.left.get(level)}
+            {
+                "level": Level(level),
+                "epsilon": epsilon,
+                "told": levels.get(level),
+                "left": affordable_now.left.get(level),
+            }
             for level, epsilon in epsilons.items()
         ]
-        found.append({"title": title, "policy": policy, "told": told, "levels": rows})
+        found.append({"title": title, "policy": policy, "told": affordable_now, "levels": rows})
     return found
 
 

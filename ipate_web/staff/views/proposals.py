@@ -12,6 +12,7 @@ from django.utils.translation import gettext as _
 
 from accounting.shares import share_free, share_suggested
 from common.requests import SignedInRequest
+from common.slots import NoSlotError, slot
 from consent.models import Study
 from consent.permissions import members_with_permission
 from ipate_web.staff.comparison import change_rows
@@ -27,13 +28,19 @@ from training.services import runs as run_commands
 from training.services.forecasts import forecast
 
 
-def plan_or_reason(run: Run, share: float | None = None) -> dict[str, Any]:
-    """``plan`` of ``run`` with ``plan_notes``, what to check, and ``alternatives``; or ``plan_error``."""
+def plan_or_reason(run: Run, user: Any, share: float | None = None) -> dict[str, Any]:
+    """``plan`` of ``run`` with ``plan_notes``, what to check, and ``alternatives``; or ``plan_error``.
+
+    ``plan_waits`` where ``user`` has another one computed, or too many are.
+    """
     try:
-        told = forecast(run, share)
+        with slot(user.pk):
+            plan = forecast(run, share)
+    except NoSlotError:
+        return {"plan_waits": True}
     except PlanError as error:
         return {"plan_error": error.args[0]}
-    return {"plan": told.plan, "plan_notes": told.notes, "alternatives": told.alternatives}
+    return {"plan": plan.plan, "plan_notes": plan.notes, "alternatives": plan.alternatives}
 
 
 def second_person(run: Run, can: frozenset[str], user: Any) -> dict[str, Any]:
@@ -127,7 +134,7 @@ def _form_or_plan(request: SignedInRequest, study: Study, form: RunForm, edited:
     """The plan of what was filled in, or the form where that is missing, wrong or to be changed."""
     if form.is_valid() and "change" not in request.POST:
         run = form.proposal()
-        context: dict[str, Any] = {"form": form, "run": run, "edited": edited, **plan_or_reason(run)}
+        context: dict[str, Any] = {"form": form, "run": run, "edited": edited, **plan_or_reason(run, request.user)}
         return render_page(request, study, "staff/runs/check.html", context)
     missing = [
         kind.label
@@ -161,6 +168,8 @@ def run_approve(request: SignedInRequest, study: Study, pk: str) -> HttpResponse
     if form.is_valid() and "look" not in request.POST:
         try:
             run_commands.run_approve(run=run, acting_user=request.user, share=share, revision=_looked_at(request))
+        except NoSlotError:
+            messages.error(request, _("Other plans are being computed. Nothing was approved: try again in a moment."))
         except PlanError as error:
             messages.error(request, said(error.args[0]))
         except ValidationError as error:
@@ -173,7 +182,7 @@ def run_approve(request: SignedInRequest, study: Study, pk: str) -> HttpResponse
         "run": run,
         "share_free": share_free(study),
         "changes": change_rows(run),
-        **plan_or_reason(run, share),
+        **plan_or_reason(run, request.user, share),
         **second_person(run, request.can, request.user),
     }
     return render_page(request, study, "staff/runs/approve.html", context, status=422 if form.errors else 200)

@@ -59,8 +59,8 @@ def model_stage(request: SignedInRequest, study: Study, run: Run, student: Stude
         except ValidationError as error:
             messages.error(request, " ".join(error.messages))
         else:
-            told = {"title": run.title, "stage": model.get_stage_display()}
-            messages.success(request, _("The model of “%(title)s” is %(stage)s now.") % told)
+            values = {"title": run.title, "stage": model.get_stage_display()}
+            messages.success(request, _("The model of “%(title)s” is %(stage)s now.") % values)
         return redirect("staff:models", study.slug)
     context = {"run": run, "model": student, "next": _stages(NEXT[student.stage])}
     return render_page(request, study, "staff/models/stage.html", context)
@@ -69,8 +69,8 @@ def model_stage(request: SignedInRequest, study: Study, run: Run, student: Stude
 @_page_of_published
 def model_threshold(request: SignedInRequest, study: Study, run: Run, student: StudentModel) -> HttpResponse:
     """Explain what a threshold does, and choose that of a published model."""
-    told = student.card.get("threshold") or {}
-    initial = {"class_name": told.get("class", ""), **told.get("by", {})}
+    threshold = student.card.get("threshold") or {}
+    initial = {"class_name": threshold.get("class", ""), **threshold.get("by", {})}
     form = ThresholdForm(request.POST if request.method == "POST" else None, initial=initial, run=run)
     if form.is_valid():
         try:

@@ -17,6 +17,7 @@ from ipate_web.staff.run_charts import table_chart
 from ipate_web.staff.views.pages import attachment, file_name, render_page, study_form, study_page
 from learning.mechanisms.counts.summaries import summaries
 from learning.mechanisms.counts.table import CountTable
+from training.methods import table_of
 from training.models import Run, RunResult
 from training.services.downloads import download_record, takers
 from training.services.results import result_withdraw
@@ -27,6 +28,8 @@ CELLS_SHOWN = 200
 
 def result_context(result: RunResult) -> dict[str, Any]:
     """Table of a run with its chart, as its page shows them."""
+    if result.is_rows:
+        return {"result": result, "drawn": result.content}
     table = CountTable.from_json(result.content)
     return {
         "result": result,
@@ -58,7 +61,7 @@ def run_result_file(request: SignedInRequest, study: Study, pk: str) -> HttpResp
     if request.method != "HEAD":
         what = gettext_noop("table")
         download_record(run=result.run, what=what, digest=result.digest, acting_user=request.user)
-    table = CountTable.from_json(result.content)
+    table = table_of(result.run) if result.is_rows else CountTable.from_json(result.content)
     return attachment(table.to_csv().encode(), f"{file_name(result.run)}-table.csv", "text/csv; charset=utf-8")
 
 

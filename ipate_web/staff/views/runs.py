@@ -28,6 +28,8 @@ from ipate_web.staff.views.proposals import second_person
 from ipate_web.staff.views.results import result_context
 from training.comparison import MOST
 from training.fairness import fairness_of
+from training.forecast_outcomes import came_of, outcomes_of
+from training.joint_selectors import joint_told
 from training.models import Run, RunResult
 from training.queue import run_place
 from training.run_lists import runs_in_table, runs_listed
@@ -74,6 +76,9 @@ def run(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
     """Show everything about a run that the user may see."""
     found = _run_or_404(study, pk, "private_dataset", "test_dataset", "student__assessment")
     context = _live_context(found) | second_person(found, request.can, request.user)
+    came = came_of(found)
+    context["forecasts"] = [each.to_json() for each in outcomes_of(found, came)]
+    context["shares"] = came.get("shares")
     context |= {"is_proposer": found.created_by_id == request.user.pk, "changes": change_rows(found)}
     return render_page(request, study, "staff/runs/run.html", context)
 
@@ -111,6 +116,7 @@ def _live_context(run: Run) -> dict[str, Any]:
         "costs": _on_demand(lambda: cost_chart(history, groups)),
         "history": history,
         "curves": curve_chart(run_curves(run)),
+        "joint": joint_told(run),
     }
     result = RunResult.objects.filter(run=run).first() if run.has_ended else None
     if result is not None:
@@ -160,7 +166,7 @@ def run_labels(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
     if shown in answers:
         queries = queries.filter(label__isnull=shown == "rejected")
     page = paginate(request, queries, 100)
-    classes = found.classes
+    classes = found.learns.categories
     rows = [(query, None if query.label is None else classes[query.label]) for query in page]
     counted = classes if any(query.counts for query in page) else []
     filtered = {"answers": answers.items(), "shown": shown}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -11,13 +12,15 @@ from numpy.typing import NDArray
 
 from common.sentences import gettext_noop
 from learning.formats import Schema, TabularSchema
-from learning.formats.columns import CategoricalColumn, Icd9Column, NumericColumn
+from learning.formats.columns import CategoricalColumn, CodeColumn, NumericColumn, TextColumn
 from learning.mechanisms.base import Records
 
 CLASSES = "class"
 """Name of the column of classes where the schema gives it none."""
 NOT_KNOWN = gettext_noop("not known")
 NOWHERE = -1
+EITHER = (gettext_noop("recorded"), gettext_noop("not recorded"))
+"""Cells of a group of codes, of a column that may name several."""
 
 _SINGLE = 1e-4
 """Part of a bin that the rounding of stored numbers to single precision may take; less than that is below an edge."""
@@ -32,6 +35,7 @@ class Column:
         cells: values, or bins of numbers, in order.
         start, width: which numbers of an encoded record it is; no width of the classes.
         edges: of the bins of a column of numbers, else none.
+        groups: of each cell, the group that stands for it where cells are counted in groups; else none.
     """
 
     name: str
@@ -39,12 +43,22 @@ class Column:
     start: int = 0
     width: int = 0
     edges: tuple[float, ...] = ()
+    groups: tuple[int, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Number of its cells, or of their groups."""
+        return max(self.groups) + 1 if self.groups else len(self.cells)
 
     def places(self, records: Records) -> NDArray[np.int64]:
-        """(N,) the cell of each record, `NOWHERE` of one that is no record of the schema.
+        """(N,) the cell, or its group, of each record, `NOWHERE` of one that is no record of the schema.
 
         The place of a record follows from that record alone.
         """
+        place = self._cells(records)
+        return np.where(place < 0, NOWHERE, np.array(self.groups)[place]) if self.groups else place
+
+    def _cells(self, records: Records) -> NDArray[np.int64]:
         if not self.width:
             known = (records.classes >= 0) & (records.classes < len(self.cells))
             return np.where(known, records.classes, NOWHERE)
@@ -69,8 +83,12 @@ def column_names(schema: Schema) -> list[str]:
     >>> column_names(ImageSchema(8, 8, 1, ("dark", "light")))
     ['class']
     """
-    features = [column.name for column in schema.features] if isinstance(schema, TabularSchema) else []
-    return [*([_class_column(schema).name] if schema.target is None else []), *features]
+    return [column.name for column in _columns(schema, 1)]
+
+
+def feature_columns(schema: TabularSchema, bins: int) -> tuple[Column, ...]:
+    """All columns of what is learned from; a column of several codes is a column for each group, yes or no."""
+    return tuple(_columns(schema, bins)[1 if schema.target is None else 0 :])
 
 
 def columns_of(schema: Schema, names: Sequence[str], bins: int) -> tuple[Column, ...]:
@@ -86,13 +104,27 @@ def columns_of(schema: Schema, names: Sequence[str], bins: int) -> tuple[Column,
     return tuple(known[name] for name in names)
 
 
-def cells_of(columns: Sequence[Column], records: Records) -> NDArray[np.int64]:
-    """(N,) the cell of the whole table that each record is in, row by row; `NOWHERE` of one that is in none."""
-    cells = np.zeros(len(records.owner), np.int64)
-    for column in columns:
-        place = column.places(records)
-        cells = np.where((cells < 0) | (place < 0), NOWHERE, cells * len(column.cells) + place)
-    return cells
+class Places:
+    """Cells of records, in which the place in a column is looked up once."""
+
+    def __init__(self, records: Records) -> None:
+        self._records = records
+        self._known: dict[Column, NDArray[np.int64]] = {}
+
+    def cells(self, columns: Sequence[Column]) -> NDArray[np.int64]:
+        """(N,) the cell of the table of these columns, row by row; `NOWHERE` of a record that is in none."""
+        cells = np.zeros(len(self._records.owner), np.int64)
+        for column in columns:
+            if column not in self._known:
+                self._known[column] = column.places(self._records)
+            place = self._known[column]
+            cells = np.where((cells < 0) | (place < 0), NOWHERE, cells * column.size + place)
+        return cells
+
+
+def number_of_cells(columns: Sequence[Column]) -> int:
+    """Number of cells of a table of these columns."""
+    return math.prod(column.size for column in columns)
 
 
 def _class_column(schema: Schema) -> Column:
@@ -103,6 +135,8 @@ def _class_column(schema: Schema) -> Column:
 def _columns(schema: Schema, bins: int) -> list[Column]:
     found, start = [_class_column(schema)] if schema.target is None else [], 0
     for column in schema.features if isinstance(schema, TabularSchema) else ():
+        if isinstance(column, TextColumn):
+            break
         width = len(column.features)
         missing = (NOT_KNOWN,) if column.missing else ()
         if isinstance(column, NumericColumn):
@@ -112,7 +146,10 @@ def _columns(schema: Schema, bins: int) -> list[Column]:
         else:
             prefix = f"{column.name} = "
             cells = tuple(name.removeprefix(prefix) for name in column.features)
-            assert isinstance(column, CategoricalColumn | Icd9Column), "there are no other columns"
-            found.append(Column(column.name, (*cells, *missing), start, width))
+            assert isinstance(column, CategoricalColumn | CodeColumn), "there are no other columns"
+            if isinstance(column, CodeColumn) and column.several:
+                found += [Column(name, EITHER, start + place, 1) for place, name in enumerate(column.features)]
+            else:
+                found.append(Column(column.name, (*cells, *missing), start, width))
         start += width
     return found

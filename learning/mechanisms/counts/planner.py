@@ -11,16 +11,44 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from common.sentences import Sentence, gettext_noop
+from learning.forecasts import TABLE, Forecast
 from learning.mechanisms.counts.choices import Counts
 from learning.mechanisms.levels import Level
 
 LARGEST_SIGMA = 4096.0
-"""A person has `question.PERSON` steps; :class:`common.noise.SystemNoise` draws up to 2³⁰."""
+"""A person has `question.PERSON` steps; noise beyond 2³⁰ of them leaves sums over sites hardly a finer unit."""
 WITHIN_95 = 1.959964
 """Standard deviations within which a normal number is 95 times in 100."""
 MOST_CELLS = 10_000
 
 _ROUNDING = 1 + 1e-9
+
+
+NOISE_DISTANCE = gettext_noop("distance from the same table without noise, 0 to 1")
+_BY_NOISE = gettext_noop(
+    "Noise, cells and head counts alone: half of the sum over the cells of what the noise moves them by, as shares."
+)
+
+
+def noise_distance(sigma: float, cells: float, weight: float) -> float:
+    """Total variation between a table and the same with noise on each cell, on average: half of Σ|N(0, σ²)|/weight.
+
+    Args:
+        sigma: Standard deviation of the noise.
+        cells: How many there are.
+        weight: The sum of all cells.
+
+    >>> round(noise_distance(10.0, 20, 1000.0), 4)  # 20 · 10 · √(2/π) / 2 / 1000
+    0.0798
+    """
+    return min(sigma * math.sqrt(2 / math.pi) * cells / 2 / max(weight, 1.0), 1.0)
+
+
+def forecast_table(plan: CountsPlan) -> Forecast:
+    """Forecast of what noise makes of a table, before anybody is charged."""
+    told, spread = plan.distance, plan.sigma * math.sqrt((1 - 2 / math.pi) * plan.cells) / 2 / max(plan.weight, 1.0)
+    low, high = max(told - WITHIN_95 * spread, 0.0), min(told + WITHIN_95 * spread, 1.0)
+    return Forecast(TABLE, told, low, high, 0.0, 0, Sentence(_BY_NOISE), NOISE_DISTANCE)
 
 
 @dataclass(frozen=True)
@@ -54,6 +82,11 @@ class CountsPlan:
     def error(self) -> float:
         """Half of the interval around a number of people."""
         return WITHIN_95 * self.sigma * self.scale
+
+    @property
+    def distance(self) -> float:
+        """Total variation that the noise makes between the table and the same without noise, on average."""
+        return noise_distance(self.sigma, self.cells, self.weight)
 
     def to_json(self) -> dict[str, Any]:
         """JSON that `counts_plan_from_json` reads."""

@@ -1,7 +1,8 @@
-"""Question of a table of counts: each person is one vector of norm 1 at most, divided among the cells of their records.
+"""Question of tables of counts: in each of them a person is one vector of norm 1 at most, divided among their cells.
 
 A person with m records adds k/m to a cell that k of them are in, times their weight. So they count as one person in
-all, however many records they own, and the norm of what they add is at most their weight (‖k/m‖ ≤ Σ k/m = 1).
+a table, however many records they own, and the norm of what they add to it is at most their weight (‖k/m‖ ≤ Σ k/m = 1).
+The tables of one question are one vector: its squared norm is the sum of theirs.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from common.noise import Noise
 from learning.mechanisms.base import Arrays, Draws, People, Records, Release, content_digest
-from learning.mechanisms.counts.columns import Column, cells_of
+from learning.mechanisms.counts.columns import Column, Places, number_of_cells
 from learning.mechanisms.counts.planner import CountsPlan
 
 PERSON = 2**18
@@ -25,27 +26,41 @@ PERSON = 2**18
 
 @dataclass(frozen=True)
 class CountsQuestion:
-    """See :class:`learning.mechanisms.base.Question`. ``caps`` are those of the promises of the run's plan, in μ²."""
+    """See :class:`learning.mechanisms.base.Question`.
+
+    Attributes:
+        plan: its noise and weights.
+        tables: the columns of each table.
+        caps: of the promises of the run's plan, in μ².
+        name: of the mechanism, for the register and the card.
+    """
 
     plan: CountsPlan
-    columns: tuple[Column, ...]
+    tables: tuple[tuple[Column, ...], ...]
     caps: tuple[float, ...]
+    name: str = "counts"
 
     fitted = None
     size = 1
+    grain = 1.0
 
     @property
     def sigma(self) -> float:
         return self.plan.sigma
 
+    @property
+    def spread(self) -> float:
+        return self.sigma * PERSON
+
     def digest(self) -> str:
-        return content_digest({}, json.dumps([self.plan.to_json(), *map(asdict, self.columns)]))
+        tables = [list(map(asdict, columns)) for columns in self.tables]
+        return content_digest({}, json.dumps([self.plan.to_json(), tables], sort_keys=True))
 
     def describe(self) -> dict[str, Any]:
         return {
-            "name": "counts",
-            "columns": [column.name for column in self.columns],
-            "cells": self.plan.cells,
+            "name": self.name,
+            "columns": list(dict.fromkeys(column.name for columns in self.tables for column in columns)),
+            "cells": self.cells,
             "sigma": self.plan.sigma,
             "reference": self.plan.reference,
         }
@@ -57,28 +72,55 @@ class CountsQuestion:
     def state(self, released: Arrays | None) -> None:
         """Nothing: there is one question, which nothing follows."""
 
+    @property
+    def cells(self) -> int:
+        """Number of cells of all tables."""
+        return sum(map(number_of_cells, self.tables))
+
+    def of_tables(self, sums: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+        """The sums (cells,) of all tables, apart: each in the shape of its columns."""
+        ends = np.cumsum([number_of_cells(columns) for columns in self.tables])
+        shapes = [tuple(column.size for column in columns) for columns in self.tables]
+        return [part.reshape(shape) for part, shape in zip(np.split(sums, ends[:-1]), shapes, strict=True)]
+
     def bounds(self, part: slice) -> list[float]:
         del part
-        return (self.plan.weights(self.caps) ** 2 / self.sigma**2).tolist()
+        return (len(self.tables) * self.plan.weights(self.caps) ** 2 / self.sigma**2).tolist()
 
     def contributions(self, people: People, records: Records) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """The unnoised sums (cells,) in `PERSON` and what each person is charged (H,), in μ²; both are secrets."""
-        number, cells = len(people.holders), self.plan.cells
-        owned = np.bincount(records.owner, minlength=number)
-        cell = cells_of(self.columns, records)
-        inside = cell >= 0
-        pairs, times = np.unique(records.owner[inside] * cells + cell[inside], return_counts=True)
-        owner, cell = pairs // cells, pairs % cells
+        number = len(people.holders)
         most = np.floor(self.plan.weights(people.caps) * PERSON)
+        owned = np.bincount(records.owner, minlength=number)
+        places = Places(records)
+        added = [self._added(columns, places, records.owner, most, owned) for columns in self.tables]
+        squares = np.sum([np.bincount(owner, values**2, number) for owner, _cell, values in added], axis=0)
+        accounts = people.accounts()
+        allowed = accounts.charge(squares / PERSON**2, self.sigma)
+        sums = [
+            np.bincount(cell, values * allowed[owner], number_of_cells(columns))  # whole numbers below 2⁵³
+            for columns, (owner, cell, values) in zip(self.tables, added, strict=True)
+        ]
+        return np.concatenate(sums).astype(np.int64), accounts.spent - people.spent
+
+    @staticmethod
+    def _added(
+        columns: tuple[Column, ...],
+        places: Places,
+        owner: NDArray[np.int64],
+        most: NDArray[np.float64],
+        owned: NDArray[np.int64],
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+        """Owners, cells and whole numbers of what people add to one table."""
+        cells, cell = number_of_cells(columns), places.cells(columns)
+        inside = cell >= 0
+        pairs, times = np.unique(owner[inside] * cells + cell[inside], return_counts=True)
+        owner, cell = pairs // cells, pairs % cells
         shares = most[owner] * times / owned[owner]
         values = np.rint(shares)
         # Rounded to the nearest, a person divided among very many records could exceed their weight.
-        exceeds = np.bincount(owner, values**2, number) > most**2
-        values = np.where(exceeds[owner], np.floor(shares), values)
-        accounts = people.accounts()
-        allowed = accounts.charge(np.bincount(owner, values**2, number) / PERSON**2, self.sigma)
-        sums = np.bincount(cell, values * allowed[owner], cells)  # whole numbers below 2⁵³
-        return sums.astype(np.int64), accounts.spent - people.spent
+        exceeds = np.bincount(owner, values**2, len(most)) > most**2
+        return owner, cell, np.where(exceeds[owner], np.floor(shares), values)
 
     def answer(
         self, part: slice, state: None, people: People, records: Callable[[], Records], *, alone: bool, draws: Draws
@@ -88,7 +130,7 @@ class CountsQuestion:
 
     def release(self, part: slice, state: None, answers: Sequence[Arrays], noise: Noise) -> Release:
         total = np.sum([answer["sums"] for answer in answers], axis=0)
-        sums = total + noise.rounded_normal(self.sigma * PERSON, total.shape)
+        sums = total + noise.rounded_normal(self.spread, total.shape)
         return Release(
             size=self.size,
             content={"cells": len(sums), "digest": sums_digest(sums)},

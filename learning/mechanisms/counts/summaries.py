@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from learning.mechanisms.counts.nonnegative import at_least_zero
 from learning.mechanisms.counts.planner import WITHIN_95
 from learning.mechanisms.counts.table import CountTable
 
@@ -115,16 +116,7 @@ def _quantile(edges: NDArray[np.float64], sums: NDArray[np.float64], sigma: floa
     limit = WITHIN_95 * sigma * np.sqrt((1 - share) ** 2 * inner + share**2 * (bins - inner))
     low = int(np.logical_and.accumulate(lead < -limit).sum())
     high = bins - int(np.logical_and.accumulate((lead > limit)[::-1]).sum())
-    counts = _at_least_zero(sums)
+    counts = at_least_zero(sums)
     reached = np.concatenate([[0.0], np.cumsum(counts)])
     value = float(np.interp(share * reached[-1], reached, edges))
     return Estimate(float(np.clip(value, edges[low], edges[high])), float(edges[low]), float(edges[high]))
-
-
-def _at_least_zero(sums: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The nearest numbers (B,) of at least 0 with the same total (Duchi et al. 2008, Figure 1)."""
-    total = max(float(sums.sum()), 0.0)
-    falling = np.sort(sums)[::-1]
-    excess = (np.cumsum(falling) - total) / np.arange(1, len(sums) + 1)
-    threshold = excess[np.flatnonzero(falling > excess)[-1]] if (falling > excess).any() else falling[0]
-    return np.maximum(sums - threshold, 0.0)

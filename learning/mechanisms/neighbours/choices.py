@@ -10,7 +10,7 @@ from learning.mechanisms.choices import ROUNDS, Fault, HolderChoices, choice, re
 from learning.mechanisms.neighbours.kernels import KERNELS
 
 LARGEST_SIGMA = 16_384.0
-"""The largest standard deviation of a count that :class:`common.noise.SystemNoise` can draw."""
+"""The largest standard deviation of a count: 2³⁰ of the units in which votes are counted."""
 
 _BY_FORECAST = gettext_noop("Empty: chosen by the forecast.")
 _UNSET = gettext_noop("chosen by the forecast")

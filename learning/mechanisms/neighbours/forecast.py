@@ -23,19 +23,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from common.sentences import Sentence
+from learning.forecasts import ASSUMED, LABELS, LABELS_FROM_SAMPLE, PURITY, Forecast, judged_forecast
 from learning.mechanisms.levels import Level
 from learning.mechanisms.neighbours.stand_ins import LabelledStandIns, Sample, StandIns
 
-PURITY = (0.5, 0.9)
-"""Assumed without labels: the share of the voters very near a query that agree with its true class; see `assumed`."""
 SHARES = (0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1)
 """The radius shares that `propose` compares."""
 
 _DRAWS = 64
 _PARTS = 8  # of the queries, in their order
-_MODEL_ERROR = 0.01  # that the stand-ins' classes are estimated themselves
 _BATCH = 500
-_CONFIDENCE = 1.96  # half-width of the interval in standard errors
 _SATURATIONS = (0.95, 0.85, 0.7, 0.5)  # shares of the votes asked for that accounts allow: `propose` compares σ by them
 _LEAST_NOISE = 1.0  # where hardly anybody is charged, any noise would do
 _CLEAR = 0.95  # of the queries, where `propose` wants the right class to lead at the assumed purity
@@ -60,13 +58,12 @@ class LevelForecast:
 
 
 @dataclass(frozen=True)
-class Forecast:
+class RoundForecast:
     """Forecast of a round.
 
     voters: `(10th, 50th, 90th percentile)` over the queries.  margin: the expected lead of the right class in units of
     σ, at the middle of the assumed or at the estimated purity.  clear: the share of the queries at which it leads after
-    noise, likewise.  accuracy: lowest, expected and highest share of right labels.  from_labels: whether the accuracy
-    rests on labelled public points, or on an assumed purity.
+    noise, likewise.  labels: how many of them will be right.
     """
 
     queries: int
@@ -75,8 +72,7 @@ class Forecast:
     voters: tuple[float, float, float]
     margin: float
     clear: float
-    accuracy: tuple[float, float, float]
-    from_labels: bool
+    labels: Forecast
     levels: tuple[LevelForecast, ...]
 
 
@@ -87,7 +83,7 @@ class Proposal:
     sigma: float
     radius_share: float
     batch: int
-    forecast: Forecast
+    forecast: RoundForecast
 
 
 def forecast(
@@ -102,7 +98,7 @@ def forecast(
     sample: Sample | None = None,
     purity: tuple[float, float] = PURITY,
     agreement: float | None = None,
-) -> Forecast:
+) -> RoundForecast:
     """Forecast of asking these queries in this order: what it will bring and cost.
 
     Args:
@@ -136,7 +132,7 @@ def _forecast(
     n_classes: int,
     purity: tuple[float, float],
     agreement: float | None,
-) -> Forecast:
+) -> RoundForecast:
     _require(sigma > 0 and 0 < share <= 1, f"sigma must be above 0 and share in (0, 1], not {sigma} and {share}.")
     _require(agreement is None or 0 <= agreement <= 1, f"agreement must lie in [0, 1], not {agreement}.")
     _require(n_classes >= 2 and bool(levels), "A forecast needs at least 2 classes and one level.")
@@ -145,25 +141,25 @@ def _forecast(
         few, many = (assumed(one, radius_share, n_classes) for one in purity)
         middle = (few + many) / 2
         clear = _right(voters, middle, n_classes, sigma)
-        high = _right(voters, many, n_classes, sigma)
-        low = min(high, few * _right(voters, few, n_classes, sigma))
-        expected = (low + high) / 2
+        low, high = _assumed_right(voters, few, many, n_classes, sigma)
+        noiseless = sum(_assumed_right(voters, few, many, n_classes, 0.0)) / 2
+        labels = Forecast(LABELS, (low + high) / 2, low, high, noiseless, 0, Sentence(ASSUMED))
         gap = middle - (1 - middle) / (n_classes - 1)
     else:
-        expected, gap = _right_by_sample(known, radius_share, voters, sigma)
-        clear = expected
-        half = _CONFIDENCE * math.sqrt(max(expected * (1 - expected), 1e-4) / len(known.labels)) + _MODEL_ERROR
-        low, high = max(0.0, expected - half), min(1.0, expected + half)
+        clear, gap = _right_by_sample(known, radius_share, voters, sigma)
+        noiseless, _gap = _right_by_sample(known, radius_share, voters, 0.0)
+        points = len(known.labels)
+        told = Sentence(LABELS_FROM_SAMPLE, points=points)
+        labels = judged_forecast(LABELS, clear, noiseless, judged=points, standing=points, rests_on=told)
     tenth, median, ninetieth = (float(value) for value in np.percentile(voters, [10, 50, 90]))
-    return Forecast(
+    return RoundForecast(
         queries=asked.queries,
         sigma=sigma,
         radius_share=radius_share,
         voters=(tenth, median, ninetieth),
         margin=float(np.mean(voters)) * gap / sigma,
         clear=clear,
-        accuracy=(low, expected, high),
-        from_labels=known is not None,
+        labels=labels,
         levels=tuple(described),
     )
 
@@ -205,7 +201,7 @@ def propose(
         ]
         forecasts.append(max(held, key=lambda one: one.clear))
     if sample is not None:
-        best = max(forecasts, key=lambda one: one.accuracy[1])
+        best = max(forecasts, key=lambda one: one.labels.noisy)
     else:
         clear = [one for one in forecasts if one.clear >= _CLEAR]
         best = clear[0] if clear else max(forecasts, key=lambda one: one.clear)
@@ -339,6 +335,14 @@ def _noise(
             low, high = (low, sigma) if cast(sigma) >= saturation * total else (sigma, high)
         smallest.append(float(f"{high:.3g}"))
     return smallest
+
+
+def _assumed_right(
+    voters: NDArray[np.float64], few: float, many: float, n_classes: int, sigma: float
+) -> tuple[float, float]:
+    """Bounds of the share of right labels, if between `few` and `many` of the voters agree with the right class."""
+    high = _right(voters, many, n_classes, sigma)
+    return min(high, few * _right(voters, few, n_classes, sigma)), high
 
 
 def _right(voters: NDArray[np.float64], agreement: float, n_classes: int, sigma: float) -> float:

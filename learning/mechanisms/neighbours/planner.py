@@ -1,4 +1,4 @@
-"""Proposals by public rules: which points are asked in which round, with what noise and radius; and warnings.
+"""Proposals by public rules: which points are asked in which round, with what noise and radius.
 
 The plan of a run rests on public points, caps and noisy head counts. The second round is proposed anew once the first
 has been released (`next_round`): by then the noisy counts tell how many take part and how many of the voters near a
@@ -17,7 +17,7 @@ from common.sentences import Sentence, gettext_noop
 from learning.mechanisms.levels import Level
 from learning.mechanisms.neighbours.forecast import (
     PURITY,
-    Forecast,
+    RoundForecast,
     expected_voters,
     forecast,
     propose,
@@ -30,8 +30,6 @@ MOST_FIRST = 600
 """Points that the first of two rounds asks, at most, unless another number is wanted: see `first_queries`."""
 
 _LEAST_FIRST = 6  # for each class
-_MARGIN = 3.0  # the lead in units of σ below which labels are largely chance
-_WRONG = 0.8  # the expected share of right labels below which a warning is due
 _ONE_ROUND = 0.97  # of the queries, where the right class has to lead for a single round to be enough
 _LEAST_AGREEMENT, _MOST_AGREEMENT = 0.51, 0.98
 _UNEVEN = 1.5  # where a student is wrong it is wrong again and again, and the same holders are charged each time
@@ -50,7 +48,7 @@ class PlannedRound:
     sigma: float
     radius_share: float
     share: float
-    forecast: Forecast
+    forecast: RoundForecast
     agreement: float | None = None
 
     @property
@@ -81,13 +79,9 @@ class EarlierRound:
 
 @dataclass(frozen=True, eq=False)
 class RoundsPlan:
-    """The rounds in order, and what whoever decides should know.
-
-    warnings: see `forecast_warnings`.  chosen: why there are as many rounds, where that was left to the planner.
-    """
+    """The rounds in order; chosen: why there are as many, where that was left to the planner."""
 
     rounds: tuple[PlannedRound, ...]
-    warnings: tuple[Sentence, ...]
     chosen: Sentence | None = None
 
 
@@ -114,7 +108,7 @@ def plan_rounds(
     sigma: float | None = None,
     radius_share: float | None = None,
 ) -> RoundsPlan:
-    """The proposed rounds for a wanted number of labels, their forecasts, and warnings where people are too few.
+    """The proposed rounds for a wanted number of labels, with their forecasts.
 
     One round asks as many points as labels are wanted. Of two, the first asks a few, which are spread over the public
     points, and the second all others by residual votes; each gets an equal part of the share, and what a holder has not
@@ -150,7 +144,7 @@ def plan_rounds(
         enough = beginning == count or single.forecast.clear >= _ONE_ROUND
         told = _chosen(single.forecast, enough) if rounds is None else None
         if rounds == 1 or enough:
-            return RoundsPlan((single,), forecast_warnings(single.forecast), told)
+            return RoundsPlan((single,), told)
     asked = chosen[spread_queries(points[chosen], beginning)]
     shares = np.cumsum(split_share(share, 2)).tolist()
     planned = [_proposed(points, asked, levels, shares[0], n_classes, sample, purity, by_hand)]
@@ -158,10 +152,10 @@ def plan_rounds(
         agreement = (purity[0] + purity[1]) / 2 if sample is None else planned[0].forecast.clear
         used, charged = _with_used(levels, planned[0].forecast), _charged_as(agreement)
         planned.append(_proposed(points, rest, used, shares[1], n_classes, sample, purity, by_hand, charged))
-    return RoundsPlan(tuple(planned), forecast_warnings(planned[0].forecast), told)
+    return RoundsPlan(tuple(planned), told)
 
 
-def _chosen(single: Forecast, enough: bool) -> Sentence:
+def _chosen(single: RoundForecast, enough: bool) -> Sentence:
     """Reason for one round, or for two."""
     if enough:
         text = gettext_noop(
@@ -297,32 +291,5 @@ def _proposed(
     return PlannedRound(queries, sigma, radius_share, share, told, agreement)
 
 
-def _with_used(levels: Sequence[Level], forecast: Forecast) -> list[Level]:
+def _with_used(levels: Sequence[Level], forecast: RoundForecast) -> list[Level]:
     return [replace(level, used=held.spent) for level, held in zip(levels, forecast.levels, strict=True)]
-
-
-def forecast_warnings(forecast: Forecast) -> tuple[Sentence, ...]:
-    """Sentences about what is unlikely to work, of the first round: what is wrong there is wrong with the second."""
-    warnings = []
-    if forecast.margin < _MARGIN:
-        warnings.append(
-            Sentence(
-                gettext_noop(
-                    "Too few people for these promises: about %(voters)d voters are expected near a point, and noise "
-                    "of ±%(sigma)d on every count. Ask fewer points, invite more people, or wait for more of them."
-                ),
-                voters=round(forecast.voters[1]),
-                sigma=round(forecast.sigma),
-            )
-        )
-    right = forecast.accuracy[1] if forecast.from_labels else forecast.clear
-    if right < _WRONG:
-        warnings.append(
-            Sentence(
-                gettext_noop(
-                    "About %(right)d of 100 labels are expected to be right: a student learns little from them."
-                ),
-                right=round(100 * right),
-            )
-        )
-    return tuple(warnings)

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.noise import Noise
+from common.noise import GRID, Noise
 from learning.mechanisms.base import Arrays, Draws, People, Records, Release, content_digest
-from learning.mechanisms.neighbours.release import read_counts
+from learning.mechanisms.neighbours.release import read_counts, release_counts
 from learning.mechanisms.neighbours.votes import shard_contributions
+from learning.outcomes import Outcome, Target
 from learning.representations import FittedRepresentation, representation_load
 
 
@@ -23,8 +24,8 @@ class VotesQuestion:
     """See :class:`learning.mechanisms.base.Question`.
 
     ``rows`` (Q,) of the public dataset in the order in which they are asked, ``queries`` (Q, d) their coordinates,
-    ``radii`` (Q,) squared, ``voters`` (Q,) by the forecast, and ``predicted`` (Q,) where votes are residual; ``index``
-    of the round, and the number of ``promises`` of the plan.
+    ``radii`` (Q,) squared, ``voters`` (Q,) by the forecast, and ``predicted`` (Q,) where votes are residual; the
+    ``outcome`` whose categories votes are for, ``index`` of the round, and the number of ``promises`` of the plan.
     """
 
     rows: NDArray[np.int64]
@@ -36,9 +37,11 @@ class VotesQuestion:
     sigma: float
     radius_share: float | None
     kernel: str
-    n_classes: int
+    outcome: Outcome
     index: int
     promises: int
+
+    grain = GRID
 
     @classmethod
     def from_arrays(cls, arrays: Arrays, **about: Any) -> VotesQuestion:
@@ -58,6 +61,10 @@ class VotesQuestion:
         return len(self.rows)
 
     @property
+    def spread(self) -> float:
+        return self.sigma
+
+    @property
     def norm(self) -> float:
         """The largest squared norm of a contribution to one query: 2 where votes are residual."""
         return 1.0 if self.predicted is None else 2.0
@@ -65,7 +72,8 @@ class VotesQuestion:
     def digest(self) -> str:
         arrays = {"rows": self.rows, "queries": self.queries, "radii": self.radii, "voters": self.voters}
         guessed = {} if self.predicted is None else {"predicted": self.predicted}
-        return content_digest(arrays | guessed | self.fitted.state())
+        told = json.dumps(self.outcome.to_json()) if isinstance(self.outcome, Target) else ""
+        return content_digest(arrays | guessed | self.fitted.state(), told)
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -102,9 +110,9 @@ class VotesQuestion:
             self.queries[part],
             self.radii[part],
             records.x,
-            records.classes,
+            self.outcome.categories_of(records.classes),
             records.owner,
-            n_classes=self.n_classes,
+            n_classes=len(self.outcome.categories),
             accounts=accounts,
             sigma=self.sigma,
             predicted=self._guessed(part),
@@ -116,7 +124,7 @@ class VotesQuestion:
     def release(self, part: slice, state: Any, answers: Sequence[Arrays], noise: Noise) -> Release:
         del state
         totals = np.sum([answer["sums"] for answer in answers], axis=0)
-        counts = np.rint(totals + noise.normal(self.sigma, totals.shape)).astype(np.int64)
+        counts = release_counts(totals, self.spread, noise)
         rows, labels = self.rows[part], self.labels(part, counts)
         return Release(
             size=len(rows),

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.noise import Noise
+from common.noise import GRID, Noise
 from learning.mechanisms.base import Arrays, Draws, People, Release, content_digest
 from learning.mechanisms.pate.aggregators import REJECTED
 from learning.mechanisms.pate.budgets import VoteBudget
@@ -116,10 +116,15 @@ class TeachersQuestion:
     student: Callable[[Labels], NDArray[np.float64]] | None = None
 
     fitted = None
+    grain = GRID
 
     @property
     def sigma(self) -> float:
         return self.plan.aggregator.deviation
+
+    @property
+    def spread(self) -> float | None:
+        return self.sigma if self.plan.aggregator.adds_noise_once else None
 
     def digest(self) -> str:
         asked = [self.describe(), self.plan.variant, self.points, self.size, self.n_classes]
@@ -165,7 +170,7 @@ class TeachersQuestion:
     def answer(
         self, part: slice, state: VoteState, people: People, records: Callable[[], Ballot], *, alone: bool, draws: Draws
     ) -> Arrays:
-        """Weighted counts ``votes`` (Q, C), and the ``group`` (H,) as which everybody is charged.
+        """Weighted counts ``sums`` (Q, C), and the ``group`` (H,) as which everybody is charged.
 
         A teacher casts no vote where a member has a cap of 0, which says that they must not stay, or where its group
         cannot pay. Its members are charged to the end: that it is silent, too, is something their consents did.
@@ -177,11 +182,11 @@ class TeachersQuestion:
         guesses = self._guesses(state, part)
         residual = {} if guesses is None else {"guesses": guesses, "disagreed": self.disagreements(state, ballot)}
         votes = self.plan.aggregator.count(cast, self.n_classes, self.plan.teacher_weights(), **residual)
-        return {"votes": votes, "group": ballot.group_of}
+        return {"sums": votes, "group": ballot.group_of}
 
     def release(self, part: slice, state: VoteState, answers: Sequence[Arrays], noise: Noise) -> Release:
-        (answer,) = answers
-        outcome = self.plan.aggregator.release(answer["votes"], noise, self._probabilities(state, part))
+        votes = np.sum([answer["sums"] for answer in answers], axis=0)
+        outcome = self.plan.aggregator.release(votes, noise, self._probabilities(state, part))
         size = min(self._affordable(state, outcome.answered), self._until_wanted(state, outcome.answered))
         answered = outcome.answered[:size]
         labels = np.where(answered, outcome.labels[:size], REJECTED)

@@ -33,6 +33,8 @@ class RehearsedVote(TeachersQuestion):
     method: Method
     conversion: Conversion
 
+    spread = None
+
     def part(self, batch: int, start: int, most: int) -> slice:
         del batch, most
         return slice(start, self.size)

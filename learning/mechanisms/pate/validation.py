@@ -4,17 +4,29 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 
-def require_votes(votes: ArrayLike) -> NDArray[np.float64]:
-    """`votes` as a `(queries, classes)` float array; ValueError if it is anything else.
+def require_totals(votes: ArrayLike) -> NDArray[np.float64]:
+    """`votes`, which may come with noise, as a `(queries, classes)` float array; ValueError if it is anything else.
 
-    >>> require_votes([[3, 1]])
-    array([[3., 1.]])
+    >>> require_totals([[3, -1]])
+    array([[ 3., -1.]])
     """
     array = np.asarray(votes, dtype=np.float64)
     if array.ndim != 2 or array.shape[1] == 0:
         raise ValueError(f"votes must have the shape (queries, classes), not {array.shape}: pass one row per query.")
-    if not np.isfinite(array).all() or (array < 0).any():
-        raise ValueError("votes must be finite and not negative: pass the output of count_votes.")
+    if not np.isfinite(array).all():
+        raise ValueError("votes must be finite: pass the output of count_votes.")
+    return array
+
+
+def require_votes(votes: ArrayLike) -> NDArray[np.float64]:
+    """`votes` without noise; ValueError if they are anything else.
+
+    >>> require_votes([[3, 1]])
+    array([[3., 1.]])
+    """
+    array = require_totals(votes)
+    if (array < 0).any():
+        raise ValueError("votes must not be negative: pass the output of count_votes.")
     return array
 
 

@@ -22,6 +22,7 @@ Cost = Callable[[float, float], float]
 _CLOSE = 2e-4  # relative distance from the target at which the search ends
 _MORE_NOISE = 2e-4  # by which σ grows until nobody is beyond their target
 _TRIALS = 60
+_ROUNDED = 1e-12  # within which a rate is 1
 
 
 def sample_rates(
@@ -119,7 +120,7 @@ def spend_equally(cost: Cost, targets: Floats, weights: Floats, *, steps: int, r
         sigma = max(SMALLEST_NOISE, math.log1p(slope**2 / steps) ** -0.5)
         slope = math.sqrt(steps * math.expm1(sigma**-2))
         wanted = targets / (np.exp(logs) * slope)
-        rates = np.minimum(wanted, 1.0)
+        rates = np.where(wanted > 1 - _ROUNDED, 1.0, wanted)  # exactly 1 costs less to compute, and less
         reached = _costs(cost, rates, sigma)
         if np.all(np.abs(reached / targets - 1) <= _CLOSE):
             break
@@ -130,7 +131,7 @@ def spend_equally(cost: Cost, targets: Floats, weights: Floats, *, steps: int, r
             f"These promises would be spent in {steps} steps only with a noise multiplier below {SMALLEST_NOISE}: take "
             "more steps or a larger rate."
         )
-    if wanted.max() > 1 + 1e-12:
+    if wanted.max() > 1 + _ROUNDED:
         raise ValueError(f"A group would have to be sampled at a rate of {wanted.max():.3g}: take a smaller rate.")
     for _ in range(_TRIALS):
         if (reached <= targets).all():

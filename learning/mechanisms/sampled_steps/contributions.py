@@ -14,8 +14,10 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
+from learning.formats.rows import as_numbers
 from learning.mechanisms.sampled_steps.whole_network import LayerGradients, RecordGradients
 from learning.mechanisms.steps.records import OwnedRecords
+from learning.outcomes import CROSS_ENTROPY, Loss
 from learning.representations.coordinates import LARGEST
 
 # Calling PyTorch takes as long as thousands of products, so that blocks are as large as memory should allow.
@@ -36,14 +38,23 @@ class Gradients:
         scale: what records are multiplied by first, public; for coordinates (int8), one over a typical length. Others,
             such as the pixels of images, are rounded to multiples of 1/127; what lies beyond -1 and 1 counts as that.
         records: most records of a holder in one step; who has more contributes others in the next.
+        loss: of a record's scores and target.
 
     Raises:
         ValueError: a network or images that are not known how to learn from, see `RecordGradients`.
     """
 
-    def __init__(self, network: nn.Module, shape: tuple[int, ...], *, scale: float = 1.0, records: int = 16) -> None:
+    def __init__(
+        self,
+        network: nn.Module,
+        shape: tuple[int, ...],
+        *,
+        scale: float = 1.0,
+        records: int = 16,
+        loss: Loss = CROSS_ENTROPY,
+    ) -> None:
         self._network, self._shape, self._scale, self._records = network, shape, scale, records
-        self._of_each = RecordGradients(network, shape)
+        self._of_each = RecordGradients(network, shape, loss)
 
     @torch.inference_mode()
     def sums(
@@ -97,7 +108,7 @@ class Gradients:
 
     def _records_of(self, holders: OwnedRecords, record: Integers) -> tuple[torch.Tensor, torch.Tensor]:
         """Whole numbers and labels; a record with a value that is not finite has no label."""
-        found = np.asarray(holders.x[record], np.float32).reshape(-1, *self._shape)
+        found = np.asarray(as_numbers(holders.x[record]), np.float32).reshape(-1, *self._shape)
         finite = np.isfinite(found).reshape(len(found), -1).all(axis=1)
         found[~finite] = 0
         if not _are_whole(holders):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from copy import deepcopy
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from torch import nn
 from torch.nn.utils import vector_to_parameters
 
 from learning.learners.base import Model, Records
+from learning.outcomes import Target, target_from_json
 from learning.representations import FittedRepresentation
 from learning.representations.storage import representation_load, representation_save
 
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
 torch.set_num_threads(1)  # as for all learners: one process per core
 
-_SHAPE, _SCALE, _SPACE = "record_shape", "scale", "representation"
+_SHAPE, _SCALE, _SPACE, _TARGET = "record_shape", "scale", "representation", "target"
 _PREDICTION_BATCH = 64
 SMALLEST_SIDE = 16
 """Pixels that the layers of :class:`TanhCNN` leave something of."""
@@ -141,23 +143,25 @@ class NetworkModel(Model):
 
     Args:
         network: as `network_create` made it.
-        classes: of the network.
+        outputs: scores of the network.
         shape: of a record, before the representation.
         space: the representation whose coordinates the network takes; None where it takes records themselves.
         scale: what coordinates are multiplied by first, as in the steps.
+        target: what is learned; None for classes, one for each score.
     """
 
     def __init__(
         self,
         network: nn.Module,
-        classes: int,
+        outputs: int,
         shape: tuple[int, ...],
         *,
         space: FittedRepresentation | None = None,
         scale: float = 1.0,
+        target: Target | None = None,
     ) -> None:
-        super().__init__(classes, shape)
-        self.network, self.space, self.scale = network.eval(), space, scale
+        super().__init__(outputs if target is None else len(target.columns), shape)
+        self.network, self.space, self.scale, self.target = network.eval(), space, scale, target
 
     def to_bytes(self) -> bytes:
         """As `network_from_bytes` reads it."""
@@ -168,11 +172,13 @@ class NetworkModel(Model):
             _SCALE: torch.tensor(self.scale, dtype=torch.float64),
             _SPACE: torch.tensor(list(space), dtype=torch.uint8),
         }
+        if self.target is not None:
+            about[_TARGET] = torch.tensor(list(json.dumps(self.target.to_json()).encode()), dtype=torch.uint8)
         return save(tensors | about)
 
     def to_graph(self, graph: Graph, records: str) -> str:
         from learning.exports.graph import FLOAT
-        from learning.exports.layers import network_probabilities
+        from learning.exports.layers import network_probabilities, network_scores
 
         entering = records
         if self.space is not None:
@@ -180,12 +186,15 @@ class NetworkModel(Model):
         if self.scale != 1.0:
             entering = graph.node("Mul", entering, graph.constant(np.float32(self.scale)))
         shape = self.shape if self.space is None else (self.space.dimensions,)
-        return network_probabilities(graph, entering, shape, in_order(self.network))
+        if self.target is None:
+            return network_probabilities(graph, entering, shape, in_order(self.network))
+        return self.target.to_graph(graph, network_scores(graph, entering, shape, in_order(self.network)))
 
     @torch.inference_mode()
     def _probabilities(self, x: Records) -> npt.NDArray[np.float64]:
         parts = np.split(x, range(_PREDICTION_BATCH, len(x), _PREDICTION_BATCH))
-        return torch.cat([self.network(self.inputs(part)).double().softmax(1) for part in parts]).numpy()
+        scores = torch.cat([self.network(self.inputs(part)).double() for part in parts])
+        return scores.softmax(1).numpy() if self.target is None else self.target.predictions(scores.numpy())
 
     def inputs(self, x: Records) -> torch.Tensor:
         """Records as the network takes them."""
@@ -202,10 +211,12 @@ def network_from_bytes(name: str, data: bytes) -> NetworkModel:
     try:
         tensors = load(data)
         shape, scale = tuple(tensors.pop(_SHAPE).tolist()), float(tensors.pop(_SCALE))
-        stored, classes = tensors.pop(_SPACE).numpy().tobytes(), len(tensors["output.bias"])
+        stored, outputs = tensors.pop(_SPACE).numpy().tobytes(), len(tensors["output.bias"])
+        told = tensors.pop(_TARGET, None)
+        target = None if told is None else target_from_json(json.loads(told.numpy().tobytes()))
         space = representation_load(stored) if stored else None
-        network = NETWORKS[name](shape if space is None else (space.dimensions,), classes)
+        network = NETWORKS[name](shape if space is None else (space.dimensions,), outputs)
         network.load_state_dict(tensors)
     except (SafetensorError, KeyError, RuntimeError, TypeError, ValueError) as error:
         raise ValueError("The stored network cannot be read; train it again.") from error
-    return NetworkModel(network, classes, shape, space=space, scale=scale)
+    return NetworkModel(network, outputs, shape, space=space, scale=scale, target=target)

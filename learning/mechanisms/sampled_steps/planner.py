@@ -23,6 +23,7 @@ from learning.mechanisms.sampled_steps.calibration import (
 )
 from learning.mechanisms.sampled_steps.choices import BASELINES, VARIANTS
 from learning.mechanisms.sampled_steps.mechanism import Phases, SampledMechanism
+from learning.outcomes import CROSS_ENTROPY, Loss
 
 _DRAWN, _LEAST_RATE = 512, 0.005  # holders of a step, on average, as in the paper; smaller rates waste promises
 _ROUNDING = 1 - 1e-9  # for norms that are computed from noise, and noise again from norms
@@ -40,8 +41,8 @@ class SampledParameters:
     momentum: float
 
 
-def usual_parameters(network: str, people: float) -> SampledParameters:
-    """Choices for whoever chooses nothing: by the network and a public or noisy number of holders alone.
+def usual_parameters(network: str, people: float, loss: Loss = CROSS_ENTROPY) -> SampledParameters:
+    """Choices for whoever chooses nothing: by the network, a public or noisy number of holders, and the loss alone.
 
     Found in rehearsals, on Adult for networks on the coordinates of a representation, scaled to a typical length of 1,
     and on MNIST for the convolutional one.
@@ -50,9 +51,11 @@ def usual_parameters(network: str, people: float) -> SampledParameters:
     SampledParameters(rate=0.01, steps=500, clip_norm=0.5, step_size=0.5, momentum=0.9)
     """
     rate = min(1.0, max(_LEAST_RATE, _DRAWN / max(people, 1.0)))
+    # gradients of another outcome are longer or shorter, as its usual norm in full steps says
+    longer = loss.clip_norm / CROSS_ENTROPY.clip_norm
     if network == "cnn":
-        return SampledParameters(rate, steps=500, clip_norm=0.2, step_size=4.0, momentum=0.0)
-    return SampledParameters(rate, steps=500, clip_norm=0.5, step_size=0.5, momentum=0.9)
+        return SampledParameters(rate, steps=500, clip_norm=0.2 * longer, step_size=4.0, momentum=0.0)
+    return SampledParameters(rate, steps=500, clip_norm=0.5 * longer, step_size=0.5, momentum=0.9)
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,9 +16,17 @@ from numpy.typing import NDArray
 
 from common.noise import Noise
 from learning.mechanisms.base import Arrays, Draws, People, Records, Release, content_digest, named
+from learning.mechanisms.sampled_steps.mechanism import phases_within
 from learning.mechanisms.sampled_steps.planner import SampledPlan, sampled_plan_from_json
-from learning.mechanisms.sampled_steps.training import SampledSteps, SimulationSampling, SystemSampling
-from learning.mechanisms.steps.records import owned_records
+from learning.mechanisms.sampled_steps.training import (
+    SampledSteps,
+    Sampling,
+    SimulationSampling,
+    SystemSampling,
+    run_chunk,
+)
+from learning.mechanisms.steps.records import OwnedRecords, owned_records
+from learning.outcomes import CROSS_ENTROPY, Loss, Target, target_from_arrays
 from learning.representations import FittedRepresentation, representation_load
 
 #: The batch in which everybody is charged for the whole run; it takes no step.
@@ -33,11 +41,12 @@ class SampledQuestion:
         plan: Rates, norms, noise, charges of each promise of the run's plan.
         network: Its name, one of `learning.mechanisms.sampled_steps.choices.NETWORK_CHOICES`.
         shape: Of a record as the network takes it, multiplied by ``scale``.
-        classes: How many there are.
+        classes: How many scores the network has for a record; of classes one each.
         fitted: The representation whose coordinates the network takes; None where it takes records as they are.
         step_size, momentum: Of the update.
         begin: The state before the first step.
         caps: (promises,) those of the promises of the run's plan, in μ².
+        target: What is learned; None of classes.
     """
 
     plan: SampledPlan
@@ -50,6 +59,11 @@ class SampledQuestion:
     momentum: float
     begin: SampledSteps
     caps: NDArray[np.float64]
+    target: Target | None = None
+
+    #: A release is the state after many steps, each of them a noisy sum of its own.
+    spread = None
+    grain = 1.0
 
     @classmethod
     def from_arrays(cls, arrays: Arrays, planned: Mapping[str, Any], caps: NDArray[np.float64]) -> SampledQuestion:
@@ -66,6 +80,7 @@ class SampledQuestion:
             planned["momentum"],
             SampledSteps.from_arrays(arrays),
             caps,
+            target_from_arrays(arrays),
         )
 
     @property
@@ -85,7 +100,14 @@ class SampledQuestion:
         public = {"shape": np.array(self.shape), "scale": np.array(self.scale), "classes": np.array(self.classes)}
         space = {} if self.fitted is None else named("space", self.fitted.state())
         how = {"network": self.network, "step_size": self.step_size, "momentum": self.momentum}
-        return content_digest({**public, **space, **self.begin.to_arrays()}, json.dumps(how | self.plan.to_json()))
+        told = {} if self.target is None else {"target": self.target.to_json()}
+        arrays = {**public, **space, **self.begin.to_arrays()}
+        return content_digest(arrays, json.dumps(how | self.plan.to_json() | told))
+
+    @property
+    def loss(self) -> Loss:
+        """Loss of a record's scores and target."""
+        return CROSS_ENTROPY if self.target is None else self.target.loss
 
     def describe(self) -> dict[str, Any]:
         first = self.plan.mechanism
@@ -133,11 +155,8 @@ class SampledQuestion:
         group = self.groups(people.caps)
         if _charges(part):
             return {"charge": self.charges[group]}
-        from learning.mechanisms.sampled_steps.chunks import chunk_run  # PyTorch takes a second to import
-
         found = records()
-        after = chunk_run(
-            self,
+        after = self.advanced(
             state,
             owned_records(found.x, found.classes, found.owner, people.holders),
             group,
@@ -146,6 +165,39 @@ class SampledQuestion:
             sampling=SystemSampling() if draws.seed is None else SimulationSampling(draws.seed),
         )
         return {**after.to_arrays(), "charge": np.zeros(len(people.holders))}
+
+    def advanced(
+        self,
+        state: SampledSteps,
+        records: OwnedRecords,
+        group: NDArray[np.intp],
+        *,
+        steps: int,
+        noise: Noise,
+        sampling: Sampling,
+    ) -> SampledSteps:
+        """The state some steps later, of holders in these groups (H,) of the plan."""
+        # PyTorch takes a second to import, which the site should not spend to start.
+        from learning.mechanisms.sampled_steps.contributions import Gradients
+        from learning.mechanisms.sampled_steps.networks import network_create
+
+        gradients = Gradients(
+            network_create(self.network, self.shape, self.classes), self.shape, scale=self.scale, loss=self.loss
+        )
+        for mechanism, count in phases_within(self.plan.phases, state.step, steps):
+            state = run_chunk(
+                state,
+                records,
+                group,
+                gradients=gradients,
+                mechanism=mechanism,
+                steps=count,
+                step_size=self.step_size,
+                momentum=self.momentum,
+                noise=noise,
+                sampling=sampling,
+            )
+        return state
 
     def release(self, part: slice, state: SampledSteps, answers: Sequence[Arrays], noise: Noise) -> Release:
         del state, noise

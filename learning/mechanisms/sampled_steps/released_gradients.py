@@ -15,8 +15,8 @@ from scipy.special import softmax
 
 from learning.calibration import Calibration, StepCheck, fit_to_sums
 from learning.learners.base import Records
-from learning.mechanisms.sampled_steps.chunks import network_model
 from learning.mechanisms.sampled_steps.mechanism import phases_within
+from learning.mechanisms.sampled_steps.network_states import network_model
 from learning.mechanisms.sampled_steps.networks import NetworkModel, network_create
 from learning.mechanisms.sampled_steps.question import SampledQuestion
 from learning.mechanisms.sampled_steps.training import SampledSteps

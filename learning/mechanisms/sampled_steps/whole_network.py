@@ -18,7 +18,7 @@ from torch import nn
 
 from learning.mechanisms.sampled_steps.whole_layers import Convolution, Dense, Layer, of_public_length, sum_of_squares
 from learning.mechanisms.steps.scores import Scores
-from learning.outcomes import CROSS_ENTROPY
+from learning.outcomes import CROSS_ENTROPY, Loss
 from learning.outcomes.exact import RESIDUAL_STEPS
 from learning.representations.coordinates import LARGEST
 
@@ -61,16 +61,17 @@ class LayerGradients:
 
 
 class RecordGradients:
-    """Gradients of the cross entropy of a network, one for each record.
+    """Gradients of the loss of a network, one for each record.
 
     Args:
         network: of `networks.NETWORKS`: convolutions, each followed by tanh and a max pool 2×2 of stride 1, dense
             layers followed by tanh, and a dense layer last.
         shape: of a record as the network takes it.
+        loss: of its scores and target.
 
     Attributes:
         layers: in whole numbers, in the network's order.
-        classes: how many.
+        classes: how many scores.
         size: how many parameters.
         numbers: of a record in the largest array that is written out for it.
 
@@ -78,7 +79,8 @@ class RecordGradients:
         ValueError: the network has other layers, or images are too large for sums that are exact.
     """
 
-    def __init__(self, network: nn.Module, shape: tuple[int, ...]) -> None:
+    def __init__(self, network: nn.Module, shape: tuple[int, ...], loss: Loss = CROSS_ENTROPY) -> None:
+        self._loss = loss
         built: list[Layer] = []
         height, width, channels = (*shape, 1, 1)[:3]
         self._image = height, width, channels
@@ -126,7 +128,7 @@ class RecordGradients:
 
         Args:
             x: `(R, …)` float32, whole numbers of at most 127.
-            y: `(R,)` class numbers; where there is no such class, the gradient is 0.
+            y: `(R,)` codes of targets, of classes their numbers; where a code is none, the gradient is 0.
         """
         if isinstance(self.layers[0], Convolution):
             x = x.view(len(x), *self._image).transpose(1, 2)
@@ -146,9 +148,9 @@ class RecordGradients:
         return found[::-1]
 
     def _residuals(self, inputs: torch.Tensor, y: NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:
-        """p - e_y, and what a 1 in it stands for."""
+        """Residuals of the loss, and what a 1 in them stands for."""
         features = np.full((len(inputs), inputs.shape[1] + 1), float(LARGEST))
         features[:, :-1] = inputs.numpy()
-        residuals = CROSS_ENTROPY.residuals(self._scores.of(features), y)
+        residuals = self._loss.residuals(self._scores.of(features), y)
         ones = torch.full((len(inputs),), 1 / RESIDUAL_STEPS, dtype=torch.float64)
         return of_public_length(torch.from_numpy(residuals).float(), ones, self._output.length)

@@ -1,4 +1,4 @@
-"""Calibration of a linear model by the noisy sums that its steps released, and public points."""
+"""What the noisy sums of steps say beside their model: its calibration, and shares of the classes among the people."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from learning.calibration import Calibration, StepCheck, fit_to_sums
+from learning.class_shares import Share, first_step_shares
 from learning.mechanisms.steps.descent import EARLY, Descent
 from learning.mechanisms.steps.linear import CLIP_STEPS
 from learning.mechanisms.steps.records import INTERCEPT
@@ -54,4 +55,20 @@ def descent_calibration(
         clip_norm=plan.clip_norm,
         constant=INTERCEPT / length,
         records=records,
+    )
+
+
+def descent_shares(begin: Descent, sums: NDArray[np.int64]) -> list[Share] | None:
+    """Shares of the classes among the people, by the `(d + 1, C)` noisy sums that a descent's first step released.
+
+    None where so little noise was chosen that an account need not last for a single step: nobody knows who spoke.
+    """
+    plan, constant = begin.plan, INTERCEPT / begin.length
+    if plan.sigma**2 * plan.largest_cap * max(plan.until.values()) < 1:
+        return None
+    return first_step_shares(
+        sums[-1] * (plan.clip_norm / CLIP_STEPS / plan.people / constant),
+        noise=plan.noise / constant,
+        lengths=np.sqrt((begin.points.astype(np.float64) ** 2).sum(axis=1) + INTERCEPT**2) / begin.length,
+        clip_norm=plan.clip_norm,
     )

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
+
+from numpy.typing import NDArray
 
 from common.sentences import gettext_noop
 from learning.mechanisms.choices import ROUNDS, HolderChoices, choice, representation_choice
-from learning.representations import MOST_COMPONENTS, Evened, Representation, Thresholds, Wavelets
+from learning.representations import MOST_COMPONENTS, Encoded, Evened, Representation, Thresholds, Wavelets, Words
 
 MOST_STEPS = 10_000
 LARGEST_SIGMA = 4096.0
-"""The largest noise multiplier: a clipping norm has 2¹⁸ steps; :class:`common.noise.SystemNoise` draws up to 2³⁰."""
+"""The largest noise multiplier: a clipping norm has 2¹⁸ steps; noise beyond 2³⁰ leaves sites hardly a finer unit."""
 
 BY_RULE = gettext_noop("Empty: chosen by rule.")
 UNSET = gettext_noop("chosen by rule")
 
-_STRENGTH_PER_THRESHOLD = 12.0
+_STRENGTH_PER_NUMBER = 12.0
+_FEWEST_WORDS, _FEWEST_ENCODED = 16, 96
 _FLOOR_STRENGTH = 800.0
 _LEAST_FLOOR, _MOST_FLOOR = 0.1, 10.0
 
@@ -44,7 +48,7 @@ class StepChoices(HolderChoices):
         "",
         gettext_noop("Published"),
         values={
-            "": gettext_noop("the usual one: of images the student, of tables the model that the steps led to"),
+            "": gettext_noop("the student where labelled public points say that it is better, else the model"),
             "student": gettext_noop("the student"),
             "model": gettext_noop("the model that the steps led to"),
         },
@@ -84,18 +88,23 @@ class Steps(StepChoices):
         unset=UNSET,
     )
 
-    def placed(self, shape: tuple[int, ...], strength: float) -> Steps:
+    def placed(self, points: NDArray[Any], strength: float) -> Steps:
         """The same choices with the representation named, by the rule where it was left open.
 
-        shape: of a record.  strength: `planner.strength_of` the people; the weaker they are, the fewer thresholds the
-        columns of a table have, and the less small variances are magnified.
+        points: public, `(n, *shape)`.  strength: `planner.strength_of` the people; the weaker they are, the fewer
+        thresholds the columns of a table have, and the less small variances are magnified; and the fewer components
+        has what texts are described by, or what an encoder says.
         """
         if self.representation:
             return self
-        usual: Representation = Wavelets(components=200, floor=0.01)
-        if len(shape) == 1:
+        own, shape = self.own_space(points), points.shape[1:]
+        usual: Representation = own or Wavelets(components=200, floor=0.01)
+        together = max(1, min(MOST_COMPONENTS, round(strength / _STRENGTH_PER_NUMBER)))
+        if isinstance(own, Words | Encoded):
+            fewest = _FEWEST_WORDS if isinstance(own, Words) else _FEWEST_ENCODED
+            usual = replace(own, components=max(fewest, min(own.components, together)))
+        elif own is None and len(shape) == 1:
             floor = min(_MOST_FLOOR, max(_LEAST_FLOOR, (_FLOOR_STRENGTH / strength) ** 2))
-            together = max(1, min(MOST_COMPONENTS, round(strength / _STRENGTH_PER_THRESHOLD)))
             usual = Evened(together=together, floor=floor)
         return replace(self, representation=usual.name, representation_parameters=usual.parameters())
 

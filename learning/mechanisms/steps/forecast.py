@@ -1,44 +1,33 @@
 """Forecast of a round of steps: the planned descent, carried out on public points in place of records.
 
-Two thirds of up to 3,000 public points stand for all the people expected, noise and all; the others judge. With labels
-of public points, that is a rehearsal, and says how many points will be right if holders' records are spread as the
-public points are. Without any, the points are put into as many clusters as there are classes, and what can be said is
-how much of an easy task of this size survives the noise: real classes are harder to tell than clusters, so a forecast
-from clusters bounds what to expect from above, and tells little but that there is too much noise.
+Two thirds of up to 3,000 public points stand for all the people expected, noise and all; the others judge, and of few
+points each third in turn. With labels of public points, that is a rehearsal, and says how many points will be right if
+holders' records are spread as the public points are. Without any, the points are put into as many clusters as there are
+classes, and what can be said is how much of an easy task of this size survives the noise: real classes are harder to
+tell than clusters, so a forecast from clusters bounds what to expect from above.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from accounting.privacy import IndividualAccounts
 from common.noise import SimulationNoise
+from common.sentences import Sentence
+from learning.forecasts import CLUSTERS, MODEL, REHEARSED, Forecast, judged_forecast, standing_error, thirds
+from learning.mechanisms.steps.adjustment import descent_adjustment
 from learning.mechanisms.steps.descent import Descent
-from learning.mechanisms.steps.linear import release_sums, step_contributions
 from learning.mechanisms.steps.planner import StepsPlan
-from learning.mechanisms.steps.records import INTERCEPT, OwnedRecords, owned_records
+from learning.mechanisms.steps.records import INTERCEPT
+from learning.mechanisms.steps.rehearsal import rehearsed
+from learning.outcomes import Target
 
 _POINTS = 3000
 _SEED = 0  # the noise of a forecast protects nobody, and a plan that is looked at twice should say the same
-_PLENTY = 1e30
 
 
-@dataclass(frozen=True)
-class StepsForecast:
-    """right: expected share of right points.  noiseless: the same without noise.  from_labels: or from clusters."""
-
-    right: float
-    noiseless: float
-    from_labels: bool
-
-
-def forecast_steps(
-    plan: StepsPlan, public: ArrayLike, n_classes: int, *, labels: ArrayLike | None = None
-) -> StepsForecast:
-    """Expectation of what the planned round learns.
+def forecast_steps(plan: StepsPlan, public: ArrayLike, n_classes: int, *, labels: ArrayLike | None = None) -> Forecast:
+    """Forecast of the share of right points of the model that the planned round learns.
 
     Args:
         plan: The round.
@@ -50,29 +39,58 @@ def forecast_steps(
     chosen = np.random.default_rng(_SEED).permutation(len(points))[:_POINTS]
     points = points[chosen]
     truth = _clusters(points, n_classes) if labels is None else np.asarray(labels)[chosen]
-    judged, learned = np.split(np.arange(len(points)), [len(points) // 3])
-    everyone = np.arange(len(learned))
-    records = owned_records(points[learned], truth[learned], everyone, everyone)
-    right, noiseless = (
-        float((_descend(plan, records, points[judged], n_classes, noisy) == truth[judged]).mean())
-        for noisy in (True, False)
-    )
-    return StepsForecast(right, noiseless, from_labels=labels is not None)
+    divided, right = thirds(len(points)), np.zeros(2)
+    for learned, judged in divided:
+        begin = Descent.begin(plan, points[learned], n_classes)
+        for place, noise in enumerate((SimulationNoise(_SEED), None)):
+            state = rehearsed(begin, points[learned], truth[learned], noise)
+            right[place] += (_scores(points[judged], state.learned).argmax(axis=1) == truth[judged]).sum()
+    judged_by, standing = sum(len(judged) for _, judged in divided), len(divided[0][0])
+    noisy, noiseless = (float(share) for share in right / judged_by)
+    if labels is None:
+        return Forecast(MODEL, None, min(noisy, 1.0 / n_classes), noisy, noiseless, 0, Sentence(CLUSTERS))
+    told = Sentence(REHEARSED, learned=standing, judged=judged_by)
+    return judged_forecast(MODEL, noisy, noiseless, judged=judged_by, standing=standing, rests_on=told)
 
 
-def _descend(
-    plan: StepsPlan, records: OwnedRecords, judged: NDArray[np.int8], n_classes: int, noisy: bool
-) -> NDArray[np.int64]:
-    """The classes of points by a model that the records taught, each of them standing for several people."""
-    state, noise = Descent.begin(plan, records.x, n_classes), SimulationNoise(_SEED)
-    accounts, copies = IndividualAccounts(np.full(len(records), _PLENTY)), plan.people / len(records)
-    while not state.finished:
-        sums, _ = step_contributions(
-            records, state.weights, clip_norm=state.clip_norm, accounts=accounts, sigma=plan.sigma
-        )
-        expected = np.rint(sums * copies).astype(np.int64)
-        state = state.after(release_sums(expected, plan.sigma, noise) if noisy else expected)
-    return (judged.astype(np.float64) @ state.learned[:-1] + INTERCEPT * state.learned[-1]).argmax(axis=1)
+def forecast_target(plan: StepsPlan, public: ArrayLike, codes: ArrayLike, target: Target) -> Forecast | None:
+    """Forecast of the measure that decides whether the model of a target is published, of whom the points stand for.
+
+    The model is adjusted as it will be; the interval is that of the measure on the points that judge, wider by what the
+    choice of the others may move it.
+
+    Args:
+        plan: The round.
+        public: `(P, d)` coordinates of public points.
+        codes: `(P,)` their targets.
+        target: What is learned.
+
+    Returns:
+        None where so few points tell nothing of the measure.
+    """
+    points = np.asarray(public)
+    chosen = np.random.default_rng(_SEED).permutation(len(points))[:_POINTS]
+    x, y = points[chosen].astype(np.int8), np.asarray(codes, np.int64)[chosen]
+    judged, learned = np.split(np.arange(len(x)), [len(x) // 3])
+    begin = Descent.begin(plan, x[learned], target.outputs, target.loss)
+    measures = []
+    for noise in (SimulationNoise(_SEED), None):
+        state = rehearsed(begin, x[learned], y[learned], noise)
+        scores = _scores(x[judged], state.learned)
+        if noise is not None:
+            scale, offset = descent_adjustment(state, target)
+            scores = scores * scale + offset
+        measures.append(target.evaluated(target.predictions(scores), y[judged]).measures[0])
+    (noisy, noiseless), label = (each.estimate for each in measures), measures[0].label
+    if noisy.value is None or noiseless.value is None or noisy.interval is None:
+        return None
+    error, told = standing_error(len(learned)), Sentence(REHEARSED, learned=len(learned), judged=len(judged))
+    low, high = max(-1.0, noisy.interval[0] - error), min(1.0, noisy.interval[1] + error)
+    return Forecast(MODEL, noisy.value, low, high, noiseless.value, len(judged), told, label)
+
+
+def _scores(points: NDArray[np.int8], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(points.astype(np.float64) @ weights[:-1] + INTERCEPT * weights[-1], np.float64)
 
 
 def _clusters(points: NDArray[np.int8], count: int) -> NDArray[np.int64]:

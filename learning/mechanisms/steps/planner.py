@@ -22,6 +22,11 @@ from learning.outcomes import CROSS_ENTROPY, Loss
 STEPS = 60
 STEP_SIZE = 1.0
 RIDGE, LEAST_RIDGE = 3.5, 10.0  # noises of a step: by the root of the number of scores, and where people are weak
+LARGEST_RIDGE = 20.0  # while nothing is known of the signal, and where releases show little of it
+COUNTED = 0.1
+"""Part of a run's share that counts people where there are no public points; docs/sgd.md has the measurements."""
+ROWS = 10_000
+"""Rows that are drawn from these counts: how many costs nobody anything."""
 
 _FEW = 15.0  # signal against noise, below which models were much worse than without noise
 _STRONG = 5000.0
@@ -34,12 +39,12 @@ class StepsPlan:
     """A round of full-batch steps, all of it public.
 
     sigma: noise multiplier, the same for all steps.  steps: how many.  clip_norm: of a holder's gradient, where points
-    have norm 1.  step_size: 1 is Newton's.  ridge: added to the curvature of public points.  largest_cap: μ² of the
-    most lenient level, see `level_weights`.  people: the sum of all holders' weights, by public head counts.
-    strength: see `strength_of`.  signal: what all people together can say about a number, in standard deviations of
-    its noise over the whole round, divided by the root of how many numbers there are.  until: by level, the share of
-    the cap that this round uses at most, earlier rounds not counted.  notes: for plan and card.  warnings: what is
-    unlikely to work.
+    have norm 1.  step_size: 1 is Newton's.  ridge: what is added to the curvature of public points, at least.
+    largest_ridge: what is added at first, and at most.  largest_cap: μ² of the most lenient level, see `level_weights`.
+    people: the sum of all holders' weights, by public head counts.  strength: see `strength_of`.  signal: what all
+    people together can say about a number, in standard deviations of its noise over the whole round, divided by the
+    root of how many numbers there are.  until: by level, the share of the cap that this round uses at most, earlier
+    rounds not counted.  notes: for plan and card.  warnings: what is unlikely to work.
     """
 
     sigma: float
@@ -47,6 +52,7 @@ class StepsPlan:
     clip_norm: float
     step_size: float
     ridge: float
+    largest_ridge: float
     largest_cap: float
     people: float
     strength: float
@@ -54,6 +60,11 @@ class StepsPlan:
     until: dict[str, float]
     notes: tuple[Sentence, ...] = ()
     warnings: tuple[Sentence, ...] = ()
+
+    @property
+    def noise(self) -> float:
+        """Standard deviation of each number of a step, as a mean gradient per person where points have norm 1."""
+        return self.sigma * self.clip_norm / self.people
 
     def level_weights(self, caps: ArrayLike) -> NDArray[np.float64]:
         """By what the clipped gradient of holders with these caps (whole, in μ²) is multiplied: √(cap / largest cap).
@@ -112,19 +123,22 @@ def plan_steps(
     clip_norm = chosen.clip_norm or loss.clip_norm
     people, strength = _people(levels), strength_of(levels, share=share, steps=chosen)
     signal = strength / math.sqrt((dimensions + 1) * n_classes)
+    least, most = _ridges(strength, n_classes, loss) if chosen.ridge is None else (chosen.ridge, chosen.ridge)
+    noise = sigma * clip_norm / people
     return StepsPlan(
         sigma,
         count,
         clip_norm,
         chosen.step_size or STEP_SIZE,
-        (_ridge(strength, n_classes) if chosen.ridge is None else chosen.ridge) * sigma * clip_norm / people,
+        least * noise,
+        most * noise,
         largest,
         people,
         strength,
         signal,
         {level.name: min(share, count / (sigma**2 * largest) * _ROUNDING**3) for level in levels},
         _notes(count, sigma, people),
-        _warnings(count, math.floor(share * largest * sigma**2 * _ROUNDING), signal),
+        _warnings(count, math.floor(share * largest * sigma**2 * _ROUNDING)),
     )
 
 
@@ -135,9 +149,13 @@ def strength_of(levels: Sequence[Level], *, share: float, steps: Steps) -> float
     return float(_people(levels) * spending)
 
 
-def _ridge(strength: float, n_classes: int) -> float:
-    """In noises of a step; weak people leave more directions in which noise is all there is."""
-    return max(RIDGE * math.sqrt(n_classes), 0.0 if strength > _STRONG else LEAST_RIDGE)
+def _ridges(strength: float, n_classes: int, loss: Loss) -> tuple[float, float]:
+    """The least and the largest, in noises of a step; weak people leave more directions in which noise is all there is.
+
+    Of classes the releases decide between the two, see `descent.Descent`.
+    """
+    least = max(RIDGE * math.sqrt(n_classes), 0.0 if strength > _STRONG else LEAST_RIDGE)
+    return least, max(least, LARGEST_RIDGE) if loss.centred else least
 
 
 def _sigma(count: int, most: float, steps: Steps) -> float:
@@ -164,29 +182,23 @@ def _notes(count: int, sigma: float, people: float) -> tuple[Sentence, ...]:
     )
 
 
-def _warnings(count: int, lasting: int, signal: float) -> tuple[Sentence, ...]:
-    warnings = []
-    if signal < _FEW:
-        warnings.append(
-            Sentence(
-                gettext_noop(
-                    "Too few people for these promises and so many numbers: over all steps they are heard %(signal).1f "
-                    "times as loud as the noise, and models need about %(few)d times. Choose a representation of fewer "
-                    "coordinates, invite more people, or spend a larger share."
-                ),
-                signal=signal,
-                few=round(_FEW),
-            )
-        )
-    if lasting < count:
-        warnings.append(
-            Sentence(
-                gettext_noop(
-                    "With this noise an account lasts for %(lasting)d of %(steps)d steps at the largest contributions: "
-                    "whom the model fits worst falls silent before the end. Add noise or take fewer steps."
-                ),
-                lasting=lasting,
-                steps=count,
-            )
-        )
-    return tuple(warnings)
+def _warnings(count: int, lasting: int) -> tuple[Sentence, ...]:
+    if lasting >= count:
+        return ()
+    text = gettext_noop(
+        "With this noise an account lasts for %(lasting)d of %(steps)d steps at the largest contributions: "
+        "whom the model fits worst falls silent before the end. Add noise or take fewer steps."
+    )
+    return (Sentence(text, lasting=lasting, steps=count),)
+
+
+def few_heard(plan: StepsPlan) -> tuple[Sentence, ...]:
+    """The warning that people are too few, where no forecast tells: see `learning.forecasts.few_people`."""
+    if plan.signal >= _FEW:
+        return ()
+    text = gettext_noop(
+        "Too few people for these promises and so many numbers: over all steps they are heard %(signal).1f "
+        "times as loud as the noise, and models need about %(few)d times. Choose a representation of fewer "
+        "coordinates, invite more people, or spend a larger share."
+    )
+    return (Sentence(text, signal=plan.signal, few=round(_FEW)),)

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from common.noise import Noise
 from learning.mechanisms.base import Arrays, Draws, People, Records, Release, content_digest, named
 from learning.mechanisms.steps.descent import Descent
-from learning.mechanisms.steps.linear import release_sums, step_contributions
+from learning.mechanisms.steps.linear import CLIP_STEPS, release_sums, step_contributions
 from learning.mechanisms.steps.planner import StepsPlan
 from learning.mechanisms.steps.records import owned_records
-from learning.outcomes import CROSS_ENTROPY, Target, target_from_json
+from learning.outcomes import CROSS_ENTROPY, Target, target_from_arrays
 from learning.representations import FittedRepresentation, representation_load
 
 _STATE = "state"
@@ -41,11 +41,13 @@ class StepsQuestion:
     caps: NDArray[np.float64]
     target: Target | None = None
 
+    grain = 1.0
+
     @classmethod
     def from_arrays(cls, arrays: Arrays, plan: StepsPlan, **about: Any) -> StepsQuestion:
         """From the file of a round, with what the plan of its run says."""
         fitted = representation_load(arrays["representation"].tobytes())
-        target = target_from_json(json.loads(arrays["target"].tobytes())) if "target" in arrays else None
+        target = target_from_arrays(arrays)
         loss = CROSS_ENTROPY if target is None else target.loss
         begin = Descent.begin(plan, arrays["public"], int(arrays["classes"]), loss)
         return cls(plan, fitted, begin, target=target, **about)
@@ -58,11 +60,15 @@ class StepsQuestion:
     def sigma(self) -> float:
         return self.plan.sigma
 
+    @property
+    def spread(self) -> float:
+        return self.sigma * CLIP_STEPS
+
     def digest(self) -> str:
         public = {"public": self.begin.points, "classes": np.array(self.begin.parameters.shape[1])}
         arrays = {**self.fitted.state(), **public, **named("begin", self.begin.to_arrays())}
         told = {} if self.target is None else {"target": self.target.to_json()}
-        return content_digest(arrays, json.dumps(self.plan.to_json() | told))
+        return content_digest(arrays, json.dumps(self.plan.to_json() | told, sort_keys=True))
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -106,7 +112,7 @@ class StepsQuestion:
         return {"released": np.stack(released), "charge": contributions.charges}
 
     def release(self, part: slice, state: Descent, answers: Sequence[Arrays], noise: Noise) -> Release:
-        if len(answers) == 1:
+        if "released" in answers[0]:  # by people who were alone
             sums = answers[0]["released"]
         else:
             total = np.sum([answer["sums"] for answer in answers], axis=0)

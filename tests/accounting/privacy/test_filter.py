@@ -106,7 +106,7 @@ def test_a_vote_goes_on_without_the_exhausted_group() -> None:
     assert (epsilon_from_rdp(second.spent, DELTA)[0] <= 1.0).all()
 
 
-def test_a_group_that_pays_nothing_stops_nothing_even_when_its_budget_was_lowered_below_its_past() -> None:
+def test_a_group_that_pays_nothing_never_stops_the_filter() -> None:
     past = np.array([ORDERS, 0 * ORDERS])
     label = np.zeros((3, 2, ORDERS.size))
     label[:, 1] = 1e-3 * ORDERS

@@ -120,6 +120,7 @@ def composed(masses: np.ndarray, steps: int, size: int) -> list:
     return [mpmath.re(each) / size for each in transformed(powers)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("steps", "size"), [(3, 256), (13, 1024), (127, 4096), (1000, 4096)])
 def test_a_composition_is_never_below_one_of_60_digits(steps: int, size: int) -> None:
     """Masses of all sizes, tails of 1e-300 among them; what lies outside the window of places is below 1e-40."""

@@ -140,6 +140,7 @@ def test_the_order_of_rows_does_not_matter_and_each_row_does() -> None:
     assert State.of(KEY, rows(29)).root() != State.of(KEY, rows(30)).root()
 
 
+@pytest.mark.slow
 def test_proofs_by_the_kept_hashes_are_the_same() -> None:
     state = State.of(KEY, rows(3000))
     asked = state.places[::1000].tolist()

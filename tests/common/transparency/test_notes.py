@@ -36,7 +36,7 @@ def test_vectors_of_rfc_8032(public: str, message: str, signature: str) -> None:
     assert not _signed_by(bytes.fromhex(public), bytes.fromhex(message) + b".", bytes.fromhex(signature))
 
 
-def test_signatures_of_a_library_are_taken_and_changed_ones_are_not() -> None:
+def test_signatures_of_a_library_verify_and_changed_ones_fail() -> None:
     for seed in range(6):
         key = Ed25519PrivateKey.from_private_bytes(hashlib.sha256(bytes([seed])).digest())
         public, message = key.public_key().public_bytes_raw(), bytes([seed]) * seed

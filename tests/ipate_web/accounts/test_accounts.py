@@ -24,7 +24,7 @@ def hanna() -> User:
     return user
 
 
-def test_a_forgotten_password_is_set_anew_by_mail(client: Client, mailbox: Mailbox, hanna: User) -> None:
+def test_a_password_is_reset_by_mail(client: Client, mailbox: Mailbox, hanna: User) -> None:
     elsewhere = Client()
     sign_in(elsewhere, "hanna")
     asked = client.post(reverse("account_reset_password"), {"email": "Hanna@example.org"}, follow=True)

@@ -29,6 +29,7 @@ from ipate_web.accounts.mail_kinds import CHANGES
 from tests import factories
 from tests.consent.readability import FORMULAS, as_page, sentences
 from tests.ipate_web.accounts.conftest import Mailbox, subject, words
+from tests.snapshots import built_once
 from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_start, study_with_table
 from training.models import Run, RunResult, StudentModel, Verification
 from training.services.closing import study_close
@@ -48,6 +49,7 @@ def person(name: str, *, confirmed: bool = True, **wishes: object) -> User:
 
 
 @pytest.fixture
+@built_once
 def study() -> Study:
     study = factories.study_open(title="Reading digits")
     Mail.objects.all().delete()  # to those who proposed what was approved
@@ -84,9 +86,7 @@ def test_it_is_in_the_readers_language(mailbox: Mailbox, holder: DataHolder) -> 
     assert "Was Sie entschieden haben, steht nicht in dieser E-Mail" in words(receipt)
 
 
-def test_a_forgotten_password_is_set_anew_in_the_language_of_the_page_that_asked(
-    mailbox: Mailbox, client: Client
-) -> None:
+def test_a_password_reset_uses_the_language_of_its_page(mailbox: Mailbox, client: Client) -> None:
     person("hanna", language="en")
     client.cookies["django_language"] = "de"
     client.post(reverse("account_reset_password"), {"email": "hanna@example.org"})
@@ -173,7 +173,7 @@ def people_with_mails() -> dict[str, User]:
         mail.mails_send("model_withdrawn", [user.pk], study=study, about=student.pk)
         mail.mails_send("result_withdrawn", [user.pk], study=study, about=run.pk)
         mail.mails_send("checkpoint", [user.pk], about=checkpoint.pk)
-        for kind in ("fault_found", "fault_found_committee", "installation_fault"):
+        for kind in ("fault_found", "fault_found_committee", "installation_fault", "alarm"):
             mail.mails_send(kind, [user.pk], study=study)
     Verification.objects.create(study=study, faults=1, fault_told=True)
     run_cancel(run=run, acting_user=factories.user_create("olga"))
@@ -302,7 +302,7 @@ def test_the_record_holds_no_words_and_no_links(mailbox: Mailbox, holder: DataHo
         assert part not in recorded
 
 
-def test_news_goes_to_every_account_of_the_study_whatever_it_decided(study: Study, holder: DataHolder) -> None:
+def test_news_goes_to_every_account_of_the_study(study: Study, holder: DataHolder) -> None:
     decide(holder, "HIGH")
     services.consent_refuse(holder=factories.holder_create(study, "P-2", user=person("rita")), acting_user=None)
     factories.holder_create(study, "P-3", user=person("undecided"))
@@ -406,7 +406,7 @@ def test_proposer_hears_of_the_approval(mailbox: Mailbox) -> None:
     }
 
 
-def test_a_nearly_used_share_is_told_to_the_operators_who_wish_it(mailbox: Mailbox) -> None:
+def test_subscribed_operators_hear_of_a_nearly_used_share(mailbox: Mailbox) -> None:
     otto = person("otto")
     person("olga", shares=False, approvals=False)
     study = study_with_table("table")

@@ -8,7 +8,6 @@ import pytest
 from django.core.cache import cache
 from rest_framework.test import APIClient
 
-from accounting.head_counts import head_counts_enter
 from consent.models import ConsentEvent, ConsentForm, DataHolder, EpsilonPolicy, Level, Role, Study
 from consent.services import membership_add
 from ipate_web.tokens.models import ApiToken
@@ -19,6 +18,7 @@ from tests.training.asking import EVERYBODY, run_ask
 from tests.training.runs import run_draft, run_finish
 from training.models import Run
 from training.services.datasets import dataset_import
+from training.services.head_counts import head_counts_enter
 from training.services.runs import run_approve
 
 HOLDERS = {Level.HIGH: 187, Level.AVERAGE: 259, Level.LOW: 113}
@@ -119,6 +119,7 @@ def asked(study: Study) -> Run:
 
 
 @pytest.fixture
+@built_once
 def tryout(db: Any) -> Study:
     """A rehearsal study on records that are nobody's secret."""
     study = study_create("tryout", delta=1e-4, rehearsal=True)

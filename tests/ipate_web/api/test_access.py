@@ -1,7 +1,9 @@
 """API access control: every endpoint, every role, and users without a role."""
 
 from typing import Any
+from uuid import uuid4
 
+import pytest
 from django.urls import reverse
 from django.utils import timezone
 
@@ -20,6 +22,14 @@ TABLE = {
     ("GET", "studies"): (200, 200, 200, 200, 200, 200, 401),
     ("POST", "studies"): (403, 403, 403, 403, 403, 403, 401),  # administrators set them up, see test_rehearsals
     ("POST", "study-datasets"): (403, 403, 403, 403, 404, 404, 401),  # data stewards of a rehearsal, there as well
+    ("POST", "study-imports"): (403, 403, 403, 403, 404, 404, 401),  # data stewards, see test_imports
+    ("GET", "study-import"): (403, 403, 403, 403, 404, 404, 401),
+    ("DELETE", "study-import"): (403, 403, 403, 403, 404, 404, 401),
+    ("POST", "study-import-store"): (403, 403, 403, 403, 404, 404, 401),
+    ("POST", "study-consents"): (403, 403, 403, 403, 404, 404, 401),
+    ("POST", "study-head-counts"): (400, 403, 403, 403, 404, 404, 401),
+    ("GET", "study-encoders"): (200, 200, 200, 200, 404, 404, 401),
+    ("POST", "study-encoders"): (403, 403, 403, 403, 404, 404, 401),  # data stewards, there as well
     ("GET", "study"): (200, 200, 200, 200, 404, 404, 401),
     ("GET", "study-webhooks"): (200, 403, 403, 403, 404, 404, 401),
     ("POST", "study-webhooks"): (400, 403, 403, 403, 404, 404, 401),  # an address that is not allowed
@@ -35,10 +45,12 @@ TABLE = {
     ("GET", "runs"): (200, 200, 200, 200, 200, 200, 401),
     ("POST", "runs"): (201, 403, 403, 201, 400, 400, 401),
     ("POST", "run-plan"): (200, 403, 403, 200, 400, 400, 401),
+    ("GET", "run-planned"): (200, 403, 403, 403, 404, 404, 401),
     ("GET", "run-comparison"): (200, 200, 200, 200, 404, 404, 401),
     ("GET", "run"): (200, 200, 200, 200, 404, 404, 401),
     ("GET", "run-labels"): (200, 403, 403, 200, 404, 404, 401),
     ("GET", "run-table"): (404, 403, 403, 404, 404, 404, 401),  # it leads to a student
+    ("GET", "run-rows"): (404, 403, 403, 404, 404, 404, 401),
     ("POST", "run-table-withdraw"): (404, 403, 403, 403, 404, 404, 401),
     ("GET", "run-costs"): (200, 200, 200, 200, 404, 404, 401),
     ("POST", "run-approve"): (200, 403, 403, 403, 404, 404, 401),
@@ -66,6 +78,7 @@ def test_the_table_is_complete() -> None:
     assert {name for _, name in TABLE} == api_names()
 
 
+@pytest.mark.slow
 def test_every_role_can_do_what_it_should_and_nothing_else(study: Study, run: Run, client: Client) -> None:
     holder_create(study, "one who signs in", user=user_create("holder"))
     clients = {role: client(role) for role in ROLES}
@@ -82,6 +95,7 @@ def test_every_role_can_do_what_it_should_and_nothing_else(study: Study, run: Ru
         "run-students": {"student_learner": "logistic_regression"},
         "run-student-withdraw": {"reason": "A defect."},
         "run-table-withdraw": {"reason": "A defect."},
+        "study-head-counts": {"counts": {"HIGH": 3}},
         "study-webhooks": {"url": "https://127.0.0.1/", "events": ["run.failed"]},
         "model-predict": {"rows": [{"age": 30, "smoker": "no"}]},
     }
@@ -95,6 +109,8 @@ def test_every_role_can_do_what_it_should_and_nothing_else(study: Study, run: Ru
             arguments = {"slug": study.slug}
         if name in ("study-webhook", "study-webhook-test"):
             arguments["pk"] = webhook.pk
+        if name in ("study-import", "study-import-store"):
+            arguments["pk"] = uuid4()
         if name.startswith("run-student-"):
             arguments["version"] = 1
         if name == "run-student-withdraw":  # one that is not asked for below

@@ -1,5 +1,6 @@
 """Errors are problem documents, whatever goes wrong, and say what to do."""
 
+import json
 import os
 import subprocess
 import sys
@@ -60,6 +61,29 @@ def test_a_request_without_end_is_refused(client: Client, monkeypatch: pytest.Mo
     monkeypatch.setattr(parsing, "MAX_BYTES", 100)
     response = client("ada").post("/api/v1/runs", {"title": "a" * 100}, format="json")
     assert "several requests" in problem(response, 413)["detail"]
+
+
+@pytest.mark.parametrize("sign_in", ["token", "browser"])
+def test_requests_up_to_the_limit_are_read_and_larger_ones_refused(client: Client, sign_in: str) -> None:
+    """Django reads the body of a browser's request before the API does."""
+    user_create("ada")
+    ada = client("ada") if sign_in == "token" else BrowserClient()
+    if sign_in == "browser":
+        ada.force_login(user_create("ben"))
+    for size, told in ((parsing.MAX_BYTES - 100, "Correct what “errors” lists"), (parsing.MAX_BYTES + 1, "16 MiB")):
+        response = ada.post("/api/v1/runs", json.dumps({"title": "a" * size}), content_type="application/json")
+        assert told in problem(response, 400 if size < parsing.MAX_BYTES else 413)["detail"]
+
+
+def test_without_its_cache_the_site_answers(client: Client, study: Study, settings) -> None:
+    """Nobody listens on that port, as when Redis is restarted."""
+    settings.CACHES = settings.CACHES | {
+        "default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": "redis://127.0.0.1:9/0"}
+    }
+    assert client("researcher").get("/api/v1/runs").status_code == 200
+    browser = BrowserClient()
+    browser.force_login(user_create("olga"))
+    assert browser.get(f"/studies/{study.slug}/").status_code == 200
 
 
 def test_too_frequent_requests_wait(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:

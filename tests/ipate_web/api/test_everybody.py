@@ -36,6 +36,7 @@ def test_nothing_of_teachers_has_to_be_given(study: Study, client: Client) -> No
     assert run["progress"]["stages"] == [{"stage": "asking", "share": 0}]
 
 
+@pytest.mark.slow
 def test_what_is_not_named_is_what_is_suggested_for_the_study(study: Study, client: Client) -> None:
     suggested = method_suggested("table", POINTS)
     asked = {name: value for name, value in proposal(study).items() if name not in ("method", "student_learner")}
@@ -80,10 +81,10 @@ def test_a_plan_says_what_is_asked_and_what_to_expect(study: Study, client: Clie
     assert [(each["queries"], each["sigma"], each["until"]) for each in plan["rounds"]] == [(10, 20, 0.5), (20, 20, 1)]
     assert [each["allowed"] for each in plan["budgets"]] == pytest.approx([each["cap"] / 2 for each in plan["budgets"]])
     assert plan["representation"] == "The columns, standardised by the public points."
-    forecast = plan["forecast"]
-    assert (forecast["queries"], forecast["from_labels"]) == (10, True)
-    assert 0 < forecast["accuracy"][0] <= forecast["accuracy"][1] <= forecast["accuracy"][2] <= 1
-    assert [level["name"] for level in forecast["levels"]] == list(HEAD_COUNTS)
+    turnout, forecasts = plan["turnout"], plan["forecasts"]
+    assert turnout["queries"] == 10 and [level["name"] for level in turnout["levels"]] == list(HEAD_COUNTS)
+    assert forecasts[0]["of"] == "labels" and forecasts[0]["judged"] > 0 and forecasts[0]["rests_on"]
+    assert all(0 <= each["low"] <= each["value"] <= each["high"] <= 1 for each in forecasts)
     assert plan["answers"] is None, "all points are asked"
     assert not {"teachers", "groups", "variant", "left_out"} & plan.keys(), "those are of other methods"
     assert not Run.objects.exists()
@@ -158,9 +159,9 @@ def test_runs_are_filtered_by_method(asked: Run, study: Study, client: Client) -
     assert found == {"neighbours": ["Everybody"], "pate": ["Teachers"]}
 
 
-def test_what_asking_may_hold_is_listed_with_values_that_are_taken(study: Study, client: Client) -> None:
+def test_choices_are_listed_with_valid_values(study: Study, client: Client) -> None:
     methods = {each["name"]: each["choices"] for each in client("researcher").get("/api/v1/methods").json()}
-    assert methods.keys() == {"neighbours", "pate", "sgd", "counts"}
+    assert methods.keys() == {"neighbours", "pate", "sgd", "counts", "synthesis"}
     assert {field["name"] for field in methods["pate"]} >= {"teachers", "learner", "aggregator"}
     defaults = {field["name"]: field["default"] for field in methods["neighbours"]}
     assert NeighbourChoices.from_json(defaults) == NeighbourChoices.from_json({})
@@ -171,10 +172,10 @@ def test_what_asking_may_hold_is_listed_with_values_that_are_taken(study: Study,
         assert NeighbourChoices.from_json({"kernel": choice}).kernel == choice
 
 
-def test_representations_are_listed_with_parameters_that_are_taken(study: Study, client: Client) -> None:
+def test_representations_are_listed_with_valid_parameters(study: Study, client: Client) -> None:
     listed = {each["name"]: each for each in client("researcher").get("/api/v1/representations").json()}
     of_images, of_all = {"wavelets", "patches", "learned"}, {"standardised", "thresholds", "evened", "whitened"}
-    assert listed.keys() == of_images | of_all | {"embedding"}, "those of a first round"
+    assert listed.keys() == of_images | of_all | {"embedding", "words", "encoder"}, "those of a first round"
     for name, each in listed.items():
         defaults = {parameter["name"]: parameter["default"] for parameter in each["parameters"]}
         assert representation_create(name, defaults).parameters() == defaults

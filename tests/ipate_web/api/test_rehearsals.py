@@ -73,13 +73,14 @@ def datasets_send(client: Any, study: Study) -> None:
         assert answer.status_code == 201, answer.content
 
 
-def test_an_administrator_sets_it_up_with_somebody_who_approves(rehearsal: Study) -> None:
+def test_set_up_needs_an_administrator_and_an_approver(rehearsal: Study) -> None:
     roles = sorted(rehearsal.memberships.values_list("user__username", "role"))
     assert roles == [("ada", Role.OPERATOR), ("ada", Role.STEWARD), ("ben", Role.OPERATOR)]
     assert RoleChange.objects.filter(study=rehearsal, user__username="ben", changed_by__username="ada").exists()
     assert (rehearsal.rehearsal, rehearsal.delta) == (True, 1e-5)
 
 
+@pytest.mark.slow
 def test_one_person_proposes_and_the_other_approves(rehearsal: Study, ada: Any, client: Client) -> None:
     datasets_send(ada, rehearsal)
     asked = proposal(rehearsal, aggregator={"name": "gnmax", "sigma": 3.0}, learner="nearest_neighbour")
@@ -98,6 +99,7 @@ def test_one_person_proposes_and_the_other_approves(rehearsal: Study, ada: Any, 
     assert ada.get(f"{address}/labels").json()["count"] == read["labels"]
 
 
+@pytest.mark.slow
 def test_a_dataset_is_told_like_any_other(rehearsal: Study, ada: Any) -> None:
     datasets_send(ada, rehearsal)
     told = {each["kind"]: each for each in ada.get(f"{STUDIES}/dry-run").json()["datasets"]}
@@ -106,7 +108,8 @@ def test_a_dataset_is_told_like_any_other(rehearsal: Study, ada: Any) -> None:
     assert (private.rows, private.holders, private.imported_by) == (200, 60, user_create("ada"))
 
 
-def test_each_row_belongs_to_a_person_of_its_own_where_that_is_said(rehearsal: Study, ada: Any) -> None:
+@pytest.mark.slow
+def test_each_row_can_belong_to_its_own_person(rehearsal: Study, ada: Any) -> None:
     sent = {"name": "rows", "kind": "private", "schema": SCHEMA.replace('{"name": "who", "role": "holder"}, ', "")}
     sent |= {"file": upload(rows(30, holders=False)), "holder_prefix": "P"}
     assert ada.post(f"{STUDIES}/dry-run/datasets", sent).status_code == 201
@@ -116,7 +119,8 @@ def test_each_row_belongs_to_a_person_of_its_own_where_that_is_said(rehearsal: S
     }
 
 
-def test_all_that_is_wrong_with_a_file_is_told_and_nothing_is_stored(rehearsal: Study, ada: Any) -> None:
+@pytest.mark.slow
+def test_all_errors_of_a_file_are_reported_and_nothing_is_stored(rehearsal: Study, ada: Any) -> None:
     content = b"who,size,kind\nP-1,large,low\nP-2,0.5,middle\n,0.5,low\n"
     sent = {"name": "rows", "kind": "private", "schema": SCHEMA, "file": upload(content)}
     answer = ada.post(f"{STUDIES}/dry-run/datasets", sent)

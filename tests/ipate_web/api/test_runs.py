@@ -7,9 +7,11 @@ from uuid import uuid4
 
 import numpy as np
 import pytest
+from django.contrib.auth.models import User
 from django.utils import timezone
 
 from accounting.models import Release
+from common.slots import slot
 from consent.models import Study
 from tests.factories import study_open
 from tests.ipate_web.api.conftest import HEAD_COUNTS, HOLDERS, POINTS, UNDECIDED, Client
@@ -118,6 +120,27 @@ def test_a_mistake_is_told_by_field(study: Study, client: Client, fields: Any, f
     assert response["Content-Type"] == "application/problem+json"
     assert words in errors(response)[field]
     assert not Run.objects.exists()
+
+
+def test_one_person_has_one_plan_computed_at_a_time(study: Study, client: Client) -> None:
+    """Or one token would take all processes of the site."""
+    operator, researcher = client("operator"), client("researcher")
+    with slot(User.objects.get(username="researcher").pk):  # as another process of the site does meanwhile
+        refused = researcher.post(f"{RUNS}/plan", proposal(study), format="json")
+        assert (refused.status_code, refused["Retry-After"]) == (429, "5")
+        assert operator.post(f"{RUNS}/plan", proposal(study), format="json").status_code == 200
+    assert researcher.post(f"{RUNS}/plan", proposal(study), format="json").status_code == 200
+
+
+def test_few_plans_are_computed_at_once_whoever_asks(study: Study, client: Client, settings: Any) -> None:
+    settings.PLANS_AT_ONCE = 2
+    run, operator = run_draft(study), client("operator")
+    with slot(0), slot(-1):
+        assert operator.get(f"{RUNS}/{run.pk}/plan").status_code == 429
+        assert operator.post(f"{RUNS}/{run.pk}/approve").status_code == 429
+        assert Run.objects.get(pk=run.pk).status == Run.Status.DRAFT
+    assert operator.get(f"{RUNS}/{run.pk}/plan").status_code == 200
+    assert operator.post(f"{RUNS}/{run.pk}/approve").status_code == 200
 
 
 def test_nobodys_draft_is_held_against_private_records(study: Study, client: Client) -> None:

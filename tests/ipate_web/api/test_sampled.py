@@ -47,9 +47,9 @@ def test_public_points_and_a_student_may_be_left_out(study: Study, client: Clien
         ({"choices": {"rounds": 2}}, "choices", "There is no choice rounds"),
         ({"variant": "non_private"}, "variant", "rehearsal"),
         (
-            {"variant": "individual", "choices": {}, "public_dataset": None},
-            "public_dataset",
-            "Choose the public points",
+            {"variant": "individual", "choices": {"rounds": 2}, "public_dataset": None},
+            "choices.rounds",
+            "needs a student",
         ),
         ({"teachers": 20}, "teachers", "Send it within “choices”"),
         ({"choices": {"teachers": 20}}, "choices", "There is no choice teachers"),
@@ -70,7 +70,7 @@ def test_a_plan_says_what_everybody_is_charged_before_the_first_step(study: Stud
         assert 0.99 * budget["allowed"] < charge <= budget["allowed"]
     assert planned["plan"]["slack"] == pytest.approx(study.delta / 1000)
     assert any("before its first step" in note for note in plan["notes"])
-    assert plan.get("expectation") is None and not Run.objects.exists()
+    assert plan["forecasts"] == [] and not Run.objects.exists()
 
 
 def test_the_whole_cost_comes_first(learned: Run, client: Client) -> None:
@@ -100,6 +100,6 @@ def test_the_variants_of_each_method_are_listed_with_what_they_take(study: Study
     variants = {each["name"]: each for each in methods["sgd"]["variants"]}
     assert [*variants][:3] == ["individual", "sample", "scale"]
     assert {"network", "expected"} <= {field["name"] for field in variants["scale"]["choices"]}
-    assert [each["needs_public_points"] for each in (variants["individual"], variants["scale"])] == [True, False]
+    assert [each["needs_public_points"] for each in (variants["individual"], variants["scale"])] == [False, False]
     assert methods["sgd"]["choices"] == variants["individual"]["choices"]
     assert [each["name"] for each in methods["neighbours"]["variants"]] == [""]

@@ -10,7 +10,6 @@ import yaml
 from django.core.management import call_command
 from django.test import Client as BrowserClient
 
-from accounting.head_counts import head_counts_draw
 from consent.models import Study
 from learning.formats import catalogue_load
 from tests.ipate_web.api.conftest import Client
@@ -19,6 +18,7 @@ from tests.ipate_web.api.test_secrets import api_names
 from tests.training.runs import run_draft
 from training.demonstration import people, rehearsal_build, study_build
 from training.models import Run
+from training.services.head_counts import head_counts_draw
 
 pytestmark = pytest.mark.slow
 

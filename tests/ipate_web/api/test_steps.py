@@ -62,8 +62,9 @@ def test_a_plan_says_which_steps_are_taken(study: Study, client: Client) -> None
     told = {name: planned["plan"][name] for name in ("steps", "sigma", "clip_norm", "step_size")}
     assert (told, planned["until"]) == ({"steps": 9, "sigma": 20, "clip_norm": 0.5, "step_size": 1}, 1)
     assert [each["allowed"] for each in plan["budgets"]] == pytest.approx([each["cap"] / 2 for each in plan["budgets"]])
-    expected = plan["expectation"]
-    assert expected["from_labels"] and 0 < expected["right"] <= 1 and 0 < expected["noiseless"] <= 1
+    (expected,) = plan["forecasts"]
+    assert expected["of"] == "model" and expected["judged"] > 0
+    assert 0 <= expected["low"] <= expected["value"] <= expected["high"] <= 1 and 0 < expected["noiseless"] <= 1
     assert not {"queries", "radius_share"} & planned.keys(), "those are of other methods"
     assert not Run.objects.exists()
 

@@ -7,10 +7,8 @@ import pytest
 from rest_framework.test import APIClient
 
 from accounting.models import Release
-from consent.models import Role
-from consent.services import membership_add
 from tests import factories
-from tests.training.runs import TABLE_RUN, run_finish, run_start, study_with_table
+from tests.pages import study_with_finished_run
 from training.models import Run
 from training.services.trainings import student_learn
 
@@ -21,10 +19,7 @@ BOOSTED = {"student_learner": "boosting", "student_parameters": {"iterations": 2
 
 @pytest.fixture
 def run() -> Run:
-    study = study_with_table()
-    for role in (Role.OPERATOR, Role.RESEARCHER):
-        membership_add(study=study, user=factories.user_create(role), role=role, acting_user=None)
-    return run_finish(run_start(study, **TABLE_RUN))
+    return study_with_finished_run().runs.get()
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from typing import Any
 
 from django.core.exceptions import ValidationError
 
-from accounting.head_counts import head_counts_draw
 from consent.models import Role, Study
 from consent.services import conflict_declare, epsilon_policy_approve, epsilon_policy_propose, membership_add
 from learning.learners import LEARNERS, learner_create
@@ -13,6 +12,7 @@ from learning.students import STUDENTS, student_create
 from tests.factories import HARM, study_create, study_open, user_create
 from tests.ipate_web.api.conftest import HEAD_COUNTS, POINTS, Client
 from training.models import Run
+from training.services.head_counts import head_counts_draw
 from training.services.runs import run_check
 
 STUDIES = "/api/v1/studies"
@@ -57,7 +57,7 @@ def test_a_study_tells_what_is_public(study: Study, client: Client) -> None:
     assert datasets["private"]["classes"] == ["healthy", "ill"]
 
 
-def test_conditions_and_conflicts_are_told_to_those_who_see_the_committees_page(study: Study, client: Client) -> None:
+def test_conditions_and_conflicts_need_the_committees_permission(study: Study, client: Client) -> None:
     conflict_declare(study=study, acting_user=user_create("committee"), reason="My sister runs it.")
     version = epsilon_policy_propose(
         study=study, acting_user=user_create("chair"), high=0.5, average=1.0, low=2.0, reason="Less."

@@ -13,11 +13,13 @@ from consent.services import membership_add
 from ipate_web.tokens.models import ApiToken
 from tests.factories import holder_create, study_open, user_create
 from tests.pages import as_
+from tests.snapshots import built_once
 
 TOKENS = "/api/tokens"
 
 
 @pytest.fixture
+@built_once
 def ward(db: None) -> Study:
     study = study_open("ward")
     membership_add(study=study, user=user_create("rita"), role=Role.RESEARCHER, acting_user=None)

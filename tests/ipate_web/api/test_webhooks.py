@@ -18,6 +18,7 @@ from tests.factories import holder_create, study_open, user_create
 from tests.hooks import Receiver, receiver
 from tests.ipate_web.api.conftest import Client
 from tests.ipate_web.api.test_runs import errors
+from tests.snapshots import built_once
 
 __all__ = ["receiver"]
 
@@ -28,6 +29,7 @@ DELIVERIES = f"{WEBHOOKS}/deliveries"
 
 
 @pytest.fixture
+@built_once
 def ward() -> Study:
     """A study with somebody in every role, and a holder who signs in."""
     study = study_open("ward")

@@ -11,6 +11,7 @@ from consent.models import ConsentEvent, LevelAccess, Role, Study
 from consent.receipts import receipt_code, receipt_number
 from tests import factories
 from tests.pages import as_, text
+from tests.snapshots import built_once
 
 pytestmark = pytest.mark.django_db
 
@@ -19,6 +20,7 @@ LOOK, LOOKS = "/studies/digits/recruitment/person/", "/studies/digits/recruitmen
 
 
 @pytest.fixture
+@built_once
 def study() -> Study:
     study = factories.study_open()
     holder = factories.holder_create(study, "P-1")

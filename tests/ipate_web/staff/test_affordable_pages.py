@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from django.template.defaultfilters import floatformat
 
-from accounting.head_counts import head_counts_enter
 from accounting.models import HeadCount
 from accounting.shares import share_free
 from consent import services
@@ -14,10 +13,12 @@ from consent.models import EpsilonPolicy, Role, Study
 from learning.mechanisms.neighbours.choices import NeighbourChoices
 from tests import factories
 from tests.pages import as_, text, url
+from tests.snapshots import built_once
 from tests.training.asking import CLEAR_RUN
 from tests.training.runs import run_start, study_with_table
 from training.methods import method_of
 from training.models import Run
+from training.services.head_counts import head_counts_enter
 
 pytestmark = pytest.mark.django_db
 
@@ -27,6 +28,7 @@ HOLDERS = {"holders-HIGH": "300", "holders-AVERAGE": "400", "holders-LOW": "200"
 
 
 @pytest.fixture
+@built_once
 def study() -> Study:
     study = study_with_table(holders=60, points=40)
     for name in ("carla", "conrad"):
@@ -39,19 +41,21 @@ def asked(study: Study, values: dict[str, str], *, htmx: bool = True, **changes:
     return as_("carla").post(url("policy_affordable", study), sent, headers={"HX-Request": "true"} if htmx else {})
 
 
+@pytest.mark.slow
 def test_the_values_in_force_stand_beside_the_proposed_ones(study: Study) -> None:
     page = asked(study, SMALLER)
     now, proposed = page.context["forecasts"]
     for each in (now, proposed):
-        low, expected, high = each["told"].forecast.accuracy
-        assert f"{100 * expected:.1f} % {100 * low:.1f} % to {100 * high:.1f} %" in text(page)
+        told = each["told"].forecast.labels
+        low, expected, high = told.low, told.value, told.high
+        assert f"{100 * expected:.1f} % {100 * low:.1f} to {100 * high:.1f} %" in text(page)
         assert each["told"].forecast.queries == 40
         for row in each["levels"]:
             assert 0 <= row["left"] <= share_free(study)
             votes = (floatformat(row["told"].votes_cast, 1), floatformat(row["told"].votes_asked, 1))
             assert "{} of {}".format(*votes) in text(page)
     assert now["told"].forecast.margin > 2 * proposed["told"].forecast.margin
-    for words in ("1 / 2 / 3", "0.2 / 0.3 / 0.4", "High protection", "Estimated from the labelled points"):
+    for words in ("1 / 2 / 3", "0.2 / 0.3 / 0.4", "High protection", "labelled points of the test dataset"):
         assert words in text(page)
     assert "<html" not in page.text, "a part of the page"
     page = asked(study, SMALLER, htmx=False)
@@ -67,10 +71,10 @@ def test_it_is_what_the_plan_of_a_run_of_one_round_says(study: Study) -> None:
     plan = method_of(run).plan(run, 1.0)
     now, proposed = asked(study, SAME, wanted_labels="25").context["forecasts"]
     for each in (now, proposed):
-        assert each["told"].forecast.accuracy == plan.forecast.accuracy
+        assert each["told"].forecast.labels == plan.forecasts[0]
         assert each["told"].forecast.queries == 25
-        assert [row["told"].spent for row in each["levels"]] == [level.spent for level in plan.forecast.levels]
-        assert [row["left"] for row in each["levels"]] == [1 - level.spent for level in plan.forecast.levels]
+        assert [row["told"].spent for row in each["levels"]] == [level.spent for level in plan.turnout.levels]
+        assert [row["left"] for row in each["levels"]] == [1 - level.spent for level in plan.turnout.levels]
 
 
 def test_too_few_people_are_warned_of(study: Study) -> None:
@@ -88,7 +92,7 @@ def test_a_level_without_anybody_and_a_first_policy_are_ordinary(study: Study) -
     study.datasets.filter(kind="public").update(study=new)
     page = asked(new, SMALLER)
     assert [each["title"] for each in page.context["forecasts"]] == ["ε proposed"]
-    assert "this rests on an assumption" in text(page), "no test dataset"
+    assert "An assumption, since no public points" in text(page), "no test dataset"
 
 
 @pytest.mark.parametrize(

@@ -54,10 +54,10 @@ def test_the_plan_tells_rounds_noise_and_forecast(study: Study) -> None:
         "Every holder votes",
         "50.0 %</td>",
         "The columns, standardised by the public points.",
-        "Forecast of the first round",
-        "Estimated from the labelled points of the test dataset.",
+        "Votes of the first round",
+        "labelled points of the test dataset",
         "Low protection",
-        f'<td class="number">{plan.forecast.levels[0].votes_allowed}</td>',
+        f'<td class="number">{plan.turnout.levels[0].votes_allowed}</td>',
         "Numbers of holders are head counts",
     ):
         assert words in page.text
@@ -66,7 +66,7 @@ def test_the_plan_tells_rounds_noise_and_forecast(study: Study) -> None:
 
 def test_without_labels_the_forecast_says_what_it_assumes(study: Study) -> None:
     page = as_("operator").post(url("run_new", study), filled_in(study, test_dataset=None))
-    assert "Without labelled public points this rests on an assumption" in page.text
+    assert "An assumption, since no public points are labelled" in page.text
 
 
 def test_what_was_chosen_is_what_is_saved_and_proposed_again(study: Study) -> None:
@@ -87,7 +87,7 @@ def test_what_was_chosen_is_what_is_saved_and_proposed_again(study: Study) -> No
     assert run.choices == {
         "representation": "embedding", "representation_parameters": {}, "stated": True, "rounds": 2,
         "first_queries": 4, "embedded": True, "sigma": 7.5, "radius_share": 0.025, "kernel": "epanechnikov",
-        "records": 1.5,
+        "records": 1.5, "encoder": "",
     }  # fmt: skip
     page = client.get(url("run", study, run.pk)).text
     for words in (
@@ -164,7 +164,7 @@ def test_an_operator_sees_the_plan_for_a_share_and_starts_the_run(study: Study) 
     allowed = {}
     for per_cent in ("20", "80"):
         page = client.post(url("run_approve", study, run.pk), {"per_cent": per_cent, "look": "1"})
-        allowed[per_cent] = [level.votes_allowed for level in page.context["plan"].forecast.levels]
+        allowed[per_cent] = [level.votes_allowed for level in page.context["plan"].turnout.levels]
         assert all(f'<td class="number">{number}</td>' in page.text for number in allowed[per_cent])
     assert sum(allowed["20"]) < sum(allowed["80"])
     page = client.post(url("run_approve", study, run.pk), {"per_cent": "40"}, follow=True)
@@ -290,7 +290,7 @@ def test_a_run_of_teachers_has_no_rounds(study: Study) -> None:
 # --- Where public points come from ----------------------------------------------------------------------------------
 
 
-def test_a_plan_points_out_that_nobody_stated_where_the_points_come_from(study: Study) -> None:
+def test_a_plan_warns_of_points_without_provenance(study: Study) -> None:
     message = "Nobody has stated where the public points come from."
     assert message in as_("operator").post(url("run_new", study), filled_in(study)).text
     dataset = study.datasets.get(kind="public")

@@ -12,6 +12,7 @@ from consent.models import ConfigurationChange, DataHolder, Role, Study
 from consent.services.invitations import invitations_create
 from tests.factories import user_create
 from tests.pages import as_
+from tests.snapshots import built_once
 from tests.training.runs import TABLE_RUN, run_draft, study_with_table
 from training.models import Dataset
 from training.services.datasets import dataset_provenance_state
@@ -20,6 +21,7 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
+@built_once
 def study() -> Study:
     study = study_with_table()
     for name, role in (("aud", Role.AUDITOR), ("carla", Role.COMMITTEE)):

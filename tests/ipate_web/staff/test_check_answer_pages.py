@@ -14,12 +14,14 @@ from consent.selectors import consent_form_in_force
 from consent.services import check_answer_keep
 from tests import factories
 from tests.pages import as_, roles_fill, text, url
+from tests.snapshots import built_once
 from tests.training.runs import study_with_consents
 
 pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
+@built_once
 def study() -> Study:
     return roles_fill(study_with_consents("checks"))
 

@@ -18,6 +18,7 @@ from consent.services.handover import circumstance_record
 from consent.services.invitations import invitations_create
 from tests import factories
 from tests.pages import as_, text
+from tests.snapshots import built_once
 
 pytestmark = pytest.mark.django_db
 
@@ -25,6 +26,7 @@ ANSWERS, LETTERS = "/studies/digits/recruitment/answers/", "/studies/digits/invi
 
 
 @pytest.fixture
+@built_once
 def study() -> Study:
     study = factories.study_open()
     services.membership_add(study=study, user=factories.user_create("aud"), role=Role.AUDITOR, acting_user=None)
@@ -177,7 +179,8 @@ def print_letters(kind: str, **fields: str) -> str:
     return as_("olga").post(LETTERS, {"kind": kind, **fields}).content.decode()
 
 
-def test_letters_go_to_whom_no_mail_reaches_whatever_they_decided(study: Study) -> None:
+@pytest.mark.slow
+def test_letters_go_to_holders_whom_no_mail_reaches(study: Study) -> None:
     for name, choice in (("P-1", "LOW"), ("P-2", "NONE")):
         factories.holder_create(study, name)
         answer(by_link(study, name), choice)
@@ -201,7 +204,7 @@ def test_letters_go_to_whom_no_mail_reaches_whatever_they_decided(study: Study) 
     assert Letter.objects.filter(kind="new_form").count() == 4
 
 
-def test_a_letter_goes_out_when_somebody_else_answers(study: Study) -> None:
+def test_a_new_representative_gets_a_letter(study: Study) -> None:
     factories.holder_create(study, "P-1")
     record(study, "P-1", "guardian", until=later(900))
     page = print_letters("answerer")

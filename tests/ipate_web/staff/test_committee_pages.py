@@ -8,6 +8,7 @@ from consent import selectors, services
 from consent.models import ConflictOfInterest, Role, Study
 from tests import factories
 from tests.pages import as_, text
+from tests.snapshots import built_once
 
 pytestmark = pytest.mark.django_db
 PAGE = "/studies/digits/committee/"
@@ -15,6 +16,7 @@ APPROVE = "/studies/digits/policies/2/approve/"
 
 
 @pytest.fixture
+@built_once
 def study() -> Study:
     study = factories.study_open()
     for name, role in (("carla", Role.COMMITTEE), ("conrad", Role.COMMITTEE), ("chris", Role.CHAIR)):
@@ -27,6 +29,7 @@ def policy_propose(study: Study, **fields: Any) -> None:
     services.epsilon_policy_propose(study=study, acting_user=factories.user_create("carla"), **values)
 
 
+@pytest.mark.slow
 def test_the_page_counts_approvals_and_operators_read_conditions(study: Study) -> None:
     assert "It is on record." in text(as_("chris").post(PAGE, {"quorum": 2, "quorum_set": "1"}, follow=True))
     policy_propose(study)
@@ -48,7 +51,7 @@ def test_the_chair_alone_sets_the_quorum(study: Study) -> None:
     assert study.quorum == 1
 
 
-def test_a_member_declares_a_conflict_and_is_told_so_at_the_next_approval(study: Study) -> None:
+def test_a_declared_conflict_blocks_the_members_next_approval(study: Study) -> None:
     page = text(as_("conrad").post(PAGE, {"reason": "I own shares.", "conflict": "1"}, follow=True))
     assert "I own shares." in page and "Declare one of yours" not in page
     assert as_("olga").post(PAGE, {"reason": "Mine.", "conflict": "1"}).status_code == 403

@@ -44,7 +44,7 @@ def languages_offered(client: Client) -> list[str]:
     return re.findall(r'<textarea[^>]* lang="([\w-]+)"', client.get(BASE + "new/").content.decode())
 
 
-def test_a_text_is_asked_for_in_the_languages_that_the_study_promises_or_has(study: Study, olga: Client) -> None:
+def test_texts_are_required_in_the_languages_of_the_study(study: Study, olga: Client) -> None:
     """German is a language of the site; a study may do without it."""
     assert languages_offered(olga) == ["en", "de"], "the version in force has both"
     factories.form_publish(study, {"en": "Only English now."})

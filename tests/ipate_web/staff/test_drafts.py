@@ -8,12 +8,11 @@ from django.urls import reverse
 from rest_framework.test import APIClient
 
 from accounting.verification import study_faults
-from consent.models import Role, Study
-from consent.services import membership_add
+from consent.models import Study
 from tests import factories
 from tests.ipate_web.staff.test_run_pages import filled_in
-from tests.pages import as_, url
-from tests.training.runs import TABLE_RUN, run_draft, study_with_table
+from tests.pages import as_, study_with_roles, url
+from tests.training.runs import TABLE_RUN, run_draft
 from training.models import ProposalChange, Run
 from training.services.drafts import run_edit, run_withdraw
 from training.services.runs import run_approve
@@ -23,10 +22,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
 @pytest.fixture
 def study() -> Study:
-    study = study_with_table()
-    for role in (Role.OPERATOR, Role.RESEARCHER):
-        membership_add(study=study, user=factories.user_create(role), role=role, acting_user=None)
-    return study
+    return study_with_roles()
 
 
 @pytest.fixture

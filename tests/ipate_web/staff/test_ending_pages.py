@@ -10,6 +10,7 @@ from consent import services
 from consent.models import ConsentForm, DataHolder, Disposal, Role, Study
 from tests.factories import user_create
 from tests.pages import as_
+from tests.snapshots import built_once
 from tests.training.runs import rehearsal_with_table, study_with_table
 from training.engine.records import owners_of
 from training.models import Dataset
@@ -19,6 +20,7 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
+@built_once
 def study() -> Study:
     study = study_with_table(holders=6)
     for name in ("steward", "auditor"):
@@ -30,7 +32,7 @@ def url(name: str, *arguments: object) -> str:
     return reverse(f"staff:{name}", args=["table", *arguments])
 
 
-def test_a_steward_has_records_erased_of_somebody_who_does_not_take_part(study: Study) -> None:
+def test_a_steward_erases_records_of_a_nonparticipant(study: Study) -> None:
     steward, holder = as_("steward"), DataHolder.objects.get(study=study, pseudonym="p-001")
     sent = {"pseudonym": "p-001", "reason": "Her letter of 3 March."}
     assert "Withdraw first" in steward.post(url("disposals"), sent).text

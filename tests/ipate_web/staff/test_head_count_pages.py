@@ -4,7 +4,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from accounting.head_counts import head_counts, head_counts_draw
+from accounting.head_counts import head_counts
 from accounting.models import HeadCount, Release
 from accounting.shares import share_free
 from consent.models import Study
@@ -12,6 +12,7 @@ from consent.permissions import ROLE_PERMISSIONS
 from tests import factories
 from tests.pages import as_
 from tests.training.runs import TABLE_RUN, run_start, study_with_table
+from training.services.head_counts import head_counts_draw
 
 pytestmark = pytest.mark.django_db
 

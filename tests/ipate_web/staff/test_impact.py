@@ -23,7 +23,7 @@ def url(study: Study, kind: str) -> str:
 
 def test_it_says_data_purposes_levels_risks_and_who_decided(study: Study) -> None:
     answer = as_("olga").get(url(study, "md"))
-    told = answer.content.decode()
+    document = answer.content.decode()
     assert answer["Content-Disposition"] == 'attachment; filename="digits-impact.md"'
     for part in (
         "| Purpose | Learn to read handwritten digits. |",
@@ -36,7 +36,7 @@ def test_it_says_data_purposes_levels_risks_and_who_decided(study: Study) -> Non
         study.consent_forms.get().digest[:16],
         "| ε policy, version 1 | carla | conrad |",
     ):
-        assert part in told, part
+        assert part in document, part
 
 
 def test_it_is_linked_from_the_study_and_is_a_pdf_as_well(study: Study) -> None:
@@ -56,5 +56,5 @@ def test_a_rehearsal_concerns_nobody() -> None:
 def test_an_unfinished_study_has_one_too() -> None:
     study = factories.study_create(retention="")
     with translation.override("en"):
-        told = impact_markdown(study)
-    assert "No ε policy is in force" in told and "Nothing is decided yet." in told
+        document = impact_markdown(study)
+    assert "No ε policy is in force" in document and "Nothing is decided yet." in document

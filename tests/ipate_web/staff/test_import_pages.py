@@ -1,7 +1,9 @@
 """Pages on which a data steward imports a dataset."""
 
+import csv
 import io
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -14,21 +16,24 @@ from django.db import connection
 from django.test import Client
 from django.urls import reverse
 
-from common.artifacts import arrays_load
 from consent.models import DataHolder, Role, Study
 from consent.services import membership_add
 from tests.factories import steward_add, study_create, user_create
 from tests.pages import as_
+from tests.reading import read_here  # noqa: F401
+from tests.snapshots import built_once
+from training.engine.records import records_load
 from training.models import Dataset, DatasetImport
 from training.services.imports import import_work
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("read_here")]
 
 FOLDERS = (django_settings.PRIVATE_DIR / "datasets", django_settings.PRIVATE_DIR / "imports")
 CSV = "who,age,sex,back\nada,50,f,no\nben,25,m,yes\nada,75,f,yes\n"
 
 
 @pytest.fixture
+@built_once
 def study() -> Study:
     return steward_add(study_create("ward"))
 
@@ -73,7 +78,7 @@ def declared(client: Client, begun: DatasetImport, **changes: Any) -> dict[str, 
     page = client.get(reverse("staff:import", args=["ward", begun.pk]))
     forms = page.context["forms"]
     sent: dict[str, Any] = {"known": "on"}
-    for form in (forms.form, *(forms.columns or ())):
+    for form in (forms.form, *([forms.target] if forms.target else []), *(forms.columns or ())):
         for field in form:
             if field.value() is not None and field.value() is not False and field.value() != "":
                 sent.setdefault(field.html_name, field.value())
@@ -104,7 +109,7 @@ def test_a_file_is_uploaded_declared_checked_and_imported(client: Client, study:
     client.post(f"{url}store/")
     work(begun)
     dataset = Dataset.objects.get(study=study, name="patients")
-    assert arrays_load(dataset.artifact)["x"].tolist() == [[0.5, 1, 0], [0.25, 0, 1], [0.75, 1, 0]]
+    assert records_load(dataset)["x"].tolist() == [[0.5, 1, 0], [0.25, 0, 1], [0.75, 1, 0]]
     assert (dataset.rows, dataset.holders, dataset.imported_by.username) == (3, 2, "sven")
     assert "3 rows are imported" in client.get(url).content.decode()
     assert [path.name for path in files()] == [f"{begun.pk}.npz"]
@@ -172,7 +177,7 @@ def test_holders_with_too_many_rows_are_named_to_stewards_alone(client: Client, 
     work(begun)
     dataset = Dataset.objects.get(study=study, name="patients")
     assert (dataset.rows, dataset.holders, dataset.most_records) == (2, 2, 1)
-    assert arrays_load(dataset.artifact)["x"].tolist() == [[0.5, 1, 0], [0.25, 0, 1]]
+    assert records_load(dataset)["x"].tolist() == [[0.5, 1, 0], [0.25, 0, 1]]
     shown = as_("otto").get(reverse("staff:dataset", args=["ward", dataset.pk])).content.decode()
     assert "at most 1 count" in shown and "ada" not in shown
 
@@ -256,3 +261,252 @@ def test_a_schema_comes_from_a_file_or_from_another_dataset(client: Client, stud
     upload(client, "age,back\n7,yes\n", name="more.csv", kind="test", schema_from=str(known.pk))
     # The form's own name is taken.
     assert DatasetImport.objects.filter(state="draft").count() == 0
+
+
+TARGETS: list[tuple[str, str, dict[str, Any], dict[str, Any], list[str]]] = [
+    (
+        "who,age,weight\nada,50,61.5\nben,25,200\n",
+        "columns-2-use",
+        {"columns-2-use": "value", "learned": "numbers", "smallest": 30, "largest": 150, "unit": "kg"},
+        {"kind": "numbers", "minimum": 30, "maximum": 150, "unit": "kg"},
+        ["61.5 kg", "150 kg"],
+    ),
+    (
+        "who,age,days,state\nada,50,61,dead\nben,25,200,alive\n",
+        "ends",
+        {
+            "columns-2-use": "time",
+            "columns-3-use": "event",
+            "columns-3-spellings": "dead = 1\nalive = 0",
+            "learned": "times",
+            "ends": "30\n60,5\n365",
+            "unit": "days",
+        },
+        {"kind": "times", "ends": [30, 60.5, 365], "unit": "days"},
+        ["61 days", "more than 200 days"],
+    ),
+    (
+        "who,age,ill,x\nada,50,1,y\nben,25,1,n\n",
+        "columns-3-spellings",
+        {
+            "columns-2-use": "flag",
+            "columns-3-use": "flag",
+            "columns-3-called": "tired",
+            "columns-3-spellings": "n = 0\ny = 1",
+            "learned": "labels",
+        },
+        {"kind": "labels", "names": ["ill", "tired"]},
+        ["ill, tired", "ill"],
+    ),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("content", "field", "answers", "target", "told"), TARGETS, ids=lambda each: "")
+def test_other_targets_are_declared_without_json(
+    client: Client,
+    study: Study,
+    content: str,
+    field: str,
+    answers: dict[str, Any],
+    target: dict[str, Any],
+    told: list[str],
+) -> None:
+    url = upload(client, content).headers["Location"]
+    begun = DatasetImport.objects.get()
+    wrong = {"columns-2-use": "numeric", "ends": "30\nsoon", "columns-3-spellings": "y"}[field]
+    refused = client.post(url, declared(client, begun, **answers | {"known": "on", field: wrong}))
+    assert refused.status_code == 422 and 'class="errors"' in refused.content.decode()
+    assert client.post(url, declared(client, begun, **answers)).status_code == 302
+    begun.refresh_from_db()
+    assert (begun.schema["target"], begun.schema["classes"]) == (target, [])
+    work(begun)
+    page = client.get(url)
+    assert "2 rows were checked, and none has an error" in page.content.decode()
+    again = declared(client, begun)
+    assert {name: again[name] for name in answers if name in again} == {
+        name: answers[name] if name != "ends" else "30\n60.5\n365" for name in answers
+    }
+    client.post(f"{url}store/")
+    work(begun)
+    dataset = Dataset.objects.get(study=study)
+    codes = records_load(dataset)["y"].tolist()
+    assert [dataset.outcome.written(code) for code in codes] == told
+
+
+@pytest.mark.slow
+def test_rows_of_a_person_become_one_by_the_rules_that_are_declared(client: Client, study: Study) -> None:
+    rows = "ada,2026-01-02,50,f,no\nben,2026-01-01,25,m,yes\nada,2026-01-01,80,f,yes\nada,2026-01-03,20,f,no\n"
+    url = upload(client, f"who,visited,age,sex,back\n{rows}").headers["Location"]
+    begun = DatasetImport.objects.get()
+    answers = {"columns-1-use": "ignore", "columns-2-rule": "mean", "columns-4-rule": "any"}
+    answers |= {"combined": "on", "by": "visited", "by_written": "ymd"}
+    wrong = client.post(url, declared(client, begun, **answers, **{"columns-3-rule": "mean"}))
+    assert wrong.status_code == 422 and "Use one of: last, any." in wrong.content.decode()
+    assert client.post(url, declared(client, begun, **answers)).status_code == 302
+    work(begun)
+    page = client.get(url).content.decode()
+    assert "by the rules of the schema: of 4 rows 2." in page
+    assert {name: declared(client, begun)[name] for name in answers if "use" not in name} == {
+        name: value if value != "on" else True for name, value in answers.items() if "use" not in name
+    }
+    client.post(f"{url}store/")
+    work(begun)
+    dataset = Dataset.objects.get(study=study)
+    assert (dataset.rows, dataset.holders) == (2, 2)
+    assert records_load(dataset)["x"].tolist() == [[0.5, 1, 0], [0.25, 0, 1]]
+    assert records_load(dataset)["y"].tolist() == [1, 1]
+    # The next import of the study keeps to the rules.
+    file = SimpleUploadedFile("next.csv", f"who,visited,age,sex,back\n{rows}".encode())
+    sent = {"file": file, "name": "more", "kind": "private", "schema_from": str(dataset.pk)}
+    client.post("/studies/ward/datasets/import/", sent)
+    assert DatasetImport.objects.get(name="more").schema["one_record"] == dataset.schema["one_record"]
+
+
+def test_columns_are_a_table_with_facts_of_public_files_alone(client: Client, study: Study) -> None:
+    rows = "".join(f"p{number},{number},f,no\n" for number in range(5))
+    text = "who,age,sex,back\n" + rows + "p9,?,m,yes\n"
+    upload(client, text)
+    page = client.get(reverse("staff:import", args=["ward", DatasetImport.objects.get().pk])).content.decode()
+    assert "In the first rows" not in page
+    assert not [path for path in files() if path.name == "facts"]
+    upload(client, text, kind="public", with_labels="on")
+    points = DatasetImport.objects.get(kind="public")
+    page = client.get(reverse("staff:import", args=["ward", points.pk])).content.decode()
+    assert "In the first rows" in page
+    assert re.search(r"0 · 1 · 2 · 3 · 4, (16\.7|17)\s%\snot known", " ".join(page.split(" ")))
+    assert "2 values" in page
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "use"),
+    [
+        ("encounter_id", range(40), "ignore"),
+        ("admission_type_id", [1, 2, 3] * 9, "categorical"),
+        ("ZipCode", range(100, 145), "ignore"),
+        ("zip", ["01067", "01069"] * 9, "categorical"),
+        ("ward", ["007", "012"] * 9, "categorical"),
+        ("row", range(7, 47), "ignore"),
+        ("account", range(83_000_001, 83_000_400, 7), "ignore"),
+        ("income", range(20_000, 60_000, 997), "numeric"),
+        ("number_inpatient", [0, 1, 2] * 9, "numeric"),
+        ("age", [*range(20, 60), 9999], "numeric"),
+        ("icd_1", ["250.83", "V45", "E812"] * 9, "icd9"),
+        ("icd_1", ["E11.9", "I50", "V45"] * 9, "icd10"),
+        ("atc_code", ["A10BA02", "C07", "N02BE01"] * 9, "atc"),
+        ("loinc", ["2345-7", "718-7", "12345-6"] * 9, "loinc"),
+        ("medication", ["yes", "no"] * 9, "categorical"),
+    ],
+)
+def test_identifiers_and_codes_are_not_drafted_as_numbers(
+    client: Client, study: Study, column: str, values: Any, use: str
+) -> None:
+    upload(
+        client, f"who,{column},back\n" + "".join(f"p{place},{v},{'yn'[place % 2]}\n" for place, v in enumerate(values))
+    )
+    drafted = DatasetImport.objects.get().schema["columns"][1]
+    assert drafted.get("type", drafted["role"]) == use
+    if column == "age":
+        assert drafted["maximum"] == 100, "one number far beyond all others is no range"
+
+
+def test_a_file_of_texts_is_drafted_declared_and_read(client: Client, study: Study) -> None:
+    rows = "".join(f'p{number},"message {number}, as it was written",{"yn"[number % 2]}\n' for number in range(50))
+    upload(client, f"who,message,label\n{rows}")
+    begun = DatasetImport.objects.get()
+    assert begun.schema["columns"][1] == {"name": "message", "role": "text", "length": 2000}
+    url = reverse("staff:import", args=["ward", begun.pk])
+    client.post(url, declared(client, begun, **{"columns-1-length": 9}))
+    work(begun)
+    begun.refresh_from_db()
+    assert (begun.state, begun.faults, begun.schema["columns"][1]["length"]) == ("checked", 0, 9)
+
+
+def wide(columns: int = 1000, rows: int = 30) -> str:
+    """A table of many columns, with holders and classes."""
+    names = ["who", *(f"lab_{number}" for number in range(columns - 2)), "back"]
+    numbers = [[str((row + number) % 7 + 0.5) for number in range(columns - 2)] for row in range(rows)]
+    lines = [[f"p{row}", *each, "ny"[row % 2]] for row, each in enumerate(numbers)]
+    return "\n".join(",".join(line) for line in (names, *lines))
+
+
+@pytest.mark.slow
+def test_a_thousand_columns_are_declared_page_by_page_and_many_at_once(client: Client, study: Study) -> None:
+    url = upload(client, wide()).headers["Location"]
+    begun = DatasetImport.objects.get()
+    page = client.get(f"{url}?from=50")
+    assert len(page.context["forms"].columns) == 50 and "51–100" in page.content.decode()
+    sent = declared(client, begun) | {"keep": "1", "columns-1-maximum": 12}
+    assert client.post(url, sent).headers["Location"] == f"{url}?from=50"
+    begun.refresh_from_db()
+    assert (begun.state, begun.schema["columns"][1]["maximum"]) == ("draft", 12)
+    many = reverse("staff:import_columns", args=["ward", begun.pk])
+    changed = {"apply": "1", "of": "numeric", "called": "lab_1*", "maximum": 8, "missing": "(empty)\n?"}
+    assert client.post(many, changed).status_code == 302
+    begun.refresh_from_db()
+    told = {each["name"]: each for each in begun.schema["columns"]}
+    assert (told["lab_10"]["maximum"], told["lab_10"]["missing"], told["lab_10"]["minimum"]) == (8, ["", "?"], 0)
+    assert (told["lab_2"]["maximum"], told["lab_2"]["missing"]) == (10, [])
+    assert client.post(url, declared(client, begun)).status_code == 302
+    work(begun)
+    begun.refresh_from_db()
+    assert (begun.state, begun.faults, begun.rows) == ("checked", 0, 30)
+
+
+def test_columns_are_saved_edited_and_taken_over_as_a_file(client: Client, study: Study) -> None:
+    upload(client, wide(120))
+    begun = DatasetImport.objects.get()
+    before, many = begun.schema, reverse("staff:import_columns", args=["ward", begun.pk])
+    saved = client.get(reverse("staff:import_columns_file", args=["ward", begun.pk])).content.decode("utf-8-sig")
+    rows = list(csv.DictReader(io.StringIO(saved)))
+    assert len(rows) == 120 and rows[0]["use"] == "holder"
+
+    def give(changed: list[dict[str, str]], delimiter: str = ",") -> Any:
+        file = io.StringIO()
+        writer = csv.DictWriter(file, list(rows[0]), delimiter=delimiter)
+        writer.writeheader()
+        writer.writerows(changed)
+        upload = SimpleUploadedFile("columns.csv", ("\ufeff" + file.getvalue()).encode())
+        return client.post(many, {"upload": "1", "file": upload})
+
+    assert give(rows).status_code == 302
+    begun.refresh_from_db()
+    assert begun.schema == before, "what is not edited stays"
+    edited = [{**each, "maximum": "33", "rule": "mean"} if each["name"] == "lab_99" else each for each in rows]
+    assert give(edited[90:], ";").status_code == 302
+    begun.refresh_from_db()
+    assert begun.schema["columns"][100] == before["columns"][100] | {"maximum": 33}
+    assert begun.schema["one_record"] == {"rules": {"lab_99": "mean"}}
+    wrong = [{**rows[1], "use": "number"}, {**rows[2], "name": "lab_2000"}, rows[3], rows[3]]
+    answer = give(wrong)
+    page = answer.content.decode()
+    assert answer.status_code == 422
+    assert "Row 2 (lab_0): What it is" in page and "Row 3: “lab_2000” is no column" in page and "Row 5" in page
+    begun.refresh_from_db()
+    assert begun.schema["columns"][3] == before["columns"][3]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"apply": "1", "of": "numeric"}, "Say what is to change"),
+        ({"apply": "1", "of": "", "called": "x_*", "use": "ignore"}, "No column is used and named like this"),
+        ({"upload": "1", "file": SimpleUploadedFile("a.csv", b"a,b\n1,2\n")}, "does not name the fields"),
+        ({"upload": "1", "file": SimpleUploadedFile("a.csv", b"\xff\xfe")}, "not UTF-8"),
+    ],
+)
+def test_what_changes_no_column_is_said(client: Client, study: Study, fields: dict[str, Any], told: str) -> None:
+    upload(client, wide(120))
+    answer = client.post(reverse("staff:import_columns", args=["ward", DatasetImport.objects.get().pk]), fields)
+    assert answer.status_code == 422 and told in answer.content.decode()
+
+
+@pytest.mark.slow
+def test_a_fault_of_a_column_on_another_page_is_said_here(client: Client, study: Study) -> None:
+    url = upload(client, wide(120)).headers["Location"]
+    begun = DatasetImport.objects.get()
+    begun.schema["columns"][100]["minimum"] = 99
+    begun.save()
+    answer = client.post(url, declared(client, begun))
+    assert answer.status_code == 422 and "lab_99: " in answer.content.decode()

@@ -10,7 +10,6 @@ import pytest
 from django.db import connection
 from django.urls import reverse
 
-from accounting.head_counts import head_counts_draw
 from accounting.models import Release, ShareRecord
 from accounting.verification import study_faults
 from common.append_only import chained_models, triggers_install, triggers_remove
@@ -21,8 +20,10 @@ from consent.services.handover import circumstance_record
 from ipate_web.staff.views import ledger
 from tests import factories
 from tests.pages import as_, roles_fill
+from tests.snapshots import built_once
 from tests.training.runs import TABLE_RUN, run_finish, run_start, study_with_table
 from training.models import Run
+from training.services.head_counts import head_counts_draw
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
@@ -31,6 +32,7 @@ RUN = TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 20.0}}
 
 
 @pytest.fixture
+@built_once
 def run() -> Run:
     """Its study has five releases: head counts, three batches of labels, a model."""
     run = run_finish(run_start(study_with_table(), share=0.5, **RUN))
@@ -232,7 +234,7 @@ def test_what_people_did_is_not_told_by_the_length_of_a_chain(run: Run, role: st
 
 
 @pytest.mark.parametrize("role", DECIDERS)
-def test_a_decider_is_told_that_there_is_a_fault_and_nothing_of_its_rows(run: Run, role: str, forged: Any) -> None:
+def test_a_decider_sees_that_a_fault_exists_without_its_rows(run: Run, role: str, forged: Any) -> None:
     roles_fill(run.study)
     forged(ConsentEvent, "channel", "'staff'", "sequence = 17")
     forged(Release, "charge", 0)
@@ -313,7 +315,7 @@ def test_an_entry_that_cannot_be_read_is_told(run: Run, forged: Any) -> None:
     assert "release 4: cannot be read any more" in as_("auditor").get(url("ledger_check", run.study)).text
 
 
-def test_an_entry_of_a_run_that_nobody_knows_is_shown_with_its_id(run: Run, forged: Any) -> None:
+def test_an_entry_of_an_unknown_run_is_shown_with_its_id(run: Run, forged: Any) -> None:
     stranger = uuid4()
     forged(Release, "run", stranger.hex if connection.vendor == "sqlite" else stranger)
     assert f"<code>{stranger}</code>" in as_("auditor").get(url("ledger", run.study)).text

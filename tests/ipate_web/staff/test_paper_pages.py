@@ -13,6 +13,7 @@ from consent.models import ConsentEvent, Study
 from consent.services.handover import circumstance_record
 from tests import factories
 from tests.pages import as_, text
+from tests.snapshots import built_once
 
 pytestmark = pytest.mark.django_db
 
@@ -21,6 +22,7 @@ HEAD = "pseudonym,level,form_version,signed_on,evidence\n"
 
 
 @pytest.fixture
+@built_once
 def study() -> Study:
     study = factories.study_open()
     services.holders_register(study=study, pseudonyms=["P-1", "P-2"])

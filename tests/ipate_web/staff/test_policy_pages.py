@@ -9,6 +9,7 @@ from consent import selectors, services
 from consent.models import EpsilonPolicy, Study
 from tests import factories
 from tests.pages import as_, text
+from tests.snapshots import built_once
 from tests.training.runs import study_with_consents
 
 pytestmark = pytest.mark.django_db
@@ -18,6 +19,7 @@ EPSILONS = {"high": "0.5", "average": "2", "low": "5"}
 
 
 @pytest.fixture
+@built_once
 def study() -> Study:
     """Nine holders, three at each level, at ε 1, 2, 3."""
     return factories.committee_fill(study_with_consents())
@@ -37,16 +39,16 @@ def test_odds_are_shown_while_typing_and_nothing_is_saved(study: Study) -> None:
     assert EpsilonPolicy.objects.count() == 1
 
 
-def test_a_name_that_says_too_much_is_warned_of_before_and_while_it_is_in_force(study: Study) -> None:
-    told = "The name “average protection” says too much for ε = 4."
-    assert told not in text(as_("carla").post(BASE + "odds/", {"high": "1", "average": "3", "low": "5"}))
+def test_a_revealing_level_name_is_warned_of(study: Study) -> None:
+    message = "The name “average protection” says too much for ε = 4."
+    assert message not in text(as_("carla").post(BASE + "odds/", {"high": "1", "average": "3", "low": "5"}))
     shown = text(as_("carla").post(BASE + "odds/", {"high": "1", "average": "4", "low": "5"}))
-    assert told in shown
+    assert message in shown
     assert "could be right 68 times in 100; under this name it should be at most 66" in shown
     assert "“high protection” says" not in shown
     assert "says too much" not in text(as_("carla").get(BASE))
     factories.policy_approve(study, 1, 4, 5)
-    assert told in text(as_("carla").get(BASE))
+    assert message in text(as_("carla").get(BASE))
 
 
 @pytest.mark.parametrize(

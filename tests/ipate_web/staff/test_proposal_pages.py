@@ -8,13 +8,14 @@ from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.test import Client
 
-from accounting.head_counts import head_counts_draw, head_counts_enter
 from common.noise import SimulationNoise
 from consent import selectors, services
 from consent.models import ConsentForm, ConsentFormProposal, EpsilonPolicy, Remark, Study
 from tests import factories
 from tests.pages import as_, text
+from tests.snapshots import built_once
 from tests.training.runs import study_with_consents
+from training.services.head_counts import head_counts_draw, head_counts_enter
 
 pytestmark = pytest.mark.django_db
 
@@ -24,6 +25,7 @@ MORE = {"en": "# What we ask\nMore than before.", "de": "# Worum wir bitten\nMeh
 
 
 @pytest.fixture
+@built_once
 def study() -> Study:
     """Nine holders take part; ``carla`` and ``conrad`` are the ethics committee."""
     return factories.committee_fill(study_with_consents())
@@ -122,7 +124,7 @@ def test_a_form_that_asks_people_again_needs_two_people(study: Study) -> None:
     assert "proposed by carla" in text(as_("olga").get(BASE))
 
 
-def test_a_form_that_asks_nobody_again_needs_two_people_as_well(study: Study) -> None:
+def test_a_form_without_renewed_consent_needs_two_people(study: Study) -> None:
     assert "The form is proposed." in text(draft_publish(as_("olga"), "not_asked"))
     assert ConsentForm.objects.count() == 1
     assert "Version 2 is published" in text(as_("conrad").post(PROPOSAL, follow=True))

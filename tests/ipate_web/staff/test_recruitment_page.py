@@ -9,12 +9,14 @@ from consent.models import Role, Study
 from consent.permissions import ROLE_PERMISSIONS
 from tests import factories
 from tests.pages import as_
+from tests.snapshots import built_once
 from tests.training.runs import consents_give
 
 pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
+@built_once
 def study() -> Study:
     study = factories.study_open()
     services.holders_register(study=study, pseudonyms=[f"P-{number}" for number in range(7)])

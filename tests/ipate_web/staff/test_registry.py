@@ -11,12 +11,11 @@ from django.urls import reverse
 from rest_framework.test import APIClient
 
 from accounting.models import Release
-from consent.models import Role, Study
-from consent.services import membership_add
+from consent.models import Study
 from tests import factories
-from tests.pages import as_, url
+from tests.pages import as_, study_with_roles, url
 from tests.training.asking import CLEAR_RUN, run_ask
-from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_start, study_with_table
+from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_start
 from training.fairness import fairness_of
 from training.models import Run, StudentModel
 from training.services.stages import model_stage_set
@@ -29,10 +28,7 @@ RUN = TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 20.0}}
 
 @pytest.fixture
 def study() -> Study:
-    study = study_with_table()
-    for role in (Role.OPERATOR, Role.RESEARCHER, Role.AUDITOR):
-        membership_add(study=study, user=factories.user_create(role), role=role, acting_user=None)
-    return study
+    return study_with_roles()
 
 
 @pytest.fixture

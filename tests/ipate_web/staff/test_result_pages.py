@@ -10,7 +10,8 @@ from accounting.models import Release
 from consent.models import Role
 from consent.services import membership_add
 from tests.factories import user_create
-from tests.training.asking import COUNTS_RUN, run_ask
+from tests.snapshots import built_once
+from tests.training.asking import COUNTS_RUN, SYNTHESIS_RUN, run_ask
 from tests.training.runs import rehearsal_with_table, run_draft, run_like, study_with_table
 from training.models import Run
 from training.services.results import result_withdraw
@@ -27,6 +28,7 @@ def browser(run: Run, role: str) -> Client:
 
 
 @pytest.fixture
+@built_once
 def run() -> Run:
     return run_ask(run_like(study_with_table(), COUNTS_RUN))
 
@@ -62,21 +64,24 @@ def test_the_api_tells_cells_intervals_and_card(run: Run) -> None:
     for cell in table["cells"]:
         assert cell["high"] - cell["low"] == pytest.approx(2 * table["error"])
         assert cell["people"] == pytest.approx(table["scale"] * cell["weighted"])
+    assert sum(level["people"] for level in table["levels"]) == 30
+    assert all(cell["least"] <= cell["low"] + 0.1 and cell["high"] <= cell["most"] + 0.1 for cell in table["cells"])
     assert table["card"]["privacy"]["mechanism"]["name"] == "counts"
     assert {group["epsilon"] for group in table["card"]["privacy"]["groups"]} == {1.0, 2.0, 3.0}
 
 
+@pytest.mark.slow
 def test_page_and_api_tell_means_and_quartiles_of_each_group() -> None:
     choices = {"choices": {"column": "class", "across": "length", "bins": 4}}
     run = run_ask(run_like(study_with_table(holders=120), COUNTS_RUN | choices))
     rosa = browser(run, Role.RESEARCHER)
-    told = rosa.get(reverse("api:run-table", args=[run.pk])).json()["summaries"]
-    assert [(each["column"], each["group"]) for each in told] == [("length", name) for name in "abc"]
-    for each in told:
+    summaries = rosa.get(reverse("api:run-table", args=[run.pk])).json()["summaries"]
+    assert [(each["column"], each["group"]) for each in summaries] == [("length", name) for name in "abc"]
+    for each in summaries:
         assert all(0 <= part["low"] <= part["value"] <= part["high"] <= 1 for part in each["quantiles"])
     html = rosa.get(page(run)).text
     assert "Mean and quartiles of length" in html
-    median = told[0]["quantiles"][1]
+    median = summaries[0]["quantiles"][1]
     assert f"({median['low']:g}–{median['high']:g})" in html
 
 
@@ -91,10 +96,10 @@ def test_a_proposal_over_the_api_needs_no_public_dataset(run: Run) -> None:
     answer = rosa.post(reverse("api:runs"), proposal, content_type="application/json")
     assert (answer.status_code, answer.json()["student_learner"]) == (201, "")
     methods = {each["name"]: each["outcome"] for each in rosa.get(reverse("api:methods")).json()}
-    assert methods.pop("counts") == "table" and set(methods.values()) == {"model"}
+    assert {methods.pop(name) for name in ("counts", "synthesis")} == {"table"} and set(methods.values()) == {"model"}
 
 
-def test_whoever_may_not_use_what_is_released_sees_no_numbers(run: Run) -> None:
+def test_released_numbers_need_a_permission(run: Run) -> None:
     seen = browser(run, Role.RESEARCHER).get(page(run)).text
     assert "Numbers of people in each cell" in seen and "Withdraw the table" not in seen
     committee = browser(run, Role.COMMITTEE)
@@ -149,7 +154,7 @@ def test_a_form_begins_with_an_earlier_table(run: Run) -> None:
     assert form.context["form"]["counts-column"].value() == "class"
 
 
-def test_another_version_of_a_student_cannot_be_asked_of_a_table(run: Run) -> None:
+def test_a_table_has_no_student_versions(run: Run) -> None:
     oda = browser(run, Role.OPERATOR)
     answer = oda.post(
         reverse("api:run-students", args=[run.pk]),
@@ -161,3 +166,68 @@ def test_another_version_of_a_student_cannot_be_asked_of_a_table(run: Run) -> No
     assert oda.get(reverse("api:model", args=[run.pk])).status_code == 404
     draft = run_draft(run.study, **COUNTS_RUN)
     assert oda.get(reverse("api:run-table", args=[draft.pk])).status_code == 404
+
+
+@pytest.fixture
+@built_once
+def drawn() -> Run:
+    return run_ask(run_like(study_with_table(), SYNTHESIS_RUN, share=0.3))
+
+
+@pytest.mark.slow
+def test_the_page_of_synthetic_rows_tells_what_was_counted_and_gives_the_file(drawn: Run) -> None:
+    rosa = browser(drawn, Role.RESEARCHER)
+    shown = rosa.get(page(drawn)).content.decode()
+    assert "200 rows of people who do not exist" in shown and drawn.result.dataset.name in shown
+    file = rosa.get(csv(drawn))
+    assert hashlib.sha256(file.content).hexdigest() == drawn.result.digest
+    assert downloads(drawn) == [{"what": "table", "digest": drawn.result.digest}]
+    address = reverse("api:run-rows", args=[drawn.pk])
+    assert rosa.get(f"{address}?format=csv").content == file.content
+    told = rosa.get(address).json()
+    assert told["rows"] == 200 and told["columns"] == ["length", "width", "class"]
+    assert told["dataset"] == drawn.result.dataset_id and len(told["marginals"]) == 2
+    assert told["card"]["privacy"]["mechanism"]["tables"] == [2, 1, 2]
+    assert rosa.get(reverse("api:run-table", args=[drawn.pk])).status_code == 404
+
+
+def test_synthetic_rows_are_withdrawn_like_a_table(drawn: Run) -> None:
+    rosa = browser(drawn, Role.RESEARCHER)
+    result_withdraw(run=drawn, reason="A bin was wrong.", acting_user=user_create("olga"))
+    assert rosa.get(csv(drawn)).status_code == 410
+    assert rosa.get(reverse("api:run-rows", args=[drawn.pk])).status_code == 410
+    assert "A bin was wrong." in rosa.get(page(drawn)).content.decode()
+
+
+def test_the_plan_of_synthetic_rows_is_shown_before_the_approval(drawn: Run) -> None:
+    draft = run_draft(drawn.study, **SYNTHESIS_RUN)
+    olga = browser(draft, Role.OPERATOR)
+    shown = olga.get(reverse("staff:run_approve", args=[draft.study.slug, draft.pk])).content.decode()
+    assert "along the strongest tree" in shown and "Part of the share, so far" in shown
+    counts = run_draft(drawn.study, **COUNTS_RUN)
+    shown = olga.get(reverse("staff:run_approve", args=[counts.study.slug, counts.pk])).text
+    assert "Error of a number of people, 95 times in 100" in shown
+
+
+def test_plausible_deniability_stands_beside_counts_in_a_rehearsal_alone() -> None:
+    study = rehearsal_with_table(holders=400)
+    olga = Client()
+    olga.force_login(user_create("olga"))
+    new = reverse("staff:run_new", args=[study.slug])
+    form = olga.get(new).context["form"]
+    assert {name for name, _label in form["synthesis-variant"].field.choices} == {"marginals", "deniability"}
+    real = study_with_table()
+    other = browser(run_draft(real, **SYNTHESIS_RUN), Role.OPERATOR).get(reverse("staff:run_new", args=[real.slug]))
+    assert not {"synthesis-variant", "synthesis-plausible"} & set(other.context["form"].fields)
+
+    chosen = {"released": 40, "plausible": 20, "epsilon0": 2.0, "fewest": 2, "most": 3, "values": 4}
+    recipe = SYNTHESIS_RUN | {"variant": "deniability", "choices": chosen}
+    draft = run_draft(study, **recipe)
+    planned = olga.get(reverse("staff:run_approve", args=[study.slug, draft.pk])).text
+    assert "What released rows cost together" in planned and "nobody could be promised that" in planned
+    run = run_ask(run_like(study, recipe, seed=1))
+    shown = olga.get(page(run)).text
+    assert "40 rows were released" in shown and "Rows that pass the test" in shown and "k = 500" in shown
+    told = olga.get(reverse("api:run-rows", args=[run.pk])).json()
+    assert told["deniability"]["least"] == [10, 50, 100, 500] and "marginals" not in told
+    assert told["card"]["privacy"]["mechanism"]["name"] == "deniability"

@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 from django.conf import settings
+from django.contrib.auth.models import User
 from django.urls import reverse
 from django.utils import timezone
 from pytest_django import DjangoCaptureOnCommitCallbacks as Commits
 
-from accounting.head_counts import head_counts_enter
 from accounting.models import Release
 from accounting.shares import share_free, shares
+from common.slots import slot
 from consent.models import Role, Study
 from consent.permissions import ROLE_PERMISSIONS
 from consent.services import membership_add
@@ -25,6 +26,7 @@ from learning.learners.cnn import CNN
 from learning.students import STUDENTS, student_create, student_suggested
 from tests import factories
 from tests.pages import as_, proposal_is_refused, run_form_filled, study_with_roles, url
+from tests.snapshots import built_once
 from tests.training.runs import (
     TABLE,
     TABLE_RUN,
@@ -39,6 +41,7 @@ from tests.training.runs import (
 )
 from training.models import Run, StudentModel, TeacherChunk
 from training.services.datasets import dataset_import
+from training.services.head_counts import head_counts_enter
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
@@ -49,6 +52,7 @@ def study() -> Study:
 
 
 @pytest.fixture
+@built_once
 def rehearsal() -> Study:
     study = rehearsal_with_table()
     membership_add(study=study, user=factories.user_create("operator"), role=Role.OPERATOR, acting_user=None)
@@ -116,6 +120,15 @@ def test_the_plan_is_shown_before_anything_is_saved(study: Study) -> None:
     for budget in (budget for _group, budget in page.context["plan"].groups):
         assert f'<td class="number">{budget.cap:.4f}</td>' in page.text
         assert budget.allowed == pytest.approx(0.25 * budget.cap), "what an approver is offered first"
+
+
+def test_who_has_a_plan_computed_already_asks_again_and_keeps_what_they_filled_in(study: Study) -> None:
+    client = as_("operator")
+    with slot(User.objects.get(username="operator").pk):  # in another tab, say
+        page = client.post(url("run_new", study), filled_in(study))
+    assert "The plan is not computed yet." in page.text and "plan" not in page.context
+    again = client.post(url("run_new", study), page.context["form"].data)
+    assert "6 teachers in all" in again.text
 
 
 def test_what_was_checked_is_what_is_saved(study: Study) -> None:
@@ -574,6 +587,7 @@ def test_a_long_list_of_runs_takes_no_more_queries(study: Study, django_assert_m
     for number in range(12):
         run_draft(study, **TABLE_RUN, title=f"Draft {number}")
     client = as_("auditor")
+    client.get(url("runs", study))  # the first request of a session notes when it came
     with django_assert_max_num_queries(13):
         client.get(url("runs", study))
 

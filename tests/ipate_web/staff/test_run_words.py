@@ -21,7 +21,7 @@ def test_numbers_lose_the_zeros_that_say_nothing(number: float, said: str) -> No
     assert trimmed(number) == said
 
 
-def test_parameters_of_a_learner_are_said_in_the_readers_words() -> None:
+def test_parameters_of_a_learner_are_translated() -> None:
     parameters = {"inverse_penalty": 0.5, "iterations": 200, "balanced": True}
     told = parameter_words(parameters, "logistic_regression")
     assert "balanced" not in told.split(": ")[0]
@@ -43,7 +43,7 @@ def test_groups_are_called_by_their_levels() -> None:
         assert group_label("LOW 2") == "Niedriger Schutz 2"
 
 
-def test_a_sentence_is_said_in_the_readers_language_also_after_it_was_stored() -> None:
+def test_stored_sentences_are_translated_for_the_reader() -> None:
     note = Sentence("Group %(group)s has no holders.", group="HIGH")
     stored = json.loads(json.dumps(note.to_json()))
     assert note == "Group HIGH has no holders."

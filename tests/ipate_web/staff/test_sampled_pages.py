@@ -37,7 +37,7 @@ def test_a_plan_shows_noise_norms_and_charges_of_each_level(study: Study) -> Non
         "100 %",
         "1e-7 of δ is used",
         "charged before its first step",
-        "There is no forecast",
+        "Of such a run nothing is forecast.",
         "The columns, standardised",
     ):
         assert words in page.text, words
@@ -66,7 +66,7 @@ def test_what_was_chosen_is_saved_and_offered_again(study: Study) -> None:
         assert words in page, words
 
 
-def test_without_public_points_the_model_is_published_and_nothing_else_is_possible(study: Study) -> None:
+def test_without_public_points_only_the_model_itself_can_be_published(study: Study) -> None:
     sent = filled_in(study, **ALL, public_dataset="")
     page = as_("operator").post(url("run_new", study), sent)
     assert page.status_code == 200, page.context["form"].errors
@@ -102,7 +102,6 @@ def test_without_public_points_the_model_is_published_and_nothing_else_is_possib
             "steps-representation",
             "fitted on public points",
         ),
-        ({"public_dataset": "", "steps-variant": "individual"}, "public_dataset", "Choose the public points"),
         ({"public_dataset": "", "method": "neighbours"}, "public_dataset", "Choose the public points"),
     ],
 )
@@ -138,7 +137,8 @@ def test_the_card_the_register_and_the_report_say_how_the_steps_were_made(study:
     run = run_ask(run_start(study, **SAMPLED_RUN, share=0.5))
     assert run.status == Run.Status.FINISHED, run.message
     page = as_("committee").get(url("run", study, run.pk)).text
-    for words in ("6 steps over 60 holders on average", "a part of 1e-7 was set aside", "was settled before the run"):
+    told = "labelled public points that the student had not learned from"
+    for words in ("6 steps over 60 holders on average", "a part of 1e-7 was set aside", told):
         assert words in page, words
     page = as_("auditor").get(url("ledger", study), {"kind": Release.Kind.STEPS})
     assert page.text.count("gradient steps: 2 steps") == 3

@@ -27,12 +27,12 @@ def test_what_is_left_open_is_chosen_by_rule(study: Study) -> None:
     page = as_("operator").post(url("run_new", study), filled_in(study))
     assert page.status_code == 200, page.context["form"].errors
     (planned,) = page.context["plan"].rounds
-    assert planned.plan.steps > 1 and planned.plan.sigma > 0
+    assert planned["plan"]["steps"] > 1 and planned["plan"]["sigma"] > 0
     for words in (
         "Noise multiplier σ",
-        f'<td class="number">{planned.plan.steps}</td>',
+        f'<td class="number">{planned["plan"]["steps"]}</td>',
         "cut off by quantiles",
-        "without any noise",
+        "Without noise",
     ):
         assert words in page.text, words
 
@@ -97,7 +97,7 @@ def test_a_finished_run_shows_public_charges_and_the_card(study: Study) -> None:
         "the most that anybody of a level can have been charged",
         "Round 1: 6 full steps; every holder",
         "every planned step was taken",
-        "was settled before the run",
+        "labelled public points that the student had not learned from",
         "6 gradient steps",
         "promised and kept: ε 1, over all that the study releases",
     ):

@@ -6,8 +6,8 @@ from django.urls import reverse
 from consent.models import Role
 from consent.services import membership_add
 from tests import factories
-from tests.pages import as_, url
-from tests.training.runs import TABLE_RUN, run_finish, run_start, study_with_table
+from tests.pages import as_, study_with_finished_run, url
+from tests.training.runs import TABLE_RUN, run_start, study_with_table
 from training.models import Run
 from training.services.trainings import student_learn
 
@@ -21,10 +21,7 @@ BOOSTED = {"student_learner": "boosting"} | {
 
 @pytest.fixture
 def run() -> Run:
-    study = study_with_table()
-    for role in (Role.OPERATOR, Role.RESEARCHER, Role.AUDITOR):
-        membership_add(study=study, user=factories.user_create(role), role=role, acting_user=None)
-    return run_finish(run_start(study, **TABLE_RUN))
+    return study_with_finished_run().runs.get()
 
 
 def test_another_version_is_trained_compared_and_published(run: Run) -> None:

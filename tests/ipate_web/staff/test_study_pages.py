@@ -157,6 +157,7 @@ def test_the_list_of_steps_offers_only_what_one_may_do(empty: Study) -> None:
 # --- Overview and basics --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_overview_counts_holders_and_shares(study: Study) -> None:
     run = run_finish(run_start(study, share=0.5, **TABLE_RUN))
     run_start(study, share=0.25, **TABLE_RUN, title="Waiting")
@@ -176,6 +177,7 @@ def test_the_overview_counts_holders_and_shares(study: Study) -> None:
         assert f'<td class="number">{odds}</td>' in page.text
 
 
+@pytest.mark.slow
 def test_nobody_is_warned_of_what_nobody_can_change() -> None:
     """δ is fixed once holders can decide; where it is chosen, its field says how large it may be."""
     study = with_people(study_with_table("delta", delta=0.01))
@@ -186,9 +188,9 @@ def test_nobody_is_warned_of_what_nobody_can_change() -> None:
 
 def test_holders_asked_by_a_new_form_stay_in_the_numbers(study: Study) -> None:
     factories.form_publish(study, {"en": "More."}, renewal="required")
-    told = "The consents of 30 people have ended or wait for an answer: their records are not used"
+    message = "The consents of 30 people have ended or wait for an answer: their records are not used"
     for page in ("study", "recruitment"):
-        assert told in re.sub(r"\s+", " ", as_("auditor").get(url(page, study)).text)
+        assert message in re.sub(r"\s+", " ", as_("auditor").get(url(page, study)).text)
 
 
 def test_whether_anybody_has_decided_is_not_told_by_what_can_be_changed(empty: Study) -> None:
@@ -237,7 +239,8 @@ def decide(person: str, study: Study, decision: str) -> str:
     return text(as_(person).post(url("role_change", study, sequence), {decision: "1"}, follow=True))
 
 
-def test_an_operator_proposes_roles_and_somebody_who_watches_confirms(empty: Study) -> None:
+@pytest.mark.slow
+def test_roles_need_an_operator_and_a_member_of_oversight(empty: Study) -> None:
     factories.user_create("nadia")
     people, hers = url("members", empty), Membership.objects.filter(study=empty, user__username="nadia")
     client = as_("operator")
@@ -271,7 +274,7 @@ def test_an_operator_proposes_roles_and_somebody_who_watches_confirms(empty: Stu
     assert "nadia researcher taken away operator, confirmed by chair" in record
 
 
-def test_the_page_names_roles_that_nobody_has_and_who_has_both_sides(empty: Study) -> None:
+def test_the_page_names_vacant_roles_and_people_on_both_sides(empty: Study) -> None:
     bare = factories.study_create("bare")
     page = text(as_("olga").get(url("members", bare)))
     assert "Nobody has these roles: chair of the ethics committee, auditor." in page
@@ -391,6 +394,7 @@ def test_a_dataset_is_described_without_its_rows(study: Study) -> None:
 # --- The admin ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["release", "sharerecord", "headcount"])
 def test_accounts_can_only_be_looked_at(finished: Study, root: Client, model: str) -> None:
     base = f"admin:accounting_{model}"

@@ -5,11 +5,16 @@ from typing import Any
 import numpy as np
 
 from learning.formats import ImageSchema, Schema
+from learning.formats.codes import CODE_SYSTEMS
 from learning.formats.columns import CategoricalColumn, NumericColumn
-from learning.formats.icd9 import ICD9_GROUPS, icd9_group
 
-_CODES = {icd9_group(code): code for code in (*(f"{number}.{number % 7}" for number in range(999, 0, -1)), "V45")}
-_CODES |= {icd9_group(code): code for code in ("250.83", "E812.1")}
+_SPELLED = {
+    "icd9": ("250.83", "E812.1", "V45", *(f"{number}.{number % 7}" for number in range(1, 1000))),
+    "icd10": [f"{letter}{number:02}.1" for letter in "ABCDEFGHIJKLMNOPQRSTUVXYZ" for number in range(99)],
+    "atc": [f"{letter}10BA02" for letter in "ABCDGHJLMNPRSV"],
+    "loinc": ("8480-6", "2345-7", "718-7", "5902-2", "5811-5", "99999-9"),
+}
+_CODES = {name: {CODE_SYSTEMS[name].place(code): code for code in codes} for name, codes in _SPELLED.items()}
 
 
 def rows_of(schema: Schema, x: np.ndarray) -> list[Any]:
@@ -37,4 +42,4 @@ def _value(column: Any, part: np.ndarray) -> object:
     place = int(part.argmax())
     if isinstance(column, CategoricalColumn):
         return column.values[place] if place < len(column.values) else "anything else"
-    return _CODES[ICD9_GROUPS[place]]
+    return _CODES[column.system][place]

@@ -9,6 +9,7 @@ from scipy.io import savemat
 
 from learning.formats import DataError, ImageSchema, TabularSchema, read_file
 from learning.formats.columns import NumericColumn
+from learning.formats.rows import as_numbers
 
 DIGITS = tuple("0123456789")
 GREY = ImageSchema(2, 3, 1, DIGITS)
@@ -31,7 +32,8 @@ def pixels():
 def test_idx_images_and_labels(tmp_path, pixels):
     images, labels = _idx(tmp_path / "images", pixels), _idx(tmp_path / "labels", np.array([3, 0, 9, 1]))
     rows = read_file(images, GREY, label_file=labels, holders=False)
-    np.testing.assert_allclose(rows.x, pixels / 255, rtol=1e-6)
+    assert rows.x.dtype == np.uint8 and (rows.x == pixels).all()
+    np.testing.assert_allclose(as_numbers(rows.x), pixels / 255, rtol=1e-6)
     assert rows.y.tolist() == [3, 0, 9, 1] and rows.holders is None
     gzipped = tmp_path / "images.gz"
     gzipped.write_bytes(gzip.compress(images.read_bytes()))
@@ -63,7 +65,8 @@ def test_npz_with_holders(tmp_path, pixels):
     path = tmp_path / "rows.npz"
     np.savez(path, x=pixels.astype(np.uint8), y=np.array([0, 1, 2, 3]), holder=np.array(["a", "a", "b", "c"]))
     rows = read_file(path, GREY)
-    np.testing.assert_allclose(rows.x, pixels / 255, rtol=1e-6)
+    assert rows.x.dtype == np.uint8 and (rows.x == pixels).all()
+    np.testing.assert_allclose(as_numbers(rows.x), pixels / 255, rtol=1e-6)
     assert (rows.y.tolist(), rows.holders) == ([0, 1, 2, 3], ["a", "a", "b", "c"])
     public = read_file(path, GREY, labels=False, holders=False)
     assert (public.y, public.holders) == (None, None)
@@ -103,7 +106,7 @@ def test_files_that_are_no_archives_are_refused(tmp_path):
             read_file(tmp_path / name, COLOUR, labels=False, holders=False)
     np.save(tmp_path / "e.npy", np.ones(3))
     (tmp_path / "e.npy").rename(tmp_path / "e.npz")
-    with pytest.raises(DataError, match="no sound"):
+    with pytest.raises(DataError, match="format of the file is npy"):
         read_file(tmp_path / "e.npz", COLOUR)
     for name in ("nowhere.npz", "nowhere.mat", "nowhere"):
         with pytest.raises(DataError, match="cannot be opened"):
@@ -115,7 +118,7 @@ def test_house_numbers_as_svhn_publishes_them(tmp_path):
     path = tmp_path / "train_32x32.mat"
     savemat(path, {"X": images, "y": np.array([[1], [10], [9], [2], [10]], np.uint8)})
     rows = read_file(path, COLOUR, holders=False)
-    np.testing.assert_allclose(rows.x[3], images[..., 3] / 255, rtol=1e-6)
+    assert (rows.x[3] == images[..., 3]).all()
     assert rows.y.tolist() == [1, 0, 9, 2, 0]
     savemat(path, {"X": images, "y": np.array([[1], [11], [9], [2], [10]])})
     with pytest.raises(DataError, match="row 2, column y: The label 11 is no class"):
@@ -135,7 +138,7 @@ def test_the_format_is_told_by_the_file_itself(tmp_path, pixels):
         (images, GREY, {"labels": False}, "no place for holders"),
         (images, GREY, {"holders": False}, "holds no labels"),
         (images, TABLE, {}, "the schema declares a table"),
-        (tmp_path / "t.csv", GREY, {"holders": False}, "neither npz, mat nor idx"),
+        (tmp_path / "t.csv", GREY, {"holders": False}, "neither a zip file of images, npz, mat nor idx"),
     ]:
         with pytest.raises(DataError, match=problem):
             read_file(path, schema, **options)

@@ -1,6 +1,9 @@
 """Tests of schemas."""
 
+import bisect
 import json
+import re
+import string
 from importlib.resources import files
 
 import numpy as np
@@ -16,8 +19,8 @@ from learning.formats import (
     schema_from_json,
     schema_to_json,
 )
+from learning.formats.codes import CODE_SYSTEMS
 from learning.formats.columns import CategoricalColumn, HolderColumn, LabelColumn, NumericColumn
-from learning.formats.icd9 import ICD9_GROUPS, icd9_group
 
 DOCUMENT = {
     "kind": "table",
@@ -57,7 +60,7 @@ def test_a_record_becomes_scaled_numbers_and_one_hot_values(schema):
         "colour = other": 0,
         "kind = 1": 0,
         "kind = 2": 1,
-        **{f"diagnosis = {group}": float(group == "circulatory") for group in ICD9_GROUPS},
+        **{f"diagnosis = {group}": float(group == "circulatory") for group in CODE_SYSTEMS["icd9"].names},
     }
     assert encoded.dtype == np.float32 and schema.shape == encoded.shape
 
@@ -84,8 +87,8 @@ def test_numbers_outside_the_declared_range_are_clipped(schema):
         ({"height": True}, "row 2, column height", "True is no number"),
         ({"height": [1, 2]}, "row 2, column height", "no number"),
         ({"kind": "3"}, "row 2, column kind", "not among the declared values (1, 2)"),
-        ({"diagnosis": "X99"}, "row 2, column diagnosis", "no ICD-9 code"),
-        ({"diagnosis": ["428"]}, "row 2, column diagnosis", "no ICD-9 code"),
+        ({"diagnosis": "X99"}, "row 2, column diagnosis", "no code of ICD-9"),
+        ({"diagnosis": ["428"]}, "row 2, column diagnosis", "no code of ICD-9"),
         ({"shoe": 1}, "row 2", "Unknown columns: shoe"),
     ],
 )
@@ -122,6 +125,9 @@ def _with_column(**column):
     return {"kind": "table", "columns": [column, DOCUMENT["columns"][3]], "classes": ["a", "b"]}
 
 
+IMAGES = {"kind": "image", "height": 8, "width": 8, "channels": 1}
+
+
 @pytest.mark.parametrize(
     ("document", "problem"),
     [
@@ -130,6 +136,9 @@ def _with_column(**column):
         ({"kind": "image", "height": 8, "width": 8, "classes": ["a", "b"]}, "“channels” is missing"),
         ({"kind": "image", "height": 0, "width": 8, "channels": 1, "classes": ["a", "b"]}, "height of the images is 0"),
         ({"kind": "image", "height": 8, "width": 8, "channels": 1, "classes": ["a"]}, "fewer than two classes"),
+        (IMAGES | {"classes": ["a", "=cmd|' /C calc'!A0"]}, "begins like a formula"),
+        (IMAGES | {"classes": ["a", "b\r\nc"]}, "in one line"),
+        (IMAGES | {"classes": ["a", "b" * 201]}, "in one line"),
         ({"kind": "image", "height": 8, "width": 8, "channels": 1, "classes": ["a", "a"]}, "named twice"),
         ({"kind": "image", "height": 8, "width": 8, "channels": 1, "classes": "ab"}, "“classes” is 'ab'"),
         ({**DOCUMENT, "colour": 1}, "“colour” is unknown"),
@@ -153,7 +162,7 @@ def _with_column(**column):
             _with_column(name="x", role="feature", type="categorical", values=["a"], other=1),
             "“other” is 1. Make it true or false",
         ),
-        (_with_column(name="x", role="feature", type="date"), "type 'date' is unknown"),
+        (_with_column(name="x", role="feature", type="time"), "type 'time' is unknown"),
         (_with_column(name="x", role="teacher"), "Role 'teacher'"),
         (_with_column(name="x", role="label", labels={"1": "c"}), "leads to “c”, which is no class"),
         (_with_column(name="x", role="label", labels=["1"]), "“labels” is ['1']. Make it an object of texts"),
@@ -242,13 +251,93 @@ def test_roles_are_found_by_kind():
     ],
 )
 def test_icd9_codes_fall_into_their_chapters(code, group):
-    assert icd9_group(code) == group
+    assert chapter("icd9", code) == group
 
 
 @pytest.mark.parametrize("code", ["", "0", "1000", "25O", "V", "E1.x", "250.8x", "-1", "²50"])
 def test_what_is_no_icd9_code_is_refused(code):
-    with pytest.raises(ValueError, match="no ICD-9 code"):
-        icd9_group(code)
+    assert chapter("icd9", code) is None
+
+
+def chapter(system, code):
+    place = CODE_SYSTEMS[system].place(code)
+    return None if place is None else CODE_SYSTEMS[system].names[place]
+
+
+#: First codes of the chapters as WHO lists them, in order; what stands between two belongs to the former.
+ICD10_CHAPTERS = [
+    *("A00", "C00", "D50", "E00", "F00", "G00", "H00", "H60", "I00", "J00", "K00", "L00", "M00", "N00", "O00", "P00"),
+    *("Q00", "R00", "S00", "V00", "Z00"),
+]
+
+
+def test_icd10_codes_fall_into_the_chapters_that_begin_before_them():
+    names = CODE_SYSTEMS["icd10"].names
+    codes = [f"{letter}{number:02}" for letter in string.ascii_uppercase for number in range(100)]
+    for code in codes:
+        if code.startswith("U"):
+            assert chapter("icd10", code) == "special purposes"
+        elif code.startswith("D9"):
+            assert chapter("icd10", code) is None
+        else:
+            assert chapter("icd10", code) == names[bisect.bisect_right(ICD10_CHAPTERS, code) - 1], code
+
+
+def test_icd9_codes_fall_into_the_chapters_that_begin_before_them():
+    starts = [1, 140, 240, 280, 290, 320, 390, 460, 520, 580, 630, 680, 710, 740, 760, 780, 800]
+    names = CODE_SYSTEMS["icd9"].names
+    for number in range(1, 1000):
+        wanted = "diabetes mellitus" if number == 250 else names[bisect.bisect_right(starts, number) - 1]
+        assert {chapter("icd9", written) for written in (str(number), f"{number:03}", f"{number}.1")} == {wanted}
+
+
+@pytest.mark.parametrize("code", ["E11", "E11.9", "E119", "E11.90G", "E11.-", "E11.90+", "E11.90!", "E11.3X12"])
+def test_icd10_codes_are_read_as_countries_write_them(code):
+    assert chapter("icd10", code) == "endocrine, nutritional, metabolic"
+
+
+@pytest.mark.parametrize(
+    ("system", "code"),
+    [("icd10", code) for code in ("", "e11", "E1", "250.0", "E11.9 ", "E11.12345", "E11\n")]
+    + [("atc", code) for code in ("", "E01", "A1", "A10B2", "A10BA0", "a10", "A10BA022")]
+    + [("loinc", code) for code in ("", "2345", "2345-77", "LP123-4")],
+)
+def test_what_is_no_code_is_refused(system, code):
+    assert chapter(system, code) is None
+
+
+def test_drugs_fall_into_their_anatomical_group_at_every_level():
+    found = {chapter("atc", code) for code in ("A", "A10", "A10B", "A10BA", "A10BA02")}
+    assert found == {"alimentary tract and metabolism"}
+    assert chapter("atc", "C07AB02") == "cardiovascular system"
+
+
+def test_measurements_of_no_listed_class_count_as_other():
+    assert [chapter("loinc", code) for code in ("2345-7", "718-7", "8480-6", "12345-6")] == [
+        "chemistry",
+        "haematology",
+        "vital signs",
+        "other",
+    ]
+
+
+def test_listed_loinc_codes_have_their_check_digit():
+    """The digit of Luhn's algorithm, over the digits before the hyphen."""
+    for _name, pattern in CODE_SYSTEMS["loinc"].groups:
+        for code in pattern.split("|"):
+            digits, check = code.split("-")
+            doubled = [int(d) * (2 if place % 2 == 0 else 1) for place, d in enumerate(reversed(digits))]
+            assert (sum(divmod(n, 10)[0] + n % 10 for n in doubled) + int(check)) % 10 == 0, code
+
+
+@pytest.mark.parametrize("system", CODE_SYSTEMS)
+def test_a_code_is_in_one_group_alone(system):
+    patterns = [pattern for _name, pattern in CODE_SYSTEMS[system].groups]
+    codes = [f"{letter}{number:02}" for letter in ("", *string.ascii_uppercase) for number in range(100)]
+    codes += [str(number) for number in range(1, 1000)] + list(string.ascii_uppercase)
+    codes += [code for _name, pattern in CODE_SYSTEMS["loinc"].groups for code in pattern.split("|")]
+    for code in codes:
+        assert sum(bool(re.fullmatch(pattern, code)) for pattern in patterns) <= 1, code
 
 
 def test_the_json_schema_that_is_published_is_current(settings):

@@ -87,7 +87,7 @@ def test_an_export_with_semicolons_decimal_commas_and_a_byte_order_mark(tmp_path
         ("", TabularSchema((NumericColumn("CRP", 0, 1), *GERMAN.columns[::2]), GERMAN.classes, ";"), "“missing”"),
     ],
 )
-def test_a_number_that_cannot_be_read_is_told_with_what_to_declare(tmp_path, value, schema, told):
+def test_an_unreadable_number_is_reported_with_its_remedy(tmp_path, value, schema, told):
     with pytest.raises(DataError) as error:
         read_file(_write(tmp_path, f"wer;CRP;krank\nada;5;ja\nben;{value};nein\n"), schema)
     assert told in str(error.value) and "row 3, column CRP" in str(error.value)
@@ -174,6 +174,7 @@ def test_progress_ends_at_the_size_of_the_file(tmp_path):
     assert seen[-1] == (path.stat().st_size, path.stat().st_size)
 
 
+@pytest.mark.slow
 def test_fifty_columns_are_read_fast(tmp_path):
     numeric = tuple(NumericColumn(f"n{i}", 0, 1) for i in range(25))
     categorical = tuple(CategoricalColumn(f"c{i}", ("a", "b", "c")) for i in range(23))

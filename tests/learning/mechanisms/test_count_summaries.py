@@ -17,7 +17,7 @@ def table(sums: np.ndarray, *, groups: tuple[str, ...] = (), missing: bool = Fal
     ages = (*bins, *(["not known"] if missing else []))
     of_ages = ("age", ages, tuple(EDGES.tolist()))
     columns, values, edges = zip(*([("sex", groups, ()), of_ages] if groups else [of_ages]), strict=True)
-    return CountTable(columns, values, tuple(sums.ravel().tolist()), sigma, 1.0, edges)
+    return CountTable(columns, values, tuple(sums.ravel().tolist()), sigma, 1.0, edges, ())
 
 
 def test_without_noise_they_are_those_of_the_people() -> None:
@@ -39,7 +39,7 @@ def test_each_group_has_its_own_and_who_is_not_known_has_none() -> None:
 
 
 def test_a_table_without_numbers_has_none() -> None:
-    assert summaries(CountTable(("sex",), (("f", "m"),), (1.0, 2.0), 1.0, 1.0, ((),))) == []
+    assert summaries(CountTable(("sex",), (("f", "m"),), (1.0, 2.0), 1.0, 1.0, ((),), ())) == []
 
 
 def test_the_interval_of_a_mean_is_what_the_tests_leave() -> None:
@@ -66,6 +66,7 @@ def test_nobody_has_no_mean() -> None:
         assert (told.low, told.high) == (20, 120) and 20 <= told.value <= 120
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 @pytest.mark.parametrize("sigma", [2.0, 15.0, 60.0])
 def test_intervals_hold_95_times_in_100_or_more(sigma: float) -> None:

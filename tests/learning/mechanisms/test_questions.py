@@ -8,6 +8,7 @@ import pytest
 
 from common.noise import SimulationNoise
 from learning.mechanisms.base import Draws, People, Question, Records
+from learning.mechanisms.head_counts import HeadCountQuestion
 from learning.mechanisms.neighbours.question import VotesQuestion
 from learning.mechanisms.neighbours.votes import radii
 from learning.mechanisms.sampled_steps.planner import plan_sampled
@@ -16,6 +17,7 @@ from learning.mechanisms.sampled_steps.training import SampledSteps
 from learning.mechanisms.steps.descent import Descent
 from learning.mechanisms.steps.planner import StepsPlan
 from learning.mechanisms.steps.question import StepsQuestion
+from learning.outcomes import Classes, Labels, Numbers, Outcome, Target
 from learning.representations import Thresholds
 
 CAPS = np.array([1.0, 4.0])
@@ -26,7 +28,10 @@ FITTED = Thresholds().fit(POINTS)
 PUBLIC = FITTED.transform(POINTS)
 
 
-def votes() -> VotesQuestion:
+NUMBERS, LABELS = Numbers(0, 3, "kg"), Labels(("ill", "old"))
+
+
+def votes(outcome: Outcome = Classes(("a", "b", "c"))) -> VotesQuestion:  # noqa: B008  # frozen
     return VotesQuestion(
         rows=np.arange(20),
         queries=PUBLIC,
@@ -37,22 +42,26 @@ def votes() -> VotesQuestion:
         sigma=5.0,
         radius_share=0.4,
         kernel="uniform",
-        n_classes=CLASSES,
+        outcome=outcome,
         index=0,
         promises=2,
     )
 
 
 def steps() -> StepsQuestion:
-    plan = StepsPlan(5.0, 6, 1.0, 0.5, 0.1, 4.0, 20.0, 9.0, 1.0, {"all": 1.0})
+    plan = StepsPlan(5.0, 6, 1.0, 0.5, 0.1, 0.1, 4.0, 20.0, 9.0, 1.0, {"all": 1.0})
     return StepsQuestion(plan, FITTED, Descent.begin(plan, PUBLIC, CLASSES), 0, CAPS)
 
 
-def sampled() -> SampledQuestion:
+def sampled(target: Target | None = None) -> SampledQuestion:
     how: dict[str, Any] = {"share": 0.5, "slack": 1e-8, "steps": 6, "rate": 1.0, "clip_norm": 1.0, "weights": 9}
-    plan = plan_sampled("scale", CAPS, [12, 12], **how)
-    begin = SampledSteps(np.zeros(9), np.zeros(9), 0)
-    return SampledQuestion(plan, "linear", (2,), 1.0, CLASSES, None, 0.5, 0.0, begin, CAPS)
+    plan, outputs = plan_sampled("scale", CAPS, [12, 12], **how), CLASSES if target is None else target.outputs
+    begin = SampledSteps(np.zeros(3 * outputs), np.zeros(3 * outputs), 0)
+    return SampledQuestion(plan, "linear", (2,), 1.0, outputs, None, 0.5, 0.0, begin, CAPS, target)
+
+
+def head_count() -> HeadCountQuestion:
+    return HeadCountQuestion(cells=3, most=2, noise=5.0)
 
 
 def people(limit: float = 10.0) -> People:
@@ -60,10 +69,15 @@ def people(limit: float = 10.0) -> People:
     return People(100 + np.arange(HOLDERS), caps, np.full(HOLDERS, limit), np.zeros(HOLDERS))
 
 
-def records(question: Question, among: np.ndarray | None = None) -> Records:
-    """Two records of each holder; of some of them alone, by a mask."""
+def records(question: Question, among: np.ndarray | None = None) -> Any:
+    """Two records, or cells, of each holder; of some of them alone, by a mask."""
+    if isinstance(question, HeadCountQuestion):
+        cells = np.array([[(place + cell) % 3 > 0 for place in range(HOLDERS)] for cell in range(3)])
+        return cells if among is None else cells[:, among]
     rng, owner = np.random.default_rng(3), np.repeat(np.arange(HOLDERS), 2)
     x, classes = rng.uniform(0, 1, (len(owner), 2)).astype(np.float32), owner % CLASSES
+    if getattr(question, "outcome", None) == NUMBERS or getattr(question, "target", None) == NUMBERS:
+        classes = NUMBERS.coded([classes + 0.5])
     mine = np.ones(len(owner), dtype=bool) if among is None else among[owner]
     place = owner[mine] if among is None else np.searchsorted(np.flatnonzero(among), owner[mine])
     fitted = question.fitted
@@ -74,7 +88,16 @@ def draws() -> Draws:
     return Draws(SimulationNoise(1), 1)
 
 
-QUESTIONS = [votes(), steps(), sampled()]
+QUESTIONS = [
+    votes(),
+    votes(NUMBERS),
+    votes(LABELS),
+    steps(),
+    sampled(),
+    sampled(NUMBERS),
+    sampled(LABELS),
+    head_count(),
+]
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda each: type(each).__name__)
@@ -84,8 +107,8 @@ def test_nobody_is_charged_more_than_the_bounds_or_beyond_a_limit(question: Ques
     answer = question.answer(part, question.state(None), who, lambda: records(question), alone=True, draws=draws())
     release = question.release(part, question.state(None), [answer], SimulationNoise(2))
     bounds = question.bounds(slice(part.start, part.start + release.size))
-    assert bounds is not None and len(bounds) == len(CAPS)
-    most = np.repeat(bounds, HOLDERS // 2)
+    assert bounds is not None and HOLDERS % len(bounds) == 0
+    most = np.repeat(bounds, HOLDERS // len(bounds))
     assert (answer["charge"] <= most * (1 + 1e-12)).all() and answer["charge"].max() > 0
     if isinstance(question, SampledQuestion):
         assert question.bounds(question.part(CHARGE + 1, 0, 4)) is None, "chunks are paid for by the charge"
@@ -93,7 +116,9 @@ def test_nobody_is_charged_more_than_the_bounds_or_beyond_a_limit(question: Ques
         assert (answer["charge"] <= limit).all()
 
 
-@pytest.mark.parametrize("question", [votes(), steps()], ids=lambda each: type(each).__name__)
+@pytest.mark.parametrize(
+    "question", [votes(), votes(NUMBERS), votes(LABELS), steps(), head_count()], ids=lambda each: type(each).__name__
+)
 def test_shards_add_up_to_what_all_people_answer_together(question: Question) -> None:
     who, part, state = people(), question.part(0, 0, 4), question.state(None)
     together = question.answer(part, state, who, lambda: records(question), alone=False, draws=draws())
@@ -109,7 +134,9 @@ def test_shards_add_up_to_what_all_people_answer_together(question: Question) ->
         assert np.array_equal(shard["charge"], together["charge"][mask])
     one = question.release(part, state, shards, SimulationNoise(5))
     other = question.release(part, state, [together, shards[0] | {"sums": 0 * together["sums"]}], SimulationNoise(5))
-    assert one.content["digest"] == other.content["digest"], "the release follows from the sum alone"
+    assert one.content == other.content, "the release follows from the sum alone"
+    for name, array in one.arrays.items():
+        assert np.array_equal(array, other.arrays[name])
 
 
 def test_a_step_of_several_shards_is_charged_as_one_step() -> None:
@@ -141,6 +168,28 @@ def test_the_state_after_a_release_is_what_its_file_says() -> None:
 def test_whatever_is_asked_changes_the_digest() -> None:
     one = votes()
     other = replace(one, radii=one.radii + 1)
-    assert len({one.digest(), other.digest(), steps().digest(), sampled().digest()}) == 4
+    digests = {one.digest(), other.digest(), steps().digest(), sampled().digest(), head_count().digest()}
+    assert len(digests) == 5
     assert one.digest() == votes().digest()
     assert replace(one, sigma=6.0).describe() != one.describe()
+
+
+def test_people_vote_for_the_part_of_the_range_that_holds_their_number() -> None:
+    question, who = votes(NUMBERS), people()
+    part = question.part(0, 0, 4)
+    told = question.answer(part, None, who, lambda: records(question), alone=False, draws=draws())["sums"]
+    classes = votes()
+    plain = classes.answer(part, None, who, lambda: records(classes), alone=False, draws=draws())["sums"]
+    # 0.5, 1.5 and 2.5 of 0 to 3 in sixteen parts
+    assert np.array_equal(told[:, [2, 8, 13]], plain)
+    assert told.sum() == plain.sum() and question.digest() != classes.digest()
+
+
+def test_a_head_count_leaves_out_who_has_no_room_and_charges_by_the_number_of_cells() -> None:
+    question, part = HeadCountQuestion(cells=3, most=3, noise=2.0), slice(0, 1)
+    who = People(np.arange(4), np.ones(4), np.array([1.0, 1.0, 1 / 12, 0.0]), np.zeros(4))
+    counted = np.array([[1, 1, 1, 1], [1, 0, 0, 1], [1, 0, 0, 0]], dtype=bool)
+    answer = question.answer(part, None, who, lambda: counted, alone=True, draws=draws())
+    assert answer["charge"].tolist() == pytest.approx([3 / 12, 1 / 12, 1 / 12, 0.0])
+    assert answer["sums"].tolist() == [3, 1, 1]
+    assert question.spread == pytest.approx(2 * np.sqrt(3))

@@ -324,7 +324,7 @@ def test_on_the_sphere_points_have_length_127_and_the_middle_stays() -> None:
     assert np.abs(nearer.astype(int) - fitted.transform(public)).max() <= 1
 
 
-def test_private_values_that_are_no_numbers_or_huge_neither_stop_nor_touch_others() -> None:
+def test_invalid_or_huge_private_values_do_not_affect_others() -> None:
     fitted, points = Whitened().fit(table(0, 200)), table(1, 20)
     clean = fitted.transform(points)
     points[3], points[7, 0], points[9, 1] = np.nan, np.inf, 1e30

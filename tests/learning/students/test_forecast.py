@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
+from learning.forecasts import MODEL
 from learning.mechanisms.neighbours.stand_ins import Sample
 from learning.mechanisms.neighbours.votes import radii
 from learning.students import counted, neighbourhoods, refined
-from learning.students.forecast import refined_right
+from learning.students.forecast import student_forecast
 
 pytestmark = pytest.mark.slow
 
@@ -41,18 +42,20 @@ def held(world, sigma: float) -> tuple[float, np.ndarray]:
 def test_the_forecast_is_near_what_a_vote_brings(world, sigma):
     _, (public, _), (known, labels) = world
     right, voters = held(world, sigma)
-    told = refined_right(
+    told = student_forecast(
         np.arange(400), public, voters, radius_share=RADIUS, sigma=sigma, n_classes=4, sample=Sample(known, labels)
     )
-    assert told == pytest.approx(right, abs=0.2)
+    assert told.value == pytest.approx(right, abs=0.2) and told.of == MODEL and told.judged == 200
 
 
-def test_noise_and_fewer_voters_are_told_apart_without_labels_too(world):
+def test_noise_and_few_voters_are_distinguished_without_labels(world):
     _, (public, _), _ = world
 
     def told(voters, sigma, queries=400):
         fixed = {"radius_share": RADIUS, "n_classes": 4}
-        return refined_right(np.arange(queries), public, np.full(queries, voters), sigma=sigma, **fixed)
+        made = student_forecast(np.arange(queries), public, np.full(queries, voters), sigma=sigma, **fixed)
+        assert made.value is None and made.judged == 0, "clusters bound it, and no more"
+        return made.high
 
     assert told(200.0, 10.0) > 0.9
     assert told(200.0, 20_000.0) < 0.6

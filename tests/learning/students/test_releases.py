@@ -108,7 +108,7 @@ def test_sample_stands_for_many_points():
 
 
 @pytest.mark.statistical
-def test_what_a_score_adds_up_is_unbiased_in_the_noise_and_best_for_the_true_shares():
+def test_scores_are_unbiased_and_best_for_the_true_shares():
     rng = np.random.default_rng(7)
     truth = rng.dirichlet([1, 2, 3], 30)
     clean = counted(np.arange(30), 200 * truth, 0.0)

@@ -1,4 +1,4 @@
-"""Read CSV, Parquet, idx, npz or mat files (CSV and idx also gzip or in a zip file) into a dataset of a study.
+"""Read tables (CSV, Excel, Parquet, SPSS, Stata, SAS, ARFF) or images (zip, npz, mat, idx) into a dataset of a study.
 
 All that is wrong is told with file, row and column, and then nothing is imported. Unknown pseudonyms become data
 holders.
@@ -20,7 +20,17 @@ from common.counted import counted
 from common.progress import progress_bar
 from consent.management.lookups import study_argument, study_named
 from consent.models import Study
-from learning.formats import DataError, DataErrors, Report, Rows, Schema, check_sha256, read_file, schema_from_json
+from learning.formats import (
+    DataError,
+    DataErrors,
+    Report,
+    Rows,
+    Schema,
+    TabularSchema,
+    check_sha256,
+    read_file,
+    schema_from_json,
+)
 from learning.formats.report import write_faults
 from training.models import Dataset
 from training.services.datasets import dataset_check, dataset_import, holders_beyond
@@ -47,7 +57,12 @@ class Command(BaseCommand):
             "without it, the schema of the study's datasets",
         )
         parser.add_argument(
-            "--labels", nargs="+", type=Path, default=[], metavar="FILE", help="idx: the files of labels, in order"
+            "--labels",
+            nargs="+",
+            type=Path,
+            default=[],
+            metavar="FILE",
+            help="in order: of idx files the files of labels, of zip files of images tables of file, class and holder",
         )
         parser.add_argument(
             "--sha256", nargs="+", default=[], metavar="HEX", help="of the uncompressed content of each file, in order"
@@ -77,7 +92,7 @@ class Command(BaseCommand):
         target = {"study": study, "name": options["name"], "kind": options["kind"]}
         try:
             schema = _schema(study, options["schema"])
-            rows = _rows(schema, options)
+            rows, records = _rows(schema, options)
             if options["dry_run"]:
                 dataset_check(**target, rows=rows)
                 self._beyond_tell(rows)
@@ -90,6 +105,8 @@ class Command(BaseCommand):
             if options["report"] is not None:
                 _report_write(options["report"], error)
             raise CommandError(f"{error}\nNothing was imported.") from error
+        if records:
+            self.stdout.write(f"The rows of each person have become one: of {records:,} rows {len(rows):,}.")
         self.stdout.write(self.style.SUCCESS(f"{_summary(rows, schema)} Imported into “{study}” as “{dataset}”."))
         beyond = self._beyond_tell(rows)
         if left_out := len(rows) - dataset.rows - beyond:
@@ -141,14 +158,16 @@ def _schema(study: Study, path: Path | None) -> Schema:
         raise error.at(file=path) from error
 
 
-def _rows(schema: Schema, options: dict[str, Any]) -> Rows:
-    """Rows of all files, one after the other."""
+def _rows(schema: Schema, options: dict[str, Any]) -> tuple[Rows, int]:
+    """Rows of all files, one after the other, and of how many they were made where those of a person become one."""
     files, label_files, checksums = options["files"], options["labels"], options["sha256"]
     for given, what in ((label_files, "files of labels"), (checksums, "checksums")):
         if given and len(given) != len(files):
             raise DataError(f"There are {len(files)} files and {len(given)} {what}.", "Give one for each file.")
     for file, checksum in zip(files, checksums, strict=False):
         check_sha256(file, checksum, options["member"])
+    if len(files) > 1 and isinstance(schema, TabularSchema) and schema.one_record is not None:
+        raise DataError("The rows of a person become one, and may be in several files.", "Join the files to one.")
     private = options["kind"] == Dataset.Kind.PRIVATE
     if options["holder_per_row"] and not private:
         raise DataError(f"Rows of a {options['kind']} dataset belong to nobody.", "Leave --holder-per-row out.")
@@ -174,7 +193,8 @@ def _rows(schema: Schema, options: dict[str, Any]) -> Rows:
         np.concatenate([part.y for part in parts if part.y is not None]) if labelled else None,
         [holder for part in parts for holder in part.holders or ()] if parts[0].holders is not None else None,
     )
-    return rows.one_holder_per_row(options["holder_per_row"]) if options["holder_per_row"] else rows
+    owned = rows.one_holder_per_row(options["holder_per_row"]) if options["holder_per_row"] else rows
+    return owned, report.records
 
 
 @contextmanager

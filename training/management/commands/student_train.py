@@ -53,8 +53,8 @@ class Command(BaseCommand):
         if training.message or training.state != training.State.DONE:
             raise CommandError(training.message or "The student could not be trained; see the log above.")
         version = found.students.latest("version")
-        told = "" if version.accuracy is None else f", {100 * version.accuracy:.1f} % right on the test data"
-        self.stdout.write(f"Version {version.version} of the student: {version.learner}, {version.seconds:g} s{told}.")
+        right = "" if version.accuracy is None else f", {100 * version.accuracy:.1f} % right on the test data"
+        self.stdout.write(f"Version {version.version} of the student: {version.learner}, {version.seconds:g} s{right}.")
 
 
 def _run(text: str) -> Run:

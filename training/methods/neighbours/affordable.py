@@ -8,7 +8,7 @@ from common.sentences import Sentence, gettext_noop
 from learning.mechanisms.base import PlanError
 from learning.mechanisms.levels import Level
 from learning.mechanisms.neighbours.choices import NeighbourChoices
-from learning.mechanisms.neighbours.forecast import Forecast
+from learning.mechanisms.neighbours.forecast import RoundForecast
 from training.methods.neighbours.planning import rounds_planned
 from training.models import Dataset
 
@@ -20,7 +20,7 @@ class Affordable:
     ``left`` is the part of a holder's cap that is not used after it, on average, by level.
     """
 
-    forecast: Forecast
+    forecast: RoundForecast
     warnings: tuple[Sentence, ...]
     left: Mapping[str, float]
 
@@ -63,7 +63,7 @@ def affordable(
     )
     if not levels:
         raise PlanError(gettext_noop("By these numbers nobody takes part, so that there is nobody to ask."))
-    rounds, notes, _student = rounds_planned(
+    rounds, notes, _forecasts = rounds_planned(
         public, _test(public), NeighbourChoices(rounds=1), levels, share=share, wanted=wanted
     )
     told = rounds[0].forecast

@@ -4,11 +4,13 @@ from typing import Any
 
 import numpy as np
 
+from learning.class_shares import Share, voted_shares
 from learning.students import Releases, counted, joined, labelled, neighbourhoods
 from training.methods.lessons import Lesson
 from training.methods.neighbours.rounds import question_load
 from training.methods.space import points_of
 from training.models import Query, Round, Run
+from training.sites.documents import noise_factor
 
 
 def round_counts(opened_round: Round) -> list[list[int]]:
@@ -22,13 +24,20 @@ def votes_lesson(run: Run) -> Lesson:
 
     Those of images are refined in the space of the first round: later ones may come from what a student has learned.
     """
-    public, points = run.public_points, points_of(run.public_points)
+    public, points = run.public_points, points_of(run.public_points, run.encoder)
     rounds = list(run.rounds.filter(position__gt=0).order_by("index"))
     if not rounds:
-        return Lesson(labelled([], [], classes=len(public.classes)))
+        return Lesson(labelled([], [], classes=len(run.learns.categories)))
     spaces = [question_load(each).fitted.transform(points) for each in rounds]
     releases = joined([_releases(*each) for each in zip(rounds, spaces, strict=True)])
-    return Lesson(releases, spaces[0] if public.schema["kind"] == "image" else None)
+    coordinates = spaces[0] if public.schema["kind"] == "image" else None
+    return Lesson(releases, coordinates, shares=_shares(rounds[0]) if run.classes else None)
+
+
+def _shares(first: Round) -> list[Share] | None:
+    """By the first round, in which nothing is predicted: votes of later ones count what a student did not know."""
+    sigma = question_load(first).sigma * noise_factor(first.run)
+    return voted_shares(np.array(round_counts(first), np.float64), sigma)
 
 
 def _releases(opened_round: Round, coordinates: np.ndarray) -> Releases:
@@ -38,7 +47,7 @@ def _releases(opened_round: Round, coordinates: np.ndarray) -> Releases:
     return counted(
         rows,
         round_counts(opened_round),
-        question.sigma,
+        question.sigma * noise_factor(opened_round.run),
         predicted=None if question.predicted is None else question.predicted[done],
         voters=question.voters[done],
         reach=neighbourhoods(rows, coordinates, question.radii[done], kernel=question.kernel),

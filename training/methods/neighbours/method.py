@@ -11,6 +11,7 @@ from accounting.models import Release
 from common.sentences import Sentence
 from learning.mechanisms.neighbours.choices import NeighbourChoices
 from learning.mechanisms.neighbours.question import VotesQuestion, counts_digest
+from learning.outcomes import Classes, Labels, Numbers
 from training.engine.attempts import attempt_load
 from training.engine.budgets import PlannedPromise
 from training.engine.coordinates import records_of
@@ -33,6 +34,7 @@ class Neighbours(AskedMethod):
 
     name = Run.Method.NEIGHBOURS.value
     variants: tuple[str, ...] = ("",)
+    learns: tuple[str, ...] = (Classes.kind, Numbers.kind, Labels.kind)
     charged = gettext_noop(
         "Charges are public: the most that anybody of a level can have been charged. What somebody was charged is "
         "less where they voted less often, and stays a secret."
@@ -48,6 +50,8 @@ class Neighbours(AskedMethod):
     def check(self, run: Run, wrong: Wrong) -> None:
         run.variant = ""
         chosen = holder_choices_check(run, wrong, self.choices)
+        if run.private_dataset_id and not run.private_dataset.outcome.categories:
+            wrong("method", _("Votes cannot be for so many labels. Choose private gradient steps."))
         first = chosen.first_queries if chosen is not None else None
         if run.public_dataset_id and first and first >= run.public_points.rows:
             wrong("choices.first_queries", _("The first round has to leave public points for the next: ask for fewer."))
@@ -66,12 +70,8 @@ class Neighbours(AskedMethod):
             (gettext_noop("Labels released"), run.labels, Sentence(gettext_noop("each with noisy counts"))),
         ]
 
-    def plan(self, run: Run, share: float = 1.0) -> AskingPlan:
-        return asking_plan(run, share)
-
-    def expected_right(self, run: Run, share: float, promises: list[PlannedPromise]) -> float:
-        plan = asking_plan(run, share, promises)
-        return plan.forecast.accuracy[1] if plan.student is None else plan.student
+    def plan(self, run: Run, share: float = 1.0, promises: list[PlannedPromise] | None = None) -> AskingPlan:
+        return asking_plan(run, share, promises)
 
     def round_sizes(self, run: Run) -> list[int]:
         return [each["queries"] for each in run.plan.get("rounds", [])]

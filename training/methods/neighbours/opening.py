@@ -30,7 +30,7 @@ def round_open(run: Run) -> Round:
     The file is public and stays: what was asked can be verified as long as the run is there.
     """
     index = run.rounds.count()
-    points = points_of(run.public_points)
+    points = points_of(run.public_points, run.encoder)
     opening = _first(run, points) if index == 0 else _residual(run, points)
     queries = opening.space.public[opening.rows]
     arrays: dict[str, Any] = {
@@ -79,7 +79,7 @@ def _residual(run: Run, points: np.ndarray) -> _Opening:
     asking, first = NeighbourChoices.from_json(run.choices), run.rounds.get(index=0)
     assert first.radius_share is not None, "a round of votes has a radius"
     told, student = question_load(first), student_fit(run, votes_lesson(run))
-    before = Space(told.fitted, told.fitted.transform(points))
+    before = Space(told.fitted, told.fitted.transform(points), run.encoder)
     space = space_of_student(student, before, points) if asking.embedded else before
     probabilities = student.predict_proba(points)
     levels, planned = levels_planned(run), run.plan["rounds"]

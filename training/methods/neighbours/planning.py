@@ -6,27 +6,24 @@ from functools import lru_cache
 from typing import Any
 
 from common.sentences import Sentence, gettext_noop
+from learning.forecasts import Forecast, few_people
 from learning.mechanisms.base import PlanError
 from learning.mechanisms.levels import Level
 from learning.mechanisms.neighbours.choices import LARGEST_SIGMA, NeighbourChoices
-from learning.mechanisms.neighbours.forecast import Forecast, expected_voters
+from learning.mechanisms.neighbours.forecast import RoundForecast, expected_voters
 from learning.mechanisms.neighbours.planner import PlannedRound as ProposedRound
 from learning.mechanisms.neighbours.planner import plan_rounds
 from learning.mechanisms.neighbours.stand_ins import Sample
-from learning.students.forecast import LOOKED_AT, refined_right
-from training.engine.budgets import Budget, PlannedPromise, promises_counted
+from learning.outcomes import Target
+from learning.students.forecast import LOOKED_AT, student_forecast
+from training.engine.budgets import PlannedPromise, promises_counted
 from training.methods.levels import budgets_of, levels_of, share_warning
+from training.methods.plans import MethodPlan
 from training.methods.space import Space, labelled_points, space_first
 from training.models import Dataset, Run
 
 #: As many labelled public points as a forecast looks at.
 _SAMPLE = 1000
-#: The share of points taught right below which a warning is due; docs/students.md has what students made of how many.
-_WRONG = 0.8
-_FEW = gettext_noop(
-    "Too few people for these promises: of 100 public points about %(right)d are expected to be told right, from all "
-    "noisy counts together. Invite more people, wait for more of them, or give the run a larger share."
-)
 
 
 @dataclass(frozen=True)
@@ -41,35 +38,35 @@ class PlannedRound:
     sigma: float
     radius_share: float
     until: float
-    forecast: Forecast
+    forecast: RoundForecast
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON that a run keeps of it."""
+        told = self.forecast
+        votes = {name: value for name, value in vars(told).items() if name not in ("labels", "levels")}
+        votes |= {"labels": told.labels.to_json(), "levels": [asdict(level) for level in told.levels]}
+        return {**vars(self), "forecast": votes}
 
 
 @dataclass(frozen=True)
-class AskingPlan:
-    """A plan with what it rests on; ``budgets`` stand beside ``promises``.
+class AskingPlan(MethodPlan):
+    """Plan of votes; its ``forecasts`` are of the labels of the first round, and of a student of them."""
 
-    ``student``: of images, the share of the public points that a student of the first round is expected to be taught
-    right, see `refined_right`; None of tables.
-    """
-
-    promises: list[PlannedPromise]
-    budgets: list[Budget]
     rounds: list[PlannedRound]
     representation: Sentence
-    forecast: Forecast
-    notes: tuple[Sentence, ...]
-    student: float | None
 
-    def to_json(self) -> dict[str, Any]:
-        """JSON that a run keeps of its plan."""
+    @property
+    def turnout(self) -> RoundForecast:
+        """Forecast of who votes in the first round."""
+        return self.rounds[0].forecast
+
+    def details(self) -> dict[str, Any]:
+        """JSON of the rounds, of the space in which neighbours are near, and of who votes in the first round."""
+        rounds = [each.to_json() for each in self.rounds]
         return {
-            "promises": [asdict(promise) for promise in self.promises],
-            "budgets": [asdict(budget) for budget in self.budgets],
-            "rounds": [asdict(each) for each in self.rounds],
+            "rounds": rounds,
             "representation": self.representation.to_json(),
-            "forecast": asdict(self.forecast),
-            "student": self.student,
-            "notes": [note.to_json() for note in self.notes],
+            "turnout": rounds[0]["forecast"],
         }
 
 
@@ -82,12 +79,12 @@ def asking_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] | N
     asking, promises = NeighbourChoices.from_json(run.choices), promises or promises_counted(run)
     budgets = budgets_of(run, promises, share)
     levels = levels_of(promises, budgets, asking.records)
-    rounds, notes, student = rounds_planned(
+    rounds, notes, forecasts = rounds_planned(
         run.public_points, run.test_dataset, asking, levels, share=share, wanted=run.wanted_labels
     )
     representation = space_first(run.public_points, asking).fitted.representation.sentence()
     notes = (*notes, *share_warning(run, share))
-    return AskingPlan(promises, budgets, rounds, representation, rounds[0].forecast, notes, student)
+    return AskingPlan(promises, budgets, forecasts, notes, rounds, representation)
 
 
 def rounds_planned(
@@ -98,8 +95,8 @@ def rounds_planned(
     *,
     share: float,
     wanted: int | None = None,
-) -> tuple[list[PlannedRound], tuple[Sentence, ...], float | None]:
-    """The rounds with their forecasts, notes, and the student's forecast (see `AskingPlan`).
+) -> tuple[list[PlannedRound], tuple[Sentence, ...], tuple[Forecast, ...]]:
+    """The rounds, notes, and forecasts of labels and student.
 
     For a ``share`` of every cap, and all or some ``wanted`` labels.
 
@@ -107,7 +104,7 @@ def rounds_planned(
     """
     test_key = (test.pk, test.digest) if test is not None else None
     try:
-        planned, notes, student = _planned(
+        planned, notes, forecasts = _planned(
             public.pk, public.digest, test_key, json.dumps(asking.to_json()), levels, share, wanted
         )
     except ValueError as error:
@@ -119,7 +116,7 @@ def rounds_planned(
                 "Want fewer labels, or give the run a larger share."
             )
         )
-    return list(planned), notes, student
+    return list(planned), notes, forecasts
 
 
 @lru_cache(maxsize=32)
@@ -131,10 +128,10 @@ def _planned(
     levels: tuple[Level, ...],
     share: float,
     wanted: int | None,
-) -> tuple[tuple[PlannedRound, ...], tuple[Sentence, ...], float | None]:
-    """The rounds, warnings and choices, and the student's forecast."""
+) -> tuple[tuple[PlannedRound, ...], tuple[Sentence, ...], tuple[Forecast, ...]]:
+    """The rounds, warnings and choices, and the forecasts."""
     dataset, asking = Dataset.objects.get(pk=public_id), NeighbourChoices.from_json(json.loads(document))
-    space, classes = space_first(dataset, asking), len(dataset.classes)
+    space, classes = space_first(dataset, asking), len(dataset.outcome.categories)
     sample = labelled_sample(Dataset.objects.get(pk=test_key[0]), space) if test_key is not None else None
     proposal = plan_rounds(
         space.public,
@@ -152,26 +149,29 @@ def _planned(
         PlannedRound(len(each.queries), each.sigma, each.radius_share, each.share / share, each.forecast)
         for each in proposal.rounds
     )
-    warnings, student = proposal.warnings, None
+    forecasts: tuple[Forecast, ...] = (proposal.rounds[0].forecast.labels,)
     if dataset.schema["kind"] == "image":
-        student = _student_right(proposal.rounds[0], space, levels, classes, sample)
-        warnings = (Sentence(_FEW, right=round(100 * student)),) if student < _WRONG else ()
-    return planned, warnings if proposal.chosen is None else (proposal.chosen, *warnings), student
+        forecasts += (_student(proposal.rounds[0], space, levels, classes, sample),)
+    warnings = few_people(forecasts, classes)
+    if isinstance(dataset.outcome, Target):  # which category leads says little of how good a number is
+        forecasts = ()
+    return planned, warnings if proposal.chosen is None else (proposal.chosen, *warnings), forecasts
 
 
-def _student_right(
+def _student(
     first: ProposedRound, space: Space, levels: tuple[Level, ...], classes: int, sample: Sample | None
-) -> float:
-    """The share of the public points that a student of the first round is expected to be taught right."""
+) -> Forecast:
+    """Forecast of a student of the first round."""
     told = {"radius_share": first.radius_share, "sigma": first.sigma}
     queries = space.public[first.queries]
     voters = expected_voters(queries, space.public, levels, share=first.share, most=LOOKED_AT, **told)
-    return refined_right(first.queries, space.public, voters, n_classes=classes, sample=sample, **told)
+    return student_forecast(first.queries, space.public, voters, n_classes=classes, sample=sample, **told)
 
 
 def labelled_sample(test: Dataset, space: Space) -> Sample:
     """Some of a study's evaluation data in the coordinates of a space."""
-    return Sample(*labelled_points(test, space, _SAMPLE))
+    points, codes = labelled_points(test, space, _SAMPLE)
+    return Sample(points, test.outcome.categories_of(codes))
 
 
 def levels_planned(run: Run) -> list[Level]:

@@ -22,7 +22,7 @@ def _question(round_id: int, artifact: str) -> VotesQuestion:
         sigma=opened_round.sigma,
         radius_share=opened_round.radius_share,
         kernel=NeighbourChoices.from_json(opened_round.run.choices).kernel,
-        n_classes=len(opened_round.run.classes),
+        outcome=opened_round.run.learns,
         index=opened_round.index,
         promises=len(opened_round.run.plan["budgets"]),
     )

@@ -15,6 +15,7 @@ from learning.learners import learner_create
 from learning.mechanisms.pate import REJECTED
 from learning.mechanisms.pate.choices import Teachers
 from learning.mechanisms.pate.question import TeachersQuestion, labels_digest
+from training.engine.budgets import PlannedPromise
 from training.engine.faults import charged_faults
 from training.engine.questions import state_before
 from training.engine.spending import spending_may_begin
@@ -109,8 +110,8 @@ class Pate(AskedMethod):
             (gettext_noop("Queries rejected"), run.rejected, None),
         ]
 
-    def plan(self, run: Run, share: float = 1.0) -> RunPlan:
-        return run_plan(run, share)
+    def plan(self, run: Run, share: float = 1.0, promises: list[PlannedPromise] | None = None) -> RunPlan:
+        return run_plan(run, share, promises)
 
     def may_go_on(self, run: Run) -> bool:
         # The last teacher may have been trained while another worker held the run: nobody else would go on then.

@@ -1,28 +1,38 @@
 """Plan of a run of teachers: groups, teachers, weights, charges, warnings. Everything in it is public."""
 
+import json
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from itertools import zip_longest
 from typing import Any, cast
+
+import numpy as np
 
 from accounting.caps import caps_of
 from accounting.privacy import Conversion
 from accounting.shares import share_free
+from common.artifacts import arrays_load
 from common.sentences import Sentence, gettext_noop
+from learning.forecasts import Forecast, few_people
+from learning.learners import learner_create
 from learning.mechanisms.pate import Group, GroupPlan, Plan, aggregator_from_parameters, make_plan
 from learning.mechanisms.pate.budgets import VoteBudget
 from learning.mechanisms.pate.choices import Teachers
+from learning.mechanisms.pate.forecast import forecast_votes
 from training.engine.budgets import RESERVE, PlannedPromise, promises_counted
-from training.models import Run
+from training.methods.plans import MethodPlan
+from training.models import Dataset, Run
+
+#: As many labelled public points as a forecast looks at, and at least.
+_SAMPLE, _LEAST = 600, 12
 
 
 @dataclass(frozen=True)
-class RunPlan:
-    """A plan with the promises that it rests on; ``budgets`` stand beside ``plan.groups``, none in a rehearsal."""
+class RunPlan(MethodPlan):
+    """Plan of teachers that vote; ``budgets`` stand beside ``plan.groups``, none in a rehearsal."""
 
-    plan: Plan
-    promises: list[PlannedPromise]
     budgets: list[VoteBudget]
-    notes: tuple[Sentence, ...]
+    plan: Plan
 
     @property
     def groups(self) -> list[tuple[GroupPlan, VoteBudget | None]]:
@@ -35,8 +45,8 @@ class RunPlan:
         limits = [budget.answers for budget in self.budgets]
         return min((limit for limit in limits if limit is not None), default=None)
 
-    def to_json(self) -> dict[str, Any]:
-        """JSON that a run keeps of its plan."""
+    def details(self) -> dict[str, Any]:
+        """JSON of teachers and vote, and of the only round."""
         plan = self.plan
         return {
             "variant": plan.variant,
@@ -44,21 +54,18 @@ class RunPlan:
             "aggregator": plan.aggregator.parameters(),
             "groups": [asdict(group) for group in plan.groups],
             "left_out": list(plan.left_out),
-            "notes": [note.to_json() for note in self.notes],
-            "promises": [asdict(promise) for promise in self.promises],
-            "budgets": [asdict(budget) for budget in self.budgets],
             "rounds": [{"until": 1.0}],
             "answers": self.answers,
         }
 
 
-def run_plan(run: Run, share: float = 1.0) -> RunPlan:
+def run_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] | None = None) -> RunPlan:
     """Plan ``run`` (saved or not) for a ``share`` of every cap. Raises PlanError, which says what to do.
 
-    A function of what is public alone: policies, head counts, shares. Nobody's consent, records or account is looked at
-    (conditions 1 and 2 of the guarantee); in a rehearsal study nothing is secret.
+    A function of what is public alone: policies, head counts, shares, evaluation data. Nobody's consent, records or
+    account is looked at (conditions 1 and 2 of the guarantee); in a rehearsal study nothing is secret.
     """
-    chosen, promises = Teachers.from_json(run.choices), promises_counted(run)
+    chosen, promises = Teachers.from_json(run.choices), promises or promises_counted(run)
     groups = [Group(promise.name, promise.epsilon, promise.holders) for promise in promises]
     plan = make_plan(
         groups,
@@ -73,7 +80,40 @@ def run_plan(run: Run, share: float = 1.0) -> RunPlan:
     )
     budgets = [] if run.rehearsal else group_budgets(plan, run.study.delta, share)
     planned = [replace(promise, group=plan.index_of(promise.name)) for promise in promises]
-    return RunPlan(plan, planned, budgets, (*plan.notes, *_warnings(run, plan, budgets, share)))
+    test, classes = run.test_dataset, len(run.private_dataset.classes)
+    planned_run = RunPlan(planned, budgets, (), (), plan)
+    forecasts = _forecasts(
+        replace(plan, notes=()),
+        chosen.learner,
+        json.dumps(chosen.learner_parameters),
+        classes,
+        None if test is None else (test.pk, test.digest),
+        planned_run.answers,
+    )
+    warnings = (*_warnings(run, plan, budgets, share), *few_people(forecasts, classes))
+    return replace(planned_run, notes=(*plan.notes, *warnings), forecasts=forecasts)
+
+
+# Datasets never change; a plan is looked at, approved under the study's lock, and carried out one after the other.
+@lru_cache(maxsize=32)
+def _forecasts(
+    plan: Plan,
+    learner: str,
+    parameters: str,
+    classes: int,
+    test_key: tuple[int, str] | None,
+    answers: int | None,
+) -> tuple[Forecast, ...]:
+    """Forecast of the labels, from some of the test data; with an assumption where there are none, or too few."""
+    points, labels = np.empty(0), None
+    if test_key is not None:
+        arrays = arrays_load(Dataset.objects.get(pk=test_key[0]).artifact)
+        chosen = np.linspace(0, len(arrays["y"]) - 1, min(len(arrays["y"]), _SAMPLE)).astype(np.int64)
+        if len(chosen) >= _LEAST:
+            points, labels = arrays["x"][chosen], arrays["y"][chosen]
+    teacher = learner_create(learner, json.loads(parameters))
+    told = forecast_votes(plan, teacher, classes, points=points, labels=labels, answers=answers)
+    return () if told is None else (told,)
 
 
 def group_budgets(plan: Plan, delta: float, share: float) -> list[VoteBudget]:

@@ -87,7 +87,8 @@ def _predictions(run: Run, chunk: TeacherChunk) -> np.ndarray:
     """(teachers of the chunk, public points); a teacher all of whose holders withdrew says ``NO_VOTE``."""
     assignment = arrays_load(run.assignment)
     withdrawn = np.empty(0, dtype=np.int64) if run.rehearsal else left_since_snapshot(run)
-    private = records_load(run.private_dataset)
+    of_chunk = (assignment["teacher"] >= chunk.start) & (assignment["teacher"] < chunk.stop)
+    private = records_load(run.private_dataset, holders=assignment["holder"][of_chunk])
     public = arrays_load(run.public_points.artifact)["x"]
     chosen = Teachers.from_json(run.choices)
     learner = learner_create(chosen.learner, chosen.learner_parameters)

@@ -15,29 +15,26 @@ from training.methods.lessons import Lesson
 from training.methods.sampled_steps.rounds import question_load
 from training.methods.space import points_of
 from training.methods.steps.calibration import records_assumed
-from training.methods.steps.lessons import published_usually
+from training.methods.steps.lessons import told_of_points
 from training.models import Round, Run, StudentModel
 
 
 def network_lesson(run: Run) -> Lesson:
     """The network after the last step, and what it makes of every public point: that costs nobody anything.
 
-    Where there are public points it is calibrated by them and by what was released.
+    Where there are public points a model of classes is calibrated by them and by what was released.
     """
     opened_round = run.rounds.select_related("run").get()
     question = question_load(opened_round)
     model: Model = _model(question, state_before(question, opened_round, run.batches.count()))
     learner = network_learner(question.network)
     if run.public_dataset is None:
-        nothing = predicted([], np.empty((0, question.classes)))
-        return Lesson(nothing, model=model, learner=learner, publish="model")
-    points = points_of(run.public_dataset)
-    model = CalibratedModel(model, _calibration(opened_round, question, points))
-    probabilities = model.predict_proba(points)
-    publish = Samples.from_json(run.choices).publish or published_usually(run)
-    return Lesson(
-        predicted(np.arange(len(probabilities)), probabilities), model=model, learner=learner, publish=publish
-    )
+        return Lesson(predicted([], np.empty((0, 1))), model=model, learner=learner, publish="model")
+    if question.target is None:
+        points = points_of(run.public_dataset, run.encoder)
+        model = CalibratedModel(model, _calibration(opened_round, question, points))
+    publish = Samples.from_json(run.choices).publish
+    return Lesson(told_of_points(run, model), model=model, learner=learner, publish=publish)
 
 
 def published_follows(run: Run, question: SampledQuestion, state: SampledSteps) -> bool:
@@ -64,6 +61,6 @@ def _calibration(opened_round: Round, question: SampledQuestion, points: np.ndar
 
 
 def _model(question: SampledQuestion, state: SampledSteps) -> Model:
-    from learning.mechanisms.sampled_steps.chunks import network_model  # PyTorch takes a second to import
+    from learning.mechanisms.sampled_steps.network_states import network_model  # PyTorch takes a second to import
 
     return network_model(question, state)

@@ -16,11 +16,12 @@ from learning.mechanisms.base import content_digest
 from learning.mechanisms.sampled_steps.choices import BASELINES, VARIANTS, Samples
 from learning.mechanisms.sampled_steps.question import CHARGE, SampledQuestion
 from training.engine.attempts import attempt_load
+from training.engine.budgets import PlannedPromise
 from training.engine.faults import charged_faults
 from training.engine.rounds import position_in_round
 from training.methods.base import Wrong
 from training.methods.choices import holder_choices_check
-from training.methods.gradient_steps import GradientSteps
+from training.methods.gradient_steps import GradientSteps, student_refused, student_without_points_refused
 from training.methods.lessons import Lesson
 from training.methods.sampled_steps.lessons import network_lesson, published_follows
 from training.methods.sampled_steps.planning import (
@@ -68,6 +69,8 @@ class SgdSampled(GradientSteps):
                 "choices.network",
                 _("The convolutional network takes images from 16 × 16 pixels. Choose another model."),
             )
+        if not run.private_dataset.outcome.categories:
+            student_refused(chosen, wrong)
         if run.public_dataset_id:
             return
         if chosen.representation:
@@ -75,10 +78,7 @@ class SgdSampled(GradientSteps):
                 "choices.representation",
                 _("A representation is fitted on public points. Name a public dataset, or leave it out."),
             )
-        if chosen.publish == "student":
-            wrong(
-                "choices.publish", _("A student learns on public points. Name a public dataset, or publish the model.")
-            )
+        student_without_points_refused(chosen, wrong)
 
     def counted(self, run: Run) -> Sentence:
         return Sentence(
@@ -87,8 +87,8 @@ class SgdSampled(GradientSteps):
             )
         )
 
-    def plan(self, run: Run, share: float = 1.0) -> SamplingPlan:
-        return sampling_plan(run, share)
+    def plan(self, run: Run, share: float = 1.0, promises: list[PlannedPromise] | None = None) -> SamplingPlan:
+        return sampling_plan(run, share, promises)
 
     def mechanism(self, run: Run) -> dict[str, Any]:
         opened_round = run.rounds.select_related("run").get()

@@ -20,8 +20,9 @@ from learning.mechanisms.sampled_steps.planner import (
     plan_sampled,
     usual_parameters,
 )
-from training.engine.budgets import Budget, PlannedPromise, promises_counted
+from training.engine.budgets import PlannedPromise, promises_counted
 from training.methods.levels import budgets_of, levels_of, share_warning
+from training.methods.plans import MethodPlan
 from training.methods.space import Space, space_first
 from training.models import Run
 
@@ -69,17 +70,14 @@ def inputs_of(run: Run, chosen: Samples) -> Inputs:
 
 
 @dataclass(frozen=True)
-class SamplingPlan:
-    """A plan with what it rests on; ``budgets`` stand beside ``promises``, and so do rates, norms and charges."""
+class SamplingPlan(MethodPlan):
+    """Plan of steps over samples. It has no forecast: a rehearsal of a network takes too long for a plan."""
 
-    promises: list[PlannedPromise]
-    budgets: list[Budget]
     sampled: SampledPlan
     parameters: SampledParameters
     network: str
     weights: int
     representation: Sentence
-    notes: tuple[Sentence, ...]
 
     @property
     def rounds(self) -> list[dict[str, Any]]:
@@ -97,18 +95,12 @@ class SamplingPlan:
         }
         return [{"plan": plan | self.sampled.to_json(), "until": 1.0}]
 
-    def to_json(self) -> dict[str, Any]:
-        """Plan as a run keeps it."""
-        return {
-            "promises": [asdict(promise) for promise in self.promises],
-            "budgets": [asdict(budget) for budget in self.budgets],
-            "rounds": self.rounds,
-            "representation": self.representation.to_json(),
-            "notes": [note.to_json() for note in self.notes],
-        }
+    def details(self) -> dict[str, Any]:
+        """JSON of the round, and of the input of the network."""
+        return {"rounds": self.rounds, "representation": self.representation.to_json()}
 
 
-def sampling_plan(run: Run, share: float = 1.0) -> SamplingPlan:
+def sampling_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] | None = None) -> SamplingPlan:
     """Plan ``run`` (saved or not) for a ``share`` of every cap. Raises PlanError, which says what to do.
 
     A function of what is public alone: policies, head counts, shares, public points (conditions 1 and 2 of the
@@ -118,10 +110,11 @@ def sampling_plan(run: Run, share: float = 1.0) -> SamplingPlan:
         raise PlanError(ONLY_REHEARSED)
     if not slacks_left(run):
         raise PlanError(Sentence(SLACKS_USED, most=SLACKS))
-    chosen, promises = Samples.from_json(run.choices), promises_counted(run)
+    chosen, promises = Samples.from_json(run.choices), promises or promises_counted(run)
     budgets = budgets_of(run, promises, share)
     people = sum(level.holders for level in levels_of(promises, budgets))
-    usual = usual_parameters(chosen.network, people)
+    outcome = run.private_dataset.outcome
+    usual = usual_parameters(chosen.network, people, outcome.loss)
     given = {name: getattr(chosen, name) for name in ("steps", "clip_norm", "step_size", "momentum")}
     rate = usual.rate if chosen.expected is None else min(1.0, chosen.expected / people)
     parameters = SampledParameters(
@@ -140,7 +133,7 @@ def sampling_plan(run: Run, share: float = 1.0) -> SamplingPlan:
         )
     try:
         inputs = inputs_of(run, chosen)
-        weights = _weights(chosen.network, inputs.shape, len(run.classes))
+        weights = _weights(chosen.network, inputs.shape, outcome.outputs)
         sampled = _sampled(
             run.variant,
             tuple(budget.cap for budget in budgets),
@@ -155,12 +148,13 @@ def sampling_plan(run: Run, share: float = 1.0) -> SamplingPlan:
     return SamplingPlan(
         promises,
         budgets,
+        (),
+        (*sampled.notes, *_notes(run), *share_warning(run, share)),
         sampled,
         parameters,
         chosen.network,
         weights,
         inputs.sentence,
-        (*sampled.notes, *_notes(run), *share_warning(run, share)),
     )
 
 
@@ -219,7 +213,7 @@ def _sampled(
 @lru_cache(maxsize=32)
 def _weights(network: str, shape: tuple[int, ...], classes: int) -> int:
     """Number of weights of the network. Raises ValueError where it takes no such records."""
-    from learning.mechanisms.sampled_steps.chunks import (
+    from learning.mechanisms.sampled_steps.network_states import (
         weights_number,  # PyTorch takes a second, the site may not need it
     )
 

@@ -1,5 +1,7 @@
 """Calibration of the linear model that gradient steps led to, by what its last steps released."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from common.artifacts import arrays_load
@@ -7,9 +9,9 @@ from learning.calibration import CalibratedModel
 from learning.mechanisms.steps.calibration import RECORDS, descent_calibration
 from learning.mechanisms.steps.descent import Descent
 from learning.representations import LinearModel
-from training.methods.space import points_of
 from training.methods.steps.rounds import question_load
 from training.models import Dataset, Round
+from training.sites.documents import noise_factor
 
 
 def model_calibrated(asked: Round, model: LinearModel) -> CalibratedModel:
@@ -19,8 +21,7 @@ def model_calibrated(asked: Round, model: LinearModel) -> CalibratedModel:
     """
     steps, final = _steps(asked)
     records = records_assumed(asked.run.private_dataset)
-    coordinates = model.fitted.transform(points_of(asked.run.public_points))
-    return CalibratedModel(model, descent_calibration(steps, final, coordinates, records=records))
+    return CalibratedModel(model, descent_calibration(steps, final, final.points, records=records))
 
 
 def records_assumed(private: Dataset) -> float:
@@ -29,10 +30,18 @@ def records_assumed(private: Dataset) -> float:
 
 
 def _steps(asked: Round) -> tuple[list[tuple[Descent, np.ndarray]], Descent]:
-    """State before each step with the noisy sums that it released, and the state after the last."""
+    """State before each step with the noisy sums that it released, and the state after the last.
+
+    Their plan has the noise of the sums, which over sites is more than what people are charged by.
+    """
+    factor = noise_factor(asked.run)
     state, found = question_load(asked).begin, []
     for released in asked.batches.exclude(released="").order_by("index").values_list("released", flat=True):
         for sums in arrays_load(released, "sums")["sums"]:
-            found.append((state, sums))
+            found.append((_noisy(state, factor), sums))
             state = state.after(sums)
-    return found, state
+    return found, _noisy(state, factor)
+
+
+def _noisy(state: Descent, factor: float) -> Descent:
+    return replace(state, plan=replace(state.plan, sigma=state.plan.sigma * factor))

@@ -8,23 +8,30 @@ from django.utils.translation import gettext_noop
 
 from accounting.models import Release
 from common.artifacts import arrays_load
+from learning.formats import TabularSchema, schema_from_json
+from learning.mechanisms.counts.question import CountsQuestion
 from learning.mechanisms.steps.choices import Steps
 from learning.mechanisms.steps.question import StepsQuestion, states_after, sums_digest
-from learning.outcomes import KINDS, Classes
+from learning.mechanisms.synthesis.planner import synthesis_plan_from_json
+from learning.outcomes import Classes
 from training.engine.attempts import attempt_load
 from training.engine.budgets import PlannedPromise
 from training.engine.coordinates import records_of
 from training.engine.faults import charged_faults
 from training.engine.questions import state_before
+from training.engine.rounds import position_in_round
 from training.methods.base import Wrong
 from training.methods.choices import holder_choices_check
-from training.methods.gradient_steps import GradientSteps
+from training.methods.counted import counts_charges_faults, counts_kept_faults, rounds_of_counts
+from training.methods.gradient_steps import GradientSteps, student_refused, student_without_points_refused
 from training.methods.lessons import Lesson
 from training.methods.steps.lessons import descent_lesson, published_follows
 from training.methods.steps.planning import DescentPlan, descent_plan
 from training.methods.steps.progress import gradient_curves
 from training.methods.steps.questions import Gradients
 from training.methods.steps.rounds import question_load
+from training.methods.steps.space import points_follow
+from training.methods.synthesis.rounds import rows_check
 from training.models import Batch, Run
 
 
@@ -41,8 +48,9 @@ class Sgd(GradientSteps):
         "says little"
     )
     choices = Steps
-    learns: tuple[str, ...] = KINDS
     parts = "sgd"
+    #: Where there are none, rows take their place that are drawn from counts of the same run.
+    needs_public_points = False
     questions = Gradients()
     # Consents count from the next chunk on, and a bar moves; each chunk goes to a worker and back.
     batch_size = 10
@@ -50,26 +58,42 @@ class Sgd(GradientSteps):
     def check_choices(self, run: Run, wrong: Wrong) -> None:
         run.variant = Run.Variant.INDIVIDUAL
         chosen = holder_choices_check(run, wrong, self.choices)
-        if chosen is None or not run.private_dataset_id or run.private_dataset.outcome.kind == Classes.kind:
+        if chosen is None or not run.private_dataset_id:
             return
-        if chosen.publish == "student":
-            wrong("choices.publish", _("A student learns classes alone. Publish the model that the steps led to."))
+        if not run.public_dataset_id:
+            self._check_without_points(run, chosen, wrong)
+            return
+        if run.private_dataset.outcome.categories:
+            return
+        student_refused(chosen, wrong)
         if chosen.rounds > 1:
-            wrong("choices.rounds", _("The second round needs a student, which learns classes alone. Choose one."))
+            wrong(
+                "choices.rounds",
+                _("The second round needs a student, and none learns so many labels. Choose one."),
+            )
 
-    def plan(self, run: Run, share: float = 1.0) -> DescentPlan:
-        return descent_plan(run, share)
+    @staticmethod
+    def _check_without_points(run: Run, chosen: Steps, wrong: Wrong) -> None:
+        student_without_points_refused(chosen, wrong)
+        if chosen.rounds > 1:
+            wrong("choices.rounds", _("The second round needs a student, and none learns without public points."))
+        schema = schema_from_json(run.private_dataset.schema)
+        if run.private_dataset.outcome.kind == Classes.kind and isinstance(schema, TabularSchema):
+            rows_check(run, wrong, "public_dataset")
+        else:
+            text = _("Only of tables that declare classes counts can take the place of public points. Choose some.")
+            wrong("public_dataset", text)
 
-    def expected_right(self, run: Run, share: float, promises: list[PlannedPromise]) -> float | None:
-        expectation = descent_plan(run, share, promises).expectation
-        return None if expectation is None else expectation.right
+    def plan(self, run: Run, share: float = 1.0, promises: list[PlannedPromise] | None = None) -> DescentPlan:
+        return descent_plan(run, share, promises)
 
     def mechanism(self, run: Run) -> dict[str, Any]:
         rounds = [
             question_load(each).describe() | {"representation": each.representation, "steps": each.position}
-            for each in run.rounds.select_related("run")
+            for each in run.rounds.exclude(artifact="").select_related("run")
         ]
-        return {"name": "sgd", "rounds": rounds}
+        counts = synthesis_plan_from_json(run.plan["rounds"]).describe() if rounds_of_counts(run) else None
+        return {"name": "sgd", "rounds": rounds, "counts": counts}
 
     def curves(self, run: Run) -> dict[str, list[float]]:
         return gradient_curves(run)
@@ -77,7 +101,10 @@ class Sgd(GradientSteps):
     def lesson(self, run: Run) -> Lesson:
         return descent_lesson(run)
 
-    def kept_faults(self, batch: Batch, release: Release, question: StepsQuestion) -> Iterator[str]:
+    def kept_faults(self, batch: Batch, release: Release, question: StepsQuestion | CountsQuestion) -> Iterator[str]:
+        if isinstance(question, CountsQuestion):
+            yield from counts_kept_faults(batch, release, question)
+            return
         run, content, opened_round = batch.run, release.content, batch.round
         assert opened_round is not None, "it has a question"
         who = f"run {run.pk}, batch {batch.index}"
@@ -95,10 +122,15 @@ class Sgd(GradientSteps):
         *_states, after = states_after(state, sums)
         if not after.same(told):
             yield f"{who}: its state does not follow from what was released."
+        if not position_in_round(batch) and not points_follow(opened_round, question):
+            yield f"{who}: the points in place of public ones are not those that the counts of its run lead to."
         if run.position == batch.start + batch.size and not published_follows(run, after):
             yield f"run {run.pk}: the model that it published is not where its steps led to."
 
-    def charges_faults(self, batch: Batch, release: Release, question: StepsQuestion) -> Iterator[str]:
+    def charges_faults(self, batch: Batch, release: Release, question: StepsQuestion | CountsQuestion) -> Iterator[str]:
+        if isinstance(question, CountsQuestion):
+            yield from counts_charges_faults(batch, release, question)
+            return
         opened_round, people = batch.round, attempt_load(batch.asked)
         assert opened_round is not None, "it has a question"
         contributions = question.contributions(people, records_of(batch.run, question.fitted, people.holders))

@@ -16,7 +16,9 @@ NOISE = gettext_noop("noise alone")
 def gradient_curves(run: Run) -> dict[str, list[float]]:
     """The norm of every released noisy sum, and of the noise that it is expected to hold, in clipping norms."""
     sizes, noises = [], []
-    for artifact, sigma in run.batches.order_by("index").values_list("released", "round__sigma"):
+    # Only rounds of steps have a file.
+    batches = run.batches.exclude(round__artifact="").order_by("index")
+    for artifact, sigma in batches.values_list("released", "round__sigma"):
         norms, numbers = _norms(artifact)
         sizes += norms
         noises += [float(sigma * np.sqrt(numbers))] * len(norms)

@@ -13,7 +13,7 @@ from accounting.privacy.checks import Method
 from common.noise import Noise
 from common.sentences import Sentence
 from common.validation import require_positive
-from learning.mechanisms.pate.validation import require_votes
+from learning.mechanisms.pate.validation import require_totals, require_votes
 from learning.mechanisms.pate.votes import count_votes
 
 REJECTED = -1
@@ -116,6 +116,7 @@ class Aggregator(abc.ABC):
         help: How it decides, in one sentence, English, marked for translation.
         asks_student: Whether the vote looks at what a student predicts that learned from the labels so far. A rehearsal
             holds its vote at once and has no such student.
+        adds_noise_once: Whether labels follow from the counts with one Gaussian noise, so that these can be released.
 
     `votes` is `(queries, classes)`: weighted counts. `student_probabilities`, of the same shape, is what the present
     student believes; only Interactive-GNMax looks at it, the others take it and need it not.
@@ -128,6 +129,7 @@ class Aggregator(abc.ABC):
     label: ClassVar[str]
     help: ClassVar[str]
     asks_student: ClassVar[bool] = False
+    adds_noise_once: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         for field in self.fields():
@@ -172,7 +174,7 @@ class Aggregator(abc.ABC):
 
     def release(self, votes: ArrayLike, noise: Noise, student_probabilities: ArrayLike | None = None) -> Release:
         """Draw the noise and decide every query of the batch."""
-        counts = require_votes(votes)
+        counts = require_totals(votes)
         answered = self._passes_check(counts, noise, student_probabilities)
         labels = np.where(answered, self._noisy_argmax(counts, noise), REJECTED)
         return Release(labels=labels, answered=answered)

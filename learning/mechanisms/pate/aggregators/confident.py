@@ -50,6 +50,7 @@ class ConfidentGNMax(GNMax):
     name: ClassVar[str] = "confident_gnmax"
     label: ClassVar[str] = "Confident-GNMax"
     help: ClassVar[str] = gettext_noop("GNMax for the queries on which enough teachers agree; it rejects the others.")
+    adds_noise_once: ClassVar[bool] = False
 
     def warnings(self, votes: int, classes: int | None) -> list[Sentence]:
         """See `Aggregator.warnings`."""

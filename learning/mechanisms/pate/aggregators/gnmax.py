@@ -38,6 +38,7 @@ class GNMax(Aggregator):
     name: ClassVar[str] = "gnmax"
     label: ClassVar[str] = "GNMax"
     help: ClassVar[str] = gettext_noop("The class with the most votes under Gaussian noise.")
+    adds_noise_once: ClassVar[bool] = True
 
     def warnings(self, votes: int, classes: int | None) -> list[Sentence]:
         """See `Aggregator.warnings`; two noisy counts differ by noise of standard deviation √2·σ."""

@@ -10,7 +10,7 @@ from common.noise import Noise
 from common.sentences import gettext_noop
 from learning.mechanisms.pate.aggregators.base import Release, parameter
 from learning.mechanisms.pate.aggregators.confident import ConfidentGNMax
-from learning.mechanisms.pate.validation import require_votes
+from learning.mechanisms.pate.validation import require_totals
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class InteractiveGNMax(ConfidentGNMax):
 
     def release(self, votes: ArrayLike, noise: Noise, student_probabilities: ArrayLike | None = None) -> Release:
         """See `Aggregator.release`; `student_probabilities` is needed."""
-        counts = require_votes(votes)
+        counts = require_totals(votes)
         probabilities = _require_probabilities(student_probabilities, counts)
         release = super().release(counts, noise, probabilities)
         reinforced = ~release.answered & (probabilities.max(axis=1) > self.confidence)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from common.noise import SimulationNoise
+from learning.forecasts import LABELS
 from learning.mechanisms.levels import Level
 from learning.mechanisms.neighbours.forecast import forecast, propose, released_accuracy
 from learning.mechanisms.neighbours.release import read_counts, release_counts
@@ -39,10 +40,10 @@ def test_what_was_forecast_comes_true(records, labelled) -> None:
     )  # fmt: skip
     release = read_counts(release_counts(votes, proposal.sigma, SimulationNoise(0)), proposal.sigma)
     right = float((release.labels == truth).mean())
-    low, middle, high = expected.accuracy
-    assert low <= right <= high
+    told = expected.labels
+    assert told.low <= right <= told.high and told.of == LABELS and bool(told.judged) == labelled
     if labelled:
-        assert middle == pytest.approx(right, abs=0.03)
+        assert told.value == pytest.approx(right, abs=0.03)
     assert expected.voters[1] == pytest.approx(np.median(votes.sum(axis=1)), rel=0.2)
     for level, spent in zip(expected.levels, (accounts.spent[:500] / CAP, accounts.spent[500:] / 4 / CAP), strict=True):
         if records == 1:
@@ -70,7 +71,7 @@ def test_more_people_or_less_protection_never_hurt_the_forecast() -> None:
     few = forecast(public, public, [Level("ALL", CAP, 300)], **options)
     many = forecast(public, public, [Level("ALL", CAP, 3000)], **options)
     loose = forecast(public, public, [Level("ALL", 4 * CAP, 3000)], **options)
-    assert few.accuracy[0] < many.accuracy[0] and few.margin < many.margin <= loose.margin
+    assert few.labels.low < many.labels.low and few.margin < many.margin <= loose.margin
     assert loose.levels[0].votes_allowed == int(4 * CAP * 900)
 
 

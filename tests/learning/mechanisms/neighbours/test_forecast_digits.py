@@ -46,9 +46,9 @@ def test_labels_and_shares_come_as_forecast(epsilons) -> None:
         )  # fmt: skip
         counts = [release_counts(votes, made.sigma, SimulationNoise(seed)) for seed in range(10)]
         right = np.mean([read_counts(some, made.sigma).labels == truth for some in counts])
-        low, expected, high = made.forecast.accuracy
-        assert low <= right <= high
-        apart.append(expected - right)
+        told = made.forecast.labels
+        assert told.low <= right <= told.high
+        apart.append(told.value - right)
         assert made.forecast.voters[1] == pytest.approx(np.median(votes.sum(axis=1)), rel=0.25)
         assert (accounts.spent <= caps * (1 + 1e-12)).all()
         for level, told in zip(levels, made.forecast.levels, strict=True):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from common.noise import SimulationNoise
+from learning.forecasts import few_people
 from learning.mechanisms.levels import Level
 from learning.mechanisms.neighbours.planner import first_queries, next_round, plan_rounds
 from learning.mechanisms.neighbours.release import read_counts, release_counts
@@ -133,10 +134,11 @@ def test_doubtful_points_are_asked_first() -> None:
 def test_too_few_people_are_warned_of_and_enough_are_not() -> None:
     public, _ = blobs(0, 300)
     few = plan_rounds(public, [Level("ALL", CAP / 9, 100)], share=1.0, n_classes=4)
-    assert ["voters" in one.values for one in few.warnings] == [True, False]
-    assert all(one.template in one.to_json()["template"] for one in few.warnings)
+    (warning,) = few_people([few.rounds[0].forecast.labels], 4)
+    assert "Too few people" in warning and warning.template in warning.to_json()["template"]
     sample = Sample(*blobs(2, 300))
-    assert not plan_rounds(public, [Level("ALL", CAP, 30_000)], share=1.0, n_classes=4, sample=sample).warnings
+    enough = plan_rounds(public, [Level("ALL", CAP, 30_000)], share=1.0, n_classes=4, sample=sample)
+    assert not few_people([enough.rounds[0].forecast.labels], 4)
 
 
 def test_numbers_out_of_range_are_named() -> None:

@@ -221,7 +221,7 @@ def test_a_holder_with_hundreds_of_records_counts_once() -> None:
     assert ((votes - [[0.0, 0.0, 3.0]]) ** 2).sum() == charged[0, 0]
 
 
-def test_nobody_near_no_records_and_classes_that_nobody_has_are_ordinary() -> None:
+def test_absent_neighbours_records_and_classes_are_ordinary() -> None:
     far = shard_contributions(
         [[0], [5]], [3, 3], [[100]], [4], [0], n_classes=9, accounts=PlainAccounts([1.0]), sigma=1.0
     )
@@ -275,7 +275,7 @@ def test_public_mistakes_are_named(change, told) -> None:
 
 @pytest.mark.parametrize("classes", [[0, 0], [0, 1]], ids=["all agree", "one disagrees"])
 @pytest.mark.parametrize("at", [0, 100], ids=["near", "nobody near"])
-def test_residual_votes_in_which_nobody_disagrees_are_as_ordinary_as_others(classes: list[int], at: int) -> None:
+def test_residual_votes_without_disagreement_are_ordinary(classes: list[int], at: int) -> None:
     records = np.array([[at], [at]], np.int8)
     votes, charged = neighbour_votes(
         np.array([[0]], np.int8),

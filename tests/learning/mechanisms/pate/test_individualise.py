@@ -73,7 +73,7 @@ def test_proportional_weights_are_budgets_over_their_mean_over_teachers() -> Non
     np.testing.assert_allclose(teacher_weights([1.0, 2.0, 3.0], [85, 107, 58]), expected)
 
 
-def test_the_number_of_teachers_of_a_group_does_not_change_the_ratio_of_the_weights() -> None:
+def test_the_ratio_of_weights_is_independent_of_group_sizes() -> None:
     """It does in Algorithm 2 of the paper, which is why that is not what is done."""
     few, many = teacher_weights([1.0, 2.0], [10, 90]), teacher_weights([1.0, 2.0], [90, 10])
     assert few[1] / few[0] == pytest.approx(2.0)

@@ -86,7 +86,7 @@ def test_under_the_scheme_gdp_charges_reach_the_same_share_of_their_caps() -> No
 
 @repeatable
 @given(groups=group_lists)
-def test_upsampling_under_the_scheme_gdp_never_affords_fewer_labels_than_one_promise_for_all(
+def test_upsampling_with_gdp_affords_no_fewer_labels_than_one_promise(
     groups: list[Group],
 ) -> None:
     def affordable(variant: str) -> float:
@@ -140,7 +140,7 @@ def test_or_it_is_left_out() -> None:
     assert "(1, usual are about 13): left out." in plan.notes[0]
 
 
-def test_the_strictest_group_keeps_its_promise_and_pulls_nobody_down() -> None:
+def test_the_strictest_group_does_not_limit_others() -> None:
     plan = plan_of([Group("HIGH", 1.0, 2), Group("LOW", 3.0, 998)], teachers=100)
     assert [(group.name, group.holders, group.teachers) for group in plan.groups] == [("HIGH", 2, 1), ("LOW", 998, 99)]
     assert "its one teacher is small" in plan.notes[0]
@@ -153,7 +153,7 @@ def test_the_strictest_group_keeps_its_promise_and_pulls_nobody_down() -> None:
     variant=st.sampled_from(["weighting", "vanishing"]),
     small_groups=st.sampled_from(["merge", "leave_out"]),
 )
-def test_whatever_the_groups_every_teacher_has_holders_and_every_holder_a_budget_kept(
+def test_every_teacher_has_holders_and_every_budget_holds(
     groups: list[Group], teachers: int, variant: str, small_groups: str
 ) -> None:
     if sum(group.holders for group in groups) < teachers:

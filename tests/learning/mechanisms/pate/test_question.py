@@ -69,7 +69,7 @@ def test_batches_add_up_to_one_vote_on_every_point() -> None:
     assert question().stop(after) == Stop.USED_UP
 
 
-def test_everybody_of_a_group_is_charged_the_closed_form_and_never_more_than_the_bound() -> None:
+def test_a_group_is_charged_the_closed_form_within_the_bound() -> None:
     confident = {"name": "confident_gnmax", "sigma": 6.0, "sigma_threshold": 9.0, "threshold": 3.0}
     asked = question(confident)
     state = asked.state(None)
@@ -84,14 +84,14 @@ def test_everybody_of_a_group_is_charged_the_closed_form_and_never_more_than_the
         assert charge < bound == pytest.approx(release.size * (check + label))
 
 
-def test_a_teacher_is_silent_whose_member_must_not_stay_and_everybody_is_charged_all_the_same() -> None:
+def test_a_teacher_with_a_removed_member_is_silent_and_charges_stay() -> None:
     asked = question()
     state, who = asked.state(None), people(gone=(3, 20))
     silent = np.flatnonzero(asked.silent(state, who, ballot(asked)))
     assert silent.tolist() == sorted(ballot(asked).teacher[[3, 20]].tolist())
     part = asked.part(0, 0, POINTS)
     draws = Draws(SimulationNoise(0))
-    votes = asked.answer(part, state, who, lambda: ballot(asked), alone=True, draws=draws)["votes"]
+    votes = asked.answer(part, state, who, lambda: ballot(asked), alone=True, draws=draws)["sums"]
     heard = np.setdiff1d(np.arange(TEACHERS), silent)
     np.testing.assert_allclose(votes.sum(axis=1), asked.plan.teacher_weights()[heard].sum())
     assert ask(asked, state, who=who).charges == ask(asked, state).charges
@@ -113,7 +113,7 @@ def test_the_stop_depends_on_no_votes_and_on_nobody_who_left() -> None:
     assert (spent + np.array(asked.bounds(slice(0, 1))) > 1.7).any(), "the next query is too dear"
 
 
-def test_a_vote_that_goes_on_charges_an_exhausted_group_nothing_more_and_silences_its_teachers() -> None:
+def test_an_exhausted_group_is_silent_and_charged_nothing_more() -> None:
     asked = question(allowed=0.9, goes_on=True)
     dear = asked.budgets[1].answer / asked.budgets[0].answer
     assert dear > 1.2, "the groups are exhausted one after the other"
@@ -147,7 +147,7 @@ def student(labels: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("first", [10, 20])
-def test_residual_votes_begin_after_the_plain_ones_though_there_is_a_student_before(first: int) -> None:
+def test_residual_votes_begin_after_the_plain_ones(first: int) -> None:
     asked = question({**RESIDUAL, "first": first}, variant="standard", student=student)
     releases = vote(asked)
     after = asked.state(releases[-1].arrays)
@@ -159,7 +159,7 @@ def test_residual_votes_begin_after_the_plain_ones_though_there_is_a_student_bef
     assert paid[0] > 0 and not any(paid[1:]), "all residual votes are paid once"
 
 
-def test_a_group_that_could_not_pay_one_by_one_does_not_vote_again_where_queries_cost_nothing() -> None:
+def test_a_group_that_could_not_pay_a_query_stays_out_of_free_ones() -> None:
     budget = VoteBudget(1.0, 1.0, check=0.0, label=0.3, first=5, rest=0.5)
     answered = np.ones(20, dtype=bool)
     assert budget.costs(6, answered).tolist() == [0.0] * 20

@@ -32,7 +32,7 @@ def predictions(teachers: int, queries: int = 12, classes: int = 3) -> np.ndarra
 
 
 @pytest.mark.parametrize("method", ["data_independent", "data_dependent", "exact"])
-def test_each_group_is_charged_by_its_own_weight_even_where_weights_do_not_follow_budgets(method) -> None:
+def test_each_group_is_charged_by_its_own_weight(method) -> None:
     """A group with a larger ε and a smaller weight: whoever sorts the two apart charges the wrong groups."""
     plan = planned()
     weights = (1.6, 0.3, 1.075)

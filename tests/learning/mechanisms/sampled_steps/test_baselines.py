@@ -32,7 +32,7 @@ def test_each_group_spends_what_the_baseline_says(baseline, reached: list[int]) 
     assert (spent <= EPSILONS).all()
 
 
-def test_groups_come_one_after_the_other_from_the_smallest_epsilon_in_proportion_to_size() -> None:
+def test_groups_are_ordered_by_epsilon_with_proportional_sizes() -> None:
     phases = group_after_group(TARGETS, SIZES, **RUN)
     assert [int(np.flatnonzero(mechanism.rates)[0]) for mechanism, _ in phases] == [1, 0, 2]
     assert [steps for _, steps in phases] == [40, 60, 100]

@@ -80,7 +80,7 @@ def test_holder_with_many_records_contributes_others_in_the_next_step() -> None:
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_without_a_holder_the_sum_is_less_by_their_contribution_and_nothing_else_bit_for_bit(name: str) -> None:
+def test_the_sum_without_a_holder_differs_by_their_contribution_alone(name: str) -> None:
     """In floating point they would differ: with 203 columns the last bits of a product depend on its row."""
     counts = [1] * 90 + [3, 40, 1, 200, 2] + [2] * 30
     holders = some_holders(SHAPES[name], counts, seed=4)
@@ -142,7 +142,7 @@ def test_no_contribution_is_longer_than_its_norm() -> None:
     assert longest > 0.999
 
 
-def test_records_that_are_none_count_for_nothing_and_raise_nothing() -> None:
+def test_invalid_records_count_for_nothing() -> None:
     x = np.zeros((4, 6), np.float32)
     x[0], x[1, 2], x[2] = np.inf, np.nan, 1e38
     holders = owned_records(x, [0, 1, 2, 99], [0, 1, 2, 3], [3, 5, 67, 4])

@@ -11,8 +11,8 @@ from common.noise import SimulationNoise
 from learning.calibration import Calibration
 from learning.measures import area, base_loss, calibration, losses
 from learning.mechanisms.sampled_steps import released_gradients
-from learning.mechanisms.sampled_steps.chunks import chunk_run, network_model, steps_begin
 from learning.mechanisms.sampled_steps.mechanism import SampledMechanism
+from learning.mechanisms.sampled_steps.network_states import network_model, steps_begin
 from learning.mechanisms.sampled_steps.networks import network_create
 from learning.mechanisms.sampled_steps.planner import SampledPlan
 from learning.mechanisms.sampled_steps.question import SampledQuestion
@@ -55,12 +55,11 @@ def trained(question: SampledQuestion, x: np.ndarray, y: np.ndarray) -> list[Sam
     noise, sampling = SimulationNoise(1), SimulationSampling(2)
     while states[-1].step < question.plan.steps:
         nobody_left_out = np.zeros(len(x), np.int64)
-        states.append(
-            chunk_run(question, states[-1], records, nobody_left_out, steps=25, noise=noise, sampling=sampling)
-        )
+        states.append(question.advanced(states[-1], records, nobody_left_out, steps=25, noise=noise, sampling=sampling))
     return states
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("network", "shape"), [("linear", (8,)), ("mlp", (8,)), ("cnn", (16, 16))])
 def test_a_network_of_clipped_steps_is_too_sure_before_and_calibrated_after(
     network: str, shape: tuple[int, ...]

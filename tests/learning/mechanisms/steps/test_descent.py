@@ -16,6 +16,7 @@ from learning.mechanisms.steps.descent import MOST_PUBLIC, Descent
 from learning.mechanisms.steps.linear import CLIP_STEPS, release_sums, step_contributions
 from learning.mechanisms.steps.planner import plan_steps
 from learning.mechanisms.steps.records import INTERCEPT, owned_records
+from learning.mechanisms.steps.spread import weights_spread
 from learning.outcomes.classes import curvature_bounds
 from learning.representations import LinearModel, Standardised
 
@@ -45,12 +46,49 @@ def test_a_step_is_newtons_with_the_curvature_of_the_public_points() -> None:
     after = state.after(np.rint(gradient * 50 * CLIP_STEPS / 0.5))  # people are 50
     features = np.hstack([PUBLIC, np.full((4, 1), INTERCEPT)]) / 50
     curved = features.T @ features / 4 * 0.5  # of two classes as likely: 2 p (1 - p)
-    ridge = state.plan.ridge
-    assert ridge == pytest.approx(10 * state.plan.sigma * 0.5 / 50)
+    ridge = state.plan.largest_ridge
+    assert ridge == pytest.approx(20 * state.plan.sigma * 0.5 / 50)
     curved += np.diag([ridge, ridge, ridge * min(1, ridge / curved[2, 2])])
     centred = gradient - gradient.mean(axis=1, keepdims=True)
     assert after.parameters == pytest.approx(-0.5 * np.linalg.solve(curved, centred), abs=1e-6)
     assert after.weights == pytest.approx(after.parameters / 50)
+
+
+@pytest.mark.parametrize(("true", "noises"), [(3.0, 10.0), (0.3, 20.0), (0.0, 20.0)])
+def test_the_ridge_shrinks_where_the_first_steps_show_large_weights(true: float, noises: float) -> None:
+    """Sums as people with these weights release them where the loss is quadratic, at ten dimensions of one length."""
+    rng, public = np.random.default_rng(0), 50 * np.vstack([np.eye(10), -np.eye(10)]).astype(np.int64)
+    plan = plan_steps([Level("ALL", 4.0, 1000.0)], dimensions=10, n_classes=2, share=1.0)
+    state, best = Descent.begin(plan, public, 2), np.zeros((11, 2))
+    best[:10, 0] = true * rng.choice([-1, 1], 10)
+    best[:10, 1] = -best[:10, 0]
+    features = np.hstack([public, np.full((20, 1), INTERCEPT)]) / state.length
+    for step in range(16):
+        assert state.ridge == pytest.approx(20 * plan.noise) or step > 14
+        matrix = curvatures(features, state.parameters)[0]
+        gradient = matrix @ (state.parameters - best) + rng.normal(0, plan.noise, (11, 2))
+        state = (
+            Descent.begin(plan, public, 2)
+            .at(state.to_arrays())
+            .after(np.rint(gradient * CLIP_STEPS * plan.people / plan.clip_norm))
+        )
+    assert state.ridge == pytest.approx(noises * plan.noise, rel=0.01)
+
+
+def test_a_ridge_that_was_chosen_stays() -> None:
+    state = begin(8, ridge=3.0)
+    for sums in np.random.default_rng(0).integers(-(10**7), 10**7, (8, 3, 2)):
+        assert state.ridge == state.plan.ridge == pytest.approx(3 * state.plan.noise)
+        state = state.after(sums)
+
+
+def test_the_spread_of_weights_is_found_again() -> None:
+    rng = np.random.default_rng(1)
+    matrices = np.stack([(root := rng.normal(size=(400, 400)) / 20) @ root.T for _ in range(2)])
+    for spread in (0.1, 1.0):
+        weights = rng.normal(0, spread, (400, 2))
+        observed = np.einsum("cij,jc->ic", matrices, weights) + rng.normal(0, 0.05, (400, 2))
+        assert weights_spread(observed, matrices, 0.05**2) == pytest.approx(spread, rel=0.12)
 
 
 def test_the_later_half_of_the_steps_is_averaged() -> None:

@@ -5,6 +5,7 @@ import pytest
 
 from accounting.privacy import IndividualAccounts
 from common.noise import SimulationNoise
+from learning.forecasts import MODEL, few_people
 from learning.mechanisms.levels import Level
 from learning.mechanisms.steps.descent import Descent
 from learning.mechanisms.steps.forecast import forecast_steps
@@ -36,7 +37,8 @@ def test_a_forecast_from_labels_is_near_the_outcome(cap: float) -> None:
         )
         state = state.after(release_sums(sums, plan.sigma, noise))
     right = ((public @ state.learned[:-1] + INTERCEPT * state.learned[-1]).argmax(axis=1) == labels).mean()
-    assert made.from_labels and made.right == pytest.approx(right, abs=0.06)
+    assert made.of == MODEL and made.value == pytest.approx(right, abs=0.06)
+    assert made.low <= right <= made.high and made.judged == 500
     assert made.noiseless > 0.88
 
 
@@ -46,6 +48,7 @@ def test_a_forecast_without_labels_tells_that_there_is_too_much_noise() -> None:
     for people in (30.0, 30_000.0):
         plan = plan_steps([Level("ALL", 0.01, people)], dimensions=20, n_classes=3, share=1.0)
         made[people] = forecast_steps(plan, public, 3)
-        assert forecast_steps(plan, public, 3) == made[people] and not made[people].from_labels
-    assert made[30_000.0].right > made[30_000.0].noiseless - 0.02 > 0.9
-    assert made[30.0].right < 0.7
+        assert forecast_steps(plan, public, 3) == made[people] and made[people].value is None
+    assert made[30_000.0].high > made[30_000.0].noiseless - 0.02 > 0.9
+    assert made[30.0].high < 0.7 and made[30.0].judged == 0
+    assert few_people([made[30.0]], 3) and not few_people([made[30_000.0]], 3)

@@ -3,11 +3,14 @@
 import json
 import math
 
+import numpy as np
 import pytest
 
 from learning.mechanisms.levels import Level
 from learning.mechanisms.steps.choices import Steps
-from learning.mechanisms.steps.planner import plan_steps, steps_plan_from_json, strength_of
+from learning.mechanisms.steps.planner import few_heard, plan_steps, steps_plan_from_json, strength_of
+
+RECORDS = np.zeros((2, 9))
 
 LEVELS = [Level("HIGH", 0.01, 3000.0), Level("LOW", 0.09, 1000.0)]
 
@@ -42,7 +45,7 @@ def test_what_is_chosen_by_hand_is_taken() -> None:
 
 def test_people_who_are_too_few_and_noise_that_is_too_little_are_warned_of() -> None:
     few = plan_steps([Level("ALL", 0.01, 100.0)], dimensions=99, n_classes=10, share=1.0)
-    assert "Too few people" in few.warnings[0]
+    assert "Too few people" in few_heard(few)[0] and not few.warnings
     # an account of 0.09 pays for 9 steps of norm 1 at σ = 10
     loud = plan_steps(LEVELS, dimensions=24, n_classes=4, share=1.0, steps=Steps(sigma=10.0))
     assert "9 of 60 steps" in loud.warnings[0]
@@ -58,16 +61,16 @@ def test_what_cannot_be_planned_is_refused() -> None:
 
 def test_nobody_at_all_gives_a_plan_and_a_warning() -> None:
     plan = plan_steps([Level("ALL", 1.0, -3.0)], dimensions=5, n_classes=2, share=1.0)
-    assert plan.people == 1.0 and plan.warnings
+    assert plan.people == 1.0 and few_heard(plan)
 
 
 def test_plans_and_parameters_survive_json() -> None:
-    plan = plan_steps(LEVELS[:1], dimensions=200, n_classes=10, share=0.5)
+    plan = plan_steps(LEVELS, dimensions=200, n_classes=10, share=0.5, steps=Steps(sigma=7.0))
     again = steps_plan_from_json(json.loads(json.dumps(plan.to_json())))
     assert again == plan and again.warnings[0].template == plan.warnings[0].template
     chosen = Steps(steps=5, representation="wavelets", representation_parameters={"components": 50})
     assert Steps.from_json(json.loads(json.dumps(chosen.to_json()))) == chosen
-    assert chosen.space((28, 28)).components == 50
+    assert chosen.space(np.zeros((2, 28, 28))).components == 50
     assert {one.name for one in Steps.described()} >= {"steps", "clip_norm", "sigma", "step_size", "publish"}
 
 
@@ -80,15 +83,22 @@ def test_the_ridge_grows_with_the_classes_and_where_people_are_weak(people, clas
 
 
 def test_weaker_people_have_fewer_thresholds_and_magnify_less() -> None:
-    strong, weak = (Steps().placed((9,), strength).space((9,)) for strength in (9000.0, 240.0))
+    strong, weak = (Steps().placed(RECORDS, strength).space(RECORDS) for strength in (9000.0, 240.0))
     assert strong.name == weak.name == "evened"
     assert (weak.together, weak.floor) == (20, 10.0)
     assert (strong.together, strong.floor) == (750, 0.1)
-    assert Steps().placed((9,), 800.0).space((9,)).floor == 1.0
-    images = Steps().placed((8, 8), 240.0)
-    assert images.space((8, 8)) == Steps().space((8, 8))
+    assert Steps().placed(RECORDS, 800.0).space(RECORDS).floor == 1.0
+    texts = np.zeros((2, 40), np.uint8)
+    found = [Steps().placed(texts, strength).space(texts) for strength in (60.0, 240.0, 9000.0)]
+    assert [(each.name, each.components) for each in found] == [("words", 16), ("words", 20), ("words", 256)]
+    pixels = np.zeros((2, 8, 8))
+    vectors = np.random.default_rng(3).normal(size=(300, 40))
+    encoded = [Steps(encoder="e").placed(vectors, strength).space(vectors) for strength in (60.0, 1800.0, 9000.0)]
+    assert [space.components for space in encoded] == [96, 150, 256]
+    images = Steps().placed(pixels, 240.0)
+    assert images.space(pixels) == Steps().space(pixels)
     named = Steps(representation="standardised")
-    assert named.placed((9,), 240.0) == named
+    assert named.placed(RECORDS, 240.0) == named
 
 
 @pytest.mark.parametrize(

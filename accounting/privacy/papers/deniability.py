@@ -1,0 +1,85 @@
+"""Costs of plausible deniability: of one released row, and of many of them together.
+
+V. Bindschaedler, R. Shokri, C. A. Gunter: Plausible Deniability for Privacy-Preserving Data Synthesis, PVLDB 2017.
+"""
+
+import math
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import gammaln
+
+
+def row_cost(k: int, gamma: float, epsilon0: float, delta: float) -> tuple[float, int]:
+    """Smallest ε of one released row at δ, and the t by which it is reached.
+
+    Theorem 1 with the randomised test (threshold k + Lap(1/ε₀)): for every 1 ≤ t < k a row is (ε, δ)-DP with
+    ε = ε₀ + ln(1 + γ/t) and δ = exp(−ε₀·(k − t)).
+
+    Args:
+        k: least number of plausible seeds.
+        gamma: γ > 1, how much less probable than another a plausible seed may be.
+        epsilon0: ε₀ of the test.
+        delta: of the row, above 0 and below 1.
+
+    Raises:
+        ValueError: no t will do; a larger k or ε₀ does.
+
+    >>> epsilon, t = row_cost(50, 4, 1.0, 1e-9)
+    >>> round(epsilon, 3), t
+    (1.129, 29)
+    """
+    if not (k > 1 and gamma > 1 and epsilon0 > 0 and 0 < delta < 1):
+        raise ValueError("k and gamma must be above 1, epsilon0 above 0, delta between 0 and 1")
+    t = min(k - 1, math.floor(k + math.log(delta) / epsilon0))
+    if t < 1:
+        raise ValueError(f"No row is ({epsilon0:g}, {delta:g})-DP with k = {k}: take a larger k, or a larger epsilon0.")
+    return epsilon0 + math.log1p(gamma / t), t
+
+
+def composed_delta(epsilon_row: float, delta_row: float, rows: int, epsilon: float) -> float:
+    """Smallest δ of several (ε, δ)-DP releases together, at ``epsilon``.
+
+    Kairouz, Oh, Viswanath: The Composition Theorem for Differential Privacy, ICML 2015, Theorem 3.3: the worst are
+    ``rows`` randomised responses, of which each is broken with probability ``delta_row``. The log-likelihood ratio of
+    the others is (2X − rows)·ε_row with X ~ Bin(rows, e^ε_row/(1 + e^ε_row)).
+    """
+    successes = np.arange(rows + 1)
+    excess = epsilon - (2 * successes - rows) * epsilon_row
+    above = excess < 0
+    hits = successes[above]
+    chosen = gammaln(rows + 1) - gammaln(hits + 1) - gammaln(rows - hits + 1)
+    log_mass = chosen + (hits - rows) * epsilon_row - rows * math.log1p(math.exp(-epsilon_row))
+    whole = float(np.sum(np.exp(log_mass) * -np.expm1(excess[above])))
+    return float(-np.expm1(rows * math.log1p(-delta_row)) + (1 - delta_row) ** rows * whole)
+
+
+def composed_epsilon(epsilon_row: float, delta_row: float, rows: int, delta: float) -> float:
+    """Smallest ε of several (ε, δ)-DP releases together, at ``delta``: see `composed_delta`.
+
+    Raises:
+        ValueError: the rows' own δ add up to more than ``delta``.
+
+    >>> round(composed_epsilon(1.0, 0.0, 1, 1e-9), 6), round(composed_epsilon(0.1, 0.0, 100, 1e-6), 2)
+    (1.0, 4.77)
+    """
+    if composed_delta(epsilon_row, delta_row, rows, rows * epsilon_row) > delta:
+        raise ValueError(f"{rows} rows of δ = {delta_row:g} have a larger δ than {delta:g}: give each a smaller one.")
+    if composed_delta(epsilon_row, delta_row, rows, 0.0) <= delta:
+        return 0.0
+    return float(
+        brentq(lambda each: composed_delta(epsilon_row, delta_row, rows, each) - delta, 0.0, rows * epsilon_row)
+    )
+
+
+def part_of(epsilon: float, parts: int, delta: float) -> float:
+    """Largest ε of each of several releases that together cost ``epsilon`` at ``delta``.
+
+    >>> round(part_of(1.0, 1, 1e-9), 6), round(part_of(4.77, 100, 1e-6), 3)
+    (1.0, 0.1)
+    """
+    low, high = epsilon / parts, epsilon
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if composed_epsilon(middle, 0.0, parts, delta) <= epsilon else (low, middle)
+    return low

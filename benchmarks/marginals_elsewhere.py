@@ -1,0 +1,122 @@
+"""AIM and MST (McKenna, Miklau, Sheldon 2021, 2022), by their authors' code, beside our synthetic rows on Adult.
+
+Their code is not installed with this project: it is repository ``ryan112358/private-pgm`` at commit 4152cc5, the last
+one that computes with numpy, whose folder ``--library`` names; it needs a pandas before 3. Mechanisms and inference are
+theirs; what they spend is set to the same μ² as ours.
+
+    python -m benchmarks.marginals_elsewhere aim --library FOLDER --workload classes
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from itertools import combinations
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import sparse
+
+from accounting.caps import caps_of
+from benchmarks.sgd.study import DELTA, splits_load
+from benchmarks.synthesis import judged, judging
+from learning.formats import TabularSchema
+from learning.mechanisms.base import Records
+from learning.mechanisms.counts.columns import Column, Places, column_names, columns_of
+from learning.mechanisms.synthesis.rows import cells_encode
+
+BINS = 32
+MOST_CELLS = 10_000
+"""Of a table of the workload, as in the authors' own program."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("mechanism", choices=("aim", "mst"))
+    parser.add_argument("--library", type=Path, required=True)
+    parser.add_argument("--workload", choices=("pairs", "classes"), default="pairs")
+    parser.add_argument("--epsilon", type=float, default=1.0)
+    parser.add_argument("--draws", type=int, default=1)
+    parser.add_argument("--rounds", type=int, help="of AIM; 16 for each column where nothing is said")
+    parser.add_argument("--iterations", type=int, default=1000, help="of the inference after each round of AIM")
+    parser.add_argument("--megabytes", type=float, default=80.0, help="that the model of AIM may have")
+    asked = parser.parse_args()
+    library_use(asked.library)
+    splits = splits_load("adult")
+    assert isinstance(splits.schema, TabularSchema)
+    schema, private = splits.schema, splits.private
+    columns = columns_of(schema, column_names(schema), BINS)
+    places = Places(Records(private.x, private.y, np.arange(len(private.x))))
+    cells = np.stack([places.cells([column]) for column in columns], axis=1)
+    test, truth = judging("adult")
+    for seed in range(asked.draws):
+        np.random.seed(seed)  # the authors' code draws from it
+        clock = time.process_time()
+        drawn = mst(cells, columns, asked.epsilon) if asked.mechanism == "mst" else aim(cells, columns, asked)
+        took = time.process_time() - clock
+        x = np.zeros((len(drawn), *schema.shape), np.float32)
+        for place, column in enumerate(columns[1:], start=1):
+            cells_encode(x, column, drawn[:, place], np.random.default_rng(seed))
+        accuracy, area = judged(x, drawn[:, 0], test, truth)
+        print(f"{asked}: draw {seed}: {100 * accuracy:.2f} %, {area:.4f}; {took:.0f} s", flush=True)
+
+
+def library_use(folder: Path) -> None:
+    """Let the authors' code be imported, without what it takes of other packages and does not need here."""
+    sys.path[:0] = [str(folder / "src"), str(folder), str(folder / "mechanisms")]
+    for name, taken, instead in (
+        ("hdmm", "matrix", None),
+        ("hdmm.matrix", "Identity", sparse.identity),
+        ("autodp", "privacy_calibrator", None),
+        ("mechanisms.cdp2adp", "cdp_rho", None),  # of an (ε, δ); ours comes from the cap
+    ):
+        sys.modules[name] = ModuleType(name)
+        setattr(sys.modules[name], taken, instead)
+
+
+def dataset(cells: NDArray[np.int64], columns: tuple[Column, ...]) -> Any:
+    """Their dataset of cells (N, columns)."""
+    from mbi import Dataset, Domain
+
+    names = [column.name for column in columns]
+    return Dataset(pd.DataFrame(cells, columns=names), Domain(names, [column.size for column in columns]))
+
+
+def rho_of(epsilon: float) -> float:
+    """The zCDP that N(0, 1/μ²) costs a vector of norm 1: μ²/2, of the cap of this promise."""
+    return float(caps_of(epsilon, DELTA)) / 2
+
+
+def aim(cells: NDArray[np.int64], columns: tuple[Column, ...], asked: argparse.Namespace) -> NDArray[np.int64]:
+    """Cells (N, columns) of rows that AIM draws for all pairs, or for all pairs within classes."""
+    from aim import AIM
+
+    data = dataset(cells, columns)
+    label, *others = data.domain.attrs
+    wanted = combinations(data.domain.attrs, 2)
+    if asked.workload == "classes":
+        wanted = ((label, *pair) for pair in combinations(others, 2))
+    workload = [(each, 1.0) for each in wanted if data.domain.size(each) <= MOST_CELLS]
+    mechanism = AIM.__new__(AIM)  # its own beginning converts another (ε, δ)
+    mechanism.rho, mechanism.prng, mechanism.structural_zeros = rho_of(asked.epsilon), np.random, {}
+    mechanism.rounds, mechanism.max_iters = asked.rounds, asked.iterations
+    mechanism.max_model_size = asked.megabytes
+    _model, drawn = mechanism.run(data, workload)
+    return drawn.df.to_numpy(np.int64)
+
+
+def mst(cells: NDArray[np.int64], columns: tuple[Column, ...], epsilon: float) -> NDArray[np.int64]:
+    """Cells (N, columns) of rows that MST draws."""
+    import mst as authors
+
+    authors.cdp_rho = lambda _epsilon, _delta: rho_of(epsilon)
+    return authors.MST(dataset(cells, columns), epsilon, DELTA).df.to_numpy(np.int64)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,251 @@
+"""Processes that handle files of strangers: limits of memory and time, no network, no other programs, no other files.
+
+Network and programs are refused by a seccomp filter, files by Landlock; neither needs privileges. `protections` says
+what holds on this machine: without Linux, on other machines than x86_64 and aarch64, and with a kernel before 5.13 (or
+one without Landlock) some of it does not.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import platform
+import resource
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from math import ceil
+from pathlib import Path
+from threading import Timer
+from types import TracebackType
+from typing import IO
+
+_PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS, _SECCOMP_MODE_FILTER = 1, 22, 38, 2
+_LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
+_ALLOW, _REFUSE = 0x7FFF0000, 0x00050000 | 1  # EPERM
+_X32 = 0x40000000
+#: By machine: how the kernel names it, and its numbers of socket, connect, execve, execveat, ptrace, kill,
+#: process_vm_readv, process_vm_writev and io_uring_setup (linux/audit.h, asm/unistd.h).
+_CALLS = {
+    "x86_64": (0xC000003E, (41, 42, 59, 322, 101, 62, 310, 311, 425)),
+    "aarch64": (0xC00000B7, (198, 203, 221, 281, 117, 129, 270, 271, 425)),
+}
+#: Numbers of landlock_create_ruleset, landlock_add_rule and landlock_restrict_self, the same on every machine.
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
+_VERSION, _BENEATH = 1, 1
+#: Rights to files (linux/landlock.h): to read them, to list folders; all that the first version knows; to move between
+#: folders (from version 2 on), to cut off (3).
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_FOLDER = 1 << 0, 1 << 1, 1 << 2, 1 << 3
+_READ, _ALL, _MOVE, _CUT = _EXECUTE | _READ_FILE | _READ_FOLDER, (1 << 13) - 1, 1 << 13, 1 << 14
+_ROOT = Path(__file__).parents[1]
+#: What programs and libraries are read from, with what they ask about the machine.
+_PROGRAMS = ("/usr", "/lib", "/lib64", "/bin", "/proc/self", "/proc/cpuinfo", "/proc/meminfo")
+_ENVIRONMENT = {
+    "PATH": os.defpath,
+    "LC_ALL": "C.UTF-8",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "PYTHONDONTWRITEBYTECODE": "1",
+}
+
+
+class ConfinedProcess:
+    """A module of this program in a process of its own, as a context manager; it is gone when the block ends.
+
+    It gets neither settings nor secrets. The module has to call `confine`, and says its answers to `answers`.
+
+    Args:
+        module: Its name.
+        arguments: Of its command line.
+
+    Attributes:
+        stdin: What it is asked.
+        stdout: What it says.
+        late: Whether it was ended as it took too long.
+    """
+
+    def __init__(self, module: str, *arguments: str) -> None:
+        self._process = subprocess.Popen(  # noqa: S603  # this program, no shell
+            [sys.executable, "-m", module, *arguments],
+            cwd=_ROOT,
+            env=_ENVIRONMENT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        assert self._process.stdin and self._process.stdout, "both are pipes"
+        self.stdin: IO[bytes] = self._process.stdin
+        self.stdout: IO[bytes] = self._process.stdout
+        self.late = False
+
+    def __enter__(self) -> ConfinedProcess:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.kill()
+        self.stdout.close()
+        with suppress(BrokenPipeError):  # closing writes what is left
+            self.stdin.close()
+        self._process.wait()
+
+    @contextmanager
+    def within(self, seconds: float) -> Iterator[None]:
+        """End the process if the block takes longer than this."""
+        timer = Timer(seconds, self._stop)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def ended(self) -> int:
+        """How it ended, once it has: 0, or the negative number of a signal."""
+        return self._process.wait()
+
+    def _stop(self) -> None:
+        self.late = True
+        self._process.kill()
+
+
+def answers() -> IO[bytes]:
+    """Standard output of this process for its answers alone: what libraries print goes where errors go."""
+    stream = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    return stream
+
+
+class _Program(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
+
+
+def confine(
+    *, memory: int, seconds: int | None = None, reads: Sequence[Path] = (), writes: Sequence[Path] = ()
+) -> None:
+    """Confine this process from now on, for good.
+
+    What it has loaded, and the time that it took, do not count. On Linux it ends with its parent, opens no connection
+    and no program any more, and no files but those of programs and those that are named; see `protections`.
+
+    Args:
+        memory: Bytes that it may take beyond those it has. Then MemoryError is raised.
+        seconds: Of processor time, if it has a limit. Then the process is killed.
+        reads: Files and folders that it reads.
+        writes: Folders in which it also writes.
+    """
+    _limit(resource.RLIMIT_AS, _address_space() + memory)
+    if seconds is not None:
+        _limit(resource.RLIMIT_CPU, ceil(time.process_time()) + seconds)
+    _limit(resource.RLIMIT_CORE, 0)  # a dump would hold records
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+        _refuse_files(libc, reads, writes)
+        _refuse_calls(libc)
+
+
+def protections() -> dict[str, bool]:
+    """What is kept from a confined process on this machine: ``network``, and other ``files``."""
+    with ConfinedProcess("common.confinement") as process:
+        return json.loads(process.stdout.read() or "{}")
+
+
+def _limit(kind: int, value: int) -> None:
+    hard = resource.getrlimit(kind)[1]
+    bound = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    resource.setrlimit(kind, (bound, bound))
+
+
+def _address_space() -> int:
+    """Bytes of this process's address space; 0 where nothing tells."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
+
+
+class _Beneath(ctypes.Structure):
+    _pack_ = 1
+    _fields_ = (("access", ctypes.c_uint64), ("parent", ctypes.c_int32))
+
+
+def _refuse_files(libc: ctypes.CDLL, reads: Sequence[Path], writes: Sequence[Path]) -> None:
+    """Refuse all files but those of programs and those named, by Landlock, if the kernel has it."""
+    version = libc.syscall(_CREATE_RULESET, None, 0, _VERSION)
+    if version < 1:
+        return
+    handled = _ALL | (_MOVE if version > 1 else 0) | (_CUT if version > 2 else 0)
+    attributes = ctypes.c_uint64(handled)
+    rules = libc.syscall(_CREATE_RULESET, ctypes.byref(attributes), ctypes.sizeof(attributes), 0)
+    packages = [path.parent for path in _ROOT.glob("*/__init__.py")]
+    programs = map(Path, (*_PROGRAMS, sys.prefix, sys.base_prefix))
+    for path in {each.resolve() for each in (*programs, *packages, *reads)}:
+        _allow(libc, rules, path, _READ)
+    _allow(libc, rules, Path(os.devnull), _READ_FILE | _WRITE_FILE)
+    for path in writes:
+        _allow(libc, rules, path, handled)
+    libc.syscall(_RESTRICT_SELF, rules, 0)
+    os.close(rules)
+
+
+def _allow(libc: ctypes.CDLL, rules: int, path: Path, access: int) -> None:
+    """Let files at or beneath a path be used; where there is nothing, nothing is allowed."""
+    try:
+        parent = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return
+    rule = _Beneath(access if path.is_dir() else access & ~_READ_FOLDER, parent)
+    libc.syscall(_ADD_RULE, rules, _BENEATH, ctypes.byref(rule), 0)
+    os.close(parent)
+
+
+def _refuse_calls(libc: ctypes.CDLL) -> None:
+    """Refuse system calls that reach beyond this process, by a seccomp filter."""
+    if platform.machine() not in _CALLS:
+        return
+    machine, calls = _CALLS[platform.machine()]
+    count = len(calls)
+    steps = [  # instruction, steps skipped if it holds, steps skipped if not, operand
+        (_LOAD, 0, 0, 4),
+        (_EQUAL, 0, count + 3, machine),  # calls of another machine are refused
+        (_LOAD, 0, 0, 0),
+        (_AT_LEAST, count + 1, 0, _X32),
+        *((_EQUAL, count - place, 0, call) for place, call in enumerate(calls)),
+        (_RETURN, 0, 0, _ALLOW),
+        (_RETURN, 0, 0, _REFUSE),
+    ]
+    program = _Program(len(steps), b"".join(struct.pack("=HBBI", *step) for step in steps))
+    libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0)
+
+
+def _tried() -> dict[str, bool]:
+    """Try what a confined process may not do."""
+    confine(memory=1 << 30)
+    refused: dict[str, bool] = {}
+    attempts: dict[str, Callable[[], object]] = {"network": socket.socket, "files": lambda: os.listdir("/")}
+    for name, attempt in attempts.items():
+        try:
+            attempt()
+        except PermissionError:
+            refused[name] = True
+        else:
+            refused[name] = False
+    return refused
+
+
+if __name__ == "__main__":
+    stream = answers()
+    stream.write(json.dumps(_tried()).encode())
+    stream.flush()

@@ -1,0 +1,50 @@
+"""Messages between two processes: a line of JSON, and the bytes of an array if it has one."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_TYPES = ("uint8", "float32")
+_LONGEST_LINE = 1 << 16
+
+
+def frame_write(stream: IO[bytes], array: NDArray[Any] | None = None, **told: Any) -> None:
+    """Write a message."""
+    if array is not None:
+        told |= {"shape": list(array.shape), "type": array.dtype.name}
+    stream.write(json.dumps(told).encode() + b"\n")
+    if array is not None:
+        stream.write(np.ascontiguousarray(array).tobytes())
+    stream.flush()
+
+
+def frame_read(stream: IO[bytes], *, most: int = 0) -> tuple[dict[str, Any], NDArray[Any] | None]:
+    """Read a message.
+
+    Args:
+        stream: Where it comes from.
+        most: Bytes that its array may have; whoever writes may be a process that a file of strangers has led astray.
+
+    Raises:
+        EOFError: there is none, or only a part of one.
+        ValueError: it is none that `frame_write` wrote, or too large.
+    """
+    line = stream.readline(_LONGEST_LINE)
+    if not line.endswith(b"\n"):
+        raise EOFError
+    told = json.loads(line)
+    if "shape" not in told:
+        return told, None
+    shape, kind = tuple(told["shape"]), np.dtype(_TYPES[_TYPES.index(told["type"])])
+    size = math.prod(shape) * kind.itemsize
+    if not 0 <= size <= most:
+        raise ValueError(f"An array of {size} bytes is none that was asked for.")
+    content = stream.read(size)
+    if len(content) < size:
+        raise EOFError
+    return told, np.frombuffer(content, kind).reshape(shape)

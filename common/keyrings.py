@@ -1,0 +1,115 @@
+"""Keys of people's records: one for each person in each dataset, which is destroyed when their records are erased.
+
+A ring holds the keys of one dataset by the numbers of the people whose rows they encrypt, or the one key of a scan.
+Rings lie in a storage of their own and are in no backup that holds records: whoever has an old backup and the rings of
+today reads the records of those who have not had theirs erased since. Rings are changed under the lock of their study.
+"""
+
+import io
+import secrets
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from django.core.files.base import ContentFile
+from django.core.files.storage import storages
+
+from common.sealed_storage import SealedStorage, SealError
+
+_LENGTH, _NONCE = 32, 12
+
+
+class KeyGoneError(Exception):
+    """A key was destroyed, as what it belongs to was erased."""
+
+
+@dataclass(frozen=True, eq=False)
+class Ring:
+    """Keys by number: ``numbers`` (N,) in rising order, ``keys`` (N, 32) bytes."""
+
+    numbers: np.ndarray
+    keys: np.ndarray
+
+    def has(self, numbers: np.ndarray) -> np.ndarray:
+        """Whether there is a key of each of some numbers."""
+        return np.isin(numbers, self.numbers)
+
+    def keys_of(self, numbers: np.ndarray) -> list[bytes]:
+        """Keys of some numbers, in their order.
+
+        Raises:
+            KeyGoneError: of one there is none.
+        """
+        if not self.has(numbers).all():
+            raise KeyGoneError("The records of somebody were erased.")
+        content = self.keys[np.searchsorted(self.numbers, numbers)].tobytes()
+        return [content[start : start + _LENGTH] for start in range(0, len(content), _LENGTH)]
+
+
+def ring_load(name: str) -> Ring:
+    """The ring of this name; an empty one where there is none, or none any more."""
+    try:
+        with _storage().open(name) as file, np.load(file, allow_pickle=False) as arrays:
+            return Ring(arrays["numbers"], arrays["keys"])
+    except FileNotFoundError:
+        return Ring(np.empty(0, dtype=np.int64), np.empty((0, _LENGTH), dtype=np.uint8))
+
+
+def keys_make(name: str, numbers: np.ndarray) -> Ring:
+    """The ring of this name with keys of some more numbers (N,); those that it has stay."""
+    ring = ring_load(name)
+    new = np.setdiff1d(numbers, ring.numbers)
+    if len(new):
+        made = np.frombuffer(secrets.token_bytes(_LENGTH * len(new)), dtype=np.uint8).reshape(-1, _LENGTH)
+        numbers = np.concatenate([ring.numbers, new])
+        order = np.argsort(numbers)
+        ring = Ring(numbers[order], np.concatenate([ring.keys, made])[order])
+        _store(name, ring)
+    return ring
+
+
+def keys_destroy(name: str, numbers: Collection[int]) -> None:
+    """Destroy the keys of some numbers, for good: what they encrypt is nowhere to be read again."""
+    ring = ring_load(name)
+    stays = ~np.isin(ring.numbers, list(numbers))
+    if not stays.all():
+        _store(name, Ring(ring.numbers[stays], ring.keys[stays]))
+
+
+def ring_destroy(name: str) -> None:
+    """Destroy all keys of a ring, for good."""
+    _storage().delete(name)
+
+
+def content_seal(name: str, content: bytes) -> bytes:
+    """Content, encrypted with the only key of the ring ``name``, which is made if there is none."""
+    (key,) = keys_make(name, np.zeros(1, dtype=np.int64)).keys_of(np.zeros(1, dtype=np.int64))
+    nonce = secrets.token_bytes(_NONCE)
+    return nonce + AESGCM(key).encrypt(nonce, content, name.encode())
+
+
+def content_open(name: str, sealed: bytes) -> bytes:
+    """What :func:`content_seal` was given.
+
+    Raises:
+        KeyGoneError: the ring was destroyed.
+        SealError: it was changed.
+    """
+    (key,) = ring_load(name).keys_of(np.zeros(1, dtype=np.int64))
+    try:
+        return AESGCM(key).decrypt(sealed[:_NONCE], sealed[_NONCE:], name.encode())
+    except InvalidTag:
+        raise SealError(f"{name} was changed.") from None
+
+
+def _store(name: str, ring: Ring) -> None:
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, numbers=ring.numbers, keys=ring.keys)
+    _storage().replace(name, ContentFile(buffer.getvalue()))
+
+
+def _storage() -> SealedStorage:
+    return cast(SealedStorage, storages["keys"])

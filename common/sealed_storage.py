@@ -1,0 +1,210 @@
+"""Storage that encrypts every file, before it reaches the storage that keeps it.
+
+Each file has a key of its own, by which its content is encrypted in blocks (AES-256-GCM; the nonce of a block is its
+number and whether it is the last, as in STREAM of Hoang, Reyhanitabar, Rogaway and Vizár, "Online Authenticated
+Encryption and its Nonce-Reuse Misuse-Resistance", 2015). That key stands at the beginning of the file, encrypted by the
+installation's key for records together with the file's name: no file passes for another, and a new key for records
+needs no more than a new beginning.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import secrets
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from typing import IO, Any
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from django.core.files.base import File
+from django.core.files.storage import Storage
+from django.utils.module_loading import import_string
+
+from common.keys import Purpose, derived, keys_of
+
+_MAGIC = b"ipate sealed 1\n\0"
+_NONCE, _TAG, _KEY = 12, 16, 32
+_HEADER = len(_MAGIC) + _NONCE + _KEY + _TAG
+_BLOCK = 1 << 18
+_USE = "files at rest"
+
+
+class SealError(OSError):
+    """A file is not as it was stored, or was encrypted by a key that this installation does not have."""
+
+
+class SealedStorage(Storage):
+    """Storage whose files another one keeps, encrypted.
+
+    Args:
+        backend: Class of the other storage.
+        options: Of that class.
+    """
+
+    def __init__(self, backend: str, options: dict[str, Any]) -> None:
+        self.inner: Storage = import_string(backend)(**options)
+
+    def exists(self, name: str) -> bool:
+        return self.inner.exists(name)
+
+    def delete(self, name: str) -> None:
+        self.inner.delete(name)
+
+    def listdir(self, path: str) -> tuple[list[str], list[str]]:
+        return self.inner.listdir(path)
+
+    def get_modified_time(self, name: str) -> datetime:
+        return self.inner.get_modified_time(name)
+
+    def size(self, name: str) -> int:
+        """Bytes of the content."""
+        return _plain_size(self.inner.size(name))
+
+    def replace(self, name: str, content: File) -> None:
+        """Store a file in place of the one that is there, if there is one: a crash leaves one of them, whole."""
+        with _sealed(name, content) as sealed:
+            self._put(name, sealed)
+
+    def rewrap(self, name: str) -> None:
+        """Encrypt the key of a file by today's key for records. Nobody may write the file meanwhile."""
+        with self.inner.open(name) as file, tempfile.TemporaryFile() as copy:
+            copy.write(_header(name, _file_key(name, file.read(_HEADER))))
+            while block := file.read(_BLOCK):
+                copy.write(block)
+            copy.seek(0)
+            self._put(name, copy)
+
+    def _put(self, name: str, sealed: IO[bytes]) -> None:
+        try:
+            path = self.inner.path(name)
+        except NotImplementedError:  # an object store puts an object in place of another at once
+            self.inner._save(name, File(sealed))  # type: ignore[attr-defined]
+            return
+        beside = self.inner.save(f"{name}.new", File(sealed))
+        with open(self.inner.path(beside), "rb") as written:
+            os.fsync(written.fileno())
+        os.replace(self.inner.path(beside), path)
+
+    def _open(self, name: str, mode: str = "rb") -> File:
+        file = self.inner.open(name, "rb")
+        try:
+            return File(io.BufferedReader(_Opened(name, file, self.inner.size(name)), _BLOCK), name)
+        except BaseException:
+            file.close()
+            raise
+
+    def _save(self, name: str, content: File) -> str:
+        with _sealed(name, content) as sealed:
+            return self.inner._save(name, File(sealed))  # type: ignore[attr-defined]
+
+    def get_available_name(self, name: str, max_length: int | None = None) -> str:
+        return self.inner.get_available_name(name, max_length)
+
+    def path(self, name: str) -> str:
+        return self.inner.path(name)
+
+
+class _Opened(io.RawIOBase):
+    """Content of a file of the inner storage, decrypted block by block, from wherever it is read."""
+
+    def __init__(self, name: str, file: IO[bytes], size: int) -> None:
+        self._name, self._file, self._size, self._at = name, file, _plain_size(size), 0
+        self._cipher = AESGCM(_file_key(name, file.read(_HEADER)))
+        self._known, self._content = -1, b""
+        self._last = _count(size) - 1
+        if self._size == 0:
+            self._block(0)  # or nothing would be looked at
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = max(0, {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence] + offset)
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        if self._at >= self._size:
+            return 0
+        number, start = divmod(self._at, _BLOCK)
+        piece = self._block(number)[start : start + len(buffer)]
+        buffer[: len(piece)] = piece
+        self._at += len(piece)
+        return len(piece)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+    def _block(self, number: int) -> bytes:
+        if number != self._known:
+            self._file.seek(_HEADER + number * (_BLOCK + _TAG))
+            sealed = self._file.read(_BLOCK + _TAG)
+            try:
+                self._content = self._cipher.decrypt(_nonce(number, last=number == self._last), sealed, None)
+            except (InvalidTag, ValueError):
+                raise SealError(f"{self._name} was changed, or cut off.") from None
+            self._known = number
+        return self._content
+
+
+@contextmanager
+def _sealed(name: str, content: File) -> Iterator[IO[bytes]]:
+    """Content as it is stored under ``name``."""
+    key, number, rest = secrets.token_bytes(_KEY), 0, bytearray()
+    cipher = AESGCM(key)
+    with tempfile.SpooledTemporaryFile(max_size=64 * _BLOCK) as sealed:
+        sealed.write(_header(name, key))
+        for piece in content.chunks(_BLOCK):
+            rest += piece
+            while len(rest) > _BLOCK:
+                sealed.write(cipher.encrypt(_nonce(number, last=False), bytes(rest[:_BLOCK]), None))
+                del rest[:_BLOCK]
+                number += 1
+        sealed.write(cipher.encrypt(_nonce(number, last=True), bytes(rest), None))
+        sealed.seek(0)
+        yield sealed
+
+
+def _nonce(number: int, *, last: bool) -> bytes:
+    return number.to_bytes(_NONCE - 1, "big") + bytes([last])
+
+
+def _count(size: int) -> int:
+    """Number of blocks in a file of ``size`` bytes."""
+    return max(1, -(-(size - _HEADER) // (_BLOCK + _TAG)))
+
+
+def _plain_size(size: int) -> int:
+    """Bytes of the content of a file of ``size`` bytes."""
+    return max(0, size - _HEADER - _TAG * _count(size))
+
+
+def _header(name: str, key: bytes) -> bytes:
+    nonce = secrets.token_bytes(_NONCE)
+    today = derived(keys_of(Purpose.RECORDS)[0], _USE)
+    return _MAGIC + nonce + AESGCM(today).encrypt(nonce, key, name.encode())
+
+
+def _file_key(name: str, header: bytes) -> bytes:
+    """The key of a file by its beginning.
+
+    Raises:
+        SealError: it is none of ours, or was encrypted by another key for records.
+    """
+    if not header.startswith(_MAGIC) or len(header) < _HEADER:
+        raise SealError(f"{name} is not encrypted as this installation does it.")
+    nonce, wrapped = header[len(_MAGIC) : len(_MAGIC) + _NONCE], header[len(_MAGIC) + _NONCE : _HEADER]
+    for key in keys_of(Purpose.RECORDS):
+        with suppress(InvalidTag):
+            return AESGCM(derived(key, _USE)).decrypt(nonce, wrapped, name.encode())
+    raise SealError(f"{name} was encrypted by another key for records. Name that in IPATE_RECORDS_KEY_FALLBACKS.")

@@ -1,0 +1,52 @@
+"""Slots for requests that compute for long: one at a time for each person, and few at once on a machine.
+
+A slot is a lock on a file, so that it is free again when the process that had it ends, however it ends.
+"""
+
+import fcntl
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from django.conf import settings
+
+#: Seconds after which to ask again.
+WAIT = 5
+
+
+class NoSlotError(Exception):
+    """All slots are taken: nothing was computed. It is worth asking again after `WAIT` seconds."""
+
+
+@contextmanager
+def slot(person: object) -> Iterator[None]:
+    """Hold one of the machine's `PLANS_AT_ONCE` slots, and the only one of this person, for as long as the block lasts.
+
+    Nobody waits for one: whoever waits takes a process of the site from somebody else.
+
+    Args:
+        person: Id of an account.
+
+    Raises:
+        NoSlotError: the person has one, or all are taken.
+    """
+    with ExitStack() as held:
+        _take(held, [f"person-{person}"])
+        _take(held, [f"machine-{n}" for n in range(settings.PLANS_AT_ONCE)])
+        yield
+
+
+def _take(held: ExitStack, names: list[str]) -> None:
+    """Lock the first of these files that is not locked."""
+    folder = Path(settings.VAR_DIR, "slots")
+    folder.mkdir(exist_ok=True, mode=0o700)
+    for name in names:
+        file = (folder / name).open("w")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+        else:
+            held.enter_context(file)
+            return
+    raise NoSlotError

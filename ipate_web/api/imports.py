@@ -1,0 +1,250 @@
+"""Endpoints of a study's data: imports that a data steward looks at, decisions on paper, and head counts."""
+
+import io
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.utils.translation import gettext as _
+from drf_spectacular.utils import OpenApiExample, extend_schema_field
+from rest_framework import exceptions, serializers, status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from consent.models import Level, Study
+from consent.services.paper import PaperError, paper_consents_record, paper_list_read
+from ipate_web.api.base import ApiView, StrictSerializer, body_of, operation, request_user, visible_study
+from ipate_web.api.datasets import UploadSerializer
+from ipate_web.api.parsing import LimitedMultiPartParser
+from ipate_web.api.problems import CONFLICT, MOST_FAULTS
+from ipate_web.api.studies import HeadCountSerializer
+from ipate_web.tokens.models import Scope
+from learning.formats import schema_from_json
+from training.errors import STATE
+from training.models import Dataset, DatasetImport
+from training.services.head_counts import head_counts_draw, head_counts_enter
+from training.services.imports import (
+    import_begin,
+    import_confirm,
+    import_declare,
+    import_drop,
+    import_report,
+    translated,
+)
+from training.services.uploads import last_schema
+
+_IMPORT = "training.import_dataset"
+
+
+class ImportFaultSerializer(serializers.Serializer):
+    """Something that is wrong with a file."""
+
+    row = serializers.IntegerField(allow_null=True, help_text="As an editor counts lines; null of the whole file.")
+    column = serializers.CharField(help_text="Empty where it is of no column.")
+    message = serializers.CharField()
+
+
+class ImportSerializer(serializers.ModelSerializer):
+    """An import, and what its check found."""
+
+    faults = serializers.IntegerField(allow_null=True, help_text="How many; null before the check.")
+    problems = serializers.SerializerMethodField(help_text="The first 1,000 of them.")
+    combined = serializers.SerializerMethodField(
+        help_text="Of how many rows those of each person have become one; 0 where they have not."
+    )
+    message = serializers.SerializerMethodField(help_text="Why nothing was imported; empty if nothing went wrong.")
+
+    class Meta:
+        model = DatasetImport
+        fields = [
+            *("id", "name", "kind", "state", "progress", "rows", "combined"),
+            *("faults", "problems", "message", "dataset"),
+        ]
+
+    @extend_schema_field(ImportFaultSerializer(many=True))
+    def get_problems(self, found: DatasetImport) -> list[dict[str, Any]]:
+        return [
+            {
+                "row": fault["row"],
+                "column": fault["column"],
+                "message": f"{translated(fault['problem'])} {translated(fault['remedy'])}".strip(),
+            }
+            for fault in import_report(found).get("faults", [])[:MOST_FAULTS]
+        ]
+
+    def get_combined(self, found: DatasetImport) -> int:
+        return import_report(found).get("records", 0)
+
+    def get_message(self, found: DatasetImport) -> str:
+        return translated(found.message)
+
+
+class ImportRequestSerializer(UploadSerializer):
+    """A file of records, what it is, and the statement about its schema."""
+
+    known = serializers.BooleanField(
+        default=False,
+        help_text="Of private rows: ranges, values and classes are known from elsewhere, not taken from these rows.",
+    )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        attrs = super().validate(attrs)
+        if not attrs.pop("known") and attrs["kind"] == Dataset.Kind.PRIVATE:
+            message = "The schema is public. State that nothing in it is taken from these rows: true."
+            raise serializers.ValidationError({"known": message})
+        return attrs
+
+
+def _found(request: Request, slug: str, pk: str) -> DatasetImport:
+    """Import of a study whose data the user imports.
+
+    Raises:
+        NotFound: the user may not see the study, or it has no such import.
+        PermissionDenied: the user's role in the study does not include imports.
+    """
+    found = DatasetImport.objects.filter(study=visible_study(request.user, slug, _IMPORT), pk=pk).first()
+    if found is None:
+        raise exceptions.NotFound("The study has no such import: one that is not done is kept for a day.")
+    return found
+
+
+class ImportView(ApiView):
+    """Endpoint of imports. What is wrong with a file may name people, so that reading takes the scope, too."""
+
+    scope = Scope.RECORDS
+    reading_scope = Scope.RECORDS
+
+
+class StudyImports(ImportView):
+    parser_classes = (LimitedMultiPartParser,)
+
+    @operation(
+        "Begin an import (data stewards)",
+        "studies",
+        ImportSerializer,
+        CONFLICT,
+        status=202,
+        request={"multipart/form-data": ImportRequestSerializer},
+    )
+    def post(self, request: Request, slug: str) -> Response:
+        """Upload a file of at most 16 MiB, and let a worker check all of it against the schema.
+
+        Nothing is stored as a dataset before `POST …/imports/{id}/store`. Ask for the import until its `state` is
+        `checked`; one that nobody goes on with is dropped after a day, with the file.
+        """
+        study = visible_study(request.user, slug, _IMPORT)
+        sent, user = body_of(request, ImportRequestSerializer), request_user(request)
+        document = sent.pop("schema", None) or last_schema(study)
+        schema_from_json(document)
+        begun = import_begin(study=study, acting_user=user, schema=document, **sent)
+        import_declare(dataset_import=begun, schema=document, acting_user=user)
+        begun.refresh_from_db()
+        return Response(ImportSerializer(begun).data, status=status.HTTP_202_ACCEPTED)
+
+
+class StudyImport(ImportView):
+    @operation("An import (data stewards)", "studies", ImportSerializer)
+    def get(self, request: Request, slug: str, pk: str) -> Response:
+        """How far it is, and what the check found."""
+        return Response(ImportSerializer(_found(request, slug, pk)).data)
+
+    @operation("Drop an import (data stewards)", "studies", {204: None})
+    def delete(self, request: Request, slug: str, pk: str) -> Response:
+        """Drop an import with everything that was uploaded; a dataset that it led to stays."""
+        import_drop(dataset_import=_found(request, slug, pk))
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+class StudyImportStore(ImportView):
+    @operation("Store what was checked (stewards)", "studies", ImportSerializer, CONFLICT, status=202, request=None)
+    def post(self, request: Request, slug: str, pk: str) -> Response:
+        """Let a worker store the file that was checked, in whole or not at all; `dataset` is it then."""
+        found = _found(request, slug, pk)
+        import_confirm(dataset_import=found, acting_user=request_user(request))
+        found.refresh_from_db()
+        return Response(ImportSerializer(found).data, status=status.HTTP_202_ACCEPTED)
+
+
+class PaperRequestSerializer(StrictSerializer):
+    """A list of decisions on paper, and the scans that it names."""
+
+    list = serializers.FileField(help_text="CSV, as on the page *Recruitment*.")
+    scans = serializers.ListField(child=serializers.FileField(), max_length=100, help_text="PDF, PNG or JPEG.")
+    dry_run = serializers.BooleanField(default=False, help_text="Only look for errors.")
+
+
+class PaperAnswerSerializer(serializers.Serializer):
+    decisions = serializers.IntegerField(help_text="How many were recorded, or could be.")
+    recorded = serializers.BooleanField()
+
+
+class StudyConsents(ApiView):
+    parser_classes = (LimitedMultiPartParser,)
+    scope = Scope.RECORDS
+
+    @operation(
+        "Record decisions on paper (data stewards)",
+        "studies",
+        PaperAnswerSerializer,
+        CONFLICT,
+        request={"multipart/form-data": PaperRequestSerializer},
+    )
+    def post(self, request: Request, slug: str) -> Response:
+        """Record all rows of a list, or none; at most 16 MiB with the scans. All that is wrong is told by row."""
+        study = visible_study(request.user, slug, "consent.record_paper_consents")
+        sent = body_of(request, PaperRequestSerializer)
+        try:
+            text = io.StringIO(sent["list"].read().decode("utf-8-sig"), newline="")
+            number = paper_consents_record(
+                study=study,
+                consents=paper_list_read(text),
+                scans={scan.name: scan.read() for scan in sent["scans"]},
+                acting_user=request_user(request),
+                dry_run=sent["dry_run"],
+            )
+        except UnicodeDecodeError:
+            raise serializers.ValidationError({"list": "The list is not UTF-8. Save it as UTF-8."}) from None
+        except PaperError as error:
+            raise serializers.ValidationError({"list": [str(problem) for problem in error.problems]}) from error
+        return Response({"decisions": number, "recorded": not sent["dry_run"]})
+
+
+class HeadCountsRequestSerializer(StrictSerializer):
+    """Public numbers by level, or nothing, to draw them."""
+
+    counts = serializers.DictField(
+        child=serializers.IntegerField(min_value=0),
+        required=False,
+        help_text=f"Numbers of holders that are public, for {', '.join(Level.values)}; left out, they are drawn.",
+    )
+
+
+class StudyHeadCounts(ApiView):
+    scope = Scope.DECIDE
+
+    @operation(
+        "Draw or enter head counts (operators)",
+        "studies",
+        HeadCountSerializer(many=True),
+        CONFLICT,
+        request=HeadCountsRequestSerializer,
+        examples=[OpenApiExample("Drawn with noise", request_only=True, value={})],
+    )
+    def post(self, request: Request, slug: str) -> Response:
+        """Count the holders of each promise with noise, which charges all who are counted; or enter public numbers.
+
+        Plans rest on them from then on. A rehearsal counts its holders by itself: 409.
+        """
+        study = visible_study(request.user, slug, "training.approve_run")
+        sent, user = body_of(request, HeadCountsRequestSerializer), request_user(request)
+        _asks(study)
+        drawn = (
+            head_counts_enter(study=study, acting_user=user, counts=sent["counts"])
+            if "counts" in sent
+            else head_counts_draw(study=study, acting_user=user)
+        )
+        return Response(HeadCountSerializer(drawn, many=True).data)
+
+
+def _asks(study: Study) -> None:
+    if study.rehearsal:
+        raise ValidationError(_("A rehearsal has no head counts: nothing is promised to anybody in it."), code=STATE)

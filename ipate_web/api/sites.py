@@ -1,0 +1,138 @@
+"""What sites of an alliance ask their hub: programs that sign their requests, and have no account here.
+
+docs/sites.md describes it. Nothing here is for people or for the clients of the API.
+"""
+
+from collections.abc import Callable
+from functools import wraps
+from http import HTTPStatus
+from uuid import UUID
+
+from django.core.exceptions import RequestDataTooBig
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.csrf import csrf_exempt
+from django.views.decorators.http import require_http_methods
+
+from ipate_web.api.problems import MEDIA_TYPE
+from learning.sites.documents import Refused
+from training.models import Alliance, AllianceSite, JointRun
+from training.services.alliances import code_owner, site_register
+from training.services.joint_runs import points_content
+from training.sites.exchange import CONTENT, SIGNATURE, answer_keep, exchange_answer, joint_of, json_of, total_content
+from training.sites.published import model_content
+from training.sites.wire import request_check
+
+View = Callable[..., HttpResponse]
+BYTES = "application/octet-stream"
+
+
+def _problem(status: HTTPStatus, detail: str) -> JsonResponse:
+    document = {"title": status.phrase, "status": status.value, "detail": detail}
+    return JsonResponse(document, status=status, content_type=MEDIA_TYPE)
+
+
+def _of_alliance(method: str) -> Callable[[View], View]:
+    """A view of an alliance that is known here as its hub; what it refuses is told in words."""
+
+    def decorate(view: View) -> View:
+        @csrf_exempt  # no session, no cookie: who asks has signed, or has a code
+        @never_cache
+        @require_http_methods([method])
+        @wraps(view)
+        def wrapped(request: HttpRequest, key: UUID, **given: object) -> HttpResponse:
+            alliance = Alliance.objects.filter(key=key, own_name="").select_related("study").first()
+            if alliance is None:
+                return _problem(HTTPStatus.NOT_FOUND, "There is no such alliance here.")
+            try:
+                return view(request, alliance, **given)
+            except RequestDataTooBig:
+                return _problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The request is too large for this hub.")
+            except Refused as error:
+                return _problem(HTTPStatus.CONFLICT, str(error))
+
+        return wrapped
+
+    return decorate
+
+
+def _signed(view: View) -> View:
+    """A view for sites alone: with the site that has signed the request."""
+
+    @wraps(view)
+    def wrapped(request: HttpRequest, alliance: Alliance, **given: object) -> HttpResponse:
+        sites = {site.name: site for site in AllianceSite.objects.filter(alliance=alliance).exclude(public_key="")}
+        known = {name: site.public_key for name, site in sites.items()}
+        header, path = request.headers.get("Authorization", ""), request.get_full_path()
+        try:
+            name = request_check(header, known.get, request.method or "", path, request.body)
+        except Refused as error:
+            return _problem(HTTPStatus.UNAUTHORIZED, str(error))
+        site = sites[name]
+        site.alliance = alliance
+        return view(request, site, **given)
+
+    return wrapped
+
+
+@_of_alliance("POST")
+def name(request: HttpRequest, alliance: Alliance) -> HttpResponse:
+    """The name of the site that a code belongs to."""
+    return JsonResponse({"site": code_owner(alliance, str(json_of(request.body).get("code"))).name})
+
+
+@_of_alliance("POST")
+def register(request: HttpRequest, alliance: Alliance) -> HttpResponse:
+    """Take the public key of a site with its code, and tell it what the alliance has in common."""
+    told = json_of(request.body)
+    site = site_register(alliance=alliance, code=str(told.get("code")), key=str(told.get("key")))
+    return JsonResponse(
+        {"site": site.name, "name": alliance.name, "colluding": alliance.colluding, "terms": alliance.terms}
+    )
+
+
+@_of_alliance("POST")
+@_signed
+def exchange(request: HttpRequest, site: AllianceSite) -> HttpResponse:
+    """Everything small, both ways."""
+    return JsonResponse(exchange_answer(site, json_of(request.body)))
+
+
+@_of_alliance("PUT")
+@_signed
+def answer(request: HttpRequest, site: AllianceSite, run: str, number: int) -> HttpResponse:
+    """Take what a site has answered."""
+    try:
+        content = bytes.fromhex(request.headers.get(CONTENT, "")).decode()
+    except ValueError as error:
+        raise Refused("The answer is not described.") from error
+    answer_keep(site, _joint(site, run), number, content, request.headers.get(SIGNATURE, ""), request.body)
+    return HttpResponse(status=HTTPStatus.NO_CONTENT)
+
+
+@_of_alliance("GET")
+@_signed
+def total(_request: HttpRequest, site: AllianceSite, run: str, number: int) -> HttpResponse:
+    """Numbers of the total of a question."""
+    return HttpResponse(total_content(_joint(site, run), number), content_type=BYTES)
+
+
+@_of_alliance("GET")
+@_signed
+def points(_request: HttpRequest, site: AllianceSite) -> HttpResponse:
+    """The public points of the alliance."""
+    return HttpResponse(points_content(site.alliance), content_type=BYTES)
+
+
+@_of_alliance("GET")
+@_signed
+def model(_request: HttpRequest, site: AllianceSite, run: str, file: str) -> HttpResponse:
+    """A file of the model that the hub has learned."""
+    return HttpResponse(model_content(_joint(site, run), file), content_type=BYTES)
+
+
+def _joint(site: AllianceSite, number: str) -> JointRun:
+    found = joint_of(site.alliance, number)
+    if found is None or site.name not in found.sites or not site.takes_part:
+        raise Refused("The alliance has no such run of this site.")
+    return found

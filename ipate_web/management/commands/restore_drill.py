@@ -1,0 +1,105 @@
+"""Restore a backup into an empty place, verify it, measure how long that takes, and throw it away.
+
+Database, files and journal of the installation stay as they are: a new process restores into a folder of its own under
+IPATE_VAR_DIR, with a copy of the journal. On PostgreSQL name an empty database by --database. Exit status 1: the backup
+cannot be restored, or is not whole. Studies that would be locked are no fault: somebody decided, or something was
+released, since the backup was made.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from argparse import ArgumentParser
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+from django.db import connection
+from django.utils import timezone
+
+from accounting.verification import JOURNAL_CHECK
+from ipate_web.backups import STORAGES, BackupError
+from ipate_web.backups.archives import identities_read
+from ipate_web.backups.restoring import backup_check
+
+
+class Command(BaseCommand):
+    help = __doc__
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("file", type=Path, help="file that ipate backup made")
+        parser.add_argument("--identity", type=Path, metavar="FILE", help="file with the private key of the backup")
+        parser.add_argument("--database", default="", metavar="URL", help="empty PostgreSQL database for the drill")
+        parser.add_argument("--report", type=Path, metavar="FILE", help="write the report as JSON, too")
+
+    def handle(self, *, file: Path, identity: Path | None, database: str, report: Path | None, **_: Any) -> None:
+        if connection.vendor == "postgresql" and not database:
+            raise CommandError("Name an empty database by --database postgres://user:password@host/name.")
+        if database and database == os.environ.get("DATABASE_URL"):
+            raise CommandError("This is the database of the installation: name an empty one.")
+        try:
+            manifest = backup_check(file, identities_read(identity) if identity else [])
+        except BackupError as error:
+            raise CommandError(str(error)) from error
+        made = datetime.fromisoformat(manifest["made_at"])
+        found: dict[str, Any] = {
+            "backup": str(file),
+            "made_at": manifest["made_at"],
+            "version": manifest["version"],
+            "bytes": file.stat().st_size,
+            "age_hours": round((timezone.now() - made).total_seconds() / 3600, 1),
+        }
+        options = ["--identity", str(identity.resolve())] if identity else []
+        with tempfile.TemporaryDirectory(prefix="drill-", dir=settings.VAR_DIR) as folder:
+            environment = self._environment(Path(folder), database)
+            said, found["restore_seconds"] = self._call(environment, "restore", str(file.resolve()), "--yes", *options)
+            found["locked"] = re.findall(r"^(\S+) is locked:", said, re.MULTILINE)
+            said, found["verify_seconds"] = self._call(environment, "verify_ledger", "--replay", may_fail=True)
+        faults = set(re.findall(r"^ +(FAULT  .*)$", said, re.MULTILINE))
+        # What was decided or released since is missing in every backup: it locks the study, and can be settled.
+        if faults - {f"FAULT  {JOURNAL_CHECK}"} or "whole" not in said:
+            raise CommandError(f"The backup can be restored, but is not whole.\n{said}")
+        for name, value in found.items():
+            self.stdout.write(f"{name.replace('_', ' ')}: {', '.join(value) if isinstance(value, list) else value}")
+        self.stdout.write("The backup is whole, and everything that was thrown away again was a copy.")
+        if report:
+            report.write_text(json.dumps(found, indent=1) + "\n")
+
+    def _environment(self, folder: Path, database: str) -> dict[str, str]:
+        """Variables of an empty installation in ``folder`` with the keys of this one."""
+        if Path(settings.JOURNAL_DIR).is_dir():
+            shutil.copytree(settings.JOURNAL_DIR, folder / "journal")
+        if Path(settings.KEYS_DIR).is_dir():
+            # Without them nobody's records can be read.
+            shutil.copytree(settings.KEYS_DIR, folder / "var" / "keys")
+        elsewhere = {f"IPATE_{alias.upper()}_STORAGE{end}" for alias in STORAGES for end in ("", "_OPTIONS")}
+        elsewhere |= {"IPATE_MAIL", "IPATE_CACHE_URL", "IPATE_SIGN_OF_LIFE_URL", "DATABASE_URL"}
+        elsewhere |= {"IPATE_SECRET_KEY_FILE", "IPATE_SECRET_KEY_COMMAND"}
+        return {name: text for name, text in os.environ.items() if name not in elsewhere} | {
+            "DJANGO_SETTINGS_MODULE": "ipate_web.settings",
+            "IPATE_VAR_DIR": str(folder / "var"),
+            "IPATE_JOURNAL_DIR": str(folder / "journal"),
+            "IPATE_BROKER_URL": "filesystem://",
+            "IPATE_SECRET_KEY": settings.SECRET_KEY,
+            "DATABASE_URL": database,
+        }
+
+    def _call(self, environment: dict[str, str], *arguments: str, may_fail: bool = False) -> tuple[str, float]:
+        """What a command of the other installation said, and how many seconds it took.
+
+        Raises:
+            CommandError: it failed.
+        """
+        begun = time.monotonic()
+        command = [sys.executable, str(Path(settings.BASE_DIR) / "manage.py"), *arguments]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)  # noqa: S603 (our own)
+        if done.returncode != 0 and not may_fail:
+            raise CommandError(f"ipate {arguments[0]} failed.\n{done.stdout}\n{done.stderr[-2000:]}")
+        return done.stdout, round(time.monotonic() - begun, 1)

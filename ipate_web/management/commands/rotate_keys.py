@@ -1,0 +1,95 @@
+"""Encrypt and sign anew with today's keys what earlier ones have encrypted and signed.
+
+Call it after a key was changed, with the earlier one among its fallbacks, while site and workers are stopped. What it
+leaves are digests that were given out under an earlier key for signatures: numbers of receipts, exports, documents,
+sealed changes. They need that key for as long as they are to be checked.
+"""
+
+from typing import Any
+
+from allauth.mfa.models import Authenticator
+from allauth.mfa.utils import decrypt, encrypt
+from cryptography.fernet import InvalidToken
+from django.core.files.storage import storages
+from django.core.management.base import BaseCommand, CommandError
+from django.db import transaction
+
+from common.encryption import cipher
+from common.journal import acts_rotate
+from common.keys import Purpose
+from common.progress import progress_bar
+from common.sealed_storage import SealError
+from consent.models import ChainHead, InstallationHead, WebhookEndpoint
+from consent.services.changes import changes_recorded
+from ipate_web.backups.files import names_in
+from ipate_web.backups.restoring import is_running
+
+
+class Command(BaseCommand):
+    help = __doc__
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        if is_running():
+            raise CommandError("A worker was heard from just now. Stop site, workers and beat, then try again.")
+        try:
+            with transaction.atomic():
+                factors = _factors_encrypt()
+                endpoints = _webhooks_encrypt()
+                heads, forged = _heads_sign()
+            files, acts = _files_encrypt(), acts_rotate()
+        except (InvalidToken, SealError) as error:
+            raise CommandError(
+                f"Something was encrypted with a key that is not known. {error} Name it among the fallbacks, and call "
+                "this again: what was done already stays done."
+            ) from error
+        for what, number in {
+            "Second factors encrypted anew": factors,
+            "Webhooks encrypted anew": endpoints,
+            "Files encrypted anew": files,
+            "Entries of the journal encrypted anew": acts,
+            "Chains signed anew": heads,
+            "Chains left, as their signature is wrong (see verify_ledger)": forged,
+        }.items():
+            self.stdout.write(f"{what}: {number}")
+
+
+def _factors_encrypt() -> int:
+    """Secrets of apps and seeds of recovery codes."""
+    done = 0
+    for each in Authenticator.objects.select_for_update():
+        secrets = [name for name in ("secret", "seed") if name in each.data]
+        for name in secrets:
+            each.data[name] = encrypt(decrypt(each.data[name]))
+        if secrets:
+            each.save(update_fields=["data"])
+            done += 1
+    return done
+
+
+def _webhooks_encrypt() -> int:
+    keys, endpoints = cipher(Purpose.FACTORS, "webhook"), WebhookEndpoint.objects.select_for_update()
+    for each in endpoints:
+        with changes_recorded([each], acting_user=None):
+            WebhookEndpoint.objects.filter(pk=each.pk).update(secret=keys.rotate(each.secret.encode()).decode())
+    return len(endpoints)
+
+
+def _heads_sign() -> tuple[int, int]:
+    """How many ends of chains were signed, and how many were left as their signature is wrong."""
+    signed = forged = 0
+    for model in (ChainHead, InstallationHead):
+        for head in model.objects.select_for_update():
+            if head.is_genuine:
+                head.sign()
+                head.save(update_fields=["signature"])
+                signed += 1
+            else:
+                forged += 1
+    return signed, forged
+
+
+def _files_encrypt() -> int:
+    names = [(alias, name) for alias in ("private", "keys") for name in names_in(storages[alias])]
+    for alias, name in progress_bar(names, desc="encrypting", unit=" files"):
+        storages[alias].rewrap(name)  # type: ignore[attr-defined]
+    return len(names)

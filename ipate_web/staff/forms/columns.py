@@ -1,0 +1,316 @@
+"""Forms for the columns of a table: one by one, many at once, and as a file."""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+from django import forms
+from django.core.exceptions import ValidationError
+from django.utils.translation import gettext_lazy as _
+
+from ipate_web.staff.forms.fields import LinesField
+from ipate_web.staff.forms.targets import DATED, PARTS, part_document, part_initial, whole
+from learning.formats.codes import CODE_SYSTEMS
+from learning.formats.combining import ALL, LAST, RULES
+from learning.formats.dates import WRITTEN
+from learning.formats.report import harmless
+from learning.formats.table import SEPARATORS
+
+AT_ONCE = 50
+"""Columns on a page: a request holds at most 1,000 fields."""
+#: What a line of missing values says for an empty cell.
+_EMPTY = "(empty)"
+
+
+def _cell(text: str) -> str:
+    """A cell as a file has it."""
+    return "" if text == _EMPTY else text
+
+
+class ColumnForm(forms.Form):
+    """Form for one column of a table."""
+
+    name = forms.CharField(label=_("Name"), max_length=200)
+    use = forms.ChoiceField(
+        label=_("What it is"),
+        choices=[
+            ("holder", _("pseudonym of the holder")),
+            ("label", _("class to learn")),
+            *PARTS.items(),
+            ("numeric", _("number")),
+            ("date", _("date: the time until another, or since")),
+            ("categorical", _("one of some values")),
+            *((name, _(system.label)) for name, system in CODE_SYSTEMS.items()),
+            ("text", _("free text: all that is learned from")),
+            ("ignore", _("not used")),
+        ],
+    )
+    minimum = forms.FloatField(label=_("Smallest"), required=False)
+    maximum = forms.FloatField(label=_("Largest"), required=False)
+    counted = forms.ChoiceField(
+        label=_("Counted"), required=False, choices=(("until", _("until")), ("since", _("since")))
+    )
+    reference = forms.CharField(label=_("Date, or a column of dates"), required=False, max_length=200)
+    unit = forms.ChoiceField(
+        label=_("In"), required=False, choices=(("years", _("years")), ("months", _("months")), ("days", _("days")))
+    )
+    written = forms.ChoiceField(
+        label=_("How dates are written"),
+        required=False,
+        choices=[(written, _(example)) for written, example in WRITTEN.items()],
+    )
+    values = LinesField(label=_("Values, one a line"), rows=1)
+    length = forms.IntegerField(label=_("Bytes that are kept"), required=False, min_value=1)
+    called = forms.CharField(label=_("Name of the label, if not the column's"), required=False, max_length=200)
+    rule = forms.ChoiceField(
+        label=_("Of several rows of a person"),
+        required=False,
+        choices=[(rule, _(words)) for rule, words in RULES.items()],
+    )
+    spellings = LinesField(label=_("Other spellings, one a line"), rows=1)
+    missing = LinesField(label=_("Not known, one a line"), rows=1)
+    other = forms.BooleanField(label=_("others count as “other”"), required=False)
+    several = forms.BooleanField(label=_("several codes in a cell, with semicolons between"), required=False)
+    told: Mapping[str, Any] = {}
+
+    def clean(self) -> dict[str, Any]:
+        data = self.cleaned_data
+        if data.get("use") in PARTS:
+            try:
+                part_document("", data["use"], "", data.get("spellings", []))
+            except ValueError as error:
+                told = ValidationError(_("“%(line)s” does not say which number is meant."), params={"line": str(error)})
+                self.add_error("spellings", told)
+        return data
+
+    def document(self) -> dict[str, Any]:
+        """The column as JSON; the form is valid."""
+        data, name = self.cleaned_data, self.cleaned_data["name"]
+        missing = [_cell(text) for text in data["missing"]]
+        feature = {"name": name, "role": "feature", "type": data["use"], "missing": missing}
+        ends = {end: whole(data[end]) for end in ("minimum", "maximum") if data[end] is not None}
+        match data["use"]:
+            case "numeric":
+                return feature | ends
+            case "date":
+                return feature | ends | self._counted()
+            case "categorical":
+                return feature | {"values": data["values"], "other": data["other"]}
+            case "text":
+                length = {} if data["length"] is None else {"length": data["length"]}
+                return {"name": name, "role": "text", **length}
+            case system if system in CODE_SYSTEMS:
+                return feature | ({"several": True} if data["several"] or data["rule"] == ALL else {})
+            case "label":
+                pairs = [line.partition("=") for line in data["spellings"]]
+                labels = {_cell(a.strip()): b.strip() for a, _sign, b in pairs}
+                return {"name": name, "role": "label", "labels": labels}
+        if data["use"] in PARTS:
+            dated = self._counted() if data["use"] in DATED and data["reference"] else {}
+            return part_document(name, data["use"], data["called"], data["spellings"]) | dated
+        return {"name": name, "role": data["use"]}
+
+    def _counted(self) -> dict[str, Any]:
+        """What the dates of a column are counted from, and how."""
+        data = self.cleaned_data
+        dated = {name: data[name] for name in ("unit", "written") if data[name]}
+        return dated | {data["counted"] or "until": data["reference"]}
+
+    @staticmethod
+    def initial_of(column: Mapping[str, Any], target: str) -> dict[str, Any]:
+        """Values of the form for a column in JSON, of a schema that declares this kind of ``target``, or none."""
+        spellings = [f"{written or _EMPTY} = {meant}" for written, meant in column.get("labels", {}).items()]
+        told = {
+            "name": column["name"],
+            "use": column.get("type") or column["role"],
+            "minimum": column.get("minimum"),
+            "maximum": column.get("maximum"),
+            "counted": "since" if column.get("since") else "until",
+            "reference": column.get("since") or column.get("until"),
+            "unit": column.get("unit"),
+            "written": column.get("written"),
+            "length": column.get("length"),
+            "values": "\n".join(column.get("values", [])),
+            "spellings": "\n".join(spellings),
+            "missing": "\n".join(text or _EMPTY for text in column.get("missing", [])),
+            "other": column.get("other", False),
+            "several": column.get("several", False),
+        }
+        return told | part_initial(column, target) if column["role"] == "target" else told
+
+
+ColumnFormSet = forms.formset_factory(ColumnForm, extra=0, max_num=AT_ONCE, absolute_max=AT_ONCE)
+
+
+class Columns:
+    """Columns of a schema in JSON, each with its rule, as forms and files have them.
+
+    Attributes:
+        schema: The schema.
+        initial: Of each column, the values of its form.
+    """
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        self.schema = schema
+        kind = schema.get("target", {}).get("kind", "")
+        rules = (schema.get("one_record") or {}).get("rules", {})
+        self.initial = [
+            ColumnForm.initial_of(column, kind) | {"rule": rules.get(column["name"], LAST)}
+            for column in schema.get("columns", [])
+        ]
+
+    def changed(self, forms_by_place: Mapping[int, "ColumnForm"]) -> tuple[list[dict[str, Any]], dict[str, str]]:
+        """All columns in JSON, some as their forms, all valid, have them, and the rules that differ from the usual."""
+        columns = list(self.schema["columns"])
+        rules = {each["name"]: each["rule"] for each in self.initial}
+        for place, form in forms_by_place.items():
+            rules.pop(columns[place]["name"], None)
+            columns[place] = form.document()
+            rules[form.cleaned_data["name"]] = form.cleaned_data["rule"]
+        return columns, {name: rule for name, rule in rules.items() if rule not in ("", LAST)}
+
+    def schema_with(self, forms_by_place: Mapping[int, "ColumnForm"]) -> dict[str, Any]:
+        """The schema with some columns as their forms, all valid, have them; perhaps not sound."""
+        columns, rules = self.changed(forms_by_place)
+        one = self.schema.get("one_record") or ({} if rules else None)
+        return {**self.schema, "columns": columns, **({} if one is None else {"one_record": {**one, "rules": rules}})}
+
+    def written(self) -> str:
+        """All columns as CSV, with a byte order mark, as spreadsheets take it."""
+        file = io.StringIO()
+        writer = csv.writer(file)
+        writer.writerow(_FIELDS)
+        for each in self.initial:
+            values = (
+                "yes" if value is True else "" if value is None or value is False else value for value in each.values()
+            )
+            named = dict(zip(each, values, strict=True))
+            writer.writerow([harmless(named.get(field, "")) for field in _FIELDS])
+        return "\ufeff" + file.getvalue()
+
+
+_FIELDS = tuple(ColumnForm.base_fields)
+
+
+class ColumnsFileForm(forms.Form):
+    """Form for a file of all columns, as it was saved from this page and edited."""
+
+    file = forms.FileField(
+        label=_("Edited file"), help_text=_("CSV with the same columns, in any order; a name that is missing stays.")
+    )
+
+    def __init__(self, *args: Any, columns: Columns, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._columns = columns
+
+    def clean_file(self) -> dict[int, ColumnForm]:
+        """Forms by the place of their column. Raises ValidationError, with everything that is wrong, by row."""
+        try:
+            text = self.cleaned_data["file"].read().decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise ValidationError(_("The file is not UTF-8 text: save it as “CSV UTF-8”.")) from error
+        first = text.partition("\n")[0]
+        rows = csv.DictReader(io.StringIO(text), delimiter=max(SEPARATORS, key=first.count))
+        if not {"name", "use"} <= set(rows.fieldnames or ()):
+            raise ValidationError(_("The first row does not name the fields: keep it as it was saved."))
+        places = {each["name"]: place for place, each in enumerate(self._columns.initial)}
+        found: dict[int, ColumnForm] = {}
+        problems: list[str] = []
+        for number, row in enumerate(rows, 2):
+            values = {name: _without_mark(value) for name, value in row.items() if name in _FIELDS and value}
+            place = places.get(values.get("name", ""))
+            if place is None or place in found:
+                problems.append(
+                    _("Row %(row)d: “%(name)s” is no column of the file, or stands there twice.")
+                    % {"row": number, "name": values.get("name", "")}
+                )
+                continue
+            form = ColumnForm({**values, "use": values.get("use", "ignore")})
+            if form.is_valid():
+                found[place] = form
+            else:
+                told = " ".join(
+                    f"{form.fields[field].label}: {' '.join(map(str, texts))}"
+                    if field in form.fields
+                    else " ".join(map(str, texts))
+                    for field, texts in form.errors.items()
+                )
+                problems.append(
+                    _("Row %(row)d (%(name)s): %(problem)s") % {"row": number, "name": values["name"], "problem": told}
+                )
+        if problems:
+            raise ValidationError(problems)
+        return found
+
+    def changes(self) -> dict[int, ColumnForm]:
+        """Forms of columns by place; the form is valid."""
+        return self.cleaned_data["file"]
+
+
+def _without_mark(cell: str) -> str:
+    """A cell without the mark that keeps spreadsheets from taking it for a formula."""
+    return cell[1:] if cell.startswith("'") and harmless(cell[1:]) == cell else cell
+
+
+class ManyColumnsForm(forms.Form):
+    """Form that changes all columns that are used alike, or named alike."""
+
+    of = forms.ChoiceField(label=_("Columns that are now"))
+    called = forms.CharField(
+        label=_("And whose name is like"),
+        required=False,
+        max_length=200,
+        help_text=_("* stands for any letters: lab_* are all names that begin so. Empty: all names."),
+    )
+    use = forms.ChoiceField(label=_("Become"), required=False)
+    minimum = forms.FloatField(label=_("Smallest"), required=False)
+    maximum = forms.FloatField(label=_("Largest"), required=False)
+    missing = LinesField(label=_("Not known, one a line"), help_text=_("(empty) is an empty cell."), rows=2)
+    rule = forms.ChoiceField(label=_("Of several rows of a person"), required=False)
+
+    def __init__(self, *args: Any, columns: Columns, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._columns = columns
+        uses, unchanged = _choices("use"), ("", _("unchanged"))
+        present = {each["use"] for each in columns.initial}
+        everything = ("", _("anything"))
+        _choose(self.fields["of"], [everything, *((use, words) for use, words in uses if use in present)])
+        self.fields["of"].required = False
+        _choose(self.fields["use"], [unchanged, *uses])
+        _choose(self.fields["rule"], [unchanged, *_choices("rule")])
+
+    def clean(self) -> dict[str, Any]:
+        data = self.cleaned_data
+        if self.errors:
+            return data
+        new = {name: data[name] for name in ("use", "minimum", "maximum", "rule") if data[name] not in (None, "")}
+        if data["missing"]:
+            new["missing"] = "\n".join(data["missing"])
+        if not new:
+            self.add_error("use", _("Say what is to change."))
+            return data
+        data["changes"] = {}
+        for place, each in enumerate(self._columns.initial):
+            alike = data["of"] in ("", each["use"]) and fnmatchcase(each["name"], data["called"] or "*")
+            form = ColumnForm(
+                {name: value for name, value in {**each, **new}.items() if value is not None and value is not False}
+            )
+            if alike and form.is_valid():
+                data["changes"][place] = form
+        if not data["changes"]:
+            self.add_error("of", _("No column is used and named like this."))
+        return data
+
+    def changes(self) -> dict[int, ColumnForm]:
+        """Forms of columns by place; the form is valid."""
+        return self.cleaned_data["changes"]
+
+
+def _choices(field: str) -> list[tuple[str, Any]]:
+    return list(ColumnForm.base_fields[field].choices)  # type: ignore[attr-defined]
+
+
+def _choose(field: forms.Field, choices: Sequence[tuple[str, Any]]) -> None:
+    field.choices = choices  # type: ignore[attr-defined]

@@ -1,0 +1,66 @@
+"""Where the documents explain the pages of staff."""
+
+from typing import Final
+
+from django.urls import reverse
+
+from consent.templatetags.navigation import documents_built
+
+#: Name of an address → the place in the site of documents. Other pages of staff have `EVERYWHERE`.
+SECTIONS: Final = {
+    "study_new": "operations.html#first-steps-on-a-new-installation",
+    "study": "roles.html",
+    "study_edit": "operations.html#first-steps-on-a-new-installation",
+    "changes": "architecture.html#enforcement-of-the-rules",
+    "members": "architecture.html#who-gives-roles",
+    "invitations": "consent.html#access-by-link-without-an-account",
+    "letterhead": "consent.html#letters-on-paper",
+    "letters": "consent.html#letters-on-paper",
+    "link_new": "consent.html#access-by-link-without-an-account",
+    "recruitment": "consent.html#what-data-stewards-see",
+    "paper_consent": "operations.html#decisions-on-paper",
+    "paper_list": "operations.html#decisions-on-paper",
+    "circumstances": "consent.html#for-whom-somebody-else-answers",
+    "receipt_check": "consent.html#afterwards",
+    "disposals": "rights.html#erasure",
+    "study_close": "rights.html#datasets-studies-retention",
+    "consent_forms": "consent.html#what-the-committee-does",
+    "consent_form_new": "consent.html#what-the-committee-does",
+    "consent_form_facts": "rights.html#gdpr-point-by-point",
+    "consent_form_publish": "consent.html#what-the-committee-does",
+    "committee": "consent.html#what-the-committee-does",
+    "policies": "consent.html#when-a-promise-changes",
+    "policy_new": "consent.html#understanding",
+    "policy_approve": "consent.html#when-a-promise-changes",
+    "datasets": "operations.html#importing-in-the-browser",
+    "import_new": "operations.html#importing-in-the-browser",
+    "import": "operations.html#declaring-the-columns-of-your-data",
+    "encoders": "encoders.html#encoders",
+    "dataset": "operations.html#declaring-the-columns-of-your-data",
+    "dataset_remove": "rights.html#datasets-studies-retention",
+    "head_counts": "gaussian-accounts.html#conditions",
+    "runs": "choosing-a-method.html",
+    "run_new": "choosing-a-method.html",
+    "run_edit": "choosing-a-method.html",
+    "run_approve": "evaluation.html#forecasts",
+    "run_compare": "evaluation.html#measures",
+    "run": "evaluation.html",
+    "run_student_new": "students.html#versions",
+    "run_student_publish": "evaluation.html#publication",
+    "run_student_withdraw": "rights.html#withdrawn-models",
+    "run_result_withdraw": "rights.html#withdrawn-models",
+    "models": "evaluation.html",
+    "model_threshold": "evaluation.html#threshold",
+    "model_stage": "api.html#stages",
+    "ledger": "architecture.html#storage-of-spending",
+    "ledger_check": "checkpoints.html#what-an-auditor-can-check",
+    "webhooks": "webhooks.html",
+}
+EVERYWHERE: Final = "roles.html"
+
+
+def help_address(name: str) -> str:
+    """Address of what explains the page with this name; empty where the site of documents is not built."""
+    if not documents_built():
+        return ""
+    return reverse("documents") + SECTIONS.get(name, EVERYWHERE)

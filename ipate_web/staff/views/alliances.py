@@ -1,0 +1,148 @@
+"""Pages of alliances: hub and sites, who is in it, what it has in common, and runs over sites."""
+
+from typing import Any
+
+from django.conf import settings
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.http import Http404, HttpResponse
+from django.shortcuts import get_object_or_404, redirect
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_POST, require_safe
+
+from common.requests import SignedInRequest
+from consent.models import Study
+from ipate_web.staff.forms.alliances import ConnectForm, FoundForm, JointRunForm, TakeForm, faults_add
+from ipate_web.staff.views.pages import render_page, study_form, study_page
+from learning.students import student_suggested
+from training.joint_selectors import hub_fingerprint, participants_told
+from training.models import Alliance
+from training.services import alliances as services
+from training.services.joint_runs import joint_run_propose, joint_run_take
+from training.sites.alliances import form_tells
+
+_MAY = "training.manage_alliances"
+
+
+@study_form("consent.view_dashboard")
+def alliances(request: SignedInRequest, study: Study) -> HttpResponse:
+    """List the alliances; let one be founded, or an invitation be accepted."""
+    may = _MAY in request.can and not study.is_closed and not study.rehearsal
+    is_sent = request.method == "POST"
+    if is_sent and not may:
+        raise PermissionDenied
+    founds, connects = "found" in request.POST, "connect" in request.POST
+    found = FoundForm(request.POST if founds else None, study=study)
+    connect = ConnectForm(request.POST if connects else None)
+    try:
+        if founds and found.is_valid():
+            public = found.cleaned_data.pop("public")
+            made, codes = services.alliance_found(
+                study=study, acting_user=request.user, schema_of=public, public=public, **found.cleaned_data
+            )
+            told = [(name, services.invitation(made, code, settings.SITE_URL)) for name, code in codes.items()]
+            return render_page(request, study, "staff/alliances/made.html", {"alliance": made, "invitations": told})
+        if connects and connect.is_valid():
+            made = services.alliance_connect(study=study, acting_user=request.user, **connect.cleaned_data)
+            return redirect("staff:alliance", study.slug, made.pk)
+    except ValidationError as error:
+        faults_add(found if founds else connect, error)
+    context = {
+        "alliances": Alliance.objects.filter(study=study),
+        "found": found if may else None,
+        "connect": connect if may else None,
+    }
+    status = 422 if found.errors or connect.errors else 200
+    return render_page(request, study, "staff/alliances/alliances.html", context, status=status)
+
+
+@require_safe
+@study_page("consent.view_dashboard")
+def alliance(request: SignedInRequest, study: Study, pk: int) -> HttpResponse:
+    """Show an alliance: keys, sites, what is common, and what can be done next."""
+    found = get_object_or_404(Alliance.objects.select_related("study"), study=study, pk=pk)
+    context: dict[str, Any] = {
+        "alliance": found,
+        "participants": participants_told(found),
+        "hub_fingerprint": hub_fingerprint(found),
+        "may": _MAY in request.can and found.left_at is None and not study.is_closed,
+        "runs": found.runs.all(),
+    }
+    if not found.is_hub:
+        context |= {"differences": services.schema_differences(found), "is_told": form_tells(found)}
+    return render_page(request, study, "staff/alliances/alliance.html", context)
+
+
+_ACTS = {
+    "sign": services.alliance_sign,
+    "tell": services.alliance_tell,
+    "join": services.alliance_join,
+}
+
+
+@require_POST
+@study_page(_MAY)
+def alliance_act(request: SignedInRequest, study: Study, pk: int, act: str) -> HttpResponse:
+    """Sign an alliance at its hub; at a site let the consent form tell people of it, or join it."""
+    found = get_object_or_404(Alliance.objects.select_related("study"), study=study, pk=pk)
+    if act not in _ACTS or (act == "sign") != found.is_hub:
+        raise Http404
+    try:
+        done = _ACTS[act](alliance=found, acting_user=request.user)
+    except ValidationError as error:
+        for text in error.messages:
+            messages.error(request, text)
+    else:
+        if act == "tell" and done is not None:
+            messages.success(request, _("The draft of the next version tells people of it. Propose it here."))
+            return redirect("staff:consent_forms", study.slug)
+        messages.success(request, _("Done."))
+    return redirect("staff:alliance", study.slug, pk)
+
+
+@study_form(_MAY)
+def alliance_leaving(request: SignedInRequest, study: Study, pk: int) -> HttpResponse:
+    """Explain what it means to leave an alliance, or to end it at its hub, and do it."""
+    found = get_object_or_404(Alliance.objects.select_related("study"), study=study, pk=pk, left_at=None)
+    if request.method == "POST":
+        services.alliance_leave(alliance=found, acting_user=request.user)
+        messages.success(request, _("The alliance has ended for this study."))
+        return redirect("staff:alliance", study.slug, pk)
+    return render_page(request, study, "staff/alliances/leave.html", {"alliance": found})
+
+
+@study_form("training.propose_run")
+def joint_run_new(request: SignedInRequest, study: Study, pk: int) -> HttpResponse:
+    """Propose a run over sites, at their hub."""
+    found = get_object_or_404(Alliance.objects.select_related("study"), study=study, pk=pk, own_name="", left_at=None)
+    form = JointRunForm(request.POST or None, alliance=found)
+    if form.is_valid():
+        student = student_suggested(found.terms["schema"]["kind"])
+        try:
+            run = joint_run_propose(
+                alliance=found, acting_user=request.user, student_learner=student.name, **form.cleaned_data
+            )
+        except ValidationError as error:
+            faults_add(form, error)
+        else:
+            return redirect("staff:run", study.slug, run.pk)
+    context = {"alliance": found, "form": form}
+    return render_page(request, study, "staff/alliances/run.html", context, status=422 if form.errors else 200)
+
+
+@study_form("training.propose_run")
+def joint_run_taking(request: SignedInRequest, study: Study, pk: int, number: str) -> HttpResponse:
+    """Take up a run that the hub has proposed, as a draft of this site."""
+    found = get_object_or_404(Alliance.objects.select_related("study"), study=study, pk=pk, left_at=None)
+    if number not in found.proposals:
+        raise Http404
+    form = TakeForm(request.POST or None, study=study)
+    if form.is_valid():
+        try:
+            run = joint_run_take(alliance=found, number=number, acting_user=request.user, **form.cleaned_data)
+        except ValidationError as error:
+            faults_add(form, error)
+        else:
+            return redirect("staff:run", study.slug, run.pk)
+    context = {"alliance": found, "form": form, "told": services.proposal_told(found, number)}
+    return render_page(request, study, "staff/alliances/take.html", context, status=422 if form.errors else 200)

@@ -1,0 +1,188 @@
+"""What whoever runs the installation has to look at: told on the home page, by mail, in ``/readyz``, in metrics.
+
+Every five minutes Beat asks a worker for :func:`watch`. It notes that both are at work, looks at the site's
+certificate, sends a sign of life for each part that is well, and mails administrators of the others. A monitor
+elsewhere that misses a sign of life finds what cannot tell of itself: that Beat, all workers, the machine or its
+network are gone.
+"""
+
+import logging
+import shutil
+import socket
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from http.client import HTTPException
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from cryptography import x509
+from django.conf import settings
+from django.db.models import Min
+from django.utils import timezone
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy as _
+
+from common.models import Pulse
+from common.outbound import RefusedAddressError, post
+from consent.models import Study
+from consent.permissions import administrators
+from consent.services.mail import MailKind, kinds_register, mails_send
+from ipate_web.backups.records import backup_age
+from training.watch import OVERDUE, everything_watched
+
+logger = logging.getLogger(__name__)
+
+#: Seconds between two looks, and what counts as silence of Beat: three of them missed.
+INTERVAL = 300.0
+SILENCE = timedelta(minutes=15)
+#: A disk with less than this share free is full soon; a certificate is renewed before it has so little time left.
+LEAST_FREE = 0.1
+LEAST_VALID = timedelta(days=14)
+#: A mail tells of the same again after a day, of something new at the next look.
+MAILED_AGAIN = timedelta(days=1)
+_LOOKED_AGAIN = timedelta(hours=1)
+
+
+def beat_age() -> timedelta:
+    """Time since Beat and a worker were last at work together, or since there was something for them to do."""
+    last = Pulse.objects.filter(name="beat").values_list("at", flat=True).first()
+    last = last or Study.objects.aggregate(first=Min("created_at"))["first"]
+    return timezone.now() - last if last else timedelta()
+
+
+def disk_free() -> float:
+    """Least share that is free of the disks with local state and journal, as this process sees them.
+
+    In whole percents: more exactly, it would tell how large what was just written is.
+    """
+    folders = [path for path in (Path(settings.VAR_DIR), Path(settings.JOURNAL_DIR)) if path.exists()]
+    return min((round(usage.free / usage.total, 2) for usage in map(shutil.disk_usage, folders)), default=1.0)
+
+
+def certificate_left() -> timedelta:
+    """Time until the site's certificate ends; the largest there is where none was seen."""
+    until = Pulse.objects.filter(name="certificate").values_list("until", flat=True).first()
+    return until - timezone.now() if until else timedelta.max
+
+
+def _studies() -> str:
+    found = everything_watched()
+    for state, is_so in (
+        ("fault found", any(each.fault for each in found)),
+        ("study locked", any(each.locked for each in found)),
+        ("overdue", any(each.overdue for each in found)),
+    ):
+        if is_so:
+            return state
+    return "ok"
+
+
+@dataclass(frozen=True)
+class Part:
+    """Part of the installation that is watched.
+
+    Attributes:
+        state: returns ``ok``, or in a word what is wrong.
+        alarm: what administrators are told where it is not ``ok``.
+    """
+
+    state: Callable[[], str]
+    alarm: str | Promise
+
+
+PARTS: dict[str, Part] = {
+    "verification": Part(
+        _studies, _("A study is locked, has a fault, or was not verified for 26 hours. The home page says which.")
+    ),
+    "backup": Part(lambda: "overdue" if backup_age() > OVERDUE else "ok", _("No backup has succeeded for 26 hours.")),
+    "beat": Part(
+        lambda: "silent" if beat_age() > SILENCE else "ok",
+        _("Periodic tasks have not run for a quarter of an hour: beat or all workers are gone."),
+    ),
+    "disk": Part(
+        lambda: "almost full" if disk_free() < LEAST_FREE else "ok", _("A disk has less than a tenth of its room left.")
+    ),
+    "certificate": Part(
+        lambda: "ends soon" if certificate_left() < LEAST_VALID else "ok",
+        _("The certificate of the site ends within 14 days."),
+    ),
+}
+
+
+def alarms() -> dict[str, str | Promise]:
+    """Parts that are not well, with what is told of them."""
+    return {name: part.alarm for name, part in PARTS.items() if part.state() != "ok"}
+
+
+def watch() -> None:
+    """Note that Beat and a worker are at work, look at what is watched, and tell of it."""
+    now = timezone.now()
+    Pulse.objects.update_or_create(name="beat", defaults={"at": now})
+    _certificate_look(now)
+    wrong = alarms()
+    for name in PARTS.keys() - wrong.keys():
+        _sign_of_life(name)
+    if wrong:
+        logger.error("To be looked at: %s.", ", ".join(sorted(wrong)))
+        _mail(sorted(wrong), now)
+    else:
+        # What comes back is news.
+        Pulse.objects.filter(name="alarm mail").update(note="")
+
+
+def _certificate_look(now: datetime) -> None:
+    """Note once an hour when the certificate ends that the site's address shows, whoever signed it."""
+    parts = urlsplit(settings.SITE_URL)
+    if parts.scheme != "https" or not parts.hostname:
+        return
+    if Pulse.objects.filter(name="certificate", at__gt=now - _LOOKED_AGAIN).exists():
+        return
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        with (
+            socket.create_connection((parts.hostname, parts.port or 443), timeout=10) as plain,
+            context.wrap_socket(plain, server_hostname=parts.hostname) as secure,
+        ):
+            shown = secure.getpeercert(binary_form=True)
+    except OSError as error:
+        logger.warning("The site's certificate could not be seen: %s.", error.__class__.__name__)
+        return
+    if shown:
+        until = x509.load_der_x509_certificate(shown).not_valid_after_utc
+        Pulse.objects.update_or_create(name="certificate", defaults={"at": now, "until": until})
+
+
+def _sign_of_life(name: str) -> None:
+    if not settings.SIGN_OF_LIFE_URL:
+        return
+    try:
+        status = post(settings.SIGN_OF_LIFE_URL.replace("{name}", name), b"", {})
+        if status >= 400:
+            logger.warning("The monitor answered a sign of life with %d.", status)
+    except (OSError, HTTPException, RefusedAddressError) as error:
+        logger.warning("A sign of life did not arrive: %s.", error.__class__.__name__)
+
+
+def _mail(wrong: list[str], now: datetime) -> None:
+    """Tell administrators, once a day and at once of what is new; one worker alone does it."""
+    note = ",".join(wrong)
+    last, _made = Pulse.objects.get_or_create(name="alarm mail", defaults={"at": now - MAILED_AGAIN, "note": ""})
+    if set(wrong) <= set(last.note.split(",")) and last.at > now - MAILED_AGAIN:
+        return
+    if Pulse.objects.filter(name="alarm mail", at=last.at, note=last.note).update(at=now, note=note):
+        mails_send("alarm", administrators().values_list("pk", flat=True))
+
+
+def register() -> None:
+    """Register the kind of mail, once, at start-up."""
+    kinds_register(
+        MailKind("alarm", _("something of the installation has to be looked at"), lambda mail: _found() or None)
+    )
+
+
+def _found() -> dict[str, list[str | Promise]]:
+    found = list(alarms().values())
+    return {"alarms": found} if found else {}

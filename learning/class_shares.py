@@ -1,0 +1,98 @@
+"""Shares of the classes among the people who took part, as what they released says; nobody is charged for them.
+
+Public points are taken to stand for people. Where the classes have other shares among these, whoever reads a model's
+card has to know. Both estimates are sums of what was released, whose noise is known, and their intervals invert tests
+of these sums.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learning.measures import NORMAL_95, wilson
+
+Floats = NDArray[np.float64]
+
+_WEIGHED = 0.02
+"""By so much shares differ, noise aside, because some people count for less: votes that an account had no room for,
+gradients that were clipped, several records of one person (measured: docs/evaluation.md)."""
+
+_UNCOUNTED = 0.05
+"""Of the people whom a plan counted, about so many may have come or gone, or lie elsewhere than the public points."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """Of a class, with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def voted_shares(counts: Floats, sigma: float) -> list[Share] | None:
+    """Shares of the classes among all votes.
+
+    Radii hold the same number of public points everywhere, so that people have more votes where public points are
+    rare beside them: the sum over the queries is one over the people, wherever they lie. Of X votes for a class among
+    T, X − s·T has noise of variance σ²·Q·(1 − 2s + C·s²): all s for which that is near 0 (Fieller 1954).
+
+    Args:
+        counts: `(Q, C)` as released, of plain votes.
+        sigma: Standard deviation of the noise of each.
+
+    Returns:
+        One for each class; None where noise leaves no bounded set.
+    """
+    queries, classes = counts.shape
+    total, variance = float(counts.sum()), (NORMAL_95 * sigma) ** 2 * queries
+    squared = total**2 - variance * classes
+    if total <= 0 or squared <= 0:
+        return None
+    found = []
+    for votes in counts.sum(axis=0).tolist():
+        middle = (votes * total - variance) / squared
+        half = math.sqrt(max(0.0, middle**2 - (votes**2 - variance) / squared))
+        found.append(_share(votes / total, middle - half, middle + half))
+    return found
+
+
+def first_step_shares(intercept: Floats, *, noise: float, lengths: Floats, clip_norm: float) -> list[Share]:
+    """Shares of the classes by the first step of a linear model, at which it says of nobody which class is likelier.
+
+    The gradient of a holder of class y is then f ⊗ (1/C − e_y), clipped, and its constant coordinate counts classes:
+    1/C less it, divided by what is left of a mean holder after clipping. As many people as planned are taken to have
+    taken part, and public points to say how much is clipped; the interval allows for an error of `_UNCOUNTED` in that.
+
+    Args:
+        intercept: `(C,)` released gradient of the constant coordinate, per planned holder and in units of it.
+        noise: Standard deviation of each of these numbers.
+        lengths: `(P,)` norms of public points, the constant coordinate among them.
+        clip_norm: In the same units.
+    """
+    classes = len(intercept)
+    centred = intercept - intercept.mean()
+    kept = float(np.minimum(1.0, clip_norm / (lengths * math.sqrt(1 - 1 / classes))).mean())
+    half = NORMAL_95 * noise * math.sqrt(1 - 1 / classes) / kept
+    found = []
+    for gradient in centred.tolist():
+        apart = gradient / kept
+        error = math.hypot(half, _UNCOUNTED * apart)
+        found.append(_share(1 / classes - apart, 1 / classes - apart - error, 1 / classes - apart + error))
+    return found
+
+
+def differing(people: Share, share: float, points: int) -> bool:
+    """Whether a class has another share among people than this one of so many public points, by both intervals."""
+    low, high = wilson(share, points)
+    return people.high < low or high < people.low
+
+
+def _share(value: float, low: float, high: float) -> Share:
+    ends = min(low, value) - _WEIGHED, value, max(high, value) + _WEIGHED
+    low, value, high = (min(1.0, max(0.0, each)) for each in ends)
+    return Share(value, low, high)

@@ -1,0 +1,91 @@
+"""The process of an encoder: reads blocks of records from its input, writes their vectors to its output."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+from numpy.typing import NDArray
+
+from common.confinement import answers, confine
+from common.frames import frame_read, frame_write
+from common.sentences import Sentence
+from common.sentences import gettext_noop as _
+from learning.encoders.files import EncoderError, EncoderFile, ImageInput, input_from_json
+from learning.encoders.graphs import IDS, MASK, image_vectors, text_vectors, token_inputs
+from learning.encoders.pieces import Pieces
+from learning.exports.graph import FLOAT, Graph
+from learning.formats.columns import texts
+from learning.formats.rows import as_numbers
+
+_VECTORS, _IMAGE = "vectors", "image"
+Encode = Callable[[NDArray[Any]], NDArray[np.float32]]
+
+
+def main(folder: Path) -> None:
+    """Read the encoder, say how long its vectors are, and encode until nobody asks any more."""
+    given, said = sys.stdin.buffer, answers()
+    about = json.loads((folder / "about.json").read_text("utf-8"))
+    confine(memory=about["memory"], reads=[folder])
+    try:
+        takes, shape = input_from_json(about["takes"]), tuple(about["shape"])
+        encoder = EncoderFile((folder / "encoder.onnx").read_bytes(), takes, about["tokenizer"])
+        encode = _encode(encoder, shape)
+        record = np.zeros((1, *shape), np.uint8)
+        width = len(encode(record))
+    except EncoderError as error:
+        frame_write(said, problem=_kept(error.problem), remedy=_kept(error.remedy))
+        return
+    except Exception as error:  # of onnxruntime, in many types
+        problem = Sentence(_("The network cannot be run (%(error)s)."), error=str(error)[:200])
+        frame_write(said, problem=_kept(problem), remedy=_("Check it with onnxruntime, and export it anew."))
+        return
+    frame_write(said, width=width)
+    while True:
+        try:
+            _told, block = frame_read(given, most=sys.maxsize)
+        except EOFError:
+            return
+        assert block is not None, "nothing else is asked"
+        vectors = np.zeros((len(block), width), np.float32)
+        for place in range(len(block)):
+            try:
+                vectors[place] = np.nan_to_num(encode(block[place : place + 1]), posinf=0.0, neginf=0.0)
+            except Exception:  # noqa: S112  # a record must not stop those of others
+                continue
+        frame_write(said, vectors)
+
+
+def _encode(encoder: EncoderFile, shape: tuple[int, ...]) -> Encode:
+    graph = Graph()
+    if isinstance(encoder.takes, ImageInput):
+        vectors = image_vectors(graph, encoder, graph.input(_IMAGE, FLOAT, shape), shape)
+    else:
+        pieces = Pieces(encoder.tokenizer, encoder.takes.length)
+        vectors = text_vectors(graph, encoder, *token_inputs(graph))
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    content = graph.to_bytes({_VECTORS: (vectors, FLOAT, ("width",))}, {})
+    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+
+    def inputs(record: NDArray[Any]) -> dict[str, NDArray[Any]]:
+        if isinstance(encoder.takes, ImageInput):
+            return {_IMAGE: np.asarray(as_numbers(record), np.float32)}
+        ids, mask = pieces(texts(record)[0])
+        return {IDS: ids, MASK: mask}
+
+    return lambda record: session.run(None, inputs(record))[0][0]
+
+
+def _kept(sentence: str) -> Any:
+    return sentence.to_json() if isinstance(sentence, Sentence) else sentence
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,143 @@
+"""What an encoder takes, and its file."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, ClassVar
+
+from common.sentences import Sentence
+from common.sentences import gettext_noop as _
+from learning.formats import ImageSchema, Schema, TabularSchema
+
+LARGEST_FILE = 512 << 20
+"""Bytes of an encoder that can be registered."""
+LARGEST_TOKENIZER = 32 << 20
+MOST_CHAINED = 160 << 20
+"""Bytes of an encoder that published models contain; a larger one is named by them."""
+LARGEST_SIDE = 1024
+MOST_TOKENS = 8192
+FIRST, LAST = "channels_first", "channels_last"
+
+
+class EncoderError(ValueError):
+    """An encoder that cannot be used: what is wrong with it, and what to do; pages translate both."""
+
+    def __init__(self, problem: str, remedy: str) -> None:
+        super().__init__(f"{problem} {remedy}")
+        self.problem, self.remedy = problem, remedy
+
+
+@dataclass(frozen=True)
+class ImageInput:
+    """Images as an encoder takes them: (pixels in [0, 1] - mean) / spread, in a square of ``size`` pixels.
+
+    mean, spread: one for each colour channel.  layout: "channels_first" (n, channels, height, width) or
+    "channels_last".
+
+    >>> ImageInput(112, (0.5,), (0.5,)).channels
+    1
+    """
+
+    kind: ClassVar[str] = "image"
+    size: int
+    mean: tuple[float, ...]
+    spread: tuple[float, ...]
+    layout: str = FIRST
+
+    def __post_init__(self) -> None:
+        if isinstance(self.size, bool) or not isinstance(self.size, int) or not 4 <= self.size <= LARGEST_SIDE:
+            problem = Sentence(_("The side of the images is %(size)s pixels."), size=self.size)
+            raise EncoderError(problem, Sentence(_("Declare a whole number from 4 to %(most)s."), most=LARGEST_SIDE))
+        numbers = (*self.mean, *self.spread)
+        if len(self.mean) not in (1, 3) or len(self.spread) != len(self.mean) or not all(map(_is_number, numbers)):
+            told = _("Mean and spread are not one number each, or three for three colours.")
+            raise EncoderError(told, _("Declare as many as the encoder has colour channels."))
+        if not all(each > 0 for each in self.spread):
+            raise EncoderError(_("A spread is not above 0."), _("Declare what pixels are divided by."))
+        if self.layout not in (FIRST, LAST):
+            problem = Sentence(_("There is no layout “%(layout)s”."), layout=self.layout)
+            raise EncoderError(problem, _("Declare channels_first or channels_last."))
+
+    @property
+    def channels(self) -> int:
+        """Number of colour channels."""
+        return len(self.mean)
+
+    def suits(self, schema: Schema) -> bool:
+        """Whether records of a schema can be encoded: images in as many colours, or in shades of grey."""
+        return isinstance(schema, ImageSchema) and schema.channels in (1, self.channels)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": self.kind, **asdict(self), "mean": list(self.mean), "spread": list(self.spread)}
+
+
+@dataclass(frozen=True)
+class TextInput:
+    """Texts as an encoder takes them: at most ``length`` tokens at a time; of several pieces the mean counts."""
+
+    kind: ClassVar[str] = "text"
+    length: int
+
+    def __post_init__(self) -> None:
+        if isinstance(self.length, bool) or not isinstance(self.length, int) or not 4 <= self.length <= MOST_TOKENS:
+            problem = Sentence(_("The length of a piece of text is %(length)s tokens."), length=self.length)
+            raise EncoderError(problem, Sentence(_("Declare a whole number from 4 to %(most)s."), most=MOST_TOKENS))
+
+    def suits(self, schema: Schema) -> bool:
+        """Whether records of a schema can be encoded: texts."""
+        return isinstance(schema, TabularSchema) and schema.text is not None
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": self.kind, "length": self.length}
+
+
+Input = ImageInput | TextInput
+
+
+def input_from_json(document: Mapping[str, Any]) -> Input:
+    """What `to_json` wrote, or a request declares.
+
+    Raises:
+        EncoderError: it cannot be.
+
+    >>> input_from_json(TextInput(128).to_json()) == TextInput(128)
+    True
+    """
+    kinds: dict[str, Callable[..., Input]] = {"image": ImageInput, "text": TextInput}
+    told = dict(document) if isinstance(document, Mapping) else {}
+    kind = kinds.get(told.pop("kind", ""))
+    if kind is None:
+        raise EncoderError(_("It is not said what the encoder takes."), _("Declare the kind image or text."))
+    try:
+        listed = {name: tuple(value) if name in ("mean", "spread") else value for name, value in told.items()}
+        return kind(**listed)
+    except TypeError:
+        names = ", ".join(field.name for field in fields(kind))  # type: ignore[arg-type]
+        raise EncoderError(
+            _("The input of the encoder is not declared as it has to be."), Sentence(_("Give %(names)s."), names=names)
+        ) from None
+
+
+@dataclass(frozen=True, eq=False)
+class EncoderFile:
+    """An encoder: its ONNX file, what it takes, and for texts the tokenizer (JSON of the library `tokenizers`).
+
+    Whatever its output is, it becomes one vector for a record: the mean over places of an image or tokens of a text.
+    """
+
+    content: bytes
+    takes: Input
+    tokenizer: str = ""
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all that the vectors follow from."""
+        parts = (hashlib.sha256(self.content).hexdigest(), repr(self.takes), self.tokenizer)
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,0 +1,147 @@
+"""Reading of uploaded files in a process of its own, with limits: what a file does to its reader ends with that.
+
+Libraries that read files of strangers may be led to take all memory, to go on for ever, or to run what a file holds. So
+each reading is a process (`reader`) with the memory and the time that it is allowed, and without network, other
+programs, or the settings of the site. Its answer comes as JSON and arrays, never as pickle.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from signal import SIGKILL, SIGXCPU
+from typing import Any
+
+import numpy as np
+
+from common.confinement import ConfinedProcess
+from common.frames import frame_read
+from common.progress import Progress, silent
+from common.scratch import scratch_folder
+from common.sentences import Sentence
+from common.sentences import gettext_noop as _
+from learning.formats.documents import schema_to_json
+from learning.formats.draft import Draft
+from learning.formats.reader import fault_from_json, sentence_from_json
+from learning.formats.report import Report
+from learning.formats.rows import DataError, Rows
+from learning.formats.schema import Schema
+
+logger = logging.getLogger(__name__)
+
+_MB = 1 << 20
+#: A reader that waits for its disk takes no processor time.
+_PATIENCE = 2
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """What a reader may take: memory in MB beyond that of its programs, and seconds of processor time."""
+
+    memory: int
+    seconds: int
+
+
+def draft_apart(path: Path, allowance: Allowance, *, facts: bool) -> Draft:
+    """Draft of a schema for a file, as `schema_draft` makes it.
+
+    Args:
+        path: The file.
+        allowance: What reading it may take.
+        facts: Whether facts of the records come with it; those of private ones stay where they are read.
+
+    Raises:
+        DataError: the file cannot be read, tells too little, or takes more than it is allowed.
+    """
+    with scratch_folder() as folder:
+        answer = _answer({"ask": "draft", "path": str(path.absolute()), "facts": facts}, folder, allowance, silent)
+    return Draft(answer["document"], tuple(sentence_from_json(remark) for remark in answer["remarks"]), answer["facts"])
+
+
+def read_apart(
+    path: Path,
+    schema: Schema,
+    *,
+    allowance: Allowance,
+    label_file: Path | None = None,
+    labels: bool = True,
+    holders: bool = True,
+    progress: Progress | None = None,
+    report: Report,
+) -> Rows:
+    """Records of a file, as `read_file` reads them; what is wrong goes to the report."""
+    asked = {
+        "ask": "rows",
+        "path": str(path.absolute()),
+        "schema": schema_to_json(schema),
+        "label_file": str(label_file.absolute()) if label_file else None,
+        "labels": labels,
+        "holders": holders,
+    }
+    with scratch_folder() as folder:
+        try:
+            answer = _answer(asked, folder, allowance, progress or silent)
+        except DataError as error:
+            report.add(error.at(file=path))
+            return Rows(np.empty((0, *schema.shape), schema.dtype))
+        found = Report([fault_from_json(fault) for fault in answer["faults"]], answer["count"])
+        for changed in ("clipped", "unknown", "missing"):
+            setattr(found, changed, Counter(answer[changed]))
+        found.records = answer["records"]
+        report.take(found, path)
+        x = np.load(folder / "x.npy", allow_pickle=False)
+        y = np.load(folder / "y.npy", allow_pickle=False) if answer["labels"] else None
+    return Rows(x, y, answer["holders"])
+
+
+def _answer(asked: dict[str, Any], folder: Path, allowance: Allowance, progress: Progress) -> dict[str, Any]:
+    """The answer to what is asked, whose arrays lie in the folder.
+
+    Raises:
+        DataError: it was refused, or the process did not end well.
+    """
+    answer = _process(asked, folder, allowance, progress)
+    if "refused" in answer:
+        raise fault_from_json(answer["refused"])
+    if "slow" in answer:
+        text = _("Reading the file takes longer than %(most)d seconds and was stopped.")
+        raise DataError(Sentence(text, most=allowance.seconds), _LIMIT)
+    if "exhausted" in answer:
+        text = _("Reading the file takes more than %(most)s MB of memory and was stopped.")
+        raise DataError(Sentence(text, most=f"{allowance.memory:,}"), _LIMIT)
+    if "failed" in answer:
+        logger.error("A reader of files failed: %s.", answer["failed"])
+        problem = _("The file is damaged, or written in a way that the reader does not know.")
+        raise DataError(problem, _("Save it anew, or in another format."))
+    return answer
+
+
+def _process(asked: dict[str, Any], folder: Path, allowance: Allowance, progress: Progress) -> dict[str, Any]:
+    """What a process that reads answered, or how it ended; it is gone when this returns."""
+    asked = asked | {"folder": str(folder), "memory": allowance.memory * _MB, "seconds": allowance.seconds}
+    with ConfinedProcess("learning.formats.reader") as process, process.within(_PATIENCE * allowance.seconds):
+        try:
+            process.stdin.write(json.dumps(asked).encode())
+            process.stdin.close()
+        except BrokenPipeError:
+            pass  # how it ended says more
+        try:
+            while True:
+                told, _array = frame_read(process.stdout)
+                progress(told["done"], told["total"])
+        except EOFError:
+            ended = process.ended()
+    if process.late or ended == -SIGXCPU:
+        return {"slow": True}
+    if ended == -SIGKILL:  # by the kernel, as the machine has no memory left
+        return {"exhausted": True}
+    if ended != 0:
+        return {"failed": f"it ended with {ended}"}
+    answer: dict[str, Any] = json.loads((folder / "answer.json").read_text("utf-8"))
+    return answer
+
+
+_LIMIT = _("Check where the file comes from. If it is right, split it, or save it as CSV.")

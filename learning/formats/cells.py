@@ -1,0 +1,201 @@
+"""Tables of spreadsheets and statistics programs, record by record: Excel, Stata, SAS, SPSS and ARFF."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import date, datetime, time
+from pathlib import Path
+from typing import Any
+
+from common.progress import Progress
+from common.sentences import Sentence
+from common.sentences import gettext_noop as _
+from learning.formats import limits
+from learning.formats.extracts import MOMENT, Fact, fhir_facts, flat, omop_facts
+from learning.formats.files import sound
+from learning.formats.records import Batch, check_names
+from learning.formats.report import Report
+from learning.formats.rows import DataError
+from learning.formats.schema import TabularSchema
+
+_CHUNK = 10_000
+_AGAIN = _("Save it anew with the program that made it, or as CSV.")
+
+
+@dataclass(frozen=True)
+class Records:
+    """Records of a file.
+
+    Attributes:
+        names: Of the columns.
+        rows: Cells of each record: texts, and numbers; an empty text where nothing is known.
+        count: Number of records that the file announces, at least 1.
+        first: Row of the first record, as the program that made the file counts them.
+        remarks: What somebody should know who declares the columns.
+        ordered_by: Column of moments of an extract of a health system, whose rows of a person become one. Which columns
+            such a file has follows from what occurs: others than the schema's are left out, and its others are empty.
+        counted: Columns of an extract that say what was recorded, and nothing where it was not.
+    """
+
+    names: list[str]
+    rows: Iterator[Sequence[object]]
+    count: int
+    first: int = 1
+    remarks: tuple[str, ...] = ()
+    ordered_by: str = ""
+    counted: tuple[str, ...] = ()
+
+
+def open_records(path: Path, kind: str) -> Records:
+    """Records of a file of one of `KINDS`; what is wrong may also show while they are read.
+
+    Raises:
+        DataError: the file is not sound.
+    """
+    with sound_cells(path, kind):
+        return KINDS[kind](path)
+
+
+def sound_cells(path: Path, kind: str) -> AbstractContextManager[None]:
+    """Turn what the libraries raise about a broken file into DataErrors."""
+    return sound(path, Sentence(_("The file is no sound %(format)s file."), format=kind), _AGAIN, Exception)
+
+
+def record_batches(
+    path: Path, kind: str, schema: TabularSchema, wanted: set[str], report: Report, progress: Progress
+) -> Iterator[Batch]:
+    """Records of such a file, found by the names of its columns."""
+    records, size = open_records(path, kind), path.stat().st_size
+    if not records.ordered_by:
+        check_names(records.names, schema, wanted, report, row=None)
+    places = {name: place for place, name in enumerate(records.names) if name in wanted}
+    others = wanted - set(places) if records.ordered_by else set()
+    done = 0
+    while True:
+        with sound_cells(path, kind):
+            chunk = list(itertools.islice(records.rows, _CHUNK))
+        if not chunk:
+            return
+        columns: dict[str, list[object]] = {name: [row[place] for row in chunk] for name, place in places.items()}
+        columns |= {name: [""] * len(chunk) for name in others}
+        yield columns, range(records.first + done, records.first + done + len(chunk))
+        done += len(chunk)
+        progress(min(size, size * done // records.count), size)
+
+
+def cell(value: object) -> object:
+    """A cell as text or number: a date as ISO 8601 writes it, a whole number without a fraction.
+
+    >>> cell(None), cell(" a "), cell(2.0), cell(date(2026, 3, 1)), cell(datetime(2026, 3, 1))
+    ('', 'a', 2, '2026-03-01', '2026-03-01')
+    """
+    match value:
+        case None:
+            return ""
+        case str():
+            return value.strip()
+        case bool():
+            return "true" if value else "false"
+        case float():
+            return "" if value != value else int(value) if value.is_integer() else value
+        case datetime():
+            return (value.date() if value.time() == time() else value).isoformat()
+        case date() | time():
+            return value.isoformat()
+    return value if isinstance(value, int) else str(value)
+
+
+def _sheet(path: Path) -> Records:
+    """The first sheet of a workbook; its first row names the columns."""
+    from python_calamine import CalamineWorkbook
+
+    workbook = CalamineWorkbook.from_path(path)
+    sheet = workbook.get_sheet_by_index(0)
+    limits.check_numbers(sheet.total_height, sheet.total_width)
+    rows = sheet.iter_rows()
+    names = [str(cell(name)) for name in next(rows, [])]
+    while names and not names[-1]:
+        names.pop()
+    if not names:
+        raise DataError(_("The first sheet is empty."), _("Put the records into the first sheet."))
+    remarks: tuple[str, ...] = ()
+    if len(workbook.sheet_names) > 1:
+        told = Sentence(_("Of the sheets “%(name)s” is read, the first one."), name=sheet.name)
+        remarks = (told,)
+    found = ([cell(value) for value in row[: len(names)]] for row in rows)
+    return Records(names, (row for row in found if any(value != "" for value in row)), sheet.height, 2, remarks)
+
+
+def _statistics(reader: str) -> Callable[[Path], Records]:
+    """Records of a file that pyreadstat reads; values that have a label are read as this."""
+
+    def records(path: Path) -> Records:
+        import pyreadstat
+
+        read = getattr(pyreadstat, reader)
+        _none, about = read(path, metadataonly=True)
+        count = about.number_rows
+        limits.check_numbers(max(count or 0, 0), len(about.column_names))
+        labels = about.variable_value_labels
+        return Records(about.column_names, _parts(read, path, count, labels), max(count or 0, 1))
+
+    return records
+
+
+def _parts(
+    read: Callable[..., Any], path: Path, count: int | None, labels: Mapping[str, Mapping[Any, str]]
+) -> Iterator[list[object]]:
+    """Records in parts; a file that does not announce their number is read at once."""
+    start = 0
+    while True:
+        part = {"row_offset": start, "row_limit": _CHUNK} if count is not None else {}
+        columns, _about = read(path, output_format="dict", **part)
+        named = [[labels.get(name, {}).get(v, v) for v in values] for name, values in columns.items()]
+        rows = [[cell(value) for value in row] for row in zip(*named, strict=True)]
+        yield from rows
+        start += len(rows)
+        if not part or len(rows) < _CHUNK:
+            return
+
+
+def _arff(path: Path) -> Records:
+    """Records of an ARFF file; ``?`` is a value that is not known."""
+    import arff
+
+    def rows() -> Iterator[list[object]]:
+        with path.open(encoding="utf-8-sig") as file:
+            for row in arff.load(file, return_type=arff.DENSE_GEN)["data"]:
+                yield [cell(value) for value in row]
+
+    with path.open(encoding="utf-8-sig") as file:
+        names = [name for name, _kind in arff.load(file, return_type=arff.DENSE_GEN)["attributes"]]
+    return Records(names, rows(), max(1, path.stat().st_size // max(1, 4 * len(names))))
+
+
+def _extract(facts: Callable[[Path], Iterator[Fact]]) -> Callable[[Path], Records]:
+    """Records of a file of a health system."""
+
+    def records(path: Path) -> Records:
+        names, rows, counted = flat(facts(path))
+        limits.check_numbers(len(rows), len(names))
+        told = ([cell(row.get(name)) for name in names] for row in rows)
+        return Records(names, told, max(1, len(rows)), ordered_by=MOMENT, counted=tuple(counted))
+
+    return records
+
+
+KINDS: dict[str, Callable[[Path], Records]] = {
+    "Excel": _sheet,
+    "SPSS": _statistics("read_sav"),
+    "SPSS portable": _statistics("read_por"),
+    "Stata": _statistics("read_dta"),
+    "SAS": _statistics("read_sas7bdat"),
+    "SAS transport": _statistics("read_xport"),
+    "ARFF": _arff,
+    "FHIR": _extract(fhir_facts),
+    "OMOP": _extract(omop_facts),
+}
+"""By what `files.kind_of` and the suffix call a file."""

@@ -1,0 +1,207 @@
+"""Several records of a holder as one, by rules that the schema declares.
+
+What becomes of a holder's records follows from these records and the schema alone. A rule looks at what is known; where
+nothing is known, nothing is known of the holder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from common.sentences import Sentence
+from common.sentences import gettext_noop as _
+from learning.formats.columns import (
+    SEVERAL,
+    CategoricalColumn,
+    CodeColumn,
+    DateColumn,
+    LabelColumn,
+    NumericColumn,
+    TargetColumn,
+    shown,
+)
+from learning.formats.dates import day_number
+from learning.formats.rows import DataError
+
+LAST, ANY, ALL, MEAN, MINIMUM, MAXIMUM, COUNT = "last", "any", "all", "mean", "minimum", "maximum", "count"
+RULES = {
+    LAST: _("the last one"),
+    MEAN: _("the mean"),
+    MINIMUM: _("the smallest"),
+    MAXIMUM: _("the largest"),
+    COUNT: _("how many there are"),
+    ANY: _("the last of the declared values that occurs"),
+    ALL: _("all codes that occur"),
+}
+"""What becomes of a holder's values of a column, in words."""
+Combinable = NumericColumn | CategoricalColumn | CodeColumn | LabelColumn | TargetColumn
+
+
+def rules_of(column: object) -> tuple[str, ...]:
+    """Rules that values of such a column can be combined by; the first where none is declared.
+
+    >>> rules_of(CodeColumn("diagnosis", "icd10", several=True))
+    ('last', 'all')
+    """
+    match column:
+        case DateColumn():
+            return LAST, MEAN, MINIMUM, MAXIMUM
+        case NumericColumn():
+            return LAST, MEAN, MINIMUM, MAXIMUM, COUNT
+        case TargetColumn():
+            return LAST, MEAN, MINIMUM, MAXIMUM
+        case CategoricalColumn() | LabelColumn():
+            return LAST, ANY
+        case CodeColumn():
+            return (LAST, ALL) if column.several else (LAST,)
+    return ()
+
+
+@dataclass(frozen=True)
+class OneRecord:
+    """Declaration that all records of a holder become one.
+
+    Attributes:
+        by: Column of dates or numbers by which they are ordered; empty for the order of the file.
+        written: How these dates are written, one of ``WRITTEN``.
+        rules: By column, where it is not the last value that is known.
+    """
+
+    by: str = ""
+    written: str = "ymd"
+    rules: tuple[tuple[str, str], ...] = ()
+
+    def rule(self, name: str) -> str:
+        """The rule of a column."""
+        return dict(self.rules).get(name, LAST)
+
+    def check(self, columns: Mapping[str, object]) -> None:
+        """Check it against the declared columns, by name.
+
+        Raises:
+            DataError: it names no column, or a rule that its column cannot have.
+        """
+        if self.by and self.by not in columns:
+            problem = Sentence(_("Records are ordered by “%(name)s”, which is not declared."), name=self.by)
+            raise DataError(problem, _("Name a declared column of dates or numbers, or none."))
+        for name, rule in self.rules:
+            allowed = rules_of(columns.get(name))
+            if rule not in allowed:
+                problem = Sentence(_("Records cannot be combined by “%(rule)s” here."), rule=rule)
+                remedy = Sentence(_("Use one of: %(names)s."), names=", ".join(allowed) or "–")
+                raise DataError(problem, remedy, column=name)
+
+    def moments(self, values: Sequence[object]) -> list[tuple[float, str] | None]:
+        """What records are ordered by: a day or a number, and how it is written; None where it is neither."""
+        return [_moment(value, self.written) for value in values]
+
+    def faults(self, values: Sequence[object]) -> Iterator[DataError]:
+        """Every value that records cannot be ordered by."""
+        for place, moment in enumerate(self.moments(values)):
+            if moment is None:
+                problem = Sentence(_("“%(value)s” is neither date nor number."), value=shown(values[place]))
+                yield DataError(problem, _("Records are ordered by it: correct it."), row=place + 1, column=self.by)
+
+
+def _moment(value: object, written: str) -> tuple[float, str] | None:
+    text = str(value)
+    if not text:
+        return float("-inf"), ""
+    day = day_number(text, written)
+    if day is not None:
+        return float(day), text
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return None if number != number else (number, "")
+
+
+def combined(
+    columns: Mapping[str, Sequence[Any]],
+    holders: Sequence[str],
+    declared: Sequence[Combinable],
+    classes: Sequence[str],
+    one: OneRecord,
+) -> tuple[dict[str, list[object]], list[str]]:
+    """The values of one record for each holder, in the order in which they first occur, and the holders.
+
+    Args:
+        columns: Values by column, all of them allowed; an empty answer is one that is not known.
+        holders: Of each record.
+        declared: The columns to be combined.
+        classes: In order, for the rule ``any`` of a label.
+        one: The rules.
+    """
+    owners = list(dict.fromkeys(holders))
+    number_of = {name: number for number, name in enumerate(owners)}
+    owner = np.array([number_of[name] for name in holders], np.int64)
+    moments = one.moments(columns[one.by]) if one.by else [(0.0, "")] * len(holders)
+    order = sorted(range(len(holders)), key=lambda place: (owner[place], moments[place]))
+    starts = np.searchsorted(owner[order], np.arange(len(owners)))
+    made: dict[str, list[object]] = {}
+    for column in declared:
+        values = [columns[column.name][place] for place in order]
+        made[column.name] = _values(column, values, owner[order], starts, one.rule(column.name), classes)
+    return made, owners
+
+
+def _values(
+    column: Combinable,
+    values: list[Any],
+    owner: npt.NDArray[np.int64],
+    starts: npt.NDArray[np.int64],
+    rule: str,
+    classes: Sequence[str],
+) -> list[object]:
+    """A value of each owner, whose values stand together from ``starts`` on."""
+    missing = getattr(column, "missing", ("",))
+    unknown_ones = {"", *missing} - {written for written, _meant in getattr(column, "spellings", ())}
+    known = np.array([value not in unknown_ones for value in values], bool)
+    if rule == ALL:
+        ends = [*starts[1:].tolist(), len(values)]
+        told_by = [
+            dict.fromkeys(np.array(values, object)[first:end][known[first:end]])
+            for first, end in zip(starts, ends, strict=True)
+        ]
+        return [SEVERAL.join(codes) or (missing[0] if missing else "") for codes in told_by]
+    if rule in (LAST, ANY):
+        rank = np.arange(len(values))
+        if rule == ANY:
+            rank += len(values) * _places(column, values, classes)
+        chosen = np.maximum.reduceat(np.where(known, rank, -1), starts)
+        unknown = missing[0] if missing else ""
+        return [unknown if place < 0 else values[place % len(values)] for place in chosen.tolist()]
+    count = np.bincount(owner[known], minlength=len(starts))
+    if rule == COUNT:  # of 1 where something is known, and 0
+        return np.add.reduceat(np.array(values, np.int64), starts).tolist()
+    told = [value for value, is_known in zip(values, known, strict=True) if is_known]
+    if isinstance(column, TargetColumn):
+        numbers = column.encode(told)
+    else:
+        assert isinstance(column, NumericColumn), "others have no such rule"
+        numbers = np.array(told, np.float64).clip(column.minimum, column.maximum)
+    if rule == MEAN:  # in order, so that it follows from the owner's own numbers, bit for bit
+        made = np.bincount(owner[known], numbers, len(starts)) / np.maximum(count, 1)
+    else:
+        made = np.full(len(starts), np.inf if rule == MINIMUM else -np.inf)
+        (np.minimum if rule == MINIMUM else np.maximum).at(made, owner[known], numbers)
+    return [
+        value if some else (missing[0] if missing else "") for value, some in zip(made.tolist(), count, strict=True)
+    ]
+
+
+def _places(column: Combinable, values: list[Any], classes: Sequence[str]) -> npt.NDArray[np.int64]:
+    """Places of values in the order in which they are declared."""
+    if isinstance(column, LabelColumn):
+        spelled = dict(column.spellings)
+        place = {name: number for number, name in enumerate(classes)}
+        return np.array([place.get(spelled.get(str(value), str(value)), 0) for value in values], np.int64)
+    assert isinstance(column, CategoricalColumn), "others have no such rule"
+    place = {name: number + 1 for number, name in enumerate(column.values)}
+    return np.array([place.get(str(value), 0) for value in values], np.int64)

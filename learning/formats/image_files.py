@@ -1,0 +1,312 @@
+"""Images as files in a zip archive: PNG, JPEG, TIFF, BMP and DICOM, each with its class and perhaps its holder.
+
+The class of an image is the folder that it lies in; or a table says it, in the archive or beside it, with the columns
+``file``, ``class`` and ``holder``. A DICOM file without a row in a table belongs to its Patient ID.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import warnings
+import zipfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, ImageOps
+
+from common.progress import Progress
+from common.sentences import Sentence
+from common.sentences import gettext_noop as _
+from learning.formats import limits
+from learning.formats.arrays import Array, array_missing
+from learning.formats.columns import shown
+from learning.formats.files import IMAGE_SUFFIXES, open_content, sound
+from learning.formats.report import Report
+from learning.formats.rows import DataError
+from learning.formats.schema import ImageSchema
+from learning.formats.table import SEPARATORS, check_text, text_of
+
+_FORMATS = ("PNG", "JPEG", "TIFF", "BMP")
+_TABLE_SUFFIXES = (".csv", ".tsv")
+_COLUMNS = {
+    "file": ("file", "filename", "image", "path"),
+    "class": ("class", "label"),
+    "holder": ("holder", "pseudonym", "patient"),
+}
+_NOT_READ = _("The image cannot be read (%(error)s).")
+_FRAMES = _("The image has %(count)d frames.")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An image of an archive: its member, and what is said of it; empty where nothing is."""
+
+    member: str
+    label: str = ""
+    holder: str = ""
+
+
+@contextmanager
+def open_images(path: Path, table: Path | None) -> Iterator[tuple[zipfile.ZipFile, list[Entry]]]:
+    """An archive and its images, in its order, or that of the table.
+
+    Raises:
+        DataError: the archive or the table is not sound, or names what is not there.
+    """
+    problem, remedy = _("The zip file is not sound (%(error)s)."), _("Make it again.")
+    with sound(path, problem, remedy), zipfile.ZipFile(path) as archive:
+        names = [name for name in archive.namelist() if _is_image(archive, name)]
+        tables = [name for name in archive.namelist() if _is_visible(name) and name.lower().endswith(_TABLE_SUFFIXES)]
+        if table is None and len(tables) > 1:
+            problem = Sentence(_("The archive holds several tables: %(names)s."), names=", ".join(tables[:5]))
+            raise DataError(problem, _("Leave one, with the columns file, class and holder."))
+        if table is not None:
+            with open_content(table) as content:
+                entries = _listed(text_of(content.stream).read().splitlines(), names, table.name)
+        elif tables:
+            with archive.open(tables[0]) as file:
+                entries = _listed(text_of(file).read().splitlines(), names, tables[0])
+        else:
+            entries = [Entry(name, PurePosixPath(name).parent.name) for name in names]
+        if not entries:
+            raise DataError(_("The archive holds no images."), _("Put PNG, JPEG, TIFF or DICOM files into it."))
+        yield archive, entries
+
+
+def image_arrays(
+    path: Path, table: Path | None, schema: ImageSchema, wanted: Sequence[str], report: Report, progress: Progress
+) -> dict[str, Array]:
+    """Images ``x`` of bytes, brought to the schema's size, with class numbers ``y`` and pseudonyms ``holder``.
+
+    Faults name the file as their column.
+    """
+    size = path.stat().st_size
+    with open_images(path, table) as (archive, entries):
+        limits.check_numbers(len(entries), *schema.shape)
+        x = np.zeros((len(entries), *schema.shape), np.uint8)
+        y, holders = np.zeros(len(entries), np.int64), []
+        numbers = {name: number for number, name in enumerate(schema.classes)}
+        for place, entry in enumerate(entries):
+            holder = entry.holder
+            with report.noting():
+                try:
+                    x[place], patient = _read(archive, entry.member, schema)
+                    holder = holder or patient
+                    if "y" in wanted:
+                        y[place] = _number_of(entry, numbers)
+                except DataError as error:
+                    raise DataError(error.problem, error.remedy, row=place + 1, column=shown(entry.member)) from error
+            holders.append(holder)
+            progress(size * (place + 1) // len(entries), size)
+    found: dict[str, Array] = {"x": x, "y": y, "holder": np.array(holders)}
+    if "holder" in wanted and not any(holders):
+        remedy = _("Add a table with the columns file and holder, or a prefix if every image has a person of its own.")
+        report.add(array_missing("holder", remedy))
+        del found["holder"]
+    return {name: found[name] for name in wanted if name in found}
+
+
+@dataclass(frozen=True)
+class Look:
+    """What the first images of an archive look like.
+
+    Attributes:
+        sizes: Height and width, with how many have them.
+        channels: 3 where one has colours, else 1.
+        classes: Names, sorted.
+        window: Centre and width by which the first DICOM file asks to be shown.
+    """
+
+    sizes: Counter[tuple[int, int]]
+    channels: int
+    classes: list[str]
+    window: tuple[float, float] | None
+
+
+def look(path: Path, first: int = 200) -> Look:
+    """Look at the first images of an archive.
+
+    Raises:
+        DataError: one cannot be read.
+    """
+    sizes: Counter[tuple[int, int]] = Counter()
+    channels, window = 1, None
+    with open_images(path, None) as (archive, entries):
+        for entry in entries[:first]:
+            with archive.open(entry.member) as file, _readable():
+                if _is_dicom(file.read(132)):
+                    file.seek(0)
+                    height, width, colours, asked = _dicom_look(file.read())
+                    window = window or asked
+                else:
+                    file.seek(0)
+                    image = Image.open(file, formats=_FORMATS)
+                    (width, height), colours = image.size, image.mode not in ("1", "L", "LA", "I", "I;16", "I;16B", "F")
+            sizes[height, width] += 1
+            channels = 3 if colours else channels
+        classes = sorted({entry.label for entry in entries if entry.label})
+    return Look(sizes, channels, classes, window)
+
+
+def _read(archive: zipfile.ZipFile, member: str, schema: ImageSchema) -> tuple[npt.NDArray[np.uint8], str]:
+    """Pixels of an image in the schema's size and colours, and the Patient ID of a DICOM file."""
+    with _readable():
+        most = limits.most_content(archive.getinfo(member).compress_size)
+        if archive.getinfo(member).file_size > most:
+            raise limits.grows_too_much(most)
+        content = archive.read(member)
+        if _is_dicom(content[:132]):
+            image, patient = _dicom(content, schema.window)
+        else:
+            image, patient = _picture(content, schema), ""
+        mode = "L" if schema.channels == 1 else "RGB"
+        return np.asarray(_sized(image.convert(mode), schema.width, schema.height, schema.fit)), patient
+
+
+@contextmanager
+def _readable() -> Iterator[None]:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            yield
+    except (DataError, MemoryError):
+        raise
+    except Exception as error:  # each library has its own
+        remedy = _("Save it as PNG, JPEG, TIFF or uncompressed DICOM, or leave it out.")
+        raise DataError(Sentence(_NOT_READ, error=type(error).__name__), remedy) from error
+
+
+def _picture(content: bytes, schema: ImageSchema) -> Image.Image:
+    opened = Image.open(io.BytesIO(content), formats=_FORMATS)
+    if (frames := getattr(opened, "n_frames", 1)) > 1:
+        raise DataError(Sentence(_FRAMES, count=frames), _("Save each frame as a file of its own."))
+    opened.draft("RGB", (2 * schema.width, 2 * schema.height))  # JPEG alone: decodes no larger than it needs
+    image: Image.Image = ImageOps.exif_transpose(opened)
+    if image.mode.startswith(("I", "F")):  # 16 bits and more
+        values = np.asarray(image, np.float64)
+        return Image.fromarray(_windowed(values, schema.window or (32767.5, 65535)))
+    if image.mode in ("LA", "PA", "RGBA") or "transparency" in image.info:
+        image = image.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", image.size, (0, 0, 0, 255)), image)
+    return image
+
+
+def _dicom(content: bytes, window: tuple[float, float] | None) -> tuple[Image.Image, str]:
+    """Image and Patient ID of a DICOM file; values after the modality's rescaling, seen through a window."""
+    import pydicom
+    from pydicom.pixels import apply_modality_lut
+
+    file = pydicom.dcmread(io.BytesIO(content))
+    frames = int(getattr(file, "NumberOfFrames", 1) or 1)
+    if frames > 1:
+        raise DataError(Sentence(_FRAMES, count=frames), _("Save each frame as a file of its own."))
+    pixels, patient = file.pixel_array, str(getattr(file, "PatientID", "") or "")
+    if pixels.ndim == 3:
+        return Image.fromarray(pixels.astype(np.uint8)), patient
+    values = np.asarray(apply_modality_lut(pixels, file), np.float64)
+    if window is None:
+        slope, offset = float(getattr(file, "RescaleSlope", 1)), float(getattr(file, "RescaleIntercept", 0))
+        span = 2.0 ** int(file.BitsStored) - 1
+        lowest = -(2.0 ** (int(file.BitsStored) - 1)) if file.PixelRepresentation else 0.0
+        window = (offset + slope * (lowest + span / 2), slope * span)
+    seen = _windowed(values, window)
+    return Image.fromarray(255 - seen if file.PhotometricInterpretation == "MONOCHROME1" else seen), patient
+
+
+def _dicom_look(content: bytes) -> tuple[int, int, bool, tuple[float, float] | None]:
+    """Height, width, whether it has colours, and the window that it asks for."""
+    import pydicom
+
+    file = pydicom.dcmread(io.BytesIO(content), stop_before_pixels=True)
+    centre, width = (_first(getattr(file, name, None)) for name in ("WindowCenter", "WindowWidth"))
+    window = (centre, width) if centre is not None and width else None
+    return int(file.Rows), int(file.Columns), int(file.SamplesPerPixel) > 1, window
+
+
+def _first(value: object) -> float | None:
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        value = next(iter(value), None)
+    return None if value is None else float(value)  # type: ignore[arg-type]
+
+
+def _windowed(values: npt.NDArray[np.float64], window: tuple[float, float]) -> npt.NDArray[np.uint8]:
+    """Values as bytes: 0 at the lower end of a window of this centre and width, 255 at its upper end."""
+    centre, width = window
+    return np.round(((values - centre) / width + 0.5).clip(0, 1) * 255).astype(np.uint8)
+
+
+def _sized(image: Image.Image, width: int, height: int, fit: str) -> Image.Image:
+    """An image in the declared size; black surrounds what is padded."""
+    if image.size == (width, height):
+        return image
+    match fit:
+        case "crop":
+            return ImageOps.fit(image, (width, height), Image.Resampling.BILINEAR)
+        case "stretch":
+            return image.resize((width, height), Image.Resampling.BILINEAR)
+    return ImageOps.pad(image, (width, height), Image.Resampling.BILINEAR)
+
+
+def _number_of(entry: Entry, numbers: dict[str, int]) -> int:
+    if entry.label not in numbers:
+        problem = Sentence(_("“%(value)s” is no class."), value=entry.label)
+        raise DataError(problem, Sentence(_("Use one of: %(names)s."), names=", ".join(numbers)))
+    return numbers[entry.label]
+
+
+def _is_visible(name: str) -> bool:
+    return not any(part.startswith((".", "__MACOSX")) for part in PurePosixPath(name).parts) and not name.endswith("/")
+
+
+def _is_image(archive: zipfile.ZipFile, name: str) -> bool:
+    """Whether a member is an image, by its suffix, or, without one, by how a DICOM file begins."""
+    suffix = PurePosixPath(name).suffix.lower()
+    if not _is_visible(name) or suffix in IMAGE_SUFFIXES:
+        return _is_visible(name)
+    if suffix or PurePosixPath(name).name == "DICOMDIR":
+        return False
+    with archive.open(name) as file:
+        return _is_dicom(file.read(132))
+
+
+def _is_dicom(start: bytes) -> bool:
+    return start[128:132] == b"DICM"
+
+
+def _listed(lines: list[str], members: list[str], name: str) -> list[Entry]:
+    """Images in the order of a table; a file may be named with its folders or without."""
+    check_text(lines)
+    delimiter = max(SEPARATORS, key=lines[0].count) if lines else ","
+    reader = csv.DictReader(lines, delimiter=delimiter, skipinitialspace=True)
+    columns = {
+        what: next((each for each in reader.fieldnames or () if each.strip().lower() in called), None)
+        for what, called in _COLUMNS.items()
+    }
+    if columns["file"] is None:
+        problem = Sentence(_("The table %(name)s has no column “file”."), name=name)
+        raise DataError(problem, _("Name its columns file, class and holder."))
+    found = dict.fromkeys(members)
+    by_name: dict[str, list[str]] = {}
+    for member in members:
+        by_name.setdefault(PurePosixPath(member).name, []).append(member)
+    entries = []
+    for row in reader:
+        told = {what: (row[column] or "").strip() if column else "" for what, column in columns.items()}
+        candidates = [told["file"]] if told["file"] in found else by_name.get(told["file"], [])
+        if len(candidates) != 1:
+            problem = Sentence(
+                _("The table names “%(file)s”, and the archive holds %(count)d such images."),
+                **{"file": told["file"], "count": len(candidates)},
+            )
+            raise DataError(
+                problem, _("Name each image with its folders, as it lies in the archive."), row=reader.line_num
+            )
+        label = told["class"] if columns["class"] else PurePosixPath(candidates[0]).parent.name
+        entries.append(Entry(candidates[0], label, told["holder"]))
+    return entries

@@ -1,0 +1,110 @@
+"""The process in which a file is read: asked through standard input, answers in a folder. See `apart`."""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from common.confinement import answers, confine
+from common.frames import frame_write
+from common.sentences import Sentence
+from learning.formats.documents import schema_from_json
+from learning.formats.draft import schema_draft
+from learning.formats.read import read_file
+from learning.formats.report import Report
+from learning.formats.rows import DataError
+
+
+def main() -> None:
+    """Do what is asked, confined, and write the answer; whatever goes wrong is part of it."""
+    told = answers()
+    asked = json.load(sys.stdin)
+    folder = Path(asked["folder"])
+    named = [Path(name) for key in ("path", "label_file") if (name := asked.get(key))]
+    confine(memory=asked["memory"], seconds=asked["seconds"], reads=named, writes=[folder])
+    answer = answered(asked, folder, lambda done, total: frame_write(told, done=done, total=total))
+    (folder / "answer.json").write_text(json.dumps(answer), "utf-8")
+
+
+def answered(asked: dict[str, Any], folder: Path, progress: Callable[[int, int], None]) -> dict[str, Any]:
+    """Answer to what is asked, or why there is none: ``refused``, ``exhausted`` or ``failed``; arrays in the folder."""
+    try:
+        return _ANSWERS[asked["ask"]](asked, folder, progress)
+    except DataError as error:
+        return {"refused": fault_to_json(error)}
+    except MemoryError:
+        return {"exhausted": True}
+    except Exception as error:  # a library met what it did not expect
+        # Where, not what: a message may repeat a record.
+        where = [f"{each.filename}:{each.lineno}" for each in traceback.extract_tb(error.__traceback__)[-3:]]
+        return {"failed": f"{type(error).__name__} at {', '.join(where)}"}
+
+
+def _draft(asked: dict[str, Any], folder: Path, progress: Callable[[int, int], None]) -> dict[str, Any]:
+    draft = schema_draft(Path(asked["path"]))
+    facts = draft.facts if asked["facts"] else {}
+    return {"document": draft.document, "remarks": [_sentence(remark) for remark in draft.remarks], "facts": facts}
+
+
+def _rows(asked: dict[str, Any], folder: Path, progress: Callable[[int, int], None]) -> dict[str, Any]:
+    report, label_file = Report(), asked["label_file"]
+    rows = read_file(
+        Path(asked["path"]),
+        schema_from_json(asked["schema"]),
+        label_file=Path(label_file) if label_file else None,
+        labels=asked["labels"],
+        holders=asked["holders"],
+        progress=progress,
+        report=report,
+    )
+    np.save(folder / "x.npy", rows.x, allow_pickle=False)
+    if rows.y is not None:
+        np.save(folder / "y.npy", rows.y, allow_pickle=False)
+    return {
+        "labels": rows.y is not None,
+        "holders": rows.holders,
+        "faults": [fault_to_json(fault) for fault in report.faults],
+        "count": report.count,
+        "clipped": report.clipped,
+        "unknown": report.unknown,
+        "missing": report.missing,
+        "records": report.records,
+    }
+
+
+def fault_to_json(fault: DataError) -> dict[str, Any]:
+    """A fault as JSON, with sentences that can still be translated."""
+    return {
+        "problem": _sentence(fault.problem),
+        "remedy": _sentence(fault.remedy),
+        "file": None if fault.file is None else str(fault.file),
+        "row": fault.row,
+        "column": fault.column,
+    }
+
+
+def fault_from_json(document: dict[str, Any]) -> DataError:
+    """The fault that `fault_to_json` wrote."""
+    place = {name: document[name] for name in ("file", "row", "column")}
+    return DataError(sentence_from_json(document["problem"]), sentence_from_json(document["remedy"]), **place)
+
+
+def _sentence(text: str) -> Any:
+    return text.to_json() if isinstance(text, Sentence) else text
+
+
+def sentence_from_json(document: Any) -> str:
+    """A sentence of an answer."""
+    return Sentence.from_json(document) if isinstance(document, dict) else document
+
+
+_ANSWERS = {"draft": _draft, "rows": _rows}
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""Plan of rows by plausible deniability: what each costs, and what all of them cost together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from accounting.privacy.papers.deniability import composed_epsilon, row_cost
+from common.sentences import Sentence, gettext_noop
+from learning.mechanisms.deniability.choices import Deniability
+
+TOLD = (1, 10, 100, 1_000, 10_000)
+"""Numbers of released rows of which a plan says what they cost together."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Cost of several released rows together, at the study's δ."""
+
+    rows: int
+    epsilon: float
+
+
+@dataclass(frozen=True)
+class DeniabilityPlan:
+    """Plan of a release.
+
+    Attributes:
+        rows: how many are to be released.
+        k, gamma, epsilon0: of the test.
+        fewest, most: columns that are drawn anew.
+        network: ε of the structure, and of the parameters, for records of their own.
+        epsilon, delta, t: what one row costs a seed, by Theorem 1.
+        costs: of several rows, the planned number last.
+    """
+
+    rows: int
+    k: int
+    gamma: float
+    epsilon0: float
+    fewest: int
+    most: int
+    network: float
+    epsilon: float
+    delta: float
+    t: int
+    costs: tuple[Cost, ...]
+
+    @property
+    def omegas(self) -> range:
+        """Numbers of columns of which one is drawn for each row."""
+        return range(self.fewest, self.most + 1)
+
+    @property
+    def spent(self) -> float:
+        """The ε of whom the run costs most: of a seed, or of a record of the network."""
+        return max(self.costs[-1].epsilon, self.network)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON that `deniability_plan_from_json` reads."""
+        return asdict(self)
+
+
+def deniability_plan_from_json(document: Mapping[str, Any]) -> DeniabilityPlan:
+    """The plan that a run keeps."""
+    return DeniabilityPlan(**{**document, "costs": tuple(Cost(**each) for each in document["costs"])})
+
+
+def plan_deniability(chosen: Deniability, *, columns: int, records: int, delta: float) -> DeniabilityPlan:
+    """What rows cost of which each seed is one of half of the records.
+
+    Args:
+        chosen: What was chosen.
+        columns: How many there are, the classes among them.
+        records: How many there are.
+        delta: Of the study; a tenth of it is for the δ of all rows.
+
+    Raises:
+        ValueError: ω is more than there are columns, k more than there are seeds, or k or ε₀ too small for δ.
+
+    >>> plan = plan_deniability(Deniability(), columns=11, records=30_000, delta=1e-5)
+    >>> list(plan.omegas), plan.t, round(plan.epsilon, 2), round(plan.costs[-1].epsilon)
+    ([9, 10, 11], 29, 1.13, 704)
+    """
+    most = columns if chosen.most is None else chosen.most
+    fewest = min(max(columns - 2, 0), most) if chosen.fewest is None else chosen.fewest
+    if not fewest <= most <= columns:
+        raise ValueError(f"From {fewest} to {most} columns are to be drawn anew, and there are {columns}.")
+    if chosen.plausible > records // 2:
+        raise ValueError(
+            f"Half of {records} records are seeds, and {chosen.plausible} of them are to be plausible: no row could be "
+            "released. Take a smaller k, or more records."
+        )
+    of_row = delta / (10 * chosen.released)
+    epsilon, t = row_cost(chosen.plausible, chosen.gamma, chosen.epsilon0, of_row)
+    told = [*(number for number in TOLD if number < chosen.released), chosen.released]
+    costs = tuple(Cost(number, composed_epsilon(epsilon, of_row, number, delta)) for number in told)
+    return DeniabilityPlan(
+        chosen.released,
+        chosen.plausible,
+        chosen.gamma,
+        chosen.epsilon0,
+        fewest,
+        most,
+        chosen.network,
+        epsilon,
+        of_row,
+        t,
+        costs,
+    )
+
+
+def plan_notes(plan: DeniabilityPlan, promised: float) -> tuple[Sentence, ...]:
+    """What whoever plans such rows has to know; ``promised`` is the largest ε of the rehearsal."""
+    if plan.spent <= promised:
+        return ()
+    return (
+        Sentence(
+            gettext_noop(
+                "%(rows)d rows together cost ε = %(spent).1f, and the largest promise of this rehearsal is "
+                "%(promised)g: nobody could be promised that. Rows from noisy counts cost the same however many are "
+                "drawn."
+            ),
+            rows=plan.rows,
+            spent=plan.spent,
+            promised=promised,
+        ),
+    )

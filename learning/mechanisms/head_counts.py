@@ -1,0 +1,89 @@
+"""Question of a head count, the simplest mechanism: in which of a few cells does everybody count?"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.noise import Noise
+from learning.mechanisms.base import Arrays, Draws, People, Release, content_digest
+
+
+@dataclass(frozen=True)
+class HeadCountQuestion:
+    """See :class:`learning.mechanisms.base.Question`. It is answered from (cells, H) whether somebody is in a cell.
+
+    A person in k cells contributes a vector of norm √k; divided by √``most`` it has the squared norm k/most ≤ 1 under
+    noise of standard deviation ``noise``, so that they are charged k/(most·noise²).
+
+    Attributes:
+        cells: Number of cells.
+        most: In how many of them one person can be at most.
+        noise: Standard deviation of the noise, in units of the largest norm.
+    """
+
+    cells: int
+    most: int
+    noise: float
+
+    fitted = None
+    size = 1
+    grain = 1.0
+
+    @property
+    def sigma(self) -> float:
+        return self.noise
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of the noise of each number, in people."""
+        return self.noise * math.sqrt(self.most)
+
+    @property
+    def charge(self) -> float:
+        """The most that anybody can be charged, in μ²."""
+        return 1 / self.noise**2
+
+    def digest(self) -> str:
+        return content_digest({}, json.dumps(self.describe()))
+
+    def describe(self) -> dict[str, Any]:
+        return {"name": "head counts", **asdict(self)}
+
+    def part(self, batch: int, start: int, most: int) -> slice:
+        del batch, most
+        return slice(start, self.size)
+
+    def state(self, released: Arrays | None) -> None:
+        """Nothing: there is one question, which nothing follows."""
+
+    def bounds(self, part: slice) -> list[float]:
+        del part
+        return [self.charge]
+
+    def answer(
+        self,
+        part: slice,
+        state: None,
+        people: People,
+        records: Callable[[], NDArray[np.bool_]],
+        *,
+        alone: bool,
+        draws: Draws,
+    ) -> Arrays:
+        counted = records()
+        norms = counted.sum(axis=0) / self.most
+        allowed = people.accounts().charge(norms, self.noise)
+        return {"sums": (counted & allowed).sum(axis=1), "charge": np.where(allowed, norms * self.charge, 0.0)}
+
+    def release(self, part: slice, state: None, answers: Sequence[Arrays], noise: Noise) -> Release:
+        total = np.sum([answer["sums"] for answer in answers], axis=0)
+        return Release(
+            size=self.size, content={}, arrays={"counts": total + noise.rounded_normal(self.spread, self.cells)}
+        )

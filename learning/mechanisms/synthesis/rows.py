@@ -1,0 +1,200 @@
+"""Description drawn from released counts, and how far they are from these: all of it a function of releases."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+from dataclasses import asdict, dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learning.formats import TabularSchema
+from learning.formats.columns import SEVERAL, CodeColumn, NumericColumn
+from learning.mechanisms.base import content_digest
+from learning.mechanisms.counts.choices import MOST_BINS
+from learning.mechanisms.counts.columns import Column, feature_columns
+from learning.mechanisms.counts.nonnegative import at_least_zero
+from learning.mechanisms.counts.planner import noise_distance
+from learning.mechanisms.synthesis.rounds import Marginals
+from learning.mechanisms.synthesis.tree import NOBODY, pairs_of
+
+_DIGITS = 4
+
+
+@dataclass(frozen=True)
+class Marginal:
+    """A table that was measured: its columns, cells, the error of a count 95 times in 100, and the rows' distance.
+
+    ``distance`` is the total variation between the rows and what was released of it, noise included.
+    """
+
+    columns: tuple[str, ...]
+    cells: int
+    error: float
+    distance: float
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a page and a card say of synthetic rows.
+
+    Attributes:
+        columns: names, that of the classes last.
+        rows: how many.
+        marginals: that were measured along the tree.
+        pairs: mean total variation of all pairs of columns within classes, between rows and what was released of them.
+        noise: what of that the noise of the released pairs alone makes, by its size.
+    """
+
+    columns: tuple[str, ...]
+    rows: int
+    marginals: tuple[Marginal, ...]
+    pairs: float
+    noise: float
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON with lists in place of tuples, as a database gives it back."""
+        return json.loads(json.dumps(asdict(self)))
+
+    def __len__(self) -> int:
+        return self.rows
+
+
+class Said(Protocol):
+    """What is said of rows: names of their ``columns``, that of the classes last, and more."""
+
+    @property
+    def columns(self) -> tuple[str, ...]: ...
+
+    def to_json(self) -> dict[str, Any]: ...
+
+
+S = TypeVar("S", bound=Said)
+
+
+@dataclass(frozen=True, eq=False)
+class SyntheticRows(Generic[S]):
+    """Drawn rows: records ``x`` (n, …) as the schema encodes them, their ``classes`` (n,), and what is ``said``."""
+
+    schema: TabularSchema
+    x: NDArray[np.float32]
+    classes: NDArray[np.int64]
+    said: S
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON of what is said of them."""
+        return self.said.to_json()
+
+    def to_csv(self) -> str:
+        """Heading, and a line for each row, as a file of the schema has them."""
+        text, columns, start = io.StringIO(), [], 0
+        for column in self.schema.features:
+            columns.append(_written(column, self.x[:, start : start + len(column.features)]))
+            start += len(column.features)
+        columns.append([self.schema.classes[number] for number in self.classes.tolist()])
+        lines = csv.writer(text)
+        lines.writerow([*(column.name for column in self.schema.features), self.said.columns[-1]])
+        lines.writerows(zip(*columns, strict=True))
+        return text.getvalue()
+
+
+def _written(column: Any, encoded: NDArray[np.float32]) -> list[str]:
+    """Values of a column as a file has them."""
+    missing = column.missing[0] if column.missing else ""
+    if isinstance(column, NumericColumn):
+        unknown = encoded[:, 1] > 0 if column.missing else np.zeros(len(encoded), bool)
+        numbers = column.minimum + encoded[:, 0].astype(np.float64) * (column.maximum - column.minimum)
+        return [missing if skip else f"{value:.6g}" for value, skip in zip(numbers.tolist(), unknown, strict=True)]
+    names = [name.removeprefix(f"{column.name} = ") for name in column.features]
+    if isinstance(column, CodeColumn) and column.several:
+        return [SEVERAL.join(np.array(names)[record > 0]) or missing for record in encoded]
+    place = np.where(encoded.any(axis=1), encoded.argmax(axis=1), len(names))
+    return [[*names, missing][each] for each in place.tolist()]
+
+
+def rows_drawn(marginals: Marginals) -> SyntheticRows[Description]:
+    """Description from the model that all rounds make; the seed of their draw follows from what was released, too."""
+    digest = content_digest({str(number): sums for number, sums in enumerate(marginals.released)})
+    rng = np.random.default_rng(int(hashlib.sha256(digest.encode()).hexdigest(), 16))
+    classes, cells = marginals.model.draw(marginals.plan.rows, rng)
+    x = np.zeros((len(classes), *marginals.schema.shape), np.float32)
+    for number, column in enumerate(marginals.columns):
+        cells_encode(x, column, cells[:, number], rng)
+    names = tuple(column.name for column in (*marginals.columns, marginals.label))
+    return SyntheticRows(
+        marginals.schema, x, classes, Description(names, len(x), *_distances(marginals, classes, cells))
+    )
+
+
+def rows_alike(schema: TabularSchema, number: int) -> NDArray[np.float32]:
+    """Records (number, …) that follow from the schema alone: in every column each value is as likely.
+
+    They stand for people where nothing has been released yet.
+    """
+    rng = np.random.default_rng(0)
+    x = np.zeros((number, *schema.shape), np.float32)
+    for column in feature_columns(schema, MOST_BINS):
+        cells_encode(x, column, rng.integers(0, len(column.cells), number), rng)
+    return x
+
+
+def cells_encode(x: NDArray[np.float32], column: Column, cells: NDArray[np.int64], rng: np.random.Generator) -> None:
+    """Write the part of the records ``x`` (n, …) that are in these ``cells`` (n,) of a column.
+
+    A number is anywhere in its bin, and in the first bin the least: so the many who have nothing, of what most people
+    have nothing of, stay together.
+    """
+    bins = len(column.edges) - 1
+    known = np.flatnonzero(cells < (bins if bins > 0 else column.width))
+    if bins > 0:
+        x[known, column.start] = (cells[known] + rng.random(len(known)) * (cells[known] > 0)) / bins
+        if column.width > 1:
+            x[cells >= bins, column.start + 1] = 1.0
+    else:
+        x[known, column.start + cells[known]] = 1.0
+
+
+def _distances(
+    marginals: Marginals, classes: NDArray[np.int64], cells: NDArray[np.int64]
+) -> tuple[tuple[Marginal, ...], float, float]:
+    """Distances between rows and the released tables, of at least 0."""
+    last = marginals.plan.rounds[2]
+    told = []
+    for (parent, child), table in zip(marginals.edges, marginals.tables, strict=True):
+        columns = [marginals.fine[each] for each in (parent, child) if each != NOBODY]
+        rows = [cells[:, each] for each in (parent, child) if each != NOBODY]
+        names = (marginals.label.name, *(column.name for column in columns))
+        distance = _distance(table, _counted(classes, table.shape[0], columns, rows))
+        told.append(Marginal(names, table.size, round(last.error, 1), round(distance, _DIGITS)))
+    sigma, apart, noise = marginals.plan.rounds[1].sigma, [], []
+    for (a, b), table in zip(pairs_of(len(marginals.columns)), marginals.pairs, strict=True):
+        columns = [marginals.coarse[a], marginals.coarse[b]]
+        counted = _counted(classes, table.shape[0], columns, [cells[:, a], cells[:, b]])
+        apart.append(_distance(table, counted))
+        noise.append(min(noise_distance(sigma, table.size, float(table.sum())), apart[-1]))
+    return tuple(told), round(float(np.mean(apart)), _DIGITS), round(float(np.mean(noise)), _DIGITS)
+
+
+def _counted(
+    classes: NDArray[np.int64], number: int, columns: list[Column], rows: list[NDArray[np.int64]]
+) -> NDArray[np.float64]:
+    """The same table of the rows."""
+    place, size = classes, number
+    for column, cells in zip(columns, rows, strict=True):
+        place, size = place * column.size + np.array(column.groups)[cells], size * column.size
+    return np.bincount(place, minlength=size).astype(np.float64)
+
+
+def _distance(released: NDArray[np.float64], counted: NDArray[np.float64]) -> float:
+    """Total variation of two tables as distributions."""
+    found = at_least_zero(released.ravel())
+    if found.sum() <= 0:
+        return 1.0
+    return float(np.abs(found / found.sum() - counted / counted.sum()).sum()) / 2

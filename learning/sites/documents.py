@@ -1,0 +1,216 @@
+"""Documents that hub and sites sign: canonical bytes, digests, Ed25519 signatures (RFC 8032).
+
+Each names the one before it by its digest: an answer its question, a question the list of approvals, an approval its
+run, a run its alliance. So one signature holds for everything before it, and nothing can be moved to another run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import ClassVar, Generic, Literal, Self, TypeVar
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from pydantic import TypeAdapter, ValidationError
+
+DOMAIN = "ipate-sites-1"
+"""Version of the protocol: sites that have another one refuse."""
+
+
+class Refused(ValueError):
+    """Something that a site or a hub must not act upon. The message says what, and what to do."""
+
+
+@dataclass(frozen=True)
+class Document:
+    """Something that can be signed. Its fields are texts, numbers, and lists and tables of these."""
+
+    kind: ClassVar[str]
+
+    def content(self) -> bytes:
+        """Canonical bytes: version, kind, and JSON with sorted names, without spaces, in ASCII."""
+        fields = json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return f"{DOMAIN} {self.kind}\n{fields}".encode()
+
+    @classmethod
+    def read(cls, content: bytes) -> Self:
+        """The document of these canonical bytes.
+
+        Raises:
+            Refused: They are of another version or kind, or are not canonical.
+        """
+        with suppress(ValidationError):
+            document = TypeAdapter(cls).validate_json(content.partition(b"\n")[2], strict=True)
+            if document.content() == content:
+                return document
+        raise Refused(f"This is no {cls.kind} of {DOMAIN}: hub and sites need one version of the protocol.")
+
+    def digest(self) -> str:
+        """SHA-256 of the canonical bytes."""
+        return hashlib.sha256(self.content()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Alliance(Document):
+    """What hub and sites have in common. The hub signs it, and each site that joins.
+
+    Attributes:
+        name: For people.
+        terms: SHA-256 of the description: schema, classes, public points, encoder, levels.
+        colluding: t, how many sites may collude with the hub, or leave their noise out, in runs *together*.
+        hub: Its public key, in hexadecimal.
+        sites: Public key of each, by name.
+    """
+
+    kind: ClassVar[str] = "alliance"
+    name: str
+    terms: str
+    colluding: int
+    hub: str
+    sites: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class JointRun(Document):
+    """A run that the hub proposes. It signs it.
+
+    Attributes:
+        alliance: Digest of the alliance.
+        number: Random, by which a run differs from all others.
+        plan: SHA-256 of what is planned: method, choices, share of every cap.
+        mode: *together* masks what sites send, and the total has the noise of a single study; *separate* trusts nobody.
+        participants: Names of sites, in order.
+    """
+
+    kind: ClassVar[str] = "run"
+    alliance: str
+    number: str
+    plan: str
+    mode: Literal["together", "separate"]
+    participants: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Approval(Document):
+    """A site's approval of a run, with the X25519 public key that it has made for this run alone. The site signs it."""
+
+    kind: ClassVar[str] = "approval"
+    run: str
+    site: str
+    agreement: str
+
+
+@dataclass(frozen=True)
+class Roster(Document):
+    """Who takes part in a run: the alliance, the run, and the agreement key of each participant by name.
+
+    Only `protocol.roster_of` makes one: it has checked all signatures. The parts that others name are the digests.
+    """
+
+    kind: ClassVar[str] = "roster"
+    alliance: Alliance
+    run: JointRun
+    agreements: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class JointQuestion(Document):
+    """A question to sites. The hub signs it, and each participant endorses its digest.
+
+    Attributes:
+        roster: Digest of the roster.
+        number: In the run, from 1; higher than that of every question before.
+        question: Digest of the question of the mechanism, with its parameters.
+        part: From which to before which of the queries or steps.
+        state: Digest of the releases from which the state follows, in which it is answered.
+        participants: Names of the sites whose total is wanted, in order.
+        spread: Standard deviation σ of the noise by which people are charged, in the counting of the sums.
+        grain: What the sums are whole multiples of, a power of 2, at most 1.
+    """
+
+    kind: ClassVar[str] = "question"
+    roster: str
+    number: int
+    question: str
+    part: tuple[int, int]
+    state: str
+    participants: tuple[str, ...]
+    spread: float
+    grain: float
+
+
+@dataclass(frozen=True)
+class Endorsement(Document):
+    """A site's word that this question, of this digest, is the one that it was sent. The site signs it."""
+
+    kind: ClassVar[str] = "endorsement"
+    question: str
+    site: str
+
+
+@dataclass(frozen=True)
+class Answer(Document):
+    """A site's answer: digest of its question, shape of the numbers, SHA-256 of their bytes. The site signs it."""
+
+    kind: ClassVar[str] = "answer"
+    question: str
+    site: str
+    shape: tuple[int, ...]
+    vector: str
+
+
+@dataclass(frozen=True)
+class Publication(Document):
+    """What the hub has learned from the totals of a run. It signs it.
+
+    Attributes:
+        run: Digest of the run.
+        told: SHA-256 of what is said of the model: its card and calibration.
+        file: SHA-256 of the model.
+        onnx: SHA-256 of the same as ONNX.
+    """
+
+    kind: ClassVar[str] = "model"
+    run: str
+    told: str
+    file: str
+    onnx: str
+
+
+AnyDocument = TypeVar("AnyDocument", bound=Document)
+
+
+@dataclass(frozen=True)
+class Signed(Generic[AnyDocument]):
+    """A document with a signature, which `checked` verifies."""
+
+    document: AnyDocument
+    signature: bytes
+
+    def checked(self, key: str, signer: str) -> AnyDocument:
+        """The document, if the owner of a public key has signed it.
+
+        Raises:
+            Refused: They have not.
+        """
+        try:
+            Ed25519PublicKey.from_public_bytes(bytes.fromhex(key)).verify(self.signature, self.document.content())
+        except (InvalidSignature, ValueError) as error:
+            raise Refused(
+                f"The signature of {signer} under this {self.document.kind} is wrong: compare the fingerprints of keys."
+            ) from error
+        return self.document
+
+
+def sign(document: AnyDocument, key: Ed25519PrivateKey) -> Signed[AnyDocument]:
+    """Sign a document."""
+    return Signed(document, key.sign(document.content()))
+
+
+def public_key(key: Ed25519PrivateKey) -> str:
+    """The public key of a signing key, in hexadecimal."""
+    return key.public_key().public_bytes_raw().hex()

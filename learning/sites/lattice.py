@@ -1,0 +1,120 @@
+"""Numbers that sites send: whole multiples of a public unit, modulo 2⁶⁴, and the noise that a site adds to its own.
+
+The unit h is so fine beside the noise of a site (2³³ to 2³⁴ units) that the sum of many rounded normals is as good as a
+single one (`JOINT_NORMAL_DISTANCE` in `common.noise`, docs/sites.md), and the same for whatever is counted.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.noise import LARGEST_ROUNDED_SCALE, Noise, Shape
+from learning.sites.documents import Refused
+
+Numbers = NDArray[Any]
+Units = NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class Lattice:
+    """Whole multiples of ``grain`` / 2^``shift``.
+
+    Attributes:
+        grain: What sums without noise are multiples of.
+        shift: How much finer the unit is.
+        spread: Standard deviation of a site's noise, in the counting of the sums.
+    """
+
+    grain: float
+    shift: int
+    spread: float
+
+    @classmethod
+    def finest(cls, spread: float, grain: float) -> Lattice:
+        """The lattice for a site's noise of this standard deviation.
+
+        Raises:
+            Refused: The noise is so large that the unit would be coarser than the sums.
+
+        >>> Lattice.finest(50.0, 2.0**-16)
+        Lattice(grain=1.52587890625e-05, shift=12, spread=50.0)
+        """
+        _, above = math.frexp(spread / grain)  # the power of 2 above the noise, in grains
+        shift = int(math.log2(LARGEST_ROUNDED_SCALE)) - above
+        if shift < 0:
+            raise Refused(f"Noise of {spread:g} is too large to be drawn in units of {grain:g}: plan for less noise.")
+        return cls(grain, shift, spread)
+
+    def most(self, sites: int) -> float:
+        """Magnitude of a site's sums above which the total of so many sites could overflow."""
+        return float(self._room(sites)) * self.grain
+
+    def encode(self, sums: Numbers, sites: int) -> Units:
+        """Exact sums in units, modulo 2⁶⁴.
+
+        Raises:
+            Refused: They are no multiples of the grain, or so large that the total of all sites could overflow.
+        """
+        grains = np.asarray(sums) / self.grain if self.grain != 1 else np.asarray(sums)
+        if (grains != np.rint(grains)).any():
+            raise Refused(f"The sums are no whole multiples of {self.grain:g}: something has rounded them.")
+        if (np.abs(grains) > self._room(sites)).any():
+            raise Refused(
+                f"A sum of more than {self.most(sites):g} cannot be added up over {sites} sites with so little noise: "
+                "plan for more noise or fewer people."
+            )
+        return grains.astype(np.int64).view(np.uint64) << np.uint64(self.shift)
+
+    def noise(self, source: Noise, shape: Shape) -> Units:
+        """A site's own noise, in units."""
+        return source.rounded_normal(self.spread / self.grain * 2.0**self.shift, shape).view(np.uint64)
+
+    def decode(self, total: Units) -> Numbers:
+        """The total of all sites, rounded to the grain: int64 if that is 1, else float64."""
+        units = total.view(np.int64)
+        half = np.int64(1 << self.shift >> 1)
+        grains = (units + half) >> np.int64(self.shift)
+        return grains if self.grain == 1 else grains * self.grain
+
+    def _room(self, sites: int) -> int:
+        """Grains that each site may have: half of an equal part of 63 bits, so that noise never matters."""
+        return (2**62 // sites) >> self.shift
+
+
+class IncludedNoise:
+    """In place of a source of noise where a total comes with its noise: adds nothing.
+
+    It can be used once, for Gaussian noise of exactly the standard deviation that the sites have added.
+
+    >>> IncludedNoise(40.0).normal(40.0, 3)
+    array([0., 0., 0.])
+    """
+
+    is_simulation: ClassVar[bool] = False
+
+    def __init__(self, spread: float) -> None:
+        self._spread: float | None = spread
+
+    def normal(self, scale: float, shape: Shape) -> NDArray[np.float64]:
+        self._use(scale)
+        return np.zeros(shape)
+
+    def rounded_normal(self, scale: float, shape: Shape) -> NDArray[np.int64]:
+        self._use(scale)
+        return np.zeros(shape, np.int64)
+
+    def laplace(self, scale: float, shape: Shape) -> NDArray[np.float64]:
+        raise Refused("Sites add Gaussian noise: choose an aggregator that needs no other.")
+
+    def _use(self, scale: float) -> None:
+        if scale != self._spread:
+            raise Refused(
+                f"What is released needs noise of {scale:g}, and the total has {self._spread or 0:g} left for it: only "
+                "one noisy sum can be released."
+            )
+        self._spread = None

@@ -1,0 +1,293 @@
+"""What site and hub do in a joint run, and everything that they refuse. Functions of what they are given alone.
+
+1. The hub signs a run; each site approves it with an agreement key made for it (`roster_of` checks all of them).
+2. The hub signs a question. Each participant that finds it right endorses its digest (`endorse`).
+3. Who has seen the endorsements of all participants answers, once (`answer`): charge, release and answer are committed
+   by the `Ledger` before anything is sent.
+4. The hub decodes the total of exactly these participants, or nothing (`total`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Protocol
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from common.noise import Noise
+from learning.sites.documents import (
+    Alliance,
+    Answer,
+    Approval,
+    Endorsement,
+    JointQuestion,
+    JointRun,
+    Refused,
+    Roster,
+    Signed,
+    sign,
+)
+from learning.sites.lattice import Lattice, Numbers
+from learning.sites.masks import mask
+
+
+@dataclass(frozen=True)
+class Site:
+    """A site with its private keys.
+
+    Attributes:
+        name: In the alliance.
+        identity: Signs whatever it says.
+        agreement: Made for one run, and deleted when the run ends.
+    """
+
+    name: str
+    identity: Ed25519PrivateKey
+    agreement: X25519PrivateKey
+
+    def approval(self, run: JointRun) -> Signed[Approval]:
+        """Approval of a run, with the public agreement key."""
+        key = self.agreement.public_key().public_bytes_raw().hex()
+        return sign(Approval(run.digest(), self.name, key), self.identity)
+
+
+@dataclass(frozen=True)
+class SiteAnswer:
+    """What a site sends: its signed answer, and the numbers as little-endian bytes."""
+
+    answer: Signed[Answer]
+    vector: bytes
+
+
+class Summed(Protocol):
+    """What the protocol has to know of a question of a mechanism (`learning.mechanisms.base.Question`)."""
+
+    @property
+    def spread(self) -> float | None: ...
+
+    @property
+    def grain(self) -> float: ...
+
+    def digest(self) -> str: ...
+
+    def describe(self) -> dict[str, Any]: ...
+
+
+class Ledger(Protocol):
+    """What a site remembers of its answers; it outlives crashes and restores as the accounts do."""
+
+    def last(self, roster: str) -> int:
+        """Number of the last question of a run that was answered; 0 before the first."""
+        ...
+
+    def commit(self, question: JointQuestion, answer: SiteAnswer) -> None:
+        """Commit charges, release and answer in one transaction. Nothing is sent before.
+
+        Raises:
+            Refused: Meanwhile this question, or a later one of the run, was answered.
+        """
+        ...
+
+
+def roster_of(alliance: Alliance, run: Signed[JointRun], approvals: Iterable[Signed[Approval]]) -> Roster:
+    """Who takes part in a run, once all have approved it.
+
+    Args:
+        alliance: As whoever asks has it on record.
+        run: Signed by the hub.
+        approvals: Of exactly the participants.
+
+    Raises:
+        Refused: Of another alliance, with too few participants or with others than have approved, or a wrong signature.
+    """
+    proposal = run.checked(alliance.hub, "the hub")
+    if proposal.alliance != alliance.digest():
+        raise Refused("The run is of another alliance, or of another version of this one: compare both digests.")
+    _check_participants(alliance, proposal, proposal.participants, alliance.sites)
+    agreements = {}
+    for approval in approvals:
+        site = approval.document.site
+        if site not in proposal.participants or site in agreements:
+            raise Refused(f"There is an approval of {site} too many: each participant approves once.")
+        if approval.checked(alliance.sites[site], site).run != proposal.digest():
+            raise Refused(f"The approval of {site} is of another run: ask it to approve this one.")
+        agreements[site] = approval.document.agreement
+    if missing := set(proposal.participants) - set(agreements):
+        raise Refused(
+            f"The approval of {', '.join(sorted(missing))} is missing: wait for it, or propose a run without."
+        )
+    return Roster(alliance, proposal, agreements)
+
+
+def question_for(
+    roster: Roster, question: Summed, *, number: int, part: slice, state: str, participants: Iterable[str]
+) -> JointQuestion:
+    """What the hub signs, and what each site makes of its own plan and of the releases before, to compare.
+
+    Args:
+        roster: Of the run.
+        question: Of the mechanism.
+        number: Of the question, from 1, higher than all before.
+        part: Queries or steps that are asked.
+        state: Digest of the releases from which the state follows; empty before the first.
+        participants: Sites whose total is wanted.
+
+    Raises:
+        Refused: What is released of this question is no total of sums.
+    """
+    if question.spread is None:
+        raise Refused("What is released here is not one sum with Gaussian noise: choose another method or aggregator.")
+    told = json.dumps([question.digest(), question.describe()], sort_keys=True)
+    return JointQuestion(
+        roster=roster.digest(),
+        number=number,
+        question=hashlib.sha256(told.encode()).hexdigest(),
+        part=(part.start, part.stop),
+        state=state,
+        participants=tuple(sorted(participants)),
+        spread=question.spread,
+        grain=question.grain,
+    )
+
+
+def endorse(
+    site: Site, roster: Roster, question: Signed[JointQuestion], own: JointQuestion, ledger: Ledger
+) -> Signed[Endorsement]:
+    """Endorse a question, if it is the one that the site expects.
+
+    Args:
+        site: Who endorses.
+        roster: As the site has checked it.
+        question: As the hub has sent it.
+        own: What the site has made of plan, releases and the participants that the hub names, by itself.
+        ledger: Of the site.
+
+    Raises:
+        Refused: Another question than the site's own, too few participants or others than have approved, a wrong
+            signature, or a question that was answered before.
+    """
+    asked = question.checked(roster.alliance.hub, "the hub")
+    differing = [field.name for field in fields(own) if getattr(own, field.name) != getattr(asked, field.name)]
+    if differing:
+        raise Refused(f"The hub asks something else than was approved ({', '.join(differing)}): ask whoever runs it.")
+    _check_question(site, roster, asked, ledger)
+    return sign(Endorsement(asked.digest(), site.name), site.identity)
+
+
+def answer(
+    site: Site,
+    roster: Roster,
+    question: JointQuestion,
+    endorsements: Sequence[Signed[Endorsement]],
+    sums: Numbers,
+    noise: Noise,
+    ledger: Ledger,
+) -> SiteAnswer:
+    """Answer a question that the site has endorsed; committed when this returns, and then to be sent.
+
+    Args:
+        site: Who answers.
+        roster: As the site has checked it.
+        question: As the site has endorsed it.
+        endorsements: Of exactly the participants.
+        sums: Of the site's own people, without noise.
+        noise: `SystemNoise`, or in rehearsals `SimulationNoise`.
+        ledger: Of the site.
+
+    Raises:
+        Refused: As `endorse`; or the others have endorsed another question; or sums that are too large.
+    """
+    _check_question(site, roster, question, ledger)
+    digest = question.digest()
+    for endorsement in endorsements:
+        name = endorsement.document.site
+        if endorsement.checked(_key(roster, question, name), name).question != digest:
+            raise Refused(f"{name} was asked another question: the hub is wrong or lies. Nothing was answered.")
+    _check_all({each.document.site for each in endorsements}, question, "endorsement")
+    lattice = lattice_of(roster, question)
+    units = lattice.encode(sums, len(question.participants)) + lattice.noise(noise, sums.shape)
+    if roster.run.mode == "together":
+        units += mask(site.name, site.agreement, roster, question, units.size).reshape(units.shape)
+    vector = units.astype("<u8").tobytes()
+    document = Answer(digest, site.name, sums.shape, hashlib.sha256(vector).hexdigest())
+    made = SiteAnswer(sign(document, site.identity), vector)
+    ledger.commit(question, made)
+    return made
+
+
+def total(roster: Roster, question: JointQuestion, answers: Sequence[SiteAnswer]) -> Numbers:
+    """The total of exactly the participants of a question, with the noise of all of them.
+
+    Raises:
+        Refused: An answer is missing, too many, to another question, of another shape, or not what its site has signed.
+    """
+    units = []
+    for each in answers:
+        name = each.answer.document.site
+        document = each.answer.checked(_key(roster, question, name), name)
+        if document.question != question.digest():
+            raise Refused(f"{name} has answered another question: its answer is of no use here.")
+        if document.vector != hashlib.sha256(each.vector).hexdigest():
+            raise Refused(f"The numbers of {name} are not those that it has signed: ask for them again.")
+        if document.shape != answers[0].answer.document.shape or len(each.vector) != 8 * math.prod(document.shape):
+            raise Refused(f"The answer of {name} has another shape than the others: compare the versions of the sites.")
+        units.append(np.frombuffer(each.vector, "<u8").astype(np.uint64).reshape(document.shape))
+    _check_all([each.answer.document.site for each in answers], question, "answer")
+    return lattice_of(roster, question).decode(np.sum(units, axis=0, dtype=np.uint64))
+
+
+def lattice_of(roster: Roster, question: JointQuestion) -> Lattice:
+    """The numbers that sites send, with the noise of each of them.
+
+    The noise of any participants but t has the variance that people are charged by: that of each is σ²/(k − t).
+    """
+    together = roster.run.mode == "together"
+    among = len(question.participants) - roster.alliance.colluding if together else 1
+    return Lattice.finest(question.spread / math.sqrt(among), question.grain)
+
+
+def total_spread(roster: Roster, question: JointQuestion) -> float:
+    """Standard deviation of the noise of each number of the total: no smaller than what people are charged by."""
+    return lattice_of(roster, question).spread * math.sqrt(len(question.participants))
+
+
+def _check_question(site: Site, roster: Roster, question: JointQuestion, ledger: Ledger) -> None:
+    if question.roster != roster.digest():
+        raise Refused("The question is of another run, or the others have approved another list: compare the digests.")
+    _check_participants(roster.alliance, roster.run, question.participants, roster.run.participants)
+    if site.name not in question.participants:
+        raise Refused(f"{site.name} does not take part in this question.")
+    if question.number <= ledger.last(question.roster):
+        raise Refused(f"Question {question.number} of the run, or a later one, is answered: each is answered once.")
+
+
+def _check_participants(alliance: Alliance, run: JointRun, names: Sequence[str], known: Iterable[str]) -> None:
+    """That so many participants, of those who are known, can be asked together."""
+    if unknown := set(names) - set(known):
+        raise Refused(f"{', '.join(sorted(unknown))} must not take part: only who has approved is asked.")
+    if list(names) != sorted(set(names)):
+        raise Refused("The participants are not in order, or one is named twice.")
+    if alliance.colluding < 0:
+        raise Refused("Fewer than no site cannot collude: the alliance is wrong.")
+    least = alliance.colluding + 2 if run.mode == "together" else 1
+    if len(names) < least:
+        raise Refused(f"There are {len(names)} participants, and at least {least} are needed: the run cannot go on.")
+
+
+def _key(roster: Roster, question: JointQuestion, site: str) -> str:
+    if site not in question.participants:
+        raise Refused(f"{site} does not take part in this question.")
+    return roster.alliance.sites[site]
+
+
+def _check_all(names: Iterable[str], question: JointQuestion, what: str) -> None:
+    if sorted(names) != list(question.participants):
+        raise Refused(
+            f"There is not one {what} of each participant: the question is over, ask those who are left anew."
+        )

@@ -1,0 +1,98 @@
+"""Files at rest: as they were stored, or not at all."""
+
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import boto3
+import moto
+import numpy as np
+import pytest
+from django.core.files.base import ContentFile
+from django.core.files.uploadedfile import SimpleUploadedFile
+
+from common import sealed_storage
+from common.sealed_storage import SealedStorage, SealError
+
+BLOCK = sealed_storage._BLOCK
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> SealedStorage:
+    return SealedStorage("django.core.files.storage.FileSystemStorage", {"location": str(tmp_path)})
+
+
+@pytest.mark.parametrize("size", [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 3 * BLOCK + 17])
+@pytest.mark.parametrize("kind", [ContentFile, lambda content: SimpleUploadedFile("upload", content)])
+def test_a_file_comes_back_whole_and_from_anywhere(
+    storage: SealedStorage, tmp_path: Path, size: int, kind: Any
+) -> None:
+    content = os.urandom(size)
+    name = storage.save("folder/file", kind(content))
+    assert storage.size(name) == size
+    with storage.open(name) as file:
+        assert file.read() == content
+        for start in {0, size // 2, max(0, size - 3), max(0, BLOCK - 5)}:
+            file.seek(start)
+            assert file.read(11) == content[start : start + 11]
+    stored = (tmp_path / name).read_bytes()
+    assert size < 20 or content[:20] not in stored
+    assert b"".join(storage.open(name).chunks()) == content
+
+
+def test_arrays_are_read_out_of_it(storage: SealedStorage) -> None:
+    buffer = io.BytesIO()
+    np.savez(buffer, x=np.arange(10**5), y=np.ones(3))
+    storage.save("arrays", ContentFile(buffer.getvalue()))
+    with storage.open("arrays") as file, np.load(file, allow_pickle=False) as arrays:
+        assert (arrays["x"] == np.arange(10**5)).all()
+
+
+@pytest.mark.parametrize("size", [0, 5, BLOCK, 2 * BLOCK])
+def test_whatever_is_changed_or_cut_off_is_found(storage: SealedStorage, tmp_path: Path, size: int) -> None:
+    storage.save("file", ContentFile(os.urandom(size)))
+    path, whole = tmp_path / "file", (tmp_path / "file").read_bytes()
+    spoiled = {place: bytearray(whole) for place in (0, 20, 60, len(whole) - 1)}
+    for place, copy in spoiled.items():
+        copy[place] ^= 1
+    cut = [whole[:-1], whole[: len(whole) - 16], whole[:40], b"", whole[: -(BLOCK + 16)], whole + b"\0"]
+    for copy in [*spoiled.values(), *cut]:
+        path.write_bytes(copy)
+        with pytest.raises(SealError), storage.open("file") as file:
+            file.read()
+
+
+def test_an_object_store_keeps_and_replaces_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "try")
+    with moto.mock_aws():
+        boto3.client("s3", region_name="us-east-1").create_bucket(Bucket="keys")
+        options = {"bucket_name": "keys", "region_name": "us-east-1"}
+        storage = SealedStorage("storages.backends.s3.S3Storage", options)
+        for content in (os.urandom(2 * BLOCK + 5), b"another"):
+            storage.replace("ring", ContentFile(content))
+            assert storage.open("ring").read() == content and storage.size("ring") == len(content)
+        storage.rewrap("ring")
+        assert storage.open("ring").read() == b"another" and storage.listdir("")[1] == ["ring"]
+        with pytest.raises(FileNotFoundError):
+            storage.open("nothing")
+
+
+def test_no_file_passes_for_another(storage: SealedStorage, tmp_path: Path) -> None:
+    storage.save("mine", ContentFile(b"mine"))
+    (tmp_path / "yours").write_bytes((tmp_path / "mine").read_bytes())
+    with pytest.raises(SealError):
+        storage.open("yours")
+
+
+def test_a_new_key_for_records_takes_the_place_of_the_old(storage: SealedStorage, settings: Any) -> None:
+    settings.RECORDS_KEY = "old" * 20
+    storage.save("file", ContentFile(b"content"))
+    settings.RECORDS_KEY, settings.RECORDS_KEY_FALLBACKS = "new" * 20, ["old" * 20]
+    storage.rewrap("file")
+    settings.RECORDS_KEY_FALLBACKS = []
+    assert storage.open("file").read() == b"content"
+    settings.RECORDS_KEY = "old" * 20
+    with pytest.raises(SealError, match="IPATE_RECORDS_KEY_FALLBACKS"):
+        storage.open("file")

@@ -1,0 +1,69 @@
+"""Pages of alliances and of runs over sites, on both sides."""
+
+import json
+
+import pytest
+from django.urls import reverse
+
+from consent.models import Role
+from consent.services import membership_add
+from learning.mechanisms.base import PlanError
+from tests.factories import user_create
+from tests.pages import as_, text, url
+from tests.training.sites.alliances import Installations, InThisProcess, olga
+from training.models import Run
+from training.services.joint_runs import joint_run_take
+from training.services.runs import run_approve
+from training.sites.exchange import exchange
+from training.sites.wire import Hub
+
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+
+
+@pytest.fixture(autouse=True)
+def _in_this_process(monkeypatch: pytest.MonkeyPatch, settings) -> None:
+    monkeypatch.setattr(Hub, "transport", InThisProcess())
+    settings.SITES_WAIT = 0
+
+
+def test_both_sides_see_a_run_from_its_proposal_to_its_approval() -> None:
+    there, browser, otto = Installations(), as_("olga"), as_("otto")
+    for study in (there.hub_study, *there.studies):
+        membership_add(study=study, user=user_create("otto"), role=Role.OPERATOR, acting_user=None)
+    page = text(browser.get(url("alliance", there.hub_study, there.hub.pk)))
+    assert all(name in page for name in there.names)
+    sent = {"title": "Joint", "method": "sgd", "mode": "together", "sites": there.names}
+    sent |= {"public_dataset": there.dataset(there.hub_study, "public").pk}
+    assert otto.get(url("joint_run_new", there.hub_study, there.hub.pk)).status_code == 200
+    page = otto.post(url("joint_run_new", there.hub_study, there.hub.pk), sent)
+    assert page.status_code == 302, page.context["form"].errors
+    run = Run.objects.get()
+    assert "Clinic B" in text(browser.get(url("run", run)))
+    run_approve(run=run, acting_user=olga(), share=0.5)
+    site = there.sites[0]
+    exchange(site)
+    assert "Proposal 1" in text(browser.get(url("alliance", site.study, site.pk)))
+    take = reverse("staff:joint_run_take", args=[site.study.slug, site.pk, run.pk.hex])
+    assert "University Hub proposes this run" in text(browser.get(take))
+    assert otto.post(take, {"private_dataset": there.dataset(site.study, "private").pk}).status_code == 302
+    taken = Run.objects.get(study=site.study)
+    for name in ("run", "run_approve"):
+        page = browser.get(url(name, taken))
+        assert page.status_code == 200
+    assert "This is a site: its records stay here." in text(browser.get(url("run", taken)))
+
+
+@pytest.mark.parametrize("until", [5.0, -1.0, None])
+def test_a_plan_that_uses_more_than_the_share_is_not_approved(until: float | None) -> None:
+    there = Installations()
+    run = there.propose(method=Run.Method.SGD, choices={"steps": 3, "sigma": 10.0}, student_learner="nearest_neighbour")
+    site = there.sites[0]
+    exchange(site)
+    private = there.dataset(site.study, "private")
+    taken = joint_run_take(alliance=site, number=run.pk.hex, private_dataset=private, acting_user=user_create("otto"))
+    told = json.loads(taken.joint.told)
+    told["plan"]["rounds"][0]["until"] = until
+    taken.joint.told = json.dumps(told)
+    taken.joint.save()
+    with pytest.raises(PlanError, match="more than the share"):
+        run_approve(run=taken, acting_user=olga(), share=0.5)

@@ -1,0 +1,73 @@
+"""Small encoders made for tests, as anybody could export them."""
+
+import json
+
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
+
+from learning.encoders import EncoderFile, ImageInput, TextInput
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "win", "a", "prize", "see", "you", "soon", "."]
+
+
+def model_bytes(nodes, inputs, outputs, weights=(), opset=17, domains=()):
+    graph = helper.make_graph(nodes, "small", inputs, outputs, [numpy_helper.from_array(w, n) for n, w in weights])
+    imports = [helper.make_opsetid("", opset), *(helper.make_opsetid(domain, 1) for domain in domains)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=9).SerializeToString()
+
+
+def image_network(channels=3, width=6, **kept):
+    """Two convolutions with random weights; features are a map, of which the mean counts."""
+    rng = np.random.default_rng(1)
+    first = rng.normal(size=(8, channels, 3, 3)).astype(np.float32) / 3
+    second = rng.normal(size=(width, 8, 3, 3)).astype(np.float32) / 8
+    nodes = [
+        helper.make_node("Conv", ["pixels", "first"], ["a"], strides=[2, 2], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("Conv", ["b", "second"], ["c"], strides=[2, 2], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c"], ["features"]),
+    ]
+    given = helper.make_tensor_value_info("pixels", TensorProto.FLOAT, ["n", channels, "h", "w"])
+    told = helper.make_tensor_value_info("features", TensorProto.FLOAT, ["n", width, None, None])
+    return model_bytes(nodes, [given], [told], [("first", first), ("second", second)], **kept)
+
+
+def image_encoder(size=12, channels=3):
+    return EncoderFile(image_network(channels), ImageInput(size, (0.5,) * channels, (0.25,) * channels))
+
+
+def text_encoder(length=6, width=5):
+    """A vector for each token, by a table; the tokenizer splits at blanks."""
+    table = np.random.default_rng(2).normal(size=(len(WORDS), width)).astype(np.float32)
+    nodes = [
+        helper.make_node("Gather", ["table", "input_ids"], ["each"]),
+        helper.make_node("Cast", ["attention_mask"], ["mask"], to=TensorProto.FLOAT),
+        helper.make_node("Unsqueeze", ["mask", "last"], ["column"]),
+        helper.make_node("Mul", ["each", "column"], ["hidden"]),
+    ]
+    names = ("input_ids", "attention_mask")
+    given = [helper.make_tensor_value_info(name, TensorProto.INT64, ["n", "t"]) for name in names]
+    told = helper.make_tensor_value_info("hidden", TensorProto.FLOAT, ["n", "t", width])
+    content = model_bytes(nodes, given, [told], [("table", table), ("last", np.array([2]))])
+    return EncoderFile(content, TextInput(length), tokenizer())
+
+
+def tokenizer():
+    added = [
+        {"id": place, "content": word, "special": True, "single_word": False, "lstrip": False}
+        | {"rstrip": False, "normalized": False}
+        for place, word in enumerate(WORDS[:4])
+    ]
+    single = [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]
+    single.append({"SpecialToken": {"id": "[SEP]", "type_id": 0}})
+    marks = {word: {"id": word, "ids": [WORDS.index(word)], "tokens": [word]} for word in ("[CLS]", "[SEP]")}
+    return json.dumps(
+        {
+            "version": "1.0",
+            "added_tokens": added,
+            "normalizer": {"type": "Lowercase"},
+            "pre_tokenizer": {"type": "Whitespace"},
+            "post_processor": {"type": "TemplateProcessing", "single": single, "pair": [], "special_tokens": marks},
+            "model": {"type": "WordLevel", "vocab": {word: n for n, word in enumerate(WORDS)}, "unk_token": "[UNK]"},
+        }
+    )

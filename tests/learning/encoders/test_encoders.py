@@ -1,0 +1,220 @@
+"""Encoders: each record by itself, bit for bit, in a process with limits; and as a part of published models."""
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from ipate_client import LocalModel
+from onnx import TensorProto, helper
+from scipy.special import softmax
+
+from learning.encoders import EncoderError, EncoderFile, EncoderProcess, ImageInput, TextInput, input_from_json
+from learning.encoders.files import LAST
+from learning.encoders.pieces import Pieces
+from learning.exports.files import onnx_file
+from learning.formats import ImageSchema, TabularSchema
+from learning.formats.columns import TextColumn
+from learning.representations import Encoded, LinearModel, Words, representation_load, representation_save
+from tests.learning.encoders.networks import image_encoder, image_network, model_bytes, text_encoder
+
+RNG = np.random.default_rng(0)
+IMAGES = RNG.integers(0, 256, (40, 8, 8, 3), dtype=np.uint8)
+SAID = ["win a prize", "see you soon .", "Win win a a prize . see you soon", "", "what ?"]
+
+
+def reference(images):
+    """Vectors in plain numpy: cubic resizing, two convolutions, mean over the map; an independent calculation."""
+    weights = [onnx.numpy_helper.to_array(each) for each in onnx.load_from_string(image_network()).graph.initializer]
+    x = torch.from_numpy(images).permute(0, 3, 1, 2).float() / 255
+    x = torch.nn.functional.interpolate(x, (12, 12), mode="bicubic", align_corners=False)
+    x = (x - 0.5) / 0.25
+    for each in weights:
+        x = torch.relu(torch.nn.functional.conv2d(x, torch.from_numpy(each.copy()), stride=2, padding=1))
+    return x.mean((2, 3)).numpy()
+
+
+@pytest.mark.slow
+def test_images_are_encoded_as_declared_and_each_by_itself():
+    with EncoderProcess(image_encoder(), IMAGES.shape[1:]) as process:
+        found = process.encode(IMAGES)
+        assert process.width == 6 and found == pytest.approx(reference(IMAGES), abs=1e-4)
+        assert (process.encode(IMAGES[::-1][:7])[::-1] == found[-7:]).all(), "whoever else is there"
+        assert (process.encode(IMAGES[3:4]) == found[3]).all()
+
+
+@pytest.mark.slow
+def test_grey_images_fill_all_channels_and_layouts_differ():
+    grey = IMAGES[..., 0]
+    with EncoderProcess(image_encoder(), (8, 8)) as process:
+        found = process.encode(grey)
+    assert found == pytest.approx(reference(np.repeat(grey[..., None], 3, axis=3)), abs=1e-4)
+    nodes = [helper.make_node("Transpose", ["pixels"], ["out"], perm=[0, 1, 2, 3])]
+    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 8, 8, 3]) for name in ("pixels", "out")]
+    last = EncoderFile(model_bytes(nodes, value[:1], value[1:]), ImageInput(8, (0.0,) * 3, (1.0,) * 3, LAST))
+    with EncoderProcess(last, (8, 8, 3)) as process:
+        assert process.encode(IMAGES) == pytest.approx(IMAGES.mean(axis=(1, 2)) / 255, abs=1e-6)
+
+
+def text_reference(text):
+    """Mean over the pieces of the mean over their tokens, in plain numpy."""
+    table = np.random.default_rng(2).normal(size=(11, 5)).astype(np.float32)
+    ids, mask = Pieces(text_encoder().tokenizer, 6)(text)
+    return np.mean([table[piece[there > 0]].mean(axis=0) for piece, there in zip(ids[0], mask[0], strict=True)], axis=0)
+
+
+@pytest.mark.slow
+def test_long_texts_are_encoded_in_pieces():
+    x = TextColumn("m", 60).encode(SAID)
+    ids, mask = Pieces(text_encoder().tokenizer, 6)(SAID[2])
+    assert ids.shape == (1, 3, 6) and ids[0, :, 0].tolist() == [2, 2, 2] and mask[0].sum(axis=1).tolist() == [6, 6, 3]
+    with EncoderProcess(text_encoder(), (60,)) as process:
+        found = process.encode(x)
+        assert found == pytest.approx(np.array([text_reference(text) for text in SAID]), abs=1e-5)
+        assert (process.encode(x[2:3]) == found[2]).all()
+
+
+@pytest.mark.slow
+def test_whatever_is_no_encoder_is_refused_with_what_to_do():
+    floats = lambda *names: [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n", 3, 4, 4]) for n in names]  # noqa: E731
+    takes = ImageInput(4, (0.0,) * 3, (1.0,) * 3)
+    own = model_bytes([helper.make_node("Own", ["x"], ["y"], domain="me")], floats("x"), floats("y"), domains=["me"])
+    two = model_bytes([helper.make_node("Add", ["x", "z"], ["y"])], floats("x", "z"), floats("y"))
+    wrong = model_bytes([helper.make_node("Relu", ["q"], ["y"])], floats("x"), floats("y"))
+    wide = [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 70_000])]
+    sizes = [("shape", np.array([1, 70_000])), ("first", np.array(0))]
+    nodes = [helper.make_node("Flatten", ["x"], ["f"]), helper.make_node("Gather", ["f", "first"], ["g"], axis=1)]
+    last = [helper.make_node("Unsqueeze", ["g", "axis"], ["h"]), helper.make_node("Expand", ["h", "shape"], ["y"])]
+    many = model_bytes([*nodes, *last], floats("x"), wide, [*sizes, ("axis", np.array([1]))])
+    for content, problem in (
+        (b"GIF89a", "no ONNX"),
+        (own, "not of ONNX"),
+        (two, "the inputs x, z"),
+        (wrong, "cannot"),
+        (many, "have 70000 numbers"),
+    ):
+        with (
+            pytest.raises(EncoderError, match=problem) as error,
+            EncoderProcess(EncoderFile(content, takes), (4, 4, 3)),
+        ):
+            raise AssertionError("it started")
+        assert error.value.remedy
+    for document, problem in (
+        ({"kind": "sound"}, "not said"),
+        ({"kind": "image", "size": 4}, "not declared"),
+        ({"kind": "text", "length": 1}, "length"),
+        ({"kind": "image", "size": 8, "mean": [0], "spread": [0]}, "spread"),
+        ({"kind": "image", "size": 8, "mean": [0, 0], "spread": [1, 1]}, "Mean and spread"),
+    ):
+        with pytest.raises(EncoderError, match=problem):
+            input_from_json(document)
+
+
+@pytest.mark.slow
+def test_an_encoder_leaves_no_copy_of_its_file(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with EncoderProcess(image_encoder(), (8, 8, 3)) as process:
+        assert list(tmp_path.iterdir()) == [], "it is read"
+        assert process.encode(IMAGES[:0]).shape == (0, 6)
+
+
+def repeating(*times):
+    """An encoder that repeats every image along its axes."""
+    nodes = [helper.make_node("Tile", ["x", "times"], ["large"]), helper.make_node("Cos", ["large"], ["y"])]
+    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 3, None, None]) for name in ("x", "y")]
+    content = model_bytes(nodes, value[:1], value[1:], [("times", np.array(times))])
+    return EncoderFile(content, ImageInput(4, (0.0,) * 3, (1.0,) * 3))
+
+
+@pytest.mark.slow
+def test_an_encoder_that_takes_too_much_memory_or_time_is_ended():
+    with (
+        pytest.raises(EncoderError, match=r"Arena|memory"),
+        EncoderProcess(repeating(100, 1, 256, 256), (4, 4, 3), memory=500 << 20),
+    ):
+        raise AssertionError("it started")
+    with (
+        EncoderProcess(repeating(1, 1, 512, 512), (4, 4, 3), record_time=0.001) as process,
+        pytest.raises(EncoderError, match="took too much"),
+    ):
+        process.encode(np.zeros((32, 4, 4, 3), np.uint8))
+
+
+def linear(fitted, classes=2):
+    weights = RNG.normal(size=(fitted.dimensions + 1, classes)) / 50
+    return LinearModel(representation_load(representation_save(fitted)), weights, 1.0)
+
+
+@pytest.mark.slow
+def test_the_published_file_takes_an_image():
+    encoder, schema = image_encoder(), ImageSchema(8, 8, 3, ("cat", "dog"))
+    with EncoderProcess(encoder, (8, 8, 3)) as process:
+        vectors = process.encode(IMAGES)
+    model = linear(Encoded(components=4).fit(vectors))
+    session = onnxruntime.InferenceSession(onnx_file(model, schema, {}, encoder))
+    assert [each.name for each in session.get_inputs()] == ["image"]
+    _label, found = session.run(None, {"image": IMAGES.astype(np.float32) / np.float32(255)})
+    assert found == pytest.approx(model.predict_proba(vectors), abs=1e-6)
+
+
+@pytest.mark.slow
+def test_a_large_encoder_is_named_by_the_published_file_which_takes_vectors(monkeypatch):
+    monkeypatch.setattr("learning.exports.encoding.MOST_CHAINED", 1000)
+    encoder, schema = image_encoder(), ImageSchema(8, 8, 3, ("cat", "dog"))
+    with EncoderProcess(encoder, (8, 8, 3)) as process:
+        vectors = process.encode(IMAGES)
+    model = linear(Encoded(components=4).fit(vectors))
+    told = {"encoder": {"name": "large", "file_digest": "ab12"}}
+    content = onnx_file(model, schema, told, encoder)
+    session = onnxruntime.InferenceSession(content)
+    assert [(each.name, each.shape[1:]) for each in session.get_inputs()] == [("vectors", [6])]
+    found = session.run(["probabilities"], {"vectors": vectors})[0]
+    assert found == pytest.approx(model.predict_proba(vectors), abs=1e-6)
+    with pytest.raises(ValueError, match=r"does not contain its encoder, large \(SHA-256 ab12\)"):
+        LocalModel(content).predict(IMAGES / 255)
+
+
+@pytest.mark.slow
+def test_the_published_file_takes_a_sentence_with_a_tokenizer():
+    encoder, schema = text_encoder(), TabularSchema((TextColumn("m", 60),), ("ham", "spam"))
+    with EncoderProcess(encoder, (60,)) as process:
+        vectors = process.encode(schema.encode([{"m": text} for text in SAID]))
+    model = linear(Encoded(components=4).fit(vectors))
+    session = onnxruntime.InferenceSession(onnx_file(model, schema, {}, encoder))
+    told = session.get_modelmeta().custom_metadata_map["tokenizer"]
+    for text, vector in zip(SAID, vectors, strict=True):
+        ids, mask = Pieces(told, 6)(text)
+        _label, found = session.run(None, {"input_ids": ids, "attention_mask": mask})
+        assert found == pytest.approx(model.predict_proba(vector[None]), abs=1e-6)
+
+
+def test_texts_without_an_encoder_are_described_alike_in_the_published_file():
+    letters = np.array(list("abcdeXY 1.-é"))
+    said = ["".join(RNG.choice(letters, RNG.integers(0, 40))) for _ in range(80)] + SAID
+    schema = TabularSchema((TextColumn("m", 50),), ("ham", "spam"))
+    x = schema.encode([{"m": text} for text in said])
+    fitted = Words(components=8).fit(x[:60])
+    assert (fitted.transform(x[::-1])[::-1] == fitted.transform(x)).all()
+    model = linear(fitted)
+    session = onnxruntime.InferenceSession(onnx_file(model, schema, {}))
+    _label, found = session.run(None, {"text": x})
+    assert found == pytest.approx(model.predict_proba(x), abs=1e-12)
+    scores = fitted.transform(x).astype(float) @ model.weights[:-1] + model.weights[-1]
+    assert found == pytest.approx(softmax(scores, axis=1), abs=1e-12)
+    longer = np.pad(x, ((0, 0), (0, 30)))
+    assert session.run(None, {"text": longer})[1] == pytest.approx(found, abs=1e-12)
+
+
+def test_what_a_text_is_like_follows_from_its_words():
+    said = ["free prize now", "see you at home", "free free prize", "home see you soon", "PRIZE free", "home at noon"]
+    x = TextColumn("m", 30).encode(said * 4)
+    near = Words(components=4).fit(x).transform(x[:6]).astype(float)
+    likeness = near @ near.T
+    assert likeness[0, 2] > likeness[0, 1] and likeness[1, 3] > likeness[1, 2]
+    assert likeness[0, 4] > likeness[0, 5], "capital letters count as small ones"
+
+
+def test_inputs_are_written_and_read():
+    for takes in (ImageInput(8, (0.5,), (0.2,), LAST), TextInput(64)):
+        assert input_from_json(takes.to_json()) == takes
+    assert image_encoder().digest != image_encoder(size=16).digest

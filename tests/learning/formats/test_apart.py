@@ -1,0 +1,173 @@
+"""Tests of reading in a process of its own."""
+
+import gzip
+import os
+import resource
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from pyarrow import parquet
+
+from common.confinement import protections
+from common.scratch import scratch_folder, scratch_sweep
+from learning.formats import DataError, Report, TabularSchema, limits, read_file, schema_draft
+from learning.formats.apart import Allowance, draft_apart, read_apart
+from learning.formats.columns import CategoricalColumn, HolderColumn, LabelColumn, NumericColumn
+from tests.learning.formats.files import unfolding
+
+SCHEMA = TabularSchema(
+    (
+        HolderColumn("who"),
+        NumericColumn("age", 0, 100, missing=("",)),
+        CategoricalColumn("sex", ("f", "m"), other=True),
+        LabelColumn("ill"),
+    ),
+    ("no", "yes"),
+)
+TEXT = "who,age,sex,ill\nada,50,f,yes\nben,,d,no\neve,200,m,no\n,old,f,maybe\n"
+ENOUGH = Allowance(500, 20)
+
+
+def _unfolding(path):
+    """A small Parquet file of 4 GB of text."""
+    parquet.write_table(unfolding(who=1000, age=1000), path, compression="zstd", store_schema=False)
+    assert path.stat().st_size < 200_000
+    return path
+
+
+@pytest.mark.slow
+def test_rows_and_report_are_those_of_the_reader(tmp_path):
+    path = tmp_path / "people.csv"
+    path.write_text(TEXT)
+    here, apart, told = Report(), Report(), []
+    expected = read_file(path, SCHEMA, report=here)
+    rows = read_apart(
+        path, SCHEMA, allowance=ENOUGH, report=apart, progress=lambda done, total: told.append((done, total))
+    )
+    np.testing.assert_array_equal(rows.x, expected.x)
+    np.testing.assert_array_equal(rows.y, expected.y)
+    assert rows.holders == expected.holders
+    assert [str(fault) for fault in apart.faults] == [str(fault) for fault in here.faults]
+    assert [fault.problem.to_json() for fault in apart.faults if hasattr(fault.problem, "to_json")]
+    assert (apart.count, apart.clipped, apart.unknown, apart.missing) == (
+        here.count,
+        here.clipped,
+        here.unknown,
+        here.missing,
+    )
+    assert told[-1] == (path.stat().st_size,) * 2
+
+
+@pytest.mark.slow
+def test_a_draft_and_a_refusal_are_those_of_the_reader(tmp_path):
+    path = tmp_path / "people.csv"
+    path.write_text(TEXT)
+    assert draft_apart(path, ENOUGH, facts=True) == schema_draft(path)
+    path.write_text("one\n")
+    with pytest.raises(DataError, match="has one column, “one”"):
+        draft_apart(path, ENOUGH, facts=False)
+
+
+@pytest.mark.slow
+def test_a_file_that_takes_too_much_memory_is_told_and_costs_its_own_process_alone(tmp_path):
+    path = _unfolding(tmp_path / "a.parquet")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(DataError, match="takes more than 500 MB of memory and was stopped"):
+        draft_apart(path, ENOUGH, facts=False)
+    report = Report()
+    assert len(read_apart(path, SCHEMA, allowance=ENOUGH, report=report)) == 0
+    assert ["memory" in str(fault) for fault in report.faults] == [True]
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < before + 50_000, "kB"
+
+
+@pytest.mark.slow
+def test_a_file_that_takes_too_long_is_told(tmp_path):
+    path = tmp_path / "a.csv.gz"
+    path.write_bytes(gzip.compress(TEXT.encode() + b"\n" * 100_000_000))
+    report = Report()
+    read_apart(path, SCHEMA, allowance=Allowance(500, 1), report=report)
+    [fault] = report.faults
+    assert "takes longer than 1 seconds" in str(fault)
+
+
+def test_a_compressed_file_holds_no_more_than_it_may(tmp_path, monkeypatch):
+    monkeypatch.setattr(limits, "LEAST_CONTENT", 1 << 18)
+    monkeypatch.setattr(limits, "MOST_GROWTH", 2)
+    path = tmp_path / "a.csv.gz"
+    path.write_bytes(gzip.compress(TEXT.encode() + b"\n" * (1 << 20)))
+    with pytest.raises(DataError, match="when it is unpacked"):
+        read_file(path, SCHEMA, report=None)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere only the limits hold")
+def test_a_confined_process_reaches_nobody():
+    program = """
+from common.confinement import confine
+import os, socket, subprocess
+confine(memory=200 << 20, seconds=5)
+for reach in (socket.socket, lambda: subprocess.run(["true"]), lambda: os.kill(os.getppid(), 0)):
+    try:
+        print(reach())
+    except PermissionError:
+        print("refused")
+try:
+    bytearray(300 << 20)
+except MemoryError:
+    print("refused")
+print(len(bytearray(100 << 20)))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["refused"] * 4 + [str(100 << 20)]
+
+
+@pytest.mark.skipif(not protections().get("files"), reason="the kernel has no Landlock")
+def test_a_confined_process_opens_its_own_files_alone(tmp_path):
+    """Or a file that takes over its reader would bring the site's secrets into what is read of it."""
+    for name in ("own", "secret", "made"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text(name)
+    program = f"""
+from pathlib import Path
+from common.confinement import confine
+folder = Path({str(tmp_path)!r})
+confine(memory=400 << 20, reads=[folder / "own" / "file"], writes=[folder / "made"])
+import pyreadstat, pydicom  # as readers do when they meet such a file
+def tried(attempt):
+    try:
+        return attempt()
+    except PermissionError:
+        return "refused"
+for attempt in (
+    (folder / "own" / "file").read_text,
+    lambda: (folder / "made" / "file").write_text("four"),
+    (folder / "secret" / "file").read_text,
+    lambda: (folder / "own" / "file").write_text("x"),
+    lambda: (folder / "secret" / "new").write_text("x"),
+    lambda: list(folder.iterdir()),
+    Path("/etc/passwd").read_text,
+    Path("/proc/1/environ").read_bytes,
+    (folder / "made" / "file").unlink,
+):
+    print(tried(attempt))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["own", "4", *["refused"] * 6, "None"]
+    assert (tmp_path / "own" / "file").read_text() == "own"
+
+
+def test_copies_are_gone_afterwards_and_those_of_killed_processes_swept(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with scratch_folder() as folder:
+        (folder / "copy").write_text("a record")
+        assert folder.stat().st_mode & 0o077 == 0
+    assert not folder.exists()
+    left, young = tmp_path / "ipate-scratch-left", tmp_path / "ipate-scratch-young"
+    for each in (left, young):
+        each.mkdir()
+        (each / "copy").write_text("a record")
+    os.utime(left, (time.time() - 100,) * 2)
+    scratch_sweep(50)
+    assert (left.exists(), young.exists()) == (False, True)

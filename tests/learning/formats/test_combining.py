@@ -1,0 +1,231 @@
+"""Several records of a holder become one, by declared rules; pandas is the oracle."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from learning.formats import (
+    DataError,
+    Report,
+    Rows,
+    TabularSchema,
+    read_file,
+    records_alike,
+    schema_from_json,
+    schema_to_json,
+)
+
+DOCUMENT: dict[str, Any] = {
+    "kind": "table",
+    "columns": [
+        {"name": "who", "role": "holder"},
+        {"name": "visited", "role": "ignore"},
+        {"name": "pulse", "role": "feature", "type": "numeric", "minimum": 0, "maximum": 200, "missing": [""]},
+        {"name": "lowest", "role": "feature", "type": "numeric", "minimum": 0, "maximum": 200, "missing": [""]},
+        {"name": "highest", "role": "feature", "type": "numeric", "minimum": 0, "maximum": 200, "missing": [""]},
+        {"name": "latest", "role": "feature", "type": "numeric", "minimum": 0, "maximum": 200, "missing": [""]},
+        {"name": "drug", "role": "feature", "type": "numeric", "minimum": 0, "maximum": 10},
+        {"name": "smokes", "role": "feature", "type": "categorical", "values": ["no", "yes"], "missing": [""]},
+        {"name": "code", "role": "feature", "type": "icd10", "missing": [""]},
+        {"name": "ill", "role": "label", "labels": {"J": "yes", "N": "no"}},
+    ],
+    "classes": ["no", "yes"],
+    "one_record": {
+        "by": "visited",
+        "rules": {
+            "pulse": "mean",
+            "lowest": "minimum",
+            "highest": "maximum",
+            "drug": "count",
+            "smokes": "any",
+            "ill": "any",
+        },
+    },
+}
+
+
+def schema(**changes: Any) -> TabularSchema:
+    made = schema_from_json(DOCUMENT | changes)
+    assert isinstance(made, TabularSchema)
+    return made
+
+
+def read(tmp_path: Path, frame: pd.DataFrame, made: TabularSchema, **options: Any) -> Rows:
+    path = tmp_path / "rows.csv"
+    frame.to_csv(path, index=False)
+    return read_file(path, made, **options)
+
+
+def drawn(count: int = 900) -> pd.DataFrame:
+    rng = np.random.default_rng(4)
+
+    def numbers() -> Any:
+        return np.where(rng.random(count) < 0.3, "", rng.integers(-20, 240, count).astype(str))
+
+    return pd.DataFrame(
+        {
+            "who": [f"p{number}" for number in rng.integers(0, 200, count)],
+            "visited": pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.permutation(count), "D"),
+            **{name: numbers() for name in ("pulse", "lowest", "highest", "latest")},
+            "drug": rng.choice(["", "A10", "C07"], count),
+            "smokes": rng.choice(["", "no", "yes"], count),
+            "code": rng.choice(["", "I50", "E11.9"], count),
+            "ill": rng.choice(["J", "N"], count, p=[0.2, 0.8]),
+        }
+    )
+
+
+def test_records_are_combined_as_pandas_does(tmp_path: Path) -> None:
+    frame, made, report = drawn(), schema(), Report()
+    rows = read(tmp_path, frame, made, report=report)
+    assert (report.count, report.records, len(rows)) == (0, 900, frame["who"].nunique())
+    ordered = frame.sort_values("visited").replace("", np.nan)
+    numbers = ordered[["pulse", "lowest", "highest", "latest"]].astype(float).clip(0, 200)
+    of = numbers.groupby(ordered["who"])
+    by_who = ordered.groupby("who")
+    found = pd.DataFrame(rows.x, index=rows.holders, columns=made.feature_names).sort_index()
+    for name, wanted in (
+        ("pulse", of["pulse"].mean()),
+        ("lowest", of["lowest"].min()),
+        ("highest", of["highest"].max()),
+        ("latest", of["latest"].last()),
+    ):
+        np.testing.assert_allclose(found[name], wanted.fillna(0) / 200, atol=1e-6)
+        assert (found[f"{name} not known"] == wanted.isna()).all()
+    np.testing.assert_allclose(found["drug"], by_who["drug"].count() / 10, atol=1e-6)
+    assert (found["smokes = yes"] == by_who["smokes"].agg(lambda each: (each == "yes").any())).all()
+    last_code = by_who["code"].last()
+    assert (found["code = circulatory"] == (last_code == "I50")).all()
+    assert rows.y is not None
+    ill = by_who["ill"].agg(lambda each: (each == "J").any())
+    assert dict(zip(rows.holders or [], rows.y == 1, strict=True)) == ill.to_dict()
+
+
+def test_one_persons_record_follows_from_theirs_alone(tmp_path: Path) -> None:
+    """Bit for bit, with and without the others."""
+    frame = drawn()
+    everybody = read(tmp_path, frame, schema())
+    for person in (everybody.holders or [])[:20]:
+        alone = read(tmp_path, frame[frame["who"] == person], schema())
+        place = (everybody.holders or []).index(person)
+        assert alone.holders == [person] and (alone.x[0] == everybody.x[place]).all()
+
+
+def test_the_order_of_the_file_counts_without_a_date_and_breaks_ties(tmp_path: Path) -> None:
+    one = {"rules": {"ill": "any", "drug": "count"}}
+    frame = pd.DataFrame([{**drawn(1).iloc[0], "latest": latest} for latest in (10, 20, 30)])
+    place = schema().feature_names.index("latest")
+    assert read(tmp_path, frame, schema(one_record=one)).x[0, place] == np.float32(0.15)
+    frame["visited"] = ["1.3.2026", "2.2.2026", "28.02.2026"]
+    dated = one | {"by": "visited", "written": "dmy"}
+    assert read(tmp_path, frame, schema(one_record=dated)).x[0, place] == np.float32(0.05)
+    frame["visited"] = ["2026-03-01T09:00", "2026-03-01T11:00", "2026-03-01T10:00"]
+    assert read(tmp_path, frame, schema()).x[0, place] == np.float32(0.1)
+
+
+def test_a_file_without_pseudonyms_has_one_record_of_each(tmp_path: Path) -> None:
+    """Public points and rows for predictions say how often, not what."""
+    frame = pd.DataFrame([{**drawn(1).iloc[0], "drug": count} for count in (2, 5)]).drop(columns=["who", "visited"])
+    report = Report()
+    rows = read(tmp_path, frame, schema(), holders=False, report=report)
+    assert rows.x[:, schema().feature_names.index("drug")].tolist() == [np.float32(0.2), np.float32(0.5)]
+    assert report.records == 0
+
+
+def test_public_rows_with_pseudonyms_are_combined_too(tmp_path: Path) -> None:
+    frame = drawn()
+    assert len(read(tmp_path, frame, schema(), holders=False)) == frame["who"].nunique()
+    assert (read(tmp_path, frame, schema(), holders=False).x == read(tmp_path, frame, schema()).x).all()
+
+
+def test_an_answer_may_stand_in_one_record_alone(tmp_path: Path) -> None:
+    frame = drawn(4).assign(who=["a", "a", "b", "b"], ill=["", "J", "", ""])
+    report = Report()
+    rows = read(tmp_path, frame, schema(), report=report)
+    assert rows.holders == ["a"] and rows.y is not None and rows.y.tolist() == [1]
+    assert [str(fault.problem) for fault in report.faults] == ["Nothing says what is to be learned of “b”."]
+
+
+def test_numbers_to_learn_are_combined(tmp_path: Path) -> None:
+    columns = [each for each in DOCUMENT["columns"] if each["name"] != "ill"]
+    columns += [{"name": "ill", "role": "target", "part": "value", "numbers": {"J": 10, "N": 20}}]
+    target = {"kind": "numbers", "minimum": 0, "maximum": 100}
+    made = schema(columns=columns, classes=[], target=target, one_record={"rules": {"ill": "mean", "drug": "count"}})
+    rows = read(tmp_path, drawn(2).assign(who="a", ill=["J", "N"]), made)
+    assert rows.y is not None and made.outcome.written(int(rows.y[0])).startswith("15")
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "words"),
+    [("visited", "soon", "neither date nor number"), ("who", "", "no holder"), ("pulse", "high", "no number")],
+)
+def test_what_is_wrong_is_told_by_row(tmp_path: Path, column: str, value: str, words: str) -> None:
+    frame = drawn(3)
+    frame[column] = frame[column].astype(object)
+    frame.loc[1, column] = value
+    report = Report()
+    read(tmp_path, frame, schema(), report=report)
+    [fault] = report.faults
+    assert (fault.row, fault.column) == (3, column) and words in fault.problem
+
+
+@pytest.mark.parametrize("column", ["who", "visited"])
+def test_a_missing_column_is_told_once(tmp_path: Path, column: str) -> None:
+    report = Report()
+    read(tmp_path, drawn(3).drop(columns=column), schema(), report=report)
+    assert [(fault.column, fault.problem) for fault in report.faults] == [(column, "The column is missing.")]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"one_record": {"rules": {"code": "mean"}}}, "Use one of: last."),
+        ({"one_record": {"rules": {"smokes": "count"}}}, "Use one of: last, any."),
+        ({"one_record": {"rules": {"who": "last"}}}, "Use one of: –."),
+        ({"one_record": {"rules": {"pulse": "median"}}}, "one_record.rules.pulse"),
+        ({"one_record": {"by": "date"}}, "not declared"),
+        ({"columns": [each for each in DOCUMENT["columns"] if each["role"] != "holder"]}, "whose they are"),
+    ],
+)
+def test_wrong_rules_are_refused_with_the_right_ones(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(DataError) as error:
+        schema_from_json(DOCUMENT | change)
+    assert words in str(error.value)
+
+
+def test_rules_are_kept_in_the_schema_and_compared() -> None:
+    made = schema_to_json(schema())
+    assert schema_from_json(made) == schema()
+    assert records_alike(made, made | {"one_record": made["one_record"] | {"by": ""}})
+    assert not records_alike(made, made | {"one_record": {"rules": {"pulse": "last"}}})
+    assert not records_alike(made, {name: value for name, value in made.items() if name != "one_record"})
+
+
+def test_all_codes_of_a_person_are_in_their_record(tmp_path: Path) -> None:
+    """Cells may name several themselves; pandas puts every code into a row of its own."""
+    frame = drawn()
+    rng = np.random.default_rng(8)
+    codes = ["", "I50", "E11.9", "I10; E11.9", "C50;", "J45 ;I10"]
+    frame["code"] = rng.choice(codes, len(frame))
+    several = [each | {"several": True} if each["name"] == "code" else each for each in DOCUMENT["columns"]]
+    rules = DOCUMENT["one_record"]["rules"] | {"code": "all"}
+    made = schema(columns=several, one_record={"by": "visited", "rules": rules})
+    rows = read(tmp_path, frame, made)
+    found = pd.DataFrame(rows.x, index=rows.holders, columns=made.feature_names).sort_index()
+    each = frame.assign(code=frame["code"].str.split(";")).explode("code")
+    each["code"] = each["code"].str.strip()
+    for chapter, wanted in (("circulatory", ("I50", "I10")), ("neoplasms", ("C50",)), ("respiratory", ("J45",))):
+        has = each["code"].isin(wanted).groupby(each["who"]).any()
+        assert (found[f"code = {chapter}"] == has).all()
+    assert schema_from_json(schema_to_json(made)) == made
+    for person in (rows.holders or [])[:5]:
+        alone = read(tmp_path, frame[frame["who"] == person], made)
+        assert (alone.x[0] == rows.x[(rows.holders or []).index(person)]).all()
+
+
+def test_a_column_of_one_code_has_no_rule_for_all() -> None:
+    with pytest.raises(DataError, match=r"column code: .*“all”"):
+        schema(one_record={"rules": {"code": "all"}})

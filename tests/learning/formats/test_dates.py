@@ -1,0 +1,208 @@
+"""Dates become durations, against a reference that the schema declares."""
+
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from learning.formats import DataError, Report, read_file, schema_draft, schema_from_json, schema_to_json
+from learning.formats.columns import DateColumn
+from learning.formats.dates import day_number
+
+BORN = {"name": "born", "role": "feature", "type": "date", "minimum": 0, "maximum": 100, "until": "2026-01-01"}
+
+
+def table(*columns: dict[str, Any], **options: Any) -> Any:
+    label = {"name": "back", "role": "label"}
+    return schema_from_json({"kind": "table", "columns": [*columns, label], "classes": ["no", "yes"], **options})
+
+
+def encoded(tmp_path: Path, schema: Any, text: str, report: Report | None = None) -> np.ndarray:
+    path = tmp_path / "rows.csv"
+    path.write_text(text)
+    return read_file(path, schema, holders=False, report=report).x
+
+
+@pytest.mark.slow
+def test_days_are_numbered_as_a_calendar_does() -> None:
+    """Against pandas' calendar, for every day of 1899 to 2101."""
+    first = date(1899, 1, 1)
+    for day in pd.date_range(first, "2101-12-31", freq="D"):
+        number = first.toordinal() + (day - pd.Timestamp(first)).days
+        for written, text in (("ymd", "%Y-%m-%d"), ("dmy", "%d.%m.%Y"), ("mdy", "%m/%d/%Y"), ("ymd", "%Y%m%d")):
+            assert day_number(day.strftime(text), written) == number
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        *(("", "ymd"), ("2026-02-30", "ymd"), ("26-02-03", "ymd"), ("2026-02", "ymd"), ("soon", "ymd")),
+        *(("03.02.26", "dmy"), ("1.2/2026", "dmy"), ("2026-02-03", "dmy"), ("20260203", "dmy"), ("13/13/2026", "mdy")),
+        ("٢٠٢٦-٠٢-٠٣", "ymd"),
+    ],
+)
+def test_what_is_no_date_in_this_order_has_no_day(text: str, written: str) -> None:
+    assert day_number(text, written) is None
+
+
+def test_a_time_of_the_day_is_left_out() -> None:
+    assert (
+        day_number("2026-02-03T23:59:00Z", "ymd")
+        == day_number("2026-02-03 00:00:00", "ymd")
+        == day_number("3.2.2026", "dmy")
+    )
+
+
+def test_an_age_follows_from_a_fixed_date(tmp_path: Path) -> None:
+    [[x]] = encoded(tmp_path, table(BORN), "born,back\n1976-01-01,no\n")
+    days = (date(2026, 1, 1) - date(1976, 1, 1)) / timedelta(days=1)
+    assert x == pytest.approx(days / 365.2425 / 100, abs=1e-7)
+
+
+def test_a_duration_follows_from_another_column_that_is_not_used_itself(tmp_path: Path) -> None:
+    stay = {
+        "name": "left",
+        "role": "feature",
+        "type": "date",
+        "since": "came",
+        "unit": "days",
+        "minimum": 0,
+        "maximum": 20,
+    }
+    schema = table({"name": "came", "role": "ignore"}, stay | {"written": "dmy", "missing": ["", "?"]})
+    rows = "1.3.2026,11.3.2026,no\n28.02.2024,1.3.2024,no\n,11.3.2026,no\n1.3.2026,?,no\n1.3.2026,1.3.2030,no\n"
+    report = Report()
+    x = encoded(tmp_path, schema, f"came,left,back\n{rows}", report)
+    np.testing.assert_allclose(x, [[0.5, 0], [0.1, 0], [0, 1], [0, 1], [1, 0]], atol=1e-7)
+    assert (report.count, report.missing["left"], report.clipped["left"]) == (0, 2, 1)
+
+
+def test_a_number_within_the_range_is_the_duration_already(tmp_path: Path) -> None:
+    """As synthetic rows and rows for predictions have it; a year of birth is not."""
+    report = Report()
+    assert encoded(tmp_path, table(BORN), "born,back\n50,no\n1960,no\n", report).tolist() == [[0.5]]
+    [fault] = report.faults
+    assert (fault.row, fault.column, str(fault.problem)) == (3, "born", "“1960” is no date.")
+
+
+def test_every_wrong_date_is_told_with_what_to_do(tmp_path: Path) -> None:
+    stay = {"name": "left", "role": "feature", "type": "date", "since": "came", "minimum": 0, "maximum": 20}
+    schema = table({"name": "came", "role": "ignore"}, stay)
+    report = Report()
+    rows = "came,left,back\n2026-03-01,11.3.2026,no\n?,2026-03-01,no\n2026-03-01,2026-03-02,no\n,2026-03-01,no\n"
+    assert len(encoded(tmp_path, schema, rows, report)) == 1
+    assert [(fault.row, fault.column) for fault in report.faults] == [(2, "left"), (3, "left"), (5, "left")]
+    assert "2026-03-31" in report.faults[0].remedy and "column came" in report.faults[1].problem
+
+
+def test_excel_and_parquet_dates_are_read(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"born": [date(1976, 1, 1), date(2025, 1, 1)], "back": ["no", "yes"]})
+    frame.to_excel(tmp_path / "a.xlsx", index=False)
+    frame.to_parquet(tmp_path / "a.parquet")
+    found = [read_file(tmp_path / name, table(BORN), holders=False).x.tolist() for name in ("a.xlsx", "a.parquet")]
+    assert found[0] == found[1] == encoded(tmp_path, table(BORN), "born,back\n1976-01-01,no\n2025-01-01,yes\n").tolist()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"until": None}, "counted from"),
+        ({"since": "2026-01-01"}, "counted from"),
+        ({"until": "born"}, "counted from"),
+        ({"until": "back"}, "no column of dates"),
+        ({"until": "2026-02-30"}, "no column of dates"),
+        ({"unit": "weeks"}, "unit"),
+        ({"written": "iso"}, "written"),
+    ],
+)
+def test_a_schema_says_what_dates_are_counted_from(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(DataError) as error:
+        table(BORN | change)
+    assert words in str(error.value) and error.value.column == "born"
+
+
+def test_a_schema_is_written_as_it_was_read() -> None:
+    stay = {
+        "name": "left",
+        "role": "feature",
+        "type": "date",
+        "since": "born",
+        "unit": "days",
+        "minimum": 0,
+        "maximum": 9,
+    }
+    schema = table(BORN | {"missing": ["?"], "written": "mdy"}, stay)
+    assert schema_from_json(schema_to_json(schema)) == schema
+    assert schema.dates[1].reference_column == "born" and schema.dates[0].reference_column is None
+
+
+def test_a_row_for_a_prediction_gives_the_time_itself() -> None:
+    schema = table(BORN)
+    assert schema.encode([{"born": 50}]).tolist() == [[0.5]]
+    with pytest.raises(DataError, match="as a number"):
+        schema.encode([{"born": "1976-01-01"}])
+
+
+def test_dates_of_a_file_are_drafted_without_their_range(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    rows = "".join(
+        f"p{n},{n % 28 + 1}.{n % 12 + 1}.19{40 + n},2026-01-{n % 28 + 1:02},{'yn'[n % 2]}\n" for n in range(30)
+    )
+    path.write_text(f"who,geburtsdatum,visited,back\n{rows}")
+    draft = schema_draft(path)
+    _who, born, visited, _back = draft.document["columns"]
+    assert (born["type"], born["written"], born["minimum"], born["maximum"]) == ("date", "dmy", 0, 120)
+    assert (visited["type"], visited["written"], visited["maximum"]) == ("date", "ymd", 20)
+    assert any("Dates become the time" in remark for remark in draft.remarks)
+    schema_from_json(draft.document)
+
+
+def test_an_unknown_reference_is_the_date_s_first_marker() -> None:
+    column = DateColumn("left", 0, 9, ("?", ""), reference="came", unit="days", since=True)
+    assert column.durations(["2026-01-03", "2026-01-03"], ["", "2026-01-01"]) == ["?", 2.0]
+
+
+def timed(**seen: Any) -> Any:
+    columns = [
+        {"name": "who", "role": "holder"},
+        {"name": "age", "role": "feature", "type": "numeric", "minimum": 0, "maximum": 100},
+        {"name": "came", "role": "ignore"},
+        {"name": "seen", "role": "target", "part": "time", "since": "came", "unit": "days", **seen},
+        {"name": "dead", "role": "target", "part": "event", "numbers": {"J": 1, "N": 0}},
+    ]
+    target = {"kind": "times", "ends": [30, 90, 365], "unit": "days"}
+    return schema_from_json({"kind": "table", "columns": columns, "classes": [], "target": target})
+
+
+def test_a_time_to_learn_follows_from_two_dates(tmp_path: Path) -> None:
+    schema, path = timed(written="dmy"), tmp_path / "rows.csv"
+    path.write_text(
+        "who,age,came,seen,dead\na,50,1.2.2026,1.3.2026,J\nb,60,31.12.2024,1.1.2026,N\nc,70,1.2.2026,45,J\n"
+    )
+    rows = read_file(path, schema)
+    wanted = schema.target.coded([np.array([28.0, 366.0, 45.0]), np.array([1.0, 0.0, 1.0])])
+    assert rows.y is not None and rows.y.tolist() == wanted.tolist()
+    assert schema_from_json(schema_to_json(schema)) == schema
+    path.write_text("age\n50\n")  # rows to predict have neither date
+    assert len(read_file(path, schema, labels=False, holders=False)) == 1
+
+
+@pytest.mark.parametrize(
+    ("came", "seen", "told"),
+    [
+        ("2026-02-01", "soon", "“soon” is no date"),
+        ("2026-02-01", "2026-01-01", "“-31.0” is no value of “time”"),
+        ("?", "2026-01-01", "counted from is “\\?”"),
+        ("2026-02-01", "", "“” is no value of “time”"),
+    ],
+)
+def test_a_time_that_cannot_be_is_one_error(tmp_path: Path, came: str, seen: str, told: str) -> None:
+    path, report = tmp_path / "rows.csv", Report()
+    path.write_text(f"who,age,came,seen,dead\na,50,{came},{seen},J\nb,50,2026-01-01,2026-02-01,N\n")
+    read_file(path, timed(), report=report)
+    assert report.count == 1
+    with pytest.raises(DataError, match=told):
+        report.raise_faults()

@@ -1,0 +1,177 @@
+"""Tests of images as files in a zip archive."""
+
+import io
+import zipfile
+
+import numpy as np
+import pydicom
+import pytest
+from PIL import Image
+from pydicom.dataset import FileMetaDataset
+
+from learning.formats import DataError, ImageSchema, read_file, schema_draft, schema_from_json
+
+GREY = ImageSchema(4, 4, 1, ("cats", "dogs"))
+COLOUR = ImageSchema(4, 4, 3, ("cats", "dogs"))
+
+
+def picture(shape=(4, 4), value=128, kind="PNG", dtype=np.uint8):
+    buffer = io.BytesIO()
+    Image.fromarray(np.full(shape, value, dtype)).save(buffer, kind)
+    return buffer.getvalue()
+
+
+def dicom(values, *, patient="P-1", slope=1, offset=0, window=None, bits=12, inverted=False):
+    """A DICOM file of 16-bit values, as a scanner writes it."""
+    file = pydicom.Dataset()
+    file.file_meta = FileMetaDataset()
+    file.file_meta.TransferSyntaxUID = pydicom.uid.ExplicitVRLittleEndian
+    file.file_meta.MediaStorageSOPClassUID = file.SOPClassUID = pydicom.uid.CTImageStorage
+    file.file_meta.MediaStorageSOPInstanceUID = file.SOPInstanceUID = "1.2.3"
+    file.PatientID, file.SamplesPerPixel = patient, 1
+    file.Rows, file.Columns = values.shape
+    file.PhotometricInterpretation = "MONOCHROME1" if inverted else "MONOCHROME2"
+    file.BitsAllocated, file.BitsStored, file.HighBit, file.PixelRepresentation = 16, bits, bits - 1, 0
+    file.RescaleSlope, file.RescaleIntercept = slope, offset
+    if window:
+        file.WindowCenter, file.WindowWidth = window
+    file.PixelData = values.astype("<u2").tobytes()
+    buffer = io.BytesIO()
+    file.save_as(buffer, enforce_file_format=True)
+    return buffer.getvalue()
+
+
+def archive(folder, members, name="images.zip"):
+    path = folder / name
+    with zipfile.ZipFile(path, "w") as file:
+        for member, content in members.items():
+            file.writestr(member, content)
+    return path
+
+
+def test_folders_are_classes_and_every_kind_is_read(tmp_path):
+    path = archive(
+        tmp_path,
+        {
+            "set/cats/a.png": picture(value=0),
+            "set/cats/b.JPG": picture(value=255, kind="JPEG"),
+            "set/dogs/c.tif": picture(value=65535, kind="TIFF", dtype=np.uint16),
+            "set/dogs/d.bmp": picture(value=51, kind="BMP"),
+            "set/dogs/e": dicom(np.full((4, 4), 4095)),
+            "set/.DS_Store": b"x",
+            "__MACOSX/set/cats/._a.png": b"x",
+            "readme.txt": b"x",
+        },
+    )
+    rows = read_file(path, GREY, holders=False)
+    assert rows.x.dtype == np.uint8
+    assert [int(image.max()) for image in rows.x] == [0, 255, 255, 51, 255]
+    assert rows.y.tolist() == [0, 0, 1, 1, 1]
+
+
+def test_colours_and_sizes_are_brought_to_those_declared(tmp_path):
+    red = np.zeros((2, 4, 3), np.uint8)
+    red[..., 0] = 200
+    buffer = io.BytesIO()
+    Image.fromarray(red).save(buffer, "PNG")
+    path = archive(tmp_path, {"cats/a.png": buffer.getvalue(), "dogs/b.png": picture((8, 8), 90)})
+    padded = read_file(path, COLOUR, holders=False).x
+    assert padded[0, 1:3, :, 0].min() == 200 and padded[0, [0, 3]].max() == 0
+    assert padded[1].tolist() == np.full((4, 4, 3), 90).tolist()
+    for fit in ("crop", "stretch"):
+        filled = read_file(path, ImageSchema(4, 4, 3, COLOUR.classes, fit), holders=False).x
+        assert filled[0, ..., 0].min() == 200, fit
+    assert read_file(path, GREY, holders=False).x[0].max() == round(200 * 299 / 1000)  # ITU-R 601
+
+
+def test_a_photograph_is_turned_as_its_camera_says_and_what_is_transparent_is_black(tmp_path):
+    pixels = np.zeros((2, 4), np.uint8)
+    pixels[:, 0] = 255
+    turned = Image.fromarray(pixels)
+    exif = turned.getexif()
+    exif[0x0112] = 6  # a quarter clockwise
+    buffers = io.BytesIO(), io.BytesIO()
+    turned.save(buffers[0], "PNG", exif=exif)
+    Image.new("LA", (4, 4), (255, 0)).save(buffers[1], "PNG")
+    path = archive(tmp_path, {"cats/a.png": buffers[0].getvalue(), "cats/b.png": buffers[1].getvalue()})
+    x = read_file(path, ImageSchema(4, 2, 1, GREY.classes, "stretch"), holders=False).x
+    assert x[0].tolist() == [[255, 255], [0, 0], [0, 0], [0, 0]]
+    assert x[1].max() == 0
+
+
+def test_dicom_values_are_rescaled_and_seen_through_the_declared_window(tmp_path):
+    hounsfield = np.array([[-1024, -160, 40, 240]] * 4)
+    files = {
+        "cats/a.dcm": dicom(hounsfield + 1024, offset=-1024),
+        "cats/b.dcm": dicom((hounsfield + 1024) * 2, slope=0.5, offset=-1024, inverted=True),
+    }
+    path = archive(tmp_path, files)
+    rows = read_file(path, ImageSchema(4, 4, 1, GREY.classes, window=(40, 400)))
+    assert rows.x[0, 0].tolist() == [0, 0, 128, 255]
+    assert rows.x[1, 0].tolist() == [255, 255, 127, 0]
+    assert rows.holders == ["P-1", "P-1"]
+    plain = read_file(path, GREY).x
+    assert plain[0, 0].tolist() == np.round((hounsfield[0] + 1024) / 4095 * 255).tolist()
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_table_says_class_and_holder(tmp_path, beside):
+    table = "File;Class;Patient\nscans/b.png;dogs;ben\na.png;cats;ada\n"
+    members = {"scans/a.png": picture(value=1), "scans/b.png": picture(value=2), "scans/c.png": picture(value=3)}
+    labels = tmp_path / "labels.csv"
+    labels.write_text(table)
+    path = archive(tmp_path, members if beside else members | {"labels.csv": table})
+    rows = read_file(path, GREY, label_file=labels if beside else None)
+    assert (rows.x[:, 0, 0].tolist(), rows.y.tolist(), rows.holders) == ([2, 1], [1, 0], ["ben", "ada"])
+
+
+def test_a_draft_says_size_colours_classes_and_window(tmp_path):
+    draft = schema_draft(archive(tmp_path, {"cats/a.png": picture((9, 5)), "dogs/b.png": picture((9, 5, 3))}))
+    assert draft.document == {"kind": "image", "height": 9, "width": 5, "channels": 3, "classes": ["cats", "dogs"]}
+    mixed = {"cats/a.png": picture((9, 5)), "dogs/b.dcm": dicom(np.zeros((4, 4)), window=(40, 400))}
+    draft = schema_draft(archive(tmp_path, mixed))
+    assert (draft.document["height"], draft.document["channels"], draft.document["window"]) == (128, 1, [40, 400])
+    assert "several sizes" in draft.remarks[0]
+    assert schema_from_json(draft.document).window == (40, 400)
+
+
+@pytest.mark.parametrize(
+    ("members", "told"),
+    [
+        ({"cats/a.png": picture()[:30], "dogs/b.png": picture()}, "row 1, column cats/a.png: The image cannot be read"),
+        ({"birds/a.png": picture()}, "column birds/a.png: “birds” is no class. Use one of: cats, dogs"),
+        ({"cats/a.png": b"GIF89a" + bytes(20)}, "cannot be read"),
+        ({"cats/a.dcm": bytes(128) + b"DICM" + bytes(20)}, "cannot be read"),
+        ({"cats/a.png": picture(), "t.csv": "name,class\na.png,cats\n"}, "t.csv has no column “file”"),
+        ({"cats/a.png": picture(), "t.csv": "file,class\nz.png,cats\n"}, "names “z.png”, and the archive holds 0"),
+        ({"cats/a.png": picture(), "t.csv": "file\n", "u.csv": "file\n"}, "several tables: t.csv, u.csv"),
+        ({"cats/a.png": picture(), "t.csv": "file,class\n"}, "holds no images"),
+    ],
+)
+def test_what_is_wrong_is_told_once_with_its_file(tmp_path, members, told):
+    path = archive(tmp_path, members)
+    with pytest.raises(DataError) as error:
+        read_file(path, GREY, holders=False)
+    assert told in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_images_of_people_need_them(tmp_path):
+    with pytest.raises(DataError, match="Add a table with the columns file and holder"):
+        read_file(archive(tmp_path, {"cats/a.png": picture()}), GREY)
+
+
+@pytest.mark.slow
+def test_an_image_that_unfolds_is_refused(tmp_path):
+    huge = io.BytesIO()
+    Image.new("1", (30_000, 30_000)).save(huge, "PNG")
+    with pytest.raises(DataError, match="cannot be read"):
+        read_file(archive(tmp_path, {"cats/a.png": huge.getvalue()}), GREY, holders=False)
+
+
+@pytest.mark.parametrize("window", [[40, 0], [40], "soft tissue"])
+def test_a_window_is_two_numbers(window):
+    with pytest.raises(DataError):
+        schema_from_json(
+            {"kind": "image", "height": 4, "width": 4, "channels": 1, "classes": ["a", "b"], "window": window}
+        )

@@ -1,0 +1,91 @@
+"""The forecast of a vote of teachers against votes that teachers of other records really hold."""
+
+import time
+
+import numpy as np
+import pytest
+
+from common.noise import SimulationNoise
+from learning.forecasts import LABELS, few_people
+from learning.learners import LEARNERS, learner_create
+from learning.mechanisms.pate import GNMax, Group, make_plan
+from learning.mechanisms.pate.aggregators import ConfidentGNMax, InteractiveGNMax
+from learning.mechanisms.pate.aggregators.base import Aggregator
+from learning.mechanisms.pate.forecast import forecast_votes
+from learning.mechanisms.pate.plan import Plan
+
+TEACHERS, RECORDS = 40, 30
+LEARNER = learner_create("logistic_regression", {})
+
+
+def points(seed: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Three classes that overlap."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, 3, count)
+    return (np.eye(3)[labels] * 1.5 + rng.normal(0, 1, (count, 3))).astype(np.float32), labels
+
+
+def planned(aggregator: Aggregator) -> Plan:
+    groups = [Group("HIGH", 1.0, TEACHERS * RECORDS // 2), Group("LOW", 2.0, TEACHERS * RECORDS // 2)]
+    return make_plan(groups, variant="standard", teachers=TEACHERS, aggregator=aggregator, delta=1e-5)
+
+
+def held(plan: Plan) -> float:
+    """Share of right ones among the labels that teachers of the private records release."""
+    private, truth = points(1, TEACHERS * RECORDS)
+    public, true = points(2, 500)
+    counts = np.zeros((500, 3))
+    for mine in np.array_split(np.arange(len(private)), TEACHERS):
+        said = LEARNER.fit(private[mine], truth[mine], classes=3, seed=0).predict(public)
+        counts[np.arange(500), said] += 1
+    release = plan.aggregator.release(counts, SimulationNoise(3))
+    return float((release.labels == true)[release.answered].mean())
+
+
+@pytest.mark.parametrize(
+    "aggregator",
+    [GNMax(sigma=4.0), GNMax(sigma=40.0), ConfidentGNMax(sigma=4.0, sigma_threshold=4.0, threshold=30.0)],
+    ids=["little noise", "much noise", "rejections"],
+)
+def test_what_was_forecast_comes_true(aggregator: Aggregator) -> None:
+    plan, (known, labels) = planned(aggregator), points(4, 300)
+    told = forecast_votes(plan, LEARNER, 3, points=known, labels=labels)
+    right = held(plan)
+    assert told is not None and told.of == LABELS and told.judged > 100
+    assert told.low <= right <= told.high and told.value == pytest.approx(right, abs=0.08)
+    assert bool(few_people([told], 3)) == (aggregator.deviation == 40.0)
+    assert told == forecast_votes(plan, LEARNER, 3, points=known, labels=labels), "looked at twice, it says the same"
+
+
+def test_without_labels_it_says_what_it_assumes() -> None:
+    told = forecast_votes(planned(GNMax(sigma=4.0)), LEARNER, 3, points=np.empty(0), labels=None)
+    assert told is not None and told.judged == 0 and "assumption" in told.rests_on
+    assert told.low <= 0.55 and told.high > 0.98
+    loud = forecast_votes(planned(GNMax(sigma=400.0)), LEARNER, 3, points=np.empty(0), labels=None)
+    assert loud is not None and loud.high < 0.6 and few_people([loud], 3)
+
+
+def test_where_it_cannot_tell_it_says_nothing() -> None:
+    known, labels = points(4, 60)
+    asks = InteractiveGNMax(sigma=4.0, sigma_threshold=4.0, threshold=20.0, confidence=0.9)
+    assert forecast_votes(planned(asks), LEARNER, 3, points=known, labels=labels) is None
+    never = ConfidentGNMax(sigma=4.0, sigma_threshold=1.0, threshold=1000.0)
+    assert forecast_votes(planned(never), LEARNER, 3, points=known, labels=labels) is None
+
+
+@pytest.mark.parametrize("name", sorted(LEARNERS))
+def test_a_plan_is_looked_at_without_waiting(name: str) -> None:
+    """Six hundred images teach ten teachers thrice: none is a forest, a network, or learns of moved copies."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 3, 600)
+    images = (rng.random((600, 12, 12)) + np.eye(3)[labels].repeat(4, axis=1)[:, :, None]).astype(np.float32)
+    begun = time.process_time()
+    plan = make_plan(
+        [Group("ALL", 1.0, 6000)], variant="standard", teachers=10, aggregator=GNMax(sigma=2.0), delta=1e-5
+    )
+    chosen = learner_create(name, {"copies": 50} if name in ("cnn", "nearest_neighbour") else {})
+    told = forecast_votes(plan, chosen, 3, points=images, labels=labels)
+    assert time.process_time() - begun < 2.0
+    assert told is not None and told.noiseless > 0.9
+    assert ("quicker models" in str(told.rests_on)) == (name != "logistic_regression")
+    assert told.rests_on.values["records"] == 400, "of more than there are each would be drawn several times"

@@ -1,0 +1,121 @@
+"""Adjustment of models to the noise of their steps: what is true of people comes out, however loud the noise was."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+from scipy.special import expit
+
+from accounting.privacy import IndividualAccounts
+from common.noise import SimulationNoise
+from learning.mechanisms.levels import Level
+from learning.mechanisms.steps.adjustment import descent_adjustment
+from learning.mechanisms.steps.choices import Steps
+from learning.mechanisms.steps.descent import Descent
+from learning.mechanisms.steps.forecast import forecast_target
+from learning.mechanisms.steps.linear import release_sums, step_contributions
+from learning.mechanisms.steps.planner import plan_steps
+from learning.mechanisms.steps.records import owned_records
+from learning.outcomes import Labels, Numbers, Target, Times
+from learning.outcomes.exact import Floats
+
+pytestmark = pytest.mark.statistical
+TARGETS: list[Target] = [
+    Numbers(0, 100),
+    Times((5, 10, 20, 40, 80), "days"),
+    Labels(("ill", "old")),
+]
+PEOPLE, DIMENSIONS = 1500, 12
+
+
+def truth(target: Target, x: Floats) -> Floats:
+    """Scores that are true of people."""
+    if isinstance(target, Numbers):
+        return np.stack([x[:, 0] / 6, 0.06 + 0.015 * x[:, 1].clip(-3, 3)], axis=1)
+    return np.stack([0.8 * x[:, 0] - 0.4, 0.4 * x[:, 1]], axis=1)
+
+
+@cache
+def learned(kind: str, cap: float) -> tuple[Target, Descent, Floats, Floats]:
+    """The descent, and of others than its people the true and the learned scores."""
+    target = next(each for each in TARGETS if each.kind == kind)
+    rng = np.random.default_rng(11)
+    x = np.rint(rng.normal(0, 30, (3 * PEOPLE, DIMENSIONS)).clip(-127, 127)).astype(np.int8)
+    codes = target.drawn(truth(target, x / 30), rng)
+    mine, public, others = np.split(np.arange(3 * PEOPLE), 3)
+    plan = plan_steps(
+        [Level("ALL", cap, PEOPLE)],
+        dimensions=DIMENSIONS,
+        n_classes=2,
+        share=1.0,
+        steps=Steps(steps=20),
+        loss=target.loss,
+    )
+    everyone, noise = np.arange(PEOPLE), SimulationNoise(3)
+    records, accounts = (
+        owned_records(x[mine], codes[mine], everyone, everyone),
+        IndividualAccounts(np.full(PEOPLE, cap)),
+    )
+    state = Descent.begin(plan, x[public], target.outputs, target.loss)
+    while not state.finished:
+        sums, _ = step_contributions(
+            records, state.weights, clip_norm=state.clip_norm, accounts=accounts, sigma=plan.sigma, loss=target.loss
+        )
+        state = state.after(release_sums(sums, plan.sigma, noise))
+    found = x[others].astype(float) @ state.learned[:-1] + 127 * state.learned[-1]
+    return target, state, truth(target, x[others] / 30), found
+
+
+def adjusted(state: Descent, target: Target, scores: Floats) -> Floats:
+    scale, offset = descent_adjustment(state, target)
+    return scores * scale + offset
+
+
+@pytest.mark.parametrize("cap", [0.3, 0.03])
+def test_intervals_of_numbers_hold_as_many_as_they_say(cap: float) -> None:
+    target, state, true, found = learned("numbers", cap)
+    numbers = target.drawn(true, np.random.default_rng(12))
+    held = []
+    for scores in (found, adjusted(state, target, found)):
+        told, value = target.predictions(scores), numbers / 2**20 * 100
+        held.append(float(((told[:, 1] <= value) & (value <= told[:, 2])).mean()))
+    assert held[0] < 0.9, "otherwise there was nothing to adjust"
+    assert held[1] == pytest.approx(0.95, abs=0.03)
+
+
+def test_probabilities_are_as_often_right_as_they_say() -> None:
+    target, state, true, found = learned("labels", 0.03)
+    errors = []
+    for scores in (found, adjusted(state, target, found)):
+        errors.append(float(((expit(scores) - expit(true)) ** 2).mean()))
+    assert errors[1] < 0.8 * errors[0]
+
+
+def test_survival_is_nearer_to_the_truth() -> None:
+    target, state, true, found = learned("times", 0.03)
+    right = target.predictions(true)
+    before, after = (
+        float(((target.predictions(scores) - right) ** 2).mean()) for scores in (found, adjusted(state, target, found))
+    )
+    assert after < 0.8 * before
+    assert np.argsort(target.predictions(found)[:, 2]).shape == (PEOPLE,)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda each: each.kind)
+def test_the_same_releases_are_adjusted_in_the_same_way(target: Target) -> None:
+    _target, state, _true, _found = learned(target.kind, 0.3)
+    assert np.array_equal(descent_adjustment(state, target), descent_adjustment(state, target))
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda each: each.kind)
+def test_a_forecast_is_what_comes_of_other_people(target: Target) -> None:
+    """Points that nobody learned from, with true targets, tell what the model of the same plan is worth."""
+    _target, state, true, found = learned(target.kind, 0.3)
+    rng = np.random.default_rng(13)
+    x = np.rint(rng.normal(0, 30, (1500, DIMENSIONS)).clip(-127, 127)).astype(np.int8)
+    told = forecast_target(state.plan, x, target.drawn(truth(target, x / 30), rng), target)
+    came = target.evaluated(target.predictions(adjusted(state, target, found)), target.drawn(true, rng)).measures[0]
+    assert told is not None and came.estimate.value is not None and told.value is not None
+    assert (told.measure, told.judged) == (came.label, 500)
+    assert told.low <= came.estimate.value <= told.high
+    assert told.low < told.value < told.high and told.noiseless > told.value - 0.02

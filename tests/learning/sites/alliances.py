@@ -1,0 +1,78 @@
+"""An alliance in one process: a hub and sites with keys that numbers repeat, and a ledger in memory."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from common.noise import Noise, SimulationNoise
+from learning.sites.documents import Alliance, JointQuestion, JointRun, Refused, Roster, public_key, sign
+from learning.sites.protocol import Site, SiteAnswer, answer, endorse, roster_of, total
+
+HUB = Ed25519PrivateKey.from_private_bytes(bytes([200]) * 32)
+Mode = Literal["together", "separate"]
+
+
+@dataclass
+class MemoryLedger:
+    """See `learning.sites.protocol.Ledger`; it outlives nothing."""
+
+    numbers: dict[str, int] = field(default_factory=dict)
+
+    def last(self, roster: str) -> int:
+        return self.numbers.get(roster, 0)
+
+    def commit(self, question: JointQuestion, answer: SiteAnswer) -> None:
+        if question.number <= self.last(question.roster):
+            raise Refused("answered")
+        self.numbers[question.roster] = question.number
+
+
+def sites(count: int) -> list[Site]:
+    return [
+        Site(
+            f"site-{place:02}",
+            Ed25519PrivateKey.from_private_bytes(bytes([place + 1]) * 32),
+            X25519PrivateKey.from_private_bytes(bytes([place + 101]) * 32),
+        )
+        for place in range(count)
+    ]
+
+
+class Joint:
+    """A run of an alliance of so many sites, approved by all of them."""
+
+    def __init__(self, count: int, *, mode: Mode = "together", colluding: int = 1, number: str = "1f") -> None:
+        self.sites = sites(count)
+        names = tuple(site.name for site in self.sites)
+        keys = {site.name: public_key(site.identity) for site in self.sites}
+        self.alliance = Alliance("hospitals", "terms", colluding, public_key(HUB), keys)
+        self.run = sign(JointRun(self.alliance.digest(), number, "plan", mode, names), HUB)
+        self.approvals = [site.approval(self.run.document) for site in self.sites]
+        self.roster: Roster = roster_of(self.alliance, self.run, self.approvals)
+        self.ledgers = {site.name: MemoryLedger() for site in self.sites}
+
+    def question(self, number: int = 1, *, spread: float = 50.0, grain: float = 1.0, **about: Any) -> JointQuestion:
+        participants = about.pop("participants", self.run.document.participants)
+        made = {"question": "digest", "part": (0, 1), "state": ""} | about
+        return JointQuestion(
+            self.roster.digest(), number, participants=participants, spread=spread, grain=grain, **made
+        )
+
+    def answers(
+        self, question: JointQuestion, sums: Sequence[np.ndarray], noise: Callable[[int], Noise] = SimulationNoise
+    ) -> list[SiteAnswer]:
+        """Answers of all participants of a question, of sums of each of them in order."""
+        among = [site for site in self.sites if site.name in question.participants]
+        signed = sign(question, HUB)
+        endorsements = [endorse(site, self.roster, signed, question, self.ledgers[site.name]) for site in among]
+        return [
+            answer(site, self.roster, question, endorsements, each, noise(place), self.ledgers[site.name])
+            for place, (site, each) in enumerate(zip(among, sums, strict=True))
+        ]
+
+    def total(self, question: JointQuestion, sums: Sequence[np.ndarray], noise: Any = SimulationNoise) -> np.ndarray:
+        return total(self.roster, question, self.answers(question, sums, noise))

@@ -1,0 +1,140 @@
+"""Masks: published vectors of every primitive through the functions used, and the whole against plain arithmetic."""
+
+import hashlib
+import hmac
+import struct
+from itertools import combinations
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from learning.sites.documents import Refused
+from learning.sites.masks import keystream, mask, pair_info, pair_key
+from tests.learning.sites.alliances import Joint
+
+# RFC 7748, section 6.1
+ALICE = "77076d0a7318a57d3c16c17251b26645df4c2f87ebc0992ab177fba51db92c2a"
+ALICE_PUBLIC = "8520f0098930a754748b7ddcb43ef75a0dbf3a0d26381af4eba4a98eaa9b4e6a"
+BOB = "5dab087e624a8a4b79e17f8b83800ee66f3bb1292618b6fd1c2f8b27ff88e0eb"
+BOB_PUBLIC = "de9edb7d7b7dc1b4d35b61c2ece435373f8343c85b78674dadfc7e146f882b4f"
+SHARED = "4a5d9d5ba4ce2de1728e3bf480350f25e07e21c947d19e3376f09b3c1e161742"
+# RFC 8439, appendix A.1, vectors 1 and 2: key and nonce of zeros, blocks 0 and 1
+STREAM = (
+    "76b8e0ada0f13d90405d6ae55386bd28bdd219b8a08ded1aa836efcc8b770dc7"
+    "da41597c5157488d7724e03fb8d84a376a43b8f41518a11cc387b669b2ee6586"
+    "9f07e7be5551387a98ba977c732d080dcb0f29a048e3656912c6533e32ee7aed"
+    "29b721769ce64e43d57133b074d839d531ed1f28510afb45ace10a1f4b794d6f"
+)
+
+
+def key_of(private: str) -> X25519PrivateKey:
+    return X25519PrivateKey.from_private_bytes(bytes.fromhex(private))
+
+
+def hkdf(secret: bytes, info: bytes, size: int, salt: bytes = bytes(32)) -> bytes:
+    """RFC 5869, written down again."""
+    pseudorandom, block, made = hmac.digest(salt, secret, "sha256"), b"", b""
+    for counter in range(1, 256):
+        block = hmac.digest(pseudorandom, block + info + bytes([counter]), "sha256")
+        made += block
+    return made[:size]
+
+
+def chacha20(key: bytes, words: int) -> list[int]:
+    """RFC 8439, section 2.3, written down again: nonce 0, 64-bit numbers."""
+
+    def turn(x: list[int], a: int, b: int, c: int, d: int) -> None:
+        for to, by, other, left in ((a, b, d, 16), (c, d, b, 12), (a, b, d, 8), (c, d, b, 7)):
+            x[to] = (x[to] + x[by]) & 0xFFFFFFFF
+            mixed = x[other] ^ x[to]
+            x[other] = ((mixed << left) | (mixed >> (32 - left))) & 0xFFFFFFFF
+
+    stream = b""
+    for counter in range(-(-words // 8)):
+        begin = [*struct.unpack("<4I", b"expand 32-byte k"), *struct.unpack("<8I", key), counter, 0, 0, 0]
+        state = list(begin)
+        for _ in range(10):
+            for place in range(4):
+                turn(state, place, 4 + place, 8 + place, 12 + place)
+            for place in range(4):
+                turn(state, place, 4 + (place + 1) % 4, 8 + (place + 2) % 4, 12 + (place + 3) % 4)
+        stream += struct.pack("<16I", *((a + b) & 0xFFFFFFFF for a, b in zip(state, begin, strict=True)))
+    return list(struct.unpack(f"<{words}Q", stream[: 8 * words]))
+
+
+def test_keys_of_a_pair_agree_with_rfc_7748_and_rfc_5869() -> None:
+    assert hkdf(bytes([11] * 22), bytes(range(0xF0, 0xFA)), 42, bytes(range(13))).hex() == (
+        "3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf34007208d5b887185865"
+    ), "RFC 5869, test case 1"
+    assert key_of(ALICE).public_key().public_bytes_raw().hex() == ALICE_PUBLIC
+    assert key_of(BOB).public_key().public_bytes_raw().hex() == BOB_PUBLIC
+    expected = hkdf(bytes.fromhex(SHARED), b"what it is for", 32)
+    assert pair_key(key_of(ALICE), BOB_PUBLIC, b"what it is for") == expected
+    assert pair_key(key_of(BOB), ALICE_PUBLIC, b"what it is for") == expected
+    assert pair_key(key_of(BOB), ALICE_PUBLIC, b"something else") != expected
+
+
+def test_the_stream_is_that_of_rfc_8439() -> None:
+    expected = np.frombuffer(bytes.fromhex(STREAM), "<u8")
+    assert keystream(bytes(32), 16).tolist() == expected.tolist() == chacha20(bytes(32), 16)
+    key = hashlib.sha256(b"another key").digest()
+    assert keystream(key, 21).tolist() == chacha20(key, 21)
+
+
+@pytest.mark.parametrize("key", ["00" * 32, "01" + "00" * 31, "00" * 31, "no key"])
+def test_a_public_key_that_gives_no_secret_is_refused(key: str) -> None:
+    with pytest.raises(Refused, match="approve the run anew"):
+        pair_key(key_of(ALICE), key, b"")
+
+
+def test_masks_of_fixed_keys_have_these_digests() -> None:
+    """Another implementation of a site has to arrive at the same; change this only with the protocol's version."""
+    joint = Joint(3)
+    question = joint.question()
+    masks = [mask(site.name, site.agreement, joint.roster, question, 1000) for site in joint.sites]
+    assert [hashlib.sha256(each.astype("<u8").tobytes()).hexdigest()[:16] for each in masks] == DIGESTS
+    assert pair_info(question, ("a", "b")) == (
+        b'["ipate-sites-1","mask","%s","%s",["site-00","site-01","site-02"],["a","b"]]'
+        % (joint.roster.digest().encode(), question.digest().encode())
+    )
+
+
+DIGESTS = ["08338fd4a0dd0843", "2ff8ba3f75124af6", "3611efd9b67bcb09"]
+
+
+def test_a_mask_is_made_of_the_streams_of_all_pairs() -> None:
+    joint = Joint(4)
+    question = joint.question()
+    expected = [[0] * 10 for _ in joint.sites]
+    for a, b in combinations(range(4), 2):
+        one, other = joint.sites[a], joint.sites[b]
+        secret = one.agreement.exchange(other.agreement.public_key())
+        stream = chacha20(hkdf(secret, pair_info(question, (one.name, other.name)), 32), 10)
+        expected[a] = [(x + y) % 2**64 for x, y in zip(expected[a], stream, strict=True)]
+        expected[b] = [(x - y) % 2**64 for x, y in zip(expected[b], stream, strict=True)]
+    masks = [mask(site.name, site.agreement, joint.roster, question, 10) for site in joint.sites]
+    assert [each.tolist() for each in masks] == expected
+    assert not np.sum(masks, axis=0, dtype=np.uint64).any(), "they cancel"
+    assert np.sum(masks[:3], axis=0, dtype=np.uint64).all(), "and not without one of them"
+
+
+@pytest.mark.parametrize(
+    "change", [{"number": 2}, {"question": "other"}, {"state": "other"}, {"participants": ("site-00", "site-01")}]
+)
+def test_no_two_questions_have_the_same_mask(change: dict) -> None:
+    joint = Joint(3, colluding=0)
+    site, other = joint.sites[0], joint.question(**change)
+    masks = [mask(site.name, site.agreement, joint.roster, each, 100) for each in (joint.question(), other)]
+    assert not (masks[0] == masks[1]).any()
+    again = Joint(3, colluding=0, number="another run")
+    assert not (mask(site.name, site.agreement, again.roster, again.question(), 100) == masks[0]).any()
+
+
+@pytest.mark.statistical
+def test_what_is_masked_looks_like_chance() -> None:
+    """Of each bit half are set, whatever was masked: the noise alone would leave the high bits as they are."""
+    joint = Joint(3)
+    (made, *_) = joint.answers(joint.question(), [np.zeros(20_000, np.int64)] * 3)
+    bits = np.unpackbits(np.frombuffer(made.vector, np.uint8)).reshape(-1, 64)
+    assert np.abs(bits.mean(axis=0) - 0.5).max() < 5 * 0.5 / np.sqrt(20_000)

@@ -1,0 +1,230 @@
+"""Mechanisms over sites: bit for bit the central total, the right noise, and the engine's own releases of it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from common.noise import Noise, SimulationNoise
+from learning.mechanisms.base import Arrays, Draws, Question, Release
+from learning.mechanisms.head_counts import HeadCountQuestion
+from learning.mechanisms.pate import NO_VOTE
+from learning.mechanisms.pate.question import Ballot, TeachersQuestion, VoteState
+from learning.sites.documents import JointQuestion, Refused
+from learning.sites.lattice import IncludedNoise
+from learning.sites.protocol import question_for, total_spread
+from tests.learning.mechanisms import test_counts, test_questions, test_synthesis
+from tests.learning.mechanisms.pate import test_question as test_teachers
+from tests.learning.sites.alliances import Joint, Mode
+from tests.training.asking import NoNoise
+
+DRAWS = Draws(SimulationNoise(1), 1)
+
+
+def none(_place: int) -> Any:
+    return NoNoise()
+
+
+def put(joint: Joint, question: Question, part: slice, number: int = 1) -> JointQuestion:
+    names = joint.run.document.participants
+    return question_for(joint.roster, question, number=number, part=part, state="", participants=names)
+
+
+def released(question: Question, part: slice, state: Any, total: Arrays, noise: Noise) -> Release:
+    return question.release(part, state, [total], noise)
+
+
+def over_sites(question: Question, part: slice, state: Any, answers: Sequence[Arrays]) -> Release:
+    """The release of a total that the protocol has added up, noise set aside."""
+    joint = Joint(len(answers))
+    asked = put(joint, question, part)
+    assert question.spread is not None
+    total = joint.total(asked, [answer["sums"] for answer in answers], none)
+    assert total.dtype == answers[0]["sums"].dtype
+    return released(question, part, state, {**answers[0], "sums": total}, IncludedNoise(question.spread))
+
+
+def assert_same(one: Release, other: Release) -> None:
+    assert (one.content, one.labels, one.counts) == (other.content, other.labels, other.counts)
+    assert sorted(one.arrays) == sorted(other.arrays)
+    for name, array in one.arrays.items():
+        assert array.dtype == other.arrays[name].dtype and array.tobytes() == other.arrays[name].tobytes()
+
+
+def synthesis() -> Any:
+    everybody = test_synthesis.people_of(24)
+    return test_synthesis.marginals_of(test_synthesis.records_of(24), everybody).question(1)
+
+
+def counts() -> Any:
+    return test_counts.asked("job", "sex")
+
+
+QUESTIONS = {
+    "votes": test_questions.votes,
+    "votes for numbers": lambda: test_questions.votes(test_questions.NUMBERS),
+    "kernel": lambda: replace(test_questions.votes(), kernel="epanechnikov"),
+    "residual": lambda: replace(test_questions.votes(), predicted=np.arange(20) % 3),
+    "steps": test_questions.steps,
+    "head counts": test_questions.head_count,
+    "counts": counts,
+    "synthesis": synthesis,
+}
+
+
+def people_and_records(question: Any, name: str) -> tuple[Any, Any]:
+    """24 people, and their records by a mask."""
+    if name not in ("counts", "synthesis"):
+        return test_questions.people(), lambda mask: test_questions.records(question, mask)
+    everybody = test_synthesis.records_of(24, each=2)
+    x = everybody.x
+    if name == "counts":
+        x = test_counts.records(*(("40", ("nurse", "smith")[n % 2], "fm"[n % 3 > 0], "no", n) for n in range(48))).x
+
+    def of(mask: np.ndarray) -> Any:
+        mine = mask[everybody.owner]
+        place = np.searchsorted(np.flatnonzero(mask), everybody.owner[mine])
+        return replace(everybody, x=x[mine], classes=everybody.classes[mine], owner=place)
+
+    return test_synthesis.people_of(24), of
+
+
+@pytest.mark.parametrize("count", [3, 5, 20])
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_the_total_of_sites_is_bit_for_bit_the_central_one(name: str, count: int) -> None:
+    question = QUESTIONS[name]()
+    who, records = people_and_records(question, name)
+    part, state = question.part(0, 0, 4), question.state(None)
+    masks = [np.arange(24) % count == place for place in range(count)]
+    whole = np.ones(24, dtype=bool)
+    central = question.answer(part, state, who, lambda: records(whole), alone=False, draws=DRAWS)
+    answers = [
+        question.answer(part, state, who.of(mask), lambda mask=mask: records(mask), alone=False, draws=DRAWS)
+        for mask in masks
+    ]
+    assert np.abs(central["sums"]).sum() > 0
+    expected = released(question, part, state, central, NoNoise())  # type: ignore[arg-type]
+    assert_same(over_sites(question, part, state, answers), expected)
+    for answer, mask in zip(answers, masks, strict=True):
+        assert np.array_equal(answer["charge"], central["charge"][mask]), "everybody pays what they would pay"
+
+
+def central_question(question: TeachersQuestion, count: int) -> TeachersQuestion:
+    """The same question to the teachers of all sites together."""
+    groups = tuple(replace(group, teachers=count * group.teachers) for group in question.plan.groups)
+    return replace(question, plan=replace(question.plan, groups=groups, teachers=count * question.plan.teachers))
+
+
+@pytest.mark.parametrize("count", [3, 5, 20])
+@pytest.mark.parametrize("aggregator", [None, test_teachers.RESIDUAL], ids=["gnmax", "residual"])
+def test_teachers_of_all_sites_vote_as_they_would_together(aggregator: Any, count: int) -> None:
+    student = test_teachers.student if aggregator else None
+    question = test_teachers.question(aggregator, student=student)
+    central, rng = central_question(question, count), np.random.default_rng(4)
+    said = rng.integers(0, test_teachers.CLASSES, (count, test_teachers.TEACHERS, test_teachers.POINTS))
+    one = test_teachers.ballot(question)
+    ballots = [replace(one, predictions=predictions) for predictions in said]
+    group = np.array([np.flatnonzero([question.plan.members(g)[t] for g in range(len(question.plan.groups))])[0]
+                      for t in range(test_teachers.TEACHERS)])  # fmt: skip
+    order = np.argsort(np.tile(group, count), kind="stable")
+    together = Ballot(said.reshape(-1, test_teachers.POINTS)[order], one.holder[:1], np.zeros(1, int), one.group[:1])
+    who, state = test_teachers.people(), question.state(None)
+    for _ in range(3):
+        part = question.part(0, len(state.labels), 10)
+        answers = [
+            question.answer(part, state, who, lambda ballot=ballot: ballot, alone=True, draws=DRAWS)
+            for ballot in ballots
+        ]
+        whole = central.answer(part, state, who, lambda: together, alone=True, draws=DRAWS)
+        release = over_sites(question, part, state, answers)
+        assert_same(release, released(central, part, state, whole, NoNoise()))  # type: ignore[arg-type]
+        state = VoteState(release.arrays["labels"], release.arrays["guesses"])
+    assert (state.guesses != NO_VOTE).any() == bool(aggregator), "some votes were residual"
+
+
+def test_what_is_no_sum_with_one_noise_is_not_put_to_sites() -> None:
+    joint, part = Joint(3), slice(0, 4)
+    confident = {"name": "confident_gnmax", "sigma": 6.0, "sigma_threshold": 9.0, "threshold": 3.0}
+    laplace = {"name": "lnmax", "gamma": 0.5}
+    for question in (test_questions.sampled(), test_teachers.question(confident), test_teachers.question(laplace)):
+        with pytest.raises(Refused, match="another method or aggregator"):
+            put(joint, question, part)
+
+
+def test_a_release_takes_the_noise_that_the_sites_were_asked_for() -> None:
+    question = test_questions.votes()
+    part = question.part(0, 0, 4)
+    with pytest.raises(Refused, match="needs noise of 5"):
+        released(question, part, None, {"sums": np.zeros((4, 3))}, IncludedNoise(4.0))
+
+
+def test_whatever_changes_what_is_asked_changes_the_question_of_the_sites() -> None:
+    joint, question = Joint(3), test_questions.votes()
+    digests = {
+        put(joint, other, slice(0, 4)).digest()
+        for other in (question, replace(question, sigma=6.0), replace(question, kernel="epanechnikov"))
+    }
+    assert len(digests) == 3
+
+
+# --- Noise ------------------------------------------------------------------------------------------------------------
+
+CELLS = 10_000
+NOISE = 5.0
+QUESTION = HeadCountQuestion(cells=CELLS, most=2, noise=NOISE)
+
+
+def noise_left(count: int, mode: Mode, without: int, colluding: int = 1) -> tuple[np.ndarray, float]:
+    """10⁴ released numbers of nobody, where so many sites leave their noise out; and what a person pays."""
+    joint = Joint(count, mode=mode, colluding=colluding)
+    asked = put(joint, QUESTION, slice(0, 1))
+
+    def source(place: int) -> Any:
+        return NoNoise() if place < without else SimulationNoise(100 * count + place)
+
+    total = joint.total(asked, [np.zeros(CELLS, np.int64)] * count, source)
+    release = released(QUESTION, slice(0, 1), None, {"sums": total}, IncludedNoise(QUESTION.spread))
+    return release.arrays["counts"], total_spread(joint.roster, asked)
+
+
+def smooth(numbers: np.ndarray) -> np.ndarray:
+    """Without the steps of rounding, which show in a test of 10⁴."""
+    return numbers + np.random.default_rng(1).uniform(-0.5, 0.5, CELLS)
+
+
+def surprise(numbers: np.ndarray, spread: float) -> float:
+    """Probability of a variance so small or so large: of rounded normals, 1/12 above the square."""
+    tail = stats.chi2.cdf((numbers.astype(float) ** 2).sum() / (spread**2 + 1 / 12), len(numbers))
+    return float(2 * min(tail, 1 - tail))
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize(("count", "mode"), [(3, "together"), (5, "together"), (20, "together"), (5, "separate")])
+def test_the_total_has_the_noise_that_is_said(count: int, mode: Mode) -> None:
+    numbers, spread = noise_left(count, mode, without=0)
+    assert surprise(numbers, spread) > 0.001
+    assert spread >= QUESTION.spread
+    assert stats.kstest(smooth(numbers), stats.norm(scale=spread).cdf).pvalue > 0.001
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize(("count", "colluding"), [(3, 1), (5, 1), (5, 3), (20, 5)])
+def test_hub_and_t_sites_learn_no_more_than_is_charged_and_one_more_does(count: int, colluding: int) -> None:
+    """Their view is the total without their own noise. Of somebody in a cell the likelihood ratio is N(±μ²/2, μ²)."""
+    mu = 1 / QUESTION.spread
+
+    def ratios(without: int) -> np.ndarray:
+        numbers, _ = noise_left(count, "together", without, colluding)
+        return smooth(numbers) * mu**2 - mu**2 / 2
+
+    expected = stats.norm(-(mu**2) / 2, mu).cdf
+    assert surprise(noise_left(count, "together", colluding, colluding)[0], QUESTION.spread) > 0.001
+    assert stats.kstest(ratios(colluding), expected).pvalue > 0.001
+    fewer = noise_left(count, "together", colluding + 1, colluding)[0]
+    if count - colluding <= 4:
+        assert surprise(fewer, QUESTION.spread) < 1e-6
+        assert stats.kstest(ratios(colluding + 1), expected).pvalue < 0.001
+    assert fewer.std() < noise_left(count, "together", colluding, colluding)[0].std()

@@ -1,0 +1,328 @@
+"""A joint run: what hub and sites do, and every lie and mishap that they refuse."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from common.noise import SimulationNoise
+from learning.sites.documents import (
+    Alliance,
+    Answer,
+    Approval,
+    Document,
+    Endorsement,
+    JointQuestion,
+    JointRun,
+    Refused,
+    Roster,
+    Signed,
+    public_key,
+    sign,
+)
+from learning.sites.protocol import SiteAnswer, answer, endorse, lattice_of, roster_of, total, total_spread
+from tests.learning.sites.alliances import HUB, Joint, Mode, sites
+
+SUMS = [np.arange(6).reshape(2, 3) * factor for factor in (1, -5, 70)]
+
+
+class NoNoise(SimulationNoise):
+    def rounded_normal(self, scale: float, shape: Any) -> np.ndarray:
+        return np.zeros(shape, np.int64)
+
+
+@pytest.fixture
+def joint() -> Joint:
+    return Joint(3)
+
+
+def endorsed(joint: Joint, question: JointQuestion, by: int = 3) -> list[Signed[Endorsement]]:
+    return [sign(Endorsement(question.digest(), site.name), site.identity) for site in joint.sites[:by]]
+
+
+def answered(joint: Joint, question: JointQuestion, endorsements: list[Signed[Endorsement]]) -> SiteAnswer:
+    """What the first site says to this."""
+    site = joint.sites[0]
+    ledger = joint.ledgers[site.name]
+    return answer(site, joint.roster, question, endorsements, SUMS[0], SimulationNoise(0), ledger)
+
+
+# --- What is right ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["together", "separate"])
+def test_the_total_of_all_is_their_sum(mode: Mode) -> None:
+    joint = Joint(3, mode=mode)
+    assert np.array_equal(joint.total(joint.question(), SUMS, NoNoise), np.sum(SUMS, axis=0))
+    second = joint.total(joint.question(2), SUMS, SimulationNoise)
+    assert second.shape == (2, 3) and not np.array_equal(second, np.sum(SUMS, axis=0))
+
+
+def test_who_is_left_goes_on_with_another_question() -> None:
+    joint = Joint(4)
+    first = joint.question(1)
+    made = joint.answers(first, [*SUMS, SUMS[0]], NoNoise)
+    with pytest.raises(Refused, match="ask those who are left anew"):
+        total(joint.roster, first, made[:3])
+    left = joint.question(2, participants=first.participants[:3])
+    assert np.array_equal(joint.total(left, SUMS, NoNoise), np.sum(SUMS, axis=0))
+    assert lattice_of(joint.roster, left).spread > lattice_of(joint.roster, first).spread, "each adds more noise"
+
+
+def test_what_a_site_sends_says_nothing_without_the_others(joint: Joint) -> None:
+    lattice = lattice_of(joint.roster, joint.question())
+    for each, sums in zip(joint.answers(joint.question(), SUMS, NoNoise), SUMS, strict=True):
+        units = np.frombuffer(each.vector, "<u8").reshape(2, 3)
+        assert (units != lattice.encode(sums, 3)).all()
+    separate = Joint(3, mode="separate")
+    each = separate.answers(separate.question(), SUMS, NoNoise)[0]
+    assert np.array_equal(
+        lattice_of(separate.roster, separate.question()).decode(np.frombuffer(each.vector, "<u8")), SUMS[0].ravel()
+    )
+
+
+def test_noise_of_all_but_t_sites_is_what_people_are_charged_by() -> None:
+    for count, colluding in ((3, 1), (5, 1), (20, 4), (5, 0)):
+        joint = Joint(count, colluding=colluding)
+        own = lattice_of(joint.roster, joint.question(spread=7.0)).spread
+        assert own * np.sqrt(count - colluding) == pytest.approx(7.0)
+        assert total_spread(joint.roster, joint.question(spread=7.0)) == pytest.approx(own * np.sqrt(count))
+    separate = Joint(5, mode="separate")
+    assert lattice_of(separate.roster, separate.question(spread=7.0)).spread == 7.0
+    assert total_spread(separate.roster, separate.question(spread=7.0)) == pytest.approx(7.0 * np.sqrt(5))
+
+
+# --- Approval --------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_needs_the_approval_of_exactly_its_participants(joint: Joint) -> None:
+    made, other = joint.approvals, Joint(3, number="2f")
+    with pytest.raises(Refused, match="approval of site-02 is missing"):
+        roster_of(joint.alliance, joint.run, made[:2])
+    with pytest.raises(Refused, match="approval of site-00 too many"):
+        roster_of(joint.alliance, joint.run, [*made, made[0]])
+    with pytest.raises(Refused, match="approval of site-02 is of another run"):
+        roster_of(joint.alliance, joint.run, [*made[:2], other.approvals[2]])
+    forged = sign(made[2].document, joint.sites[0].identity)
+    with pytest.raises(Refused, match="signature of site-02 under this approval"):
+        roster_of(joint.alliance, joint.run, [*made[:2], forged])
+
+
+def test_a_run_must_be_the_hubs_and_of_the_alliance(joint: Joint) -> None:
+    with pytest.raises(Refused, match="signature of the hub under this run"):
+        roster_of(joint.alliance, sign(joint.run.document, joint.sites[0].identity), joint.approvals)
+    with pytest.raises(Refused, match="another alliance"):
+        roster_of(replace(joint.alliance, terms="other terms"), joint.run, joint.approvals)
+
+
+def test_an_alliance_that_saves_noise_is_refused() -> None:
+    """With t = -1 the noise of all would be less than people are charged by."""
+    with pytest.raises(Refused, match="the alliance is wrong"):
+        Joint(3, colluding=-1)
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (("site-00", "site-01"), "at least 3 are needed"),
+        (("site-00", "site-01", "site-09"), "site-09 must not take part"),
+        (("site-01", "site-00", "site-02"), "not in order"),
+        (("site-00", "site-00", "site-01"), "named twice"),
+    ],
+)
+def test_lists_that_no_run_may_have(joint: Joint, names: tuple[str, ...], message: str) -> None:
+    run = sign(replace(joint.run.document, participants=names), HUB)
+    with pytest.raises(Refused, match=message):
+        roster_of(joint.alliance, run, [site.approval(run.document) for site in joint.sites])
+    question = joint.question(participants=names)
+    site = joint.sites[0]
+    with pytest.raises(Refused, match=message):
+        endorse(site, joint.roster, sign(question, HUB), question, joint.ledgers[site.name])
+
+
+# --- A question ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"question": "other"}, {"part": (0, 2)}, {"state": "other"}, {"spread": 49.0}, {"grain": 0.5}, {"number": 7}],
+)
+def test_a_site_endorses_what_it_expects_alone(joint: Joint, change: dict[str, Any]) -> None:
+    site, own = joint.sites[0], joint.question()
+    with pytest.raises(Refused, match=f"something else than was approved .*{next(iter(change))}"):
+        endorse(site, joint.roster, sign(replace(own, **change), HUB), own, joint.ledgers[site.name])
+
+
+def test_a_question_of_somebody_else_or_of_another_run_is_refused(joint: Joint) -> None:
+    site, own, ledger = joint.sites[0], joint.question(), joint.ledgers["site-00"]
+    with pytest.raises(Refused, match="signature of the hub under this question"):
+        endorse(site, joint.roster, sign(own, joint.sites[1].identity), own, ledger)
+    other = Joint(3, number="2f").question()
+    with pytest.raises(Refused, match="another run"):
+        endorse(site, joint.roster, sign(other, HUB), other, ledger)
+    with pytest.raises(Refused, match="another run"):
+        answered(joint, other, endorsed(joint, other))
+    without = joint.question(participants=("site-01", "site-02"))
+    with pytest.raises(Refused, match="at least 3"):
+        endorse(site, joint.roster, sign(without, HUB), without, ledger)
+
+
+def test_a_site_that_is_not_named_does_not_answer() -> None:
+    joint = Joint(4)
+    question = joint.question(participants=("site-01", "site-02", "site-03"))
+    with pytest.raises(Refused, match="site-00 does not take part"):
+        answered(
+            joint,
+            question,
+            [sign(Endorsement(question.digest(), each.name), each.identity) for each in joint.sites[1:]],
+        )
+
+
+def test_another_list_of_keys_than_the_others_have_is_another_run(joint: Joint) -> None:
+    """A site that gives different sites different keys, or a hub that passes on different approvals."""
+    key = joint.sites[0].agreement.public_key().public_bytes_raw().hex()
+    other = sign(Approval(joint.run.document.digest(), "site-02", key), joint.sites[2].identity)
+    differing = roster_of(joint.alliance, joint.run, [*joint.approvals[:2], other])
+    question = joint.question()
+    with pytest.raises(Refused, match="another list"):
+        endorse(joint.sites[0], differing, sign(question, HUB), question, joint.ledgers["site-00"])
+
+
+def test_different_questions_to_different_sites_are_answered_by_nobody(joint: Joint) -> None:
+    """The hub asks the first site one question and the others another one; each endorses what it was asked."""
+    one, other = joint.question(), joint.question(state="another state")
+    mixed = [*endorsed(joint, one, by=1), *endorsed(joint, other)[1:]]
+    with pytest.raises(Refused, match="site-01 was asked another question"):
+        answered(joint, one, mixed)
+    assert joint.ledgers["site-00"].last(joint.roster.digest()) == 0, "nothing was charged"
+
+
+def test_a_question_is_answered_when_all_have_endorsed_it_and_once(joint: Joint) -> None:
+    question = joint.question(2)
+    with pytest.raises(Refused, match="not one endorsement of each"):
+        answered(joint, question, endorsed(joint, question, by=2))
+    twice = [*endorsed(joint, question, by=2), endorsed(joint, question)[0]]
+    with pytest.raises(Refused, match="not one endorsement of each"):
+        answered(joint, question, twice)
+    forged = [*endorsed(joint, question, by=2), sign(Endorsement(question.digest(), "site-02"), HUB)]
+    with pytest.raises(Refused, match="signature of site-02 under this endorsement"):
+        answered(joint, question, forged)
+    answered(joint, question, endorsed(joint, question))
+    for number in (2, 1):
+        again = joint.question(number)
+        with pytest.raises(Refused, match="answered once"):
+            answered(joint, again, endorsed(joint, again))
+        with pytest.raises(Refused, match="answered once"):
+            endorse(joint.sites[0], joint.roster, sign(again, HUB), again, joint.ledgers["site-00"])
+    answered(joint, joint.question(3), endorsed(joint, joint.question(3)))
+
+
+def test_nothing_is_sent_that_was_not_committed(joint: Joint) -> None:
+    """A second worker of the same site that was faster: the ledger decides, and no vector leaves."""
+    question, ledger = joint.question(), joint.ledgers["site-00"]
+
+    class Slow(SimulationNoise):
+        def rounded_normal(self, scale: float, shape: Any) -> np.ndarray:
+            ledger.commit(question, None)  # type: ignore[arg-type]
+            return super().rounded_normal(scale, shape)
+
+    with pytest.raises(Refused, match="answered"):
+        answer(joint.sites[0], joint.roster, question, endorsed(joint, question), SUMS[0], Slow(1), ledger)
+
+
+# --- The total -------------------------------------------------------------------------------------------------------
+
+
+def test_the_hub_decodes_nothing_but_the_total_of_all(joint: Joint) -> None:
+    question, other = joint.question(1), joint.question(2)
+    made, later = joint.answers(question, SUMS), joint.answers(other, SUMS)
+    for wrong in (made[:2], [*made, made[0]], [made[0], made[0], made[1]]):
+        with pytest.raises(Refused, match="not one answer of each"):
+            total(joint.roster, question, wrong)
+    with pytest.raises(Refused, match="site-02 has answered another question"):
+        total(joint.roster, question, [*made[:2], later[2]])
+    run = Joint(3, number="2f")
+    replayed = run.answers(run.question(1), SUMS)[2]
+    with pytest.raises(Refused, match="site-02 has answered another question"):
+        total(joint.roster, question, [*made[:2], replayed])
+
+
+def test_numbers_that_were_changed_on_their_way_are_refused(joint: Joint) -> None:
+    question = joint.question()
+    *others, last = joint.answers(question, SUMS)
+    with pytest.raises(Refused, match="not those that it has signed"):
+        total(joint.roster, question, [*others, replace(last, vector=bytes(48))])
+    document = replace(last.answer.document, shape=(6,))
+    with pytest.raises(Refused, match="signature of site-02 under this answer"):
+        total(joint.roster, question, [*others, replace(last, answer=Signed(document, last.answer.signature))])
+    reshaped = replace(last, answer=sign(document, joint.sites[2].identity))
+    with pytest.raises(Refused, match="site-02 has another shape"):
+        total(joint.roster, question, [*others, reshaped])
+    stranger = Answer(question.digest(), "site-09", (2, 3), "")
+    with pytest.raises(Refused, match="site-09 does not take part"):
+        total(joint.roster, question, [*others, SiteAnswer(sign(stranger, HUB), b"")])
+
+
+def test_sums_that_are_too_large_end_before_anything_is_committed(joint: Joint) -> None:
+    question, site = joint.question(spread=0.5), joint.sites[0]
+    ledger = joint.ledgers[site.name]
+    with pytest.raises(Refused, match="fewer people"):
+        answer(site, joint.roster, question, endorsed(joint, question), np.array([2**60]), SimulationNoise(1), ledger)
+    assert ledger.last(question.roster) == 0
+
+
+# --- Documents -------------------------------------------------------------------------------------------------------
+
+DOCUMENTS: list[Document] = [
+    Alliance("hôpitaux", "00", 1, "aa", {"b": "bb", "a": "cc"}),
+    JointRun("00", "1f", "11", "together", ("a", "b", "c")),
+    Approval("00", "a", "aa"),
+    JointQuestion("00", 3, "11", (0, 5), "22", ("a", "b"), 0.1, 2.0**-16),
+    Endorsement("00", "a"),
+    Answer("00", "a", (3, 4), "11"),
+]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda each: each.kind)
+def test_documents_come_back_from_their_bytes_and_from_no_others(document: Document) -> None:
+    content = document.content()
+    assert type(document).read(content) == document
+    assert type(document).read(content).digest() == document.digest()
+    for wrong in (content + b" ", content.replace(b'":', b'": ', 1), content.replace(b"-1 ", b"-2 "), b"", b"x\n{}"):
+        with pytest.raises(Refused, match="one version of the protocol"):
+            type(document).read(wrong)
+
+
+def test_canonical_bytes_are_those_of_the_protocol() -> None:
+    """Another implementation has to arrive at the same; change this only with the protocol's version."""
+    assert DOCUMENTS[0].content() == (
+        b'ipate-sites-1 alliance\n{"colluding":1,"hub":"aa","name":"h\\u00f4pitaux","sites":{"a":"cc","b":"bb"},'
+        b'"terms":"00"}'
+    )
+    assert DOCUMENTS[3].content() == (
+        b'ipate-sites-1 question\n{"grain":1.52587890625e-05,"number":3,"part":[0,5],"participants":["a","b"],'
+        b'"question":"11","roster":"00","spread":0.1,"state":"22"}'
+    )
+    digests = {each.digest() for each in DOCUMENTS}
+    assert len(digests) == len(DOCUMENTS)
+
+
+def test_keys_and_signatures_are_those_of_rfc_8032() -> None:
+    """Section 7.1, test 1: the public key; that a signature is refused by another key."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    private = "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60"
+    key = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(private))
+    assert public_key(key) == "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a"
+    signed = sign(DOCUMENTS[4], key)
+    assert signed.checked(public_key(key), "it") == DOCUMENTS[4]
+    for wrong in (public_key(HUB), "00", "no key"):
+        with pytest.raises(Refused, match="compare the fingerprints"):
+            signed.checked(wrong, "it")
+
+
+def test_the_roster_names_all_that_was_approved(joint: Joint) -> None:
+    other = Roster(joint.alliance, joint.run.document, {**joint.roster.agreements, "site-00": "00"})
+    assert other.digest() != joint.roster.digest()
+    assert [site.name for site in sites(3)] == sorted(joint.roster.agreements)

@@ -1,0 +1,126 @@
+"""What an installation consists of: exact files, known licences, a list of parts, signed releases."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+
+ROOT = Path(settings.BASE_DIR)
+REQUIREMENTS = ROOT / "requirements"
+
+#: Licences under which parts may be used and passed on with Apache-2.0, as packages write them.
+ALLOWED = re.compile(
+    r"(Apache|BSD|MIT|ISC|PSF|Python Software Foundation|MPL|Mozilla|Zlib|0BSD|CC0|HPND|Unlicense)", re.IGNORECASE
+)
+#: What packages do not say in a way that a program understands, looked up by hand; and weak copyleft, which asks that
+#: changes of that library itself be passed on: none of them is changed here.
+LOOKED_UP = {
+    "psycopg": "LGPL-3.0-only",
+    "psycopg-binary": "LGPL-3.0-only",
+    "pyrage": "MIT",
+    "skops": "MIT",
+}
+#: Packages for other platforms or versions of Python.
+ELSEWHERE = {"async-timeout", "colorama", "tzdata"}
+
+
+def locked(name: str) -> dict[str, tuple[str, list[str]]]:
+    """The version and hashes of each package in a file of requirements/."""
+    text = (REQUIREMENTS / name).read_text().replace("\\\n", " ")
+    found = {}
+    for line in text.splitlines():
+        if match := re.match(r"([\w.-]+)==([^\s;]+)", line):
+            found[match[1].lower().replace("_", "-")] = (match[2], re.findall(r"--hash=sha256:([0-9a-f]{64})", line))
+    return found
+
+
+@pytest.mark.parametrize("name", ["site.txt", "dev.txt", "encoders.txt", "release.txt", "torch.txt"])
+def test_every_package_has_its_version_and_hashes(name: str) -> None:
+    found = locked(name)
+    assert found and all(version and hashes for version, hashes in found.values())
+    text = (REQUIREMENTS / name).read_text()
+    assert "://" not in re.sub(r"(?m)^#.*", "", text) and "index" not in re.sub(r"(?m)^#.*", "", text)
+
+
+def test_no_list_names_cuda() -> None:
+    names = {name for file in REQUIREMENTS.glob("*.txt") if file.name != "excluded.txt" for name in locked(file.name)}
+    assert len(names) > 150
+    assert [name for name in names if name.startswith(("nvidia-", "cuda-")) or name == "triton"] == []
+
+
+def test_the_lists_hold_what_is_asked_for() -> None:
+    for name in ("site", "dev", "encoders", "release"):
+        found = locked(f"{name}.txt")
+        for line in (REQUIREMENTS / f"{name}.in").read_text().splitlines():
+            if match := re.match(r"([\w.-]+)(?:\[[\w,]+\])?==(\S+)", line):
+                assert found[match[1].lower().replace("_", "-")][0] == match[2], f"{line}: call make lock"
+
+
+def test_what_runs_here_is_what_is_locked() -> None:
+    for name, (version, _) in {**locked("site.txt"), **locked("torch.txt")}.items():
+        if name not in ELSEWHERE:
+            assert metadata.version(name).partition("+")[0] == version, name
+
+
+def licence_of(name: str) -> str:
+    said = metadata.metadata(name)
+    classifiers = [each for each in said.get_all("Classifier") or [] if each.startswith("License ::")]
+    return said.get("License-Expression") or "; ".join(classifiers) or (said.get("License") or "").split("\n")[0]
+
+
+def test_every_licence_is_known() -> None:
+    unknown = {}
+    for name in locked("site.txt").keys() | {"torch"}:
+        if name in ELSEWHERE:
+            continue
+        licence = licence_of(name)
+        if name not in LOOKED_UP and not ALLOWED.search(licence):
+            unknown[name] = licence
+    assert unknown == {}, "read the licence, then add it to ALLOWED or LOOKED_UP"
+
+
+@pytest.mark.skipif(not shutil.which("ssh-keygen"), reason="OpenSSH is not installed")
+def test_a_release_is_signed(tmp_path: Path) -> None:
+    """The lines of the target ``release`` that make digests and their signature, on files of our own."""
+    release, key = tmp_path / "var" / "release", tmp_path / "key"
+    release.mkdir(parents=True)
+    (release / "ipate-1.0.0.tar.gz").write_bytes(b"an archive")
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+    (line,) = [line for line in (ROOT / "Makefile").read_text().splitlines() if "sha256sum" in line]
+    command = line.strip().removeprefix("@").replace("$(KEY)", str(key))
+    subprocess.run(["sh", "-c", command], cwd=tmp_path, check=True, stderr=subprocess.DEVNULL)
+    (tmp_path / "signers").write_text(f"release@ipate.example {key.with_suffix('.pub').read_text()}")
+    verify = ["ssh-keygen", "-Y", "verify", "-f", str(tmp_path / "signers"), "-I", "release@ipate.example"]
+    verify += ["-n", "ipate-release", "-s", str(release / "SHA256SUMS.sig")]
+
+    def is_signed() -> bool:
+        sums = (release / "SHA256SUMS").read_bytes()
+        return subprocess.run(verify, input=sums, capture_output=True, check=False).returncode == 0
+
+    check = ["sha256sum", "--check", "--quiet", "SHA256SUMS"]
+    assert is_signed() and subprocess.run(check, cwd=release, check=False).returncode == 0
+    (release / "ipate-1.0.0.tar.gz").write_bytes(b"another archive")
+    assert subprocess.run(check, cwd=release, check=False, capture_output=True).returncode != 0
+    (release / "SHA256SUMS").write_text("0" * 64 + "  ipate-1.0.0.tar.gz\n")
+    assert not is_signed()
+
+
+RELEASE_TOOLS = ROOT / ".venv-release" / "bin" / "cyclonedx-py"
+
+
+@pytest.mark.skipif(not RELEASE_TOOLS.exists(), reason="make sbom was never called here")
+def test_the_list_of_parts_names_every_part(tmp_path: Path) -> None:
+    target = tmp_path / "sbom.json"
+    command = [RELEASE_TOOLS, "environment", "--output-reproducible", "-o", target, ROOT / ".venv" / "bin" / "python"]
+    subprocess.run(command, check=True, capture_output=True, env={"PATH": os.environ["PATH"]})
+    document = json.loads(target.read_text())
+    parts = {each["name"].lower().replace("_", "-"): each for each in document["components"]}
+    assert document["bomFormat"] == "CycloneDX"
+    assert locked("site.txt").keys() - ELSEWHERE <= parts.keys()
+    assert parts["django"]["version"] == locked("site.txt")["django"][0]

@@ -1,0 +1,149 @@
+"""A hub and sites, each a study of its own, that talk by real requests through the application itself."""
+
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import numpy as np
+from django.test import Client
+
+from consent.models import Study
+from learning.formats import Rows
+from tests.factories import committee_fill, form_publish, policy_approve, study_create, user_create
+from tests.training.runs import TABLE, consents_give, head_counts_state, table_rows
+from training.models import Alliance, Dataset, Run
+from training.services import alliances
+from training.services.advance import run_advance, shard_ask
+from training.services.datasets import dataset_import
+from training.services.joint_runs import joint_run_propose, joint_run_take
+from training.services.runs import run_approve
+from training.sites.exchange import exchange
+
+ADDRESS = "http://testserver"
+POINTS = 12
+
+
+class Installations:
+    """A hub's study and some sites' studies on the table of `tests.training.runs`, which have joined an alliance."""
+
+    def __init__(self, count: int = 3, holders: int = 12, *, joined: bool = True) -> None:
+        self.hub_study = study_create("hub", delta=1e-4, controller="University Hub")
+        for kind, rows in (("public", table_rows(POINTS)), ("test", table_rows(21))):
+            dataset_import(study=self.hub_study, name=kind, kind=kind, rows=rows, schema=TABLE)
+        self.names = [f"Clinic {chr(65 + place)}" for place in range(count)]
+        self.hub, self.codes = alliances.alliance_found(
+            study=self.hub_study,
+            name="Clinics",
+            sites=self.names,
+            schema_of=self.dataset(self.hub_study, "public"),
+            public=self.dataset(self.hub_study, "public"),
+            acting_user=olga(),
+        )
+        self.studies = [self._study(place, holders) for place in range(count)]
+        self.sites = [
+            alliances.alliance_connect(
+                study=study, told=alliances.invitation(self.hub, self.codes[name], ADDRESS), acting_user=olga()
+            )
+            for study, name in zip(self.studies, self.names, strict=True)
+        ]
+        self.hub = alliances.alliance_sign(alliance=self.hub, acting_user=olga())
+        if joined:
+            for site in self.sites:
+                self.join(site)
+
+    @staticmethod
+    def dataset(study: Study, kind: str) -> Dataset:
+        return Dataset.objects.get(study=study, kind=kind)
+
+    @staticmethod
+    def _study(place: int, holders: int) -> Study:
+        study = study_create(f"clinic-{place}", delta=1e-4, controller=f"Clinic {chr(65 + place)}")
+        owners = [f"p{place}-{number:03}" for number in range(holders)]
+        x = np.random.default_rng(place).uniform(0, 1, (holders, 2)).astype(np.float32)
+        rows = Rows(x, (np.arange(holders) % 3).astype(np.int64), owners)
+        dataset_import(study=study, name="private", kind="private", rows=rows, schema=TABLE)
+        return committee_fill(study)
+
+    def join(self, site: Alliance) -> None:
+        """What operators, committee and people of a site do until it has joined."""
+        exchange(site)
+        alliances.alliance_tell(alliance=site, acting_user=olga())
+        site.study.refresh_from_db()
+        form_publish(site.study)
+        policy_approve(site.study)
+        consents_give(site.study, "HAL")
+        head_counts_state(site.study)
+        alliances.alliance_join(alliance=site, acting_user=olga())
+        site.refresh_from_db()
+        exchange(site)
+
+    def propose(self, *, mode: str = "together", share: float = 0.5, **fields: Any) -> Run:
+        """A joint run, approved at the hub."""
+        public = self.dataset(self.hub_study, "public") if fields.pop("asks", True) else None
+        run = joint_run_propose(
+            alliance=self.hub,
+            acting_user=user_create("otto"),
+            mode=mode,
+            title="Joint",
+            public_dataset=public,
+            **fields,
+        )
+        return run_approve(run=run, acting_user=olga(), share=share)
+
+    def take(self, run: Run, place: int, share: float = 0.5) -> Run:
+        """The run at a site, taken up by one operator and approved by another."""
+        site = self.sites[place]
+        exchange(site)
+        taken = joint_run_take(
+            alliance=site,
+            number=run.pk.hex,
+            private_dataset=self.dataset(site.study, "private"),
+            acting_user=user_create("otto"),
+        )
+        return run_approve(run=taken, acting_user=olga(), share=share)
+
+    def start(self, **fields: Any) -> list[Run]:
+        """A joint run that all have approved: the hub's, then those of the sites."""
+        run = self.propose(**fields)
+        return [run, *(self.take(run, place) for place in range(len(self.sites)))]
+
+
+def olga() -> Any:
+    """Operator of all studies."""
+    return user_create("olga")
+
+
+def advance(run: Run) -> Run:
+    """Do what a worker does of a run, once."""
+    run_advance(run.pk)
+    for shard in run.shards.all():
+        shard_ask(shard.pk)
+    return Run.objects.get(pk=run.pk)
+
+
+def _step(run: Run) -> Run:
+    if not run.has_ended:
+        return advance(run)
+    if run.status != Run.Status.FINISHED and not run.alliance.is_hub:
+        alliances.alliance_contact(run.alliance_id)  # sent when it has ended
+    return run
+
+
+def finish(runs: list[Run], until: Callable[[list[Run]], bool] | None = None) -> list[Run]:
+    """Do what the workers of all do, in turn, until all runs have ended, or until something is so."""
+    for _ in range(80):
+        runs = [_step(run) for run in runs]
+        if all(run.has_ended for run in runs) or (until is not None and until(runs)):
+            return runs
+    raise AssertionError([(run.status, str(run.message)) for run in runs])
+
+
+class InThisProcess(httpx.BaseTransport):
+    """Requests go to the application in this process, through all of its middleware."""
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        headers = {f"HTTP_{name.upper().replace('-', '_')}": value for name, value in request.headers.items()}
+        kind = request.headers.get("content-type", "application/octet-stream")
+        path = request.url.raw_path.decode()
+        answer = Client().generic(request.method, path, request.read(), kind, **headers)
+        return httpx.Response(answer.status_code, headers=dict(answer.headers), content=answer.content)

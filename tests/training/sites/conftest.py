@@ -1,0 +1,13 @@
+"""Sites that ask the application in the same process."""
+
+import pytest
+from django.conf import LazySettings
+
+from tests.training.sites.alliances import InThisProcess
+from training.sites.wire import Hub
+
+
+@pytest.fixture(autouse=True)
+def _in_this_process(monkeypatch: pytest.MonkeyPatch, settings: LazySettings) -> None:
+    monkeypatch.setattr(Hub, "transport", InThisProcess())
+    settings.SITES_WAIT = 0

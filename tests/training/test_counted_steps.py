@@ -1,0 +1,177 @@
+"""Private gradient steps without public points: counts first, rows drawn from them, and steps on what these show."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from django.core.exceptions import ValidationError
+
+from accounting.book import charges_of
+from accounting.caps import caps_of
+from accounting.models import Release
+from accounting.verification import study_faults
+from common.artifacts import arrays_load, arrays_save, model_fetch
+from consent.models import Study
+from consent.selectors import consent_snapshot
+from learning.representations import LinearModel
+from tests.factories import user_create
+from tests.training.asking import COUNTED_STEPS_RUN, STEPS_RUN, attempt, commit, run_ask
+from tests.training.people import everybody, withdraw
+from tests.training.runs import rehearsal_with_table, run_begun, run_finish, run_like, study_with_data, study_with_table
+from training.methods import method_of
+from training.methods.steps.questions import Gradients
+from training.methods.synthesis.rounds import MarginalCells
+from training.models import Run, StudentModel
+from training.services.runs import run_propose
+from training.services.students import student_predict
+from training.verification import batches_kept, release_faults, replay_faults
+
+pytestmark = [pytest.mark.django_db]
+
+
+def finished(study: Study | None = None, **fields: Any) -> Run:
+    """A run that has published a model about the holders of a small study."""
+    return run_finish(run_like(study or study_with_table(retain_votes=True), COUNTED_STEPS_RUN, **fields))
+
+
+def spent_by(run: Run) -> dict[int, float]:
+    """What each holder was charged for the run, in μ²."""
+    spent: dict[int, float] = {}
+    for release in Release.objects.filter(run=run.pk, batch__isnull=False):
+        charged = charges_of(release)
+        for holder, each in zip(charged.holders.tolist(), charged.spent.tolist(), strict=True):
+            spent[holder] = spent.get(holder, 0.0) + each
+    return spent
+
+
+@pytest.mark.slow
+def test_people_are_counted_first_and_a_model_is_published() -> None:
+    run = finished()
+    assert (run.status, run.stop_reason) == (Run.Status.FINISHED, Run.StopReason.STEPS), run.message
+    kinds = Release.objects.filter(run=run.pk, batch__isnull=False).order_by("batch").values_list("kind", flat=True)
+    assert list(kinds) == [*[Release.Kind.TABLE] * 3, *[Release.Kind.STEPS] * 3]
+    assert [each["until"] for each in run.plan["rounds"]] == [0.01, 0.025, 0.1, 1.0]
+    card = run.student.card
+    assert (card["learned_from"]["queries"], card["learned_from"]["dataset"]) == (6, None)
+    mechanism = card["privacy"]["mechanism"]
+    assert mechanism["counts"]["tables"] == [2, 1, 2] and [each["steps"] for each in mechanism["rounds"]] == [6]
+    assert "quantiles" in run.rounds.get(index=3).representation["template"]
+    assert method_of(run).curves(run)["noise alone"] and len(method_of(run).curves(run)["noise alone"]) == 6
+    assert [tile[1] for tile in method_of(run).tiles(run)] == [6]
+    student = run.student
+    assert student is not None
+    predicted = student_predict(student, [{"length": 0.1, "width": 0.5}])
+    assert predicted["predictions"][0] in run.private_dataset.schema["classes"]
+    assert [*study_faults(run.study), *release_faults(run)] == []
+    assert [list(replay_faults(batch)) for batch in batches_kept(run.study)] == [[]] * 6
+
+
+@pytest.mark.slow
+def test_nobody_pays_more_than_their_share_and_counts_a_tenth_of_it() -> None:
+    run = finished(share=0.25, choices={"steps": 30, "sigma": None}, batch_size=10)
+    holders = np.array([holder.pk for holder in everybody(run.study)])
+    caps = dict(
+        zip(holders.tolist(), caps_of(consent_snapshot(run.study).of(holders).epsilons, run.study.delta), strict=True)
+    )
+    counted: dict[int, float] = {}
+    for release in Release.objects.filter(run=run.pk, kind=Release.Kind.TABLE):
+        charged = charges_of(release)
+        for holder, each in zip(charged.holders.tolist(), charged.spent.tolist(), strict=True):
+            counted[holder] = counted.get(holder, 0.0) + each
+    for holder, spent in spent_by(run).items():
+        assert counted[holder] == pytest.approx(0.025 * caps[holder], rel=1e-4)
+        assert counted[holder] < spent <= 0.25 * caps[holder]
+
+
+@pytest.mark.slow
+def test_the_space_follows_from_what_was_counted() -> None:
+    run = finished()
+    asked = run.rounds.get(index=3)
+    file = arrays_load(asked.artifact)
+    file["public"] = np.roll(file["public"], 1, axis=0)
+    arrays_save(asked.artifact, **file)
+    from training.methods.steps import rounds
+
+    rounds._question.cache_clear()
+    assert any("in place of public ones" in fault for fault in release_faults(run))
+
+
+@pytest.mark.slow
+def test_a_forged_count_is_found() -> None:
+    run = finished()
+    name = run.batches.get(index=1).released
+    sums = arrays_load(name)["sums"]
+    arrays_save(name, sums=sums + 2**20)
+    assert any("not those that were released" in fault for fault in release_faults(run))
+
+
+@pytest.mark.slow
+def test_who_withdraws_between_counts_and_steps_is_in_the_counts_alone() -> None:
+    study = study_with_table(retain_votes=True)
+    run = run_begun(run_like(study, COUNTED_STEPS_RUN))
+    for _ in range(3):
+        run = commit(attempt(run))
+    holder = everybody(study)[0]
+    withdraw(holder)
+    run = run_finish(run)
+    charged = [
+        holder.pk in charges_of(release).holders.tolist()
+        for release in Release.objects.filter(run=run.pk, batch__isnull=False).order_by("batch")
+    ]
+    assert charged == [True] * 3 + [False] * 3 and run.status == Run.Status.FINISHED
+    assert [*study_faults(study), *release_faults(run)] == []
+
+
+@pytest.mark.slow
+def test_a_seed_repeats_a_rehearsal() -> None:
+    study = rehearsal_with_table()
+    one, other, third = (finished(study, seed=seed) for seed in (1, 1, 2))
+    weights = [
+        LinearModel.from_bytes(model_fetch(StudentModel.objects.get(run=run).artifact)).weights
+        for run in (one, other, third)
+    ]
+    assert (weights[0] == weights[1]).all() and (weights[0] != weights[2]).any()
+
+
+@pytest.mark.slow
+def test_shards_of_counts_are_smaller_than_those_of_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MarginalCells, "shard", 7)
+    run = run_begun(run_like(rehearsal_with_table(), COUNTED_STEPS_RUN, seed=3))
+    shards = []
+    while run.batches.count() < 4:
+        run = attempt(run)
+        shards.append(run.shards.count())
+        run = commit(run)
+    assert shards == [5, 5, 5, 1]
+    monkeypatch.setattr(Gradients, "shard", 7)
+    assert run_ask(run, run.batches.count() + 1).batches.order_by("index").values_list("size", flat=True)[4] == 1
+
+
+@pytest.mark.parametrize(
+    ("choices", "wrong", "words"),
+    [
+        ({"rounds": 2}, "choices.rounds", "needs a student"),
+        ({"publish": "student"}, "choices.publish", "learns on public points"),
+    ],
+)
+def test_what_needs_a_student_is_refused(choices: dict[str, Any], wrong: str, words: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        run_like(study_with_table(), COUNTED_STEPS_RUN, choices=choices)
+    assert words in str(refused.value.message_dict[wrong])
+
+
+@pytest.mark.slow
+def test_of_images_public_points_are_needed() -> None:
+    study = study_with_data()
+    with pytest.raises(ValidationError, match="Only of tables that declare classes"):
+        run_propose(
+            study=study,
+            acting_user=user_create("rosa"),
+            **{**COUNTED_STEPS_RUN, "title": "Steps", "private_dataset": study.datasets.get(kind="private")},
+        )
+
+
+def test_steps_with_public_points_count_nobody() -> None:
+    run = run_like(study_with_table(), STEPS_RUN)
+    assert ["marginals" in each for each in run.plan["rounds"]] == [False]
+    assert run.plan["rounds"][0]["until"] == 1.0

@@ -1,0 +1,250 @@
+"""Encoders in a study: they encode records once, runs learn from the vectors, and what erases a record erases these."""
+
+import numpy as np
+import onnxruntime
+import pytest
+from django.core.exceptions import ValidationError
+from ipate_client import LocalModel
+from tokenizers import Tokenizer
+
+from common.artifacts import arrays_load, model_fetch
+from consent.models import DataHolder, Disposal, Study
+from consent.services import consent_withdraw
+from consent.services.changes import change_faults
+from learning.encoders import EncoderProcess
+from learning.formats import ImageSchema, Rows, TabularSchema
+from learning.formats.columns import TextColumn
+from tests.factories import study_open, user_create
+from tests.learning.encoders.networks import image_encoder, image_network, text_encoder
+from tests.training.asking import STEPS_RUN
+from tests.training.runs import consents_give, head_counts_state, run_draft, run_finish, run_like
+from training.engine.records import records_load
+from training.engine.vectors import records_key
+from training.models import Dataset, Encoder, Encoding
+from training.services.datasets import dataset_import
+from training.services.drafts import run_withdraw
+from training.services.encoders import encoder_register, encoder_withdraw
+from training.services.encodings import encoding_work
+from training.services.erasures import records_erase
+from training.services.students import student_predict
+from training.verification import replay_faults
+
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+
+SCHEMA = ImageSchema(8, 8, 3, ("red", "blue"))
+
+
+def images(number: int, seed: int, holders: list[str] | None = None) -> Rows:
+    """Images that are rather red or rather blue, in bytes."""
+    rng = np.random.default_rng(seed)
+    classes = np.arange(number) % 2
+    x = rng.integers(0, 120, (number, 8, 8, 3))
+    x[np.arange(number), :, :, 2 * classes] += 120
+    return Rows(x.astype(np.uint8), classes.astype(np.int64), holders)
+
+
+def study_of(slug: str, schema, rows) -> Study:
+    """A study of 30 holders with private, public and test records."""
+    study = study_open(slug, delta=1e-4, retain_votes=True)
+    parts = {"private": rows(30, 1, [f"p-{n:02}" for n in range(30)]), "public": rows(80, 2), "test": rows(40, 3)}
+    for kind, part in parts.items():
+        dataset_import(study=study, name=kind, kind=kind, rows=part, schema=schema)
+    consents_give(study, "HAL")
+    head_counts_state(study)
+    return study
+
+
+def registered(study: Study, **fields) -> Encoder:
+    file = image_encoder()
+    told = {"name": "small", "content": file.content, "takes": file.takes.to_json(), "licence": "MIT", "stated": True}
+    olga = user_create("olga")
+    return encoder_register(study=study, acting_user=olga, **told | {"source": "made by a test"} | fields)
+
+
+def work() -> None:
+    """Do what workers would with everything that is to be encoded."""
+    for encoding in Encoding.objects.filter(state="waiting"):
+        encoding_work(encoding.pk)
+
+
+def test_a_run_learns_from_vectors_and_its_file_takes_an_image():
+    study = study_of("photos", SCHEMA, images)
+    encoder = registered(study)
+    chosen = {"encoder": encoder.digest, "representation": "encoder", "representation_parameters": {"components": 4}}
+    fields = STEPS_RUN | {"student_learner": "logistic_regression"}
+    with pytest.raises(ValidationError, match="has not encoded"):
+        run_draft(study, **fields | {"choices": fields["choices"] | chosen})
+    work()
+    private = study.datasets.get(kind="private")
+    arrays, key = records_load(private), records_key(encoder.digest)
+    with EncoderProcess(image_encoder(), (8, 8, 3)) as process:
+        assert (arrays[key] == process.encode(arrays["x"])).all() and arrays[key].shape == (30, 6)
+    asked = chosen | {"sigma": 1.0, "steps": 6, "publish": "model"}
+    run = run_finish(run_like(study, fields, choices=asked, share=0.9))
+    assert run.status == "finished", run.message
+    card = run.students.get().card
+    assert card["encoder"]["name"] == "small" and card["encoder"]["file_digest"] == encoder.file_digest
+    assert card["learner"]["name"] == "linear" and list(replay_faults(run.batches.first())) == []
+    olga = user_create("olga")
+    encoder_withdraw(encoder=encoder, reason="Its licence ended.", acting_user=olga)
+    with pytest.raises(ValidationError, match="no such encoder"):
+        run_draft(study, **fields | {"choices": fields["choices"] | chosen})
+    assert list(replay_faults(run.batches.first())) == [] and key in stored(study), "what was learned stays checkable"
+    later = dataset_import(study=study, name="later", kind="public", rows=images(10, 5), schema=SCHEMA)
+    assert not later.encodings.exists()
+    rows = images(6, 9).x.astype(np.float32) / np.float32(255)
+    found = student_predict(run.students.get(), rows.tolist())
+    session = onnxruntime.InferenceSession(model_fetch(run.students.get().onnx))
+    on_the_site = pytest.approx(np.array(found["probabilities"]), abs=1e-6)
+    assert session.run(["probabilities"], {"image": rows})[0] == on_the_site
+    here = LocalModel(model_fetch(run.students.get().onnx)).predict(rows)
+    assert here.probabilities == on_the_site and here.labels.tolist() == found["predictions"]
+
+
+def test_what_erases_a_record_erases_its_vector():
+    study = study_of("erased", SCHEMA, images)
+    encoder = registered(study)
+    work()
+    key, gone = records_key(encoder.digest), DataHolder.objects.filter(study=study).earliest("pk")
+    before = records_load(study.datasets.get(kind="private"))
+    consent_withdraw(holder=gone, acting_user=None)
+    records_erase(study.pk)
+    after = records_load(study.datasets.get(kind="private"))
+    assert gone.pk not in after["holder"] and len(after[key]) == len(after["x"]) == 29
+    assert (after[key] == before[key][before["holder"] != gone.pk]).all()
+
+
+def test_records_that_come_later_are_encoded_too():
+    study = study_of("later", SCHEMA, images)
+    encoder = registered(study)
+    work()
+    later = dataset_import(study=study, name="more", kind="public", rows=images(10, 5), schema=SCHEMA)
+    assert Encoding.objects.get(dataset=later).state == "waiting"
+    work()
+    assert records_key(encoder.digest) in records_load(Dataset.objects.get(pk=later.pk))
+
+
+def test_what_cannot_be_used_is_not_registered():
+    study = study_of("refused", SCHEMA, images)
+    for fields, field in (
+        ({"stated": False}, "stated"),
+        ({"content": b"nothing"}, "file"),
+        ({"takes": {"kind": "image"}}, "takes"),
+        ({"content": image_network(channels=1)}, "file"),
+    ):
+        with pytest.raises(ValidationError) as error:
+            registered(study, **fields)
+        assert field in error.value.message_dict
+    registered(study)
+    with pytest.raises(ValidationError):
+        registered(study, name="the same again")
+    assert Encoder.objects.count() == 1
+
+
+def stored(study: Study) -> set[str]:
+    """Names of all arrays of the study's datasets."""
+    return {name for dataset in study.datasets.all() for name in records_load(dataset)}
+
+
+def test_an_encoder_that_no_run_learned_from_goes_with_its_vectors(django_capture_on_commit_callbacks):
+    study, olga = study_of("unused", SCHEMA, images), user_create("olga")
+    encoder = registered(study)
+    work()
+    assert records_key(encoder.digest) in stored(study)
+    chosen = {"encoder": encoder.digest, "representation": "encoder"}
+    fields = STEPS_RUN | {"choices": STEPS_RUN["choices"] | chosen, "student_learner": "logistic_regression"}
+    draft = run_draft(study, **fields)
+    with pytest.raises(ValidationError, match="has not ended"):
+        encoder_withdraw(encoder=encoder, reason="Wrong.", acting_user=olga)
+    run_withdraw(run=draft, acting_user=user_create("otto"))
+    with pytest.raises(ValidationError, match="Say why"):
+        encoder_withdraw(encoder=encoder, reason=" ", acting_user=olga)
+    with django_capture_on_commit_callbacks(execute=True):
+        encoder_withdraw(encoder=encoder, reason="Wrong.", acting_user=olga)
+    with pytest.raises(FileNotFoundError):
+        arrays_load(encoder.artifact)
+    work()
+    assert records_key(encoder.digest) not in stored(study) and not Encoding.objects.exists()
+    [row] = Disposal.objects.filter(study=study)
+    assert (row.kind, row.subject, row.reason, row.recorded_by) == ("encoder", "small", "Wrong.", olga)
+    with pytest.raises(ValidationError, match="no such encoder"):
+        run_draft(study, **fields)
+    assert not list(change_faults(study)), "the record of changes has it"
+    again = registered(study, source="looked at again")
+    work()
+    assert again.pk != encoder.pk and records_key(again.digest) in stored(study)
+    assert run_draft(study, **fields).encoder == again.digest
+
+
+def test_a_file_that_is_registered_again_keeps_its_vectors():
+    study = study_of("again", SCHEMA, images)
+    encoder = registered(study)
+    work()
+    encoder_withdraw(encoder=encoder, reason="Another name.", acting_user=user_create("olga"))
+    old = list(Encoding.objects.filter(encoder=encoder))
+    registered(study, name="better")
+    for each in [*Encoding.objects.exclude(encoder=encoder), *old]:
+        encoding_work(each.pk)
+    assert records_key(encoder.digest) in stored(study) and not Encoding.objects.filter(encoder=encoder).exists()
+
+
+def messages(number: int, seed: int, holders: list[str] | None = None) -> Rows:
+    rng = np.random.default_rng(seed)
+    ham, spam = (
+        ["see you at home", "at noon then", "call me soon"],
+        ["win a free prize", "free cash now", "a prize for you"],
+    )
+    classes = np.arange(number) % 2
+    told = [f"{(ham, spam)[each][rng.integers(3)]} {rng.integers(99)}" for each in classes]
+    return Rows(TextColumn("message", 40).encode(told), classes.astype(np.int64), holders)
+
+
+MESSAGES = TabularSchema((TextColumn("message", 40),), ("ham", "spam"))
+
+
+def test_a_run_learns_from_texts_by_an_encoder_and_its_file_takes_a_sentence():
+    study, file = study_of("sentences", MESSAGES, messages), text_encoder()
+    told = {"content": file.content, "takes": file.takes.to_json(), "tokenizer": file.tokenizer}
+    encoder = registered(study, **told)
+    work()
+    chosen = {"encoder": encoder.digest, "representation": "encoder", "representation_parameters": {"components": 3}}
+    run = run_finish(run_like(study, STEPS_RUN, choices=chosen | {"sigma": 1.0, "steps": 6}, share=0.9))
+    assert run.status == "finished", run.message
+    model = run.students.get()
+    rows = [{"message": text} for text in ("win a prize", "see you soon .", "win win win win a prize . see you", "")]
+    found = student_predict(model, rows)
+    on_the_site = pytest.approx(np.array(found["probabilities"]), abs=1e-6)
+    content = model_fetch(model.onnx)
+    session = onnxruntime.InferenceSession(content)
+    tokenizer = Tokenizer.from_str(session.get_modelmeta().custom_metadata_map["tokenizer"])
+    tokenizer.enable_truncation(file.takes.length)
+    said = []
+    for row in rows:
+        first = tokenizer.encode(row["message"])
+        pieces = [first, *first.overflowing]
+        shape = (1, len(pieces), max(len(piece.ids) for piece in pieces))
+        given = {"input_ids": np.zeros(shape, np.int64), "attention_mask": np.zeros(shape, np.int64)}
+        for place, piece in enumerate(pieces):
+            given["input_ids"][0, place, : len(piece.ids)] = piece.ids
+            given["attention_mask"][0, place, : len(piece.ids)] = 1
+        said.append(session.run(["probabilities"], given)[0][0])
+    assert np.array(said) == on_the_site
+    here = LocalModel(content).predict(rows)
+    assert here.probabilities == on_the_site and here.labels.tolist() == found["predictions"]
+
+
+def test_a_run_learns_from_texts_without_an_encoder():
+    schema = MESSAGES
+    study = study_of("texts", schema, messages)
+    with pytest.raises(ValidationError, match="by gradient steps"):
+        run_draft(study, method="neighbours", choices={})
+    run = run_finish(run_like(study, STEPS_RUN, choices={"sigma": 1.0, "steps": 6}, share=0.9))
+    assert run.status == "finished", run.message
+    model = run.students.get()
+    assert model.card["encoder"] is None and list(replay_faults(run.batches.first())) == []
+    found = student_predict(model, [{"message": "free prize"}, {"message": "see you at noon"}])
+    session = onnxruntime.InferenceSession(model_fetch(model.onnx))
+    rows = [{"message": "free prize"}, {"message": "see you at noon"}]
+    on_the_site = pytest.approx(np.array(found["probabilities"]), abs=1e-9)
+    assert session.run(["probabilities"], {"text": schema.encode(rows)})[0] == on_the_site
+    assert LocalModel(model_fetch(model.onnx)).predict(rows).probabilities == on_the_site

@@ -1,0 +1,89 @@
+"""Records of people in files: read as they were stored, by whoever has their keys, and by nobody after an erasure."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from django.core.files.storage import storages
+
+from common.artifacts import arrays_load, arrays_opened, arrays_save
+from common.keyrings import KeyGoneError, keys_destroy, ring_destroy, ring_load
+from common.sealed_storage import SealError
+from training.engine.records import owners_of, records_load, records_store, ring_of
+from training.models import Dataset
+
+pytestmark = pytest.mark.usefixtures("storages_apart")
+
+
+def arrays(seed: int, rows: int = 60, people: int = 9) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return {
+        "x": rng.normal(size=(rows, 2, 3)),
+        "y": rng.integers(0, 3, rows),
+        "text": np.array([f"é {n}" for n in range(rows)]),
+        "nothing": np.empty((rows, 0), dtype=np.float32),
+        "holder": rng.choice(rng.choice(10**9, people, replace=False), rows),
+    }
+
+
+def same(found: dict[str, np.ndarray], wanted: dict[str, np.ndarray], rows: Any = slice(None)) -> bool:
+    return found.keys() == wanted.keys() and all(
+        found[name].dtype == array.dtype and (found[name] == array[rows]).all() and found[name].flags.writeable
+        for name, array in wanted.items()
+    )
+
+
+def stored(content: dict[str, np.ndarray]) -> Dataset:
+    return Dataset(artifact=records_store(content)[0])
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2, 60])
+def test_rows_come_back_in_their_order_all_or_those_of_some(rows: int) -> None:
+    content = arrays(rows, rows)
+    dataset = stored(content)
+    assert same(records_load(dataset), content)
+    some = np.unique(content["holder"])[::2]
+    assert same(records_load(dataset, holders=some), content, np.isin(content["holder"], some))
+    assert same(records_load(dataset, "y", "holder"), {name: content[name] for name in ("y", "holder")})
+    with pytest.raises(KeyError):
+        records_load(dataset, "other")
+
+
+def test_a_file_tells_who_owns_rows_and_nothing_of_them() -> None:
+    content = arrays(1)
+    content["y"] = np.full(60, 0x0123456789ABCDEF)
+    artifact, _ = records_store(content)
+    with storages["private"].open(artifact) as file:
+        assert content["y"][:1].tobytes() not in file.read()
+    assert (arrays_load(artifact, "holder")["holder"] == content["holder"]).all()
+
+
+def test_whose_key_is_destroyed_is_read_by_nobody_from_no_file() -> None:
+    content = arrays(2)
+    old = stored(content)
+    first, *others = np.unique(content["holder"]).tolist()
+    stays = content["holder"] != first
+    new = Dataset(artifact=records_store({name: each[stays] for name, each in content.items()}, before=old.artifact)[0])
+    assert ring_of(new.artifact) == ring_of(old.artifact) and new.artifact != old.artifact
+    keys_destroy(ring_of(old.artifact), [first])
+    for dataset in (old, new):
+        assert same(records_load(dataset), content, stays)
+        assert owners_of(dataset).tolist() == others
+    with pytest.raises(KeyGoneError):
+        records_store(content, before=old.artifact)
+    ring_destroy(ring_of(old.artifact))
+    assert len(ring_load(ring_of(old.artifact)).numbers) == len(records_load(new)["x"]) == 0
+
+
+def test_what_was_changed_or_given_to_another_is_not_read() -> None:
+    content = arrays(3, 4, 4)
+    dataset = stored(content)
+    with arrays_opened(dataset.artifact) as file:
+        whole = {name: file[name] for name in file.files}
+    spoiled = whole["sealed y"].copy()
+    spoiled[0] ^= 1
+    swapped = whole["sealed y"].reshape(4, -1)[[1, 0, 2, 3]].ravel()
+    for change in (spoiled, swapped):
+        arrays_save(dataset.artifact, **(whole | {"sealed y": change}))
+        with pytest.raises(SealError):
+            records_load(dataset, "y")

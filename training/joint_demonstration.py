@@ -1,0 +1,155 @@
+"""Demonstration of sites: what each installation of ``manage.py demo --sites`` does, one step a process.
+
+Each step is carried out in the installation that it is about, and tells what the others need as JSON.
+"""
+
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from django.contrib.auth.models import User
+
+from consent.models import DataHolder, Study
+from learning.formats import Splits
+from learning.students import student_suggested
+from training.demonstration import STUDIES, Login, consents_give, members_add, people, study_begin, study_publish
+from training.models import Alliance, Dataset, JointRun, Run
+from training.services import alliances
+from training.services.datasets import dataset_import
+from training.services.head_counts import head_counts_draw
+from training.services.joint_runs import joint_run_propose, joint_run_take
+from training.services.runs import run_approve
+from training.sites.exchange import exchange
+
+SLUG = "demo-sites"
+#: Of every holder's cap the joint run may use, beside what the head counts cost.
+SHARE = 0.9
+
+Step = Callable[..., dict[str, Any]]
+
+
+def hub_found(data: str, splits: Splits, names: list[str], address: str) -> dict[str, Any]:
+    """At the hub: a study without people, its public points, and the alliance."""
+    users, logins = people()
+    study = study_begin(STUDIES[data], SLUG, users, "Example University, the hub")
+    members_add(study, users)
+    points = {
+        kind: dataset_import(
+            study=study,
+            name=kind,
+            kind=kind,
+            rows=rows,
+            schema=splits.schema,
+            provenance=STUDIES[data]["provenance"],
+            acting_user=users["operator"],
+        )
+        for kind, rows in (("public", splits.public), ("test", splits.test))
+    }
+    alliance, codes = alliances.alliance_found(
+        study=study,
+        name="Example alliance",
+        sites=names,
+        schema_of=points["public"],
+        public=points["public"],
+        acting_user=users["operator"],
+    )
+    told = {name: alliances.invitation(alliance, code, address) for name, code in codes.items()}
+    return {"invitations": told, "logins": _told(logins)}
+
+
+def site_register(data: str, splits: Splits, place: int, of: int, name: str, told: str) -> dict[str, Any]:
+    """At a site: a study with its part of the records, registered at the hub."""
+    users, logins = people()
+    study = study_begin(STUDIES[data], SLUG, users, name)
+    members_add(study, users)
+    dataset_import(
+        study=study,
+        name="private",
+        kind=Dataset.Kind.PRIVATE,
+        rows=splits.private[place::of],
+        schema=splits.schema,
+        acting_user=users["steward"],
+    )
+    alliances.alliance_connect(study=study, told=told, acting_user=users["operator"])
+    return {"logins": _told(logins)}
+
+
+def hub_sign() -> dict[str, Any]:
+    """At the hub: sign the alliance."""
+    alliances.alliance_sign(alliance=_alliance(), acting_user=_user("operator"))
+    return {}
+
+
+def site_join(data: str) -> dict[str, Any]:
+    """At a site: tell people of the alliance in the form, publish it, let them consent, count them, join."""
+    alliance = _alliance()
+    exchange(alliance)
+    alliances.alliance_tell(alliance=alliance, acting_user=_user("operator"))
+    study = Study.objects.get(slug=SLUG)
+    users = {name: _user(name) for name in ("committee", "committee2", "holder", "operator2")}
+    study_publish(study, STUDIES[data], users)
+    consents_give(study, users["holder"], lambda rows, _description, _total: rows)
+    head_counts_draw(study=study, acting_user=users["operator2"])
+    alliances.alliance_join(alliance=_alliance(), acting_user=users["operator2"])
+    exchange(_alliance())
+    return {"holders": DataHolder.objects.filter(study=study).count()}
+
+
+def hub_run(mode: str) -> dict[str, Any]:
+    """At the hub: propose a run and approve it."""
+    alliance = _alliance()
+    datasets = {dataset.kind: dataset for dataset in Dataset.objects.filter(study=alliance.study, rows__gt=0)}
+    run = joint_run_propose(
+        alliance=alliance,
+        acting_user=_user("operator"),
+        mode=mode,
+        title="Steps over sites",
+        purpose="Learn together; the records stay where they are.",
+        method=Run.Method.SGD,
+        public_dataset=datasets["public"],
+        test_dataset=datasets["test"],
+        student_learner=student_suggested(datasets["public"].schema["kind"]).name,
+    )
+    run_approve(run=run, acting_user=_user("operator2"), share=SHARE)
+    return {"number": run.pk.hex}
+
+
+def site_run(number: str) -> dict[str, Any]:
+    """At a site: take up the run, and approve it."""
+    alliance = _alliance()
+    exchange(alliance)
+    private = Dataset.objects.get(study=alliance.study, kind=Dataset.Kind.PRIVATE)
+    run = joint_run_take(alliance=alliance, number=number, private_dataset=private, acting_user=_user("operator"))
+    run_approve(run=run, acting_user=_user("operator2"), share=SHARE)
+    return {}
+
+
+def run_state() -> dict[str, Any]:
+    """How the joint run of this installation stands."""
+    run = JointRun.objects.select_related("run__student").latest("run__created_at").run
+    return {
+        "status": run.status,
+        "message": str(run.message),
+        "position": run.position,
+        "size": sum(each["plan"]["steps"] for each in run.plan["rounds"]) if run.plan else 0,
+        "accuracy": run.student.accuracy if run.student else None,
+        "digest": run.student.digest if run.student else None,
+    }
+
+
+def _alliance() -> Alliance:
+    return Alliance.objects.select_related("study").get(study__slug=SLUG)
+
+
+def _user(name: str) -> User:
+    return User.objects.get(username=f"demo-{name}")
+
+
+def _told(logins: list[Login]) -> list[dict[str, str]]:
+    return [asdict(login) for login in logins]
+
+
+STEPS: dict[str, Step] = {
+    step.__name__: step for step in (hub_found, site_register, hub_sign, site_join, hub_run, site_run, run_state)
+}
+"""By name, as ``manage.py demo_step`` is told."""

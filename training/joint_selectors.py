@@ -1,0 +1,114 @@
+"""What pages say of alliances and joint runs: who takes part, what left, who is waited for."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from accounting.models import Release
+from common.sentences import Sentence
+from learning.sites.documents import public_key
+from training.models import Alliance, JointRun, Run
+from training.sites.keys import fingerprint, identity_known
+
+
+@dataclass(frozen=True)
+class Participant:
+    """Site of an alliance as a page shows it; moments are None where this side does not know them."""
+
+    name: str
+    fingerprint: str
+    is_own: bool
+    joined_at: datetime | None = None
+    left_at: datetime | None = None
+    last_contact: datetime | None = None
+    version: str = ""
+
+
+def participants_told(alliance: Alliance) -> list[Participant]:
+    """The sites of an alliance, as far as this side knows them."""
+    if alliance.is_hub:
+        return [
+            Participant(
+                site.name,
+                fingerprint(site.public_key) if site.public_key else "",
+                False,
+                site.joined_at,
+                site.left_at,
+                site.last_contact,
+                site.version,
+            )
+            for site in alliance.sites.all()
+        ]
+    keys = alliance.document.sites if alliance.is_signed else {alliance.own_name: public_key(identity_known(alliance))}
+    return [Participant(name, fingerprint(key), name == alliance.own_name) for name, key in sorted(keys.items())]
+
+
+def hub_fingerprint(alliance: Alliance) -> str:
+    """Fingerprint of the hub's key; empty at a site before the hub has signed."""
+    if alliance.is_signed:
+        return fingerprint(alliance.document.hub)
+    return fingerprint(public_key(identity_known(alliance))) if alliance.is_hub else ""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Question to sites as a page shows it.
+
+    Attributes:
+        number: In its run.
+        participants: How many sites were asked.
+        endorsed: How many have endorsed it.
+        state: *open*, *total* or *ended*.
+        ended: Why it ended without a total.
+        opened_at: When it was asked.
+        answered_at: At a site: when its people were charged.
+        sent_at: At a site: when the hub had what left.
+        charge: At a site: the most that anybody was charged, in μ².
+    """
+
+    number: int
+    participants: int
+    endorsed: int
+    state: str
+    ended: Sentence | None
+    opened_at: datetime
+    answered_at: datetime | None
+    sent_at: datetime | None
+    charge: float | None
+
+
+def joint_told(run: Run) -> dict[str, Any] | None:
+    """What a page says of a run over sites; None of any other run."""
+    joint = JointRun.objects.filter(run=run.pk).select_related("run__alliance").first()
+    if joint is None or run.alliance is None:
+        return None
+    charges = {
+        content["number"]: charge
+        for content, charge in Release.objects.filter(run=run.pk, kind=Release.Kind.SUMS).values_list(
+            "content", "charge"
+        )
+    }
+    questions = [
+        Asked(
+            number=each.number,
+            participants=len(each.document.participants),
+            endorsed=len(each.endorsements),
+            state="total" if each.total else "ended" if each.closed_at else "open",
+            ended=Sentence.from_json(each.ended) if each.ended else None,
+            opened_at=each.opened_at,
+            answered_at=each.answered_at,
+            sent_at=each.sent_at,
+            charge=charges.get(each.number),
+        )
+        for each in joint.questions.order_by("number")
+    ]
+    return {
+        "alliance": run.alliance,
+        "is_hub": run.alliance.is_hub,
+        "mode": joint.get_mode_display(),
+        "masked": joint.mode == JointRun.Mode.TOGETHER,
+        "sites": joint.sites,
+        "missing": joint.missing,
+        "dropped": {name: Sentence.from_json(why) for name, why in joint.dropped.items()},
+        "questions": questions,
+    }

@@ -1,0 +1,1 @@
+"""Rows by plausible deniability, in rehearsal studies."""

@@ -1,0 +1,42 @@
+"""What the plans of all methods have in common."""
+
+import abc
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from common.sentences import Sentence
+from learning.forecasts import Forecast
+from learning.mechanisms.pate.budgets import VoteBudget
+from training.engine.budgets import Budget, PlannedPromise
+
+
+@dataclass(frozen=True)
+class MethodPlan(abc.ABC):
+    """Plan of a run with what it rests on. Everything in it is public.
+
+    Attributes:
+        promises: what it rests on, with public or noisy numbers of holders.
+        budgets: what each promise, or group of promises, may be charged.
+        forecasts: of what the run leads to, in the one form that all methods have; none where nothing can be told.
+        notes: choices that were made, and warnings.
+    """
+
+    promises: list[PlannedPromise]
+    budgets: Sequence[Budget | VoteBudget]
+    forecasts: tuple[Forecast, ...]
+    notes: tuple[Sentence, ...]
+
+    @abc.abstractmethod
+    def details(self) -> dict[str, Any]:
+        """JSON of what the plan of this method has beside: at least its ``rounds``, with what each may use."""
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON that a run keeps of its plan."""
+        return {
+            "promises": [asdict(promise) for promise in self.promises],
+            "budgets": [asdict(budget) for budget in self.budgets],
+            "forecasts": [each.to_json() for each in self.forecasts],
+            "notes": [note.to_json() for note in self.notes],
+            **self.details(),
+        }

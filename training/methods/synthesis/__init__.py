@@ -1,0 +1,1 @@
+"""Synthetic rows, as the engine asks for what they are drawn from."""

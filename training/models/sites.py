@@ -1,0 +1,224 @@
+"""Alliances of sites, and their joint runs: what was signed by whom, what was asked, and what left.
+
+Rows of both sides have one form. In the hub's study an alliance has no own name; in a site's study it has the name of
+the site in the alliance. :mod:`learning.sites` has the protocol.
+"""
+
+import uuid
+
+from django.db import models
+from django.db.models import Q
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+
+from consent.models import Recorded, Study
+from learning.sites.documents import Alliance as AllianceDocument
+from learning.sites.documents import JointQuestion as QuestionDocument
+from learning.sites.documents import JointRun as RunDocument
+from training.models.runs import Run
+
+
+class Alliance(Recorded):
+    """What a hub and sites have in common, as a study of one of them knows it."""
+
+    open_fields = (
+        *("key", "name", "own_name", "colluding", "terms", "address", "certificate"),
+        *("joined_at", "left_at"),
+    )
+    # Long, and for programs: people read names and fingerprints on the alliance's page.
+    sealed_fields = ("content", "signature")
+    working_fields = ("code", "last_contact", "problem", "version", "proposals")
+
+    study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="alliances")
+    key = models.UUIDField(_("number"), default=uuid.uuid4, editable=False, help_text="The same at hub and sites.")
+    name = models.CharField(_("name"), max_length=100)
+    own_name = models.CharField(
+        _("name of this site"), max_length=100, blank=True, help_text="In the alliance; empty at the hub."
+    )
+    colluding = models.PositiveSmallIntegerField(
+        _("sites that may collude"),
+        default=1,
+        help_text=_("Of them with the hub, or leave their noise out, without anybody learning more."),
+    )
+    terms = models.JSONField(
+        _("terms"), default=dict, blank=True, help_text="What is common: schema, levels, public points."
+    )
+    address = models.URLField(_("address of the hub"), blank=True)
+    certificate = models.TextField(
+        _("certificate of the hub"),
+        blank=True,
+        help_text=_("As PEM, where it is not signed by an authority that everybody trusts: no other one is accepted."),
+    )
+    code = models.CharField(max_length=64, blank=True, editable=False, help_text="With which a site registers.")
+    content = models.TextField(
+        _("signed document"), blank=True, help_text="The document that is signed; empty before the hub has."
+    )
+    signature = models.CharField(_("signature"), max_length=128, blank=True, help_text="Of the hub.")
+    joined_at = models.DateTimeField(_("joined on"), null=True, blank=True, help_text="At a site: when it signed.")
+    left_at = models.DateTimeField(
+        _("left on"), null=True, blank=True, help_text="When the site has left, or the hub has ended it."
+    )
+    last_contact = models.DateTimeField(null=True, blank=True, help_text="At a site: when the hub last answered.")
+    problem = models.JSONField(default=str, blank=True, help_text="At a site: why the hub could not be asked.")
+    version = models.CharField(max_length=40, blank=True, help_text="Of the other side's software.")
+    proposals = models.JSONField(
+        default=dict, blank=True, help_text="At a site: runs that the hub has proposed and nobody has taken up here."
+    )
+
+    class Meta:
+        verbose_name = _("alliance")
+        ordering = ["study", "name"]
+        constraints = [models.UniqueConstraint(fields=["study", "key"], name="alliance_is_known_once_in_a_study")]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def is_hub(self) -> bool:
+        return not self.own_name
+
+    @property
+    def document(self) -> AllianceDocument:
+        """What was signed. Raises Refused where it cannot be read."""
+        return AllianceDocument.read(self.content.encode())
+
+    @property
+    def is_signed(self) -> bool:
+        return bool(self.content)
+
+
+class AllianceSite(models.Model):
+    """A site of an alliance, as the hub knows it."""
+
+    alliance = models.ForeignKey(Alliance, on_delete=models.CASCADE, related_name="sites")
+    name = models.CharField(_("name"), max_length=100)
+    code_digest = models.CharField(max_length=64, help_text="SHA-256 of the code with which it registers.")
+    public_key = models.CharField(max_length=64, blank=True, help_text="Ed25519, in hexadecimal.")
+    signature = models.CharField(max_length=128, blank=True, help_text="Of the alliance.")
+    joined_at = models.DateTimeField(null=True, blank=True)
+    left_at = models.DateTimeField(null=True, blank=True)
+    head_counts = models.JSONField(default=list, blank=True, help_text="That it has released.")
+    last_contact = models.DateTimeField(null=True, blank=True)
+    version = models.CharField(max_length=40, blank=True, help_text="Of its software.")
+
+    class Meta:
+        verbose_name = _("site")
+        ordering = ["alliance", "name"]
+        constraints = [models.UniqueConstraint(fields=["alliance", "name"], name="site_is_in_an_alliance_once")]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def takes_part(self) -> bool:
+        return self.joined_at is not None and self.left_at is None
+
+
+class JointRun(models.Model):
+    """What a run over sites has beside what every run has."""
+
+    class Mode(models.TextChoices):
+        TOGETHER = "together", _("together: sums are masked, and the noise of all is that of one study")
+        SEPARATE = "separate", _("separate: every site adds the whole noise, and nobody is trusted")
+
+    run = models.OneToOneField(Run, on_delete=models.CASCADE, related_name="joint", primary_key=True)
+    mode = models.CharField(_("mode"), max_length=10, choices=Mode, default=Mode.TOGETHER)
+    sites = models.JSONField(default=list, help_text="Names of the sites that are to take part, in order.")
+    told = models.TextField(blank=True, help_text="What is planned, as the hub told it: JSON, whose digest is signed.")
+    content = models.TextField(blank=True, help_text="The proposal that the hub has signed; empty of its draft.")
+    signature = models.CharField(max_length=128, blank=True)
+    approvals = models.JSONField(default=dict, blank=True, help_text="Of each site: content and signature.")
+    dropped = models.JSONField(default=dict, blank=True, help_text="Sites that are asked no more, and why.")
+    ended = models.CharField(max_length=500, blank=True, help_text="At a site: why the hub has ended it.")
+    model = models.JSONField(default=dict, blank=True, help_text="At a site: what the hub has signed of its model.")
+    agreement = models.CharField(
+        max_length=200, blank=True, help_text="At a site: the file of its agreement key, deleted when the run ends."
+    )
+
+    class Meta:
+        verbose_name = _("joint run")
+
+    def __str__(self) -> str:
+        return str(self.run_id)
+
+    @property
+    def document(self) -> RunDocument:
+        """What the hub has signed. Raises Refused."""
+        return RunDocument.read(self.content.encode())
+
+    @property
+    def participants(self) -> tuple[str, ...]:
+        """Names of the sites that are still asked."""
+        return tuple(name for name in self.sites if name not in self.dropped)
+
+    @property
+    def missing(self) -> list[str]:
+        """Names of the sites whose approval is missing."""
+        return [name for name in self.sites if name not in self.approvals]
+
+
+class JointQuestion(models.Model):
+    """A question to sites, as one side knows it: signed, endorsed and answered, with a total or over."""
+
+    joint = models.ForeignKey(JointRun, on_delete=models.CASCADE, related_name="questions")
+    number = models.PositiveIntegerField()
+    content = models.TextField()
+    signature = models.CharField(max_length=128)
+    endorsements = models.JSONField(default=dict, blank=True, help_text="Signature of each site.")
+    opened_at = models.DateTimeField(default=timezone.now, editable=False)
+    moved_at = models.DateTimeField(default=timezone.now, help_text="When a site last said something about it.")
+    closed_at = models.DateTimeField(null=True, blank=True)
+    ended = models.JSONField(default=str, blank=True, help_text="Why it was ended without a total.")
+    total = models.CharField(max_length=200, blank=True, help_text="The file of its total, which carries its noise.")
+    total_content = models.TextField(blank=True, help_text="What the hub has signed of it.")
+    total_signature = models.CharField(max_length=128, blank=True)
+    state = models.CharField(max_length=64, blank=True, help_text="Digest of all totals up to this one.")
+    answer = models.CharField(max_length=200, blank=True, help_text="At a site: the file of what it has answered.")
+    answer_content = models.TextField(blank=True, help_text="What the site has signed of it.")
+    answer_signature = models.CharField(max_length=128, blank=True)
+    answered_at = models.DateTimeField(null=True, blank=True, help_text="At a site: when people were charged for it.")
+    sent_at = models.DateTimeField(null=True, blank=True, help_text="At a site: when the hub had taken it.")
+
+    class Meta:
+        verbose_name = _("question to sites")
+        verbose_name_plural = _("questions to sites")
+        ordering = ["joint", "number"]
+        constraints = [
+            models.UniqueConstraint(fields=["joint", "number"], name="question_to_sites_has_its_number"),
+            models.UniqueConstraint(
+                fields=["joint"], condition=Q(closed_at__isnull=True), name="one_question_to_sites_is_open"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"question {self.number}"
+
+    @property
+    def document(self) -> QuestionDocument:
+        """What the hub has signed. Raises Refused."""
+        return QuestionDocument.read(self.content.encode())
+
+    @property
+    def is_endorsed(self) -> bool:
+        """Whether every participant has endorsed it."""
+        return set(self.endorsements) == set(self.document.participants)
+
+
+class JointAnswer(models.Model):
+    """What a site has answered, as the hub has it."""
+
+    question = models.ForeignKey(JointQuestion, on_delete=models.CASCADE, related_name="answers")
+    site = models.CharField(max_length=100)
+    content = models.TextField()
+    signature = models.CharField(max_length=128)
+    artifact = models.CharField(max_length=200, help_text="The file of its numbers; deleted once there is a total.")
+    received_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        verbose_name = _("answer of a site")
+        verbose_name_plural = _("answers of sites")
+        ordering = ["question", "site"]
+        constraints = [models.UniqueConstraint(fields=["question", "site"], name="site_answers_a_question_once")]
+
+    def __str__(self) -> str:
+        return self.site

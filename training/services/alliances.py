@@ -1,0 +1,412 @@
+"""Every write about alliances: founded and signed at the hub, joined and left at sites.
+
+A site joins once its consent form tells people of exactly this alliance. So its ethics committee and a second person
+decide about an alliance as they decide about a form.
+"""
+
+import hashlib
+import json
+import logging
+import secrets
+import uuid
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+from django.conf import settings
+from django.contrib.auth.models import AbstractBaseUser
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from accounting.caps import joint_sums_fit
+from common.sentences import Sentence, gettext_noop
+from consent.models import ConsentFormDraft, Level, Study
+from consent.selectors import consent_form_in_force, promises_possible
+from consent.services import consent_form_draft_save, study_lock, study_open_check, study_update
+from consent.services.changes import changes_recorded
+from learning.formats import records_alike, schema_from_json
+from learning.sites.documents import DOMAIN, Refused, public_key, sign
+from learning.sites.documents import Alliance as AllianceDocument
+from training.dispatch import send
+from training.engine.records import records_store
+from training.models import Alliance, AllianceSite, Dataset, Run
+from training.services.runs import run_cancel
+from training.sites.alliances import facts_told, form_tells, refusal
+from training.sites.documents import alliance_checked, digest_of, points_digest, told_text
+from training.sites.exchange import exchange
+from training.sites.keys import identity
+from training.sites.wire import Hub, Unreachable
+
+logger = logging.getLogger(__name__)
+
+#: A site's invitation is an address of its hub, with the alliance and the code.
+_MARK = "#"
+#: What a schema says of files, in which sites may differ.
+_OF_FILES = ("delimiter", "header", "comment", "decimal", "one_record")
+
+
+# --- At the hub -----------------------------------------------------------------------------------------------------
+
+
+@transaction.atomic
+def alliance_found(
+    *,
+    study: Study,
+    name: str,
+    sites: Sequence[str],
+    schema_of: Dataset,
+    acting_user: AbstractBaseUser,
+    public: Dataset | None = None,
+    colluding: int = 1,
+    encoder: str = "",
+) -> tuple[Alliance, dict[str, str]]:
+    """Found an alliance at its hub.
+
+    Args:
+        study: Of the hub; it needs no people of its own.
+        name: For people.
+        sites: Names of the sites, as holders read them.
+        schema_of: A dataset of the study whose schema all sites have.
+        acting_user: Who founds it.
+        public: The public points that runs ask about, if any.
+        colluding: How many sites may collude with the hub.
+        encoder: Digest of the encoder that all sites have, if any.
+
+    Returns:
+        The alliance, and the code of each site, with which it registers once.
+
+    Raises:
+        ValidationError: A rehearsal, names that are empty or twice, or fewer sites than a run needs.
+    """
+    study = study_lock(study.pk)
+    study_open_check(study)
+    if study.rehearsal:
+        raise ValidationError(_("A rehearsal asks nobody, and has no sites. Set up a study."))
+    names = [each.strip() for each in sites]
+    if not all(names) or len(set(names)) != len(names):
+        raise ValidationError({"sites": _("Give each site a name of its own.")})
+    if colluding < 0 or len(names) < colluding + 2:
+        text = _("Where %(colluding)d of the sites may collude, at least %(least)d are needed.")
+        raise ValidationError({"sites": text % {"colluding": colluding, "least": colluding + 2}})
+    terms = {
+        "hub": study.controller,
+        "purpose": study.purpose,
+        "schema": schema_of.schema,
+        "public": None if public is None else {"digest": points_digest(public), "rows": public.rows},
+        "encoder": encoder,
+        "levels": list(Level.values),
+        "modes": ["together", "separate"],
+        "protocol": DOMAIN,
+    }
+    alliance = Alliance(study=study, name=name.strip(), colluding=colluding, terms=terms)
+    alliance.full_clean(exclude=["key"])
+    with changes_recorded([alliance], acting_user=acting_user):
+        alliance.save()
+    codes = {each: secrets.token_urlsafe(24) for each in names}
+    AllianceSite.objects.bulk_create(
+        AllianceSite(alliance=alliance, name=each, code_digest=_code_digest(code)) for each, code in codes.items()
+    )
+    logger.info("User %s founded the alliance %s.", acting_user.pk, alliance.pk)
+    return alliance, codes
+
+
+def invitation(alliance: Alliance, code: str, address: str) -> str:
+    """What an operator of a site enters: address of the hub, alliance and code, in one line."""
+    return f"{address.rstrip('/')}/{_MARK}{alliance.key.hex}.{code}"
+
+
+def code_owner(alliance: Alliance, code: str) -> AllianceSite:
+    """The site that a code belongs to. Raises Refused."""
+    site = AllianceSite.objects.filter(alliance=alliance, code_digest=_code_digest(code)).first()
+    if site is None:
+        raise Refused("The alliance knows no such code: ask its hub for a new invitation.")
+    return site
+
+
+@transaction.atomic
+def site_register(*, alliance: Alliance, code: str, key: str) -> AllianceSite:
+    """Take the public key of a site that knows its code; the same key again changes nothing.
+
+    Raises:
+        Refused: Nobody has this code, another key was registered with it, or the key is none.
+    """
+    site = AllianceSite.objects.select_for_update().get(pk=code_owner(alliance, code).pk)
+    if site.public_key not in ("", key):
+        raise Refused("With this code another key was registered: ask the hub for a new invitation.")
+    try:
+        if len(bytes.fromhex(key)) != 32:
+            raise ValueError
+    except ValueError as error:
+        raise Refused("The key is no public key of Ed25519.") from error
+    if alliance.is_signed and not site.public_key:
+        raise Refused("The alliance was signed without this site.")
+    site.public_key, site.last_contact = key, timezone.now()
+    site.save(update_fields=["public_key", "last_contact"])
+    return site
+
+
+@transaction.atomic
+def alliance_sign(*, alliance: Alliance, acting_user: AbstractBaseUser) -> Alliance:
+    """Sign an alliance at its hub, once all sites have registered. Signing again changes nothing.
+
+    Raises:
+        ValidationError: Somebody has not registered yet.
+    """
+    study_lock(alliance.study_id)
+    alliance = Alliance.objects.select_related("study").get(pk=alliance.pk)
+    if alliance.is_signed:
+        return alliance
+    sites = {site.name: site.public_key for site in alliance.sites.all()}
+    if missing := sorted(name for name, key in sites.items() if not key):
+        raise ValidationError(_("These sites have not registered yet: %(sites)s.") % {"sites": ", ".join(missing)})
+    key = identity(alliance)
+    document = AllianceDocument(
+        name=alliance.name,
+        terms=digest_of(told_text(alliance.terms)),
+        colluding=alliance.colluding,
+        hub=public_key(key),
+        sites=sites,
+    )
+    alliance.content, alliance.signature = document.content().decode(), sign(document, key).signature.hex()
+    with changes_recorded([alliance], acting_user=acting_user):
+        alliance.save(update_fields=["content", "signature"])
+    return alliance
+
+
+@transaction.atomic
+def people_of_sites(study: Study, schema: dict[str, Any]) -> Dataset:
+    """The private dataset of a hub's runs, which has no rows: records stay at the sites."""
+    study = study_lock(study.pk)
+    known = Dataset.objects.filter(study=study, kind=Dataset.Kind.PRIVATE, rows=0, removed_at=None, schema=schema)
+    if (found := known.first()) is not None:
+        return found
+    record = schema_from_json(schema)
+    nobody = np.empty(0, np.int64)
+    artifact, digest = records_store({"x": np.empty((0, *record.shape), record.dtype), "y": nobody, "holder": nobody})
+    number = Dataset.objects.filter(study=study, rows=0).count() + 1
+    dataset = Dataset(
+        study=study,
+        name=f"records at sites {number}",
+        kind=Dataset.Kind.PRIVATE,
+        schema=schema,
+        rows=0,
+        most_records=settings.MOST_RECORDS,
+        seen_classes=[],
+        provenance=EMPTY,
+        artifact=artifact,
+        digest=digest,
+    )
+    with changes_recorded([dataset], acting_user=None):
+        dataset.save()
+    return dataset
+
+
+#: Provenance of the dataset of `people_of_sites`.
+EMPTY = gettext_noop("The records of a joint run stay at its sites; here are none.")
+
+
+# --- At a site ------------------------------------------------------------------------------------------------------
+
+
+def alliance_connect(*, study: Study, told: str, acting_user: AbstractBaseUser, certificate: str = "") -> Alliance:
+    """Register a study at the hub that has invited it. Nothing is joined, and nothing is told to people, by that.
+
+    Args:
+        study: Of the site.
+        told: The invitation, one line.
+        acting_user: Who accepts it.
+        certificate: PEM of the hub's certificate or of the authority that has signed it, to accept no other one.
+
+    Raises:
+        ValidationError: The invitation is none, or the hub cannot be reached or refuses.
+    """
+    study_open_check(study)
+    if study.rehearsal:
+        raise ValidationError(_("A rehearsal asks nobody, and joins no alliance."))
+    address, _mark, rest = told.strip().partition(_MARK)
+    key, _dot, code = rest.partition(".")
+    parts = urlsplit(address)
+    loopback = parts.hostname in ("127.0.0.1", "localhost", "::1", "testserver")
+    try:
+        known = uuid.UUID(key)
+    except ValueError:
+        known = None
+    if not known or not code or not parts.hostname or (parts.scheme != "https" and not loopback):
+        raise ValidationError({"told": _("This is no invitation: it begins with https:// and holds one #.")})
+    alliance = Alliance(
+        study=study, key=known, name="…", own_name="…", address=address.rstrip("/"), certificate=certificate.strip()
+    )
+    try:
+        with Hub(alliance) as hub:
+            named = hub.post("name", {"code": code}, signed=False)
+            alliance.own_name = str(named["site"])[:100]
+            answer = hub.post("register", {"code": code, "key": public_key(identity(alliance))}, signed=False)
+    except Unreachable as error:
+        raise ValidationError(str(error)) from error
+    except (KeyError, ValueError) as error:
+        raise ValidationError({"certificate": _("The certificate cannot be read: give it as PEM.")}) from error
+    with transaction.atomic():
+        study_lock(study.pk)
+        if Alliance.objects.filter(study=study, key=known).exists():
+            raise ValidationError(_("This study has registered at that alliance before."))
+        alliance.name, alliance.terms = str(answer["name"])[:100], answer["terms"]
+        alliance.colluding, alliance.last_contact = int(answer["colluding"]), timezone.now()
+        alliance.full_clean(exclude=["key", "address"])
+        with changes_recorded([alliance], acting_user=acting_user):
+            alliance.save()
+    logger.info("User %s registered at the alliance %s.", acting_user.pk, alliance.pk)
+    return alliance
+
+
+def schema_differences(alliance: Alliance) -> list[Sentence]:
+    """Differences between what the alliance says of a record and the private dataset of this study, in words."""
+    datasets = Dataset.objects.filter(study=alliance.study, kind=Dataset.Kind.PRIVATE, removed_at=None, rows__gt=0)
+    if not datasets:
+        return [Sentence(gettext_noop("This study has no private dataset yet. Import one."))]
+    told = [_differences(alliance.terms["schema"], dataset.schema) for dataset in datasets]
+    return [] if any(not each for each in told) else min(told, key=len)
+
+
+def _differences(theirs: dict[str, Any], ours: dict[str, Any]) -> list[Sentence]:
+    if records_alike(theirs, ours):
+        return []
+    found = []
+    columns = "columns" if "columns" in theirs or "columns" in ours else ""
+    if columns:
+        there = {each["name"]: each for each in theirs.get(columns, [])}
+        here = {each["name"]: each for each in ours.get(columns, [])}
+        for name in [*there, *(each for each in here if each not in there)]:
+            if name not in here:
+                found.append(Sentence(gettext_noop("The column “%(name)s” is missing here."), name=name))
+            elif name not in there:
+                found.append(Sentence(gettext_noop("The column “%(name)s” is not in the alliance."), name=name))
+            else:
+                found += [
+                    Sentence(
+                        gettext_noop("The column “%(name)s”: %(what)s is %(ours)s here and %(theirs)s there."),
+                        **{"name": name, "what": what, "ours": str(here[name].get(what)), "theirs": str(value)},
+                    )
+                    for what, value in there[name].items()
+                    if here[name].get(what) != value
+                ]
+        if not found and list(there) != list(here):
+            found.append(Sentence(gettext_noop("The columns are in another order here.")))
+    for what in sorted({*theirs, *ours} - {"columns", *_OF_FILES}):
+        if theirs.get(what) != ours.get(what):
+            text = gettext_noop("“%(what)s” of a record is %(ours)s here and %(theirs)s there.")
+            found.append(Sentence(text, what=what, ours=str(ours.get(what)), theirs=str(theirs.get(what))))
+    return found
+
+
+@transaction.atomic
+def alliance_tell(*, alliance: Alliance, acting_user: AbstractBaseUser) -> ConsentFormDraft | None:
+    """Let the next version of the consent form tell people of a signed alliance.
+
+    Before the first version it is a fact of the study; later a draft of a version, which is proposed and approved as
+    every other, and asks people anew.
+
+    Raises:
+        ValidationError: The alliance is not signed, or not as it should be.
+    """
+    study = study_lock(alliance.study_id)
+    try:
+        alliance_checked(alliance)
+    except Refused as error:
+        raise refusal(error) from error
+    facts = facts_told(alliance)
+    latest = consent_form_in_force(study)
+    if latest is None:
+        study_update(study=study, acting_user=acting_user, alliance=facts)
+        return None
+    told = {**latest.facts, "alliance": facts}
+    return consent_form_draft_save(study=study, acting_user=acting_user, texts=latest.texts, facts=told)
+
+
+@transaction.atomic
+def alliance_join(*, alliance: Alliance, acting_user: AbstractBaseUser) -> Alliance:
+    """Join an alliance: the site signs it at the next contact. Joining again changes nothing.
+
+    Raises:
+        ValidationError: The consent form in force does not tell people of it, records differ, δ has no room, or the
+            site has left.
+    """
+    study_lock(alliance.study_id)
+    alliance = Alliance.objects.select_related("study").get(pk=alliance.pk)
+    if alliance.left_at is not None:
+        raise ValidationError(_("The site has left this alliance. Ask the hub for a new one."))
+    if alliance.joined_at is not None:
+        return alliance
+    if not form_tells(alliance):
+        raise ValidationError(
+            _(
+                "The consent form in force does not tell people of this alliance. Let its next version tell them, and "
+                "join once a second person has published it."
+            )
+        )
+    if differences := schema_differences(alliance):
+        raise ValidationError([str(each) for each in differences])
+    largest = max((promise.epsilon for promise in promises_possible(alliance.study)), default=0.0)
+    if not joint_sums_fit(largest, alliance.study.delta):
+        text = _("With ε = %(epsilon)g and δ = %(delta)g no sums over sites are possible: δ has no room for them.")
+        raise ValidationError(text % {"epsilon": largest, "delta": alliance.study.delta})
+    alliance.joined_at = timezone.now()
+    with changes_recorded([alliance], acting_user=acting_user):
+        alliance.save(update_fields=["joined_at"])
+    send("alliance_contact", alliance.pk)
+    return alliance
+
+
+@transaction.atomic
+def alliance_leave(*, alliance: Alliance, acting_user: AbstractBaseUser) -> Alliance:
+    """Leave an alliance, or end it at its hub: for good. Its runs end here; what was answered stays answered."""
+    study_lock(alliance.study_id)
+    alliance = Alliance.objects.select_related("study").get(pk=alliance.pk)
+    if alliance.left_at is not None:
+        return alliance
+    for run in alliance.runs.exclude(status__in=Run.ENDED):
+        run_cancel(run=run, acting_user=acting_user)
+    alliance.left_at, alliance.proposals = timezone.now(), {}
+    with changes_recorded([alliance], acting_user=acting_user):
+        alliance.save(update_fields=["left_at", "proposals"])
+    if not alliance.is_hub:
+        send("alliance_contact", alliance.pk)
+    return alliance
+
+
+def alliance_contact(pk: str | int) -> None:
+    """Tell the hub of an alliance what is new here; that it was left, too. If it does not answer, that is all."""
+    alliance = Alliance.objects.select_related("study").get(pk=pk)
+    try:
+        exchange(alliance)
+    except (Unreachable, Refused) as error:
+        logger.warning("The hub of alliance %s was not heard: %s", alliance.pk, error)
+
+
+def proposal_told(alliance: Alliance, number: str) -> dict[str, Any]:
+    """What a hub tells of a run that it proposes: its parameters, share and plan."""
+    return json.loads(alliance.proposals[number]["told"])
+
+
+def alliances_contact() -> None:
+    """Ask the hub of every alliance of this installation what is new, and wake the runs that wait for it.
+
+    One that does not answer leaves the others; its alliance says why, and since when.
+    """
+    for alliance in Alliance.objects.exclude(own_name="").filter(left_at=None).select_related("study"):
+        try:
+            is_new = exchange(alliance)
+        except (Unreachable, Refused) as error:
+            problem = error.told.to_json() if isinstance(error, Unreachable) else str(error)
+            Alliance.objects.filter(pk=alliance.pk).update(problem=problem)
+            logger.warning("The hub of alliance %s was not heard: %s", alliance.pk, error)
+            continue
+        if is_new:
+            for pk in alliance.runs.filter(status__in=Run.ACTIVE).values_list("pk", flat=True):
+                send("run_advance", pk)
+
+
+def _code_digest(code: str) -> str:
+    return hashlib.sha256(code.encode()).hexdigest()

@@ -1,0 +1,163 @@
+"""Encodings: the encoders of a study turn the records of its datasets into vectors.
+
+Every record is encoded by itself, once, on one thread, in a process with limits on memory and time. The vectors are
+stored in the dataset's file beside the record, so that whatever erases a record erases them.
+"""
+
+import hashlib
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from django.db import transaction
+from django.utils.translation import gettext_noop
+
+from common.artifacts import arrays_delete
+from common.jobs.guards import guarded
+from common.jobs.leases import lease
+from common.jobs.sweeping import send_on
+from common.keyrings import KeyGoneError
+from common.sentences import Sentence
+from consent.services import study_lock
+from consent.services.changes import changes_recorded
+from learning.encoders import EncoderError, EncoderProcess, input_from_json
+from learning.formats import schema_from_json
+from training.dispatch import send
+from training.engine.records import records_load, records_store
+from training.engine.vectors import RECORDS, encoder_load, records_key
+from training.models import Dataset, Encoder, Encoding
+
+_AT_A_TIME = 256
+
+
+def encodings_begin(dataset: Dataset) -> None:
+    """Let the encoders of its study that suit a new dataset encode it; the caller's transaction."""
+    for encoder in Encoder.objects.filter(study=dataset.study_id, withdrawn_at=None):
+        encoding_begin(dataset, encoder)
+
+
+def encoding_begin(dataset: Dataset, encoder: Encoder) -> None:
+    """Let an encoder encode a dataset, if it suits it; the caller's transaction."""
+    if not input_from_json(encoder.takes).suits(schema_from_json(dataset.schema)):
+        return
+    begun = Encoding.objects.create(dataset=dataset, encoder=encoder)
+    send("encoding_work", begun.pk)
+
+
+def encodings_end(encoder: Encoder, *, keep: bool) -> None:
+    """Let an encoder that is withdrawn encode nothing more; the caller's transaction.
+
+    keep: whether the vectors that there are stay; otherwise a worker deletes them.
+    """
+    encodings = encoder.encodings.all()
+    if keep:
+        encodings.exclude(state=Encoding.State.DONE).delete()
+        return
+    encodings.update(state=Encoding.State.WAITING, claimed_by="", heartbeat=None)
+    for encoding in encodings:
+        send("encoding_work", encoding.pk)
+
+
+def encoding_work(encoding_id: int | str) -> None:
+    """Encode a dataset, unless a living worker is at it or it is done; can be repeated after a crash.
+
+    Of an encoder that is withdrawn, delete its vectors.
+    """
+    with lease(Encoding, encoding_id) as token:
+        found = Encoding.objects.select_related("dataset", "encoder").filter(pk=encoding_id).first()
+        if token is None or found is None or found.state != Encoding.State.WAITING:
+            return
+        mine = Encoding.objects.filter(pk=found.pk, claimed_by=token, state=Encoding.State.WAITING)
+
+        def fail(message: str) -> None:
+            mine.update(state=Encoding.State.FAILED, message=message)
+
+        told = gettext_noop("An unexpected error; the logs of the worker tell it under this encoding's id.")
+        with guarded(f"Encoding {encoding_id}", expected=(), fail=fail, unexpected=told):
+            try:
+                if found.encoder.withdrawn_at is None:
+                    _encode(found, mine)
+                else:
+                    _forget(found, mine)
+            except EncoderError as error:
+                fail(_kept(error.problem))
+
+
+def _encode(found: Encoding, mine: Any) -> None:
+    """Encode what the dataset holds, again where somebody's records were erased meanwhile, and store it."""
+    begun = time.monotonic()
+    known: dict[bytes, np.ndarray] = {}
+    dataset, key = found.dataset, records_key(found.encoder.digest)
+    while True:
+        arrays, before = records_load(dataset), dataset.artifact
+        x = arrays[RECORDS]
+        names = [hashlib.sha256(record.tobytes()).digest() for record in np.ascontiguousarray(x)]
+        missing = [place for place, name in enumerate(names) if name not in known]
+        if missing or not known:
+            with EncoderProcess(encoder_load(found.encoder), x.shape[1:]) as process:
+                for start in range(0, len(missing), _AT_A_TIME):
+                    places = missing[start : start + _AT_A_TIME]
+                    known |= zip((names[place] for place in places), process.encode(x[places]), strict=True)
+                    mine.update(progress=round((start + len(places)) / len(missing), 2))
+        vectors = np.stack([known[name] for name in names])
+        done = {"state": Encoding.State.DONE, "progress": 1.0, "seconds": round(time.monotonic() - begun, 1)}
+        if _store(found, before, arrays | {key: vectors}, lambda done=done: mine.update(**done)):  # type: ignore[misc]
+            return
+        dataset.refresh_from_db()
+        if dataset.removed_at is not None or not mine.exists():
+            return
+
+
+def _forget(found: Encoding, mine: Any) -> None:
+    """Delete the vectors of an encoder, unless the same file is registered anew."""
+    dataset, encoder = found.dataset, found.encoder
+    while mine.exists():
+        again = Encoder.objects.filter(study=encoder.study_id, digest=encoder.digest, withdrawn_at=None)
+        if dataset.removed_at is not None or again.exists():
+            mine.delete()
+            return
+        arrays, before = records_load(dataset), dataset.artifact
+        arrays = {name: array for name, array in arrays.items() if name != records_key(encoder.digest)}
+        if _store(found, before, arrays, lambda: mine.delete()[0]):
+            return
+        dataset.refresh_from_db()
+
+
+def _store(found: Encoding, before: str, arrays: dict[str, np.ndarray], end: Callable[[], int]) -> bool:
+    """Let the dataset name a file with these arrays, if it names the same as before and the work can be ended.
+
+    Returns:
+        Whether it was so; otherwise nothing is changed.
+    """
+    try:
+        artifact, digest = records_store(arrays, before=before)
+    except KeyGoneError:  # somebody's records were erased meanwhile
+        return False
+    try:
+        with transaction.atomic():
+            study_lock(found.dataset.study_id)
+            with changes_recorded([found.dataset], acting_user=None):
+                stored = Dataset.objects.filter(pk=found.dataset.pk, artifact=before, removed_at=None).update(
+                    artifact=artifact, digest=digest
+                )
+            done = stored and end()
+            if not done:
+                transaction.set_rollback(True)
+            else:
+                transaction.on_commit(lambda: arrays_delete(before))
+    except BaseException:
+        arrays_delete(artifact)
+        raise
+    if not done:
+        arrays_delete(artifact)
+    return bool(done)
+
+
+def encodings_sweep() -> None:
+    """Send on encodings whose worker died."""
+    send_on(Encoding.objects.filter(state=Encoding.State.WAITING), "training.tasks.encoding_work")
+
+
+def _kept(sentence: str) -> Any:
+    return sentence.to_json() if isinstance(sentence, Sentence) else sentence

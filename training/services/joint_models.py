@@ -1,0 +1,93 @@
+"""The model of a joint run at a site: what the hub has learned, stored as a version of the site's own run."""
+
+import logging
+from uuid import uuid4
+
+from django.db import transaction
+from django.utils import timezone
+from django.utils.translation import gettext_noop
+
+from accounting.models import Release
+from accounting.services import release_record
+from common.artifacts import model_store
+from common.sentences import Sentence
+from consent.services import study_lock
+from learning.published import published_load
+from learning.sites.documents import Refused
+from training.engine.spending import message_set
+from training.errors import RunError
+from training.methods import Outcome, method_of
+from training.models import JointRun, Run, StudentModel
+from training.notices import published_tell, run_ended_tell
+from training.sites.asking import ENDED
+from training.sites.exchange import exchange
+from training.sites.published import TOLD, file_fetch, model_checked
+from training.sites.wire import Unreachable
+
+logger = logging.getLogger(__name__)
+
+_WAITS = gettext_noop("Everything is answered. Waits for the model of the hub.")
+_NOT_OURS = gettext_noop("The model of the hub cannot be taken over: %(why)s")
+
+
+def is_taught_elsewhere(run: Run) -> bool:
+    """Whether the model of a run comes from a hub."""
+    alliance = run.alliance
+    return alliance is not None and not alliance.is_hub and method_of(run).outcome == Outcome.MODEL
+
+
+def model_take(run: Run) -> bool:
+    """Take over the hub's model, and finish the run; False while there is none."""
+    joint = JointRun.objects.select_related("run__alliance__study").get(run=run.pk)
+    alliance = joint.run.alliance
+    assert alliance is not None, "a joint run is one of an alliance"
+    try:
+        if not joint.model:
+            exchange(alliance)
+            joint.refresh_from_db(fields=["model", "ended"])
+        if not joint.model:
+            if joint.ended:
+                raise RunError(Sentence(ENDED, why=joint.ended))
+            message_set(run, _WAITS)
+            return False
+        document, told = model_checked(joint)
+        content, onnx = file_fetch(joint, "file", document.file), file_fetch(joint, "onnx", document.onnx)
+        published_load(told["learner"], content)
+    except Unreachable as error:
+        message_set(run, error.told)
+        return False
+    except (Refused, ValueError, KeyError) as error:
+        raise RunError(Sentence(_NOT_OURS, why=error)) from error
+    artifact = f"students/{run.pk}-{uuid4().hex[:12]}.model"
+    model_store(artifact, content)
+    model_store(f"{artifact}.onnx", onnx)
+    with transaction.atomic():
+        study_lock(run.study_id)
+        run = Run.objects.select_for_update(of=("self",)).select_related("study").get(pk=run.pk)
+        if run.status != Run.Status.LEARNING:
+            return False
+        version = StudentModel.objects.create(
+            run=run,
+            version=1,
+            artifact=artifact,
+            digest=document.file,
+            onnx=f"{artifact}.onnx",
+            onnx_digest=document.onnx,
+            **{name: told[name] for name in TOLD},
+        )
+        said = {"learner": version.learner, "labels": run.labels, "version": 1, "calibration": version.calibration}
+        release_record(
+            study=run.study,
+            kind=Release.Kind.MODEL,
+            run=run.pk,
+            content={"digest": version.digest, "onnx": version.onnx_digest, "published": told["published"], **said},
+            acting_user_id=run.approved_by_id,
+        )
+        run.student = version if told["published"] else None
+        run.status, run.ended_at, run.message = Run.Status.FINISHED, timezone.now(), ""
+        run.save(update_fields=["student", "status", "ended_at", "message"])
+        run_ended_tell(run)
+        if run.student is not None:
+            published_tell(run)
+    logger.info("The model of the hub was taken over.")
+    return True

@@ -1,0 +1,160 @@
+"""Joint runs: proposed at the hub, taken up at each site from what the hub has signed."""
+
+import io
+import json
+import logging
+from typing import Any
+
+import numpy as np
+from django.contrib.auth.models import AbstractBaseUser
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.utils.translation import gettext as _
+
+from learning.formats import Rows, schema_from_json
+from learning.mechanisms.base import content_digest
+from learning.sites.documents import JointRun as RunDocument
+from learning.sites.documents import Refused, Signed
+from training.models import Alliance, Dataset, JointRun, Run
+from training.services.alliances import people_of_sites
+from training.services.datasets import dataset_import
+from training.services.runs import run_propose
+from training.sites.alliances import refusal
+from training.sites.approvals import COMMON
+from training.sites.documents import digest_of, points_digest, signature_of
+from training.sites.wire import Hub, Unreachable
+
+logger = logging.getLogger(__name__)
+
+
+@transaction.atomic
+def joint_run_propose(
+    *, alliance: Alliance, acting_user: AbstractBaseUser, mode: str, sites: list[str] | None = None, **fields: Any
+) -> Run:
+    """Propose a run over sites, at the hub. A second person of the hub approves it, and then every site.
+
+    Args:
+        alliance: As the hub knows it.
+        acting_user: Who proposes.
+        mode: A :class:`JointRun.Mode`.
+        sites: Names of the sites that are to take part; all that have joined by default.
+        **fields: As `run_propose` takes them; the private dataset is that of the sites.
+
+    Raises:
+        ValidationError: by field.
+    """
+    if not alliance.is_hub:
+        raise ValidationError(_("The hub proposes joint runs."))
+    there = [site.name for site in alliance.sites.order_by("name") if site.takes_part]
+    chosen = there if sites is None else sorted(set(sites))
+    if unknown := [name for name in chosen if name not in there]:
+        raise ValidationError({"sites": _("These sites do not take part: %(sites)s.") % {"sites": ", ".join(unknown)}})
+    least = alliance.colluding + 2 if mode == JointRun.Mode.TOGETHER else 1
+    if len(chosen) < least:
+        raise ValidationError({"sites": _("At least %(least)d sites are needed.") % {"least": least}})
+    public = fields.get("public_dataset")
+    told = alliance.terms["public"]
+    if public is not None and (told is None or points_digest(public) != told["digest"]):
+        raise ValidationError({"public_dataset": _("These are not the public points of the alliance.")})
+    if fields.get("method") == Run.Method.SGD:
+        fields["batch_size"] = 1  # each step is a question of its own
+    fields["private_dataset"] = people_of_sites(alliance.study, alliance.terms["schema"])
+    run = run_propose(study=alliance.study, acting_user=acting_user, alliance=alliance, **fields)
+    joint = JointRun(run=run, mode=mode, sites=chosen)
+    joint.full_clean()
+    joint.save()
+    return run
+
+
+def joint_run_take(
+    *,
+    alliance: Alliance,
+    number: str,
+    private_dataset: Dataset,
+    acting_user: AbstractBaseUser,
+    test_dataset: Dataset | None = None,
+) -> Run:
+    """Take up a run that the hub has proposed, as a draft of this site; another operator approves it with a share.
+
+    Args:
+        alliance: As the site knows it.
+        number: By which the hub has named the run.
+        private_dataset: Of the site.
+        acting_user: Who takes it up.
+        test_dataset: Of the site, if any.
+
+    Raises:
+        ValidationError: There is no such proposal, it was taken up before, it is not signed by the hub, or the public
+            points cannot be fetched.
+    """
+    told = alliance.proposals.get(number)
+    if told is None:
+        raise ValidationError(_("The hub proposes no such run, or it was taken up before."))
+    try:
+        document = RunDocument.read(told["content"].encode())
+        Signed(document, signature_of(told["signature"])).checked(alliance.document.hub, "the hub")
+        if document.plan != digest_of(told["told"]) or document.alliance != alliance.document.digest():
+            raise Refused("The hub has signed another plan, or for another alliance.")
+    except Refused as error:
+        raise refusal(error) from error
+    planned = json.loads(told["told"])
+    public = None if planned["points"] is None else _points(alliance, planned["points"], acting_user)
+    with transaction.atomic():
+        run = run_propose(
+            study=alliance.study,
+            acting_user=acting_user,
+            alliance=alliance,
+            private_dataset=private_dataset,
+            public_dataset=public,
+            test_dataset=test_dataset,
+            **{name: planned[name] for name in COMMON},
+        )
+        joint = JointRun(run=run, mode=document.mode, sites=list(document.participants))
+        joint.told, joint.content, joint.signature = told["told"], told["content"], told["signature"]
+        joint.full_clean()
+        joint.save()
+        left = Alliance.objects.select_for_update().get(pk=alliance.pk)
+        left.proposals.pop(number, None)
+        left.save(update_fields=["proposals"])
+    return run
+
+
+def _points(alliance: Alliance, digest: str, acting_user: AbstractBaseUser) -> Dataset:
+    """The public points of the alliance at a site: what is there already, or as the hub has them."""
+    for dataset in Dataset.objects.filter(study=alliance.study, kind=Dataset.Kind.PUBLIC, removed_at=None):
+        if points_digest(dataset) == digest:
+            return dataset
+    try:
+        with Hub(alliance) as hub:
+            content = hub.get("points")
+    except Unreachable as error:
+        raise ValidationError(str(error)) from error
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            x = arrays["x"]
+    except (ValueError, KeyError, OSError) as error:
+        raise ValidationError(_("What the hub sends are no points.")) from error
+    if content_digest({"x": x}) != digest:
+        raise ValidationError(_("The hub sends other public points than those of the alliance."))
+    return dataset_import(
+        study=alliance.study,
+        name=_("public points of %(name)s") % {"name": alliance.name},
+        kind=Dataset.Kind.PUBLIC,
+        rows=Rows(x),
+        schema=schema_from_json(alliance.terms["schema"]),
+        provenance=_("From the hub of the alliance %(name)s.") % {"name": alliance.name},
+        acting_user=acting_user,
+    )
+
+
+def points_content(alliance: Alliance) -> bytes:
+    """The public points of an alliance at its hub, as an npz file. Raises Refused."""
+    told = alliance.terms["public"]
+    for dataset in Dataset.objects.filter(study=alliance.study, kind=Dataset.Kind.PUBLIC, removed_at=None):
+        if told and points_digest(dataset) == told["digest"]:
+            from common.artifacts import arrays_load
+
+            buffer = io.BytesIO()
+            np.savez(buffer, allow_pickle=False, **arrays_load(dataset.artifact, "x"))
+            return buffer.getvalue()
+    raise Refused("The alliance has no public points.")

@@ -1,0 +1,85 @@
+"""The moment at which a joint run is approved: the hub signs what it proposes, a site its approval."""
+
+import json
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.utils.translation import gettext as _
+
+from learning.sites.documents import JointRun as RunDocument
+from learning.sites.documents import Refused, sign
+from training.models import Alliance, JointRun, Run
+from training.sites.alliances import form_tells, refusal
+from training.sites.documents import alliance_checked, digest_of, points_digest, told_text
+from training.sites.keys import agreement_make, identity_known, site_of
+
+#: Fields of a run that sites take over from the hub as they are.
+COMMON = (
+    *("title", "purpose", "method", "variant", "choices", "student_learner", "student_parameters"),
+    *("batch_size", "wanted_labels"),
+)
+
+
+def joint_approve(run: Run) -> None:
+    """Sign what the second person of this side has approved, in their transaction.
+
+    Raises:
+        ValidationError: Of a site: the consent form in force does not tell people of the alliance, or the site has
+            left it. Of a hub: a site has left.
+    """
+    alliance = run.alliance
+    assert alliance is not None, "a joint run is one of an alliance"
+    if alliance.left_at is not None:
+        raise ValidationError(_("The alliance has ended here."))
+    try:
+        alliance_checked(alliance)
+        if alliance.is_hub:
+            _hub_sign(run, alliance)
+        else:
+            _site_sign(run, alliance)
+    except Refused as error:
+        raise refusal(error) from error
+
+
+def told_of_run(run: Run) -> dict[str, Any]:
+    """What a hub tells sites of a run: its parameters and plan, all of it public."""
+    points = None if run.public_dataset is None else points_digest(run.public_dataset)
+    return {name: getattr(run, name) for name in COMMON} | {"share": run.share, "points": points, "plan": run.plan}
+
+
+def plan_told(joint: JointRun) -> dict[str, Any]:
+    """The plan of a joint run as its hub told it."""
+    return json.loads(joint.told)["plan"]
+
+
+def _hub_sign(run: Run, alliance: Alliance) -> None:
+    joint = run.joint
+    there = {site.name for site in alliance.sites.all() if site.takes_part}
+    if gone := [name for name in joint.sites if name not in there]:
+        raise ValidationError(_("These sites do not take part: %(sites)s.") % {"sites": ", ".join(gone)})
+    joint.told = told_text(told_of_run(run))
+    document = RunDocument(
+        alliance=alliance.document.digest(),
+        number=run.pk.hex,
+        plan=digest_of(joint.told),
+        mode=joint.mode,  # type: ignore[arg-type]
+        participants=tuple(sorted(joint.sites)),
+    )
+    joint.content = document.content().decode()
+    joint.signature = sign(document, identity_known(alliance)).signature.hex()
+    joint.save()
+
+
+def _site_sign(run: Run, alliance: Alliance) -> None:
+    if not form_tells(alliance):
+        raise ValidationError(_("The consent form in force does not tell people of this alliance."))
+    joint = run.joint
+    agreement_make(joint)
+    approval = site_of(joint).approval(joint.document)
+    joint.approvals |= {
+        alliance.own_name: {
+            "content": approval.document.content().decode(),
+            "signature": approval.signature.hex(),
+        }
+    }
+    joint.save()

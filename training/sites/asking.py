@@ -1,0 +1,370 @@
+"""How hub and sites ask: the hub's question waits for every site, a site's answer for all endorsements.
+
+A question has the life of docs/sites.md. Whatever comes from the other side is a row before anybody acts on it, so that
+each step can be repeated after a crash.
+"""
+
+import hashlib
+import logging
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from uuid import uuid4
+
+import numpy as np
+from django.conf import settings
+from django.db import transaction
+from django.utils import timezone
+
+from common.artifacts import arrays_delete
+from common.noise import SystemNoise
+from common.sentences import Sentence, gettext_noop
+from learning.mechanisms.base import Question
+from learning.sites.documents import Answer, Refused, Signed, sign
+from learning.sites.documents import JointQuestion as QuestionDocument
+from learning.sites.lattice import IncludedNoise, Numbers
+from learning.sites.protocol import answer, endorse, lattice_of, question_for, total, total_spread
+from training.engine import attempts, shards
+from training.engine.asking import Asking, charges_of_answers, costs_of, released_of
+from training.engine.commits import batch_commit
+from training.engine.questions import batch_part, state_before
+from training.engine.rounds import round_under_way
+from training.engine.spending import message_set, spending
+from training.errors import RunError
+from training.models import JointQuestion, JointRun, Round, Run
+from training.sites.alliances import form_tells
+from training.sites.documents import (
+    answer_of,
+    endorsements_of,
+    roster,
+    signature_of,
+    state_after,
+    state_of,
+    total_bytes,
+    total_read,
+    vector_load,
+    vector_save,
+)
+from training.sites.exchange import answer_send, exchange, total_fetch
+from training.sites.keys import identity_known, site_of
+from training.sites.ledger import SiteLedger, sums_folder
+from training.sites.wire import Unreachable, wait_most
+
+logger = logging.getLogger(__name__)
+
+_APPROVALS = gettext_noop("Waits for the approval of %(sites)s.")
+_SITES = gettext_noop("Waits for %(sites)s.")
+_HUB = gettext_noop("Waits for the hub and the other sites.")
+#: What a site's run says that its hub has ended.
+ENDED = gettext_noop("The hub has ended the run: %(why)s")
+_LATE = gettext_noop("%(sites)s did not answer in time.")
+_FEW = gettext_noop("Too few sites are left: %(why)s")
+_REFUSED = gettext_noop("This site has refused, and takes no more part in the run: %(why)s")
+#: Seconds between two questions of a worker to the hub, at first and at most.
+_PAUSE, _PAUSES = 0.1, 2.0
+
+
+class JointAsking(Asking):
+    """What hub and sites do alike."""
+
+    def open(self, run: Run) -> bool:
+        """Begin to ask, once every participant has approved and no other run of the study spends."""
+        if missing := run.joint.missing:
+            message_set(run, Sentence(_APPROVALS, sites=", ".join(missing)))
+            return False
+        return super().open(run)
+
+    def asked(self, joint: JointRun, current: Round, number: int, participants: Sequence[str]) -> QuestionDocument:
+        """The question that follows from the plan and from all releases so far. Raises Refused."""
+        question = self.questions.question(current)
+        return question_for(
+            roster(joint),
+            question,
+            number=number,
+            part=batch_part(question, current),
+            state=state_of(joint),
+            participants=participants,
+        )
+
+    def release(self, run: Run, asked: JointQuestion, summed: Numbers, vector: bytes, *, charged: bool) -> bool:
+        """Release a total, which carries its noise, as the batch under way.
+
+        Args:
+            run: The run.
+            asked: The question of which it is the total, as it was read, with what the hub has signed of it.
+            summed: The total.
+            vector: The same as it is kept.
+            charged: Whether people were charged for it before: of a site.
+        """
+        self.questions.warm(run)
+        artifact = f"{sums_folder(asked.joint)}/total-{asked.number}-{uuid4().hex[:12]}.npz"
+        vector_save(artifact, vector)
+        with spending(run, Run.Status.ASKING) as held:
+            row = JointQuestion.objects.select_for_update().get(pk=asked.pk)
+            if held is None or row.closed_at is not None:
+                arrays_delete(artifact)
+                return False
+            current = round_under_way(held)
+            question, document = self.questions.question(current), row.document
+            part = batch_part(question, current)
+            assert question.spread is not None, "it was put to sites"
+            before, included = state_before(question, current, held.batches.count()), IncludedNoise(question.spread)
+            release = question.release(part, before, [{"sums": summed}], included)
+            bounds = None if charged else question.bounds(slice(part.start, part.start + release.size))
+            released = released_of(held, question, release, bounds)
+            released.content["joint"] = {
+                "number": document.number,
+                "asked": document.digest(),
+                "participants": list(document.participants),
+                "spread": total_spread(roster(held.joint), document),
+            }
+            costs = [0.0] * len(held.plan["budgets"]) if bounds is None else costs_of(held, bounds)
+            batch_commit(held, released, costs, None, kind=self.questions.kind_of(current), opened_round=current)
+            row.total, row.total_content, row.total_signature = artifact, asked.total_content, asked.total_signature
+            row.state, row.closed_at = state_after(row, state_of(held.joint)), timezone.now()
+            row.save(update_fields=["total", "total_content", "total_signature", "state", "closed_at"])
+        return True
+
+
+class HubAsking(JointAsking):
+    """The steps of a run at its hub, which asks nobody itself."""
+
+    def open(self, run: Run) -> bool:
+        """Begin to ask, unless a site has ended the run before all had approved it."""
+        if run.joint.dropped:
+            raise RunError("; ".join(str(Sentence.from_json(why)) for why in run.joint.dropped.values()))
+        return super().open(run)
+
+    def may_go_on(self, run: Run) -> bool:
+        if run.status != Run.Status.ASKING:
+            return super().may_go_on(run)
+        open_one = run.joint.questions.filter(closed_at=None).first()
+        return open_one is not None and _has_all_answers(open_one)
+
+    def _batch(self, run: Run, current: Round) -> bool:
+        joint = run.joint
+        asked = joint.questions.filter(closed_at=None).first()
+        if asked is None:
+            return self._ask(run, current)
+        if _has_all_answers(asked):
+            return self._total(run, asked)
+        waits_for = _silent(asked)
+        if gone := [site for site in waits_for if site in joint.dropped]:
+            question_end(run, Sentence.from_json(joint.dropped[gone[0]]), [])
+            return True
+        if asked.moved_at < timezone.now() - timedelta(seconds=settings.SITES_PATIENCE):
+            question_end(run, Sentence(_LATE, sites=", ".join(waits_for)), waits_for)
+            return True
+        message_set(run, Sentence(_SITES, sites=", ".join(waits_for)))
+        return False
+
+    def _ask(self, run: Run, current: Round) -> bool:
+        joint = run.joint
+        number = joint.questions.count() + 1
+        try:
+            document = self.asked(joint, current, number, joint.participants)
+            known = roster(joint)
+            least = known.alliance.colluding + 2 if known.run.mode == "together" else 1
+            if len(document.participants) < least:
+                raise Refused("; ".join(str(Sentence.from_json(why)) for why in joint.dropped.values()))
+        except Refused as error:
+            raise RunError(Sentence(_FEW, why=error)) from error
+        alliance = run.alliance
+        assert alliance is not None, "a joint run is one of an alliance"
+        signed = sign(document, identity_known(alliance))
+        with spending(run, Run.Status.ASKING) as held:
+            if held is not None and not joint.questions.filter(number__gte=number).exists():
+                joint.questions.create(
+                    number=number, content=document.content().decode(), signature=signed.signature.hex()
+                )
+        return False
+
+    def _total(self, run: Run, asked: JointQuestion) -> bool:
+        alliance = run.alliance
+        assert alliance is not None, "a joint run is one of an alliance"
+        try:
+            summed = total(roster(asked.joint), asked.document, [answer_of(each) for each in asked.answers.all()])
+        except Refused as error:
+            question_end(run, Sentence(gettext_noop("The answers do not fit: %(why)s"), why=error), [])
+            raise RunError(str(error)) from error
+        vector = total_bytes(summed, asked.document.grain)
+        told = Answer(asked.document.digest(), "", tuple(summed.shape), hashlib.sha256(vector).hexdigest())
+        asked.total_content = told.content().decode()
+        asked.total_signature = sign(told, identity_known(alliance)).signature.hex()
+        files = list(asked.answers.values_list("artifact", flat=True))
+        if self.release(run, asked, summed, vector, charged=False):
+            arrays_delete(*files)
+        return True
+
+
+def question_end(run: Run, why: Sentence, silent: Sequence[str]) -> None:
+    """End the open question of a run at its hub without a total; who was ``silent`` is asked no more."""
+    with transaction.atomic():
+        joint = JointRun.objects.select_for_update().get(run=run.pk)
+        asked = joint.questions.filter(closed_at=None).first()
+        if asked is None:
+            return
+        files = list(asked.answers.values_list("artifact", flat=True))
+        asked.ended, asked.closed_at = why.to_json(), timezone.now()
+        asked.save(update_fields=["ended", "closed_at"])
+        joint.dropped |= {site: why.to_json() for site in silent}
+        joint.save(update_fields=["dropped"])
+        transaction.on_commit(lambda: arrays_delete(*files))
+    logger.info("Question %d to sites is over: %s", asked.number, why)
+
+
+class SiteAsking(JointAsking):
+    """The steps of a run at a site, which asks its own people what the hub asks."""
+
+    def open(self, run: Run) -> bool:
+        """Begin to ask once the hub says that all have approved."""
+        _news(run)
+        run.joint.refresh_from_db()
+        if run.joint.ended:
+            raise RunError(Sentence(ENDED, why=run.joint.ended))
+        return super().open(run)
+
+    def may_go_on(self, run: Run) -> bool:
+        if run.status != Run.Status.ASKING:
+            return super().may_go_on(run)
+        return shards.shards_done(run) or (wait_most() > 0 and not run.alliance.problem)  # type: ignore[union-attr]
+
+    def _batch(self, run: Run, current: Round) -> bool:
+        until, pause = time.monotonic() + wait_most(), _PAUSE
+        while True:
+            done = self._act(run, current)
+            if done is not None:
+                return done
+            if not _news(run):
+                if time.monotonic() >= until or not Run.objects.filter(pk=run.pk, status=run.status).exists():
+                    message_set(run, _HUB)
+                    return False
+                time.sleep(pause)
+                pause = min(2 * pause, _PAUSES)
+
+    def _act(self, run: Run, current: Round) -> bool | None:
+        """Do what can be done of the open question.
+
+        Returns:
+            True where the next step can follow; False where people of this site are to be asked first; None where
+            another word of the hub is needed.
+        """
+        joint = JointRun.objects.select_related("run__alliance__study").get(run=run.pk)
+        asked = joint.questions.filter(closed_at=None).select_related("joint__run__alliance").first()
+        if asked is None:
+            if joint.ended:
+                raise RunError(Sentence(ENDED, why=joint.ended))
+            return None
+        try:
+            if not form_tells(run.alliance):  # type: ignore[arg-type]
+                raise Refused("The consent form in force does not tell people of this alliance any more.")
+            return self._act_on(run, current, asked)
+        except Unreachable as error:
+            message_set(run, error.told)
+            return None
+        except Refused as error:
+            raise RunError(Sentence(_REFUSED, why=error)) from error
+
+    def _act_on(self, run: Run, current: Round, asked: JointQuestion) -> bool | None:
+        if asked.ended or (asked.joint.ended and not asked.total_content):
+            JointQuestion.objects.filter(pk=asked.pk).update(closed_at=timezone.now())
+            return True
+        document, own = asked.document, run.alliance.own_name  # type: ignore[union-attr]
+        if asked.total_content:
+            self._compare(run, current, asked)
+            vector = total_fetch(asked)
+            return None if vector is None else self.release(run, asked, total_read(asked, vector), vector, charged=True)
+        if own not in document.participants:
+            return None
+        if own not in asked.endorsements:
+            self._endorse(run, current, asked)
+            return None
+        if asked.answered_at is None:
+            return self._answer(run, current, asked) if asked.is_endorsed else None
+        if asked.sent_at is None:
+            answer_send(asked, vector_load(asked.answer))
+        return None
+
+    def _compare(self, run: Run, current: Round, asked: JointQuestion) -> None:
+        """Refuse a question that does not follow from what this site knows."""
+        document = asked.document
+        if self.asked(asked.joint, current, document.number, document.participants) != document:
+            raise Refused("The hub has asked something else than follows from the plan and its releases.")
+
+    def _endorse(self, run: Run, current: Round, asked: JointQuestion) -> None:
+        joint, document = asked.joint, asked.document
+        known = roster(joint)
+        own = self.asked(joint, current, document.number, document.participants)
+        question, people = self.questions.question(current), sum(each["holders"] for each in run.plan["promises"])
+        room = lattice_of(known, own).most(len(own.participants))
+        if 2 * people * own.spread / question.sigma > room:
+            raise Refused("With so many people and so little noise the sums could overflow: plan for more noise.")
+        site = site_of(joint)
+        signed = endorse(site, known, Signed(asked.document, signature_of(asked.signature)), own, SiteLedger(run))
+        with transaction.atomic():
+            row = JointQuestion.objects.select_for_update().get(pk=asked.pk)
+            row.endorsements |= {site.name: signed.signature.hex()}
+            row.save(update_fields=["endorsements"])
+
+    def _answer(self, run: Run, current: Round, asked: JointQuestion) -> bool | None:
+        """Ask the people of this site, and answer once all shards are done."""
+        if not run.shards.exists():
+            size = self.questions.shard_of(current)
+            assert size is not None, "the proposal was checked"
+            self._batch_begin(run, size)
+            return False
+        if not shards.shards_done(run):
+            shards.shards_send(run)
+            return False
+        self.questions.warm(run)
+        known, site, endorsements = roster(asked.joint), site_of(asked.joint), endorsements_of(asked)
+        with spending(run, Run.Status.ASKING) as held:
+            if held is None or not shards.shards_done(held):
+                return False
+            answers = self._answers(held)
+            if answers is None:
+                return True
+            question, part = self._part(held)
+            bounds = question.bounds(part)
+            assert bounds is not None, "the proposal was checked"
+            ledger = SiteLedger(
+                held,
+                charges_of_answers(attempts.attempt_load(held.assignment), answers, None),
+                costs_of(held, bounds),
+                bounds,
+                {"mechanism": question.describe(), "question": question.digest()},
+            )
+            sums = np.sum([each["sums"] for each in answers], axis=0)
+            answer(site, known, asked.document, endorsements, sums, SystemNoise(), ledger)
+            files = list(held.shards.exclude(artifact="").values_list("artifact", flat=True))
+            held.shards.all().delete()
+            transaction.on_commit(lambda: arrays_delete(*files))
+        return True
+
+    def _part(self, run: Run) -> tuple[Question, slice]:
+        current = round_under_way(run)
+        question = self.questions.question(current)
+        return question, batch_part(question, current)
+
+
+def _news(run: Run) -> bool:
+    """Ask the hub what is new; whether something is. Nobody answers: False, and the alliance says why."""
+    alliance = run.alliance
+    assert alliance is not None, "a joint run is one of an alliance"
+    try:
+        return exchange(alliance)
+    except Unreachable as error:
+        message_set(run, error.told)
+        return False
+    except Refused as error:
+        raise RunError(Sentence(_REFUSED, why=error)) from error
+
+
+def _has_all_answers(asked: JointQuestion) -> bool:
+    return set(asked.answers.values_list("site", flat=True)) == set(asked.document.participants)
+
+
+def _silent(asked: JointQuestion) -> list[str]:
+    """Sites that a question waits for: for their endorsement, or for their answer."""
+    said = set(asked.endorsements) if not asked.is_endorsed else set(asked.answers.values_list("site", flat=True))
+    return [site for site in asked.document.participants if site not in said]

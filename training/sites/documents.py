@@ -1,0 +1,154 @@
+"""Rows of joint runs as the documents of :mod:`learning.sites`, with every signature checked."""
+
+import hashlib
+import json
+from typing import Any
+
+import numpy as np
+
+from common.artifacts import arrays_load, arrays_save
+from learning.mechanisms.base import content_digest
+from learning.sites.documents import (
+    Alliance as AllianceDocument,
+)
+from learning.sites.documents import (
+    Answer,
+    Approval,
+    Endorsement,
+    Refused,
+    Roster,
+    Signed,
+)
+from learning.sites.documents import JointQuestion as QuestionDocument
+from learning.sites.documents import JointRun as RunDocument
+from learning.sites.lattice import Numbers
+from learning.sites.protocol import SiteAnswer, roster_of, total_spread
+from training.models import Alliance, Dataset, JointAnswer, JointQuestion, JointRun, Run
+
+_UNREADABLE = "A signature is no hexadecimal number: hub and sites need one version of the protocol."
+
+
+def signature_of(text: str) -> bytes:
+    """Bytes of a signature. Raises Refused."""
+    try:
+        return bytes.fromhex(text)
+    except (TypeError, ValueError) as error:
+        raise Refused(_UNREADABLE) from error
+
+
+def told_text(document: Any) -> str:
+    """Canonical JSON of something whose digest is signed."""
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def digest_of(text: str) -> str:
+    """SHA-256 of a text."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def alliance_checked(alliance: Alliance) -> AllianceDocument:
+    """The alliance that the hub has signed, of exactly the terms on record. Raises Refused."""
+    if not alliance.is_signed:
+        raise Refused("The hub has not signed the alliance yet: wait until all sites have registered.")
+    document = alliance.document
+    Signed(document, signature_of(alliance.signature)).checked(document.hub, "the hub")
+    if document.terms != digest_of(told_text(alliance.terms)):
+        raise Refused("The hub has signed other terms than it tells: ask whoever runs it.")
+    return document
+
+
+def run_signed(joint: JointRun) -> Signed[RunDocument]:
+    """The proposal of a run with its signature. Raises Refused."""
+    return Signed(joint.document, signature_of(joint.signature))
+
+
+def roster(joint: JointRun) -> Roster:
+    """Who takes part in a run that all have approved. Raises Refused."""
+    alliance = joint.run.alliance
+    assert alliance is not None, "a joint run is one of an alliance"
+    approvals = [
+        Signed(Approval.read(each["content"].encode()), signature_of(each["signature"]))
+        for each in joint.approvals.values()
+    ]
+    return roster_of(alliance_checked(alliance), run_signed(joint), approvals)
+
+
+def endorsements_of(question: JointQuestion) -> list[Signed[Endorsement]]:
+    """The endorsements that are there; `learning.sites.protocol.answer` checks them. Raises Refused."""
+    digest = question.document.digest()
+    return [
+        Signed(Endorsement(digest, site), signature_of(signature))
+        for site, signature in sorted(question.endorsements.items())
+    ]
+
+
+def answer_of(row: JointAnswer) -> SiteAnswer:
+    """What a site has sent. Raises Refused."""
+    signed = Signed(Answer.read(row.content.encode()), signature_of(row.signature))
+    return SiteAnswer(signed, vector_load(row.artifact))
+
+
+def vector_save(name: str, vector: bytes) -> None:
+    """Keep the numbers of an answer or a total in private storage."""
+    arrays_save(name, vector=np.frombuffer(vector, np.uint8))
+
+
+def vector_load(name: str) -> bytes:
+    """The numbers of an answer or a total. Raises FileNotFoundError."""
+    return arrays_load(name, "vector")["vector"].tobytes()
+
+
+def points_digest(dataset: Dataset) -> str:
+    """SHA-256 of the public points of a dataset, whatever else its file holds."""
+    return content_digest({"x": arrays_load(dataset.artifact, "x")["x"]})
+
+
+def noise_factor(run: Run) -> float:
+    """By how much the noise of a run's totals exceeds that of one study, at most; 1 of a run in one study.
+
+    What is learned from totals counts with it; accounts are charged by the noise of the plan.
+    """
+    if run.alliance_id is None:
+        return 1.0
+    joint = JointRun.objects.select_related("run__alliance").get(run=run.pk)
+    known = roster(joint)
+    asked = [each.document for each in joint.questions.exclude(total="")]
+    return max((total_spread(known, each) / each.spread for each in asked), default=1.0)
+
+
+# --- Totals ---------------------------------------------------------------------------------------------------------
+
+
+def total_bytes(total: Numbers, grain: float) -> bytes:
+    """A total as whole multiples of the grain, little-endian."""
+    return np.rint(np.asarray(total) / grain).astype("<i8").tobytes()
+
+
+def total_read(question: JointQuestion, vector: bytes) -> Numbers:
+    """The total of a question, as the hub has signed it.
+
+    Raises:
+        Refused: It is of another question or shape, or the numbers are others.
+    """
+    alliance = question.joint.run.alliance
+    assert alliance is not None, "a joint run is one of an alliance"
+    told = Answer.read(question.total_content.encode())
+    Signed(told, signature_of(question.total_signature)).checked(alliance.document.hub, "the hub")
+    asked: QuestionDocument = question.document
+    if told.question != asked.digest() or told.site:
+        raise Refused("The hub has sent the total of another question: ask whoever runs it.")
+    if told.vector != hashlib.sha256(vector).hexdigest() or len(vector) != 8 * int(np.prod(told.shape)):
+        raise Refused("The total is not the one that the hub has signed: it is asked for again.")
+    grains = np.frombuffer(vector, "<i8").astype(np.int64).reshape(told.shape)
+    return grains if asked.grain == 1 else grains * asked.grain
+
+
+def state_after(question: JointQuestion, before: str) -> str:
+    """Digest of all totals up to that of a question, from which the next state follows."""
+    return digest_of(f"{before} {digest_of(question.content)} {digest_of(question.total_content)}")
+
+
+def state_of(joint: JointRun) -> str:
+    """Digest of all totals of a run so far; empty before the first."""
+    last = joint.questions.exclude(total="").order_by("number").last()
+    return "" if last is None else last.state

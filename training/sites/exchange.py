@@ -1,0 +1,480 @@
+"""What a site and its hub tell each other: one request of the site carries everything small both ways.
+
+Whoever is told something checks its signature before it is kept, and never puts another word in the place of one that
+was kept. What sites ask again and again changes nothing.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from accounting.head_counts import head_counts
+from common import __version__
+from common.sentences import Sentence, gettext_noop
+from learning.sites.documents import (
+    DOMAIN,
+    Answer,
+    Approval,
+    Endorsement,
+    Refused,
+    Signed,
+    sign,
+)
+from learning.sites.documents import JointQuestion as QuestionDocument
+from learning.sites.documents import JointRun as RunDocument
+from training.dispatch import send
+from training.models import Alliance, AllianceSite, JointQuestion, JointRun, Run
+from training.sites.alliances import document_keep
+from training.sites.documents import digest_of, signature_of, vector_load, vector_save
+from training.sites.keys import identity_known
+from training.sites.ledger import sums_folder
+from training.sites.published import model_told
+from training.sites.wire import Hub, Unreachable
+
+#: For so long a hub tells sites of runs that have ended.
+_TOLD = timedelta(days=30)
+_JSON = ConfigDict(extra="ignore", strict=True, str_max_length=10_000_000)
+
+
+class SignedText(BaseModel):
+    """Canonical text of a document with its signature, in hexadecimal."""
+
+    model_config = _JSON
+    content: str
+    signature: str
+
+
+class Numbered(BaseModel):
+    """Signature of a site's endorsement of a question."""
+
+    model_config = _JSON
+    number: int
+    signature: str
+
+
+class HeadCountTold(BaseModel):
+    """Released number of people of one promise."""
+
+    model_config = _JSON
+    level: str
+    epsilon: float
+    count: int
+
+
+class RunSaid(BaseModel):
+    """What a site says of a run: ``after`` is the last question that is over there."""
+
+    model_config = _JSON
+    after: int
+    approval: SignedText | None
+    ended: str | None
+    endorsement: Numbered | None
+
+
+class SiteSaid(BaseModel):
+    """What a site tells its hub: ``joined`` is its signature of the alliance."""
+
+    model_config = _JSON
+    protocol: str
+    version: str
+    joined: str | None
+    left: bool
+    head_counts: list[HeadCountTold]
+    runs: dict[str, RunSaid]
+
+
+class QuestionTold(BaseModel):
+    """Question with what has become of it; ``ended`` is a sentence, empty while it goes on."""
+
+    model_config = _JSON
+    number: int
+    content: str
+    signature: str
+    endorsements: dict[str, str]
+    ended: dict[str, Any] | str
+    total: SignedText | None
+
+
+class ModelSaid(SignedText):
+    """What a hub has signed of its model, and what it tells of it, as JSON."""
+
+    told: str
+
+
+class RunTold(BaseModel):
+    """What a hub tells of a run: ``told`` is its plan, empty for a site that has it."""
+
+    model_config = _JSON
+    content: str
+    signature: str
+    told: str
+    status: str
+    message: str
+    approvals: dict[str, SignedText]
+    dropped: dict[str, dict[str, Any]]
+    questions: list[QuestionTold]
+    model: ModelSaid | None
+
+
+class AllianceTold(BaseModel):
+    """What a hub tells of the alliance; ``content`` is empty before it is signed."""
+
+    model_config = _JSON
+    name: str
+    content: str
+    signature: str
+    terms: dict[str, Any]
+    ended: bool
+
+
+class HubTold(BaseModel):
+    """What a hub answers."""
+
+    model_config = _JSON
+    protocol: str
+    version: str
+    alliance: AllianceTold
+    runs: dict[str, RunTold]
+
+
+#: Headers of an answer, beside its numbers.
+CONTENT, SIGNATURE = "X-iPATE-Answer", "X-iPATE-Signature"
+
+# --- At a site ------------------------------------------------------------------------------------------------------
+
+
+def exchange(alliance: Alliance) -> bool:
+    """Tell the hub what is new here, and keep what is new there; whether anything is.
+
+    Raises:
+        Unreachable: Nobody answers, or the hub refuses. The alliance's row says so.
+        Refused: What the hub says contradicts what it has said before, or is not signed by it.
+    """
+    runs = {_key(joint): joint for joint in _joints(alliance)}
+    told = {
+        "protocol": DOMAIN,
+        "version": __version__,
+        "joined": _own_signature(alliance) if alliance.joined_at and not alliance.left_at else None,
+        "left": alliance.left_at is not None,
+        "head_counts": [
+            {"level": count.level, "epsilon": count.epsilon, "count": count.count}
+            for count in (head_counts(alliance.study) if alliance.joined_at else ())
+        ],
+        "runs": {key: _run_told(joint, alliance.own_name) for key, joint in runs.items()},
+    }
+    try:
+        with Hub(alliance) as hub:
+            answer = hub.post("exchange", told)
+        if answer.get("protocol") != DOMAIN:
+            text = gettext_noop("The hub speaks %(theirs)s and this site %(ours)s: update the older one of the two.")
+            raise Unreachable(Sentence(text, theirs=str(answer.get("protocol"))[:40], ours=DOMAIN))
+        told_back = HubTold.model_validate(answer).model_dump()
+    except ValidationError as error:
+        raise Refused("What the hub sends cannot be read: compare the versions of hub and site.") from error
+    except Unreachable as error:
+        Alliance.objects.filter(pk=alliance.pk).update(problem=error.told.to_json())
+        alliance.problem = error.told.to_json()
+        raise
+    Alliance.objects.filter(pk=alliance.pk).update(
+        last_contact=timezone.now(), problem="", version=told_back["version"][:40]
+    )
+    alliance.problem = ""
+    changed = document_keep(alliance, told_back["alliance"])
+    return changed | _proposals_keep(alliance, told_back, runs) | _runs_keep(told_back, runs)
+
+
+def answer_send(question: JointQuestion, vector: bytes) -> None:
+    """Send what the site has answered; the same bytes each time. Raises Unreachable."""
+    alliance = question.joint.run.alliance
+    assert alliance is not None, "a joint run is one of an alliance"
+    path = f"runs/{_key(question.joint)}/answers/{question.number}"
+    headers = {CONTENT: question.answer_content.encode().hex(), SIGNATURE: question.answer_signature}
+    with Hub(alliance) as hub:
+        hub.put(path, vector, **{"Content-Type": "application/octet-stream"}, **headers)
+    JointQuestion.objects.filter(pk=question.pk).update(sent_at=timezone.now())
+
+
+def total_fetch(question: JointQuestion) -> bytes:
+    """Numbers of the total of a question. Raises Unreachable."""
+    alliance = question.joint.run.alliance
+    assert alliance is not None, "a joint run is one of an alliance"
+    with Hub(alliance) as hub:
+        return hub.get(f"runs/{_key(question.joint)}/totals/{question.number}")
+
+
+def _joints(alliance: Alliance) -> list[JointRun]:
+    recent = timezone.now() - _TOLD
+    found = JointRun.objects.filter(run__alliance=alliance).select_related("run__alliance", "run__study")
+    return [joint for joint in found if not joint.run.has_ended or (joint.run.ended_at or recent) > recent]
+
+
+def _key(joint: JointRun) -> str:
+    """By which hub and sites name a run: its random number."""
+    return joint.document.number
+
+
+def _own_signature(alliance: Alliance) -> str:
+    return sign(alliance.document, identity_known(alliance)).signature.hex()
+
+
+def _run_told(joint: JointRun, own: str) -> dict[str, Any]:
+    run = joint.run
+    asked = joint.questions.filter(closed_at=None).first()
+    closed = joint.questions.exclude(closed_at=None).order_by("number").values_list("number", flat=True).last()
+    told: dict[str, Any] = {
+        "after": closed or 0,
+        "approval": joint.approvals.get(own),
+        "ended": run.get_status_display() if run.has_ended and run.status != Run.Status.FINISHED else None,
+        "endorsement": None,
+    }
+    if asked is not None and own in asked.endorsements:
+        told["endorsement"] = {"number": asked.number, "signature": asked.endorsements[own]}
+    return told
+
+
+def _proposals_keep(alliance: Alliance, answer: Mapping[str, Any], known: Mapping[str, JointRun]) -> bool:
+    """Keep proposals that nobody has taken up here."""
+    proposals = {}
+    if alliance.joined_at and not alliance.left_at:
+        for key, told in answer["runs"].items():
+            if key not in known and alliance.own_name in _proposal(alliance, told).participants and told["told"]:
+                proposals[key] = {name: told[name] for name in ("content", "signature", "told")}
+    if proposals == alliance.proposals:
+        return False
+    Alliance.objects.filter(pk=alliance.pk).update(proposals=proposals)
+    alliance.proposals = proposals
+    return True
+
+
+def _proposal(alliance: Alliance, told: Mapping[str, Any]) -> RunDocument:
+    """A run that the hub proposes. Raises Refused."""
+    document = RunDocument.read(told["content"].encode())
+    Signed(document, signature_of(told["signature"])).checked(alliance.document.hub, "the hub")
+    if told["told"] and digest_of(told["told"]) != document.plan:
+        raise Refused("The hub tells another plan than it has signed: ask whoever runs it.")
+    return document
+
+
+def _runs_keep(answer: Mapping[str, Any], known: Mapping[str, JointRun]) -> bool:
+    changed = False
+    for key, told in answer["runs"].items():
+        if key in known and not known[key].run.has_ended:
+            changed |= _run_keep(known[key].pk, told)
+    return changed
+
+
+@transaction.atomic
+def _run_keep(pk: Any, told: Mapping[str, Any]) -> bool:
+    joint = JointRun.objects.select_for_update().get(pk=pk)
+    changed = False
+    for site, approval in told["approvals"].items():
+        if joint.approvals.get(site) not in (None, approval):
+            raise Refused(f"The hub shows another approval of {site} than before: ask whoever runs it.")
+        if site not in joint.approvals:
+            joint.approvals[site] = approval
+            changed = True
+    if told["dropped"] != joint.dropped:
+        joint.dropped, changed = told["dropped"], True
+    if told["status"] in (Run.Status.FAILED, Run.Status.CANCELLED, Run.Status.WITHDRAWN) and not joint.ended:
+        joint.ended, changed = f"{told['status']}. {told['message']}"[:500], True
+    if told["model"] and told["model"] != joint.model:
+        joint.model, changed = told["model"], True
+    if changed:
+        joint.save(update_fields=["approvals", "dropped", "ended", "model"])
+    for each in told["questions"]:
+        if joint.questions.filter(closed_at=None).exclude(number=each["number"]).exists():
+            break  # one after the other
+        changed |= _question_keep(joint, each)
+    return changed
+
+
+def _question_keep(joint: JointRun, told: Mapping[str, Any]) -> bool:
+    row = joint.questions.select_for_update().filter(number=told["number"]).first()
+    if row is None:
+        document = QuestionDocument.read(told["content"].encode())
+        alliance = joint.run.alliance
+        assert alliance is not None, "a joint run is one of an alliance"
+        Signed(document, signature_of(told["signature"])).checked(alliance.document.hub, "the hub")
+        if document.number != told["number"]:
+            raise Refused("The hub has numbered a question in two ways: ask whoever runs it.")
+        row = JointQuestion(joint=joint, number=document.number, content=told["content"], signature=told["signature"])
+    elif row.content != told["content"]:
+        raise Refused("The hub has asked two questions of one number: ask whoever runs it.")
+    elif row.closed_at is not None:
+        return False
+    before = (row.pk, dict(row.endorsements), row.ended, row.total_content)
+    row.endorsements = {**told["endorsements"], **row.endorsements}
+    row.ended = told["ended"]
+    if told["total"] is not None:
+        row.total_content, row.total_signature = told["total"]["content"], told["total"]["signature"]
+    if row.pk and before == (row.pk, row.endorsements, row.ended, row.total_content):
+        return False
+    row.moved_at = timezone.now()
+    row.save()
+    return True
+
+
+# --- At the hub -----------------------------------------------------------------------------------------------------
+
+
+@transaction.atomic
+def exchange_answer(site: AllianceSite, said: Any) -> dict[str, Any]:
+    """Keep what a site says, and answer with what is new for it. Raises Refused, with words for the site."""
+    try:
+        told = SiteSaid.model_validate(said).model_dump()
+    except ValidationError as error:
+        raise Refused("What the site sends cannot be read: compare the versions of hub and site.") from error
+    if told["protocol"] != DOMAIN:
+        raise Refused(f"The hub speaks {DOMAIN} and the site {told['protocol']}: update the older one of the two.")
+    site = AllianceSite.objects.select_for_update().select_related("alliance__study").get(pk=site.pk)
+    alliance = site.alliance
+    site.last_contact, site.version = timezone.now(), told["version"]
+    if told["joined"] and site.joined_at is None and alliance.is_signed:
+        document = alliance.document
+        Signed(document, signature_of(told["joined"])).checked(document.sites[site.name], site.name)
+        site.signature, site.joined_at = told["joined"], timezone.now()
+    if told["left"] and site.joined_at is not None and site.left_at is None:
+        site.left_at = timezone.now()
+    if site.takes_part:
+        site.head_counts = told["head_counts"]
+    site.save()
+    runs = {}
+    if site.takes_part:
+        for joint in _joints(alliance):
+            key = _key(joint)
+            if joint.run.status == Run.Status.DRAFT or site.name not in joint.document.participants:
+                continue
+            word = told["runs"].get(key)
+            if word is not None:
+                _said_keep(joint, site.name, word)
+                joint.refresh_from_db()
+            runs[key] = _told(joint, word)
+    document_told = {
+        "content": alliance.content,
+        "signature": alliance.signature,
+        "terms": alliance.terms,
+        "name": alliance.name,
+        "ended": alliance.left_at is not None,
+    }
+    return {"protocol": DOMAIN, "version": __version__, "alliance": document_told, "runs": runs}
+
+
+def _told(joint: JointRun, said: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What a site is told of a run: the plan only as long as it does not say that it has it."""
+    questions = joint.questions.filter(number__gt=said["after"]) if said else joint.questions.none()
+    return {
+        "content": joint.content,
+        "signature": joint.signature,
+        "told": "" if said else joint.told,
+        "status": joint.run.status,
+        "message": str(joint.run.message),
+        "approvals": joint.approvals,
+        "dropped": joint.dropped,
+        "questions": [_question_told(question) for question in questions.order_by("number")],
+        "model": model_told(joint) if said else None,
+    }
+
+
+def _question_told(question: JointQuestion) -> dict[str, Any]:
+    """What a question is, and what has become of it, as the hub tells sites."""
+    total = {"content": question.total_content, "signature": question.total_signature} if question.total else None
+    return {
+        "number": question.number,
+        "content": question.content,
+        "signature": question.signature,
+        "endorsements": question.endorsements,
+        "ended": question.ended,
+        "total": total,
+    }
+
+
+def _said_keep(joint: JointRun, site: str, said: Mapping[str, Any]) -> None:
+    """Keep a site's approval, endorsement, or that it has ended the run."""
+    alliance = joint.run.alliance
+    assert alliance is not None, "a joint run is one of an alliance"
+    key, changed = alliance.document.sites[site], False
+    joint = JointRun.objects.select_for_update().get(pk=joint.pk)
+    if joint.run.has_ended:
+        return
+    if said["ended"] and site not in joint.dropped:
+        text = gettext_noop("%(site)s has ended the run: %(why)s.")
+        joint.dropped[site] = Sentence(text, site=site, why=str(said["ended"])[:200]).to_json()
+        changed = True
+    if (approval := said["approval"]) and site not in joint.approvals:
+        signed = Signed(Approval.read(approval["content"].encode()), signature_of(approval["signature"]))
+        document = signed.checked(key, site)
+        if (document.run, document.site) != (joint.document.digest(), site):
+            raise Refused("The approval is of another run, or of another site.")
+        joint.approvals[site] = {"content": approval["content"], "signature": approval["signature"]}
+        changed = True
+    if changed:
+        joint.save(update_fields=["approvals", "dropped"])
+    if endorsement := said["endorsement"]:
+        row = joint.questions.select_for_update().filter(number=endorsement["number"], closed_at=None).first()
+        if row is not None and site in row.document.participants and site not in row.endorsements:
+            word = Signed(Endorsement(row.document.digest(), site), signature_of(endorsement["signature"]))
+            word.checked(key, site)
+            row.endorsements[site], row.moved_at = endorsement["signature"], timezone.now()
+            row.save(update_fields=["endorsements", "moved_at"])
+    if changed:
+        send("run_advance", joint.pk)
+
+
+def answer_keep(site: AllianceSite, joint: JointRun, number: int, content: str, signature: str, vector: bytes) -> None:
+    """Keep what a site has answered; the same answer again changes nothing.
+
+    Raises:
+        Refused: It is no answer of the site to the open question, or another one than before.
+    """
+    signed_by = site.alliance.document.sites[site.name]
+    with transaction.atomic():
+        row = joint.questions.select_for_update().filter(number=number).first()
+        if row is None or site.name not in row.document.participants:
+            raise Refused("The site was not asked this question.")
+        if row.closed_at is not None:
+            return
+        earlier = row.answers.filter(site=site.name).first()
+        if earlier is not None:
+            if earlier.content != content:
+                raise Refused("The site has answered this question before, with other numbers.")
+            return
+        document = Signed(Answer.read(content.encode()), signature_of(signature)).checked(signed_by, site.name)
+        if document.question != row.document.digest() or document.site != site.name:
+            raise Refused("The answer is to another question, or of another site.")
+        if document.vector != hashlib.sha256(vector).hexdigest():
+            raise Refused("The numbers are not those that the site has signed.")
+        artifact = f"{sums_folder(joint)}/{number}-{site.pk}.npz"
+        vector_save(artifact, vector)
+        row.answers.create(site=site.name, content=content, signature=signature, artifact=artifact)
+        row.moved_at = timezone.now()
+        row.save(update_fields=["moved_at"])
+        if row.answers.count() == len(row.document.participants):
+            send("run_advance", joint.pk)
+
+
+def total_content(joint: JointRun, number: int) -> bytes:
+    """Numbers of a total, for sites. Raises Refused."""
+    row = joint.questions.filter(number=number).exclude(total="").first()
+    if row is None:
+        raise Refused("There is no total of this question.")
+    return vector_load(row.total)
+
+
+def joint_of(alliance: Alliance, key: str) -> JointRun | None:
+    """The run of an alliance at its hub of this random number."""
+    found = JointRun.objects.filter(run__alliance=alliance).select_related("run__alliance", "run__study")
+    return next((joint for joint in found if _key(joint) == key), None)
+
+
+def json_of(body: bytes) -> Any:
+    """What a site has sent. Raises Refused."""
+    try:
+        return json.loads(body)
+    except ValueError as error:
+        raise Refused("This is no JSON.") from error

@@ -1,0 +1,96 @@
+"""Keys of hub and sites: one identity in each alliance, which signs, and one agreement key for each run.
+
+The identity follows from the installation's secret key. So no backup of the database holds it, and another secret key
+is another identity: after `SECRET_KEY` was changed, the old one has to stay among the fallbacks.
+
+The agreement key of a run is a file in private storage that backups leave out, since no row of theirs names it: a
+database that was restored cannot answer a question of the run a second time.
+"""
+
+import hashlib
+
+import numpy as np
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from django.conf import settings
+
+from common.artifacts import arrays_delete, arrays_load, arrays_save
+from learning.sites.documents import Refused, public_key
+from learning.sites.protocol import Site
+from training.models import Alliance, JointRun
+
+_PURPOSE = "ipate: identity in an alliance"
+
+
+def identity(alliance: Alliance, public: str = "") -> Ed25519PrivateKey:
+    """The signing key of this side of an alliance.
+
+    Args:
+        alliance: As this side knows it.
+        public: The public key that the others know; empty for the one of today's secret key.
+
+    Raises:
+        Refused: It was made from a secret key that the installation has no more.
+    """
+    for secret in (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS):
+        info = f"{_PURPOSE} {alliance.key.hex} {alliance.study_id} {alliance.own_name}"
+        seed = HKDF(hashes.SHA256(), 32, salt=None, info=info.encode()).derive(secret.encode())
+        key = Ed25519PrivateKey.from_private_bytes(seed)
+        if public in ("", public_key(key)):
+            return key
+    raise Refused(
+        "The secret key of this installation is not the one with which it joined the alliance: add the old one to "
+        "IPATE_SECRET_KEY_FALLBACKS, or make a new alliance."
+    )
+
+
+def identity_known(alliance: Alliance) -> Ed25519PrivateKey:
+    """The signing key that the signed document names; that of today where there is none yet. Raises Refused."""
+    if not alliance.is_signed:
+        return identity(alliance)
+    document = alliance.document
+    return identity(alliance, document.hub if alliance.is_hub else document.sites[alliance.own_name])
+
+
+def fingerprint(key: str) -> str:
+    """What people compare of a public key: 20 hexadecimal digits of its SHA-256, in groups of four.
+
+    >>> fingerprint("00" * 32)
+    '6668 7aad f862 bd77 6c8f'
+    """
+    digest = hashlib.sha256(bytes.fromhex(key)).hexdigest()[:20]
+    return " ".join(digest[start : start + 4] for start in range(0, 20, 4))
+
+
+def agreement_make(joint: JointRun) -> X25519PrivateKey:
+    """Make and keep the agreement key of a site for a run; the caller saves the row."""
+    key = X25519PrivateKey.generate()
+    joint.agreement = f"agreements/{joint.run_id}.npz"
+    arrays_save(joint.agreement, key=np.frombuffer(key.private_bytes_raw(), np.uint8))
+    return key
+
+
+def agreement_forget(joint: JointRun) -> None:
+    """Delete the agreement key of a run that has ended."""
+    if joint.agreement:
+        arrays_delete(joint.agreement)
+
+
+def site_of(joint: JointRun) -> Site:
+    """This site with its private keys, in a run.
+
+    Raises:
+        Refused: Its agreement key is gone: the run ends here.
+    """
+    alliance = joint.run.alliance
+    assert alliance is not None, "a joint run is one of an alliance"
+    try:
+        raw = arrays_load(joint.agreement, "key")["key"].tobytes()
+    except (FileNotFoundError, ValueError) as error:
+        raise Refused(
+            "The key that this site has made for the run is gone, as after a restored backup: the site takes no more "
+            "part in it."
+        ) from error
+    return Site(alliance.own_name, identity_known(alliance), X25519PrivateKey.from_private_bytes(raw))

@@ -1,0 +1,70 @@
+"""The model of a joint run: learned at the hub from totals alone, signed, and taken over by every site."""
+
+import hashlib
+import json
+from typing import Any
+
+from common.artifacts import model_fetch
+from learning.sites.documents import Publication, Refused, Signed, sign
+from training.models import JointRun, Run, StudentModel
+from training.sites.documents import digest_of, signature_of, told_text
+from training.sites.keys import identity_known
+from training.sites.wire import Hub
+
+#: What is told of a version.
+TOLD = ("learner", "seed", "calibration", "accuracy", "label_accuracy", "card", "seconds", "score")
+#: Files of a version.
+FILES = ("file", "onnx")
+
+
+def model_told(joint: JointRun) -> dict[str, str] | None:
+    """What a hub tells sites of the model of a run that has finished; None before."""
+    alliance, version = joint.run.alliance, _version(joint)
+    if version is None or alliance is None:
+        return None
+    told = told_text({name: getattr(version, name) for name in TOLD} | {"published": joint.run.student_id is not None})
+    document = Publication(joint.document.digest(), digest_of(told), version.digest, version.onnx_digest)
+    signature = sign(document, identity_known(alliance)).signature.hex()
+    return {"content": document.content().decode(), "signature": signature, "told": told}
+
+
+def model_content(joint: JointRun, file: str) -> bytes:
+    """A file of the model, at the hub. Raises Refused."""
+    version = _version(joint)
+    if version is None or file not in FILES:
+        raise Refused("There is no such file of this run.")
+    return model_fetch(version.artifact if file == "file" else version.onnx)
+
+
+def model_checked(joint: JointRun) -> tuple[Publication, dict[str, Any]]:
+    """What the hub has signed of its model, and what it tells of it, at a site. Raises Refused."""
+    alliance = joint.run.alliance
+    assert alliance is not None, "a joint run is one of an alliance"
+    document = Publication.read(joint.model["content"].encode())
+    Signed(document, signature_of(joint.model["signature"])).checked(alliance.document.hub, "the hub")
+    if document.run != joint.document.digest() or document.told != digest_of(joint.model["told"]):
+        raise Refused("The hub has signed the model of another run, or tells something else of it.")
+    return document, json.loads(joint.model["told"])
+
+
+def file_fetch(joint: JointRun, file: str, digest: str) -> bytes:
+    """A file of the model from the hub.
+
+    Raises:
+        Refused: It is not the one that the hub has signed.
+        Unreachable: Nobody answers.
+    """
+    alliance = joint.run.alliance
+    assert alliance is not None, "a joint run is one of an alliance"
+    with Hub(alliance) as hub:
+        content = hub.get(f"runs/{joint.document.number}/model/{file}")
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise Refused("The model is not the one that the hub has signed.")
+    return content
+
+
+def _version(joint: JointRun) -> StudentModel | None:
+    run = joint.run
+    if run.status != Run.Status.FINISHED:
+        return None
+    return run.student or run.students.order_by("version").last()

@@ -1,0 +1,170 @@
+"""Requests of a site to its hub: outbound alone, over TLS, through the proxy that the environment names, signed.
+
+Each request carries the name of the site, the time, and a signature over method, path, time and body. The hub refuses
+times that are off by more than `CLOCK_SKEW`; a request that is repeated within that time does nothing a second time.
+"""
+
+import hashlib
+import json
+import ssl
+import time
+from typing import Any
+
+import httpx
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from django.conf import settings
+
+from common import __version__
+from common.sentences import Sentence, gettext_noop
+from learning.sites.documents import DOMAIN, Refused
+from training.models import Alliance
+from training.sites.keys import identity_known
+
+#: Seconds by which the clocks of site and hub may differ.
+CLOCK_SKEW = 300
+#: Seconds that the hub may take to begin to answer, and to send the rest.
+_TIMEOUT = httpx.Timeout(30.0, connect=10.0)
+#: Largest answer of a hub, in bytes: a total of some millions of numbers, or a model.
+_MOST = 256 * 2**20
+
+
+class Unreachable(Exception):
+    """The hub has not answered, or refuses. ``told`` says what is wrong, as a sentence."""
+
+    def __init__(self, told: Sentence) -> None:
+        super().__init__(str(told))
+        self.told = told
+
+
+def request_content(method: str, path: str, at: int, body: bytes) -> bytes:
+    """What the signature of a request is over."""
+    return f"{DOMAIN} request\n{method} {path} {at} {hashlib.sha256(body).hexdigest()}".encode()
+
+
+def request_authorization(name: str, key: Ed25519PrivateKey, method: str, path: str, body: bytes) -> str:
+    """The header Authorization of a request."""
+    at = int(time.time())
+    signature = key.sign(request_content(method, path, at, body)).hex()
+    return f"Site {name.encode().hex()}:{at}:{signature}"
+
+
+def request_check(header: str, public: Any, method: str, path: str, body: bytes) -> str:
+    """Check a request; returns the name of the site.
+
+    Args:
+        header: Authorization.
+        public: The public key of a site of this name, in hexadecimal; None where there is none.
+        method: Of the request.
+        path: Of the request.
+        body: Of the request.
+
+    Raises:
+        Refused: The header is none of a site, from another time, or not signed by the site.
+    """
+    try:
+        told = header.removeprefix("Site ").split(":")
+        name, at, signature = bytes.fromhex(told[0]).decode(), int(told[1]), bytes.fromhex(told[2])
+    except (IndexError, ValueError) as error:
+        raise Refused("This address is for sites of an alliance, whose requests are signed.") from error
+    off = at - time.time()
+    if abs(off) > CLOCK_SKEW:
+        raise Refused(
+            f"The clocks of site and hub differ by {abs(off):.0f} seconds, and at most {CLOCK_SKEW} are allowed: set "
+            "both by a time server."
+        )
+    key = public(name)
+    try:
+        Ed25519PublicKey.from_public_bytes(bytes.fromhex(key or "")).verify(
+            signature, request_content(method, path, at, body)
+        )
+    except (InvalidSignature, ValueError) as error:
+        raise Refused("The request is not signed by a site of this alliance: compare the fingerprints.") from error
+    return name
+
+
+class Hub:
+    """The hub of an alliance, as a site asks it. One connection is kept for all requests; close it in the end."""
+
+    #: Only tests have another one.
+    transport: httpx.BaseTransport | None = None
+
+    def __init__(self, alliance: Alliance) -> None:
+        self._alliance = alliance
+        # None: by the environment's proxies and the system's authorities
+        verify: Any = ssl.create_default_context(cadata=alliance.certificate) if alliance.certificate else True
+        self._client = httpx.Client(
+            base_url=alliance.address.rstrip("/"),
+            verify=verify,
+            timeout=_TIMEOUT,
+            follow_redirects=False,
+            trust_env=True,
+            transport=self.transport,
+            headers={"User-Agent": f"iPATE/{__version__}"},
+        )
+
+    def __enter__(self) -> "Hub":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
+
+    def get(self, path: str) -> bytes:
+        """Content of something that the hub keeps. Raises Unreachable."""
+        return self._ask("GET", path, b"")
+
+    def put(self, path: str, body: bytes, **headers: str) -> None:
+        """Give the hub something. Raises Unreachable."""
+        self._ask("PUT", path, body, headers)
+
+    def post(self, path: str, document: Any, *, signed: bool = True) -> Any:
+        """Answer of the hub to a document, both JSON. Raises Unreachable."""
+        headers = {"Content-Type": "application/json"}
+        answer = self._ask("POST", path, json.dumps(document).encode(), headers, signed=signed)
+        try:
+            return json.loads(answer)
+        except ValueError:
+            text = gettext_noop("What answers at %(address)s is no hub of iPATE.")
+            raise Unreachable(Sentence(text, address=self._alliance.address)) from None
+
+    def _ask(
+        self, method: str, path: str, body: bytes, headers: dict[str, str] | None = None, *, signed: bool = True
+    ) -> bytes:
+        alliance = self._alliance
+        whole = f"/api/v1/alliances/{alliance.key}/{path}"
+        told = dict(headers or {})
+        if signed:
+            key = identity_known(alliance)
+            told["Authorization"] = request_authorization(alliance.own_name, key, method, whole, body)
+        try:
+            with self._client.stream(method, whole, content=body, headers=told) as answer:
+                content = b""
+                for piece in answer.iter_bytes():
+                    content += piece
+                    if len(content) > _MOST:
+                        raise Unreachable(Sentence(gettext_noop("The hub sends more than a site takes.")))
+        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+            text = gettext_noop("The hub at %(address)s cannot be reached: %(problem)s. It is tried again.")
+            raise Unreachable(Sentence(text, address=alliance.address, problem=_short(error))) from error
+        if answer.status_code >= 300:
+            text = gettext_noop("The hub refuses (%(status)s): %(problem)s")
+            raise Unreachable(Sentence(text, status=answer.status_code, problem=_problem(content)))
+        return content
+
+
+def _short(error: Exception) -> str:
+    return (str(error) or type(error).__name__)[:200].rstrip(".")
+
+
+def _problem(content: bytes) -> str:
+    """What the hub says is wrong, of a problem document (RFC 9457) or of anything else."""
+    try:
+        told = json.loads(content)
+        return str(told.get("detail") or told.get("title"))[:500]
+    except (ValueError, AttributeError):
+        return content[:200].decode(errors="replace")
+
+
+def wait_most() -> float:
+    """Seconds for which a worker asks the hub again and again, before it turns to other work."""
+    return settings.SITES_WAIT
