@@ -33,12 +33,12 @@ JOURNAL_CHECK = "rows that the journal knows, outside the database"
 class Check:
     """One thing to verify: ``name`` says what is looked at, ``find()`` what is wrong with it, in words.
 
-    ``is_told`` is False where a fault would tell those who decide about runs what somebody chose.
+    ``for_deciders`` is False where a fault would tell those who decide about runs what somebody chose.
     """
 
     name: str
     find: Callable[[], Iterator[str]]
-    is_told: bool = True
+    for_deciders: bool = True
 
     def faults(self) -> list[str]:
         """Faults, in words; content so distorted that it cannot be looked at is one, too."""

@@ -9,13 +9,13 @@ from functools import partial
 from io import StringIO
 from typing import Any
 
-from consent_scale import database, head_print, holders_asked, holders_import, list_write, measure
+from consent_scale import database, head_print, holders_count, holders_import, list_write, measure
 
 TEACHERS, POINTS = 250, 300
 
 
 def main() -> None:
-    holders = holders_asked(__doc__)
+    holders = holders_count(__doc__)
     with database() as folder:
         from django.core.management import call_command
 

@@ -46,7 +46,7 @@ def database() -> Iterator[Path]:
             connection.creation.destroy_test_db(name, verbosity=0)
 
 
-def holders_asked(description: str | None) -> int:
+def holders_count(description: str | None) -> int:
     """Number of holders that the command line names."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--holders", type=int, default=1_000_000)
@@ -96,7 +96,7 @@ def list_write(folder: Path, holders: int) -> Path:
 
 
 def main() -> None:
-    holders = holders_asked(__doc__)
+    holders = holders_count(__doc__)
     with database() as folder:
         from django.core.management import call_command
         from django.test import Client

@@ -46,7 +46,7 @@ def main() -> None:
         records = Records(x[part], np.zeros(number, np.int64), np.arange(number))
         answers.append(question.answer(WHOLE, None, people, lambda: records, alone=False, draws=Draws(noise)))  # noqa: B023
     table = CountTable.released(question, question.release(WHOLE, None, answers, noise).arrays["sums"], levels)
-    told = sum(cell.is_told for cell in table)
+    told = sum(cell.is_distinct for cell in table)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
     print(
         f"{asked.holders} people, {len(table)} cells ({told} told from empty): {time.monotonic() - clock:.1f} s, "

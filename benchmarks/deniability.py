@@ -128,7 +128,7 @@ def cells(private: Codes, test: Codes, sizes: list[int], rows: int, seed: int) -
         for name, each in {"reals": real[:rows], **synthetic}.items()
     }
     told = {
-        name: [told_apart(make(seed), whole, each, real) for make in list(LEARNERS.values())[:2]]
+        name: [separability(make(seed), whole, each, real) for make in list(LEARNERS.values())[:2]]
         for name, each in {"reals": real[rows : 2 * rows], **synthetic}.items()
     }
     passing = {}
@@ -161,7 +161,7 @@ def taught_right(learner: Any, encoder: OneHotEncoder, rows: Codes, test: Codes)
     return 100 * float((learner.predict(encoder.transform(test[:, :-1])) == test[:, -1]).mean())
 
 
-def told_apart(learner: Any, encoder: OneHotEncoder, synthetic: Codes, real: Codes) -> float:
+def separability(learner: Any, encoder: OneHotEncoder, synthetic: Codes, real: Codes) -> float:
     """Share of rows of which a learner tells right whether they are real, in 100."""
     half, number = len(synthetic) // 2, len(synthetic)
     real = real[-number:]

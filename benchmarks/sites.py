@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.cells import Cell, Row, missing
-from benchmarks.neighbours.__main__ import parts_asked, table
+from benchmarks.neighbours.__main__ import parts_of_arguments, table
 from common.noise import SystemNoise
 from learning.mechanisms.base import Arrays, Draws, People, Question, Records, Release
 from learning.sites.documents import sign
@@ -199,7 +199,7 @@ def _steps(split: int, mode: str) -> Row:
 def main() -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     known = {part.__name__: part for part in (speed, steps, neighbours)}
-    names, quick = parts_asked(__doc__, known)
+    names, quick = parts_of_arguments(__doc__, known)
     for name in names:
         rows: list[Row] = [] if quick else _kept().get(name, [])
         for row in missing(rows, known[name](quick)):

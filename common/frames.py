@@ -13,11 +13,11 @@ _TYPES = ("uint8", "float32")
 _LONGEST_LINE = 1 << 16
 
 
-def frame_write(stream: IO[bytes], array: NDArray[Any] | None = None, **told: Any) -> None:
+def frame_write(stream: IO[bytes], array: NDArray[Any] | None = None, **header: Any) -> None:
     """Write a message."""
     if array is not None:
-        told |= {"shape": list(array.shape), "type": array.dtype.name}
-    stream.write(json.dumps(told).encode() + b"\n")
+        header |= {"shape": list(array.shape), "type": array.dtype.name}
+    stream.write(json.dumps(header).encode() + b"\n")
     if array is not None:
         stream.write(np.ascontiguousarray(array).tobytes())
     stream.flush()
@@ -37,14 +37,14 @@ def frame_read(stream: IO[bytes], *, most: int = 0) -> tuple[dict[str, Any], NDA
     line = stream.readline(_LONGEST_LINE)
     if not line.endswith(b"\n"):
         raise EOFError
-    told = json.loads(line)
-    if "shape" not in told:
-        return told, None
-    shape, kind = tuple(told["shape"]), np.dtype(_TYPES[_TYPES.index(told["type"])])
+    header = json.loads(line)
+    if "shape" not in header:
+        return header, None
+    shape, kind = tuple(header["shape"]), np.dtype(_TYPES[_TYPES.index(header["type"])])
     size = math.prod(shape) * kind.itemsize
     if not 0 <= size <= most:
         raise ValueError(f"An array of {size} bytes is none that was asked for.")
     content = stream.read(size)
     if len(content) < size:
         raise EOFError
-    return told, np.frombuffer(content, kind).reshape(shape)
+    return header, np.frombuffer(content, kind).reshape(shape)

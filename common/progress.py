@@ -37,13 +37,13 @@ class _Lines(tqdm):
         return print_line
 
     disable: bool
-    _told: float | None = None
+    _last_count: float | None = None
 
     def display(self, msg: str | None = None, pos: int | None = None) -> bool | None:
         """Print a line, unless the last one said the same."""
-        if self.n == self._told:
+        if self.n == self._last_count:
             return None
-        self._told = self.n
+        self._last_count = self.n
         return super().display(msg, pos)
 
     def moveto(self, n: int) -> None:

@@ -116,7 +116,7 @@ def changers(study: Study, *, sealed: bool = False) -> list[str]:
     return list(people.values_list("username", flat=True))
 
 
-def changes_told(changes: Iterable[Change]) -> list[ListedChange]:
+def change_lines(changes: Iterable[Change]) -> list[ListedChange]:
     """Changes in words, with one query for each kind of what they name."""
     changes = list(changes)
     models = {model._meta.label_lower: model for model in recorded_models()}
@@ -128,7 +128,7 @@ def changes_told(changes: Iterable[Change]) -> list[ListedChange]:
                 if (related := _related(model, name)) is not None:
                     wanted.setdefault(related, set()).add(str(value))
     names = {model: _names(model, keys) for model, keys in wanted.items()}
-    return [_told(each, models.get(each.model), names) for each in changes]
+    return [_line(each, models.get(each.model), names) for each in changes]
 
 
 def _values(change: Change) -> Iterator[tuple[str, Any]]:
@@ -154,7 +154,7 @@ def _names(model: Any, keys: set[str]) -> dict[str, str]:
         return {}
 
 
-def _told(change: Change, model: type[Recorded] | None, names: dict[type, dict[str, str]]) -> ListedChange:
+def _line(change: Change, model: type[Recorded] | None, names: dict[type, dict[str, str]]) -> ListedChange:
     who = str(change.changed_by_id) if change.changed_by_id else ""
     by = names[get_user_model()].get(who) or (gettext("deleted account %(number)s") % {"number": who} if who else "")
     if model is None:

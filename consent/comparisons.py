@@ -85,8 +85,8 @@ class LevelChange:
         return self._line(record_odds_words)
 
     def _line(self, odds: Callable[[Option], str]) -> str:
-        told = {"level": self.level.label, "before": ", ".join(map(odds, self.before)), "now": odds(self.now)}
-        return _("%(level)s: before %(before)s, now %(now)s") % told
+        words = {"level": self.level.label, "before": ", ".join(map(odds, self.before)), "now": odds(self.now)}
+        return _("%(level)s: before %(before)s, now %(now)s") % words
 
 
 def level_changes(study: Study, policy: EpsilonPolicy | None = None) -> list[LevelChange]:

@@ -58,7 +58,7 @@ class ToldChain:
     faults: list[str]
 
 
-def chain_told(
+def chain_report(
     model: type[Chained], study_id: int, find: Callable[[], Iterable[str]], *, sees_people: bool
 ) -> ToldChain:
     """Facts that a reader is told of a study's chain and of the faults that ``find()`` yields.

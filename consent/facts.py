@@ -79,11 +79,11 @@ def facts_of(study: Study) -> dict[str, Any]:
     facts = {name: getattr(study, name) for name in FACTS}
     if isinstance(facts["retention_until"], date):
         facts["retention_until"] = facts["retention_until"].isoformat()
-    told = {
+    translations = {
         language: {name: texts[name] for name in TRANSLATED_FACTS if texts.get(name)}
         for language, texts in study.translations.items()
     }
-    return {**facts, "translations": {language: texts for language, texts in sorted(told.items()) if texts}}
+    return {**facts, "translations": {language: texts for language, texts in sorted(translations.items()) if texts}}
 
 
 def study_with(study: Study, facts: Mapping[str, Any]) -> Study:
@@ -105,7 +105,7 @@ def study_with(study: Study, facts: Mapping[str, Any]) -> Study:
     return changed
 
 
-def study_told(form: ConsentForm | ConsentFormProposal, study: Study | None = None) -> Study:
+def study_of_form(form: ConsentForm | ConsentFormProposal, study: Study | None = None) -> Study:
     """Study with the facts that a version of its form tells; ``study``: the form's, where it was read already."""
     return study_with(study or form.study, form.facts)
 
@@ -194,7 +194,7 @@ def contradictions(texts: Mapping[str, str], study: Study) -> Iterator[str]:
         yield from dict.fromkeys(found.group() for found in _PROCESSORS.finditer(text))
 
 
-def languages_told(study: Study) -> list[str]:
+def languages_of_facts(study: Study) -> list[str]:
     """Languages in which the facts of a study are written, its first one first."""
     return list(dict.fromkeys([settings.LANGUAGE_CODE, *study.languages, *study.translations]))
 
@@ -202,7 +202,7 @@ def languages_told(study: Study) -> list[str]:
 def fact_differences(older: Study, newer: Study) -> list[Line]:
     """Facts that differ, under their names: those of the reader's language, then those in other languages."""
     lines: list[Line] = []
-    for language in (None, *languages_told(newer)):
+    for language in (None, *languages_of_facts(newer)):
         before, now = dict(fact_words(older, language)), dict(fact_words(newer, language))
         for label in {**now, **before}:
             line = sentence_differences(_named(label, before.get(label)), _named(label, now.get(label)))

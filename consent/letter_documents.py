@@ -33,7 +33,7 @@ from consent.third_person import in_third_person
 from consent.uses import results_of
 
 #: So many results a letter tells: it has one page.
-_RESULTS_TOLD = 3
+_MOST_RESULTS = 3
 TEMPLATE = Path(__file__).with_name("letters.typ")
 
 
@@ -104,7 +104,7 @@ def _news(study: Study) -> list[str]:
     """What was learned, newest first, and where somebody reads what it cost them."""
     return [
         _("We tell you what the study has learned. This goes to everybody who has decided and has not withdrawn."),
-        *(" ".join(result.sentences) for result in results_of(study)[:_RESULTS_TOLD]),
+        *(" ".join(result.sentences) for result in results_of(study)[:_MOST_RESULTS]),
         _(
             "If you took part, the page says what it cost your protection, which nobody else is told. There you can "
             "change your decision or leave."
@@ -161,7 +161,7 @@ def reference(pseudonym: str) -> str:
     return _("Known to the study as: %(name)s") % {"name": pseudonym} if pseudonym else ""
 
 
-def code_told(issued: IssuedInvitation) -> dict[str, Any]:
+def code_context(issued: IssuedInvitation) -> dict[str, Any]:
     """Where somebody answers on the site: link, code in groups, and both as a square code."""
     return {
         "open": _("Read what is asked, and answer: scan the square with a telephone, or open"),
@@ -174,7 +174,7 @@ def code_told(issued: IssuedInvitation) -> dict[str, Any]:
     }
 
 
-def document_told(study: Study, name: str) -> dict[str, Any]:
+def document_context(study: Study, name: str) -> dict[str, Any]:
     """Title, author and day of a document of a study."""
     today = timezone.localdate()
     return {
@@ -207,13 +207,15 @@ def sender(study: Study, head: Letterhead) -> dict[str, Any]:
     }
 
 
-def letter_told(study: Study, letter: LetterWritten, head: Letterhead, answer_by: date | None = None) -> dict[str, Any]:
+def letter_context(
+    study: Study, letter: LetterWritten, head: Letterhead, answer_by: date | None = None
+) -> dict[str, Any]:
     """All that a letter says, in its language."""
     with translation.override(letter.language):
         words = letter_words(study, head)
-        asked = [*words["text"].splitlines(), words["refusal"], *_deadline(letter.kind, answer_by)]
-        told = _news(study) if letter.kind == Letter.Kind.NEWS else [*_reasons(letter.kind), *asked]
-        code = code_told(letter.issued)
+        request = [*words["text"].splitlines(), words["refusal"], *_deadline(letter.kind, answer_by)]
+        news = _news(study) if letter.kind == Letter.Kind.NEWS else [*_reasons(letter.kind), *request]
+        code = code_context(letter.issued)
         if letter.kind == Letter.Kind.NEWS:
             code["open"] = _("Read more, change your decision or leave: scan the square with a telephone, or open")
         return {
@@ -224,7 +226,7 @@ def letter_told(study: Study, letter: LetterWritten, head: Letterhead, answer_by
             "reference": reference(letter.issued.pseudonym),
             "subject": str(study_text(study, "title")),
             "salutation": words["salutation"],
-            "paragraphs": [*_represented(letter.issued), *told],
+            "paragraphs": [*_represented(letter.issued), *news],
             "changes": _changes(study, letter.kind),
             **code,
             "keep": _(
@@ -250,7 +252,7 @@ def letters_pdf(
         study: the study.
         letters: the letters.
         answer_by: a day by which an answer is hoped for.
-        forms: a form on paper behind each letter, as :meth:`consent.paper_documents.FormsOnPaper.told` has it.
+        forms: a form on paper behind each letter, as :meth:`consent.paper_documents.FormsOnPaper.context` has it.
     """
     return _pdf(study, letters, letterhead_of(study), answer_by, forms)
 
@@ -262,8 +264,8 @@ def _pdf(
     answer_by: date | None,
     forms: Sequence[dict[str, Any]] = (),
 ) -> bytes:
-    context = document_told(study, _("Letters")) | {
-        "letters": [letter_told(study, letter, head, answer_by) for letter in letters],
+    context = document_context(study, _("Letters")) | {
+        "letters": [letter_context(study, letter, head, answer_by) for letter in letters],
         "forms": list(forms),
     }
     return tagged_pdf(TEMPLATE, context)

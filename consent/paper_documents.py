@@ -23,9 +23,9 @@ from consent.html_trees import Part, html_tree
 from consent.languages import language_of
 from consent.letter_documents import (
     address_lines,
-    code_told,
+    code_context,
     deadline,
-    document_told,
+    document_context,
     example_address,
     letter_words,
     reference,
@@ -103,7 +103,7 @@ class FormsOnPaper:
                 "statement": declaration_statement(),
             }
             words = letter_words(self.study, self.head)
-            asked = _("%(controller)s asks whether it may learn from your records. You decide.")
+            question = _("%(controller)s asks whether it may learn from your records. You decide.")
             return {
                 "lang": words_language(text.code),
                 "sender": sender(self.study, self.head),
@@ -114,13 +114,13 @@ class FormsOnPaper:
                 "salutation": words["salutation"],
                 "paragraphs": [
                     *represented_sentence(written.pseudonym, written.answering),
-                    asked % {"controller": self.study.controller},
+                    question % {"controller": self.study.controller},
                     words["refusal"],
                     *deadline(answer_by),
                     _("Read this form. Then mark your decision on its last sheet, sign it and send that sheet back."),
                 ],
                 "reading": self._read[text.code, about],
-                "code_box": code_told(written.issued) if written.issued else None,
+                "code_box": code_context(written.issued) if written.issued else None,
                 "keep": _("Keep these pages. Whoever has the code can decide for you: do not send it back."),
                 "questions": _("Questions: %(contact)s") % {"contact": contact_text(self.study)},
                 "closing": words["closing"],
@@ -150,7 +150,7 @@ class FormsOnPaper:
 
 def paper_forms_pdf(forms: FormsOnPaper, written: Sequence[FormWritten], answer_by: date | None = None) -> bytes:
     """Forms on paper as a tagged PDF."""
-    context = document_told(forms.study, _("Form on paper"))
+    context = document_context(forms.study, _("Form on paper"))
     return tagged_pdf(TEMPLATE, context | {"forms": [forms.context(each, answer_by) for each in written]})
 
 

@@ -10,11 +10,11 @@ FONTS = Path(__file__).with_name("fonts")
 
 
 def tagged_pdf(template: Path, context: dict[str, Any]) -> bytes:
-    """A document by a Typst template, which finds all that it says in ``sys.inputs.told``: data, never markup.
+    """A document by a Typst template, which finds all that it says in ``sys.inputs.data``: data, never markup.
 
     Where the font has no letter for something, other fonts are tried and the standard is not claimed.
     """
-    inputs = {"told": json.dumps(context)}
+    inputs = {"data": json.dumps(context)}
     try:
         return _compiled(template, inputs, ignore_system_fonts=True, pdf_standards="ua-1")
     except typst.TypstError:

@@ -49,11 +49,11 @@ def questions(holder: DataHolder, right_guesses: int) -> list[Question]:
     """
     number = int.from_bytes(hashlib.sha256(holder.public_id.bytes).digest()[:8])
     right_first = _RIGHT_FIRST[number % len(_RIGHT_FIRST)]
-    asked = []
+    listed = []
     for place, (text, wrong, right) in enumerate(_questions(holder, right_guesses)):
         answers = (Answer(*wrong, right=False), Answer(*right, right=True))
-        asked.append(Question(KEYS[place], text, answers[::-1] if place in right_first else answers))
-    return asked
+        listed.append(Question(KEYS[place], text, answers[::-1] if place in right_first else answers))
+    return listed
 
 
 def _questions(holder: DataHolder, guesses: int) -> list[tuple[str, tuple[str, str], tuple[str, str]]]:

@@ -30,11 +30,11 @@ from common.moments import moment_words
 from consent.circumstances import answering_for, last_day, renew_by
 from consent.codes import code_of, code_spelled, code_typed
 from consent.comparisons import Column, columns_of_answer, odds_words, promised, record_odds_words
-from consent.facts import study_told
+from consent.facts import study_of_form
 from consent.forms import level_option
 from consent.html_trees import html_tree
 from consent.languages import language_of, own_name
-from consent.letter_documents import document_told, example_address, letter_words, reference, sender, voice
+from consent.letter_documents import document_context, example_address, letter_words, reference, sender, voice
 from consent.models import Answerer, ConsentEvent, DataHolder, Disposal, Letterhead, Level, Study
 from consent.odds import mu_of, right_guesses_at, right_guesses_in_100, right_record_guesses_at
 from consent.pdf import tagged_pdf
@@ -92,12 +92,12 @@ def receipt_event(number: str, study: Study | None = None) -> ConsentEvent | Non
 def _odds(right: int, right_records: int) -> str:
     """What a level means, in right guesses in 100 about whether the person took part and which records are theirs."""
     if right < 100:
-        told = _(
+        sentence = _(
             "Someone who guesses whether you took part (whether your records were used) would be right at most "
             "%(right)d times in 100 instead of 50."
         ) % {"right": right}
     else:
-        told = _(
+        sentence = _(
             "Someone who guesses whether you took part (whether your records were used) could be right nearly always."
         )
     if right_records < 100:
@@ -111,22 +111,22 @@ def _odds(right: int, right_records: int) -> str:
             "nearly always."
         )
     condition = _("Both hold where two answers are equally likely beforehand.")
-    return " ".join((told, records, condition))
+    return " ".join((sentence, records, condition))
 
 
 def _decided_at(event: ConsentEvent) -> str:
     return moment_words(event.recorded_at)
 
 
-def _told(event: ConsentEvent) -> Study:
+def _study_of(event: ConsentEvent) -> Study:
     """Study with the facts of the version that was answered; with today's where none was."""
-    return study_told(event.form, event.study) if event.form is not None else event.study
+    return study_of_form(event.form, event.study) if event.form is not None else event.study
 
 
 def receipt_sentence(event: ConsentEvent) -> str:
     """The decision in one sentence, in the reader's language."""
-    study = _told(event)
-    told = {
+    study = _study_of(event)
+    words = {
         "controller": study.controller,
         "study": study_text(study, "title"),
         "level": event.get_level_display(),
@@ -138,11 +138,11 @@ def receipt_sentence(event: ConsentEvent) -> str:
                 "On %(when)s you allowed %(controller)s to learn from your records for the study “%(study)s”, "
                 "with this protection: %(level)s."
             )
-            % told
+            % words
         )
     if event.kind == ConsentEvent.Kind.WITHDRAWN:
-        return _("On %(when)s you withdrew your consent to the study “%(study)s” of %(controller)s.") % told
-    return _("On %(when)s you decided not to take part in the study “%(study)s” of %(controller)s.") % told
+        return _("On %(when)s you withdrew your consent to the study “%(study)s” of %(controller)s.") % words
+    return _("On %(when)s you decided not to take part in the study “%(study)s” of %(controller)s.") % words
 
 
 def _records_fate(event: ConsentEvent) -> str:
@@ -169,26 +169,28 @@ def _before(event: ConsentEvent) -> list[tuple[str, str]]:
         "records_before": record_odds_words(was),
         "records_now": record_odds_words(now),
     }
-    told = _("%(level)s: whether you took part, right %(before)s; which records are yours, right %(records_before)s")
-    facts = [(_("Before this decision"), told % odds)]
+    sentence = _(
+        "%(level)s: whether you took part, right %(before)s; which records are yours, right %(records_before)s"
+    )
+    facts = [(_("Before this decision"), sentence % odds)]
     if event.epsilon_before is not None:
-        told = _(
+        sentence = _(
             "accepted with a separate yes: a guess whether you took part is right %(now)s, before %(before)s; which "
             "records are yours, right %(records_now)s, before %(records_before)s"
         )
-        facts.append((_("Weaker protection"), told % odds))
+        facts.append((_("Weaker protection"), sentence % odds))
     elif before.can_be_kept and before.epsilon == now.epsilon:
-        told = _(
+        sentence = _(
             "kept: whether you took part, right %(now)s; which records are yours, right %(records_now)s, as before"
         )
-        facts.append((_("Promise"), told % odds))
+        facts.append((_("Promise"), sentence % odds))
     return facts
 
 
 def _decision_facts(event: ConsentEvent) -> list[tuple[str, str]]:
     """Decision, of whom, by whom, and by which right."""
     facts = [
-        (_("Study"), str(study_text(_told(event), "title"))),
+        (_("Study"), str(study_text(_study_of(event), "title"))),
         (_("Decision"), capfirst(f"{event.get_kind_display()}: {event.get_level_display()}".rstrip(": "))),
         (_("When"), _decided_at(event)),
         (_("Known to the study as"), event.holder.known_as),
@@ -228,7 +230,7 @@ def _meaning(event: ConsentEvent) -> list[tuple[str, str]]:
 
 def _study_facts(event: ConsentEvent) -> list[tuple[str, str]]:
     """What the study told when it was decided."""
-    study, facts = _told(event), []
+    study, facts = _study_of(event), []
     if event.form is not None:
         facts.append((_("Information read"), _("version %(version)d") % {"version": event.form.version}))
         if event.text_read:
@@ -252,7 +254,7 @@ def _study_facts(event: ConsentEvent) -> list[tuple[str, str]]:
 def _turning(event: ConsentEvent) -> list[tuple[str, str]]:
     """Whom to ask, and what to read out to them."""
     return [
-        (_("Questions"), contact_text(_told(event))),
+        (_("Questions"), contact_text(_study_of(event))),
         (_("To read out on the telephone"), receipt_code(receipt_number(event.hash))),
     ]
 
@@ -335,7 +337,7 @@ def receipt_json(events: list[ConsentEvent]) -> dict[str, Any]:
     """
     last = events[-1]
     notice = next((event.form for event in reversed(events) if event.form is not None), None)
-    study = study_told(notice, last.study) if notice is not None else last.study
+    study = study_of_form(notice, last.study) if notice is not None else last.study
     return {
         "schema_version": SCHEMA,
         "receipt_id": receipt_number(last.hash),
@@ -381,7 +383,7 @@ def receipt_json(events: list[ConsentEvent]) -> dict[str, Any]:
     }
 
 
-def receipt_told(event: ConsentEvent, head: Letterhead | None = None, address: str = "") -> dict[str, Any]:
+def receipt_context(event: ConsentEvent, head: Letterhead | None = None, address: str = "") -> dict[str, Any]:
     """All that a receipt says as a letter, in the reader's language: first in words, then what others check.
 
     Args:
@@ -446,22 +448,22 @@ def _changing(study: Study) -> str:
 
 def receipt_pdf(event: ConsentEvent) -> bytes:
     """Receipt of a decision as a tagged PDF, in the reader's language; see `consent.pdf.tagged_pdf`."""
-    return _pdf(event.study, [receipt_told(event)])
+    return _pdf(event.study, [receipt_context(event)])
 
 
 def receipts_pdf(study: Study, events: Iterable[ConsentEvent], language: str) -> bytes:
     """Receipts as letters in one PDF, each to whoever answers now, in the language that was read, or ``language``."""
-    told = []
+    documents = []
     for event in events:
         read = language_of(event.text_read)
         about = event.holder.known_as if answering_for(event.holder).represents else ""
         with translation.override(read if read in dict(settings.LANGUAGES) else language), voice(about):
-            told.append(receipt_told(event))
-    return _pdf(study, told)
+            documents.append(receipt_context(event))
+    return _pdf(study, documents)
 
 
 def _pdf(study: Study, receipts: Sequence[dict[str, Any]]) -> bytes:
-    return tagged_pdf(TEMPLATE, document_told(study, _("Receipt")) | {"receipts": list(receipts)})
+    return tagged_pdf(TEMPLATE, document_context(study, _("Receipt")) | {"receipts": list(receipts)})
 
 
 def sample_receipt_pdf(study: Study, head: Letterhead, language: str) -> bytes:
@@ -485,4 +487,4 @@ def sample_receipt_pdf(study: Study, head: Letterhead, language: str) -> bytes:
         hash="0" * 64,
     )
     with translation.override(language):
-        return _pdf(study, [receipt_told(event, head, example_address(language))])
+        return _pdf(study, [receipt_context(event, head, example_address(language))])

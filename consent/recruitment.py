@@ -28,7 +28,7 @@ class Overview:
     ``counts`` has each of ``STATES`` and SUSPENDED: consents that do not count until their holders answer a new form.
     """
 
-    asked: int
+    people: int
     invited: int
     decided: int
     counts: dict[str, int]
@@ -38,9 +38,9 @@ def recruitment_overview(study: Study) -> Overview:
     """Current exact numbers of a study's holders by state: for those who may see group sizes, and for nobody else."""
     counts = holders_per_level(study)
     decided = sum(count for state, count in counts.items() if state != "UNDECIDED")
-    asked = decided + counts.pop("UNDECIDED")
+    people = decided + counts.pop("UNDECIDED")
     invited = study.invitations.filter(Q(holder__isnull=False), revoked_at__isnull=True).count()
-    return Overview(asked, invited, decided, counts)
+    return Overview(people, invited, decided, counts)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 from consent.circumstances import Answering, Lapse, answering_for, last_day
 from consent.comparisons import Column, agreed, columns_since, odds_words, offered, promised
 from consent.differences import Line, line_differences, sentence_differences
-from consent.facts import fact_differences, study_told
+from consent.facts import fact_differences, study_of_form
 from consent.models import ConsentEvent, ConsentForm, ConsentFormProposal, DataHolder, Renewal, Study
 from consent.selectors import LastPromise, consent_current, consent_form_in_force, forms_waiting, lapse_of, promise_last
 
@@ -146,15 +146,15 @@ class Standing:
         """
         if self.renewal is None or self.current is None or self.current.form is None:
             return []
-        agreed, asked = self.current.form.texts, self.renewal.texts
-        spoken = language if language in agreed and language in asked else settings.LANGUAGE_CODE
-        changed = [line for line in line_differences(agreed[spoken], asked[spoken]) if line.change != "same"]
+        agreed, proposed = self.current.form.texts, self.renewal.texts
+        spoken = language if language in agreed and language in proposed else settings.LANGUAGE_CODE
+        changed = [line for line in line_differences(agreed[spoken], proposed[spoken]) if line.change != "same"]
         before, now = (
             " ".join(render_to_string("consent/validity.html", {"form": form}).split())
             for form in (self.current.form, self.renewal)
         )
         differences = fact_differences(
-            *(study_told(form, self.current.study) for form in (self.current.form, self.renewal))
+            *(study_of_form(form, self.current.study) for form in (self.current.form, self.renewal))
         )
         return [*differences, *sentence_differences(before, now), *changed]
 
@@ -192,5 +192,5 @@ def standing(holder: DataHolder) -> Standing:
     if current is None or not current.grants or current.form is None:
         return Standing(current, answering=answers, promise=last, is_renewed=renewed)
     later = list(ConsentForm.objects.filter(study_id=holder.study_id, version__gt=current.form.version))
-    asked = any(form.renewal != Renewal.NOT_ASKED for form in later)
-    return Standing(current, lapse_of(current), later[0] if asked else None, answers, last, renewed)
+    renews = any(form.renewal != Renewal.NOT_ASKED for form in later)
+    return Standing(current, lapse_of(current), later[0] if renews else None, answers, last, renewed)

@@ -132,7 +132,7 @@ class Result:
                 return _("It estimates for a new record how likely something has not happened yet after some time.")
             case "labels":
                 return _("It answers several questions about a new record, each with how likely yes is.")
-        if len(self.classes) > _CLASSES_TOLD:
+        if len(self.classes) > _MOST_CLASSES:
             return _("It says which of %(number)d answers fits a new record best.") % {"number": len(self.classes)}
         return _("It says which of these fits a new record best: %(answers)s.") % {"answers": ", ".join(self.classes)}
 
@@ -239,7 +239,7 @@ class Result:
 
 
 #: Most answers that are named.
-_CLASSES_TOLD = 6
+_MOST_CLASSES = 6
 
 
 def _day(moment: datetime) -> str:

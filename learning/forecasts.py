@@ -133,14 +133,14 @@ def few_people(forecasts: Sequence[Forecast], n_classes: int) -> tuple[Sentence,
     What could be learned is by how much the share of right ones lies above chance without noise; and less than two
     points of a hundred are nothing to warn of.
     """
-    told = headline(forecasts)
-    if told is None or n_classes < 2:
+    forecast = headline(forecasts)
+    if forecast is None or n_classes < 2:
         return ()
     chance = 1.0 / n_classes
-    lost = told.noiseless - told.noisy
-    if lost < max(_LEAST_LOST, (1 - _LEAST_KEPT) * (told.noiseless - chance)):
+    lost = forecast.noiseless - forecast.noisy
+    if lost < max(_LEAST_LOST, (1 - _LEAST_KEPT) * (forecast.noiseless - chance)):
         return ()
-    return (Sentence(_FEW, right=round(100 * told.noisy), noiseless=round(100 * told.noiseless)),)
+    return (Sentence(_FEW, right=round(100 * forecast.noisy), noiseless=round(100 * forecast.noiseless)),)
 
 
 def thirds(points: int) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:

@@ -155,10 +155,10 @@ def average_precision(probabilities: Floats, truth: Classes) -> Estimate:
 
 def _precisions(weights: Floats, hits: NDArray[np.bool_], ends: NDArray[np.bool_]) -> Floats:
     found = np.cumsum(weights * hits, axis=1)[:, ends]
-    told = np.cumsum(weights, axis=1)[:, ends]
+    predicted = np.cumsum(weights, axis=1)[:, ends]
     gained = np.diff(found, axis=1, prepend=0.0)
     total = np.maximum(found[:, -1], 1e-12)
-    return np.asarray((gained * found / np.maximum(told, 1e-12)).sum(axis=1) / total, np.float64)
+    return np.asarray((gained * found / np.maximum(predicted, 1e-12)).sum(axis=1) / total, np.float64)
 
 
 def calibration(probabilities: Floats, truth: Classes) -> tuple[Estimate, list[Bin]]:
@@ -170,15 +170,16 @@ def calibration(probabilities: Floats, truth: Classes) -> tuple[Estimate, list[B
     if not len(truth):
         return Estimate(), []
     if probabilities.shape[1] == 2:
-        told, came = probabilities[:, 1], truth == 1
+        confidence, came = probabilities[:, 1], truth == 1
     else:
-        told, came = probabilities.max(axis=1), probabilities.argmax(axis=1) == truth
+        confidence, came = probabilities.max(axis=1), probabilities.argmax(axis=1) == truth
     count = max(1, min(BINS, len(truth) // 10))
-    edges = np.unique(np.quantile(told, np.arange(1, count) / count))
-    place = np.searchsorted(edges, told, side="right")
-    sums = [np.bincount(place, each, len(edges) + 1) for each in (np.ones(len(truth)), told, came.astype(np.float64))]
+    edges = np.unique(np.quantile(confidence, np.arange(1, count) / count))
+    place = np.searchsorted(edges, confidence, side="right")
+    columns = (np.ones(len(truth)), confidence, came.astype(np.float64))
+    sums = [np.bincount(place, each, len(edges) + 1) for each in columns]
     bins = [Bin(int(n), p / n, int(o)) for n, p, o in zip(*sums, strict=True) if n]
-    members = np.eye(len(edges) + 1)[place] * (told - came)[:, None]
+    members = np.eye(len(edges) + 1)[place] * (confidence - came)[:, None]
     error = bootstrapped(len(truth), lambda weights: np.abs(weights @ members).sum(axis=1) / len(truth))
     return error, bins
 

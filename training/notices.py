@@ -13,7 +13,7 @@ from consent.services.webhooks import event_send
 from training.models import Run, RunResult, StudentModel
 
 #: Parts of a run's share at which its operators are told that a group has used them.
-SHARES_TOLD = (0.8, 1.0)
+SHARES_OF_NOTICE = (0.8, 1.0)
 
 
 def run_proposed_tell(run: Run) -> None:
@@ -57,7 +57,7 @@ def share_used_tell(run: Run, used: Sequence[float], before: Sequence[float]) ->
     names = [group["name"] for group in run.plan.get("groups", run.plan["promises"])]
     groups = []
     for name, now, then in zip(names, used, before, strict=True):
-        crossed = [limit for limit in SHARES_TOLD if then < limit <= now + ROUNDING]
+        crossed = [limit for limit in SHARES_OF_NOTICE if then < limit <= now + ROUNDING]
         if crossed:
             groups.append({"group": name, "share": max(crossed)})
     if groups:

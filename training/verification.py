@@ -45,7 +45,7 @@ def checks_of(study: Study, watch: Callable[[Iterable[Any]], Iterable[Any]] = it
         Check("releases of runs that are not there", lambda: stray_faults(study)),
         Check("datasets as they were stored", lambda: record_faults(study)),
         # Whether somebody asked is theirs: those who decide about runs are not told that it was not done.
-        Check("erasures that were asked for", lambda: erasure_faults(study), is_told=False),
+        Check("erasures that were asked for", lambda: erasure_faults(study), for_deciders=False),
         Check("forms as they were proposed and published", lambda: form_faults(study)),
         Check("roles as they were given and taken away", lambda: role_faults(study)),
     ]

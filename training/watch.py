@@ -53,7 +53,7 @@ def watches(studies: Iterable[Study], *, all_of: Iterable[int] = ()) -> list[Wat
     found = []
     for study in studies:
         outcome = outcomes.get(study.pk, Verification(study=study))
-        has_fault = outcome.faults > 0 if study.pk in sees_all else outcome.fault_told
+        has_fault = outcome.faults > 0 if study.pk in sees_all else outcome.fault_for_deciders
         found.append(
             Watch(
                 study=study,

@@ -33,7 +33,7 @@ def table(rows: list[dict[str, Any]]) -> None:
         print("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)))
 
 
-def parts_asked(description: str | None, known: dict[str, Any]) -> tuple[list[str], bool]:
+def parts_of_arguments(description: str | None, known: dict[str, Any]) -> tuple[list[str], bool]:
     """Names of the parts that the command line asks for, all if it names none; and whether it is to be quick."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", help=f"{', '.join(known)}; all if none is named", metavar="part")
@@ -60,7 +60,7 @@ def main() -> None:
         "workers": workers.workers,
         "million": speed.million,
     }
-    names, quick = parts_asked(__doc__, known)
+    names, quick = parts_of_arguments(__doc__, known)
     for name in names:
         rows = known[name](quick)
         print(f"\n{name}: {known[name].__doc__}")

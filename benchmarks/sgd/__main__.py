@@ -15,7 +15,7 @@ import os
 from pathlib import Path
 
 from benchmarks.cells import Row, missing
-from benchmarks.neighbours.__main__ import parts_asked, table
+from benchmarks.neighbours.__main__ import parts_of_arguments, table
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "sgd.json"
 
@@ -40,7 +40,7 @@ def main() -> None:
         parts.speed,
     )
     known = {part.__name__: part for part in every}
-    names, quick = parts_asked(__doc__, known)
+    names, quick = parts_of_arguments(__doc__, known)
     for name in names:
         rows = [] if quick else _kept().get(name, [])
         for row in missing(rows, known[name](quick)):

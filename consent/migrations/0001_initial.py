@@ -704,13 +704,13 @@ class Migration(migrations.Migration):
                 foreign("study", "consent.study", CASCADE, related_name="news"),
                 ("kind", models.CharField(max_length=10)),
                 ("about", models.CharField(blank=True, max_length=40)),
-                moment("told_at"),
+                moment("published_at"),
             ],
             options={
                 "verbose_name": "news",
                 "verbose_name_plural": "news",
-                "ordering": ["-told_at", "-pk"],
-                "indexes": [models.Index(name="news_latest", fields=["study", "-told_at"])],
+                "ordering": ["-published_at", "-pk"],
+                "indexes": [models.Index(name="news_latest", fields=["study", "-published_at"])],
                 "constraints": [
                     unique("a_result_is_told_once", "study", "about", condition=Q(kind="result")),
                     check("news_kind_is_known", Q(kind__in=["result", "year"])),

@@ -21,13 +21,13 @@ class News(models.Model):
     study = models.ForeignKey(Study, on_delete=models.CASCADE, related_name="news")
     kind = models.CharField(max_length=10, choices=Kind)
     about = models.CharField(max_length=40, blank=True, help_text="Key of the result; empty: all of the year.")
-    told_at = models.DateTimeField(default=timezone.now, editable=False)
+    published_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta:
         verbose_name = _("news")
         verbose_name_plural = _("news")
-        ordering = ["-told_at", "-pk"]
-        indexes = [models.Index(fields=["study", "-told_at"], name="news_latest")]
+        ordering = ["-published_at", "-pk"]
+        indexes = [models.Index(fields=["study", "-published_at"], name="news_latest")]
         constraints = [
             models.UniqueConstraint(
                 fields=["study", "about"], condition=Q(kind="result"), name="a_result_is_told_once"
@@ -36,4 +36,4 @@ class News(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.kind} of {self.study_id} at {self.told_at:%Y-%m-%d}"
+        return f"{self.kind} of {self.study_id} at {self.published_at:%Y-%m-%d}"

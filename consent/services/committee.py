@@ -50,7 +50,7 @@ def harm_write(*, study: Study, acting_user: AbstractBaseUser, texts: Mapping[st
     if any(len(text.strip()) > HARM_LENGTH for text in texts.values()):
         message = _("Write at most %(longest)d characters: it is read on a phone.")
         raise ValidationError(message % {"longest": HARM_LENGTH})
-    translations = {code: dict(told) for code, told in study.translations.items()}
+    translations = {code: dict(facts) for code, facts in study.translations.items()}
     for code in (code for code in texts if code != first and texts[code].strip()):
         translations.setdefault(code, {})["harm"] = texts[code].strip()
     fields = {"harm": texts[first].strip(), "translations": translations}

@@ -119,7 +119,7 @@ def consent_give(
     if level not in Level.values:
         raise ValidationError(_("Choose one of the three levels, or that you do not take part."))
     study = study_lock(holder.study_id)
-    policy_in_force = _policy_asked(study, form, policy)
+    policy_in_force = _policy_for(study, form, policy)
     last = selectors.promise_last(holder)
     if accepts_weaker_than is not None and (last is None or last.epsilon != accepts_weaker_than):
         raise ValidationError(_PROMISE_CHANGED)
@@ -180,7 +180,7 @@ def consent_keep(
         ValidationError: as :func:`consent_give`, or no such promise.
     """
     study = study_lock(holder.study_id)
-    _policy_asked(study, form, policy)
+    _policy_for(study, form, policy)
     last = selectors.promise_last(holder)
     if last is None or last.epsilon != epsilon:
         raise ValidationError(_PROMISE_CHANGED)
@@ -197,7 +197,7 @@ def consent_keep(
     )
 
 
-def _policy_asked(study: Study, form: ConsentForm, policy: EpsilonPolicy | None) -> EpsilonPolicy:
+def _policy_for(study: Study, form: ConsentForm, policy: EpsilonPolicy | None) -> EpsilonPolicy:
     """The policy in force. Raises ValidationError unless the form is in force, too, and ``policy`` is the one."""
     study_open_check(study)
     if form != selectors.consent_form_in_force(study):

@@ -66,12 +66,12 @@ class ErasureState:
     """State of a holder's stored records.
 
     Attributes:
-        asked_at: when an erasure was asked for that is not done yet.
+        requested_at: when an erasure was asked for that is not done yet.
         done_at: when they were erased.
         kept_at: when the holder answered that they stay stored, on withdrawing.
     """
 
-    asked_at: datetime | None = None
+    requested_at: datetime | None = None
     done_at: datetime | None = None
     kept_at: datetime | None = None
 
@@ -79,8 +79,8 @@ class ErasureState:
 def erasure_state(holder: DataHolder) -> ErasureState:
     """State of the holder's stored records now."""
     if holder.pk in holders_waiting(holder.study):
-        asked = Disposal.objects.filter(holder=holder, kind=Disposal.Kind.ASKED).latest("sequence")
-        return ErasureState(asked_at=asked.recorded_at)
+        request = Disposal.objects.filter(holder=holder, kind=Disposal.Kind.ASKED).latest("sequence")
+        return ErasureState(requested_at=request.recorded_at)
     kept = Disposal.objects.filter(holder=holder, kind=Disposal.Kind.KEPT).order_by("-sequence").first()
     return ErasureState(done_at=holder.erased_at, kept_at=kept.recorded_at if kept else None)
 
@@ -110,8 +110,8 @@ def holders_waiting(study: Study) -> set[int]:
     kinds = (Disposal.Kind.ASKED, Disposal.Kind.ERASED)
     rows = Disposal.objects.filter(study=study, kind__in=kinds)
     later = rows.filter(holder=OuterRef("holder"), sequence__gt=OuterRef("sequence"))
-    asked = rows.filter(~Exists(later), kind=Disposal.Kind.ASKED).values_list("holder_id", flat=True)
-    return set(asked) - holders_granting(study, list(asked))
+    requests = rows.filter(~Exists(later), kind=Disposal.Kind.ASKED).values_list("holder_id", flat=True)
+    return set(requests) - holders_granting(study, list(requests))
 
 
 @dataclass(frozen=True)
@@ -130,8 +130,8 @@ def erasures_waiting(studies: Collection[Study]) -> list[ErasuresWaiting]:
     later = rows.filter(holder=OuterRef("holder"), sequence__gt=OuterRef("sequence"))
     after = ConsentEvent.objects.filter(holder=OuterRef("holder"), sequence__gt=OuterRef("sequence"))
     granting = ConsentEvent.objects.filter(~Exists(after), holder=OuterRef("holder"), kind__in=GRANTING)
-    asked = rows.filter(~Exists(later), ~Exists(granting), kind=Disposal.Kind.ASKED)
-    counted = asked.values("study").annotate(number=Count("pk"), since=Min("recorded_at"))
+    requests = rows.filter(~Exists(later), ~Exists(granting), kind=Disposal.Kind.ASKED)
+    counted = requests.values("study").annotate(number=Count("pk"), since=Min("recorded_at"))
     return [ErasuresWaiting(*row) for row in counted.values_list("study", "number", "since")]
 
 

@@ -128,9 +128,9 @@ def _news(studies: Collection[Study]) -> QuerySet[ConsentEvent]:
     """Those who had decided before the last news of what was learned, have not withdrawn, and refuse no news."""
     refused = HolderAddress.objects.filter(holder=OuterRef("holder"), way=HolderAddress.Way.NOTHING)
     events = _unreached(studies).filter(~Exists(refused), pk__in=news_unread(studies).values("pk"))
-    last = News.objects.filter(study=OuterRef("study")).order_by("-told_at", "-pk")
+    last = News.objects.filter(study=OuterRef("study")).order_by("-published_at", "-pk")
     return events.annotate(
-        about=Cast(Subquery(last.values("pk")[:1]), CharField()), due_at=Subquery(last.values("told_at")[:1])
+        about=Cast(Subquery(last.values("pk")[:1]), CharField()), due_at=Subquery(last.values("published_at")[:1])
     )
 
 

@@ -166,8 +166,8 @@ def mail_render(mail: Mail) -> EmailMessage | None:
         context = kind.context(mail) if address else None
         if context is None:
             return None
-        told = {"study": mail.study, "site": settings.SITE_URL, "left": left, **context}
-        words = render_to_string(f"mail/{kind.name}.txt", told)
+        everything = {"study": mail.study, "site": settings.SITE_URL, "left": left, **context}
+        words = render_to_string(f"mail/{kind.name}.txt", everything)
     subject, _, body = words.strip().partition("\n")
     return EmailMessage(subject.strip(), body.strip() + "\n", to=[address], headers=headers)
 

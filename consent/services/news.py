@@ -29,11 +29,11 @@ def news_readers(studies: Collection[Study]) -> QuerySet[ConsentEvent]:
 
 def news_unread(studies: Collection[Study]) -> QuerySet[ConsentEvent]:
     """Those of :func:`news_readers` who had decided before the last news, with its key and moment."""
-    last = News.objects.filter(study=OuterRef("study")).order_by("-told_at", "-pk")
+    last = News.objects.filter(study=OuterRef("study")).order_by("-published_at", "-pk")
     readers = news_readers(studies).annotate(
-        news=Subquery(last.values("pk")[:1]), told_at=Subquery(last.values("told_at")[:1])
+        news=Subquery(last.values("pk")[:1]), published_at=Subquery(last.values("published_at")[:1])
     )
-    return readers.filter(recorded_at__lt=F("told_at"))
+    return readers.filter(recorded_at__lt=F("published_at"))
 
 
 @transaction.atomic
@@ -52,7 +52,7 @@ def news_tell(*, study: Study, kind: str, about: str = "") -> News | None:
     earlier = News.objects.filter(study=study, kind=kind, about=about) if about else News.objects.none()
     if study.is_closed or earlier.exists():
         return None
-    news = News.objects.create(study=study, kind=kind, about=about, told_at=timezone.now())
+    news = News.objects.create(study=study, kind=kind, about=about, published_at=timezone.now())
     readers = DataHolder.objects.filter(pk__in=news_readers([study]).values("holder"))
     mails_to_holders(MAILS[News.Kind(kind)], readers, study, about=news.pk)
     return news

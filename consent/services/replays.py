@@ -69,9 +69,9 @@ def acts_apply(study: Study, lost: Lost) -> list[Disposal]:
             circumstance_append(record)
     _decisions_apply(lost.rows.get(ConsentEvent, []))
     disposals = lost.rows.get(Disposal, [])
-    asked = [row for row in disposals if row.kind in (Disposal.Kind.ASKED, Disposal.Kind.KEPT)]
-    if asked:
-        Disposal.append(asked)
+    requests = [row for row in disposals if row.kind in (Disposal.Kind.ASKED, Disposal.Kind.KEPT)]
+    if requests:
+        Disposal.append(requests)
         send("training.tasks.records_erase", study.pk)
     again = (Disposal.Kind.DATASET, Disposal.Kind.ENCODER, Disposal.Kind.CLOSED)
     return [row for row in disposals if row.kind in again]

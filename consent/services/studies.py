@@ -11,7 +11,7 @@ from django.db import transaction
 from django.utils.translation import gettext as _
 
 from common.append_only import chains_begin
-from consent.facts import FACTS, TRANSLATED_FACTS, facts_of, languages_told
+from consent.facts import FACTS, TRANSLATED_FACTS, facts_of, languages_of_facts
 from consent.locks import study_lock
 from consent.models import Membership, Role, Study
 from consent.selectors import consent_form_in_force, policy_in_force
@@ -94,7 +94,7 @@ def study_fixed(study: Study) -> list[str]:
     """Names of what the settings cannot change any more; of texts in other languages with their language."""
     if not are_facts_fixed(study):
         return []
-    codes = dict.fromkeys([*(code for code, _name in settings.LANGUAGES), *languages_told(study)])
+    codes = dict.fromkeys([*(code for code, _name in settings.LANGUAGES), *languages_of_facts(study)])
     translated = [f"{name}_{code}" for code in codes if code != settings.LANGUAGE_CODE for name in TRANSLATED_FACTS]
     return [*FACTS, *(["delta"] if is_study_fixed(study) else []), *translated]
 
@@ -116,10 +116,10 @@ def study_update(*, study: Study, acting_user: AbstractBaseUser | None = None, *
     if fields.get("rehearsal", study.rehearsal) != study.rehearsal:
         message = _("Whether a study is a rehearsal is decided when it is set up. Set up another study instead.")
         raise ValidationError({"rehearsal": message})
-    told = copy(study)
+    draft = copy(study)
     for name, value in fields.items():
-        setattr(told, name, value)
-    if are_facts_fixed(study) and (changed := _facts_differing(facts_of(study), facts_of(told))):
+        setattr(draft, name, value)
+    if are_facts_fixed(study) and (changed := _facts_differing(facts_of(study), facts_of(draft))):
         message = _(
             "What people are told belongs to the version of the consent form that they read. Change it with a new "
             "version, which a second person approves."
@@ -131,7 +131,7 @@ def study_update(*, study: Study, acting_user: AbstractBaseUser | None = None, *
             "Begin a new study instead."
         )
         raise ValidationError({"delta": message})
-    if is_study_fixed(study) and any(_harm(told).get(code) != text for code, text in _harm(study).items()):
+    if is_study_fixed(study) and any(_harm(draft).get(code) != text for code, text in _harm(study).items()):
         message = _(
             "A consent form and an ε policy are in force: holders decide on these words and this δ, which cannot "
             "change any more. Begin a new study instead."

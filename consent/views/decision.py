@@ -47,7 +47,7 @@ def _decision_form(holder: DataHolder, data: Any = None) -> DecisionForm | None:
     return DecisionForm(data, consent_form=consent_form, policy=policy, delta=holder.study.delta, last=last)
 
 
-def _keep_asked(request: HttpRequest) -> bool:
+def _keeps_records(request: HttpRequest) -> bool:
     """Whether somebody who withdraws says that their records stay stored; without an answer they are erased."""
     return request.POST.get("records") == "keep"
 
@@ -80,7 +80,7 @@ def _read(request: HttpRequest, holder: DataHolder, form: DecisionForm, chosen: 
     return render(request, "consent/study.html", context, status=422 if form.errors else 200)
 
 
-def questions_asked(study: Study, policy: EpsilonPolicy) -> list[Question]:
+def questions_of(study: Study, policy: EpsilonPolicy) -> list[Question]:
     """Check questions of a study under a policy, in the order in which they are asked of nobody in particular."""
     nobody = DataHolder(study=study, public_id=UUID(int=0))
     return questions(nobody, level_option(Level.HIGH, policy.high, study.delta).right_guesses)
@@ -93,7 +93,7 @@ def page_preview(study: Study, consent_form: ConsentForm, policy: EpsilonPolicy,
         "preview": True,
         "study": study,
         "standing": Standing(),
-        "questions": questions_asked(study, policy),
+        "questions": questions_of(study, policy),
         "form": form,
         "text": consent_text(consent_form, language),
         "other_texts": [],
@@ -132,9 +132,9 @@ def study(request: HttpRequest, holder: DataHolder) -> HttpResponse:
         answer_keep(request, holder.pk)
         return redirect("consent:check", holder.study.slug)
     kept = answer_kept(request, holder)
-    asked = _decision_form(holder, kept) if kept else None
+    draft = _decision_form(holder, kept) if kept else None
     # A level that means something else by now is not what they chose.
-    stands = kept is not None and asked is not None and asked.is_valid()
+    stands = kept is not None and draft is not None and draft.is_valid()
     return _read(request, holder, form, chosen=kept["choice"] if kept and stands else None)
 
 
@@ -247,7 +247,7 @@ def decide(request: HttpRequest, holder: DataHolder) -> HttpResponse:
                 form=form.consent_form,
                 text_read=form.cleaned_data["text"],
                 talked=form.cleaned_data["talked"],
-                keep=_keep_asked(request),
+                keep=_keeps_records(request),
             )
         elif level == KEEPING and shown is not None:
             event = keep(epsilon=shown)
@@ -317,7 +317,7 @@ def withdraw(request: HttpRequest, holder: DataHolder) -> HttpResponse:
             context = {"study": holder.study, "records": kept.get("records", "") if kept else ""}
             return render(request, "consent/withdraw.html", context)
         with suppress(ValidationError):  # A second click came at the same moment and found it withdrawn.
-            services.consent_withdraw(holder=holder, acting_user=acting_user(request), keep=_keep_asked(request))
+            services.consent_withdraw(holder=holder, acting_user=acting_user(request), keep=_keeps_records(request))
         answer_forget(request)
         messages.success(request, _("Your consent is withdrawn. It counts from now on."))
     return redirect("consent:choice", holder.study.slug)
@@ -331,7 +331,7 @@ def erase(request: HttpRequest, holder: DataHolder) -> HttpResponse:
     Whose records are erased already, or are going to be, reads so on their choice.
     """
     current, state = selectors.consent_current(holder), erasure_state(holder)
-    grants, settled = current is not None and current.grants, bool(state.asked_at or state.done_at)
+    grants, settled = current is not None and current.grants, bool(state.requested_at or state.done_at)
     came_late = erasure_kept(request, holder)
     erasure_forget(request)
     if request.method == "POST" and current is not None and (grants or not settled):

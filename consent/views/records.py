@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from consent.comparisons import agreed, offered, promised
-from consent.facts import fact_words, study_told
+from consent.facts import fact_words, study_of_form
 from consent.forms import Option
 from consent.languages import own_name
 from consent.models import (
@@ -98,7 +98,7 @@ def receipt_text(request: HttpRequest, events: list[ConsentEvent]) -> HttpRespon
         "form": event.form,
         "newest": newest.version if newest else None,
         "text": text,
-        "facts": fact_words(study_told(event.form, event.study)),
+        "facts": fact_words(study_of_form(event.form, event.study)),
         "other_texts": [(code, own_name(code)) for code in event.form.texts if code != text.code],
     }
     return render(request, "consent/receipt_text.html", context)
@@ -200,7 +200,7 @@ def export(request: HttpRequest, holder: DataHolder) -> HttpResponse:
             for letter in Letter.objects.filter(holder=holder).order_by("made_at")
         ],
         "new_links": [link.issued_at.isoformat() for link in LinkReissue.objects.filter(holder=holder)],
-        "told": [
+        "addresses": [
             {"way": left.way, "email": left.email, "confirmed": left.confirmed_at and left.confirmed_at.isoformat()}
             for left in HolderAddress.objects.filter(holder=holder)
         ],

@@ -9,14 +9,14 @@ from ipate_web.api.base import ApiView, MinuteField, operation, request_user
 from ipate_web.waiting import Kind, waiting_for
 
 #: Told on pages alone: they follow from how long private work takes, and from who decided what.
-_NOT_TOLD = frozenset({Kind.SILENT, Kind.ERASURES, Kind.LETTERS})
+_PAGES_ALONE = frozenset({Kind.SILENT, Kind.ERASURES, Kind.LETTERS})
 
 
 class TaskSerializer(serializers.Serializer):
     """Task, and the page on which it is done."""
 
     study = serializers.CharField(source="study.slug")
-    kind = serializers.ChoiceField([(kind.value, kind.value) for kind in Kind if kind not in _NOT_TOLD])
+    kind = serializers.ChoiceField([(kind.value, kind.value) for kind in Kind if kind not in _PAGES_ALONE])
     text = serializers.CharField()
     url = serializers.SerializerMethodField(help_text="Of a page of the site.")
     since = MinuteField(help_text="To the minute.")
@@ -45,5 +45,5 @@ class WaitingList(ApiView):
         Runs that no worker is at, records that are to be erased and letters that are to be printed are told on the
         overview alone: no answer of this interface follows from how long private work takes or from who decided what.
         """
-        waiting = [task for task in waiting_for(request_user(request)) if task.kind not in _NOT_TOLD]
+        waiting = [task for task in waiting_for(request_user(request)) if task.kind not in _PAGES_ALONE]
         return Response(WaitingSerializer({"waiting": waiting}).data)

@@ -48,7 +48,7 @@ def main(folder: Path) -> None:
     frame_write(said, width=width)
     while True:
         try:
-            _told, block = frame_read(given, most=sys.maxsize)
+            _header, block = frame_read(given, most=sys.maxsize)
         except EOFError:
             return
         assert block is not None, "nothing else is asked"

@@ -53,8 +53,8 @@ class ImageInput:
             raise EncoderError(problem, Sentence(_("Declare a whole number from 4 to %(most)s."), most=LARGEST_SIDE))
         numbers = (*self.mean, *self.spread)
         if len(self.mean) not in (1, 3) or len(self.spread) != len(self.mean) or not all(map(_is_number, numbers)):
-            told = _("Mean and spread are not one number each, or three for three colours.")
-            raise EncoderError(told, _("Declare as many as the encoder has colour channels."))
+            text = _("Mean and spread are not one number each, or three for three colours.")
+            raise EncoderError(text, _("Declare as many as the encoder has colour channels."))
         if not all(each > 0 for each in self.spread):
             raise EncoderError(_("A spread is not above 0."), _("Declare what pixels are divided by."))
         if self.layout not in (FIRST, LAST):
@@ -107,12 +107,12 @@ def input_from_json(document: Mapping[str, Any]) -> Input:
     True
     """
     kinds: dict[str, Callable[..., Input]] = {"image": ImageInput, "text": TextInput}
-    told = dict(document) if isinstance(document, Mapping) else {}
-    kind = kinds.get(told.pop("kind", ""))
+    entries = dict(document) if isinstance(document, Mapping) else {}
+    kind = kinds.get(entries.pop("kind", ""))
     if kind is None:
         raise EncoderError(_("It is not said what the encoder takes."), _("Declare the kind image or text."))
     try:
-        listed = {name: tuple(value) if name in ("mean", "spread") else value for name, value in told.items()}
+        listed = {name: tuple(value) if name in ("mean", "spread") else value for name, value in entries.items()}
         return kind(**listed)
     except TypeError:
         names = ", ".join(field.name for field in fields(kind))  # type: ignore[arg-type]

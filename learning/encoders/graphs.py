@@ -137,8 +137,8 @@ def _wrong_inputs(names: list[str], wanted: str) -> EncoderError:
 
 def _inserted(graph: Graph, network: onnx.ModelProto, given: dict[str, str]) -> tuple[str, int]:
     """The network's first output in single precision, and its number of axes."""
-    told = network.graph.output[0].type.tensor_type
-    rank = len(told.shape.dim) if told.HasField("shape") else 0
+    output = network.graph.output[0].type.tensor_type
+    rank = len(output.shape.dim) if output.HasField("shape") else 0
     if rank not in _RANKS:
         problem = Sentence(_("The output of the network has %(rank)s axes."), rank=rank)
         raise EncoderError(problem, _("Export it so that its first output is a vector or a map of features."))

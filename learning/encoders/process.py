@@ -63,10 +63,10 @@ class EncoderProcess:
             (folder / "about.json").write_text(json.dumps(about), "utf-8")
             (folder / "encoder.onnx").write_bytes(self._encoder.content)
             self._process = self._running.enter_context(ConfinedProcess("learning.encoders", str(folder)))
-            told, _array = self._told(START_TIME)
-            if "problem" in told:
-                raise EncoderError(*(_sentence(told[name]) for name in ("problem", "remedy")))
-            self.width = int(told["width"])
+            answer, _array = self._answer(START_TIME)
+            if "problem" in answer:
+                raise EncoderError(*(_sentence(answer[name]) for name in ("problem", "remedy")))
+            self.width = int(answer["width"])
             if not 1 <= self.width <= MOST_NUMBERS:
                 problem = Sentence(_("The vectors of the encoder have %(width)s numbers."), width=self.width)
                 raise EncoderError(problem, Sentence(_("Choose one with 1 to %(most)s."), most=f"{MOST_NUMBERS:,}"))
@@ -91,13 +91,13 @@ class EncoderProcess:
             except OSError:
                 raise _died() from None
             found = vectors[start : start + BLOCK]
-            _message, array = self._told(self._record_time * len(block), most=found.nbytes)
+            _message, array = self._answer(self._record_time * len(block), most=found.nbytes)
             if array is None or array.shape != found.shape:
                 raise _died()
             found[:] = array
         return vectors
 
-    def _told(self, seconds: float, most: int = 0) -> tuple[dict[str, Any], NDArray[Any] | None]:
+    def _answer(self, seconds: float, most: int = 0) -> tuple[dict[str, Any], NDArray[Any] | None]:
         """What the process says next, with an array of at most so many bytes."""
         try:
             with self._process.within(seconds):
@@ -110,5 +110,5 @@ def _died() -> EncoderError:
     return EncoderError(_("The encoder took too much memory or time, or crashed."), _SMALLER)
 
 
-def _sentence(told: Any) -> str:
-    return Sentence.from_json(told) if isinstance(told, dict) else str(told)
+def _sentence(document: Any) -> str:
+    return Sentence.from_json(document) if isinstance(document, dict) else str(document)

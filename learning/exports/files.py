@@ -44,9 +44,9 @@ def onnx_file(model: Model, schema: Schema, card: Mapping[str, Any], encoder: En
             {"values": (values, DOUBLE, (len(columns),))},
             _documents(columns=list(columns), schema=schema_to_json(schema), card=card) | text,
         )
-    told = card.get("threshold")
-    if told:
-        threshold = Threshold(schema.classes.index(told["class"]), told["least"])
+    choice = card.get("threshold")
+    if choice:
+        threshold = Threshold(schema.classes.index(choice["class"]), choice["least"])
         likeliest = threshold.to_graph(graph, probabilities, len(schema.classes))
     else:
         likeliest = graph.node("ArgMax", probabilities, axis=1, keepdims=0)

@@ -90,14 +90,14 @@ class Graph:
             metadata: Texts by name.
         """
         taken = {each.name for each in self._inputs}
-        told = []
+        values = []
         for wanted, (value, kind, shape) in outputs.items():
             name = wanted
             while name in taken:  # a column may have the same name
                 name += "_"
             self._nodes.append(helper.make_node("Identity", [value], [name]))
-            told.append(helper.make_tensor_value_info(name, kind, [BATCH, *shape]))
-        graph = helper.make_graph(self._nodes, "model", self._inputs, told, self._constants)
+            values.append(helper.make_tensor_value_info(name, kind, [BATCH, *shape]))
+        graph = helper.make_graph(self._nodes, "model", self._inputs, values, self._constants)
         opsets = [helper.make_opsetid(domain, version) for domain, version in OPSETS.items()]
         model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="iPATE")
         helper.set_model_props(model, dict(metadata))

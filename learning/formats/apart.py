@@ -73,7 +73,7 @@ def read_apart(
     report: Report,
 ) -> Rows:
     """Records of a file, as `read_file` reads them; what is wrong goes to the report."""
-    asked = {
+    request = {
         "ask": "rows",
         "path": str(path.absolute()),
         "schema": schema_to_json(schema),
@@ -83,7 +83,7 @@ def read_apart(
     }
     with scratch_folder() as folder:
         try:
-            answer = _answer(asked, folder, allowance, progress or silent)
+            answer = _answer(request, folder, allowance, progress or silent)
         except DataError as error:
             report.add(error.at(file=path))
             return Rows(np.empty((0, *schema.shape), schema.dtype))
@@ -97,13 +97,13 @@ def read_apart(
     return Rows(x, y, answer["holders"])
 
 
-def _answer(asked: dict[str, Any], folder: Path, allowance: Allowance, progress: Progress) -> dict[str, Any]:
+def _answer(request: dict[str, Any], folder: Path, allowance: Allowance, progress: Progress) -> dict[str, Any]:
     """The answer to what is asked, whose arrays lie in the folder.
 
     Raises:
         DataError: it was refused, or the process did not end well.
     """
-    answer = _process(asked, folder, allowance, progress)
+    answer = _process(request, folder, allowance, progress)
     if "refused" in answer:
         raise fault_from_json(answer["refused"])
     if "slow" in answer:
@@ -119,19 +119,19 @@ def _answer(asked: dict[str, Any], folder: Path, allowance: Allowance, progress:
     return answer
 
 
-def _process(asked: dict[str, Any], folder: Path, allowance: Allowance, progress: Progress) -> dict[str, Any]:
+def _process(request: dict[str, Any], folder: Path, allowance: Allowance, progress: Progress) -> dict[str, Any]:
     """What a process that reads answered, or how it ended; it is gone when this returns."""
-    asked = asked | {"folder": str(folder), "memory": allowance.memory * _MB, "seconds": allowance.seconds}
+    request = request | {"folder": str(folder), "memory": allowance.memory * _MB, "seconds": allowance.seconds}
     with ConfinedProcess("learning.formats.reader") as process, process.within(_PATIENCE * allowance.seconds):
         try:
-            process.stdin.write(json.dumps(asked).encode())
+            process.stdin.write(json.dumps(request).encode())
             process.stdin.close()
         except BrokenPipeError:
             pass  # how it ended says more
         try:
             while True:
-                told, _array = frame_read(process.stdout)
-                progress(told["done"], told["total"])
+                step, _array = frame_read(process.stdout)
+                progress(step["done"], step["total"])
         except EOFError:
             ended = process.ended()
     if process.late or ended == -SIGXCPU:

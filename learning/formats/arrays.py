@@ -108,21 +108,21 @@ def checked_targets(y: Array, target: Target, records: int, report: Report) -> n
     [524288, 1048576]
     """
     parts = y.reshape(len(y), -1) if y.ndim in (1, 2) else y
-    if y.dtype.kind not in "fiub" or parts.shape != (records, len(target.asked)):
+    if y.dtype.kind not in "fiub" or parts.shape != (records, len(target.parts)):
         problem = Sentence(
             _("y holds %(type)s in the shape %(shape)s; there are %(count)d records."),
             type=y.dtype,
             shape=y.shape,
             count=records,
         )
-        remedy = Sentence(_("Save numbers with these columns: %(names)s."), names=", ".join(target.asked))
+        remedy = Sentence(_("Save numbers with these columns: %(names)s."), names=", ".join(target.parts))
         report.add(DataError(problem, remedy, column="y"))
         return None
     values = [each.astype(np.float64) for each in parts.T]
-    for part, numbers in zip(target.asked, values, strict=True):
-        told = Sentence(_("A value is none of “%(part)s”."), part=part)
+    for part, numbers in zip(target.parts, values, strict=True):
+        text = Sentence(_("A value is none of “%(part)s”."), part=part)
         wrong = np.flatnonzero(~target.allowed(part, numbers)).tolist()
-        report.add_rows(wrong, lambda _place, told=told: told, target.remedy(part), "y")  # type: ignore[misc]
+        report.add_rows(wrong, lambda _place, text=text: text, target.remedy(part), "y")  # type: ignore[misc]
     with np.errstate(invalid="ignore"):
         return target.coded(values)
 

@@ -123,8 +123,8 @@ def _sheet(path: Path) -> Records:
         raise DataError(_("The first sheet is empty."), _("Put the records into the first sheet."))
     remarks: tuple[str, ...] = ()
     if len(workbook.sheet_names) > 1:
-        told = Sentence(_("Of the sheets “%(name)s” is read, the first one."), name=sheet.name)
-        remarks = (told,)
+        remark = Sentence(_("Of the sheets “%(name)s” is read, the first one."), name=sheet.name)
+        remarks = (remark,)
     found = ([cell(value) for value in row[: len(names)]] for row in rows)
     return Records(names, (row for row in found if any(value != "" for value in row)), sheet.height, 2, remarks)
 
@@ -181,8 +181,8 @@ def _extract(facts: Callable[[Path], Iterator[Fact]]) -> Callable[[Path], Record
     def records(path: Path) -> Records:
         names, rows, counted = flat(facts(path))
         limits.check_numbers(len(rows), len(names))
-        told = ([cell(row.get(name)) for name in names] for row in rows)
-        return Records(names, told, max(1, len(rows)), ordered_by=MOMENT, counted=tuple(counted))
+        listed = ([cell(row.get(name)) for name in names] for row in rows)
+        return Records(names, listed, max(1, len(rows)), ordered_by=MOMENT, counted=tuple(counted))
 
     return records
 

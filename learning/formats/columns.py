@@ -68,8 +68,8 @@ class Dated:
     def check_reference(self) -> None:
         """Check the declaration. Raises DataError."""
         if not self.reference or self.reference == self.name:
-            told = _("The schema does not say what its dates are counted from.")
-            raise DataError(told, _("Give a date such as 2026-01-01, or another column of dates."), column=self.name)
+            problem = _("The schema does not say what its dates are counted from.")
+            raise DataError(problem, _("Give a date such as 2026-01-01, or another column of dates."), column=self.name)
 
     @property
     def reference_column(self) -> str | None:
@@ -89,23 +89,23 @@ class Dated:
         fixed = day_number(self.reference, "ymd")
         days = {value: day_number(value, self.written) for value in {*map(str, values), *map(str, references)}}
         sign, unit = (1 if self.since else -1), UNITS[self.unit]
-        told: list[object] = []
+        durations: list[object] = []
         for place, value in enumerate(values):
             day, start = days[str(value)], fixed
             if value in self.missing:
-                told.append(value)
+                durations.append(value)
                 continue
             if day is None:
-                told.append(value if self._is_duration(value) else None)
+                durations.append(value if self._is_duration(value) else None)
                 continue
             if start is None:
                 start = days[str(references[place])]
             if start is None:
                 unknown = str(references[place]) in ("", *self.missing)
-                told.append(self.missing[0] if unknown and self.missing else None)
+                durations.append(self.missing[0] if unknown and self.missing else None)
                 continue
-            told.append(sign * (day - start) / unit)
-        return told
+            durations.append(sign * (day - start) / unit)
+        return durations
 
     def date_faults(
         self, values: Sequence[object], durations: Sequence[object], references: Sequence[object] = ()
@@ -132,7 +132,7 @@ class Dated:
 class TargetColumn:
     """Column of numbers to learn, where a schema declares a target in place of classes.
 
-    ``part`` is which number of the target it holds, see `learning.outcomes.Target.asked`; ``spellings`` maps values of
+    ``part`` is which number of the target it holds, see `learning.outcomes.Target.parts`; ``spellings`` maps values of
     the file to numbers, such as “dead” to 1.
     """
 
@@ -347,9 +347,9 @@ class NumericColumn:
         for place, value in enumerate(values, 1):
             if value in self.missing:
                 continue
-            told = self._fault(value)
-            if told is not None:
-                yield DataError(*told, row=place, column=self.name)
+            fault = self._fault(value)
+            if fault is not None:
+                yield DataError(*fault, row=place, column=self.name)
 
     def notes(self, values: Sequence[object]) -> Notes:
         known = np.array([value for value in values if value not in self.missing], np.float64)
@@ -370,8 +370,8 @@ class NumericColumn:
             return _("A whole number is too large."), self._remedy
         except ValueError:
             comma = isinstance(value, str) and _DECIMAL_COMMA.fullmatch(value)
-            told = _("Declare “decimal”: “,” in the schema.") if comma else self._remedy
-            return Sentence(_("“%(value)s” is no number."), value=shown(value)), told
+            remedy = _("Declare “decimal”: “,” in the schema.") if comma else self._remedy
+            return Sentence(_("“%(value)s” is no number."), value=shown(value)), remedy
         return None if finite else (Sentence(_("“%(value)s” is not finite."), value=value), self._remedy)
 
     @property

@@ -165,11 +165,11 @@ def _values(
     known = np.array([value not in unknown_ones for value in values], bool)
     if rule == ALL:
         ends = [*starts[1:].tolist(), len(values)]
-        told_by = [
+        entries = [
             dict.fromkeys(np.array(values, object)[first:end][known[first:end]])
             for first, end in zip(starts, ends, strict=True)
         ]
-        return [SEVERAL.join(codes) or (missing[0] if missing else "") for codes in told_by]
+        return [SEVERAL.join(codes) or (missing[0] if missing else "") for codes in entries]
     if rule in (LAST, ANY):
         rank = np.arange(len(values))
         if rule == ANY:
@@ -180,12 +180,12 @@ def _values(
     count = np.bincount(owner[known], minlength=len(starts))
     if rule == COUNT:  # of 1 where something is known, and 0
         return np.add.reduceat(np.array(values, np.int64), starts).tolist()
-    told = [value for value, is_known in zip(values, known, strict=True) if is_known]
+    present = [value for value, is_known in zip(values, known, strict=True) if is_known]
     if isinstance(column, TargetColumn):
-        numbers = column.encode(told)
+        numbers = column.encode(present)
     else:
         assert isinstance(column, NumericColumn), "others have no such rule"
-        numbers = np.array(told, np.float64).clip(column.minimum, column.maximum)
+        numbers = np.array(present, np.float64).clip(column.minimum, column.maximum)
     if rule == MEAN:  # in order, so that it follows from the owner's own numbers, bit for bit
         made = np.bincount(owner[known], numbers, len(starts)) / np.maximum(count, 1)
     else:

@@ -109,8 +109,8 @@ class _DatedDocument(_ColumnDocument):
     def counted(self) -> tuple[str, bool]:
         """The reference, and whether time is counted from it."""
         if self.until and self.since:
-            told = _("The schema does not say what its dates are counted from.")
-            raise DataError(told, _("Give either until or since."), column=self.name)
+            problem = _("The schema does not say what its dates are counted from.")
+            raise DataError(problem, _("Give either until or since."), column=self.name)
         return self.since or self.until or "", bool(self.since)
 
 
@@ -124,10 +124,10 @@ class TargetColumnDocument(_DatedDocument):
 
     def column(self) -> Column:
         reference, since = self.counted()
-        told = self.name, self.part, tuple(self.numbers.items())
+        shared = self.name, self.part, tuple(self.numbers.items())
         if not reference:
-            return TargetColumn(*told)
-        return DatedTargetColumn(*told, reference, since, self.unit, self.written)
+            return TargetColumn(*shared)
+        return DatedTargetColumn(*shared, reference, since, self.unit, self.written)
 
 
 class NumericDocument(_ColumnDocument):
@@ -154,8 +154,8 @@ class DateDocument(_DatedDocument):
     missing: Missing = []
 
     def column(self) -> Column:
-        told = self.name, self.minimum, self.maximum, tuple(self.missing)
-        return DateColumn(*told, *self.counted(), self.unit, self.written)
+        shared = self.name, self.minimum, self.maximum, tuple(self.missing)
+        return DateColumn(*shared, *self.counted(), self.unit, self.written)
 
 
 class CategoricalDocument(_ColumnDocument):

@@ -177,14 +177,14 @@ def _of_cells(path: Path, kind: str) -> Draft:
 
 def _of_extract(draft: Draft, records: cells.Records) -> Draft:
     """The draft with what an extract of a health system says of its columns, and no class that was only guessed."""
-    told: dict[str, dict[str, Any]] = {
+    declared: dict[str, dict[str, Any]] = {
         records.ordered_by: {"name": records.ordered_by, "role": "ignore"},
         **{name: {"name": name, **_RECORDED} for name in records.counted},
     }
-    columns = [told.get(each["name"], each) for each in draft.document["columns"]]
+    columns = [declared.get(each["name"], each) for each in draft.document["columns"]]
     columns = [{"name": each["name"], "role": "ignore"} if each["role"] == "label" else each for each in columns]
     for each in columns:
-        if each["role"] == "feature" and each["name"] not in told:
+        if each["role"] == "feature" and each["name"] not in declared:
             each["missing"] = sorted({"", *each["missing"]})
     one = {"by": records.ordered_by, "rules": dict.fromkeys(records.counted, "count")}
     remark = _("Each row is what is known of a person at a moment. All rows of a person become one: choose how.")
@@ -271,10 +271,10 @@ def _text(column: dict[str, Any], values: Sequence[str]) -> dict[str, Any]:
 def _facts(values: list[str], decimal: str) -> dict[str, Any]:
     known = [value for value in values if value not in _MISSING]
     numbers = _numbers(known, decimal)
-    told: dict[str, Any] = {"missing": 1 - len(known) / len(values) if values else 0.0}
+    facts: dict[str, Any] = {"missing": 1 - len(known) / len(values) if values else 0.0}
     if numbers:
-        return told | {"quantiles": np.quantile(numbers, (0, 0.25, 0.5, 0.75, 1)).tolist()}
-    return told | {"values": len(set(known))}
+        return facts | {"quantiles": np.quantile(numbers, (0, 0.25, 0.5, 0.75, 1)).tolist()}
+    return facts | {"values": len(set(known))}
 
 
 def _label(names: list[str], values: dict[str, list[str]], holder: str | None) -> str | None:

@@ -235,8 +235,8 @@ def sound(path: Path, problem: str, remedy: str, *unsound: type[Exception]) -> I
     except (*_UNSOUND, *unsound) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise cannot_open(path, error) from error
-        told = problem if isinstance(problem, Sentence) else Sentence(problem, error=error)
-        raise DataError(told, remedy, file=path) from error
+        sentence = problem if isinstance(problem, Sentence) else Sentence(problem, error=error)
+        raise DataError(sentence, remedy, file=path) from error
 
 
 def holds(path: Path, member: str) -> bool:

@@ -142,8 +142,8 @@ def look(path: Path, first: int = 200) -> Look:
             with archive.open(entry.member) as file, _readable():
                 if _is_dicom(file.read(132)):
                     file.seek(0)
-                    height, width, colours, asked = _dicom_look(file.read())
-                    window = window or asked
+                    height, width, colours, suggestion = _dicom_look(file.read())
+                    window = window or suggestion
                 else:
                     file.seek(0)
                     image = Image.open(file, formats=_FORMATS)
@@ -297,16 +297,16 @@ def _listed(lines: list[str], members: list[str], name: str) -> list[Entry]:
         by_name.setdefault(PurePosixPath(member).name, []).append(member)
     entries = []
     for row in reader:
-        told = {what: (row[column] or "").strip() if column else "" for what, column in columns.items()}
-        candidates = [told["file"]] if told["file"] in found else by_name.get(told["file"], [])
+        entry = {what: (row[column] or "").strip() if column else "" for what, column in columns.items()}
+        candidates = [entry["file"]] if entry["file"] in found else by_name.get(entry["file"], [])
         if len(candidates) != 1:
             problem = Sentence(
                 _("The table names “%(file)s”, and the archive holds %(count)d such images."),
-                **{"file": told["file"], "count": len(candidates)},
+                **{"file": entry["file"], "count": len(candidates)},
             )
             raise DataError(
                 problem, _("Name each image with its folders, as it lies in the archive."), row=reader.line_num
             )
-        label = told["class"] if columns["class"] else PurePosixPath(candidates[0]).parent.name
-        entries.append(Entry(candidates[0], label, told["holder"]))
+        label = entry["class"] if columns["class"] else PurePosixPath(candidates[0]).parent.name
+        entries.append(Entry(candidates[0], label, entry["holder"]))
     return entries

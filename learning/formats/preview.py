@@ -26,7 +26,7 @@ def preview(schema: Schema, rows: Rows, count: int = FIRST) -> list[dict[str, An
     >>> preview(table, Rows(np.array([[0.5]], np.float32), np.array([1])))
     [{'class': 'yes', 'holder': '', 'cells': [['age', '0.5']]}]
     """
-    told = []
+    pictures = []
     for place, record in enumerate(as_numbers(rows.x[:count])):
         shown: dict[str, Any] = {
             "class": "" if rows.y is None else schema.outcome.written(int(rows.y[place])),
@@ -36,8 +36,8 @@ def preview(schema: Schema, rows: Rows, count: int = FIRST) -> list[dict[str, An
             shown["image"] = _picture(record)
         else:
             shown["cells"] = _values(schema.features, record)
-        told.append(shown)
-    return told
+        pictures.append(shown)
+    return pictures
 
 
 def _values(columns: tuple[FeatureColumn, ...], record: np.ndarray) -> list[list[str]]:

@@ -81,16 +81,16 @@ def read_file(
     Raises:
         DataError: everything that is wrong, unless there is a ``report``.
     """
-    told, followed = Report() if report is None else report, progress or silent
+    faults, followed = Report() if report is None else report, progress or silent
     found, rows = Report(), None
     with found.noting():
         kind = "table" if member else format_of(path)
         if isinstance(schema, ImageSchema) or kind == "npz":
             if holders and kind not in _WITH_HOLDERS:
-                told.add(DataError(_("The format has no place for holders."), _NO_HOLDERS, file=path))
+                faults.add(DataError(_("The format has no place for holders."), _NO_HOLDERS, file=path))
             if labels and kind == "idx" and label_file is None:
                 problem = _("An idx file of images holds no labels.")
-                told.add(DataError(problem, _("Give the file of labels as well."), file=path))
+                faults.add(DataError(problem, _("Give the file of labels as well."), file=path))
             wanted = ["x", *(["y"] if labels else []), *(["holder"] if holders and kind in _WITH_HOLDERS else [])]
             arrays = _arrays(path, kind, schema, wanted, label_file if labels else None, found, followed)
             rows = checked_rows(schema, found, arrays)
@@ -102,9 +102,9 @@ def read_file(
                 for columns, numbers in _batches(path, kind, encoder, member, followed):
                     encoder.add(columns, numbers)
             rows = encoder.rows()
-    told.take(found, path)
+    faults.take(found, path)
     if report is None:
-        told.raise_faults()
+        faults.raise_faults()
     return Rows(np.empty((0, *schema.shape), schema.dtype)) if rows is None else rows
 
 

@@ -23,19 +23,19 @@ from learning.formats.rows import DataError
 
 def main() -> None:
     """Do what is asked, confined, and write the answer; whatever goes wrong is part of it."""
-    told = answers()
-    asked = json.load(sys.stdin)
-    folder = Path(asked["folder"])
-    named = [Path(name) for key in ("path", "label_file") if (name := asked.get(key))]
-    confine(memory=asked["memory"], seconds=asked["seconds"], reads=named, writes=[folder])
-    answer = answered(asked, folder, lambda done, total: frame_write(told, done=done, total=total))
+    stream = answers()
+    request = json.load(sys.stdin)
+    folder = Path(request["folder"])
+    named = [Path(name) for key in ("path", "label_file") if (name := request.get(key))]
+    confine(memory=request["memory"], seconds=request["seconds"], reads=named, writes=[folder])
+    answer = answered(request, folder, lambda done, total: frame_write(stream, done=done, total=total))
     (folder / "answer.json").write_text(json.dumps(answer), "utf-8")
 
 
-def answered(asked: dict[str, Any], folder: Path, progress: Callable[[int, int], None]) -> dict[str, Any]:
+def answered(request: dict[str, Any], folder: Path, progress: Callable[[int, int], None]) -> dict[str, Any]:
     """Answer to what is asked, or why there is none: ``refused``, ``exhausted`` or ``failed``; arrays in the folder."""
     try:
-        return _ANSWERS[asked["ask"]](asked, folder, progress)
+        return _ANSWERS[request["ask"]](request, folder, progress)
     except DataError as error:
         return {"refused": fault_to_json(error)}
     except MemoryError:
@@ -46,20 +46,20 @@ def answered(asked: dict[str, Any], folder: Path, progress: Callable[[int, int],
         return {"failed": f"{type(error).__name__} at {', '.join(where)}"}
 
 
-def _draft(asked: dict[str, Any], folder: Path, progress: Callable[[int, int], None]) -> dict[str, Any]:
-    draft = schema_draft(Path(asked["path"]))
-    facts = draft.facts if asked["facts"] else {}
+def _draft(request: dict[str, Any], folder: Path, progress: Callable[[int, int], None]) -> dict[str, Any]:
+    draft = schema_draft(Path(request["path"]))
+    facts = draft.facts if request["facts"] else {}
     return {"document": draft.document, "remarks": [_sentence(remark) for remark in draft.remarks], "facts": facts}
 
 
-def _rows(asked: dict[str, Any], folder: Path, progress: Callable[[int, int], None]) -> dict[str, Any]:
-    report, label_file = Report(), asked["label_file"]
+def _rows(request: dict[str, Any], folder: Path, progress: Callable[[int, int], None]) -> dict[str, Any]:
+    report, label_file = Report(), request["label_file"]
     rows = read_file(
-        Path(asked["path"]),
-        schema_from_json(asked["schema"]),
+        Path(request["path"]),
+        schema_from_json(request["schema"]),
         label_file=Path(label_file) if label_file else None,
-        labels=asked["labels"],
-        holders=asked["holders"],
+        labels=request["labels"],
+        holders=request["holders"],
         progress=progress,
         report=report,
     )

@@ -39,10 +39,10 @@ def wanted_names(schema: TabularSchema, *, labels: bool, holders: bool) -> set[s
     wanted |= {column.reference_column for column in dated if column.reference_column is not None}
     answer = "label" if schema.target is None else "target"
     owners = (schema.holder,) if schema.holder else ()
-    for asked, role, columns in ((labels, answer, schema.answers), (holders, "holder", owners)):
-        if asked and not columns:
+    for wants, role, columns in ((labels, answer, schema.answers), (holders, "holder", owners)):
+        if wants and not columns:
             raise DataError(Sentence(_("The schema gives no column the role %(role)s."), role=role), _NO_ROLE[role])
-        wanted |= {column.name for column in columns} if asked else set()
+        wanted |= {column.name for column in columns} if wants else set()
     return wanted | _of_persons(schema)
 
 
@@ -105,10 +105,10 @@ class RecordEncoder:
             self._note(column.faults(columns[column.name]), rows, faulty)
         holder = self.schema.holder
         if self._has_answers(columns):
-            told = self.schema.answer_faults(columns)
+            faults = self.schema.answer_faults(columns)
             if combining is not None:  # an empty one is not known
-                told = (fault for fault in told if columns[fault.column or ""][(fault.row or 1) - 1] != "")
-            self._note(told, rows, faulty)
+                faults = (fault for fault in faults if columns[fault.column or ""][(fault.row or 1) - 1] != "")
+            self._note(faults, rows, faulty)
         if (self.holders or combining is not None) and holder and holder.name in columns:
             self._note(pseudonym_faults([str(v) for v in columns[holder.name]], holder.name), rows, faulty)
         self.report.add(*sorted(self._found, key=lambda fault: fault.row or 0))
@@ -155,12 +155,12 @@ class RecordEncoder:
         made[holder.name] = list(owners)
         if answers:
             spelled = {each.name for each in answers if "" in dict(each.spellings)}
-            asked = [each.name for each in answers if each.name not in spelled]
-            unknown = [place for place in range(len(owners)) if any(made[name][place] == "" for name in asked)]
+            needs = [each.name for each in answers if each.name not in spelled]
+            unknown = [place for place in range(len(owners)) if any(made[name][place] == "" for name in needs)]
             problem = _("Nothing says what is to be learned of “%(name)s”.")
             remedy = _("Give it in one of the records of this person.")
-            told = (DataError(Sentence(problem, name=owners[place]), remedy) for place in unknown)
-            self.report.add(*told)
+            faults = (DataError(Sentence(problem, name=owners[place]), remedy) for place in unknown)
+            self.report.add(*faults)
             left = set(unknown)
             made = {name: [v for place, v in enumerate(each) if place not in left] for name, each in made.items()}
         self.report.records += len(names)
@@ -255,9 +255,9 @@ def pseudonym_faults(names: Sequence[str], column: str) -> Iterator[DataError]:
     'row 2, column who: The record has no holder. Say whose it is, or remove it.'
     """
     for place, name in enumerate(names, 1):
-        told = _pseudonym_fault(name.strip())
-        if told is not None:
-            yield DataError(*told, row=place, column=column)
+        fault = _pseudonym_fault(name.strip())
+        if fault is not None:
+            yield DataError(*fault, row=place, column=column)
 
 
 def _pseudonym_fault(name: str) -> tuple[str, str] | None:

@@ -80,8 +80,8 @@ class TabularSchema:
         if not self.features:
             raise DataError(_("No column has the role feature."), _("Declare at least one."))
         if self.text is not None and len(self.features) > 1:
-            told = _("Beside a column of texts there is another column to learn from.")
-            raise DataError(told, _("Ignore the others, or ignore the texts."), column=self.text.name)
+            text = _("Beside a column of texts there is another column to learn from.")
+            raise DataError(text, _("Ignore the others, or ignore the texts."), column=self.text.name)
         if len(self.delimiter) != 1:
             problem = Sentence(_("The delimiter %(delimiter)s is not one character."), delimiter=repr(self.delimiter))
             raise DataError(problem, _("Declare one, such as a comma."))
@@ -98,8 +98,8 @@ class TabularSchema:
                 raise DataError(Sentence(text, name=reference), remedy, column=dated.name)
         if self.one_record is not None:
             if self.holder is None or self.text is not None:
-                told = _("The records of a person become one, but nothing says whose they are, or they are texts.")
-                raise DataError(told, _("Declare the column of pseudonyms, and no text; or leave out “one_record”."))
+                text = _("The records of a person become one, but nothing says whose they are, or they are texts.")
+                raise DataError(text, _("Declare the column of pseudonyms, and no text; or leave out “one_record”."))
             self.one_record.check({column.name: column for column in self.columns})
         if self.label and self.target is None:
             for _written, meant in self.label.spellings:
@@ -120,9 +120,9 @@ class TabularSchema:
             raise DataError(problem, _("Leave out the classes and the column with the role label."))
         parts = [column.part for column in self.targets]
         for column in self.targets:
-            if column.part not in self.target.asked or parts.count(column.part) > 1:
+            if column.part not in self.target.parts or parts.count(column.part) > 1:
                 problem = Sentence(_("The target has no part “%(part)s”, or two columns hold it."), part=column.part)
-                remedy = Sentence(_("Use each once: %(names)s."), names=", ".join(self.target.asked))
+                remedy = Sentence(_("Use each once: %(names)s."), names=", ".join(self.target.parts))
                 raise DataError(problem, remedy, column=column.name)
 
     @property
@@ -140,7 +140,7 @@ class TabularSchema:
         """Columns that say what is to be learned of a record; none where a file of the schema cannot say it."""
         if self.target is None:
             return (self.label,) if self.label else ()
-        return self.targets if len(self.targets) == len(self.target.asked) else ()
+        return self.targets if len(self.targets) == len(self.target.parts) else ()
 
     @cached_property
     def features(self) -> tuple[FeatureColumn, ...]:
@@ -238,7 +238,7 @@ class TabularSchema:
             assert self.label is not None, "it has an answer"
             return self.encode_labels([str(value) for value in columns[self.label.name]])
         numbers = {column.part: column.encode(columns[column.name]) for column in self.targets}
-        return self.target.coded([numbers[part] for part in self.target.asked])
+        return self.target.coded([numbers[part] for part in self.target.parts])
 
     def answer_faults(self, columns: Mapping[str, Sequence[object]]) -> Iterator[DataError]:
         """Every value of the columns of `answers` that says nothing that could be learned."""

@@ -221,8 +221,8 @@ class HolderChoices(Choices):
             yield "representation_parameters", str(error)
             return
         if chosen.encoded != bool(self.encoder) and not (self.encoder and not (chosen.images or chosen.texts)):
-            told = gettext_noop("An encoder is chosen together with a representation of its vectors, or of columns.")
-            yield "encoder", told
+            problem = gettext_noop("An encoder is chosen together with a representation of its vectors, or of columns.")
+            yield "encoder", problem
         if chosen.statement and not self.stated:
             yield "stated", f"{chosen.label} need a statement: “{chosen.statement}” Set stated, if it is so."
 

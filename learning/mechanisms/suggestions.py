@@ -33,19 +33,19 @@ def method_suggested(kind: str, points: int) -> Suggestion:
     ('sgd', 'neighbours')
     """
     if kind != "image":
-        told = gettext_noop(
+        reason = gettext_noop(
             "Of tables its linear model was the most accurate at every promise that was measured, by far where an "
             "outcome is rare."
         )
-        return Suggestion("sgd", "shares", Sentence(told))
+        return Suggestion("sgd", "shares", Sentence(reason))
     if 0 < points < FEW_POINTS:
-        told = gettext_noop(
+        reason = gettext_noop(
             "Of images its noisy counts teach a student best. With so few public images their number limits the "
             "student, and not privacy: add more of them; they need no labels."
         )
-        return Suggestion("neighbours", "consistency", Sentence(told))
-    told = gettext_noop(
+        return Suggestion("neighbours", "consistency", Sentence(reason))
+    reason = gettext_noop(
         "Of images its noisy counts, with a student that learns from all public points, need the fewest people for the "
         "same accuracy."
     )
-    return Suggestion("neighbours", "consistency", Sentence(told))
+    return Suggestion("neighbours", "consistency", Sentence(reason))

@@ -174,12 +174,12 @@ class Target(Outcome):
 
     @property
     @abstractmethod
-    def asked(self) -> tuple[str, ...]:
+    def parts(self) -> tuple[str, ...]:
         """Names of the numbers that a target is coded from, in the order of `coded`."""
 
     @abstractmethod
     def coded(self, values: Sequence[Floats]) -> Codes:
-        """Codes (n,) of targets given as arrays (n,) of numbers, one for each name in `asked`."""
+        """Codes (n,) of targets given as arrays (n,) of numbers, one for each name in `parts`."""
 
     def allowed(self, part: str, values: Floats) -> NDArray[np.bool_]:
         """Whether each number (n,) can be this part of a target; here a yes or no."""

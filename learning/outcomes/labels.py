@@ -63,7 +63,7 @@ class Labels(Target):
         return self.names
 
     @property
-    def asked(self) -> tuple[str, ...]:
+    def parts(self) -> tuple[str, ...]:
         return self.names
 
     def coded(self, values: Sequence[Floats]) -> Codes:
@@ -127,16 +127,16 @@ class Labels(Target):
     def evaluated(self, predictions: Floats, targets: Codes) -> Evaluation:
         """Area under the ROC curve, Brier score and share of right answers of each label, and the mean area of all."""
         bits = self.bits(targets)
-        told = [np.stack([1 - each, each], axis=1) for each in predictions.T]
+        shares = [np.stack([1 - each, each], axis=1) for each in predictions.T]
         measures = [
             Measure(
                 "area",
                 gettext_noop("Area under the ROC curve, mean of the labels"),
-                area_of_all(told, list(bits.T)),
+                area_of_all(shares, list(bits.T)),
                 nothing=0.5,
             )
         ]
-        for name, probabilities, truth in zip(self.names, told, bits.T, strict=True):
+        for name, probabilities, truth in zip(self.names, shares, bits.T, strict=True):
             share = float(truth.mean()) if len(truth) else 0.0
             right = (probabilities.argmax(axis=1) == truth).astype(np.float64)
             measures += [

@@ -88,7 +88,7 @@ class Numbers(Target):
         return "value", "low", "high"
 
     @property
-    def asked(self) -> tuple[str, ...]:
+    def parts(self) -> tuple[str, ...]:
         return ("value",)
 
     def allowed(self, part: str, values: Floats) -> NDArray[np.bool_]:
@@ -158,22 +158,22 @@ class Numbers(Target):
 
     def from_shares(self, shares: Floats) -> Floats:
         """The mean of the bins' middles, and the quantiles of 2.5 and 97.5 % where each bin is spread evenly."""
-        told = np.maximum(shares, _LEAST_SHARE)
-        told = told / told.sum(axis=1, keepdims=True)
-        below = np.cumsum(told, axis=1) - told
-        parts = [told @ (np.arange(BINS) + 0.5)]
+        weights = np.maximum(shares, _LEAST_SHARE)
+        weights = weights / weights.sum(axis=1, keepdims=True)
+        below = np.cumsum(weights, axis=1) - weights
+        parts = [weights @ (np.arange(BINS) + 0.5)]
         # the quantile lies behind all bins that are filled up to it
-        parts += [((tail - below) / told).clip(0.0, 1.0).sum(axis=1) for tail in _TAILS]
+        parts += [((tail - below) / weights).clip(0.0, 1.0).sum(axis=1) for tail in _TAILS]
         return np.asarray(self.minimum + np.stack(parts, axis=1) * (self._range / BINS), np.float64)
 
     def shares_to_graph(self, graph: Graph, shares: str) -> str:
-        told = graph.node("Max", shares, graph.constant(_LEAST_SHARE))
+        weights = graph.node("Max", shares, graph.constant(_LEAST_SHARE))
         ones = graph.constant(np.ones((BINS, 1)))
-        told = graph.node("Div", told, graph.node("MatMul", told, ones))
-        below = graph.node("MatMul", told, graph.constant(np.triu(np.ones((BINS, BINS)), 1)))
-        parts = [graph.node("MatMul", told, graph.constant(np.arange(BINS)[:, None] + 0.5))]
+        weights = graph.node("Div", weights, graph.node("MatMul", weights, ones))
+        below = graph.node("MatMul", weights, graph.constant(np.triu(np.ones((BINS, BINS)), 1)))
+        parts = [graph.node("MatMul", weights, graph.constant(np.arange(BINS)[:, None] + 0.5))]
         for tail in _TAILS:
-            filled = graph.node("Div", graph.node("Sub", graph.constant(tail), below), told)
+            filled = graph.node("Div", graph.node("Sub", graph.constant(tail), below), weights)
             filled = graph.node("Min", graph.node("Max", filled, graph.constant(0.0)), graph.constant(1.0))
             parts.append(graph.node("MatMul", filled, ones))
         scaled = graph.node("Mul", graph.node("Concat", *parts, axis=1), graph.constant(float(self._range / BINS)))

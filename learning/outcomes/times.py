@@ -137,7 +137,7 @@ class Times(Target):
         return tuple(f"after {end:g}" for end in self.ends)
 
     @property
-    def asked(self) -> tuple[str, ...]:
+    def parts(self) -> tuple[str, ...]:
         return "time", "event"
 
     def allowed(self, part: str, values: Floats) -> NDArray[np.bool_]:

@@ -65,8 +65,8 @@ class LinearModel(Model):
         try:
             arrays = load(data)
             fitted = representation_load(arrays["representation"].tobytes())
-            told = target_from_arrays(arrays), arrays.get("adjustment")
-            return cls(fitted, arrays["weights"], float(arrays["constant"][0]), *told)
+            optional = target_from_arrays(arrays), arrays.get("adjustment")
+            return cls(fitted, arrays["weights"], float(arrays["constant"][0]), *optional)
         except (SafetensorError, KeyError) as error:
             raise ValueError("The stored model cannot be read; train it again.") from error
 

@@ -143,11 +143,11 @@ def question_for(
     """
     if question.spread is None:
         raise Refused("What is released here is not one sum with Gaussian noise: choose another method or aggregator.")
-    told = json.dumps([question.digest(), question.describe()], sort_keys=True)
+    content = json.dumps([question.digest(), question.describe()], sort_keys=True)
     return JointQuestion(
         roster=roster.digest(),
         number=number,
-        question=hashlib.sha256(told.encode()).hexdigest(),
+        question=hashlib.sha256(content.encode()).hexdigest(),
         part=(part.start, part.stop),
         state=state,
         participants=tuple(sorted(participants)),
@@ -172,12 +172,12 @@ def endorse(
         Refused: Another question than the site's own, too few participants or others than have approved, a wrong
             signature, or a question that was answered before.
     """
-    asked = question.checked(roster.alliance.hub, "the hub")
-    differing = [field.name for field in fields(own) if getattr(own, field.name) != getattr(asked, field.name)]
+    document = question.checked(roster.alliance.hub, "the hub")
+    differing = [field.name for field in fields(own) if getattr(own, field.name) != getattr(document, field.name)]
     if differing:
         raise Refused(f"The hub asks something else than was approved ({', '.join(differing)}): ask whoever runs it.")
-    _check_question(site, roster, asked, ledger)
-    return sign(Endorsement(asked.digest(), site.name), site.identity)
+    _check_question(site, roster, document, ledger)
+    return sign(Endorsement(document.digest(), site.name), site.identity)
 
 
 def answer(

@@ -38,8 +38,8 @@ def fit_to_releases(probabilities: Floats, held_out: Releases) -> Calibration:
         prior = (values[0] ** 2 + (offsets**2).sum()) / 2
         scaled = np.exp(np.clip(values[0], *_LOG_SCALES)) * logits + offsets
         if noiseless:
-            told = log_softmax(scaled[held_out.rows], axis=1)
-            return float(prior - (held_out.counts * told).sum())
+            logs = log_softmax(scaled[held_out.rows], axis=1)
+            return float(prior - (held_out.counts * logs).sum())
         expected = held_out.averaged(np.asarray(softmax(scaled, axis=1)))
         lost = sums * (expected**2).sum(axis=1) - 2 * (held_out.counts * expected).sum(axis=1)
         return float(prior + (lost / variance).sum() / 2)

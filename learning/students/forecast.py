@@ -57,14 +57,14 @@ def student_forecast(
             survives the noise.
     """
     every, rng = np.asarray(queries, np.int64), np.random.default_rng(0)
-    asked = evenly(every, LOOKED_AT)
+    probe = evenly(every, LOOKED_AT)
     rest = np.setdiff1d(np.arange(len(public)), every)
-    looked_at = np.concatenate([asked, evenly(rest, LOOKED_AT - len(asked))])
-    points, rows = public[looked_at], np.arange(len(asked))
+    looked_at = np.concatenate([probe, evenly(rest, LOOKED_AT - len(probe))])
+    points, rows = public[looked_at], np.arange(len(probe))
     truth = _clusters(points, n_classes) if sample is None else _nearest(points, sample)
-    reach = neighbourhoods(rows, points, radii(public[asked], public, radius_share))
+    reach = neighbourhoods(rows, points, radii(public[probe], public, radius_share))
     expected = np.asarray(voters, np.float64)[:, None] * (reach @ np.eye(n_classes)[truth])
-    averaged = len(asked) / len(every)
+    averaged = len(probe) / len(every)
     spread = rng.normal(0.0, 1.0, expected.shape)
 
     def right(noise: float) -> float:
@@ -76,8 +76,8 @@ def student_forecast(
     if sample is None:
         return Forecast(MODEL, None, min(noisy, 1.0 / n_classes), noisy, noiseless, 0, Sentence(CLUSTERS))
     known = len(sample.labels)
-    told = Sentence(_SIMULATED, points=known)
-    return judged_forecast(MODEL, noisy, noiseless, judged=min(known, len(points)), standing=known, rests_on=told)
+    basis = Sentence(_SIMULATED, points=known)
+    return judged_forecast(MODEL, noisy, noiseless, judged=min(known, len(points)), standing=known, rests_on=basis)
 
 
 def _nearest(points: NDArray[np.signedinteger], sample: Sample) -> NDArray[np.int64]:

@@ -35,23 +35,23 @@ def neighbourhoods(
     >>> neighbourhoods([0, 2], np.array([[0], [1], [5]]), [1, 4]).toarray().tolist()
     [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
     """
-    asked, reach = np.asarray(rows, np.int64), np.asarray(squared_radii, np.int64)
+    queries, reach = np.asarray(rows, np.int64), np.asarray(squared_radii, np.int64)
     columns = np.arange(len(public))
     if len(columns) > _MOST_STAND_INS:
         columns = np.linspace(0, len(public) - 1, _MOST_STAND_INS).astype(np.int64)
     points = public[columns]
     norms, parts = squared_norms(points), []
-    for start in range(0, len(asked), QUERIES_AT_A_TIME):
+    for start in range(0, len(queries), QUERIES_AT_A_TIME):
         batch = slice(start, start + QUERIES_AT_A_TIME)
-        query, near, distance = near_pairs(public[asked[batch]], reach[batch], points, norms)
+        query, near, distance = near_pairs(public[queries[batch]], reach[batch], points, norms)
         weight = kernel_weights(kernel, distance, reach[batch][query]).astype(np.float64)
-        weight[columns[near] == asked[batch][query]] = 0.0
-        alone = np.flatnonzero(np.bincount(query, weight, len(asked[batch])) == 0)
+        weight[columns[near] == queries[batch][query]] = 0.0
+        alone = np.flatnonzero(np.bincount(query, weight, len(queries[batch])) == 0)
         query = np.concatenate([query, alone])
-        near = np.concatenate([columns[near], asked[batch][alone]])
+        near = np.concatenate([columns[near], queries[batch][alone]])
         weight = np.concatenate([weight, np.ones(len(alone))])
         weight /= np.bincount(query, weight)[query]
         kept = weight > 0
-        shape = (len(asked[batch]), len(public))
+        shape = (len(queries[batch]), len(public))
         parts.append(csr_array((weight[kept].astype(np.float32), (query[kept], near[kept])), shape=shape))
     return csr_array(vstack(parts, format="csr")) if parts else csr_array((0, len(public)), dtype=np.float32)

@@ -40,10 +40,10 @@ def refined(
     points = np.asarray(coordinates, np.float32)
     columns = points / max(float(points.std()), 1e-9)
 
-    def posterior(told: Releases) -> NDArray[np.float64]:
-        prior = Shares().learn(columns, told, seed=seed, progress=progress).predict_proba(columns)
+    def posterior(part: Releases) -> NDArray[np.float64]:
+        prior = Shares().learn(columns, part, seed=seed, progress=progress).predict_proba(columns)
         likelihood = np.ones_like(prior)
-        likelihood[told.rows] = (1 - _DOUBT) * told.leading + _DOUBT / told.classes
+        likelihood[part.rows] = (1 - _DOUBT) * part.leading + _DOUBT / part.classes
         product = prior * likelihood
         return product / product.sum(axis=1, keepdims=True)
 

@@ -192,7 +192,7 @@ def test_every_change_is_on_record_without_the_address(browser: Client, holder: 
 def test_the_copy_of_everything_stored_has_the_address(browser: Client, holder: DataHolder) -> None:
     confirmed(browser)
     copy = json.loads(browser.get("/my/digits/export/").content)
-    assert copy["told"][0]["email"] == "hanna@example.org"
+    assert copy["addresses"][0]["email"] == "hanna@example.org"
     assert [mail["kind"] for mail in copy["mails"]] == ["address_left"]
 
 

@@ -13,9 +13,9 @@ from django.urls import reverse
 from PIL import Image, PngImagePlugin
 
 from consent import receipts, services
-from consent.letter_documents import LetterWritten, letter_told, letters_pdf
+from consent.letter_documents import LetterWritten, letter_context, letters_pdf
 from consent.models import ConfigurationChange, ConsentEvent, Letterhead, Role, Study
-from consent.receipts import receipt_digests, receipt_number, receipt_pdf, receipt_told
+from consent.receipts import receipt_context, receipt_digests, receipt_number, receipt_pdf
 from consent.services.changes import change_faults
 from consent.services.invitations import Invited, IssuedInvitation, invitations_create, invited_read
 from consent.services.letterheads import letterhead_of, letterhead_save, logo_read
@@ -58,7 +58,7 @@ def said(document: dict) -> str:
 
 def test_a_letter_has_all_that_one_of_an_institution_has(study: Study, issued: IssuedInvitation) -> None:
     letter = LetterWritten(issued, "en", "", issued.address)
-    letter_words = letter_told(study, letter, letterhead_of(study), date(2031, 5, 4))
+    letter_words = letter_context(study, letter, letterhead_of(study), date(2031, 5, 4))
     assert letter_words["sender"]["name"] == "University Hospital" and letter_words["sender"]["address"] == [
         "1 Hospital Road",
         "12345 Town",
@@ -73,10 +73,10 @@ def test_a_letter_has_all_that_one_of_an_institution_has(study: Study, issued: I
 
 
 def test_a_letter_speaks_one_language(study: Study, issued: IssuedInvitation) -> None:
-    told = letter_told(study, LetterWritten(issued, "de"), letterhead_of(study), date(2031, 5, 4))
+    told = letter_context(study, LetterWritten(issued, "de"), letterhead_of(study), date(2031, 5, 4))
     assert told["lang"] == "de" and told["subject"] == "Frühe Zeichen"
     assert "montags bis freitags" in told["questions"]
-    english = letter_told(study, LetterWritten(issued, "en"), letterhead_of(study), date(2031, 5, 4))
+    english = letter_context(study, LetterWritten(issued, "en"), letterhead_of(study), date(2031, 5, 4))
     for name in ("subject", "questions"):
         assert told[name] != english[name]
     assert "Monday" not in said(told) and "montags" not in said(english)
@@ -86,13 +86,13 @@ def test_the_institutions_words_take_the_place_of_the_sites(study: Study, issued
     words = {"refusal": " Your treatment does not depend on it. ", "text": "First.\nSecond.", "salutation": ""}
     head = letterhead_save(study=study, texts={"en": words}, logo="", acting_user=None)
     assert head.texts == {"en": {"refusal": "Your treatment does not depend on it.", "text": "First.\nSecond."}}
-    told = letter_told(study, LetterWritten(issued, "en"), head)
+    told = letter_context(study, LetterWritten(issued, "en"), head)
     assert told["paragraphs"] == ["First.", "Second.", "Your treatment does not depend on it."]
     assert told["salutation"] == "Dear Sir or Madam,"
 
 
 def test_why_a_letter_is_sent_stands_first(study: Study, issued: IssuedInvitation) -> None:
-    told = letter_told(study, LetterWritten(issued, "en", "renewal"), letterhead_of(study), date(2031, 5, 4))
+    told = letter_context(study, LetterWritten(issued, "en", "renewal"), letterhead_of(study), date(2031, 5, 4))
     assert told["paragraphs"][0].startswith("In this study a consent counts for a time only.")
     assert told["paragraphs"][-1] == "Please answer by 4 May 2031. You can also answer later."
 
@@ -243,7 +243,7 @@ def test_a_receipt_has_the_letterhead_and_its_digests_on_a_page_of_their_own(stu
     holder = factories.holder_create(study, "P-1")
     event = services.consent_give(holder=holder, level="LOW", form=study.consent_forms.get(), acting_user=None)
     letterhead_save(study=study, texts={}, logo=logo_read(png()), acting_user=None)
-    told = receipt_told(event)
+    told = receipt_context(event)
     first = {name: value for name, value in told.items() if name not in ("digests", "details")}
     assert not re.search("[0-9a-f]{64}", str(first)) and told["digests"] == receipt_digests(event)
     assert [value for _term, value in receipt_digests(event)] == [event.form.digest, receipt_number(event.hash)]
@@ -252,18 +252,18 @@ def test_a_receipt_has_the_letterhead_and_its_digests_on_a_page_of_their_own(stu
 
 
 def test_a_letter_about_a_new_form_says_before_and_now(study: Study, issued: IssuedInvitation) -> None:
-    first = letter_told(study, LetterWritten(issued, "en", "new_form"), letterhead_of(study))
+    first = letter_context(study, LetterWritten(issued, "en", "new_form"), letterhead_of(study))
     assert first["changes"] == [], "nobody was promised anything else"
     factories.consent_choose(holder=factories.holder_create(study, "P-9"), level="HIGH", form=study.consent_forms.get())
     factories.policy_approve(study, 2, 4, 8)
-    changes = letter_told(study, LetterWritten(issued, "en", "new_form"), letterhead_of(study))["changes"]
+    changes = letter_context(study, LetterWritten(issued, "en", "new_form"), letterhead_of(study))["changes"]
     told = words(changes)
     for part in ("Before", "Now", "High protection 56 in 100 60 in 100", "right at most", "separate yes"):
         assert part in told
     for part in ("equally likely beforehand", "61 in 100 70 in 100"):
         assert part in told, "the harder question and the condition are told, too"
     assert [sum(cell.get("columns", 1) for cell in row) for row in rows_of(changes)] == [5] * 5
-    assert letter_told(study, LetterWritten(issued, "en"), letterhead_of(study))["changes"] == []
+    assert letter_context(study, LetterWritten(issued, "en"), letterhead_of(study))["changes"] == []
 
 
 def test_a_receipt_is_a_letter_with_before_and_now(study: Study) -> None:
@@ -271,7 +271,7 @@ def test_a_receipt_is_a_letter_with_before_and_now(study: Study) -> None:
     factories.consent_choose(holder=holder, level="HIGH", form=study.consent_forms.get())
     factories.consent_choose(holder=holder, level="LOW", form=study.consent_forms.get())
     event = ConsentEvent.objects.latest("sequence")
-    told = receipt_told(event)
+    told = receipt_context(event)
     assert told["salutation"] == "Dear Sir or Madam," and told["signature"] == "Dr Ada Example"
     assert "telephone +49 30 1234" in told["questions"] and told["sentence"].startswith("On ")
     assert "with the code of your letter" in told["changing"]

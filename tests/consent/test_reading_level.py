@@ -8,7 +8,7 @@ from django.test import Client
 from django.utils import timezone
 
 from consent import services
-from consent.letter_documents import LetterWritten, letter_told
+from consent.letter_documents import LetterWritten, letter_context
 from consent.models import Study
 from consent.services.invitations import invitations_create
 from consent.services.letterheads import letterhead_of
@@ -88,7 +88,7 @@ def test_the_ways_out_are_plain(browser: Client, study: Study, hanna: User, give
 def test_letters_are_plain(study: Study, language: str, kind: str) -> None:
     factories.holder_create(study)
     (issued,) = invitations_create(study=study, acting_user=None, pseudonyms=["P-1"])
-    told = letter_told(study, LetterWritten(issued, language, kind), letterhead_of(study), timezone.localdate())
+    told = letter_context(study, LetterWritten(issued, language, kind), letterhead_of(study), timezone.localdate())
     words = [*told["paragraphs"], told["keep"]]
     page = f"<main>{''.join(f'<p>{paragraph}</p>' for paragraph in words)}</main>"
     assert too_hard(f"letter {kind}", page, language) == {}, "shorter sentences, shorter words"

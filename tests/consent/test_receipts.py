@@ -23,7 +23,7 @@ from common.append_only import triggers_remove
 from consent import services
 from consent.facts import facts_of
 from consent.models import ConsentEvent, DataHolder, Level, Study
-from consent.receipts import receipt_code, receipt_event, receipt_facts, receipt_number, receipt_told
+from consent.receipts import receipt_code, receipt_context, receipt_event, receipt_facts, receipt_number
 from consent.services.access import holder_level_access
 from consent.services.paper import PaperConsent, paper_consents_record
 from consent.views.decision import events_of
@@ -352,7 +352,7 @@ def test_holder_asked_again_is_told_what_counts_meanwhile(
         assert "ecide again" in told, "what to do"
         assert "That stands until you decide otherwise" not in told
         assert ("You take part: high protection." in told) is (renewal == "asked"), page
-    assert says in dict(receipt_told(ConsentEvent.objects.get())["facts"]).popitem()[1], "in the PDF"
+    assert says in dict(receipt_context(ConsentEvent.objects.get())["facts"]).popitem()[1], "in the PDF"
     issued = browser.get(url("receipt_json", study, 1)).json()["extension"]
     assert issued["counts_when_issued"] is (renewal == "asked")
     assert ConsentEvent.objects.count() == 1

@@ -56,5 +56,5 @@ def test_the_overview_counts_where_holders_stand(study: Study, give: Decide) -> 
     services.consent_withdraw(holder=holders[1], acting_user=None)
     services.consent_refuse(holder=holders[2], acting_user=None)
     overview = recruitment_overview(study)
-    assert (overview.asked, overview.invited, overview.decided) == (5, 0, 3)
+    assert (overview.people, overview.invited, overview.decided) == (5, 0, 3)
     assert overview.counts == {"HIGH": 1, "AVERAGE": 0, "LOW": 0, "WITHDRAWN": 1, "REFUSED": 1, "SUSPENDED": 0}

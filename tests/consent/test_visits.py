@@ -186,7 +186,7 @@ def test_a_late_withdrawal_is_kept_with_its_choice_about_records(
     assert 'value="erase" checked' in shown.text
     late.post(url("decide", study), {**ANSWER, "choice": "NONE", "records": "erase"})
     assert ConsentEvent.objects.latest("sequence").kind == ConsentEvent.Kind.WITHDRAWN
-    assert erasure_state(DataHolder.objects.get(pseudonym="P-1")).asked_at is not None
+    assert erasure_state(DataHolder.objects.get(pseudonym="P-1")).requested_at is not None
 
 
 def ask_anew(study: Study) -> None:
@@ -221,7 +221,7 @@ def late_erasure(late: Client, study: Study, codes: list[str], clock: Clock) -> 
     clock.days_pass(3 * HOURS)
     told = late.post(url("erase", study), follow=True)
     assert told.redirect_chain == [(reverse("join"), 302)] and "Your visit ended at" in told.text
-    assert erasure_state(DataHolder.objects.get(pseudonym="P-1")).asked_at is None
+    assert erasure_state(DataHolder.objects.get(pseudonym="P-1")).requested_at is None
     return late
 
 
@@ -234,10 +234,10 @@ def test_a_late_erasure_is_requested_again(
     assert shown.redirect_chain[-1][0] == url("erase", study)
     assert "Nothing is erased yet: your visit had ended before you pressed the button." in shown.text
     holder = DataHolder.objects.get(pseudonym="P-1")
-    assert erasure_state(holder).asked_at is None, "opening a link changes nothing"
+    assert erasure_state(holder).requested_at is None, "opening a link changes nothing"
     assert "Nothing is erased yet" not in late_erasure.get(url("erase", study)).text
     late_erasure.post(url("erase", study))
-    assert erasure_state(holder).asked_at is not None
+    assert erasure_state(holder).requested_at is not None
     assert again(late_erasure, codes[0]).redirect_chain[-1][0] != url("erase", study)
 
 
@@ -269,11 +269,11 @@ def test_a_press_after_the_link_was_replaced_says_that_nothing_was_changed(
     assert "Nothing was changed, because the link of your invitation opens nothing any more" in told.text
     assert reverse("join") in told.text and "Your invitation stays open" not in told.text
     holder = DataHolder.objects.get(pseudonym="P-1")
-    assert erasure_state(holder).asked_at is None
+    assert erasure_state(holder).requested_at is None
     assert again(visitor, new.code).status_code == 200
     visitor.get(url("choice", study))
     assert visitor.post(url(page, study), {"records": "erase"}).url == url("choice", study)
-    assert erasure_state(holder).asked_at is not None
+    assert erasure_state(holder).requested_at is not None
 
 
 def test_it_is_kept_for_nobody_else(visitor: Client, study: Study, codes: list[str], clock: Clock) -> None:

@@ -101,7 +101,7 @@ def test_a_planted_fault_leads_to_a_row_a_metric_mails_and_banners(
     night_before(study)
     studies_verify()
     outcome = Verification.objects.get(study=study)
-    assert outcome.faults > 0 and outcome.fault_told and not outcome.locked
+    assert outcome.faults > 0 and outcome.fault_for_deciders and not outcome.locked
     assert metric("ipate_studies_faulty") == 1 and state() == "fault found"
 
     told = mailed()
@@ -167,7 +167,7 @@ def test_deciders_never_see_a_holders_choice(
     mailed()
     studies_verify()
     outcome = Verification.objects.get(study=study)
-    assert outcome.faults == 1 and not outcome.fault_told
+    assert outcome.faults == 1 and not outcome.fault_for_deciders
     assert metric("ipate_studies_faulty") == 0 and state() == "ok"
     assert set(mailed()) == {"auditor"}
     for role in ("operator", "committee", "chair"):

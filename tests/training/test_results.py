@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from accounting.models import Release
 from consent import services
-from consent.letter_documents import LetterWritten, letter_told
+from consent.letter_documents import LetterWritten, letter_context
 from consent.models import DataHolder, Letter, Mail, MailWishes, News, Study
 from consent.selectors import consent_form_in_force
 from consent.services.addresses import addresses_forget, way_wish
@@ -264,7 +264,7 @@ def test_a_year_with_releases_is_reported_once(monkeypatch: pytest.MonkeyPatch) 
     assert years_tell() == 0, "nothing was released in the second year"
     assert News.objects.filter(kind="year").count() == 1
     monkeypatch.undo()
-    News.objects.filter(kind="year").update(told_at=timezone.now() - timedelta(days=360))
+    News.objects.filter(kind="year").update(published_at=timezone.now() - timedelta(days=360))
     publish(study, title="Who drinks")
     assert years_tell() == 0, "that year is not over"
     after(monkeypatch, days=10)
@@ -306,7 +306,7 @@ def test_a_letter_goes_to_whom_no_mail_reaches_and_tells_no_level() -> None:
     printed = letters_print(study=study, kind=Letter.Kind.NEWS, acting_user=olga)
     assert letters_due(study, Letter.Kind.NEWS) == []
     letter = LetterWritten(printed[0].issued, "en", Letter.Kind.NEWS)
-    message = " ".join(letter_told(study, letter, letterhead_of(study))["paragraphs"])
+    message = " ".join(letter_context(study, letter, letterhead_of(study))["paragraphs"])
     assert "Who smokes: To help people stop." in message and "of 100 cases" in message
     assert "protection:" not in message and "asks whether" not in message
     publish(study, title="Who drinks", wanted_labels=12)

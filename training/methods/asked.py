@@ -27,7 +27,7 @@ class AskedMethod(ABC):
     needs_public_points = True
     charges_ahead = False
     charges_promises_of_approval = False
-    curves_told = ""
+    curves_help = ""
 
     def __init__(self) -> None:
         self.asking = Asking(self.questions)

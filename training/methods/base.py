@@ -87,7 +87,7 @@ class RunMethod(Protocol):
         releases_labels: whether its batches are public points with their labels, each a query.
         batch_size: how many queries or steps are released together where a proposal does not say.
         charged: what the charges of its runs are, for people; English, marked for translation, as all texts here.
-        curves_told: what the chart of its curves shows; empty where it has none.
+        curves_help: what the chart of its curves shows; empty where it has none.
         batch_label: what the number of a batch is, for people; empty where everything is one batch.
     """
 
@@ -106,7 +106,7 @@ class RunMethod(Protocol):
     batch_size: int
     batch_label: str
     charged: str
-    curves_told: str
+    curves_help: str
 
     @property
     def choices(self) -> type[Choices]:

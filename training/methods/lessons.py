@@ -15,7 +15,7 @@ from learning.class_shares import Share
 from learning.learners import Model
 from learning.published import LINEAR
 from learning.students import Releases, labelled, refined, student_create, student_learn
-from training.methods.progress import checkpoint_at, checkpoint_drop, progress_told
+from training.methods.progress import checkpoint_at, checkpoint_drop, progress_of
 from training.methods.space import points_of
 from training.models import Run
 
@@ -80,7 +80,7 @@ def student_fit(run: Run, lesson: Lesson, recipe: Recipe | None = None, *, progr
     releases = lesson.told(lesson.releases, recipe.seed)
     if progress is not None:
         return student_from(run, recipe, releases, progress)
-    with progress_told(Run.objects.filter(pk=run.pk), "student_progress", end=None) as noted:
+    with progress_of(Run.objects.filter(pk=run.pk), "student_progress", end=None) as noted:
         return student_from(run, recipe, releases, noted)
 
 

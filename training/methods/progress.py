@@ -18,7 +18,7 @@ _LOGGED = 4  # times, evenly
 
 
 @contextmanager
-def progress_told(rows: QuerySet, field: str, *, end: float | None) -> Iterator[Progress]:
+def progress_of(rows: QuerySet, field: str, *, end: float | None) -> Iterator[Progress]:
     """Progress that is noted in a field of rows as a share, 0 to 1, and now and then in the log.
 
     Args:

@@ -540,7 +540,7 @@ class Migration(migrations.Migration):
                 ("verified_at", models.DateTimeField(null=True)),
                 ("faults", models.PositiveIntegerField(default=0)),
                 ("found", models.JSONField(default=list)),
-                ("fault_told", models.BooleanField(default=False)),
+                ("fault_for_deciders", models.BooleanField(default=False)),
                 ("locked", models.BooleanField(default=False)),
             ],
         ),

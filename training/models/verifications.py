@@ -16,7 +16,9 @@ class Verification(models.Model):
     verified_at = models.DateTimeField(null=True, help_text="When the last one began that was completed.")
     faults = models.PositiveIntegerField(default=0)
     found = models.JSONField(default=list, help_text="Faults in words, with the name of the check; the first ones.")
-    fault_told = models.BooleanField(default=False, help_text="Whether a fault is one of which deciders are told.")
+    fault_for_deciders = models.BooleanField(
+        default=False, help_text="Whether a fault is one of which deciders are told."
+    )
     locked = models.BooleanField(default=False)
 
     def __str__(self) -> str:

@@ -10,7 +10,7 @@ from learning.learners import Model
 from learning.students import Releases
 from learning.students.calibration import fit_to_releases
 from training.methods.lessons import Lesson, Recipe, student_fit
-from training.methods.progress import progress_told
+from training.methods.progress import progress_of
 from training.methods.space import points_of
 from training.models import Run
 
@@ -68,7 +68,7 @@ def student_tried(
         truth: `(P,)` categories of the public points, -1 where one is not known; None where none is.
     """
     if progress is None:
-        with progress_told(Run.objects.filter(pk=run.pk), "student_progress", end=None) as noted:
+        with progress_of(Run.objects.filter(pk=run.pk), "student_progress", end=None) as noted:
             return student_tried(run, lesson, recipe, noted, tries=tries, truth=truth)
     learned, held_out = lesson.releases.split(HELD_OUT, recipe.seed)
     if not (tries and len(learned) and len(held_out)):

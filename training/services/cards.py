@@ -93,8 +93,8 @@ def card(
 ) -> dict[str, Any]:
     """Model card. Nothing in it depends on the private data beyond what was released.
 
-    ``shares``: of the classes, see `shares_told`.  ``candidates``: all models that might have been published, the
-    chosen one among them.  ``choice``: see `choice_told`.
+    ``shares``: of the classes, see `shares_document`.  ``candidates``: all models that might have been published, the
+    chosen one among them.  ``choice``: see `choice_document`.
     """
     told = {
         **_about(run),
@@ -121,7 +121,7 @@ def card(
     return told | {"forecasts": [each.to_json() for each in outcomes_of(run, told)]}
 
 
-def shares_told(run: Run, shares: list[Share] | None, truth: np.ndarray | None) -> dict[str, Any] | None:
+def shares_document(run: Run, shares: list[Share] | None, truth: np.ndarray | None) -> dict[str, Any] | None:
     """Part of the card on the shares of the classes among the people, beside those among labelled public points.
 
     ``differing``: the classes whose shares differ by more than noise and chance; ``said``: the same as a sentence. None
@@ -172,7 +172,7 @@ def _about(run: Run) -> dict[str, Any]:
     }
 
 
-def choice_told(publish: str, duel: Duel | None) -> str | dict[str, Any]:
+def choice_document(publish: str, duel: Duel | None) -> str | dict[str, Any]:
     """Part of the card on why a student is published, or what taught it; ``publish`` as of a lesson."""
     if publish:
         return CHOICE

@@ -39,7 +39,7 @@ from training.methods.lessons import Recipe, run_recipe
 from training.models import Run, StudentModel, StudentTraining
 from training.notices import model_withdrawn_mail, published_tell, run_ended_tell
 from training.services.calibration import Duel, student_tried
-from training.services.cards import Candidate, card, choice_told, shares_told
+from training.services.cards import Candidate, card, choice_document, shares_document
 from training.services.downloads import model_takers
 from training.services.evaluation import evaluation, truth_of
 from training.services.exports import onnx_store, version_load
@@ -129,8 +129,8 @@ def student_teach(run: Run, recipe: Recipe, *, may_release: bool = False, progre
     artifact = f"students/{run.pk}-{uuid4().hex[:12]}.model"
     digest = model_store(artifact, chosen.model.to_bytes())
     calibration = _calibration_of(chosen.model)
-    shares = shares_told(run, lesson.shares, labels)
-    choice = choice_told(publish, duel)
+    shares = shares_document(run, lesson.shares, labels)
+    choice = choice_document(publish, duel)
     told = card(run, lesson.releases, shares, right, chosen, calibration, candidates, choice)
     onnx = onnx_store(artifact, chosen.model, run, told)
     return Taught(recipe, chosen, round(seconds, 1), artifact, digest, onnx, right, calibration, score, told)

@@ -28,7 +28,7 @@ from training.engine.parts import run_part_do
 from training.errors import STATE, RunError
 from training.methods.learners import student_check
 from training.methods.lessons import Recipe, student_from
-from training.methods.progress import progress_told
+from training.methods.progress import progress_of
 from training.models import Run, StudentTraining
 from training.services.evaluation import evaluation, truth_of
 from training.services.students import student_teach, version_add
@@ -130,7 +130,7 @@ def _fail(training: StudentTraining, message: str) -> None:
 
 def _worked(training: StudentTraining, also: Progress | None) -> str:
     """Do it and write what came of it; it leaves no file in private storage."""
-    with progress_told(StudentTraining.objects.filter(pk=training.pk), "progress", end=1.0) as noted:
+    with progress_of(StudentTraining.objects.filter(pk=training.pk), "progress", end=1.0) as noted:
 
         def progress(done: int, total: int) -> None:
             noted(done, total)

@@ -43,7 +43,7 @@ def outcome_keep(
     for check in checks:
         faults = check.faults()
         report(check, faults)
-        told |= bool(faults) and check.is_told
+        told |= bool(faults) and check.for_deciders
         found += [[check.name, fault] for fault in faults]
     Verification.objects.update_or_create(
         study=study,
@@ -51,7 +51,7 @@ def outcome_keep(
             "verified_at": verified_at,
             "faults": len(found),
             "found": found[:_KEPT],
-            "fault_told": told,
+            "fault_for_deciders": told,
             "locked": study is not None and bool(missing_rows(study)),
         },
     )
@@ -96,6 +96,6 @@ def _mail(study: Study | None) -> None:
         return
     if outcome.faults or outcome.locked:
         mails_send("fault_found", roles.filter(study=study, role=Role.AUDITOR), study=study)
-    if outcome.fault_told or outcome.locked:
+    if outcome.fault_for_deciders or outcome.locked:
         committee = roles.filter(study=study, role__in=[Role.COMMITTEE, Role.CHAIR])
         mails_send("fault_found_committee", committee, study=study)

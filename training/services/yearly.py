@@ -42,5 +42,5 @@ def _year_tell(study: Study) -> bool:
 
 def _told_at(study: Study) -> datetime | None:
     """When the people of a study were last told of a year, or the first of them decided; None where nobody has."""
-    moment = News.objects.filter(study=study, kind=News.Kind.YEAR).values_list("told_at", flat=True).first()
+    moment = News.objects.filter(study=study, kind=News.Kind.YEAR).values_list("published_at", flat=True).first()
     return moment or ConsentEvent.chain(study.pk).values_list("recorded_at", flat=True).first()

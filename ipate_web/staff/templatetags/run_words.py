@@ -171,7 +171,7 @@ def counted_words(run: Run) -> str:
 @register.filter
 def curves_words(run: Run) -> str:
     """Caption of the chart of the run's curves."""
-    return _(method_of(run).curves_told)
+    return _(method_of(run).curves_help)
 
 
 @register.filter

@@ -4,7 +4,7 @@ from django.http import HttpResponse
 from django.views.decorators.http import require_safe
 
 from common.requests import SignedInRequest
-from consent.change_lists import changers, changes_of, changes_told, models_recorded
+from consent.change_lists import change_lines, changers, changes_of, models_recorded
 from consent.models import Study
 from ipate_web.staff.forms.changes import ChangesFilter
 from ipate_web.staff.views.pages import paginate, render_page, study_page
@@ -19,5 +19,5 @@ def changes(request: SignedInRequest, study: Study) -> HttpResponse:
     sealed = "consent.view_sealedchange" in request.can and request.GET.get("record") == "sealed"
     form = ChangesFilter(request.GET, models=models_recorded(sealed=sealed), people=changers(study, sealed=sealed))
     page = paginate(request, changes_of(study, sealed=sealed, **form.chosen()), _A_PAGE)
-    context = {"form": form, "page": page, "changes": changes_told(page), "sealed": sealed}
+    context = {"form": form, "page": page, "changes": change_lines(page), "sealed": sealed}
     return render_page(request, study, "staff/study/changes.html", context)

@@ -15,7 +15,7 @@ from common.requests import SignedInRequest
 from consent.models import Study
 from consent.questions import Question
 from consent.selectors import consent_form_in_force, policy_in_force
-from consent.views.decision import questions_asked
+from consent.views.decision import questions_of
 from ipate_web.staff.views.pages import study_page
 from training.engine.drawings import SHARE
 from training.services.check_answers import (
@@ -44,7 +44,7 @@ def understanding(study: Study) -> dict[str, Any]:
     return {
         "understanding": {
             "counted": counted,
-            "questions": _worst_first(questions_asked(study, policy), counted),
+            "questions": _worst_first(questions_of(study, policy), counted),
             "sigma": answers_sigma(study),
             "share": SHARE,
             "share_free": share_free(study),

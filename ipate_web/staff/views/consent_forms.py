@@ -19,7 +19,7 @@ from common.requests import SignedInRequest
 from consent import selectors, services
 from consent.circumstances import day_of
 from consent.differences import Line, line_differences
-from consent.facts import fact_differences, fact_words, facts_missing, facts_of, study_told, study_with
+from consent.facts import fact_differences, fact_words, facts_missing, facts_of, study_of_form, study_with
 from consent.languages import language_of, translated_name
 from consent.models import ConsentForm, ConsentFormDraft, ConsentFormProposal, Study
 from consent.rendering import markdown_html
@@ -78,8 +78,10 @@ def consent_form(request: SignedInRequest, study: Study, version: int) -> HttpRe
         "before": before,
         "in_force": form == selectors.consent_form_in_force(study),
         "texts": _rendered(form.texts),
-        "facts": fact_words(study_told(form)),
-        "differences": _differences(before.texts, form.texts, (study_told(before), study_told(form))) if before else [],
+        "facts": fact_words(study_of_form(form)),
+        "differences": _differences(before.texts, form.texts, (study_of_form(before), study_of_form(form)))
+        if before
+        else [],
     }
     return render_page(request, study, "staff/consent/form.html", context)
 
@@ -166,7 +168,7 @@ def consent_form_publish(request: SignedInRequest, study: Study) -> HttpResponse
         "facts": fact_words(_drafted(study, draft)),
         "missing": facts_missing(_drafted(study, draft)),
         "differences": (
-            _differences(latest.texts, draft.texts, (study_told(latest), _drafted(study, draft))) if latest else []
+            _differences(latest.texts, draft.texts, (study_of_form(latest), _drafted(study, draft))) if latest else []
         ),
     }
     return render_page(request, study, "staff/consent/publish.html", context, status=422 if form.errors else 200)
@@ -227,9 +229,11 @@ def consent_form_proposal(request: SignedInRequest, study: Study, sequence: int)
         "published": ConsentForm.objects.filter(proposal=proposal).first(),
         "form": ConditionsForm(),
         "texts": _rendered(proposal.texts),
-        "facts": fact_words(study_told(proposal)),
+        "facts": fact_words(study_of_form(proposal)),
         "differences": (
-            _differences(before.texts, proposal.texts, (study_told(before), study_told(proposal))) if before else []
+            _differences(before.texts, proposal.texts, (study_of_form(before), study_of_form(proposal)))
+            if before
+            else []
         ),
         "remark": remark,
         "remarks": proposal.remarks.select_related("made_by"),
@@ -245,7 +249,7 @@ def consent_form_as_read(request: SignedInRequest, study: Study, language: str) 
     if sequence.isdigit():
         proposal = get_object_or_404(ConsentFormProposal, study=study, sequence=int(sequence))
         texts, valid = proposal.texts, services.Valid.of(proposal)
-        shown = study_told(proposal)
+        shown = study_of_form(proposal)
     else:
         draft = ConsentFormDraft.objects.filter(study=study).first()
         if draft is None:

@@ -25,7 +25,7 @@ def disposals(request: SignedInRequest, study: Study) -> HttpResponse:
     if request.method == "POST" and not may_erase:
         raise PermissionDenied
     form = ErasureForm(request.POST or None)
-    if form.is_valid() and _erasure_asked(request, study, form):
+    if form.is_valid() and _erasure_request(request, study, form):
         return redirect("staff:disposals", study.slug)
     rows = Disposal.objects.filter(study=study).select_related("holder").order_by("-sequence")
     rows = rows.prefetch_related("recorded_by")  # not joined: that would leave out rows by accounts since deleted
@@ -34,7 +34,7 @@ def disposals(request: SignedInRequest, study: Study) -> HttpResponse:
     return render_page(request, study, "staff/people/disposals.html", context, status=422 if form.errors else 200)
 
 
-def _erasure_asked(request: SignedInRequest, study: Study, form: ErasureForm) -> bool:
+def _erasure_request(request: SignedInRequest, study: Study, form: ErasureForm) -> bool:
     try:
         holder = holder_found(study, form.cleaned_data["pseudonym"].strip())
         if holder is None:

@@ -21,7 +21,7 @@ from accounting.shares import Share, shares
 from accounting.verification import Check
 from common.append_only import chained_models
 from common.requests import SignedInRequest
-from consent.disclosure import chain_told, sees_people
+from consent.disclosure import chain_report, sees_people
 from consent.models import Study
 from ipate_web.staff.report import report_pdf
 from ipate_web.staff.run_charts import cost_chart
@@ -129,7 +129,7 @@ def ledger_check(request: SignedInRequest, study: Study) -> HttpResponse:
     for model in chained_models():
         after = max(0, model.head(study.pk).sequence - ROWS_CHECKED)
         check = Check(str(model._meta.verbose_name), partial(model.chain_faults, study.pk, after=after))
-        chains.append(chain_told(model, study.pk, check.faults, sees_people=sees_all))
+        chains.append(chain_report(model, study.pk, check.faults, sees_people=sees_all))
     context = {"study": study, "chains": chains, "checked": ROWS_CHECKED}
     if request.headers.get("HX-Request"):
         return render(request, "staff/ledger/chains.html", context)

@@ -35,7 +35,7 @@ def result_context(result: RunResult) -> dict[str, Any]:
         "result": result,
         "table": table,
         "cells": list(islice(table, CELLS_SHOWN)),
-        "unclear": sum(not cell.is_told for cell in table),
+        "unclear": sum(not cell.is_distinct for cell in table),
         "table_chart": table_chart(table),
         "summaries": summaries(table)[:CELLS_SHOWN],
     }

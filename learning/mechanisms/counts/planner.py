@@ -46,9 +46,9 @@ def noise_distance(sigma: float, cells: float, weight: float) -> float:
 
 def forecast_table(plan: CountsPlan) -> Forecast:
     """Forecast of what noise makes of a table, before anybody is charged."""
-    told, spread = plan.distance, plan.sigma * math.sqrt((1 - 2 / math.pi) * plan.cells) / 2 / max(plan.weight, 1.0)
-    low, high = max(told - WITHIN_95 * spread, 0.0), min(told + WITHIN_95 * spread, 1.0)
-    return Forecast(TABLE, told, low, high, 0.0, 0, Sentence(_BY_NOISE), NOISE_DISTANCE)
+    distance, spread = plan.distance, plan.sigma * math.sqrt((1 - 2 / math.pi) * plan.cells) / 2 / max(plan.weight, 1.0)
+    low, high = max(distance - WITHIN_95 * spread, 0.0), min(distance + WITHIN_95 * spread, 1.0)
+    return Forecast(TABLE, distance, low, high, 0.0, 0, Sentence(_BY_NOISE), NOISE_DISTANCE)
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def plan_counts(levels: Sequence[Level], *, cells: int, share: float, counts: Co
 
 def plan_notes(plan: CountsPlan) -> tuple[Sentence, ...]:
     """What whoever approves a table has to know of its noise."""
-    told = [
+    notes = [
         Sentence(
             gettext_noop(
                 "Every one of %(cells)d cells is released with noise: 95 times in 100 its number of people is right "
@@ -144,7 +144,7 @@ def plan_notes(plan: CountsPlan) -> tuple[Sentence, ...]:
         )
     ]
     if plan.error * plan.cells > plan.people:
-        told.append(
+        notes.append(
             Sentence(
                 gettext_noop(
                     "That is more than a cell holds on average, %(mean).1f people: most cells cannot be told from "
@@ -154,7 +154,7 @@ def plan_notes(plan: CountsPlan) -> tuple[Sentence, ...]:
             )
         )
     if plan.scale > 1:
-        told.append(
+        notes.append(
             Sentence(
                 gettext_noop(
                     "People count by their promise, those with a small ε less. Numbers of people are estimated as if "
@@ -162,4 +162,4 @@ def plan_notes(plan: CountsPlan) -> tuple[Sentence, ...]:
                 )
             )
         )
-    return tuple(told)
+    return tuple(notes)

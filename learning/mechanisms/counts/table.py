@@ -45,7 +45,7 @@ class Cell:
     most: float
 
     @property
-    def is_told(self) -> bool:
+    def is_distinct(self) -> bool:
         """Whether it can be told from an empty cell."""
         return self.low > 0
 

@@ -75,7 +75,7 @@ def deniable_rows(
         passed,
         LEAST,
         tuple(
-            Passing(_told(omegas), gamma, tuple(shares))
+            Passing(_numbers(omegas), gamma, tuple(shares))
             for omegas, tables in zip(question.tried, released["passing"].round(3).tolist(), strict=True)
             for gamma, shares in zip(ALIKE, tables, strict=True)
         ),
@@ -84,7 +84,7 @@ def deniable_rows(
     return SyntheticRows(schema, x, codes[:, -1], said)
 
 
-def _told(omegas: Sequence[int]) -> str:
+def _numbers(omegas: Sequence[int]) -> str:
     return str(omegas[0]) if len(omegas) == 1 else f"{omegas[0]} – {omegas[-1]}"
 
 

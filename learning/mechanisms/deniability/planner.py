@@ -10,7 +10,7 @@ from accounting.privacy.papers.deniability import composed_epsilon, row_cost
 from common.sentences import Sentence, gettext_noop
 from learning.mechanisms.deniability.choices import Deniability
 
-TOLD = (1, 10, 100, 1_000, 10_000)
+COUNTS = (1, 10, 100, 1_000, 10_000)
 """Numbers of released rows of which a plan says what they cost together."""
 
 
@@ -94,8 +94,8 @@ def plan_deniability(chosen: Deniability, *, columns: int, records: int, delta: 
         )
     of_row = delta / (10 * chosen.released)
     epsilon, t = row_cost(chosen.plausible, chosen.gamma, chosen.epsilon0, of_row)
-    told = [*(number for number in TOLD if number < chosen.released), chosen.released]
-    costs = tuple(Cost(number, composed_epsilon(epsilon, of_row, number, delta)) for number in told)
+    counts = [*(number for number in COUNTS if number < chosen.released), chosen.released]
+    costs = tuple(Cost(number, composed_epsilon(epsilon, of_row, number, delta)) for number in counts)
     return DeniabilityPlan(
         chosen.released,
         chosen.plausible,

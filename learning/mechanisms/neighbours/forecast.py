@@ -117,13 +117,13 @@ def forecast(
     Raises:
         ValueError: A number is out of range.
     """
-    asked = StandIns(queries, public, [radius_share])
+    stand_ins = StandIns(queries, public, [radius_share])
     known = None if sample is None else LabelledStandIns(sample, public, [radius_share], n_classes)
-    return _forecast(asked, known, levels, radius_share, sigma, share, n_classes, purity, agreement)
+    return _forecast(stand_ins, known, levels, radius_share, sigma, share, n_classes, purity, agreement)
 
 
 def _forecast(
-    asked: StandIns,
+    stand_ins: StandIns,
     known: LabelledStandIns | None,
     levels: Sequence[Level],
     radius_share: float,
@@ -136,7 +136,7 @@ def _forecast(
     _require(sigma > 0 and 0 < share <= 1, f"sigma must be above 0 and share in (0, 1], not {sigma} and {share}.")
     _require(agreement is None or 0 <= agreement <= 1, f"agreement must lie in [0, 1], not {agreement}.")
     _require(n_classes >= 2 and bool(levels), "A forecast needs at least 2 classes and one level.")
-    voters, described = _turnout(asked, levels, radius_share, sigma, share, agreement)
+    voters, described = _turnout(stand_ins, levels, radius_share, sigma, share, agreement)
     if known is None:
         few, many = (assumed(one, radius_share, n_classes) for one in purity)
         middle = (few + many) / 2
@@ -149,11 +149,11 @@ def _forecast(
         clear, gap = _right_by_sample(known, radius_share, voters, sigma)
         noiseless, _gap = _right_by_sample(known, radius_share, voters, 0.0)
         points = len(known.labels)
-        told = Sentence(LABELS_FROM_SAMPLE, points=points)
-        labels = judged_forecast(LABELS, clear, noiseless, judged=points, standing=points, rests_on=told)
+        basis = Sentence(LABELS_FROM_SAMPLE, points=points)
+        labels = judged_forecast(LABELS, clear, noiseless, judged=points, standing=points, rests_on=basis)
     tenth, median, ninetieth = (float(value) for value in np.percentile(voters, [10, 50, 90]))
     return RoundForecast(
-        queries=asked.queries,
+        queries=stand_ins.queries,
         sigma=sigma,
         radius_share=radius_share,
         voters=(tenth, median, ninetieth),
@@ -190,13 +190,13 @@ def propose(
     """
     smallest = 1.0 / max(len(np.asarray(public)), 1)
     compared = [radius_share for radius_share in SHARES if radius_share >= smallest] or [1.0]
-    asked = StandIns(queries, public, compared)
+    stand_ins = StandIns(queries, public, compared)
     known = None if sample is None else LabelledStandIns(sample, public, compared, n_classes)
     forecasts = []
     for radius_share in compared:
-        votes = [_asked_for(asked, radius_share, level, agreement) for level in levels]
+        votes = [_demand(stand_ins, radius_share, level, agreement) for level in levels]
         held = [
-            _forecast(asked, known, levels, radius_share, sigma, share, n_classes, purity, agreement)
+            _forecast(stand_ins, known, levels, radius_share, sigma, share, n_classes, purity, agreement)
             for sigma in _noise(votes, levels, share, agreement)
         ]
         forecasts.append(max(held, key=lambda one: one.clear))
@@ -268,7 +268,7 @@ def released_accuracy(counts: ArrayLike, sigma: float) -> tuple[float, float]:
 
 
 def _turnout(
-    asked: StandIns,
+    stand_ins: StandIns,
     levels: Sequence[Level],
     radius_share: float,
     sigma: float,
@@ -276,16 +276,16 @@ def _turnout(
     agreement: float | None,
 ) -> tuple[NDArray[np.float64], list[LevelForecast]]:
     """`(Q,)` the expected voters at every query, and what that is to each level."""
-    voters = np.zeros(asked.looked_at)
+    voters = np.zeros(stand_ins.looked_at)
     described = []
     for level in levels:
         allowed = _votes_allowed(level, share, sigma, agreement)
-        near = asked.near(radius_share, level.records)
+        near = stand_ins.near(radius_share, level.records)
         charged = _charged(near, agreement)
-        refused = charged & (np.cumsum(charged, axis=0, dtype=np.int32) > allowed / asked.each)
+        refused = charged & (np.cumsum(charged, axis=0, dtype=np.int32) > allowed / stand_ins.each)
         voters += (near & ~refused).mean(axis=1) * level.holders
-        votes_asked = asked.each * float(charged.mean(axis=1).sum())
-        votes_cast = votes_asked - asked.each * float(refused.mean(axis=1).sum())
+        votes_asked = stand_ins.each * float(charged.mean(axis=1).sum())
+        votes_cast = votes_asked - stand_ins.each * float(refused.mean(axis=1).sum())
         spent = level.used + votes_cast * _norm(agreement) / sigma**2 / level.cap
         described.append(LevelForecast(level.name, allowed, votes_asked, votes_cast, spent, share))
     return voters, described
@@ -309,10 +309,10 @@ def _votes_allowed(level: Level, share: float, sigma: float, agreement: float | 
     return math.floor(left * sigma**2 / _norm(agreement) * (1 + 1e-12))
 
 
-def _asked_for(asked: StandIns, radius_share: float, level: Level, agreement: float | None) -> NDArray[np.float64]:
+def _demand(stand_ins: StandIns, radius_share: float, level: Level, agreement: float | None) -> NDArray[np.float64]:
     """`(S,)`: for how many charged votes each stand-in is asked."""
-    charged = _charged(asked.near(radius_share, level.records), agreement)
-    return asked.each * charged.sum(axis=0)
+    charged = _charged(stand_ins.near(radius_share, level.records), agreement)
+    return stand_ins.each * charged.sum(axis=0)
 
 
 def _noise(

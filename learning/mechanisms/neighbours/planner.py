@@ -138,21 +138,21 @@ def plan_rounds(
         raise ValueError(f"A run has 1 or 2 rounds, not {rounds}.")
     chosen, by_hand = spread_queries(points, count), (sigma, radius_share)
     beginning = min(count, first_queries(count, n_classes) if first is None else first)
-    told = None
+    alternative = None
     if rounds != 2:
         single = _proposed(points, chosen, levels, share, n_classes, sample, purity, by_hand)
         enough = beginning == count or single.forecast.clear >= _ONE_ROUND
-        told = _chosen(single.forecast, enough) if rounds is None else None
+        alternative = _chosen(single.forecast, enough) if rounds is None else None
         if rounds == 1 or enough:
-            return RoundsPlan((single,), told)
-    asked = chosen[spread_queries(points[chosen], beginning)]
+            return RoundsPlan((single,), alternative)
+    opening = chosen[spread_queries(points[chosen], beginning)]
     shares = np.cumsum(split_share(share, 2)).tolist()
-    planned = [_proposed(points, asked, levels, shares[0], n_classes, sample, purity, by_hand)]
-    if len(rest := np.setdiff1d(chosen, asked)):
+    planned = [_proposed(points, opening, levels, shares[0], n_classes, sample, purity, by_hand)]
+    if len(rest := np.setdiff1d(chosen, opening)):
         agreement = (purity[0] + purity[1]) / 2 if sample is None else planned[0].forecast.clear
         used, charged = _with_used(levels, planned[0].forecast), _charged_as(agreement)
         planned.append(_proposed(points, rest, used, shares[1], n_classes, sample, purity, by_hand, charged))
-    return RoundsPlan(tuple(planned), told)
+    return RoundsPlan(tuple(planned), alternative)
 
 
 def _chosen(single: RoundForecast, enough: bool) -> Sentence:
@@ -172,7 +172,7 @@ def _chosen(single: RoundForecast, enough: bool) -> Sentence:
 
 def next_round(
     earlier: EarlierRound,
-    asked: ArrayLike,
+    former_points: ArrayLike,
     counts: ArrayLike,
     public: ArrayLike,
     probabilities: ArrayLike,
@@ -189,7 +189,7 @@ def next_round(
 
     Args:
         earlier: The round of plain votes that was held.
-        asked: `(P, d)` the public points in the coordinates of that round.
+        former_points: `(P, d)` the public points in the coordinates of that round.
         counts: `(Q, C)` as it released them.
         public: `(P, d)` the public points in the coordinates of the next round.
         probabilities: `(P, C)` of the student that learned from that round. Votes are cast against its likeliest
@@ -211,8 +211,8 @@ def next_round(
     others = np.setdiff1d(np.arange(len(points)), earlier.queries) if queries is None else np.asarray(queries)
     others = others[doubtful_queries(certainty[others], len(others))]
     expected = expected_voters(
-        np.asarray(asked)[earlier.queries],
-        asked,
+        np.asarray(former_points)[earlier.queries],
+        former_points,
         levels,
         radius_share=earlier.radius_share,
         sigma=earlier.sigma,
@@ -274,9 +274,9 @@ def _proposed(
         agreement=agreement,
     )
     sigma, radius_share = by_hand[0] or best.sigma, by_hand[1] or best.radius_share
-    told = best.forecast
+    expected = best.forecast
     if (sigma, radius_share) != (best.sigma, best.radius_share):
-        told = forecast(
+        expected = forecast(
             points[queries],
             points,
             levels,
@@ -288,7 +288,7 @@ def _proposed(
             purity=purity,
             agreement=agreement,
         )
-    return PlannedRound(queries, sigma, radius_share, share, told, agreement)
+    return PlannedRound(queries, sigma, radius_share, share, expected, agreement)
 
 
 def _with_used(levels: Sequence[Level], forecast: RoundForecast) -> list[Level]:

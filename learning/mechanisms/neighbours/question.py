@@ -72,8 +72,8 @@ class VotesQuestion:
     def digest(self) -> str:
         arrays = {"rows": self.rows, "queries": self.queries, "radii": self.radii, "voters": self.voters}
         guessed = {} if self.predicted is None else {"predicted": self.predicted}
-        told = json.dumps(self.outcome.to_json()) if isinstance(self.outcome, Target) else ""
-        return content_digest(arrays | guessed | self.fitted.state(), told)
+        target = json.dumps(self.outcome.to_json()) if isinstance(self.outcome, Target) else ""
+        return content_digest(arrays | guessed | self.fitted.state(), target)
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -144,5 +144,5 @@ class VotesQuestion:
 
 def counts_digest(rows: NDArray[Any], labels: NDArray[Any], counts: NDArray[Any]) -> str:
     """SHA-256 of released counts: rows of the public dataset, each with its label and noisy counts."""
-    told = [[int(row), int(label), each] for row, label, each in zip(rows, labels, counts.tolist(), strict=True)]
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()
+    entries = [[int(row), int(label), each] for row, label, each in zip(rows, labels, counts.tolist(), strict=True)]
+    return hashlib.sha256(json.dumps(entries).encode()).hexdigest()

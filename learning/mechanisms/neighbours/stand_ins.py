@@ -38,14 +38,14 @@ class StandIns:
         from learning.mechanisms.neighbours.products import squared_distances
         from learning.mechanisms.neighbours.votes import radii
 
-        asked, everyone = np.asarray(queries), np.asarray(public)
-        self.queries = len(asked)
-        asked = evenly(asked, len(asked) if most is None else most)
-        self.looked_at = len(asked)
-        self.each = self.queries / max(len(asked), 1)
+        points, everyone = np.asarray(queries), np.asarray(public)
+        self.queries = len(points)
+        points = evenly(points, len(points) if most is None else most)
+        self.looked_at = len(points)
+        self.each = self.queries / max(len(points), 1)
         self.points = evenly(everyone, _STAND_INS)
-        self._distances = squared_distances(asked, self.points)
-        self._reach = dict(zip(radius_shares, radii(asked, everyone, radius_shares).T, strict=True))
+        self._distances = squared_distances(points, self.points)
+        self._reach = dict(zip(radius_shares, radii(points, everyone, radius_shares).T, strict=True))
         self._itself = np.flatnonzero((self._distances == 0).any(axis=1)), self._distances.argmin(axis=1)
 
     def near(self, radius_share: float, records: float = 1.0) -> NDArray[np.bool_]:
@@ -92,12 +92,12 @@ class LabelledStandIns(StandIns):
         """`(sample, C)`: expected votes at each point, as multiples of the mean number of voters at all of them."""
         if radius_share not in self._votes:
             near = self.near(radius_share)
-            told = np.zeros(near.shape, np.bool_)
-            told[self._tell.T, np.arange(len(self._tell))] = True
-            told &= near
+            voters = np.zeros(near.shape, np.bool_)
+            voters[self._tell.T, np.arange(len(self._tell))] = True
+            voters &= near
             certain = self._count * (self._among <= self._reach[radius_share][:, None]) @ self._one_hot
             votes = certain + near @ self._one_hot[self._tell].sum(axis=1)
-            votes += told @ self._one_hot[self._next] - told.sum(axis=1)[:, None] * self._one_hot
+            votes += voters @ self._one_hot[self._next] - voters.sum(axis=1)[:, None] * self._one_hot
             # a vote of both kinds added for each labelled point: where few are near others, they tell little
             both = self._count * len(votes) * votes / max(float(votes.sum()), 1e-9)
             factor = self._odds_wrong(certain + both) / max(self._odds_wrong(votes), 1e-9)

@@ -154,25 +154,25 @@ def shard_contributions(
     Returns:
         Partial sums `(Q, C)` and charged squared norms, CSR `(Q, H)` with the shard's H.
     """
-    asked = _require_public("queries", queries)
-    guesses = None if predicted is None else _require_classes("predicted", predicted, len(asked), n_classes)
+    points = _require_public("queries", queries)
+    guesses = None if predicted is None else _require_classes("predicted", predicted, len(points), n_classes)
     reach = np.asarray(squared_radii, np.int64)
-    if reach.shape != (len(asked),):
+    if reach.shape != (len(points),):
         raise ValueError(
-            f"squared_radii has the shape {reach.shape}, but there are {len(asked)} queries: pass a number for each."
+            f"squared_radii has the shape {reach.shape}, but there are {len(points)} queries: pass a number for each."
         )
     holders = len(accounts.spent)
-    voters = _voters(records, classes_of, holder_of, n_classes=n_classes, holders=holders, dimensions=asked.shape[1])
+    voters = _voters(records, classes_of, holder_of, n_classes=n_classes, holders=holders, dimensions=points.shape[1])
     norms = squared_norms(voters.points)
-    sums = np.zeros((len(asked), n_classes))
+    sums = np.zeros((len(points), n_classes))
     charged = []
-    for start in range(0, len(asked), QUERIES_AT_A_TIME):
+    for start in range(0, len(points), QUERIES_AT_A_TIME):
         batch = slice(start, start + QUERIES_AT_A_TIME)
-        blocks = near_blocks(asked[batch], reach[batch], voters.points, norms)
+        blocks = near_blocks(points[batch], reach[batch], voters.points, norms)
         votes = _votes(_said(voters, *block, reach[batch], kernel) for block in blocks)
         if guesses is not None:
             votes = votes.against(guesses[batch])
-        size = len(asked[batch])
+        size = len(points[batch])
         offered = votes.squared_norms(size, holders)
         allowed = np.asarray(accounts.charge(offered, sigma).data, np.bool_)
         sums[batch] = votes.sums(allowed, size, n_classes)

@@ -69,11 +69,11 @@ def forecast_votes(
         return None
     noisy = float((release.labels == true)[answered].mean())
     noiseless = float((expected.argmax(axis=1) == true)[answered].mean())
-    told = Sentence(
+    basis = Sentence(
         _TAUGHT if quick == learner else _TAUGHT_QUICKLY, teachers=teachers, records=records, judged=len(true)
     )
     standing, judged = len(divided[0][0]), int(answered.sum())
-    return judged_forecast(LABELS, noisy, noiseless, judged=judged, standing=standing, rests_on=told, measured=answers)
+    return judged_forecast(LABELS, noisy, noiseless, judged=judged, standing=standing, rests_on=basis, measured=answers)
 
 
 def _records(plan: Plan) -> int:
@@ -113,7 +113,7 @@ def _assumed(plan: Plan, n_classes: int) -> tuple[float, float]:
         shares = np.full((_VOTES, n_classes), (1 - share) / (n_classes - 1))
         shares[:, 0] = share
         release = _released(plan, shares)
-        told = release.labels[release.answered] == 0
-        bounds.append(right * float(told.mean()) if len(told) else 0.0)
+        is_first = release.labels[release.answered] == 0
+        bounds.append(right * float(is_first.mean()) if len(is_first) else 0.0)
     low, high = bounds
     return min(low, high), high

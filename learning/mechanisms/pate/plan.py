@@ -208,8 +208,8 @@ def _plan_standard(groups: list[Group], teachers: int, aggregator: Aggregator) -
     everyone = _group_plan(groups, teachers)
     notes: tuple[Sentence, ...] = ()
     if everyone.merged:
-        told = gettext_noop("All groups live under the smallest ε, ε = %(epsilon)g of %(group)s.")
-        notes = (Sentence(told, epsilon=everyone.epsilon, group=everyone.name),)
+        note = gettext_noop("All groups live under the smallest ε, ε = %(epsilon)g of %(group)s.")
+        notes = (Sentence(note, epsilon=everyone.epsilon, group=everyone.name),)
     return Plan("standard", (everyone,), aggregator, teachers, notes=notes)
 
 
@@ -225,11 +225,11 @@ def _plan_upsampling(groups: list[Group], teachers: int, aggregator: Aggregator,
     growth = float(holders @ factors / holders.sum())
     grown = round(teachers * growth)
     if factors.max() > grown:
-        told = gettext_noop(
+        problem = gettext_noop(
             "Upsampling would give a holder %(copies)d duplicates, but there are only %(teachers)d teachers to spread "
             "them over: ask for more teachers, or round the budgets more coarsely."
         )
-        raise PlanError(Sentence(told, copies=int(factors.max()), teachers=grown))
+        raise PlanError(Sentence(problem, copies=int(factors.max()), teachers=grown))
     return Plan(
         variant="upsampling",
         groups=tuple(
@@ -260,20 +260,20 @@ def _plan_teachers_of_one_group(
         if not small:
             break
         i = min(small, key=lambda i: holders[i])
-        told = {"group": parts[i][0].name, "holders": holders[i], "usual": usual}
+        words = {"group": parts[i][0].name, "holders": holders[i], "usual": usual}
         if small_groups == "merge":
             merged = gettext_noop(
                 "Group %(group)s has too few holders for one teacher (%(holders)d, usual are about %(usual)d): "
                 "merged into %(other)s."
             )
-            notes.append(Sentence(merged, **told, other=parts[i - 1][0].name))
+            notes.append(Sentence(merged, **words, other=parts[i - 1][0].name))
             parts[i - 1] += parts.pop(i)
         else:
             alone = gettext_noop(
                 "Group %(group)s has too few holders for one teacher (%(holders)d, usual are about %(usual)d): "
                 "left out."
             )
-            notes.append(Sentence(alone, **told))
+            notes.append(Sentence(alone, **words))
             left_out += [group.name for group in parts.pop(i)]
     if unhelped is not None:
         small_teacher = gettext_noop(
@@ -350,10 +350,10 @@ def _require_teachers(teachers: int, groups: list[Group]) -> None:
         raise PlanError(f"A run needs at least 1 teacher, not {teachers}: ask for more.")
     holders = sum(group.holders for group in groups)
     if holders < teachers:
-        told = gettext_noop(
+        problem = gettext_noop(
             "%(holders)d holders for %(teachers)d teachers are too few: ask for at most %(holders)d teachers."
         )
-        raise PlanError(Sentence(told, holders=holders, teachers=teachers))
+        raise PlanError(Sentence(problem, holders=holders, teachers=teachers))
 
 
 def _require_choice(name: str, value: str, choices: Sequence[str]) -> None:

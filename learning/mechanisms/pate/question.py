@@ -127,8 +127,8 @@ class TeachersQuestion:
         return self.sigma if self.plan.aggregator.adds_noise_once else None
 
     def digest(self) -> str:
-        asked = [self.describe(), self.plan.variant, self.points, self.size, self.n_classes]
-        return content_digest({"weights": self.plan.teacher_weights()}, json.dumps(asked))
+        content = [self.describe(), self.plan.variant, self.points, self.size, self.n_classes]
+        return content_digest({"weights": self.plan.teacher_weights()}, json.dumps(content))
 
     def describe(self) -> dict[str, Any]:
         return self.plan.aggregator.parameters()

@@ -212,8 +212,8 @@ def network_from_bytes(name: str, data: bytes) -> NetworkModel:
         tensors = load(data)
         shape, scale = tuple(tensors.pop(_SHAPE).tolist()), float(tensors.pop(_SCALE))
         stored, outputs = tensors.pop(_SPACE).numpy().tobytes(), len(tensors["output.bias"])
-        told = tensors.pop(_TARGET, None)
-        target = None if told is None else target_from_json(json.loads(told.numpy().tobytes()))
+        document = tensors.pop(_TARGET, None)
+        target = None if document is None else target_from_json(json.loads(document.numpy().tobytes()))
         space = representation_load(stored) if stored else None
         network = NETWORKS[name](shape if space is None else (space.dimensions,), outputs)
         network.load_state_dict(tensors)

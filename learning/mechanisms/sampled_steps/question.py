@@ -100,9 +100,9 @@ class SampledQuestion:
         public = {"shape": np.array(self.shape), "scale": np.array(self.scale), "classes": np.array(self.classes)}
         space = {} if self.fitted is None else named("space", self.fitted.state())
         how = {"network": self.network, "step_size": self.step_size, "momentum": self.momentum}
-        told = {} if self.target is None else {"target": self.target.to_json()}
+        target = {} if self.target is None else {"target": self.target.to_json()}
         arrays = {**public, **space, **self.begin.to_arrays()}
-        return content_digest(arrays, json.dumps(how | self.plan.to_json() | told))
+        return content_digest(arrays, json.dumps(how | self.plan.to_json() | target))
 
     @property
     def loss(self) -> Loss:

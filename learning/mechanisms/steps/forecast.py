@@ -49,8 +49,8 @@ def forecast_steps(plan: StepsPlan, public: ArrayLike, n_classes: int, *, labels
     noisy, noiseless = (float(share) for share in right / judged_by)
     if labels is None:
         return Forecast(MODEL, None, min(noisy, 1.0 / n_classes), noisy, noiseless, 0, Sentence(CLUSTERS))
-    told = Sentence(REHEARSED, learned=standing, judged=judged_by)
-    return judged_forecast(MODEL, noisy, noiseless, judged=judged_by, standing=standing, rests_on=told)
+    basis = Sentence(REHEARSED, learned=standing, judged=judged_by)
+    return judged_forecast(MODEL, noisy, noiseless, judged=judged_by, standing=standing, rests_on=basis)
 
 
 def forecast_target(plan: StepsPlan, public: ArrayLike, codes: ArrayLike, target: Target) -> Forecast | None:
@@ -84,9 +84,9 @@ def forecast_target(plan: StepsPlan, public: ArrayLike, codes: ArrayLike, target
     (noisy, noiseless), label = (each.estimate for each in measures), measures[0].label
     if noisy.value is None or noiseless.value is None or noisy.interval is None:
         return None
-    error, told = standing_error(len(learned)), Sentence(REHEARSED, learned=len(learned), judged=len(judged))
+    error, basis = standing_error(len(learned)), Sentence(REHEARSED, learned=len(learned), judged=len(judged))
     low, high = max(-1.0, noisy.interval[0] - error), min(1.0, noisy.interval[1] + error)
-    return Forecast(MODEL, noisy.value, low, high, noiseless.value, len(judged), told, label)
+    return Forecast(MODEL, noisy.value, low, high, noiseless.value, len(judged), basis, label)
 
 
 def _scores(points: NDArray[np.int8], weights: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -67,8 +67,8 @@ class StepsQuestion:
     def digest(self) -> str:
         public = {"public": self.begin.points, "classes": np.array(self.begin.parameters.shape[1])}
         arrays = {**self.fitted.state(), **public, **named("begin", self.begin.to_arrays())}
-        told = {} if self.target is None else {"target": self.target.to_json()}
-        return content_digest(arrays, json.dumps(self.plan.to_json() | told, sort_keys=True))
+        target = {} if self.target is None else {"target": self.target.to_json()}
+        return content_digest(arrays, json.dumps(self.plan.to_json() | target, sort_keys=True))
 
     def describe(self) -> dict[str, Any]:
         return {

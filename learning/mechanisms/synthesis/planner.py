@@ -147,7 +147,7 @@ def forecast_rows(plan: SynthesisPlan, sizes: Sequence[int], classes: int) -> Fo
 def plan_notes(plan: SynthesisPlan) -> tuple[Sentence, ...]:
     """What whoever approves synthetic rows has to know of them."""
     last = plan.rounds[-1]
-    told = [
+    notes = [
         Sentence(
             gettext_noop(
                 "%(rows)d rows are drawn from counts of the classes with every column and along a tree of %(columns)d "
@@ -158,7 +158,7 @@ def plan_notes(plan: SynthesisPlan) -> tuple[Sentence, ...]:
         )
     ]
     if last.weight < _FEW * last.sigma * math.sqrt(last.cells):
-        told.append(
+        notes.append(
             Sentence(
                 gettext_noop(
                     "By the head counts the noise drowns most of the counts: each of them is right to within "
@@ -168,4 +168,4 @@ def plan_notes(plan: SynthesisPlan) -> tuple[Sentence, ...]:
                 people=round(last.people),
             )
         )
-    return tuple(told)
+    return tuple(notes)

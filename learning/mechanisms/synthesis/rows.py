@@ -166,20 +166,20 @@ def _distances(
 ) -> tuple[tuple[Marginal, ...], float, float]:
     """Distances between rows and the released tables, of at least 0."""
     last = marginals.plan.rounds[2]
-    told = []
+    summaries = []
     for (parent, child), table in zip(marginals.edges, marginals.tables, strict=True):
         columns = [marginals.fine[each] for each in (parent, child) if each != NOBODY]
         rows = [cells[:, each] for each in (parent, child) if each != NOBODY]
         names = (marginals.label.name, *(column.name for column in columns))
         distance = _distance(table, _counted(classes, table.shape[0], columns, rows))
-        told.append(Marginal(names, table.size, round(last.error, 1), round(distance, _DIGITS)))
+        summaries.append(Marginal(names, table.size, round(last.error, 1), round(distance, _DIGITS)))
     sigma, apart, noise = marginals.plan.rounds[1].sigma, [], []
     for (a, b), table in zip(pairs_of(len(marginals.columns)), marginals.pairs, strict=True):
         columns = [marginals.coarse[a], marginals.coarse[b]]
         counted = _counted(classes, table.shape[0], columns, [cells[:, a], cells[:, b]])
         apart.append(_distance(table, counted))
         noise.append(min(noise_distance(sigma, table.size, float(table.sum())), apart[-1]))
-    return tuple(told), round(float(np.mean(apart)), _DIGITS), round(float(np.mean(noise)), _DIGITS)
+    return tuple(summaries), round(float(np.mean(apart)), _DIGITS), round(float(np.mean(noise)), _DIGITS)
 
 
 def _counted(

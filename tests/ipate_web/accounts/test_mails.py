@@ -175,7 +175,7 @@ def people_with_mails() -> dict[str, User]:
         mail.mails_send("checkpoint", [user.pk], about=checkpoint.pk)
         for kind in ("fault_found", "fault_found_committee", "installation_fault", "alarm"):
             mail.mails_send(kind, [user.pk], study=study)
-    Verification.objects.create(study=study, faults=1, fault_told=True)
+    Verification.objects.create(study=study, faults=1, fault_for_deciders=True)
     run_cancel(run=run, acting_user=factories.user_create("olga"))
     study_close(
         study=study, reason="Done.", acting_user=factories.user_create("olga"), erase_after=timezone.localdate()

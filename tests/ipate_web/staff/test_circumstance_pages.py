@@ -12,7 +12,7 @@ from django.utils import timezone
 from consent import selectors, services
 from consent.circumstances import day_of
 from consent.models import Circumstance, ConsentEvent, DataHolder, Invitation, Letter, LevelAccess, Role, Study
-from consent.receipts import receipt_told
+from consent.receipts import receipt_context
 from consent.services import Valid
 from consent.services.handover import circumstance_record
 from consent.services.invitations import invitations_create
@@ -237,7 +237,7 @@ def test_receipts_on_paper_are_on_record_as_looks(study: Study) -> None:
         acting_user=factories.user_create("olga"),
     )
     assert as_("olga").post(LETTERS, {"kind": "receipt"}).content.startswith(b"%PDF")
-    told = json.dumps(receipt_told(ConsentEvent.objects.get()))
+    told = json.dumps(receipt_context(ConsentEvent.objects.get()))
     assert "average protection" in told
     assert "/join/" not in told, "a receipt opens nothing"
     assert LevelAccess.objects.get().reason == "A receipt on paper was printed."

@@ -251,7 +251,7 @@ def test_a_cell_counts_as_occupied_where_its_interval_is_above_zero() -> None:
     question = asked("sick")
     error = CountTable.released(question, np.zeros(2, np.int64), LEVELS).error / question.plan.scale
     sums = np.rint(np.array([error * 0.99, error * 1.01]) * PERSON).astype(np.int64)
-    assert [cell.is_told for cell in CountTable.released(question, sums, LEVELS)] == [False, True]
+    assert [cell.is_distinct for cell in CountTable.released(question, sums, LEVELS)] == [False, True]
 
 
 def test_a_table_and_a_plan_survive_their_documents() -> None:

@@ -15,7 +15,7 @@ from training.methods.lessons import Lesson
 from training.methods.sampled_steps.rounds import question_load
 from training.methods.space import points_of
 from training.methods.steps.calibration import records_assumed
-from training.methods.steps.lessons import told_of_points
+from training.methods.steps.lessons import releases_of_points
 from training.models import Round, Run, StudentModel
 
 
@@ -34,7 +34,7 @@ def network_lesson(run: Run) -> Lesson:
         points = points_of(run.public_dataset, run.encoder)
         model = CalibratedModel(model, _calibration(opened_round, question, points))
     publish = Samples.from_json(run.choices).publish
-    return Lesson(told_of_points(run, model), model=model, learner=learner, publish=publish)
+    return Lesson(releases_of_points(run, model), model=model, learner=learner, publish=publish)
 
 
 def published_follows(run: Run, question: SampledQuestion, state: SampledSteps) -> bool:

@@ -55,7 +55,7 @@ def descent_lesson(run: Run) -> Lesson:
     model = model_calibrated(last, found) if found.target is None else found
     chosen = Steps.from_json(run.choices).publish
     shares = released_shares(run) if run.classes else None
-    return Lesson(told_of_points(run, model), model=model, publish=chosen, shares=shares)
+    return Lesson(releases_of_points(run, model), model=model, publish=chosen, shares=shares)
 
 
 def released_shares(run: Run) -> list[Share] | None:
@@ -67,7 +67,7 @@ def released_shares(run: Run) -> list[Share] | None:
     return descent_shares(question_load(first).begin, arrays_load(batch.released, "sums")["sums"][0])
 
 
-def told_of_points(run: Run, model: Model) -> Releases:
+def releases_of_points(run: Run, model: Model) -> Releases:
     """What a model says of every public point, as a student learns it; nothing where no student could."""
     if not run.learns.categories or run.public_dataset is None:
         return predicted([], np.empty((0, 1)))

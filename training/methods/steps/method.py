@@ -43,7 +43,7 @@ class Sgd(GradientSteps):
         "Charges are public: the most that anybody of a level can have been charged. What somebody was charged is "
         "less where their gradients were small, and stays a secret."
     )
-    curves_told = gettext_noop(
+    curves_help = gettext_noop(
         "Length of every released gradient and of the noise in it, in clipping norms: where the two are alike a step "
         "says little"
     )
