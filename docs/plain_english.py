@@ -91,10 +91,10 @@ def main() -> int:
         found.append(f"{total} words in all documents, at most {MOST_WORDS}")
     lengths = [words(each) for path in paths for each in sentences(prose(path.read_text(encoding="utf-8")))]
     mean, median = statistics.mean(lengths), statistics.median(lengths)
-    told = f"{total} words in {len(paths)} documents, {mean:.1f} a sentence, median {median:g}"
+    summary = f"{total} words in {len(paths)} documents, {mean:.1f} a sentence, median {median:g}"
     if mean > MEAN_OF_ALL or median > MEDIAN_OF_ALL:
-        found.append(f"{told}; at most {MEAN_OF_ALL} and {MEDIAN_OF_ALL}")
-    sys.stdout.writelines(f"{line}\n" for line in found or [told])
+        found.append(f"{summary}; at most {MEAN_OF_ALL} and {MEDIAN_OF_ALL}")
+    sys.stdout.writelines(f"{line}\n" for line in found or [summary])
     return bool(found)
 
 

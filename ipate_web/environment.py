@@ -77,8 +77,8 @@ def read_key(name: str) -> str:
             )
             value = done.stdout.strip()
     except (OSError, ValueError, subprocess.SubprocessError) as error:
-        told = f"{name}{end} gives no key ({type(error).__name__}). See docs/operations.md."
-        raise ImproperlyConfigured(told) from None
+        problem = f"{name}{end} gives no key ({type(error).__name__}). See docs/operations.md."
+        raise ImproperlyConfigured(problem) from None
     if len(value) < KEY_LENGTH:
         raise ImproperlyConfigured(f"{name}{end} should give at least {KEY_LENGTH} characters. See docs/operations.md.")
     return value

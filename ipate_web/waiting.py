@@ -194,9 +194,9 @@ def _versions(desk: _Desk) -> Iterator[Waiting]:
     """
     roles = [role for role, permissions in ROLE_PERMISSIONS.items() if "training.approve_run" in permissions]
     decides = Membership.objects.filter(study=OuterRef("run__study"), user=OuterRef("asked_by"), role__in=roles)
-    asked = Q(version__gt=F("run__student__version"), asked_by__isnull=False) & ~Exists(decides)
+    waits = Q(version__gt=F("run__student__version"), asked_by__isnull=False) & ~Exists(decides)
     versions = StudentModel.objects.filter(run__study__in=desk.may("training.approve_run"), withdrawn_at=None)
-    for version in versions.filter(asked | Q(run__student=None)).select_related("run__study"):
+    for version in versions.filter(waits | Q(run__student=None)).select_related("run__study"):
         run = version.run
         text = _("Version %(number)d of the student of “%(title)s”, to be published or withdrawn") % {
             "number": version.version,
@@ -301,7 +301,7 @@ _TWO = (
 
 def _people(desk: _Desk) -> Iterator[Waiting]:
     """Studies in which fewer than two people can approve."""
-    told = {
+    kinds = {
         "training.approve_run": _("A second operator is needed: nobody approves a run that they proposed"),
         "consent.approve_epsilonpolicy": _(
             "A second person is needed on the committee: nobody approves what they proposed"
@@ -317,7 +317,7 @@ def _people(desk: _Desk) -> Iterator[Waiting]:
         for study in studies:
             if counted.get(study.pk, 0) < 2:
                 url = reverse("staff:members", args=[study.slug])
-                yield Waiting(study, Kind.PEOPLE, told[approve], url, study.created_at)
+                yield Waiting(study, Kind.PEOPLE, kinds[approve], url, study.created_at)
 
 
 def _setup(desk: _Desk) -> Iterator[Waiting]:

@@ -147,8 +147,8 @@ def study_publish(study: Study, chosen: dict[str, Any], users: dict[str, User]) 
 def _facts_told(words: dict[str, str], language: str) -> dict[str, Any]:
     """What people have to be told beside the title, in a language (GDPR, Articles 13 and 14)."""
     records = words["records"]
-    told = {"purpose": words["purpose"], "data_categories": f"{records[:1].upper()}{records[1:]}."}
-    return told | _CHOSEN["facts"][language]
+    texts = {"purpose": words["purpose"], "data_categories": f"{records[:1].upper()}{records[1:]}."}
+    return texts | _CHOSEN["facts"][language]
 
 
 def consents_give(study: Study, holder_user: User, track: Track) -> None:

@@ -48,8 +48,8 @@ def outcomes_of(run: Run, card: Mapping[str, Any]) -> list[ForecastOutcome]:
 def _outcome(forecast: Forecast, card: Mapping[str, Any]) -> ForecastOutcome:
     if forecast.of == TABLE:
         # Of synthetic rows; how far a table of counts is from the true one, nobody can look up.
-        told = card.get("noise")
-        return ForecastOutcome(forecast, told, None if told is None else forecast.low <= told <= forecast.high)
+        noise = card.get("noise")
+        return ForecastOutcome(forecast, noise, None if noise is None else forecast.low <= noise <= forecast.high)
     came, points = _labels(card) if forecast.of == LABELS else _model(card, bool(forecast.measure))
     if came is None:
         return ForecastOutcome(forecast, None, None)
@@ -58,8 +58,8 @@ def _outcome(forecast: Forecast, card: Mapping[str, Any]) -> ForecastOutcome:
 
 
 def _labels(card: Mapping[str, Any]) -> tuple[float | None, int]:
-    told = card.get("learned_from", {})
-    return told.get("label_accuracy"), told.get("labels", 0)
+    lesson = card.get("learned_from", {})
+    return lesson.get("label_accuracy"), lesson.get("labels", 0)
 
 
 def _model(card: Mapping[str, Any], of_target: bool) -> tuple[float | None, int]:
@@ -68,6 +68,6 @@ def _model(card: Mapping[str, Any], of_target: bool) -> tuple[float | None, int]
     released = [each for each in card.get("candidates", []) if released_itself(each["learner"])]
     points = evaluation.get("points", 0)
     if of_target:
-        told = released[0].get("measure") if released else next(iter(evaluation.get("measures", [])), None)
-        return (None if told is None else told["value"]), points
+        measure = released[0].get("measure") if released else next(iter(evaluation.get("measures", [])), None)
+        return (None if measure is None else measure["value"]), points
     return (released[0]["accuracy"] if released else evaluation.get("accuracy")), points

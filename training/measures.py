@@ -30,7 +30,7 @@ def measures_of(card: Mapping[str, Any]) -> dict[str, Any] | None:
     Of cards from before there were others: the accuracy alone.
     """
     evaluation = card.get("evaluation")
-    return {name: told for name, told in evaluation.items() if name not in CURVES} if evaluation else None
+    return {name: value for name, value in evaluation.items() if name not in CURVES} if evaluation else None
 
 
 def evaluated(probabilities: np.ndarray, truth: np.ndarray, classes: list[str]) -> dict[str, Any]:
@@ -54,16 +54,16 @@ def evaluated(probabilities: np.ndarray, truth: np.ndarray, classes: list[str]) 
         "majority": {
             "class": classes[int(counts.argmax())],
             "share": published_accuracy(int(counts.max()), points),
-            **_told("gain", gain(predicted, truth), points),
+            **_measure("gain", gain(predicted, truth), points),
         },
-        **_told("area", area(probabilities, truth), points),
-        **_told("average_precision", average_precision(probabilities, truth), points),
-        **_told("brier", brier(probabilities, truth), points),
-        **_told("log_loss", Estimate() if impossible else mean_estimate(loss), points),
+        **_measure("area", area(probabilities, truth), points),
+        **_measure("average_precision", average_precision(probabilities, truth), points),
+        **_measure("brier", brier(probabilities, truth), points),
+        **_measure("log_loss", Estimate() if impossible else mean_estimate(loss), points),
         "impossible": impossible,
         "base_log_loss": None if base is None else published_mean(base * points, points),
         "confidence": published_mean(float(probabilities.max(axis=1).sum()), points),
-        **_told("calibration_error", error, points),
+        **_measure("calibration_error", error, points),
         "calibration": [_bin(each) for each in bins],
         "confusion": [
             [published_accuracy(count, int(counts[true])) for count in row]
@@ -122,7 +122,7 @@ def _crossed(truth: np.ndarray, predicted: np.ndarray, classes: int) -> np.ndarr
     return np.bincount(truth * classes + predicted, minlength=classes**2).reshape(classes, classes)
 
 
-def _told(name: str, estimate: Estimate, points: int) -> dict[str, Any]:
+def _measure(name: str, estimate: Estimate, points: int) -> dict[str, Any]:
     """A measure and its interval, rounded like an accuracy of so many points, and to three digits."""
     value, ends = estimate.value, estimate.interval
     return {

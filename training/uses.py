@@ -58,24 +58,24 @@ def usage(holder: DataHolder) -> Usage:
     (rule 6 of the design). Who is asked follows from consents and owned records; how much may have been spent, from
     shares.
     """
-    asked = _asked(holder)
-    uses = [Use(run.purpose, _state(run), first.recorded_at) for run, first in asked.items()]
-    course = _course(holder, {run.pk for run in asked})
+    runs = _runs_of(holder)
+    uses = [Use(run.purpose, _state(run), first.recorded_at) for run, first in runs.items()]
+    course = _course(holder, {run.pk for run in runs})
     is_full = bool(rooms(holder.study, np.array([holder.pk]))[0] <= 0)
     return Usage(uses, course[-1][2] if course else 0.0, lambda: _records(holder), is_full)
 
 
 def costs(holder: DataHolder) -> dict[UUID, Cost]:
     """Odds before and after each run that asked a holder, by the same bound that :func:`usage` tells of all."""
-    asked = {run.pk for run in _asked(holder)}
+    runs = {run.pk for run in _runs_of(holder)}
     return {
         subject: Cost(*(right_guesses_at(sqrt(spent)) for spent in (before, after)))
-        for subject, before, after in _course(holder, asked)
-        if subject in asked
+        for subject, before, after in _course(holder, runs)
+        if subject in runs
     }
 
 
-def _asked(holder: DataHolder) -> dict[Run, Release]:
+def _runs_of(holder: DataHolder) -> dict[Run, Release]:
     """Runs that asked a holder before they released something, newest first, with the first such release."""
     found = {}
     runs = Run.objects.filter(study=holder.study_id, rehearsal=False).exclude(spending_began_at=None)
@@ -100,7 +100,7 @@ def _concerns(release: Release, holder: DataHolder) -> bool:
     return bool(np.isin(holder.pk, arrays_load(release.charges, "holder")["holder"]))
 
 
-def _course(holder: DataHolder, asked: set[UUID]) -> list[tuple[UUID, float, float]]:
+def _course(holder: DataHolder, among: set[UUID]) -> list[tuple[UUID, float, float]]:
     """The most that a holder can have spent before and after each opened share, in μ², by the promise in force then.
 
     Public but for the own choices: it follows from shares, from the promises that the holder had, and from which runs
@@ -125,8 +125,8 @@ def _course(holder: DataHolder, asked: set[UUID]) -> list[tuple[UUID, float, flo
             spent = max(spent, limit * _cap(promises, delta))
         elif subject not in runs:
             spent += share.committed * _cap(_promises(spans, moment, moment), delta)
-        elif subject in asked:
-            promises = _promises_asked(runs[subject], holder, spans)
+        elif subject in among:
+            promises = _promises_then(runs[subject], holder, spans)
             cap = _cap(promises, delta)
             gave_back = share.committed < share.granted * (1 - 2 * ROUNDING) and len(set(promises)) == 1
             spent = max(spent, min(spent + share.committed * cap, limit * cap) if gave_back else limit * cap)
@@ -150,7 +150,7 @@ def _promises(spans: Sequence[PromiseSpan], since: datetime | None, until: datet
     ]
 
 
-def _promises_asked(run: Run, holder: DataHolder, spans: Sequence[PromiseSpan]) -> list[float]:
+def _promises_then(run: Run, holder: DataHolder, spans: Sequence[PromiseSpan]) -> list[float]:
     """ε of the promises with which a run can have charged a holder.
 
     Teachers charge by the consents of the approval, to the end. Where everybody is asked those in force at a release

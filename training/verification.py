@@ -118,8 +118,8 @@ def _joint_faults(run: Run) -> Iterator[str]:
     if released != answered:
         yield f"run {run.pk}: what left for its hub is not what the register says."
     for each in questions:
-        told = [(each.answer, each.answer_content), (each.total, each.total_content)]
-        for artifact, content in told:
+        files = [(each.answer, each.answer_content), (each.total, each.total_content)]
+        for artifact, content in files:
             if not artifact:
                 continue
             try:

@@ -266,8 +266,8 @@ class Site:
             share: The part of every holder's cap that it may use; a quarter, or what is free, if left out.
             revision: Of the proposal that you looked at, as in its document: if it was changed since, it is refused.
         """
-        asked = {name: value for name, value in (("share", share), ("revision", revision)) if value is not None}
-        return _run(self._json("POST", f"runs/{_id(run)}/approve", json=asked))
+        body = {name: value for name, value in (("share", share), ("revision", revision)) if value is not None}
+        return _run(self._json("POST", f"runs/{_id(run)}/approve", json=body))
 
     def cancel(self, run: Run | str) -> Run:
         """End a run that has not ended, as an operator. What it released stays released and charged."""

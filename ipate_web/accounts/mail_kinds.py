@@ -59,7 +59,7 @@ def _password_link(mail: Mail) -> dict[str, Any]:
     return {"path": path, "username": user.get_username()}
 
 
-def _asked_in(mail: Mail) -> str:
+def _page_language(mail: Mail) -> str:
     """Language of the page on which a mail was asked for: whoever has forgotten their password reads that one."""
     return mail.about
 
@@ -76,7 +76,7 @@ def register() -> None:
     """Register these kinds, once, at start-up."""
     kinds_register(
         MailKind("confirm_address", _("an address is to be confirmed"), _confirmation, _unconfirmed_address),
-        MailKind("password_reset", _("a new password was asked for"), _password_link, language=_asked_in),
-        MailKind("account_made", _("an account was made for you"), _password_link, _given_address, _asked_in),
+        MailKind("password_reset", _("a new password was asked for"), _password_link, language=_page_language),
+        MailKind("account_made", _("an account was made for you"), _password_link, _given_address, _page_language),
         MailKind("account_changed", _("an account has changed"), _change),
     )

@@ -123,7 +123,7 @@ def operation(
     """
     if answer is not empty:
         responses = answer if isinstance(answer, dict) else {status: answer}
-        others["responses"] = {**responses, **{code: told for each in errors for code, told in each.items()}}
+        others["responses"] = {**responses, **{code: error for each in errors for code, error in each.items()}}
     return extend_schema(summary=summary, tags=[tag], **others)
 
 

@@ -84,8 +84,8 @@ def name(request: HttpRequest, alliance: Alliance) -> HttpResponse:
 @_of_alliance("POST")
 def register(request: HttpRequest, alliance: Alliance) -> HttpResponse:
     """Take the public key of a site with its code, and tell it what the alliance has in common."""
-    told = json_of(request.body)
-    site = site_register(alliance=alliance, code=str(told.get("code")), key=str(told.get("key")))
+    document = json_of(request.body)
+    site = site_register(alliance=alliance, code=str(document.get("code")), key=str(document.get("key")))
     return JsonResponse(
         {"site": site.name, "name": alliance.name, "colluding": alliance.colluding, "terms": alliance.terms}
     )

@@ -187,8 +187,8 @@ class RunStudents(ApiView):
     def post(self, request: Request, pk: UUID) -> Response:
         """Train the student of a finished run anew, from what was released. It costs nobody anything."""
         run = visible_run(request.user, pk, "training.propose_run")
-        asked = body_of(request, StudentRequestSerializer)
-        student_ask(run=run, acting_user=request_user(request), **{"student_parameters": {}, **asked})
+        body = body_of(request, StudentRequestSerializer)
+        student_ask(run=run, acting_user=request_user(request), **{"student_parameters": {}, **body})
         return Response(students_document(run), status=status.HTTP_202_ACCEPTED)
 
 
@@ -200,8 +200,8 @@ class RunStudentPublish(ApiView):
         """Make a version the run's model, on record. The others stay, and can be had by their number."""
         run = visible_run(request.user, pk, "training.approve_run")
         _version_or_404(run, version)
-        asked = body_of(request, PublicationSerializer)
-        published = student_publish(run=run, version=version, acting_user=request_user(request), **asked)
+        body = body_of(request, PublicationSerializer)
+        published = student_publish(run=run, version=version, acting_user=request_user(request), **body)
         return Response(students_document(published))
 
 
@@ -222,8 +222,8 @@ class RunStudentWithdraw(ApiView):
         """Withdraw a version for good, on record: it is given to nobody any more, and those who took it are told."""
         run = visible_run(request.user, pk, "training.withdraw_model")
         chosen = _version_or_404(run, version)
-        asked = body_of(request, WithdrawalSerializer)
+        body = body_of(request, WithdrawalSerializer)
         if chosen.is_withdrawn:
             raise ValidationError("This version was withdrawn already, and stays so.", code=STATE)
-        student_withdraw(run=run, version=version, acting_user=request_user(request), **asked)
+        student_withdraw(run=run, version=version, acting_user=request_user(request), **body)
         return Response(students_document(run))

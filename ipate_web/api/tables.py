@@ -242,8 +242,8 @@ class RunTableWithdraw(ApiView):
     def post(self, request: Request, pk: UUID) -> Response:
         """Withdraw the table for good, on record: it is given to nobody any more, and those who took it are told."""
         run = visible_run(request.user, pk, "training.withdraw_model")
-        asked = body_of(request, WithdrawalSerializer)
+        body = body_of(request, WithdrawalSerializer)
         if _result(run).is_withdrawn:
             raise ValidationError("This table was withdrawn already, and stays so.", code=STATE)
-        withdrawn = result_withdraw(run=run, acting_user=request_user(request), **asked)
+        withdrawn = result_withdraw(run=run, acting_user=request_user(request), **body)
         return Response(WithdrawnTableSerializer(withdrawn).data)

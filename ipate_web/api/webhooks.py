@@ -134,8 +134,8 @@ class StudyWebhooks(WebhookView, generics.ListAPIView):
         The address has to begin with `https://` and to lead to a public host. A study has at most ten webhooks.
         """
         study = visible_study(request.user, slug, _MANAGE)
-        asked = body_of(request, WebhookRequestSerializer)
-        made = endpoint_create(study=study, acting_user=request_user(request), **asked)
+        body = body_of(request, WebhookRequestSerializer)
+        made = endpoint_create(study=study, acting_user=request_user(request), **body)
         document = WebhookSerializer(made.endpoint).data | {"secret": made.secret}
         return Response(document, status=status.HTTP_201_CREATED)
 

@@ -18,7 +18,7 @@ FIELDS = (
     ("training.Shard", "artifact", "private"),
     ("training.StudentTraining", "artifact", "private"),
     ("training.Round", "artifact", "private"),
-    ("training.Batch", "asked", "private"),
+    ("training.Batch", "attempt", "private"),
     ("training.Batch", "released", "private"),
     ("training.JointQuestion", "answer", "private"),
     ("training.JointQuestion", "total", "private"),

@@ -53,9 +53,9 @@ def measure_rows(runs: Sequence[Compared]) -> list[tuple[str, str, tuple[Measure
     names.pop(_("Accuracy"), None)
     found = []
     for name in names:
-        told = tuple(each.get(name, Measure(name, "–", "", "")) for each in known)
+        row = tuple(each.get(name, Measure(name, "–", "", "")) for each in known)
         compared = {each[name].compared for each in known if name in each}
-        found.append((name, compared.pop() if len(compared) == 1 else "", told))
+        found.append((name, compared.pop() if len(compared) == 1 else "", row))
     return found
 
 

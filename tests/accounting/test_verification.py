@@ -382,7 +382,7 @@ def test_the_replay_finds_charges_that_records_do_not_explain() -> None:
     assert any("cost those who were asked something else" in fault for fault in verify("--replay"))
     private_save(artifact, ContentFile(before))
     assert verify("--replay") == []
-    asked = run.batches.get(index=0).asked
+    asked = run.batches.get(index=0).attempt
     rewrite(asked, holder=arrays_load(asked)["holder"] + 1)
     assert any("was not charged to those who were asked" in fault for fault in verify("--replay"))
 
@@ -398,7 +398,7 @@ def first_round() -> Round:
     return Round.objects.get(index=0)
 
 
-# Not covered without --replay: Batch.asked, the name of a file that only a replay reads. Not covered at all: when a
+# Not covered without --replay: Batch.attempt, the name of a file that only a replay reads. Not covered at all: when a
 # round was opened, and what an operator states of where public data come from (Dataset.provenance).
 ASKED_FORGERIES: list[tuple[Callable[[], object], str]] = [
     (lambda: Query.objects.filter(row=3).update(counts=[1, 2, 3]), "are not those that were released"),
@@ -436,7 +436,7 @@ def test_questions_and_answers_match_the_register() -> None:
 
     batch, release = Batch.objects.get(index=0), Release.objects.get(batch=0)
     with undone():
-        Batch.objects.filter(index=0).update(asked="runs/nowhere.npz")
+        Batch.objects.filter(index=0).update(attempt="runs/nowhere.npz")
         assert any("cannot be checked" in fault for fault in verify("--replay"))
     question = first_round().artifact
     radii = arrays_load(question)["radii"]
@@ -445,12 +445,12 @@ def test_questions_and_answers_match_the_register() -> None:
     assert any("asked something else than what was released" in fault for fault in verify())
     rewrite(question, radii=radii)
     rounds._question.cache_clear()
-    charges, attempt = arrays_load(release.charges), arrays_load(batch.asked)
-    rewrite(batch.asked, holder=attempt["holder"] + 1)
+    charges, attempt = arrays_load(release.charges), arrays_load(batch.attempt)
+    rewrite(batch.attempt, holder=attempt["holder"] + 1)
     assert any("not charged to those who were asked" in fault for fault in verify("--replay"))
-    rewrite(batch.asked, holder=attempt["holder"], spent=attempt["limit"])
+    rewrite(batch.attempt, holder=attempt["holder"], spent=attempt["limit"])
     assert any("cost those who were asked something else" in fault for fault in verify("--replay"))
-    rewrite(batch.asked, spent=attempt["spent"])
+    rewrite(batch.attempt, spent=attempt["spent"])
     rewrite(release.charges, spent=charges["spent"] * 0.5)
     faults = verify("--replay")
     assert any("its charge file is not the one that was recorded" in fault for fault in faults)

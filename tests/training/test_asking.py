@@ -439,7 +439,7 @@ def test_a_finished_run_keeps_only_what_a_replay_needs(
     with django_capture_on_commit_callbacks(execute=True):
         run = run_finish(run)
     ending.run_forget(run)
-    assert set(files(run)) == {Path(batch.asked).name for batch in run.batches.all()}
+    assert set(files(run)) == {Path(batch.attempt).name for batch in run.batches.all()}
     assert_whole(run)
     with changes_recorded([study], acting_user=None):
         Study.objects.update(retain_votes=False)

@@ -288,7 +288,7 @@ def test_a_late_worker_leaves_no_coordinates_of_whoever_left(django_capture_on_c
     withdraw(holder, django_capture_on_commit_callbacks)
     arrays_save(cache, **kept)  # a worker that was late writes what it had worked out
     run_ask(run, run.batches.count() + 1)
-    assert holder.pk not in arrays_load(cache)["owner"] and holder.pk not in arrays_load(cache)["asked"]
+    assert holder.pk not in arrays_load(cache)["owner"] and holder.pk not in arrays_load(cache)["holder"]
 
 
 @pytest.mark.parametrize("moment", ["training", "voting", "finished"])

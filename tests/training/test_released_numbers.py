@@ -225,7 +225,7 @@ def test_nobody_who_has_no_room_takes_part_in_steps_over_samples(full: DataHolde
     charged = charges_of(Release.objects.get(run=run.pk, batch=0)).holders
     assert full.pk not in charged and len(charged)
     for batch in run.batches.all():
-        assert arrays_load(batch.asked)["holder"].tolist() == charged.tolist()
+        assert arrays_load(batch.attempt)["holder"].tolist() == charged.tolist()
 
 
 def test_what_is_charged_beside_a_batch_leaves_less_room_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,7 +244,7 @@ def test_what_is_charged_beside_a_batch_leaves_less_room_for_it(monkeypatch: pyt
     charged = charges_of(Release.objects.get(run=run.pk, batch=0))
     assert charged.spent == pytest.approx(1 / sigma**2)
     assert counts(run).sum() == len(charged.holders) == 12
-    np.testing.assert_array_equal(arrays_load(run.batches.get().asked)["spent"], before.of(charged.holders))
+    np.testing.assert_array_equal(arrays_load(run.batches.get().attempt)["spent"], before.of(charged.holders))
 
 
 # --- What a share was used for --------------------------------------------------------------------------------------

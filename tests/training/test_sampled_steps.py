@@ -71,7 +71,7 @@ def charged(run: Run) -> dict[int, float]:
 
 
 def asked(run: Run, batch: int) -> set[int]:
-    return set(arrays_load(run.batches.get(index=batch).asked)["holder"].tolist())
+    return set(arrays_load(run.batches.get(index=batch).attempt)["holder"].tolist())
 
 
 def weights(run: Run, batch: int) -> np.ndarray:
@@ -95,7 +95,7 @@ def contributions(run: Run, batch: int, among: list[DataHolder]) -> np.ndarray:
         loss = torch.nn.functional.cross_entropy(network(x), torch.tensor(private["y"][mine]))
         parts = torch.autograd.grad(loss, list(network.parameters()))
         gradient = torch.cat([part.flatten() for part in parts]).numpy()
-        first = arrays_load(run.batches.get(index=0).asked)
+        first = arrays_load(run.batches.get(index=0).attempt)
         cap = first["cap"][np.searchsorted(first["holder"], who.pk)]
         norm = task.plan.mechanism.norms[caps.index(cap)]
         total = total + gradient * min(1.0, norm / np.linalg.norm(gradient))
@@ -463,14 +463,14 @@ def test_a_published_network_that_is_not_where_the_steps_led_to_is_found() -> No
 def test_charges_that_caps_do_not_explain_are_found_by_the_replay() -> None:
     run = run_ask(approved(small_study()))
     batch = run.batches.get(index=0)
-    arrays = arrays_load(batch.asked)
-    arrays_save(batch.asked, **arrays | {"cap": np.roll(arrays["cap"], 1)})
+    arrays = arrays_load(batch.attempt)
+    arrays_save(batch.attempt, **arrays | {"cap": np.roll(arrays["cap"], 1)})
     assert any("cost those who were asked something else" in fault for fault in replay_faults(batch))
-    arrays_save(batch.asked, **arrays | {"holder": arrays["holder"] + 1})
+    arrays_save(batch.attempt, **arrays | {"holder": arrays["holder"] + 1})
     assert any("not charged to those who were asked" in fault for fault in replay_faults(batch))
     chunk = run.batches.get(index=2)
-    arrays = arrays_load(chunk.asked)
-    arrays_save(chunk.asked, **arrays | {"holder": arrays["holder"] + 1})
+    arrays = arrays_load(chunk.attempt)
+    arrays_save(chunk.attempt, **arrays | {"holder": arrays["holder"] + 1})
     assert any("who was not charged" in fault for fault in replay_faults(chunk))
 
 

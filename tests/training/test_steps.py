@@ -434,10 +434,10 @@ def test_a_published_model_that_is_not_where_the_steps_led_to_is_found() -> None
 def test_charges_that_records_do_not_explain_are_found_by_the_replay() -> None:
     run = run_finish(learning_run(small_study(), choices=SLOW))
     batch = run.batches.get(index=1)
-    arrays = arrays_load(batch.asked)
-    arrays_save(batch.asked, **arrays | {"cap": 0.5 * arrays["cap"]})
+    arrays = arrays_load(batch.attempt)
+    arrays_save(batch.attempt, **arrays | {"cap": 0.5 * arrays["cap"]})
     assert any("cost those who were asked something else" in fault for fault in replay_faults(batch))
-    arrays_save(batch.asked, **arrays | {"holder": arrays["holder"] + 1})
+    arrays_save(batch.attempt, **arrays | {"holder": arrays["holder"] + 1})
     assert any("not charged to those who were asked" in fault for fault in replay_faults(batch))
 
 

@@ -28,7 +28,7 @@ def attempt_write(run: Run, people: People) -> None:
     run.assignment = f"{run_folder(run)}/asked-{uuid4().hex}.npz"
     arrays_save(run.assignment, holder=people.holders, cap=people.caps, limit=people.limits, spent=people.spent)
     Run.objects.filter(pk=run.pk).update(assignment=run.assignment, heartbeat=timezone.now())
-    if old and not run.batches.filter(asked=old).exists():
+    if old and not run.batches.filter(attempt=old).exists():
         transaction.on_commit(lambda: arrays_delete(old))
 
 

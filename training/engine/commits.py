@@ -50,7 +50,7 @@ def batch_commit(
         size=released.size,
         labels=released.labels,
         round=opened_round,
-        asked=attempt,
+        attempt=attempt,
         released=released.artifact,
     )
     for query in released.queries:

@@ -28,10 +28,10 @@ def _coordinates(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     if fitted is not None and cache:
         kept = _kept(cache)
-        if kept is not None and np.isin(holders, kept["asked"]).all():
+        if kept is not None and np.isin(holders, kept["holder"]).all():
             mine = np.isin(kept["owner"], holders)
             coordinates, classes, owners = kept["coordinates"][mine], kept["class"][mine], kept["owner"][mine]
-            if len(kept["asked"]) > len(holders):
+            if len(kept["holder"]) > len(holders):
                 _keep(cache, holders, coordinates, classes, owners)
             return coordinates, classes, owners
     key = records_key(run.encoder)
@@ -47,7 +47,7 @@ def _coordinates(
 
 def _keep(cache: str, holders: np.ndarray, coordinates: np.ndarray, classes: np.ndarray, owners: np.ndarray) -> None:
     with suppress(OSError):  # another worker, whose claim this one has taken over, writes it too
-        arrays_save(cache, coordinates=coordinates, owner=owners, asked=holders, **{"class": classes})
+        arrays_save(cache, coordinates=coordinates, owner=owners, holder=holders, **{"class": classes})
 
 
 def _kept(cache: str) -> dict[str, np.ndarray] | None:

@@ -46,8 +46,8 @@ def charges_agree(run: Run, batch: Batch, release: Release, bounds: Sequence[flo
     After a policy that made promises smaller the whole share counts as used.
     """
     earlier = Release.objects.filter(run=run.pk, batch__lt=batch.index).values_list("content", flat=True)
-    told = zip(run.plan["budgets"], release.content["charges"], bounds, strict=True)
-    for place, (budget, charge, bound) in enumerate(told):
+    bounded = zip(run.plan["budgets"], release.content["charges"], bounds, strict=True)
+    for place, (budget, charge, bound) in enumerate(bounded):
         room = budget["allowed"] - sum(content["charges"][place] for content in earlier)
         slack = ROUNDING * budget["allowed"]
         if not min(bound, room) - slack <= charge <= max(room, 0.0) + slack:

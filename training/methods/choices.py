@@ -63,5 +63,5 @@ def _encoder_check(run: Run, digest: str, wrong: Callable[[str, object], None]) 
     for field in ("private_dataset", "public_dataset", "test_dataset"):
         dataset = getattr(run, field)
         if dataset is not None and dataset.pk not in done:
-            told = {"name": dataset.name}
-            wrong(field, _("The encoder has not encoded “%(name)s”. Look at the page of encoders.") % told)
+            names = {"name": dataset.name}
+            wrong(field, _("The encoder has not encoded “%(name)s”. Look at the page of encoders.") % names)

@@ -19,9 +19,9 @@ from training.engine.attempts import attempt_load
 from training.engine.coordinates import records_of
 from training.engine.faults import charged_faults
 from training.engine.questions import Questions
-from training.methods.asked import AskedMethod
 from training.methods.base import Outcome, Wrong
 from training.methods.choices import choices_check
+from training.methods.engine import EngineMethod
 from training.methods.plans import MethodPlan
 from training.models import Batch, Run
 
@@ -51,7 +51,7 @@ class Cells(Questions):
         return Run.StopReason.COUNTED
 
 
-class CountedMethod(AskedMethod):
+class CountedMethod(EngineMethod):
     """See :class:`training.methods.base.TableMethod`."""
 
     variants: tuple[str, ...] = ("",)
@@ -98,7 +98,7 @@ class CountedMethod(AskedMethod):
 
 
 def counts_kept_faults(batch: Batch, release: Release, question: CountsQuestion) -> Iterator[str]:
-    """See :meth:`training.methods.asked.AskedMethod.kept_faults`."""
+    """See :meth:`training.methods.engine.EngineMethod.kept_faults`."""
     who = f"run {batch.run_id}, batch {batch.index}"
     try:
         sums = sums_of(batch)
@@ -112,8 +112,8 @@ def counts_kept_faults(batch: Batch, release: Release, question: CountsQuestion)
 
 
 def counts_charges_faults(batch: Batch, release: Release, question: CountsQuestion) -> Iterator[str]:
-    """See :meth:`training.methods.asked.AskedMethod.charges_faults`."""
-    people = attempt_load(batch.asked)
+    """See :meth:`training.methods.engine.EngineMethod.charges_faults`."""
+    people = attempt_load(batch.attempt)
     _sums, due = question.contributions(people, records_of(batch.run, None, people.holders))
     yield from charged_faults(batch, release, people.holders, due)
 

@@ -10,9 +10,9 @@ from learning.mechanisms.counts.question import CountsQuestion
 from learning.mechanisms.steps.choices import StepChoices
 from learning.mechanisms.synthesis.planner import is_counted
 from learning.outcomes import KINDS
-from training.methods.asked import AskedMethod
 from training.methods.base import Tile, Wrong
 from training.methods.counted import rounds_of_counts
+from training.methods.engine import EngineMethod
 from training.models import Run
 
 
@@ -28,7 +28,7 @@ def student_without_points_refused(chosen: StepChoices, wrong: Wrong) -> None:
         wrong("choices.publish", _("A student learns on public points. Name a public dataset, or publish the model."))
 
 
-class GradientSteps(AskedMethod):
+class GradientSteps(EngineMethod):
     """A method whose rounds are steps, and which releases no labels.
 
     See :class:`training.methods.base.RunMethod`.

@@ -14,8 +14,8 @@ from common.sentences import Sentence
 from learning.mechanisms.base import PlanError
 from training.engine.budgets import PlannedPromise, promises_counted
 from training.engine.faults import batch_faults
-from training.methods.asked import AskedMethod
 from training.methods.base import RunMethod, Step, Wrong
+from training.methods.engine import EngineMethod
 from training.methods.levels import budgets_of
 from training.methods.plans import MethodPlan
 from training.models import Batch, Run
@@ -43,7 +43,7 @@ _OWN = ("promises", "budgets", "forecasts", "notes")
 class JointMethod:
     """See :class:`training.methods.base.RunMethod`; what is not here is the method's own."""
 
-    def __init__(self, method: AskedMethod, *, is_hub: bool) -> None:
+    def __init__(self, method: EngineMethod, *, is_hub: bool) -> None:
         self._method, self._is_hub = method, is_hub
         self.asking = HubAsking(method.questions) if is_hub else SiteAsking(method.questions)
         self.steps: Mapping[str, Step] = {Run.Status.APPROVED: self.asking.open, Run.Status.ASKING: self.asking.step}
@@ -126,7 +126,7 @@ def _noises(told: Any) -> Iterator[bool]:
 @lru_cache(maxsize=32)
 def joint_method(method: RunMethod, *, is_hub: bool) -> Any:
     """The method as a hub or a site carries it out."""
-    is_joint = isinstance(method, AskedMethod) and method.name in _JOINT and Run.Variant.SAMPLE not in method.variants
+    is_joint = isinstance(method, EngineMethod) and method.name in _JOINT and Run.Variant.SAMPLE not in method.variants
     return (JointMethod if is_joint else NoJointMethod)(method, is_hub=is_hub)  # type: ignore[arg-type]
 
 

@@ -34,10 +34,10 @@ def shape_check(
             schema = schema_from_json(run.public_points.schema)
             learner.shape_check(schema.shape if encoder is None else (encoder.width,))
         except ValueError as error:
-            wrong(role, _told(error))
+            wrong(role, _message(error))
 
 
-def _told(error: ValueError) -> str:
+def _message(error: ValueError) -> str:
     """What a learner says is wrong, in the reader's language if it is a sentence."""
-    told = error.args[0]
-    return _(told.template) % told.values if isinstance(told, Sentence) else str(error)
+    reason = error.args[0]
+    return _(reason.template) % reason.values if isinstance(reason, Sentence) else str(error)

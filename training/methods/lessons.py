@@ -45,8 +45,8 @@ class Lesson:
         """The same with some of the releases alone."""
         return replace(self, releases=releases)
 
-    def told(self, releases: Releases, seed: int) -> Releases:
-        """All or some of the releases, as students are told of them."""
+    def releases_for(self, releases: Releases, seed: int) -> Releases:
+        """All or some of the releases, as students are releases_for of them."""
         return releases if self.coordinates is None else refined(self.coordinates, releases, seed=seed)
 
 
@@ -77,7 +77,7 @@ def student_fit(run: Run, lesson: Lesson, recipe: Recipe | None = None, *, progr
     How far it is stands in the row of the run, unless somebody else wants to hear of its progress.
     """
     recipe = recipe or run_recipe(run)
-    releases = lesson.told(lesson.releases, recipe.seed)
+    releases = lesson.releases_for(lesson.releases, recipe.seed)
     if progress is not None:
         return student_from(run, recipe, releases, progress)
     with progress_of(Run.objects.filter(pk=run.pk), "student_progress", end=None) as noted:

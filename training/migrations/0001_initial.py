@@ -264,7 +264,7 @@ class Migration(migrations.Migration):
                 ("size", models.PositiveIntegerField()),
                 ("labels", models.PositiveIntegerField()),
                 foreign("round", "training.round", CASCADE, related_name="batches", blank=True, null=True),
-                ("asked", models.CharField(blank=True, max_length=200)),
+                ("attempt", models.CharField(blank=True, max_length=200)),
                 ("released", models.CharField(blank=True, max_length=200)),
                 moment("recorded_at"),
             ],

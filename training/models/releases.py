@@ -49,7 +49,7 @@ class Batch(models.Model):
     size = models.PositiveIntegerField(help_text="How many queries or steps it has.")
     labels = models.PositiveIntegerField(help_text="How many of its queries were answered.")
     round = models.ForeignKey(Round, on_delete=models.CASCADE, null=True, blank=True, related_name="batches")
-    asked = models.CharField(
+    attempt = models.CharField(
         max_length=200, blank=True, help_text="Who was asked, with what room: a file, kept where votes are."
     )
     released = models.CharField(

@@ -57,11 +57,11 @@ def alternatives(run: Run, plan: MethodPlan, share: float) -> tuple[Alternative,
     caps = caps_of([promise.epsilon for promise in promises], run.study.delta).tolist()
     levels = [Level(promise.name, cap, float(promise.holders)) for promise, cap in zip(promises, caps, strict=True)]
     epsilons = dict(zip(caps, (promise.epsilon for promise in promises), strict=True))
-    told = [Alternative("levels", None, _count(promises), signal(levels), headline(plan.forecasts))]
+    listed = [Alternative("levels", None, _count(promises), signal(levels), headline(plan.forecasts))]
     for kind, cap in (("threshold", best_threshold(levels)), ("smallest", min(caps))):
         epsilon = epsilons[cap]
         same = [replace(promise, epsilon=epsilon) for promise in promises if promise.epsilon >= epsilon]
-        told.append(
+        listed.append(
             Alternative(
                 kind,
                 epsilon,
@@ -70,13 +70,13 @@ def alternatives(run: Run, plan: MethodPlan, share: float) -> tuple[Alternative,
                 _forecast(run, share, same) if plan.forecasts else None,
             )
         )
-    return tuple(told)
+    return tuple(listed)
 
 
-def alternatives_notes(told: tuple[Alternative, ...]) -> Iterator[Sentence]:
+def alternatives_notes(listed: tuple[Alternative, ...]) -> Iterator[Sentence]:
     """Whether personal levels pay."""
-    if told:
-        levels, threshold, _smallest = told
+    if listed:
+        levels, threshold, _smallest = listed
         if levels.signal < (1 + _LITTLE) * threshold.signal:
             part = round(100 * threshold.signal / levels.signal)
             yield Sentence(_BRINGS_LITTLE, epsilon=threshold.epsilon, part=part)

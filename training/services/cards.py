@@ -76,9 +76,9 @@ class Candidate:
 
     def to_json(self) -> dict[str, Any]:
         """Part of the card on each, so that whoever uses the chosen one knows of the others."""
-        told = {"learner": self.learner, "accuracy": self.accuracy}
+        entry = {"learner": self.learner, "accuracy": self.accuracy}
         measures = (self.evaluation or {}).get("measures")
-        return told | {"measure": {name: measures[0][name] for name in ("label", "value")}} if measures else told
+        return entry | {"measure": {name: measures[0][name] for name in ("label", "value")}} if measures else entry
 
 
 def card(
@@ -96,7 +96,7 @@ def card(
     ``shares``: of the classes, see `shares_document`.  ``candidates``: all models that might have been published, the
     chosen one among them.  ``choice``: see `choice_document`.
     """
-    told = {
+    document = {
         **_about(run),
         "learner": {"name": chosen.learner, "parameters": chosen.parameters, "chosen": chosen.model.chosen},
         "calibration": calibration.to_json(),
@@ -118,7 +118,7 @@ def card(
         "fairness": {"readable": READABLE, "unreadable": UNREADABLE} if chosen.evaluation and run.classes else None,
         **_choice(candidates, choice),
     }
-    return told | {"forecasts": [each.to_json() for each in outcomes_of(run, told)]}
+    return document | {"forecasts": [each.to_json() for each in outcomes_of(run, document)]}
 
 
 def shares_document(run: Run, shares: list[Share] | None, truth: np.ndarray | None) -> dict[str, Any] | None:
@@ -134,10 +134,10 @@ def shares_document(run: Run, shares: list[Share] | None, truth: np.ndarray | No
     public = [published_accuracy(count, points) for count in counts]
     rows = list(zip(run.classes, shares, public, strict=True))
     differs = [name for name, people, share in rows if share is not None and differing(people, share, points)]
-    told = Sentence(DIFFERING, names=", ".join(differs)) if differs else Sentence(ALIKE if points else UNCOMPARED)
+    sentence = Sentence(DIFFERING, names=", ".join(differs)) if differs else Sentence(ALIKE if points else UNCOMPARED)
     return {
         "points": points,
-        "said": told.to_json(),
+        "said": sentence.to_json(),
         "classes": [
             {
                 "class": name,

@@ -175,8 +175,8 @@ def studies_over(today: date | None = None) -> list[Study]:
 
 def studies_waiting() -> list[Study]:
     """Studies in which somebody waits for the erasure of their records."""
-    asked = Study.objects.filter(disposals__kind=Disposal.Kind.ASKED, expired_at=None).distinct()
-    return [study for study in asked if holders_waiting(study)]
+    studies = Study.objects.filter(disposals__kind=Disposal.Kind.ASKED, expired_at=None).distinct()
+    return [study for study in studies if holders_waiting(study)]
 
 
 def records_due_erase() -> None:

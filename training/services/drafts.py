@@ -47,7 +47,7 @@ def run_edit(*, run: Run, acting_user: AbstractBaseUser, **fields: Any) -> Run:
     run = _own_draft(run, acting_user, _("Only a draft can be changed. Propose a similar run."))
     if run.alliance_id:
         raise ValidationError(_("A run over sites is proposed anew at its hub, and not changed."), code=STATE)
-    before = _told(run)
+    before = _state_of(run)
     name = fields.get("method", Run.Method.PATE)
     if name in METHODS:
         fields.setdefault("batch_size", method_by(name, fields.get("variant", "")).batch_size)
@@ -57,7 +57,7 @@ def run_edit(*, run: Run, acting_user: AbstractBaseUser, **fields: Any) -> Run:
     for field in PROPOSED:
         setattr(run, field, fields.get(field, defaults[field]))
     run_check(run)
-    after = _told(run)
+    after = _state_of(run)
     changes = [
         {"name": each, "before": before.get(each), "after": after.get(each)}
         for each in dict.fromkeys([*before, *after])
@@ -103,7 +103,7 @@ def _own_draft(run: Run, acting_user: AbstractBaseUser, otherwise: str) -> Run:
     return run
 
 
-def _told(run: Run) -> dict[str, Any]:
+def _state_of(run: Run) -> dict[str, Any]:
     return {"title": run.title, "purpose": run.purpose, **run_parameters(run)}
 
 

@@ -66,12 +66,12 @@ def encoder_register(
     try:
         file = EncoderFile(content, input_from_json(takes), tokenizer)
     except EncoderError as error:
-        raise ValidationError({"takes": _told(error)}) from error
+        raise ValidationError({"takes": _message(error)}) from error
     try:
         with EncoderProcess(file, _tried_shape(file.takes)) as process:
             width = process.width
     except EncoderError as error:
-        raise ValidationError({"file": _told(error)}) from error
+        raise ValidationError({"file": _message(error)}) from error
     encoder = Encoder(
         study=study,
         name=name.strip(),
@@ -154,5 +154,5 @@ def _tried_shape(takes: Input) -> tuple[int, ...]:
     return (takes.size, takes.size, takes.channels) if isinstance(takes, ImageInput) else (_TEXT_TRIED,)
 
 
-def _told(error: EncoderError) -> str:
+def _message(error: EncoderError) -> str:
     return f"{translated(error.problem)} {translated(error.remedy)}"

@@ -73,8 +73,8 @@ def encoding_work(encoding_id: int | str) -> None:
         def fail(message: str) -> None:
             mine.update(state=Encoding.State.FAILED, message=message)
 
-        told = gettext_noop("An unexpected error; the logs of the worker tell it under this encoding's id.")
-        with guarded(f"Encoding {encoding_id}", expected=(), fail=fail, unexpected=told):
+        unexpected = gettext_noop("An unexpected error; the logs of the worker tell it under this encoding's id.")
+        with guarded(f"Encoding {encoding_id}", expected=(), fail=fail, unexpected=unexpected):
             try:
                 if found.encoder.withdrawn_at is None:
                     _encode(found, mine)

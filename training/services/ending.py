@@ -56,7 +56,7 @@ def run_forget(run: Run) -> None:
     arrays_delete_folder(checkpoints_folder(run))
     if run.study.retain_votes and run.status == Run.Status.FINISHED:
         kept = {run.assignment, *run.chunks.values_list("artifact", flat=True)}
-        kept |= set(run.batches.values_list("asked", flat=True))
+        kept |= set(run.batches.values_list("attempt", flat=True))
         arrays_delete(*(name for name in arrays_list(run_folder(run)) if name not in kept))
         predictions_forget_erased(run)
         return

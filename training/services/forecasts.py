@@ -60,8 +60,8 @@ def forecast(run: Run, share: float | None = None) -> Forecast:
     """
     share = share_suggested(run.study) if share is None else share
     planned = method_of(run).plan(run, share)
-    told = () if run.alliance_id else alternatives(run, planned, share)
-    return Forecast(planned, share, (*planned.notes, *_notes(run), *alternatives_notes(told)), told)
+    others = () if run.alliance_id else alternatives(run, planned, share)
+    return Forecast(planned, share, (*planned.notes, *_notes(run), *alternatives_notes(others)), others)
 
 
 def _notes(run: Run) -> Iterator[Sentence]:

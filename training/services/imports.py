@@ -196,8 +196,8 @@ def import_work(import_id: str) -> None:
         def fail(message: str) -> None:
             mine.update(state=State.DRAFT, message=message, touched_at=timezone.now())
 
-        told = gettext_noop("An unexpected error; the logs of the worker tell it under this import's id.")
-        with guarded(f"Import {import_id}", expected=(), fail=fail, unexpected=told):
+        unexpected = gettext_noop("An unexpected error; the logs of the worker tell it under this import's id.")
+        with guarded(f"Import {import_id}", expected=(), fail=fail, unexpected=unexpected):
             try:
                 (_check if found.state == State.CHECKING else _store)(found, mine)
             except FileNotFoundError:
@@ -214,7 +214,7 @@ def _check(found: DatasetImport, mine: Any) -> None:
             dataset_check(study=found.study, name=found.name, kind=found.kind, rows=rows)
         except DataError as error:
             report.add(error)
-    told = {
+    document = {
         "faults": [_fault(fault) for fault in report.faults],
         "count": report.count,
         "clipped": dict(report.clipped),
@@ -226,7 +226,7 @@ def _check(found: DatasetImport, mine: Any) -> None:
         "most": settings.MOST_RECORDS,
         "beyond": sorted(holders_beyond(rows).items()),
     }
-    private_save(f"{found.folder}/report", ContentFile(json.dumps(told).encode()))
+    private_save(f"{found.folder}/report", ContentFile(json.dumps(document).encode()))
     changed = mine.update(
         state=State.CHECKED, rows=len(rows), faults=report.count, progress=1.0, touched_at=timezone.now()
     )

@@ -121,11 +121,11 @@ def _is_of_texts(dataset: Dataset) -> bool:
 def _check_outcome(run: Run, method: RunMethod, wrong: Callable[[str, object], None]) -> None:
     kind = run.private_dataset.outcome.kind
     if kind not in method.learns:
-        told = {"kind": _(OUTCOME_LABELS[kind])}
+        words = {"kind": _(OUTCOME_LABELS[kind])}
         wrong(
             "method",
             _("This method does not learn %(kind)s, which the private dataset declares. Choose private gradient steps.")
-            % told,
+            % words,
         )
 
 

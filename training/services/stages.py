@@ -47,11 +47,11 @@ def model_stage_set(*, run: Run, stage: str, acting_user: AbstractBaseUser) -> S
     if model.stage == stage:
         return model
     if stage not in NEXT[model.stage]:
-        told = {
+        words = {
             "stage": model.get_stage_display(),
             "next": ", ".join(str(_Stage(each).label) for each in NEXT[model.stage]),
         }
-        raise ValidationError(_("This model is %(stage)s. It can become: %(next)s.") % told, code=STATE)
+        raise ValidationError(_("This model is %(stage)s. It can become: %(next)s.") % words, code=STATE)
     before, model.stage = model.stage, stage
     model.save(update_fields=["stage"])
     if not run.rehearsal:

@@ -131,9 +131,9 @@ def student_teach(run: Run, recipe: Recipe, *, may_release: bool = False, progre
     calibration = _calibration_of(chosen.model)
     shares = shares_document(run, lesson.shares, labels)
     choice = choice_document(publish, duel)
-    told = card(run, lesson.releases, shares, right, chosen, calibration, candidates, choice)
-    onnx = onnx_store(artifact, chosen.model, run, told)
-    return Taught(recipe, chosen, round(seconds, 1), artifact, digest, onnx, right, calibration, score, told)
+    document = card(run, lesson.releases, shares, right, chosen, calibration, candidates, choice)
+    onnx = onnx_store(artifact, chosen.model, run, document)
+    return Taught(recipe, chosen, round(seconds, 1), artifact, digest, onnx, right, calibration, score, document)
 
 
 def _calibration_of(model: Model) -> Calibration:
@@ -260,8 +260,8 @@ def student_withdraw(*, run: Run, version: int, reason: str, acting_user: Abstra
         raise ValidationError(_("The run has no such version of its student."))
     if chosen.is_withdrawn:
         return chosen
-    told, number = _("Say why: everybody who took the model or asks for it reads this."), {"version": chosen.version}
-    withdrawal_record(chosen, study=study, reason=reason, unexplained=told, content=number, acting_user=acting_user)
+    problem, number = _("Say why: everybody who took the model or asks for it reads this."), {"version": chosen.version}
+    withdrawal_record(chosen, study=study, reason=reason, unexplained=problem, content=number, acting_user=acting_user)
     model_withdrawn_mail(chosen, model_takers(chosen))
     with logging_run(run.pk):
         logger.info("Version %d of the student was withdrawn by user %s.", chosen.version, acting_user.pk)

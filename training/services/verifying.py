@@ -39,11 +39,11 @@ def outcome_keep(
         The number of faults.
     """
     verified_at = timezone.now()
-    told, found = False, []
+    alarm, found = False, []
     for check in checks:
         faults = check.faults()
         report(check, faults)
-        told |= bool(faults) and check.for_deciders
+        alarm |= bool(faults) and check.for_deciders
         found += [[check.name, fault] for fault in faults]
     Verification.objects.update_or_create(
         study=study,
@@ -51,7 +51,7 @@ def outcome_keep(
             "verified_at": verified_at,
             "faults": len(found),
             "found": found[:_KEPT],
-            "fault_for_deciders": told,
+            "fault_for_deciders": alarm,
             "locked": study is not None and bool(missing_rows(study)),
         },
     )

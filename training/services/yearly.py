@@ -28,19 +28,19 @@ def years_tell() -> int:
 
 @transaction.atomic
 def _year_tell(study: Study) -> bool:
-    now, since = timezone.now(), _told_at(study)
+    now, since = timezone.now(), _last_news(study)
     if since is None or since + relativedelta(years=1) > now:
         return False
     study_lock(study.pk)
-    if _told_at(study) != since:  # another worker was first
+    if _last_news(study) != since:  # another worker was first
         return False
     until = since + relativedelta(years=relativedelta(now, since).years)
-    asked_or_published = Q(batch__isnull=False) | Q(kind=Release.Kind.MODEL)
-    used = Release.objects.filter(asked_or_published, study=study, recorded_at__gt=since, recorded_at__lte=until)
+    counts = Q(batch__isnull=False) | Q(kind=Release.Kind.MODEL)
+    used = Release.objects.filter(counts, study=study, recorded_at__gt=since, recorded_at__lte=until)
     return used.exists() and news_tell(study=study, kind=News.Kind.YEAR) is not None
 
 
-def _told_at(study: Study) -> datetime | None:
+def _last_news(study: Study) -> datetime | None:
     """When the people of a study were last told of a year, or the first of them decided; None where nobody has."""
     moment = News.objects.filter(study=study, kind=News.Kind.YEAR).values_list("published_at", flat=True).first()
     return moment or ConsentEvent.chain(study.pk).values_list("recorded_at", flat=True).first()

@@ -73,7 +73,7 @@ class ColumnForm(forms.Form):
     missing = LinesField(label=_("Not known, one a line"), rows=1)
     other = forms.BooleanField(label=_("others count as “other”"), required=False)
     several = forms.BooleanField(label=_("several codes in a cell, with semicolons between"), required=False)
-    told: Mapping[str, Any] = {}
+    facts: Mapping[str, Any] = {}
 
     def clean(self) -> dict[str, Any]:
         data = self.cleaned_data
@@ -81,8 +81,10 @@ class ColumnForm(forms.Form):
             try:
                 part_document("", data["use"], "", data.get("spellings", []))
             except ValueError as error:
-                told = ValidationError(_("“%(line)s” does not say which number is meant."), params={"line": str(error)})
-                self.add_error("spellings", told)
+                problem = ValidationError(
+                    _("“%(line)s” does not say which number is meant."), params={"line": str(error)}
+                )
+                self.add_error("spellings", problem)
         return data
 
     def document(self) -> dict[str, Any]:
@@ -122,7 +124,7 @@ class ColumnForm(forms.Form):
     def initial_of(column: Mapping[str, Any], target: str) -> dict[str, Any]:
         """Values of the form for a column in JSON, of a schema that declares this kind of ``target``, or none."""
         spellings = [f"{written or _EMPTY} = {meant}" for written, meant in column.get("labels", {}).items()]
-        told = {
+        entries = {
             "name": column["name"],
             "use": column.get("type") or column["role"],
             "minimum": column.get("minimum"),
@@ -138,7 +140,7 @@ class ColumnForm(forms.Form):
             "other": column.get("other", False),
             "several": column.get("several", False),
         }
-        return told | part_initial(column, target) if column["role"] == "target" else told
+        return entries | part_initial(column, target) if column["role"] == "target" else entries
 
 
 ColumnFormSet = forms.formset_factory(ColumnForm, extra=0, max_num=AT_ONCE, absolute_max=AT_ONCE)
@@ -231,14 +233,15 @@ class ColumnsFileForm(forms.Form):
             if form.is_valid():
                 found[place] = form
             else:
-                told = " ".join(
+                message = " ".join(
                     f"{form.fields[field].label}: {' '.join(map(str, texts))}"
                     if field in form.fields
                     else " ".join(map(str, texts))
                     for field, texts in form.errors.items()
                 )
                 problems.append(
-                    _("Row %(row)d (%(name)s): %(problem)s") % {"row": number, "name": values["name"], "problem": told}
+                    _("Row %(row)d (%(name)s): %(problem)s")
+                    % {"row": number, "name": values["name"], "problem": message}
                 )
         if problems:
             raise ValidationError(problems)

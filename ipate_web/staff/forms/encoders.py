@@ -77,12 +77,15 @@ class EncoderForm(forms.Form):
     def clean_spread(self) -> list[float]:
         return _numbers(self.cleaned_data["spread"])
 
-    def asked_for(self) -> dict[str, Any]:
+    def arguments(self) -> dict[str, Any]:
         """Arguments of ``encoder_register``; the form is valid."""
         data = self.cleaned_data
         names = self.of_images if data["kind"] == "image" else ("length",)
-        told = {name: data[name] for name in ("name", "tokenizer", "licence", "source", "stated")}
-        return told | {"content": data["file"], "takes": {"kind": data["kind"], **{name: data[name] for name in names}}}
+        fields = {name: data[name] for name in ("name", "tokenizer", "licence", "source", "stated")}
+        return fields | {
+            "content": data["file"],
+            "takes": {"kind": data["kind"], **{name: data[name] for name in names}},
+        }
 
 
 def _content(file: UploadedFile) -> bytes:

@@ -110,7 +110,7 @@ class UploadForm(forms.Form):
             self.add_error("holder_prefix", _("Only private rows belong to anybody. Leave it empty."))
         return data
 
-    def asked_for(self) -> dict[str, Any]:
+    def arguments(self) -> dict[str, Any]:
         """Arguments of ``import_begin``; the form is valid."""
         data = dict(self.cleaned_data)
         document, source = data.pop("schema_file"), data.pop("schema_from")
@@ -185,8 +185,8 @@ class TableForm(_SchemaForm):
     def initial_of(schema: Mapping[str, Any]) -> dict[str, Any]:
         """Values of the form for a schema in JSON."""
         one = schema.get("one_record")
-        told = {} if one is None else {"combined": True, "by": one.get("by"), "by_written": one.get("written")}
-        return {"delimiter": ",", "decimal": ".", "header": True, **schema, **told}
+        rule = {} if one is None else {"combined": True, "by": one.get("by"), "by_written": one.get("written")}
+        return {"delimiter": ",", "decimal": ".", "header": True, **schema, **rule}
 
     def document(self, columns: list[dict[str, Any]], rules: Mapping[str, str]) -> dict[str, Any]:
         """The schema as JSON, without what is learned; the form is valid."""
@@ -268,7 +268,7 @@ class SchemaForms:
             initial = self._all.initial[self.first : self.first + AT_ONCE]
             self.columns = ColumnFormSet(data, initial=initial, prefix="columns")
             for form in self.columns:
-                form.told = facts.get(form.initial.get("name", ""), {})
+                form.facts = facts.get(form.initial.get("name", ""), {})
 
     def document(self, *, sound: bool = True) -> dict[str, Any] | None:
         """The schema that was declared; None, and the forms say why, where it is not.
@@ -310,10 +310,10 @@ class SchemaForms:
     def errors(self) -> list[tuple[str, str]]:
         """Column or field, and sentence of all that is wrong."""
         found = [(each.initial.get("name", ""), each) for each in self.columns or ()]
-        told = []
+        listed = []
         for name, form in [("", self.form), *([("", self.target)] if self.target else []), *found]:
             for field, messages in form.errors.items():
                 label = "" if field == "__all__" else str(form.fields[field].label)
                 place = ", ".join(part for part in (name, label) if part)
-                told += [(place, str(message)) for message in messages]
-        return told
+                listed += [(place, str(message)) for message in messages]
+        return listed

@@ -108,8 +108,8 @@ class StudyForm(forms.ModelForm):
                 cleaned[name] = cleaned[name] or getattr(self.instance, name)
         translations = {}
         for code in self.other_languages:
-            told = self.instance.translations.get(code, {})
-            texts = {name: cleaned.pop(f"{name}_{code}", told.get(name, "")).strip() for name in TRANSLATED}
+            known = self.instance.translations.get(code, {})
+            texts = {name: cleaned.pop(f"{name}_{code}", known.get(name, "")).strip() for name in TRANSLATED}
             translations[code] = {name: text for name, text in texts.items() if text}
         cleaned["translations"] = {code: texts for code, texts in translations.items() if texts}
         return cleaned
@@ -125,10 +125,10 @@ class StudyForm(forms.ModelForm):
 
 
 class FactsForm(StudyForm):
-    """Form for the facts that the next version of a consent form tells; ``told`` is the study with today's draft."""
+    """Form for the facts that the next version of a consent form tells; ``study`` is the study with today's draft."""
 
-    def __init__(self, data: Any = None, *, told: Study) -> None:
-        super().__init__(data, instance=told)
+    def __init__(self, data: Any = None, *, study: Study) -> None:
+        super().__init__(data, instance=study)
         kept = {*FACTS, *(f"{name}_{code}" for name in TRANSLATED_FACTS for code in self.other_languages)}
         for name in [name for name in self.fields if name not in kept]:
             del self.fields[name]

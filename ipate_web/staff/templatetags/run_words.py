@@ -65,20 +65,20 @@ def forecast_interval(forecast: Any) -> str:
     """The interval of a forecast, made or kept: "70.1 to 85.2 %"; "at most 85.2 %" where only a bound is known."""
     if forecast is None:
         return ""
-    told = forecast if isinstance(forecast, Mapping) else vars(forecast)
-    ends = [told["low"], told["high"]]
-    if told.get("measure"):
+    fields = forecast if isinstance(forecast, Mapping) else vars(forecast)
+    ends = [fields["low"], fields["high"]]
+    if fields.get("measure"):
         return ends_words(ends)
-    if told["value"] is None:
-        return _("at most %(share)s") % {"share": percent(told["high"])}
+    if fields["value"] is None:
+        return _("at most %(share)s") % {"share": percent(fields["high"])}
     return interval(ends)
 
 
 @register.filter
 def forecast_number(forecast: Any, name: str) -> str:
     """A number of a forecast, by name: "74.1 %" right ones, or "0.741" of another measure."""
-    told = forecast if isinstance(forecast, Mapping) else vars(forecast)
-    return decimal(told[name]) if told.get("measure") else percent(told[name])
+    fields = forecast if isinstance(forecast, Mapping) else vars(forecast)
+    return decimal(fields[name]) if fields.get("measure") else percent(fields[name])
 
 
 @register.filter
@@ -237,8 +237,8 @@ def network_label(name: str) -> str:
 def by_promise(plan: Any) -> list[dict[str, Any]]:
     """Each promise of a plan of steps over samples, with its cap, and what it is charged; None where none is known."""
     document = plan if isinstance(plan, Mapping) else plan.to_json()
-    (asked,) = document["rounds"]
-    pairs = zip(document["promises"], document["budgets"], asked["plan"]["charges"], strict=True)
+    (current,) = document["rounds"]
+    pairs = zip(document["promises"], document["budgets"], current["plan"]["charges"], strict=True)
     return [
         promise | {"charge": charge, "share": None if charge is None else charge / budget["cap"]}
         for promise, budget, charge in pairs
@@ -350,14 +350,14 @@ def choice_facts(run: Run) -> list[tuple[str, str]]:
     facts = [
         (choice_label(choice), _chosen_words(run, choice))
         for choice in method.choices.described()
-        if choice.name in run.choices and _is_told(choice, run)
+        if choice.name in run.choices and _is_fact(choice, run)
     ]
-    told = [
+    details = [
         (_(label), format_html_join("; ", "{}", ((said(sentence),) for sentence in sentences)))
         for label, sentences in method.facts(run)
     ]
     batch = [(_(method.batch_label), str(run.batch_size))] if method.batch_label else []
-    return [*facts, *batch, *told]
+    return [*facts, *batch, *details]
 
 
 def _chosen_words(run: Run, choice: Choice) -> str:
@@ -367,7 +367,7 @@ def _chosen_words(run: Run, choice: Choice) -> str:
     return run.choices[choice.name] if choice.is_column else capfirst(choice_words(choice, run.choices))
 
 
-def _is_told(choice: Choice, run: Run) -> bool:
+def _is_fact(choice: Choice, run: Run) -> bool:
     """Whether a choice is a fact of its own: it counts, and says more than that nothing was chosen."""
     is_missing = choice.needs_public_points and run.public_dataset_id is None and not run.choices[choice.name]
     is_empty = (choice.type in (bool, dict) or choice.is_column or choice.is_encoder) and not run.choices[choice.name]

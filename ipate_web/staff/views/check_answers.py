@@ -53,10 +53,10 @@ def understanding(study: Study) -> dict[str, Any]:
     }
 
 
-def _worst_first(asked: list[Question], counted: AnswersCounted | None) -> list[QuestionUnderstood]:
-    by_key = {question.key: question for question in asked}
+def _worst_first(questions: list[Question], counted: AnswersCounted | None) -> list[QuestionUnderstood]:
+    by_key = {question.key: question for question in questions}
     if counted is None:
-        return [QuestionUnderstood(question, None) for question in asked]
+        return [QuestionUnderstood(question, None) for question in questions]
     return [QuestionUnderstood(by_key[each.key], each) for each in counted.questions if each.key in by_key]
 
 

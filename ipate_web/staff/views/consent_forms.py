@@ -37,11 +37,11 @@ def _rendered(texts: dict[str, str]) -> list[tuple[str, str, SafeString]]:
 
 
 def _differences(
-    older: dict[str, str], newer: dict[str, str], told: tuple[Study, Study]
+    older: dict[str, str], newer: dict[str, str], studies: tuple[Study, Study]
 ) -> list[tuple[str, str, list[Line], bool]]:
     """(code, name, lines, whether they read alike) of the facts and each language's text, without unchanged ones."""
     differences = []
-    facts = fact_differences(*told)
+    facts = fact_differences(*studies)
     if facts:
         differences.append(("", _("Facts"), facts, False))
     for code in {**newer, **older}:
@@ -127,7 +127,7 @@ def consent_form_facts(request: SignedInRequest, study: Study) -> HttpResponse:
     if latest is None:
         return redirect("staff:study_edit", study.slug)
     draft = ConsentFormDraft.objects.filter(study=study).first()
-    form = FactsForm(request.POST or None, told=_drafted(study, draft))
+    form = FactsForm(request.POST or None, study=_drafted(study, draft))
     if form.is_valid():
         texts = draft.texts if draft else latest.texts
         services.consent_form_draft_save(study=study, acting_user=request.user, texts=texts, facts=form.facts)

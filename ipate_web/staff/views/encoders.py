@@ -25,7 +25,7 @@ def encoders(request: SignedInRequest, study: Study) -> HttpResponse:
         raise PermissionDenied
     if form.is_valid():
         try:
-            encoder_register(study=study, acting_user=request.user, **form.asked_for())
+            encoder_register(study=study, acting_user=request.user, **form.arguments())
         except ValidationError as error:
             for field, faults in error.message_dict.items():
                 form.add_error(field if field in form.fields else None, faults)

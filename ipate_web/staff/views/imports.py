@@ -46,7 +46,7 @@ def import_new(request: SignedInRequest, study: Study) -> HttpResponse:
     form = UploadForm(request.POST if is_sent else None, request.FILES if is_sent else None, study=study)
     if form.is_valid():
         try:
-            begun = import_begin(study=study, acting_user=request.user, **form.asked_for())
+            begun = import_begin(study=study, acting_user=request.user, **form.arguments())
         except ValidationError as error:
             form.add_error(None, error)
         else:

@@ -150,12 +150,12 @@ def _forecasts(study: Study, proposed: EpsilonPolicy, form: AffordableForm) -> l
             {
                 "level": Level(level),
                 "epsilon": epsilon,
-                "told": levels.get(level),
+                "forecast": levels.get(level),
                 "left": affordable_now.left.get(level),
             }
             for level, epsilon in epsilons.items()
         ]
-        found.append({"title": title, "policy": policy, "told": affordable_now, "levels": rows})
+        found.append({"title": title, "policy": policy, "affordable": affordable_now, "levels": rows})
     return found
 
 

@@ -155,7 +155,7 @@ def next_steps(study: Study, *, sees_people: bool) -> list[Step]:
     That somebody was invited or has decided is for those who see people; others take it from the head counts.
     """
     counted = bool(head_counts(study))
-    asked = Invitation.objects.filter(study=study).exists() or ConsentEvent.objects.filter(study=study).exists()
+    has_invited = Invitation.objects.filter(study=study).exists() or ConsentEvent.objects.filter(study=study).exists()
     proposed = EpsilonPolicy.objects.filter(study=study)
     kinds = set(study.datasets.values_list("kind", flat=True))
     operator, steward = gettext_lazy("an operator"), gettext_lazy("a data steward")
@@ -168,7 +168,7 @@ def next_steps(study: Study, *, sees_people: bool) -> list[Step]:
 
     invitations = step(
         gettext_lazy("Invite data holders, or record what they signed"),
-        asked if sees_people else counted,
+        has_invited if sees_people else counted,
         steward,
         "invitations",
         gettext_lazy("Invite"),

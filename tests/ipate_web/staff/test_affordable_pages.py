@@ -46,15 +46,15 @@ def test_the_values_in_force_stand_beside_the_proposed_ones(study: Study) -> Non
     page = asked(study, SMALLER)
     now, proposed = page.context["forecasts"]
     for each in (now, proposed):
-        told = each["told"].forecast.labels
+        told = each["affordable"].forecast.labels
         low, expected, high = told.low, told.value, told.high
         assert f"{100 * expected:.1f} % {100 * low:.1f} to {100 * high:.1f} %" in text(page)
-        assert each["told"].forecast.queries == 40
+        assert each["affordable"].forecast.queries == 40
         for row in each["levels"]:
             assert 0 <= row["left"] <= share_free(study)
-            votes = (floatformat(row["told"].votes_cast, 1), floatformat(row["told"].votes_asked, 1))
+            votes = (floatformat(row["forecast"].votes_cast, 1), floatformat(row["forecast"].votes_asked, 1))
             assert "{} of {}".format(*votes) in text(page)
-    assert now["told"].forecast.margin > 2 * proposed["told"].forecast.margin
+    assert now["affordable"].forecast.margin > 2 * proposed["affordable"].forecast.margin
     for words in ("1 / 2 / 3", "0.2 / 0.3 / 0.4", "High protection", "labelled points of the test dataset"):
         assert words in text(page)
     assert "<html" not in page.text, "a part of the page"
@@ -71,9 +71,9 @@ def test_it_is_what_the_plan_of_a_run_of_one_round_says(study: Study) -> None:
     plan = method_of(run).plan(run, 1.0)
     now, proposed = asked(study, SAME, wanted_labels="25").context["forecasts"]
     for each in (now, proposed):
-        assert each["told"].forecast.labels == plan.forecasts[0]
-        assert each["told"].forecast.queries == 25
-        assert [row["told"].spent for row in each["levels"]] == [level.spent for level in plan.turnout.levels]
+        assert each["affordable"].forecast.labels == plan.forecasts[0]
+        assert each["affordable"].forecast.queries == 25
+        assert [row["forecast"].spent for row in each["levels"]] == [level.spent for level in plan.turnout.levels]
         assert [row["left"] for row in each["levels"]] == [1 - level.spent for level in plan.turnout.levels]
 
 
@@ -86,7 +86,7 @@ def test_too_few_people_are_warned_of(study: Study) -> None:
 
 def test_a_level_without_anybody_and_a_first_policy_are_ordinary(study: Study) -> None:
     page = asked(study, SMALLER, **{"holders-HIGH": "0"})
-    assert [row["told"] is None for row in page.context["forecasts"][1]["levels"]] == [True, False, False]
+    assert [row["forecast"] is None for row in page.context["forecasts"][1]["levels"]] == [True, False, False]
     new = factories.study_create("first")
     services.membership_add(study=new, user=factories.user_create("carla"), role=Role.COMMITTEE, acting_user=None)
     study.datasets.filter(kind="public").update(study=new)

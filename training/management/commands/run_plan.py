@@ -32,16 +32,16 @@ class Command(BaseCommand):
         try:
             if share is not None:
                 share_check(share)
-            told = forecast(found, share)
+            expected = forecast(found, share)
         except PlanError as error:
             raise CommandError(str(error)) from error
         except ValidationError as error:
             raise CommandError(" ".join(error.messages)) from error
-        document = {"run": str(found.pk), "method": found.method, **in_words(told.to_json())}
+        document = {"run": str(found.pk), "method": found.method, **in_words(expected.to_json())}
         if json:
             self.stdout.write(_dumped(document))
             return
-        self.stdout.write(f"{found.title}: {found.get_method_display()}, {100 * told.share:g} % of every cap")
+        self.stdout.write(f"{found.title}: {found.get_method_display()}, {100 * expected.share:g} % of every cap")
         for budget, promise in zip(document["budgets"], document["promises"], strict=False):
             self.stdout.write(f"  {promise['name']}: at most μ² = {budget['allowed']:.4g} of {budget['cap']:.4g}")
         for note in document["notes"]:

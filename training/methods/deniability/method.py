@@ -64,11 +64,11 @@ class DeniabilityMethod(CountedMethod):
         rows_check(run, wrong, "private_dataset")
 
     def counted(self, run: Run) -> Sentence:
-        told = gettext_noop(
+        text = gettext_noop(
             "By Theorem 1 of the paper for each row (Bindschaedler, Shokri, Gunter 2017), and for all rows by the "
             "composition theorem of Kairouz, Oh, Viswanath (2015): for every record alike."
         )
-        return Sentence(told)
+        return Sentence(text)
 
     def tiles(self, run: Run) -> list[Tile]:
         return []

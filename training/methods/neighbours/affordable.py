@@ -66,8 +66,8 @@ def affordable(
     rounds, notes, _forecasts = rounds_planned(
         public, _test(public), NeighbourChoices(rounds=1), levels, share=share, wanted=wanted
     )
-    told = rounds[0].forecast
-    return Affordable(told, notes, {level.name: share - level.spent for level in told.levels})
+    forecast = rounds[0].forecast
+    return Affordable(forecast, notes, {level.name: share - level.spent for level in forecast.levels})
 
 
 def _test(public: Dataset) -> Dataset | None:

@@ -17,9 +17,9 @@ from training.engine.budgets import PlannedPromise
 from training.engine.coordinates import records_of
 from training.engine.faults import charged_faults
 from training.engine.rounds import position_in_round
-from training.methods.asked import AskedMethod
 from training.methods.base import Tile, Wrong
 from training.methods.choices import holder_choices_check
+from training.methods.engine import EngineMethod
 from training.methods.lessons import Lesson
 from training.methods.neighbours.leads import round_leads
 from training.methods.neighbours.lessons import votes_lesson
@@ -29,7 +29,7 @@ from training.methods.neighbours.rounds import question_load
 from training.models import Batch, Run
 
 
-class Neighbours(AskedMethod):
+class Neighbours(EngineMethod):
     """See :class:`training.methods.base.RunMethod`."""
 
     name = Run.Method.NEIGHBOURS.value
@@ -107,7 +107,7 @@ class Neighbours(AskedMethod):
             yield f"{who}: its labels do not follow from the counts that were released."
 
     def charges_faults(self, batch: Batch, release: Release, question: VotesQuestion) -> Iterator[str]:
-        people = attempt_load(batch.asked)
+        people = attempt_load(batch.attempt)
         records = records_of(batch.run, question.fitted, people.holders)
         _sums, due = question.contributions(_part(batch), people, records)
         yield from charged_faults(batch, release, people.holders, due)

@@ -78,17 +78,17 @@ def _residual(run: Run, points: np.ndarray) -> _Opening:
     """Residual votes on other points against the student of the first round; what was chosen by hand stands."""
     asking, first = NeighbourChoices.from_json(run.choices), run.rounds.get(index=0)
     assert first.radius_share is not None, "a round of votes has a radius"
-    told, student = question_load(first), student_fit(run, votes_lesson(run))
-    before = Space(told.fitted, told.fitted.transform(points), run.encoder)
+    question, student = question_load(first), student_fit(run, votes_lesson(run))
+    before = Space(question.fitted, question.fitted.transform(points), run.encoder)
     space = space_of_student(student, before, points) if asking.embedded else before
     probabilities = student.predict_proba(points)
     levels, planned = levels_planned(run), run.plan["rounds"]
-    others = np.setdiff1d(np.arange(len(points)), told.rows)
+    others = np.setdiff1d(np.arange(len(points)), question.rows)
     wanted = planned[1]["queries"]
     others = others[doubtful_queries(probabilities[others], wanted)]
     proposed, voters = next_round(
         EarlierRound(
-            told.rows,
+            question.rows,
             first.sigma,
             first.radius_share,
             run.share * planned[0]["until"],

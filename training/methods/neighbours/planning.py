@@ -42,9 +42,9 @@ class PlannedRound:
 
     def to_json(self) -> dict[str, Any]:
         """JSON that a run keeps of it."""
-        told = self.forecast
-        votes = {name: value for name, value in vars(told).items() if name not in ("labels", "levels")}
-        votes |= {"labels": told.labels.to_json(), "levels": [asdict(level) for level in told.levels]}
+        forecast = self.forecast
+        votes = {name: value for name, value in vars(forecast).items() if name not in ("labels", "levels")}
+        votes |= {"labels": forecast.labels.to_json(), "levels": [asdict(level) for level in forecast.levels]}
         return {**vars(self), "forecast": votes}
 
 
@@ -162,10 +162,10 @@ def _student(
     first: ProposedRound, space: Space, levels: tuple[Level, ...], classes: int, sample: Sample | None
 ) -> Forecast:
     """Forecast of a student of the first round."""
-    told = {"radius_share": first.radius_share, "sigma": first.sigma}
+    settings = {"radius_share": first.radius_share, "sigma": first.sigma}
     queries = space.public[first.queries]
-    voters = expected_voters(queries, space.public, levels, share=first.share, most=LOOKED_AT, **told)
-    return student_forecast(first.queries, space.public, voters, n_classes=classes, sample=sample, **told)
+    voters = expected_voters(queries, space.public, levels, share=first.share, most=LOOKED_AT, **settings)
+    return student_forecast(first.queries, space.public, voters, n_classes=classes, sample=sample, **settings)
 
 
 def labelled_sample(test: Dataset, space: Space) -> Sample:

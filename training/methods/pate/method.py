@@ -19,9 +19,9 @@ from training.engine.budgets import PlannedPromise
 from training.engine.faults import charged_faults
 from training.engine.questions import state_before
 from training.engine.spending import spending_may_begin
-from training.methods.asked import AskedMethod
 from training.methods.base import Stage, Tile, Wrong, stage_asking
 from training.methods.choices import choices_check
+from training.methods.engine import EngineMethod
 from training.methods.learners import shape_check
 from training.methods.lessons import Lesson, queries_lesson
 from training.methods.pate import teaching
@@ -38,7 +38,7 @@ def _prepare(run: Run) -> bool:
     return vote_open(run) if run.assignment else run_prepare(run)
 
 
-class Pate(AskedMethod):
+class Pate(EngineMethod):
     """See :class:`training.methods.base.ModelMethod`. Teachers answer for their members."""
 
     name = Run.Method.PATE.value
@@ -88,8 +88,8 @@ class Pate(AskedMethod):
     def facts(self, run: Run) -> list[tuple[str, list[Sentence]]]:
         ends = Sentence(gettext_noop("when its share or the points are used up"))
         if run.wanted_labels:
-            told = gettext_noop("at %(labels)s labels, or when its share or the points are used up")
-            ends = Sentence(told, labels=run.wanted_labels)
+            text = gettext_noop("at %(labels)s labels, or when its share or the points are used up")
+            ends = Sentence(text, labels=run.wanted_labels)
         facts = [(gettext_noop("Ends"), [ends])]
         if run.rehearsed:
             counted = Sentence(
@@ -99,8 +99,8 @@ class Pate(AskedMethod):
         return facts
 
     def counted(self, run: Run) -> Sentence:
-        told = gettext_noop("Counted as in the papers: %(method)s, conversion %(conversion)s.")
-        return Sentence(told, method=run.outcome["method"], conversion=run.outcome["conversion"])
+        text = gettext_noop("Counted as in the papers: %(method)s, conversion %(conversion)s.")
+        return Sentence(text, method=run.outcome["method"], conversion=run.outcome["conversion"])
 
     def tiles(self, run: Run) -> list[Tile]:
         points_sentence = Sentence(gettext_noop("of %(points)s"), points=self.size(run))
@@ -138,8 +138,8 @@ class Pate(AskedMethod):
         # accounts. In upsampling the number of teachers follows from the sizes of the groups, so that the share goes
         # through the same steps whatever it is: tenths, or one for each teacher asked for where these are fewer.
         done = sum(stop - start for start, stop in run.chunks.exclude(artifact="").values_list("start", "stop"))
-        asked_for = Teachers.from_json(run.choices).teachers
-        teachers, steps = run.plan["teachers"] if run.plan else asked_for, min(10, asked_for)
+        wish = Teachers.from_json(run.choices).teachers
+        teachers, steps = run.plan["teachers"] if run.plan else wish, min(10, wish)
         return [
             Stage("people", gettext_lazy("preparing the people"), run.prepared),
             Stage("teachers", gettext_lazy("training teachers"), steps * done // teachers / steps),

@@ -112,8 +112,8 @@ def _forecasts(
         if len(chosen) >= _LEAST:
             points, labels = arrays["x"][chosen], arrays["y"][chosen]
     teacher = learner_create(learner, json.loads(parameters))
-    told = forecast_votes(plan, teacher, classes, points=points, labels=labels, answers=answers)
-    return () if told is None else (told,)
+    forecast = forecast_votes(plan, teacher, classes, points=points, labels=labels, answers=answers)
+    return () if forecast is None else (forecast,)
 
 
 def group_budgets(plan: Plan, delta: float, share: float) -> list[VoteBudget]:
@@ -130,14 +130,14 @@ def _warnings(run: Run, plan: Plan, budgets: list[VoteBudget], share: float) -> 
     warnings = []
     for group, budget in zip(plan.groups, budgets, strict=False):
         if budget.answers == 0:
-            told = gettext_noop(
+            text = gettext_noop(
                 "A single answered query costs group %(group)s more than the run may use: no query can be answered. "
                 "Give the run a larger share, more noise, or more teachers."
             )
-            warnings.append(Sentence(told, group=group.name))
+            warnings.append(Sentence(text, group=group.name))
     if not run.rehearsal and share >= share_free(run.study) - RESERVE:
-        told = gettext_noop("The run may use all that is left of every holder's cap: no later run could ask again.")
-        warnings.append(Sentence(told))
+        text = gettext_noop("The run may use all that is left of every holder's cap: no later run could ask again.")
+        warnings.append(Sentence(text))
     return warnings
 
 

@@ -44,10 +44,10 @@ def published_follows(run: Run, question: SampledQuestion, state: SampledSteps) 
     if published is None:
         return True
     try:
-        told = published_load(learner, model_fetch(published.artifact)).to_bytes()
+        content = published_load(learner, model_fetch(published.artifact)).to_bytes()
     except (OSError, ValueError):
         return False
-    return told == _model(question, state).to_bytes()
+    return content == _model(question, state).to_bytes()
 
 
 def _calibration(opened_round: Round, question: SampledQuestion, points: np.ndarray) -> Calibration:

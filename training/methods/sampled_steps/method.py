@@ -122,7 +122,7 @@ class SgdSampled(GradientSteps):
             yield f"run {run.pk}: the network that it published is not where its steps led to."
 
     def charges_faults(self, batch: Batch, release: Release, question: SampledQuestion) -> Iterator[str]:
-        people = attempt_load(batch.asked)
+        people = attempt_load(batch.attempt)
         if batch.index == CHARGE:
             due = question.charges[question.groups(people.caps)]
             yield from charged_faults(batch, release, people.holders, due)

@@ -63,6 +63,6 @@ def charged_caps(run: Run) -> tuple[np.ndarray, np.ndarray]:
 
     From the charge file, which is never deleted: in a group all were charged the same.
     """
-    told = charges_of(Release.objects.get(run=run.pk, batch=CHARGE))
+    charges = charges_of(Release.objects.get(run=run.pk, batch=CHARGE))
     question = question_load(run.rounds.select_related("run").get())
-    return told.holders, question.caps[np.abs(told.spent[:, None] - question.charges).argmin(axis=1)]
+    return charges.holders, question.caps[np.abs(charges.spent[:, None] - question.charges).argmin(axis=1)]

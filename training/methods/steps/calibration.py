@@ -14,13 +14,13 @@ from training.models import Dataset, Round
 from training.sites.documents import noise_factor
 
 
-def model_calibrated(asked: Round, model: LinearModel) -> CalibratedModel:
+def model_calibrated(current: Round, model: LinearModel) -> CalibratedModel:
     """The model of a round with its calibration: a function of releases and public points.
 
     Raises FileNotFoundError where a file of what was released is missing.
     """
-    steps, final = _steps(asked)
-    records = records_assumed(asked.run.private_dataset)
+    steps, final = _steps(current)
+    records = records_assumed(current.run.private_dataset)
     return CalibratedModel(model, descent_calibration(steps, final, final.points, records=records))
 
 
@@ -29,14 +29,14 @@ def records_assumed(private: Dataset) -> float:
     return 1.0 if private.most_records == 1 else RECORDS
 
 
-def _steps(asked: Round) -> tuple[list[tuple[Descent, np.ndarray]], Descent]:
+def _steps(current: Round) -> tuple[list[tuple[Descent, np.ndarray]], Descent]:
     """State before each step with the noisy sums that it released, and the state after the last.
 
     Their plan has the noise of the sums, which over sites is more than what people are charged by.
     """
-    factor = noise_factor(asked.run)
-    state, found = question_load(asked).begin, []
-    for released in asked.batches.exclude(released="").order_by("index").values_list("released", flat=True):
+    factor = noise_factor(current.run)
+    state, found = question_load(current).begin, []
+    for released in current.batches.exclude(released="").order_by("index").values_list("released", flat=True):
         for sums in arrays_load(released, "sums")["sums"]:
             found.append((_noisy(state, factor), sums))
             state = state.after(sums)

@@ -110,7 +110,7 @@ class Sgd(GradientSteps):
         who = f"run {run.pk}, batch {batch.index}"
         try:
             kept, state = arrays_load(batch.released), state_before(question, opened_round, batch.index)
-            sums, told = kept["sums"], question.state(kept)
+            sums, after_batch = kept["sums"], question.state(kept)
         except (OSError, KeyError, ValueError):
             yield f"{who}: what it released, or what came before it, cannot be read."
             return
@@ -120,7 +120,7 @@ class Sgd(GradientSteps):
         if content["digest"] != sums_digest(sums):
             yield f"release {release.sequence}: the sums of {who} are not those that were released."
         *_states, after = states_after(state, sums)
-        if not after.same(told):
+        if not after.same(after_batch):
             yield f"{who}: its state does not follow from what was released."
         if not position_in_round(batch) and not points_follow(opened_round, question):
             yield f"{who}: the points in place of public ones are not those that the counts of its run lead to."
@@ -131,7 +131,7 @@ class Sgd(GradientSteps):
         if isinstance(question, CountsQuestion):
             yield from counts_charges_faults(batch, release, question)
             return
-        opened_round, people = batch.round, attempt_load(batch.asked)
+        opened_round, people = batch.round, attempt_load(batch.attempt)
         assert opened_round is not None, "it has a question"
         contributions = question.contributions(people, records_of(batch.run, question.fitted, people.holders))
         state, sums = state_before(question, opened_round, batch.index), arrays_load(batch.released)["sums"]

@@ -90,8 +90,8 @@ def descent_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] | 
     )
     sentence = fitted.representation.sentence()
     few = few_people(forecasts, outcome.outputs) if forecasts and run.classes else few_heard(planned[0])
-    told = (*notes, *few, *share_warning(run, share))
-    return DescentPlan(promises, budgets, forecasts, told, rounds, sentence)
+    remarks = (*notes, *few, *share_warning(run, share))
+    return DescentPlan(promises, budgets, forecasts, remarks, rounds, sentence)
 
 
 def _until(counted: float, part: float, number: int) -> float:
@@ -146,6 +146,6 @@ def _forecasts(
     if len(points) < _LEAST:
         return ()
     if isinstance(public.outcome, Target):
-        told = None if labels is None else forecast_target(plan, points, labels, public.outcome)
-        return () if told is None else (told,)
+        forecast = None if labels is None else forecast_target(plan, points, labels, public.outcome)
+        return () if forecast is None else (forecast,)
     return (forecast_steps(plan, points, len(public.classes), labels=labels),)

@@ -57,9 +57,9 @@ class SynthesisMethod(CountedMethod):
             )
         except ValueError as error:
             raise PlanError(str(error)) from error
-        told = forecast_rows(planned, [column.size for column in columns], len(schema.classes))
+        forecast = forecast_rows(planned, [column.size for column in columns], len(schema.classes))
         notes = (*plan_notes(planned), *share_warning(run, share))
-        return CountedPlan(promises, budgets, (told,), notes, planned.to_json())
+        return CountedPlan(promises, budgets, (forecast,), notes, planned.to_json())
 
     def mechanism(self, run: Run) -> dict[str, Any]:
         return synthesis_plan_from_json(run.plan["rounds"]).describe()

@@ -41,9 +41,9 @@ def rows_check(run: Run, wrong: Wrong, field: str) -> None:
     if not isinstance(schema, TabularSchema):
         wrong(field, _("Rows are drawn of tables alone, and this dataset is none. Choose another."))
     elif not 2 <= (columns := len(feature_columns(schema, 1))) <= MOST_COLUMNS:
-        told = {"most": MOST_COLUMNS, "columns": columns}
+        numbers = {"most": MOST_COLUMNS, "columns": columns}
         text = _("Rows are drawn of 2 to %(most)d columns, and this dataset has %(columns)d. Ignore some of them.")
-        wrong(field, text % told)
+        wrong(field, text % numbers)
 
 
 def marginals_of(run: Run, rounds: int) -> Marginals:

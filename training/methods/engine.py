@@ -17,7 +17,7 @@ from training.methods.base import Outcome, Stage, Step, stage_asking
 from training.models import Batch, Run
 
 
-class AskedMethod(ABC):
+class EngineMethod(ABC):
     """A method whose ``questions`` every holder is asked. See :class:`training.methods.base.RunMethod`."""
 
     questions: ClassVar[Questions]
