@@ -217,14 +217,14 @@ def alliances_make(study: Study) -> list[Alliance]:
     )
     AllianceSite.objects.filter(alliance=hub).update(public_key="ab" * 32)
     hub = alliance_sign(alliance=hub, acting_user=olga)
-    told = json.dumps({"title": "Steps to be taken", "purpose": ""})
+    text = json.dumps({"title": "Steps to be taken", "purpose": ""})
     site = Alliance(
         study=study,
         name="Wards",
         own_name="A",
         terms=hub.terms,
         address="https://hub.example.org",
-        proposals={"ab": {"content": "", "signature": "", "told": told}},
+        proposals={"ab": {"content": "", "signature": "", "told": text}},
     )
     with changes_recorded([site], acting_user=olga):
         site.save()

@@ -64,10 +64,10 @@ def study_create(slug: str = "digits", **fields: Any) -> Study:
         defaults["without_officer"] = False
     others = [code for code in fields.get("languages", ()) if code != "en"]
     if others:
-        told = fields.get("translations", {})
+        result = fields.get("translations", {})
         fields["translations"] = {
-            **told,
-            **{code: {"harm": HARM.get(code, HARM["en"]), **told.get(code, {})} for code in others},
+            **result,
+            **{code: {"harm": HARM.get(code, HARM["en"]), **result.get(code, {})} for code in others},
         }
     olga = user_create("olga")
     study = services.study_create(acting_user=olga, slug=slug, **{**defaults, **fields})

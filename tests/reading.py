@@ -14,8 +14,8 @@ def read_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read without a process for each file, which takes half a second."""
 
     def answered(
-        asked: dict[str, Any], folder: Path, allowance: apart.Allowance, progress: Callable[[int, int], None]
+        wish: dict[str, Any], folder: Path, allowance: apart.Allowance, progress: Callable[[int, int], None]
     ) -> dict[str, Any]:
-        return reader.answered(asked, folder, progress)
+        return reader.answered(wish, folder, progress)
 
     monkeypatch.setattr(apart, "_process", answered)

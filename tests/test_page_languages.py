@@ -397,9 +397,9 @@ def test_no_mail_in_german_is_in_english(marked_german: None) -> None:
 def test_no_file_in_german_is_in_english(marked_german: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """What PDF files are made of: receipts, letters, forms on paper and the report of a run."""
     study = study_with_everything()
-    told: list[Any] = []
+    reports: list[Any] = []
     for module in (receipts, report, letter_documents, paper_documents):
-        monkeypatch.setattr(module, "tagged_pdf", partial(_kept, module.tagged_pdf, told))
+        monkeypatch.setattr(module, "tagged_pdf", partial(_kept, module.tagged_pdf, reports))
     client = Client()
     client.cookies["django_language"] = "de"
     client.force_login(factories.user_create("hanna"))
@@ -414,12 +414,12 @@ def test_no_file_in_german_is_in_english(marked_german: None, monkeypatch: pytes
     guardian = Answering(Answerer.GUARDIAN, date(2040, 1, 1))
     forms = [paper_documents.FormWritten("de"), paper_documents.FormWritten("de", "p-1", guardian, issued)]
     paper_documents.paper_forms_pdf(paper_documents.FormsOnPaper(study), forms, date(2031, 5, 4))
-    found = {each for words in told for each in _texts(words) if plain_words(each)}
+    found = {each for words in reports for each in _texts(words) if plain_words(each)}
     assert found == set()
 
 
-def _kept(made: Callable[..., bytes], told: list[Any], template: Path, words: Any) -> bytes:
-    told.append(words)
+def _kept(made: Callable[..., bytes], message: list[Any], template: Path, words: Any) -> bytes:
+    message.append(words)
     return made(template, words)
 
 

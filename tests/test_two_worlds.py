@@ -310,11 +310,13 @@ class Seen(World):
                     if answer.status_code in (403, 404, 405):  # whatever is sent
                         break
             mails = [mail_render(mail) for mail in Mail.objects.filter(user=user).order_by("due_at", "pk")]
-            told = "\n".join(f"{mail.subject}\n{mail.body}" for mail in mails if mail is not None)
-            found[f"{person}: mails"] = len(mails), self._names_for_random(told.encode())
+            text = "\n".join(f"{mail.subject}\n{mail.body}" for mail in mails if mail is not None)
+            found[f"{person}: mails"] = len(mails), self._names_for_random(text.encode())
         for place, delivery in enumerate(WebhookDelivery.objects.order_by("due_at", "event", "body")):
             found[f"webhook {place}"] = 0, self._names_for_random(delivery.body.encode())
-        self.answers.append({self._names_for_random(asked.encode()).decode(): told for asked, told in found.items()})
+        self.answers.append(
+            {self._names_for_random(request.encode()).decode(): text for request, text in found.items()}
+        )
 
     def _runs(self) -> list[str]:
         return [str(pk) for pk in self.study.runs.order_by("created_at", "title").values_list("pk", flat=True)][:2]
@@ -373,8 +375,8 @@ class Seen(World):
         content = b"".join(response) if response.streaming else response.content  # type: ignore[attr-defined]
         kept = {name: value for name, value in response.headers.items() if name not in ("Expires", "Set-Cookie")}
         request = getattr(response, "wsgi_request", None)
-        told = [str(message) for message in get_messages(request)] if hasattr(request, "_messages") else []
-        return response.status_code, self._names_for_random(f"{sorted(kept.items())}\n{told}\n".encode() + content)
+        entries = [str(message) for message in get_messages(request)] if hasattr(request, "_messages") else []
+        return response.status_code, self._names_for_random(f"{sorted(kept.items())}\n{entries}\n".encode() + content)
 
     def _names_for_random(self, content: bytes) -> bytes:
         """``content`` with names for what is random: numbers of runs, hashes of rows with salted digests, tokens."""
@@ -414,9 +416,9 @@ def differences(ours: Seen, theirs: Seen) -> list[str]:
     """Differences in what a decider gets in the two worlds."""
     found = []
     for place, (mine, other) in enumerate(zip(ours.answers, theirs.answers, strict=True)):
-        for asked in mine.keys() | other.keys():
-            if mine.get(asked) != other.get(asked):
-                found.append(f"look {place}: {asked}\n{_first_difference(mine.get(asked), other.get(asked))}")
+        for request in mine.keys() | other.keys():
+            if mine.get(request) != other.get(request):
+                found.append(f"look {place}: {request}\n{_first_difference(mine.get(request), other.get(request))}")
     return sorted(found)
 
 
@@ -482,7 +484,7 @@ HISTORIES: dict[str, list[Step]] = {
 @pytest.mark.parametrize("name", HISTORIES)
 def test_deciders_see_the_same_with_one_person_and_without(name: str, record_property: Any) -> None:
     ours, theirs = both(HISTORIES[name])
-    compared = Counter(asked.split(":")[0] for answers in ours.answers for asked in answers)
+    compared = Counter(request.split(":")[0] for answers in ours.answers for request in answers)
     record_property("compared", dict(compared))
     logger.info("%s: %d pages and answers compared, %s", name, sum(compared.values()), dict(compared))
     found = differences(ours, theirs)

@@ -295,24 +295,24 @@ class World:
         labels = sum(label or 0 for label in Query.objects.order_by("pk").values_list("label", flat=True))
         chosen: dict[str, Any] = {"teachers": 4, "learner_parameters": {}, "batch_size": 3}
         if "choices" in fields:
-            asked = {"sigma": 5.0 + labels % 3, "radius_share": 0.3, **fields["choices"]}
-            chosen = ASKING_RUN | {"batch_size": 3, **fields, "choices": asked}
+            body = {"sigma": 5.0 + labels % 3, "radius_share": 0.3, **fields["choices"]}
+            chosen = ASKING_RUN | {"batch_size": 3, **fields, "choices": body}
         elif "samples" in fields:
-            asked = {"steps": 7, "expected": 1e6, "clip_norm": 0.3 + 0.1 * (labels % 3), **fields["samples"]}
+            body = {"steps": 7, "expected": 1e6, "clip_norm": 0.3 + 0.1 * (labels % 3), **fields["samples"]}
             rest = {name: value for name, value in fields.items() if name != "samples"}
-            chosen = SAMPLED_RUN | {"batch_size": 3, **rest, "choices": asked}
+            chosen = SAMPLED_RUN | {"batch_size": 3, **rest, "choices": body}
         elif "table" in fields:
-            asked = {"column": "length", "bins": 3 + labels % 3, **fields["table"]}
-            chosen = COUNTS_RUN | {"choices": asked}
+            body = {"column": "length", "bins": 3 + labels % 3, **fields["table"]}
+            chosen = COUNTS_RUN | {"choices": body}
         elif "rows" in fields:
             chosen = SYNTHESIS_RUN | {"choices": {"rows": 100, "bins": 3 + labels % 3, **fields["rows"]}}
         elif "steps" in fields:
-            asked = {"sigma": 5.0 + labels % 3, "steps": 7, **fields["steps"]}
+            body = {"sigma": 5.0 + labels % 3, "steps": 7, **fields["steps"]}
             rest = {name: value for name, value in fields.items() if name != "steps"}
-            chosen = STEPS_RUN | {"batch_size": 3, **rest, "choices": asked}
+            chosen = STEPS_RUN | {"batch_size": 3, **rest, "choices": body}
         elif "counted" in fields:
-            asked = {"sigma": 5.0 + labels % 3, "steps": 7, **fields["counted"]}
-            chosen = COUNTED_STEPS_RUN | {"batch_size": 3, "choices": asked}
+            body = {"sigma": 5.0 + labels % 3, "steps": 7, **fields["counted"]}
+            chosen = COUNTED_STEPS_RUN | {"batch_size": 3, "choices": body}
         else:
             chosen |= {"aggregator": {"name": "gnmax", "sigma": 9.0 + labels % 5}, **fields}
         try:
@@ -419,10 +419,10 @@ class World:
         self.attempt()
         run = self._run()
         if run:
-            asked = list(run.shards.all())
+            requests = list(run.shards.all())
             self.vote(Run.objects.get(pk=run.pk))
             self._look()
-            for shard in asked:
+            for shard in requests:
                 shard_ask(shard.pk)
             self.vote(run)
 
@@ -512,9 +512,9 @@ def public_view(study: Study) -> dict[str, Any]:
     }
 
 
-def _asks(asked: Round) -> str:
+def _asks(current: Round) -> str:
     """The digest of everything that a round asks."""
-    return asking_of(asked.run).questions.question(asked).digest()
+    return asking_of(current.run).questions.question(current).digest()
 
 
 def _but_digest(content: dict[str, Any]) -> dict[str, Any]:
@@ -600,7 +600,7 @@ def differences(ours: World, theirs: World) -> list[str]:
             found.append(f"step {step}: accounts of others differ")
         if me in theirs.accounts[step]:
             found.append(f"step {step}: who is not there was charged")
-        told, until = 0.0, ours.releases_seen[step]
+        result, until = 0.0, ours.releases_seen[step]
         if until != theirs.releases_seen[step]:
             return [*found, f"step {step}: one world has released {until} times, the other not"]
         pairs = zip(ours.seen[counted:until], theirs.seen[counted:until], ours.absent[counted:until], strict=True)
@@ -609,16 +609,16 @@ def differences(ours: World, theirs: World) -> list[str]:
                 found.append(f"step {step}: who had left was heard")
             if [draw.public for draw in seen] != [draw.public for draw in beside]:
                 return [*found, f"step {step}: not the same numbers were released"]
-            told += losses(seen, beside)
+            result += losses(seen, beside)
         counted = until
         charged, limit = ours.accounts[step].get(me, 0.0), ours.limits[step]
         if limit is not None and charged > max(before, limit * (1 + 1e-9)):
             found.append(f"step {step}: {charged:g} was charged, more than the {limit:g} of the promise in force")
         paid = charged - before + credit
-        if told > paid + 1e-9 * charged:
-            found.append(f"step {step}: what was released tells {told:g}, but {paid:g} was charged")
+        if result > paid + 1e-9 * charged:
+            found.append(f"step {step}: what was released tells {result:g}, but {paid:g} was charged")
         # What was paid for steps to come may be told later; what was charged for anything else may not.
-        credit, before = min(max(paid - told, 0.0), ours.ahead[step]), charged
+        credit, before = min(max(paid - result, 0.0), ours.ahead[step]), charged
     if ours.promised and before > caps_of(ours.promised, 1e-4):
         found.append(f"{before:g} was charged, more than an ε of {ours.promised:g} allows")
     found += _teaching_differences(ours, theirs)
@@ -639,5 +639,5 @@ def _teaching_differences(ours: World, theirs: World) -> list[str]:
 
 def told_and_charged(ours: World, theirs: World) -> tuple[float, float]:
     """Loss of the one by all releases, and what they were charged, in μ²."""
-    told = sum(losses(seen, beside) for seen, beside in zip(ours.seen, theirs.seen, strict=True))
-    return told, ours.accounts[-1].get(FIRST_ID + ME, 0.0)
+    result = sum(losses(seen, beside) for seen, beside in zip(ours.seen, theirs.seen, strict=True))
+    return result, ours.accounts[-1].get(FIRST_ID + ME, 0.0)

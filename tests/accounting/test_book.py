@@ -26,8 +26,8 @@ def test_charges_add_up_by_holder() -> None:
         expected.update(charges)
     assert dict(zip(accounts.holders.tolist(), accounts.spent.tolist(), strict=True)) == dict(expected)
     assert (np.diff(accounts.holders) > 0).all()
-    asked = np.array([77, 3, 0, -1, 39, 3])
-    np.testing.assert_array_equal(accounts.of(asked), [expected[holder] for holder in asked.tolist()])
+    positions = np.array([77, 3, 0, -1, 39, 3])
+    np.testing.assert_array_equal(accounts.of(positions), [expected[holder] for holder in positions.tolist()])
 
 
 @pytest.mark.parametrize("holders", [[1, 1], [2, 1]])

@@ -98,6 +98,6 @@ def test_odds_told_for_a_promise_hold_with_the_coins_of_all_sampled_runs() -> No
     for delta in np.geomspace(2.1e-9, 0.01, 25).tolist():
         coins = SLACKS * slack_of(delta)
         epsilons = np.geomspace(0.001, 10, 40)
-        told, kept = gdp_mu(epsilons, delta), np.sqrt(caps_of(epsilons, delta))
-        assert (guess_odds(kept) * (1 - coins) + coins <= guess_odds(told)).all()
-        assert (record_guess_odds(kept) * (1 - coins) ** 2 + 1 - (1 - coins) ** 2 <= record_guess_odds(told)).all()
+        shares, kept = gdp_mu(epsilons, delta), np.sqrt(caps_of(epsilons, delta))
+        assert (guess_odds(kept) * (1 - coins) + coins <= guess_odds(shares)).all()
+        assert (record_guess_odds(kept) * (1 - coins) ** 2 + 1 - (1 - coins) ** 2 <= record_guess_odds(shares)).all()

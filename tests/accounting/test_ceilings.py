@@ -192,9 +192,9 @@ def test_a_charge_beyond_the_ceiling_is_found(settings: Any, pair: tuple[Study, 
             limits=np.array([CAP]),
             charge=0.5 * CAP,
         )
-    told = "Charged beyond the ceiling of their person over all studies: 1 account."
-    assert told in list(study_faults(one))
-    assert told in list(study_faults(two))
+    sentence = "Charged beyond the ceiling of their person over all studies: 1 account."
+    assert sentence in list(study_faults(one))
+    assert sentence in list(study_faults(two))
 
 
 def test_what_was_charged_before_the_ceiling_was_set_is_no_fault_and_counts(
@@ -244,8 +244,8 @@ def test_the_page_of_all_studies_tells_the_ceiling(settings: Any, hanna: User, p
     assert f"at most <strong>{right_guesses_at(math.sqrt(CAP))} times in 100</strong>" in page()
     assert "nothing is left" not in page()
     run_ask(run_start(pair[0], **LOUD))
-    told = page()
-    assert "nothing is left" in told and "Study two" in told.rpartition("nothing is left")[2]
+    html = page()
+    assert "nothing is left" in html and "Study two" in html.rpartition("nothing is left")[2]
 
 
 @pytest.mark.parametrize("given", ["0", "-1", "inf", "nan", "high"])

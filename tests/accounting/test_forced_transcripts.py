@@ -56,19 +56,19 @@ def run_of(share: float = 0.5, **fields: Any) -> list[Step]:
     return [("approve", share, fields), *FINISH]
 
 
-def asking_of(share: float = 0.5, /, **asked: Any) -> list[Step]:
+def asking_of(share: float = 0.5, /, **fields: Any) -> list[Step]:
     """A run in which every holder votes."""
-    return [("approve", share, {"choices": asked}), *FINISH]
+    return [("approve", share, {"choices": fields}), *FINISH]
 
 
-def steps_of(share: float = 0.5, /, **asked: Any) -> list[Step]:
+def steps_of(share: float = 0.5, /, **fields: Any) -> list[Step]:
     """A run of private gradient steps."""
-    return [("approve", share, {"steps": asked}), *FINISH]
+    return [("approve", share, {"steps": fields}), *FINISH]
 
 
-def samples_of(share: float = 0.5, /, **asked: Any) -> list[Step]:
+def samples_of(share: float = 0.5, /, **fields: Any) -> list[Step]:
     """A run of steps over samples, in which everybody is drawn in each: what a step tells is all that is charged."""
-    return [("approve", share, {"samples": asked}), *FINISH]
+    return [("approve", share, {"samples": fields}), *FINISH]
 
 
 def leaving(fields: dict[str, Any], later: list[Step]) -> list[Step]:
@@ -108,9 +108,9 @@ def dying(fields: dict[str, Any]) -> list[Step]:
     ]
 
 
-def table_of(share: float = 0.5, /, **asked: Any) -> list[Step]:
+def table_of(share: float = 0.5, /, **fields: Any) -> list[Step]:
     """A run that counts people."""
-    return [("approve", share, {"table": asked}), *FINISH]
+    return [("approve", share, {"table": fields}), *FINISH]
 
 
 HISTORIES: dict[str, list[Step]] = {
@@ -421,16 +421,16 @@ def test_nothing_public_depends_on_one_holder_and_every_release_is_charged(name:
     chunks = (1, 3, 7)[list(HISTORIES).index(name) % 3]
     ours, theirs = both(HISTORIES[name], chunks=chunks)
     assert differences(ours, theirs) == []
-    told, charged = told_and_charged(ours, theirs)
-    assert 0 < told <= charged * (1 + 1e-9)
+    charges, charged = told_and_charged(ours, theirs)
+    assert 0 < charges <= charged * (1 + 1e-9)
     assert charged <= caps_of(3.0, 1e-4)
 
 
 def test_the_comparison_is_tight() -> None:
     """The one's teacher says what they say: every label tells 2w², all that is charged for it."""
     ours, theirs = both(run_of(1.0, variant="standard"))
-    told, charged = told_and_charged(ours, theirs)
-    assert told == pytest.approx(charged)
+    charges, charged = told_and_charged(ours, theirs)
+    assert charges == pytest.approx(charged)
 
 
 @pytest.mark.parametrize(
@@ -466,8 +466,8 @@ def test_fate_of_others_does_not_reveal_the_only_holder_asked(level: str) -> Non
 def test_what_everybody_says_is_charged_to_the_last_bit() -> None:
     """Of the one's ten records those near a query say one class: the squared norm is all that tells, and is charged."""
     ours, theirs = both(asking_of(1.0, radius_share=0.05))
-    told, charged = told_and_charged(ours, theirs)
-    assert told == pytest.approx(charged)
+    charges, charged = told_and_charged(ours, theirs)
+    assert charges == pytest.approx(charged)
 
 
 def test_empty_study_does_not_reveal_its_only_holder() -> None:
@@ -488,7 +488,7 @@ teachers = st.fixed_dictionaries(
         "wanted_labels": st.integers(1, 6),
     },
 )
-asked = st.fixed_dictionaries(
+voters = st.fixed_dictionaries(
     {
         "batch_size": st.sampled_from([2, 7]),
         "choices": st.fixed_dictionaries(
@@ -519,7 +519,7 @@ tables = st.fixed_dictionaries(
 )
 rows = st.fixed_dictionaries({"rows": st.fixed_dictionaries({}, optional={"bins": st.just(2)})})
 counted = st.fixed_dictionaries({"counted": st.fixed_dictionaries({}, optional={"sigma": st.just(2.0)})})
-proposals = st.one_of(teachers, asked, steps, samples, tables, rows, counted)
+proposals = st.one_of(teachers, voters, steps, samples, tables, rows, counted)
 masks = st.integers(0, 15)
 mine = st.one_of(
     st.tuples(st.just("i_give"), levels),
@@ -619,10 +619,10 @@ def silence_by_accounts(patch: pytest.MonkeyPatch, world: World) -> None:
         room = limit * caps_of(snapshot.epsilons, run.study.delta) - balances(run.study).of(snapshot.holders)
         return snapshot.holders[room < allowed - np.max(run.spent)]
 
-    asked, record = Ballots.people, commits.release_record
+    request, record = Ballots.people, commits.release_record
 
     def silenced(self: Ballots, run: Run) -> People:
-        people = asked(self, run)
+        people = request(self, run)
         people.caps[np.isin(people.holders, full(run, people.holders))] = 0.0
         return people
 

@@ -112,13 +112,13 @@ def said(classes: np.ndarray, guess: int | None) -> float:
 class Poll:
     """A run whose vote has begun: what each member's teachers weigh, and what may be spent by then.
 
-    ``asked``: who is asked the batch under way, and up to what they may go, where every holder votes.
+    ``room``: who is asked the batch under way, and up to what they may go, where every holder votes.
     """
 
     moved: dict[int, float]
     limits: dict[int, float]
     batches: int = 0
-    asked: dict[int, float] | None = None
+    room: dict[int, float] | None = None
 
 
 @dataclass
@@ -325,13 +325,13 @@ class Site:
             return
         before = Release.objects.count()
         poll = self.books.polls.get(run.pk)
-        asked = poll.asked if poll else None
+        limits = poll.room if poll else None
         with contextlib.suppress(Crash), transaction.atomic():
             if when == "after":
                 self._work(run)
             raise Crash
         if poll:
-            poll.asked = asked
+            poll.room = limits
         self._look(run)
         assert Release.objects.count() == before
         self.books.seen["crashed"] += 1
@@ -384,15 +384,15 @@ class Site:
             assert Run.objects.filter(study=self.study, status=Run.Status.ASKING).count() == 1
         if poll := self.books.polls.get(run.pk):
             for batch in run.batches.filter(index__gte=poll.batches):
-                if poll.asked is None:
+                if poll.room is None:
                     self._released(run, batch)
                 elif batch.round is not None and method_of(run).outcome == Outcome.TABLE:
                     self._tabled(run, batch, poll)
                 else:
                     self._counted(run, batch, poll)
                 poll.batches += 1
-            if run.status == Run.Status.ASKING and poll.asked is None and run.shards.exists():
-                poll.asked = self._may_go(run)
+            if run.status == Run.Status.ASKING and poll.room is None and run.shards.exists():
+                poll.room = self._may_go(run)
         if run.stop_reason and run.status == Run.Status.LEARNING:
             self.books.seen[run.stop_reason] += 1
         if run.has_ended:
@@ -411,39 +411,39 @@ class Site:
     def _asked_stay(self, run: Run) -> None:
         """Before a release: whoever has left, or may go less far by now, is taken out of the batch."""
         poll = self.books.polls[run.pk]
-        assert poll.asked is not None
+        assert poll.room is not None
         now = self._may_go(run)
-        kept = {holder: limit for holder, limit in poll.asked.items() if now.get(holder, 0.0) >= limit * (1 - 1e-12)}
-        self.books.seen["asked again"] += len(kept) < len(poll.asked)
-        poll.asked = kept
+        kept = {holder: limit for holder, limit in poll.room.items() if now.get(holder, 0.0) >= limit * (1 - 1e-12)}
+        self.books.seen["asked again"] += len(kept) < len(poll.room)
+        poll.room = kept
 
     def _counted(self, run: Run, batch: Batch, poll: Poll) -> None:
         """Everybody who was asked pays for what they said, query by query, as long as they may."""
-        asked, question = batch.round, question_load(batch.round)
+        opened, question = batch.round, question_load(batch.round)
         private = records_load(run.private_dataset)
         records = question.fitted.transform(private["x"]).astype(np.int64)
         rows = batch.results.order_by("pk").values_list("row", flat=True)
-        assert poll.asked is not None and asked is not None
-        for holder, limit in poll.asked.items():
+        assert poll.room is not None and opened is not None
+        for holder, limit in poll.room.items():
             mine, due = private["holder"] == holder, 0.0
             for place in (question.rows.tolist().index(row) for row in rows):
                 guess = None if question.predicted is None else int(question.predicted[place])
                 near = ((records[mine] - question.queries[place]) ** 2).sum(axis=1) <= question.radii[place]
-                charge = said(private["y"][mine][near], guess) / run.plan["rounds"][asked.index]["sigma"] ** 2
+                charge = said(private["y"][mine][near], guess) / run.plan["rounds"][opened.index]["sigma"] ** 2
                 if self.books.spent.get(holder, 0.0) + due + charge <= limit:
                     due += charge
                 else:
                     self.books.seen["silenced"] += 1
             self.books.charge(holder, due, max(limit, self.books.spent.get(holder, 0.0)))
-        poll.asked = None
+        poll.room = None
         self.books.seen["counts"] += 1
 
     def _tabled(self, run: Run, batch: Batch, poll: Poll) -> None:
         """Everybody who was asked pays for the length of what they add to all tables of a round, if they may."""
         question = method_of(run).asking.questions.question(batch.round)
         private, reference = records_load(run.private_dataset), question.plan.reference
-        assert poll.asked is not None
-        for holder, limit in poll.asked.items():
+        assert poll.room is not None
+        for holder, limit in poll.room.items():
             mine = private["holder"] == holder
             places = Places(Records(private["x"][mine], private["y"][mine], np.zeros(mine.sum(), np.int64)))
             weight = min(1.0, math.sqrt(caps_of(self.books.promise(holder, self.clock.moment), DELTA) / reference))
@@ -455,7 +455,7 @@ class Site:
                 self.books.charge(holder, due, limit)
             else:
                 self.books.seen["silenced"] += 1
-        poll.asked = None
+        poll.room = None
         self.books.seen["tables"] += 1
 
     def _begin(self, run: Run) -> None:

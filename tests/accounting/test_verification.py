@@ -382,8 +382,8 @@ def test_the_replay_finds_charges_that_records_do_not_explain() -> None:
     assert any("cost those who were asked something else" in fault for fault in verify("--replay"))
     private_save(artifact, ContentFile(before))
     assert verify("--replay") == []
-    asked = run.batches.get(index=0).attempt
-    rewrite(asked, holder=arrays_load(asked)["holder"] + 1)
+    request = run.batches.get(index=0).attempt
+    rewrite(request, holder=arrays_load(request)["holder"] + 1)
     assert any("was not charged to those who were asked" in fault for fault in verify("--replay"))
 
 
@@ -421,8 +421,8 @@ ASKED_FORGERIES: list[tuple[Callable[[], object], str]] = [
 
 def test_questions_and_answers_match_the_register() -> None:
     study = study_with_table(holders=9, retain_votes=True)
-    asked = {"choices": {"sigma": 10.0, "radius_share": 0.3, "rounds": 2, "first_queries": 4}, "batch_size": 6}
-    run = run_finish(run_start(study, share=0.5, **ASKING_RUN | asked))
+    body = {"choices": {"sigma": 10.0, "radius_share": 0.3, "rounds": 2, "first_queries": 4}, "batch_size": 6}
+    run = run_finish(run_start(study, share=0.5, **ASKING_RUN | body))
     assert run.status == Run.Status.FINISHED, run.message
     triggers_remove(connection)
     assert verify("--replay") == []

@@ -150,5 +150,5 @@ def test_all_of_it_with_the_client(live_server, study, monkeypatch: pytest.Monke
             run_finish(Run.objects.get(pk=run.id))
         assert len(rosa.counts(table)) == 3
         assert len(rosa.synthetic_rows(rows)) == 300
-        told = rosa.model(model).predict([{"length": 0.1, "width": 0.5}])
-        assert told.classes == ["a", "b", "c"] and told.probabilities.shape == (1, 3)
+        shares = rosa.model(model).predict([{"length": 0.1, "width": 0.5}])
+        assert shares.classes == ["a", "b", "c"] and shares.probabilities.shape == (1, 3)

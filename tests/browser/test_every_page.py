@@ -285,8 +285,8 @@ def see_runs(tour: Tour) -> None:
     tour.open_each("staff:run_student_publish staff:run_student_withdraw", "digits", finished, 2)
     tour.open_each("staff:run staff:run_approve", "digits", run_of("Next vote"))
     tour.open_each("staff:run staff:run_cancel", "digits", run_of("Waiting"))
-    asked, learned = run_of("All were asked"), run_of("Steps were taken")
-    tour.open_each("staff:run staff:run_labels staff:ledger_report", "digits", asked)
+    request, learned = run_of("All were asked"), run_of("Steps were taken")
+    tour.open_each("staff:run staff:run_labels staff:ledger_report", "digits", request)
     tour.open_each("staff:run staff:run_cancel", "digits", run_of("All are asked"))
     tour.open("staff:run_approve", "digits", run_of("All to be asked"))
     tour.open_each("staff:run staff:ledger_report", "digits", learned)
@@ -294,7 +294,7 @@ def see_runs(tour: Tour) -> None:
     counted = run_of("People were counted")
     tour.open_each("staff:run staff:run_result_withdraw staff:ledger_report", "digits", counted)
     tour.open("staff:run_approve", "digits", run_of("People to be counted"))
-    tour.site.open(f"{reverse('staff:run_compare', args=['digits'])}?run={finished}&run={asked}&run={learned}")
+    tour.site.open(f"{reverse('staff:run_compare', args=['digits'])}?run={finished}&run={request}&run={learned}")
     tour.here()
 
 

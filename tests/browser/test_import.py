@@ -170,7 +170,7 @@ def test_a_file_of_each_kind_is_drafted_checked_and_imported(
 ) -> None:
     site = visit("desktop")
     site.sign_in("sven")
-    for kind, (name, content, told) in KINDS.items():
+    for kind, (name, content, message) in KINDS.items():
         begun = upload(site, kind, content, tmp_path, name)
         if kind == "visits":
             site.page.get_by_label("All rows of a person become one").check()
@@ -186,7 +186,7 @@ def test_a_file_of_each_kind_is_drafted_checked_and_imported(
         site.press("Check the file")
         site.says("The file is being checked")
         import_work(str(begun.pk))
-        site.says(told)
+        site.says(message)
         site.fits()
         site.page.get_by_role("main").get_by_role("button", name="Import").first.click()
         site.says("The file is being imported")

@@ -283,13 +283,13 @@ def everyone_invite(installation: Installation) -> list[dict[str, str]]:
 def holders_decide(installation: Installation, letters: list[dict[str, str]]) -> None:
     """Some open their links and decide on the site; of the others the steward records what they signed."""
     answers = {"High protection": "high protection", "Low protection": "low protection"}
-    for letter, (choice, told) in zip(letters, answers.items(), strict=False):
+    for letter, (choice, message) in zip(letters, answers.items(), strict=False):
         site = installation.somebody()
         site.page.goto(letter["link"])
         site.page.get_by_label(choice).check()
         site.press("Continue")
         site.press("Yes, this is my decision")
-        site.says(f"You take part: {told}.")
+        site.says(f"You take part: {message}.")
         site.fits()
     today = datetime.now(UTC).date().isoformat()
     levels = ["HIGH", "AVERAGE", "LOW"] * PEOPLE
@@ -363,13 +363,13 @@ def token_make(installation: Installation) -> str:
 
 def notebook_run(installation: Installation, token: str) -> str:
     """Run the notebook while an operator approves what it proposes. Returns what it told."""
-    told, address = [], installation.people["rita"].address
+    reports, address = [], installation.people["rita"].address
     with notebook_lines(site=address, token=token, study="recovery", folder=installation.folder) as lines:
         for line in lines:
-            told.append(line)
+            reports.append(line)
             if line.startswith("proposed "):
                 run_approve(installation, "otto", "From a notebook")
-    return "".join(told)
+    return "".join(reports)
 
 
 def test_from_an_empty_installation_to_a_model_and_a_notebook(
@@ -397,8 +397,8 @@ def test_from_an_empty_installation_to_a_model_and_a_notebook(
     assert set(predicted.labels) <= {"ill", "well"}
     assert predicted.probabilities.sum(axis=1) == pytest.approx([1, 1])
 
-    told = notebook_run(installation, token_make(installation))
-    assert "finished" in told
+    result = notebook_run(installation, token_make(installation))
+    assert "finished" in result
     assert (installation.folder / "student.onnx").read_bytes() != (installation.folder / "downloaded.onnx").read_bytes()
     for name, site in installation.people.items():
         assert site.complaints == [], name

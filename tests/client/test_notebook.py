@@ -24,12 +24,12 @@ def test_outputs_are_not_kept() -> None:
 def test_the_notebook_runs_from_token_to_student(
     study: Study, live_server: LiveServer, token: str, tmp_path: Path
 ) -> None:
-    told = []
+    reports = []
     with notebook_lines(site=live_server.url, token=token, study=study.slug, folder=tmp_path) as lines:
         for line in lines:
-            told.append(line)
+            reports.append(line)
             if line.startswith("proposed "):
                 run = Run.objects.get(pk=line.split()[1])
                 run_ask(run_approve(run=run, acting_user=user_create("olga"), share=0.5))
-    assert "finished" in "".join(told)
+    assert "finished" in "".join(reports)
     assert (tmp_path / "student.onnx").stat().st_size > 1000

@@ -235,17 +235,17 @@ def test_waiting_ends_with_the_run(study: Study, site: Site, capsys: pytest.Capt
         site.wait(str(failed.pk), progress=False)
 
 
-def test_labels_and_points(asked: Run, site: Site) -> None:
-    labels = site.labels(str(asked.pk))
+def test_labels_and_points(asking_run: Run, site: Site) -> None:
+    labels = site.labels(str(asking_run.pk))
     assert labels.index.name == "row"
     assert list(labels.columns) == ["label", "count_healthy", "count_ill"]
-    points = site.public_points(str(asked.pk))
+    points = site.public_points(str(asking_run.pk))
     assert points.x is not None and points.counts is not None
     assert points.x.shape == (30, 3)
     assert [points.classes[label] for label in points.label] == labels["label"].tolist()
     assert (points.counts == labels[["count_healthy", "count_ill"]].to_numpy()).all()
     assert (points.row == labels.index).all()
-    assert set(site.costs(str(asked.pk)).columns) >= {"name", "spent", "cap"}
+    assert set(site.costs(str(asking_run.pk)).columns) >= {"name", "spent", "cap"}
 
 
 def test_a_table_with_its_mean_and_quartiles(study: Study, site: Site) -> None:

@@ -11,7 +11,7 @@ UNEXPECTED = "An unexpected error; see the logs."
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "expected"),
     [
         (None, []),
         (ValueError("Give more teachers."), ["failed: Give more teachers."]),
@@ -21,7 +21,7 @@ UNEXPECTED = "An unexpected error; see the logs."
     ],
 )
 def test_each_error_ends_the_work_or_leaves_it_to_the_sweep(
-    error: Exception | None, told: list[str], caplog: pytest.LogCaptureFixture
+    error: Exception | None, expected: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     heard: list[str] = []
     with (
@@ -36,7 +36,7 @@ def test_each_error_ends_the_work_or_leaves_it_to_the_sweep(
     ):
         if error is not None:
             raise error
-    assert heard == told
+    assert heard == expected
     assert bool(caplog.records) == (error is not None and not isinstance(error, ValueError))
 
 

@@ -79,14 +79,14 @@ def decide(holder: DataHolder, level: str = "HIGH") -> None:
 
 def test_an_unconfirmed_address_gets_the_confirmation_alone(browser: Client, holder: DataHolder) -> None:
     browser.post(TOLD, {"way": "mail", "email": "hanna@example.org"})
-    (asked,) = delivered()
-    assert "digits" not in (asked.subject + asked.body).lower(), "somebody else may read it"
+    (request,) = delivered()
+    assert "digits" not in (request.subject + request.body).lower(), "somebody else may read it"
     decide(holder)
     assert delivered() == []
     assert "is not confirmed yet" in text(browser.get(TOLD))
-    assert "Was it you?" in text(Client().get(link_in(asked)))
+    assert "Was it you?" in text(Client().get(link_in(request)))
     assert HolderAddress.objects.get().confirmed_at is None, "opening the link alone confirms nothing"
-    Client().post(link_in(asked), {"confirm": "1"})
+    Client().post(link_in(request), {"confirm": "1"})
     decide(holder, "LOW")
     (receipt,) = delivered()
     assert (receipt.to, receipt.subject) == (["hanna@example.org"], "Your decision on “Reading digits” is recorded")
@@ -230,8 +230,8 @@ def test_who_decides_later_is_reminded_once(
     browser.post(LATER, {"days": "7", "email": "hanna@example.org"})
     assert "Nothing is decided." in text(browser.get("/my/digits/choice/"))
     assert not holder.consent_events.exists()
-    (asked,) = delivered()
-    Client().post(link_in(asked), {"confirm": "1"})
+    (request,) = delivered()
+    Client().post(link_in(request), {"confirm": "1"})
     browser.post(LATER, {"days": "3"})  # instead
     assert delivered() == []
     after(monkeypatch, 3)

@@ -59,8 +59,8 @@ def test_nothing_leads_from_a_holder_to_their_choice(admin: Client, holder: Data
         assert admin.get(pages[name], sought).status_code == 400, sought
     for name in pages:
         assert len(admin.get(pages[name], {"study__id__exact": holder.study_id}).context["cl"].queryset) == 1
-    asked = admin.get(reverse("admin:consent_dataholder_delete", args=[holder.pk]))
-    assert asked.status_code == 403, "the question names what would be lost"
+    page = admin.get(reverse("admin:consent_dataholder_delete", args=[holder.pk]))
+    assert page.status_code == 403, "the question names what would be lost"
     chosen = {"action": "delete_selected", "_selected_action": [holder.pk]}
     assert "high" not in admin.post(pages["dataholder"], chosen, follow=True).text.lower()
 

@@ -565,9 +565,9 @@ def test_a_checkpoint_tells_nothing_of_what_was_recorded(
     assert not any(hashes[one] & hashes[other] for one in range(4) for other in range(one))
     assert len({proof["place"] for proof in proofs}) == 4
     assert {proof["content"] for proof in proofs} == {proofs[0]["content"]}
-    told = json.dumps(proofs)
-    assert event.hash not in told and event.previous_hash not in told
-    assert all(str(other) not in told for other in DataHolder.objects.exclude(pk=holder.pk).values_list("public_id"))
+    text = json.dumps(proofs)
+    assert event.hash not in text and event.previous_hash not in text
+    assert all(str(other) not in text for other in DataHolder.objects.exclude(pk=holder.pk).values_list("public_id"))
 
 
 def test_pages_of_holders_offer_their_own_proofs(

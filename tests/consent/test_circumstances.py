@@ -176,7 +176,7 @@ def test_links_end_where_somebody_else_answers_and_stay_where_nobody_does(study,
 
 
 @pytest.mark.parametrize(
-    ("history", "kind", "until", "told"),
+    ("history", "kind", "until", "message"),
     [
         ([], "guardian", None, "come of age"),
         ([], "guardian", date(2025, 1, 1), "not to come"),
@@ -185,10 +185,10 @@ def test_links_end_where_somebody_else_answers_and_stay_where_nobody_does(study,
         (["proxy"], "incapable", None, "answers for this person already"),
     ],
 )
-def test_what_cannot_be_is_refused(study, holder, history, kind, until, told) -> None:
+def test_what_cannot_be_is_refused(study, holder, history, kind, until, message) -> None:
     for each in history:
         record(holder, each)
-    with pytest.raises(ValidationError, match=told):
+    with pytest.raises(ValidationError, match=message):
         record(holder, kind, until)
     assert Circumstance.objects.count() == len(history)
 

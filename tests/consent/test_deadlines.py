@@ -85,9 +85,11 @@ def test_the_chair_gets_one_mail_and_silence_decides_nothing(staffed: Study, clo
     clock.days_pass(1)
     assert [overdue_mails_send(), overdue_mails_send()] == [1, 0]
     assert mails() == [("policy_overdue", "chair"), ("form_overdue", "chair")]
-    told = [mail_render(mail) for mail in Mail.objects.filter(kind__endswith="_overdue").order_by("pk")]
-    assert all("Nothing is approved or rejected by silence." in " ".join(mail.body.split()) for mail in told if mail)
-    assert None not in told
+    recipients = [mail_render(mail) for mail in Mail.objects.filter(kind__endswith="_overdue").order_by("pk")]
+    assert all(
+        "Nothing is approved or rejected by silence." in " ".join(mail.body.split()) for mail in recipients if mail
+    )
+    assert None not in recipients
     clock.days_pass(400)
     assert is_waiting(policy)
     assert is_waiting(form)

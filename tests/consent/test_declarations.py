@@ -38,9 +38,9 @@ def answer(study: Study, choice: str = "LOW") -> dict[str, object]:
 
 def test_a_guardian_is_asked_by_which_right_they_consent(client: Client, study: Study, holder: DataHolder) -> None:
     client.post(reverse("consent:study", args=["digits"]), answer(study))
-    asked = client.get(reverse("consent:check", args=["digits"])).content.decode()
-    assert "Parental" in asked or "parental responsibility" in asked
-    assert "power of attorney" not in asked, "that is a proxy's"
+    page = client.get(reverse("consent:check", args=["digits"])).content.decode()
+    assert "Parental" in page or "parental responsibility" in page
+    assert "power of attorney" not in page, "that is a proxy's"
     decide = reverse("consent:decide", args=["digits"])
     refused = client.post(decide, answer(study))
     assert refused.status_code == 422

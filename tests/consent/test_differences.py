@@ -6,7 +6,7 @@ from consent.differences import Line, line_differences
 from consent.rendering import ReadLine, read_lines
 
 
-def told(older: str, newer: str) -> list[tuple[str, str, str]]:
+def changes_of(older: str, newer: str) -> list[tuple[str, str, str]]:
     """(change, kind, text) of each line; what was removed in brackets, what was added in braces."""
     marks = {"same": "{}", "removed": "[{}]", "added": "{{{}}}"}
     return [
@@ -31,17 +31,17 @@ def test_no_marks_of_markdown_are_read() -> None:
 
 
 def test_a_reworded_item_shows_its_changed_words() -> None:
-    changed = told("- for **ten** years\n- here", "- for **two** years\n- here")
+    changed = changes_of("- for **ten** years\n- here", "- for **two** years\n- here")
     assert changed == [("changed", "item", "for [ten]{two} years"), ("same", "item", "here")]
 
 
 def test_another_address_of_a_link_is_a_change() -> None:
-    ((change, _kind, text),) = told("See [us](https://a.example).", "See [us](https://b.example).")
+    ((change, _kind, text),) = changes_of("See [us](https://a.example).", "See [us](https://b.example).")
     assert (change, text) == ("changed", "See us (https://[a]{b}.example).")
 
 
 def test_a_line_broken_elsewhere_is_no_change() -> None:
-    assert told("We ask\nyou.", "We ask you.") == [("same", "text", "We ask you.")]
+    assert changes_of("We ask\nyou.", "We ask you.") == [("same", "text", "We ask you.")]
 
 
 @pytest.mark.parametrize(("older", "newer"), [("Why", "# Why"), ("We ask.", "Nothing of this kind stood here.")])

@@ -131,11 +131,11 @@ def test_a_press_in_a_second_window_says_that_it_is_under_way_or_done() -> None:
     study = study_open()
     client, _holder = invited(study)
     client.post(url("withdraw"))
-    for told in ("You asked on", "Your stored records were erased on"):
+    for message in ("You asked on", "Your stored records were erased on"):
         for _ in range(2):
             page = client.post(url("erase"), follow=True)
             assert (page.status_code, page.redirect_chain) == (200, [(url("choice"), 302)])
-            assert told in page.text and "Nothing was erased" not in page.text
+            assert message in page.text and "Nothing was erased" not in page.text
         records_erase(study.pk)
     assert asked_times() == 1
 

@@ -58,12 +58,12 @@ def test_every_decision_is_in_both_files_with_the_number_of_its_receipt(study: S
 
 @pytest.mark.parametrize("kind", ["csv", "json"])
 def test_nothing_tells_an_auditor_one_persons_choice(study: Study, kind: str) -> None:
-    told = export(kind)
-    decided = told[told.index('"decisions"') :] if kind == "json" else told
+    result = export(kind)
+    decided = result[result.index('"decisions"') :] if kind == "json" else result
     for event in ConsentEvent.chain(study.pk):
-        assert event.holder.pseudonym not in told
-        assert event.hash not in told, "against it every level could be tried"
-        assert event.recorded_at.isoformat() not in told
+        assert event.holder.pseudonym not in result
+        assert event.hash not in result, "against it every level could be tried"
+        assert event.recorded_at.isoformat() not in result
     assert not any(level in decided for level in Level.values)
 
 

@@ -182,8 +182,8 @@ def test_a_small_correction_is_announced_and_comes_into_force_by_itself(
     give(holder, "HIGH")
     proposal = correct(study)
     kinds = ("correction", "form_waiting")
-    told = set(Mail.objects.filter(about=str(proposal.pk), kind__in=kinds).values_list("kind", "user__username"))
-    assert told == {("correction", "hanna"), ("form_waiting", "carla"), ("form_waiting", "conrad")}
+    mails = set(Mail.objects.filter(about=str(proposal.pk), kind__in=kinds).values_list("kind", "user__username"))
+    assert mails == {("correction", "hanna"), ("form_waiting", "carla"), ("form_waiting", "conrad")}
     choice = text(as_("hanna").get(reverse("consent:choice", args=[study.slug])))
     assert "A few words of the information will be corrected on" in choice and "recrods" in choice
     with pytest.raises(ValidationError, match="comes into force by itself"):

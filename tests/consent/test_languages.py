@@ -91,8 +91,8 @@ def test_what_a_study_says_of_itself_is_in_the_readers_language_and_marked(
 
 
 def test_a_form_waits_until_the_studys_own_texts_are_in_all_its_languages(study: Study) -> None:
-    told = {"fr": {name: text for name, text in FRENCH.items() if name != "recipients"}}
-    services.study_update(study=study, translations=told)
+    sentence = {"fr": {name: text for name, text in FRENCH.items() if name != "recipients"}}
+    services.study_update(study=study, translations=sentence)
     with pytest.raises(ValidationError, match="missing in Français"):
         factories.form_publish(study, TEXTS)
     services.study_update(study=study, translations={"fr": FRENCH})

@@ -73,28 +73,28 @@ def test_a_letter_has_all_that_one_of_an_institution_has(study: Study, issued: I
 
 
 def test_a_letter_speaks_one_language(study: Study, issued: IssuedInvitation) -> None:
-    told = letter_context(study, LetterWritten(issued, "de"), letterhead_of(study), date(2031, 5, 4))
-    assert told["lang"] == "de" and told["subject"] == "Frühe Zeichen"
-    assert "montags bis freitags" in told["questions"]
+    document = letter_context(study, LetterWritten(issued, "de"), letterhead_of(study), date(2031, 5, 4))
+    assert document["lang"] == "de" and document["subject"] == "Frühe Zeichen"
+    assert "montags bis freitags" in document["questions"]
     english = letter_context(study, LetterWritten(issued, "en"), letterhead_of(study), date(2031, 5, 4))
     for name in ("subject", "questions"):
-        assert told[name] != english[name]
-    assert "Monday" not in said(told) and "montags" not in said(english)
+        assert document[name] != english[name]
+    assert "Monday" not in said(document) and "montags" not in said(english)
 
 
 def test_the_institutions_words_take_the_place_of_the_sites(study: Study, issued: IssuedInvitation) -> None:
     words = {"refusal": " Your treatment does not depend on it. ", "text": "First.\nSecond.", "salutation": ""}
     head = letterhead_save(study=study, texts={"en": words}, logo="", acting_user=None)
     assert head.texts == {"en": {"refusal": "Your treatment does not depend on it.", "text": "First.\nSecond."}}
-    told = letter_context(study, LetterWritten(issued, "en"), head)
-    assert told["paragraphs"] == ["First.", "Second.", "Your treatment does not depend on it."]
-    assert told["salutation"] == "Dear Sir or Madam,"
+    document = letter_context(study, LetterWritten(issued, "en"), head)
+    assert document["paragraphs"] == ["First.", "Second.", "Your treatment does not depend on it."]
+    assert document["salutation"] == "Dear Sir or Madam,"
 
 
 def test_why_a_letter_is_sent_stands_first(study: Study, issued: IssuedInvitation) -> None:
-    told = letter_context(study, LetterWritten(issued, "en", "renewal"), letterhead_of(study), date(2031, 5, 4))
-    assert told["paragraphs"][0].startswith("In this study a consent counts for a time only.")
-    assert told["paragraphs"][-1] == "Please answer by 4 May 2031. You can also answer later."
+    document = letter_context(study, LetterWritten(issued, "en", "renewal"), letterhead_of(study), date(2031, 5, 4))
+    assert document["paragraphs"][0].startswith("In this study a consent counts for a time only.")
+    assert document["paragraphs"][-1] == "Please answer by 4 May 2031. You can also answer later."
 
 
 def test_the_pdf_is_tagged_and_has_a_page_for_each_letter(study: Study) -> None:
@@ -191,9 +191,9 @@ def test_what_no_page_sends_makes_no_letter(study: Study, field: str) -> None:
 
 def test_codes_of_another_study_make_no_letter(study: Study, issued: IssuedInvitation) -> None:
     factories.study_open("other")
-    told = [{"code": issued.code, "language": "", "address": "", "kind": ""}]
+    entries = [{"code": issued.code, "language": "", "address": "", "kind": ""}]
     path = reverse("staff:letters_pdf", args=["other"])
-    answer = as_("olga").post(path, {"letters": json.dumps(told), "language": "en"})
+    answer = as_("olga").post(path, {"letters": json.dumps(entries), "language": "en"})
     assert answer.status_code == 422 and "None of these codes opens anything any more" in text(answer)
 
 
@@ -243,9 +243,9 @@ def test_a_receipt_has_the_letterhead_and_its_digests_on_a_page_of_their_own(stu
     holder = factories.holder_create(study, "P-1")
     event = services.consent_give(holder=holder, level="LOW", form=study.consent_forms.get(), acting_user=None)
     letterhead_save(study=study, texts={}, logo=logo_read(png()), acting_user=None)
-    told = receipt_context(event)
-    first = {name: value for name, value in told.items() if name not in ("digests", "details")}
-    assert not re.search("[0-9a-f]{64}", str(first)) and told["digests"] == receipt_digests(event)
+    document = receipt_context(event)
+    first = {name: value for name, value in document.items() if name not in ("digests", "details")}
+    assert not re.search("[0-9a-f]{64}", str(first)) and document["digests"] == receipt_digests(event)
     assert [value for _term, value in receipt_digests(event)] == [event.form.digest, receipt_number(event.hash)]
     pdf = receipt_pdf(event)
     assert b"/Count 2" in pdf and b"/Subtype/Image" in pdf and b"pdfuaid:part>1<" in pdf
@@ -257,11 +257,11 @@ def test_a_letter_about_a_new_form_says_before_and_now(study: Study, issued: Iss
     factories.consent_choose(holder=factories.holder_create(study, "P-9"), level="HIGH", form=study.consent_forms.get())
     factories.policy_approve(study, 2, 4, 8)
     changes = letter_context(study, LetterWritten(issued, "en", "new_form"), letterhead_of(study))["changes"]
-    told = words(changes)
+    result = words(changes)
     for part in ("Before", "Now", "High protection 56 in 100 60 in 100", "right at most", "separate yes"):
-        assert part in told
+        assert part in result
     for part in ("equally likely beforehand", "61 in 100 70 in 100"):
-        assert part in told, "the harder question and the condition are told, too"
+        assert part in result, "the harder question and the condition are told, too"
     assert [sum(cell.get("columns", 1) for cell in row) for row in rows_of(changes)] == [5] * 5
     assert letter_context(study, LetterWritten(issued, "en"), letterhead_of(study))["changes"] == []
 
@@ -271,23 +271,23 @@ def test_a_receipt_is_a_letter_with_before_and_now(study: Study) -> None:
     factories.consent_choose(holder=holder, level="HIGH", form=study.consent_forms.get())
     factories.consent_choose(holder=holder, level="LOW", form=study.consent_forms.get())
     event = ConsentEvent.objects.latest("sequence")
-    told = receipt_context(event)
-    assert told["salutation"] == "Dear Sir or Madam," and told["signature"] == "Dr Ada Example"
-    assert "telephone +49 30 1234" in told["questions"] and told["sentence"].startswith("On ")
-    assert "with the code of your letter" in told["changing"]
-    assert "at most 56 in 100 at most 65 in 100" in words(told["columns"])
-    assert "Before this decision" not in dict(told["facts"]), "the table says it"
+    document = receipt_context(event)
+    assert document["salutation"] == "Dear Sir or Madam," and document["signature"] == "Dr Ada Example"
+    assert "telephone +49 30 1234" in document["questions"] and document["sentence"].startswith("On ")
+    assert "with the code of your letter" in document["changing"]
+    assert "at most 56 in 100 at most 65 in 100" in words(document["columns"])
+    assert "Before this decision" not in dict(document["facts"]), "the table says it"
     assert b"/Count 2" in receipt_pdf(event), "one page in words, one to compare"
-    widths = [[cell.get("columns", 1) for cell in row] for row in rows_of(told["columns"])]
+    widths = [[cell.get("columns", 1) for cell in row] for row in rows_of(document["columns"])]
     assert widths == [[1, 1], [2], [1, 1], [2], [1, 1]], "before and now stand below their names"
 
 
 def test_receipts_on_paper_speak_the_language_that_was_read(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[dict] = []
-    monkeypatch.setattr(receipts, "tagged_pdf", lambda _template, told: made.append(told) or b"")
+    monkeypatch.setattr(receipts, "tagged_pdf", lambda _template, message: made.append(message) or b"")
     form = study.consent_forms.get()
     for name, code in (("P-1", "de"), ("P-2", "")):
         holder = factories.holder_create(study, name)
         services.consent_give(holder=holder, level="LOW", form=form, acting_user=None, text_read=code)
     receipts.receipts_pdf(study, ConsentEvent.objects.order_by("sequence"), "en")
-    assert [told["lang"] for told in made[0]["receipts"]] == ["de", "en"]
+    assert [message["lang"] for message in made[0]["receipts"]] == ["de", "en"]

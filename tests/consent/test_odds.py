@@ -49,8 +49,8 @@ def test_are_those_of_both_questions_that_people_are_told() -> None:
 @pytest.mark.parametrize("epsilon", [0.5, 2, 8])
 def test_compare_what_may_be_learned_by_the_caps_of_the_accounts(epsilon: float, delta: float) -> None:
     ratio = float(caps_of(epsilon, delta) / caps_of(0.5, delta))
-    told = times_as_much(mu_of(epsilon, delta), mu_of(0.5, delta))
-    assert ratio <= told < ratio + 1
+    value = times_as_much(mu_of(epsilon, delta), mu_of(0.5, delta))
+    assert ratio <= value < ratio + 1
 
 
 def test_nothing_released_leaves_a_coin() -> None:

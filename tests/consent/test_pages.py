@@ -116,9 +116,9 @@ def test_every_number_of_guesses_stands_with_its_condition(
 ) -> None:
     give(holder, "HIGH")
     path = reverse("consent:receipt", args=[holder.study.slug, 1]) if page == "receipt" else None
-    told = text(browser.get(path or url(page, holder.study if page != "my_studies" else None)))
-    for match in re.finditer(r"(?:times|\d\d) in 100", told):
-        assert "equally likely beforehand" in told[max(match.start() - 900, 0) : match.end() + 600], match
+    html = text(browser.get(path or url(page, holder.study if page != "my_studies" else None)))
+    for match in re.finditer(r"(?:times|\d\d) in 100", html):
+        assert "equally likely beforehand" in html[max(match.start() - 900, 0) : match.end() + 600], match
 
 
 def test_records_are_called_stored_only_where_some_are(browser: Client, holder: DataHolder) -> None:
@@ -199,11 +199,11 @@ def test_the_numbers_behind_the_odds_stand_among_the_details_for_experts(browser
 def test_the_same_odds_are_told_everywhere(browser: Client, hanna: User, delta: float, right: int) -> None:
     study = factories.study_open("everywhere", delta=delta)
     holder = factories.holder_create(study, user=hanna)
-    told = [browser.get(url("study", study)), checked(browser, holder, "HIGH")]
+    html = [browser.get(url("study", study)), checked(browser, holder, "HIGH")]
     submit(browser, "decide", holder, "HIGH")
-    told += [browser.get(url("choice", study)), browser.get(reverse("consent:receipt", args=[study.slug, 1]))]
-    assert f"Took part? {right} in 100" in " ".join(text(told[0]).split())
-    assert [f"at most {right} times in 100 instead of 50" in text(response) for response in told[1:]] == [True] * 3
+    html += [browser.get(url("choice", study)), browser.get(reverse("consent:receipt", args=[study.slug, 1]))]
+    assert f"Took part? {right} in 100" in " ".join(text(html[0]).split())
+    assert [f"at most {right} times in 100 instead of 50" in text(response) for response in html[1:]] == [True] * 3
     export = browser.get(url("export", study)).json()
     assert export["decisions"][0]["extension"]["right_guesses_in_100"] == right
     committee = factories.user_create("carla")
@@ -268,8 +268,8 @@ def opened(client: Client, holder: DataHolder, question: str, right: bool, also:
     """Send what the page sends when somebody opens an answer."""
     page = client.get(url("study", holder.study)).content.decode()
     csrf = re.search(r'"csrfmiddlewaretoken": "(\w+)"', page).group(1)
-    asked = next(each for each in questions(holder, 56) if each.key == question)
-    place = [answer.right for answer in asked.answers].index(right)
+    request = next(each for each in questions(holder, 56) if each.key == question)
+    place = [answer.right for answer in request.answers].index(right)
     data = {"csrfmiddlewaretoken": csrf, "question": question, "answer": str(place), **(also or {})}
     return client.post(url("check_answer", holder.study), data)
 
@@ -462,9 +462,9 @@ def test_a_bound_that_excludes_nothing_is_not_called_one(
     settings.EPSILON_CAP = 50
     factories.policy_approve(holder.study, 1, 2, 50)
     give(holder, "LOW")
-    for page, told in (("study", "nearly always"), ("choice", "nearly always instead of 50 times in 100")):
+    for page, message in (("study", "nearly always"), ("choice", "nearly always instead of 50 times in 100")):
         shown = text(browser.get(url(page, holder.study)))
-        assert told in shown
+        assert message in shown
         assert "100 times in 100" not in shown and "100 in 100" not in shown
 
 

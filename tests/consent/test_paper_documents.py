@@ -29,24 +29,24 @@ def issued(study: Study) -> IssuedInvitation:
     return issued
 
 
-def said(told: object) -> str:
-    return json.dumps(told, ensure_ascii=False)
+def said(message: object) -> str:
+    return json.dumps(message, ensure_ascii=False)
 
 
 GUARDIAN = Answering(Answerer.GUARDIAN, date(2040, 1, 1), "guardian")
 
 
 def test_the_form_has_all_that_an_institution_sends(study: Study, issued: IssuedInvitation) -> None:
-    told = FormsOnPaper(study).context(
+    document = FormsOnPaper(study).context(
         FormWritten("en", "P-1", issued=issued, address="Erika\n1 Street"), date(2031, 5, 4)
     )
-    assert told["sender"]["name"] == "University Hospital" and told["recipient"] == ["Erika", "1 Street"]
-    assert told["salutation"] == "Dear Sir or Madam," and told["signature"] == "Dr Ada Example"
-    assert "telephone +49 30 1234 (Monday to Friday, 9 to 12)" in told["questions"]
+    assert document["sender"]["name"] == "University Hospital" and document["recipient"] == ["Erika", "1 Street"]
+    assert document["salutation"] == "Dear Sir or Madam," and document["signature"] == "Dr Ada Example"
+    assert "telephone +49 30 1234 (Monday to Friday, 9 to 12)" in document["questions"]
     for part in ("You may say no.", "Please answer by 4 May 2031."):
-        assert part in said(told["paragraphs"])
+        assert part in said(document["paragraphs"])
     for part in ("Learn to read handwritten digits.", "It does not cover", "Where the records come from"):
-        assert part in said(told["reading"])
+        assert part in said(document["reading"])
     for part in (
         factories.HARM["en"],
         "☐ ",
@@ -56,43 +56,49 @@ def test_the_form_has_all_that_an_institution_sends(study: Study, issued: Issued
         "61 in 100",
         "weaker protection",
     ):
-        assert part in said(told["decision"])
-    assert told["declaration"] == [] and "1 Hospital Road" in told["back"] and "Version 1" in told["version"]
+        assert part in said(document["decision"])
+    assert (
+        document["declaration"] == [] and "1 Hospital Road" in document["back"] and "Version 1" in document["version"]
+    )
 
 
 def test_the_code_is_on_what_is_kept_and_not_on_what_is_sent_back(study: Study, issued: IssuedInvitation) -> None:
-    told = FormsOnPaper(study).context(FormWritten("en", "P-1", issued=issued))
-    assert told["code_box"]["code"] == issued.spelled.split() and told["code_box"]["qr"].startswith("<svg")
-    kept = {name: part for name, part in told.items() if name != "code_box"}
+    document = FormsOnPaper(study).context(FormWritten("en", "P-1", issued=issued))
+    assert document["code_box"]["code"] == issued.spelled.split() and document["code_box"]["qr"].startswith("<svg")
+    kept = {name: part for name, part in document.items() if name != "code_box"}
     assert issued.code not in said(kept).lower() and issued.spelled not in said(kept)
 
 
 def test_a_form_speaks_one_language(study: Study) -> None:
-    told = FormsOnPaper(study).context(FormWritten("de"))
-    assert told["lang"] == "de" and told["subject"] == "Frühe Zeichen" and "56 von 100" in said(told["decision"])
+    document = FormsOnPaper(study).context(FormWritten("de"))
+    assert (
+        document["lang"] == "de"
+        and document["subject"] == "Frühe Zeichen"
+        and "56 von 100" in said(document["decision"])
+    )
     for part in ("Monday", "56 in 100", "Took part", "protection"):
-        assert part not in said([told["decision"], told["questions"], told["decision_heading"]]), part
+        assert part not in said([document["decision"], document["questions"], document["decision_heading"]]), part
 
 
 def test_variants_say_that_the_main_text_counts(study: Study) -> None:
     study.languages = ["en", "en-x-easy"]
     study.save()
     factories.form_publish(study, {"en": "Long words.", "de": "Lang.", "en-x-easy": "Short."})
-    told = FormsOnPaper(study).context(FormWritten("en-x-easy"))
-    assert "Short." in said(told["reading"]) and "The main text is what counts." in said(told["reading"])
-    assert "en-x-easy" in told["version"], "staff enter it with the decision"
+    document = FormsOnPaper(study).context(FormWritten("en-x-easy"))
+    assert "Short." in said(document["reading"]) and "The main text is what counts." in said(document["reading"])
+    assert "en-x-easy" in document["version"], "staff enter it with the decision"
     assert "The main text" not in said(FormsOnPaper(study).context(FormWritten("en"))["reading"])
 
 
 def test_a_guardian_reads_about_the_person_and_declares_the_right(study: Study) -> None:
-    told = FormsOnPaper(study).context(FormWritten("en", "P-7", GUARDIAN))
-    assert "You answer for P-7, as parent or guardian." in told["paragraphs"]
-    assert "P-7's records" in said(told) and told["signed"] == "Your own name and signature"
+    document = FormsOnPaper(study).context(FormWritten("en", "P-7", GUARDIAN))
+    assert "You answer for P-7, as parent or guardian." in document["paragraphs"]
+    assert "P-7's records" in said(document) and document["signed"] == "Your own name and signature"
     for part in ("☐ Parental responsibility", "☐ I may decide about this person's records."):
-        assert part in said(told["declaration"])
-    assert "power of attorney" not in said(told), "a right of proxies"
+        assert part in said(document["declaration"])
+    assert "power of attorney" not in said(document), "a right of proxies"
     for kept in ("your records", "whether you took part"):
-        assert kept not in said([told["paragraphs"], told["decision"]])
+        assert kept not in said([document["paragraphs"], document["decision"]])
 
 
 def test_before_and_now_follow_from_policies_alone(study: Study) -> None:

@@ -59,8 +59,8 @@ def test_pages_say_before_and_now_in_odds(high: DataHolder, hanna: User) -> None
         assert "Did you take part? at most 56 in 100 at most 60 in 100" in page
         assert "Which of two records is yours? at most 61 in 100 at most 70 in 100" in page
         assert "You can keep what you were promised." in page
-        told = "That stands. For whoever decides now, this level means at most 60 times in 100." in page
-        assert told is (name == "choice"), "the study page says it in the table, and not twice"
+        sentence = "That stands. For whoever decides now, this level means at most 60 times in 100." in page
+        assert sentence is (name == "choice"), "the study page says it in the table, and not twice"
     assert "up to 4 times (average) or 12 times (low)" in page, "an answer more changes none of the others"
 
 
@@ -135,10 +135,10 @@ def test_receipts_say_both(high: DataHolder, give: Decide) -> None:
     )
     assert "at most 60 times in 100, before at most 56 times in 100" in facts["Weaker protection"]
     assert "at most 70 times in 100, before at most 61 times in 100" in facts["Weaker protection"]
-    told = receipt_json([event])["consent_record"]["events"][0]["extension"]
-    assert (told["before"]["right_guesses_in_100"], told["right_guesses_in_100"]) == (56, 60)
-    assert (told["before"]["right_record_guesses_in_100"], told["right_record_guesses_in_100"]) == (61, 70)
-    assert told["weaker_accepted"] is True
+    document = receipt_json([event])["consent_record"]["events"][0]["extension"]
+    assert (document["before"]["right_guesses_in_100"], document["right_guesses_in_100"]) == (56, 60)
+    assert (document["before"]["right_record_guesses_in_100"], document["right_record_guesses_in_100"]) == (61, 70)
+    assert document["weaker_accepted"] is True
 
 
 def test_mails_say_what_every_level_meant_before(high: DataHolder, hanna: User) -> None:
@@ -197,8 +197,8 @@ def test_a_yes_to_another_promise_gives_up_none_that_was_lost(study: Study, hold
 
 def test_a_yes_to_another_promise_is_found_by_the_verification(high: DataHolder) -> None:
     form, policy = selectors.consent_form_in_force(high.study), selectors.policy_in_force(high.study)
-    told = {"kind": "changed", "level": "HIGH", "form": form, "policy": policy, "epsilon_before": 1.5}
-    ConsentEvent.append([ConsentEvent(study=high.study, holder=high, **told)])
+    fields = {"kind": "changed", "level": "HIGH", "form": form, "policy": policy, "epsilon_before": 1.5}
+    ConsentEvent.append([ConsentEvent(study=high.study, holder=high, **fields)])
     assert len(list(selectors.promise_faults(high.study))) == 1
 
 

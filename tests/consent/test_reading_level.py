@@ -88,8 +88,8 @@ def test_the_ways_out_are_plain(browser: Client, study: Study, hanna: User, give
 def test_letters_are_plain(study: Study, language: str, kind: str) -> None:
     factories.holder_create(study)
     (issued,) = invitations_create(study=study, acting_user=None, pseudonyms=["P-1"])
-    told = letter_context(study, LetterWritten(issued, language, kind), letterhead_of(study), timezone.localdate())
-    words = [*told["paragraphs"], told["keep"]]
+    document = letter_context(study, LetterWritten(issued, language, kind), letterhead_of(study), timezone.localdate())
+    words = [*document["paragraphs"], document["keep"]]
     page = f"<main>{''.join(f'<p>{paragraph}</p>' for paragraph in words)}</main>"
     assert too_hard(f"letter {kind}", page, language) == {}, "shorter sentences, shorter words"
 

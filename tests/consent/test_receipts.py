@@ -259,13 +259,13 @@ def test_two_receipts_do_not_tell_the_level_of_who_decided_in_between(study: Stu
         return set(re.findall(r"\b[0-9a-f]{64}\b", shown))
 
     assert receipt_number(before.hash) in numbers(before)
-    told = [
+    entries = [
         level
         for first in numbers(before)
         for last in numbers(after)
         for level in levels_that_fit(between, after, first, last)
     ]
-    assert told == []
+    assert entries == []
 
 
 # --- What an auditor makes of a receipt -----------------------------------------------------------------------------
@@ -347,11 +347,11 @@ def test_holder_asked_again_is_told_what_counts_meanwhile(
     give(holder, "HIGH")
     factories.form_publish(study, {"en": "More."}, renewal)
     for page in (url("choice", study), url("study", study), url("uses", study), url("receipt", study, 1), "/my/"):
-        told = browser.get(page).content.decode()
-        assert says in told, page
-        assert "ecide again" in told, "what to do"
-        assert "That stands until you decide otherwise" not in told
-        assert ("You take part: high protection." in told) is (renewal == "asked"), page
+        html = browser.get(page).content.decode()
+        assert says in html, page
+        assert "ecide again" in html, "what to do"
+        assert "That stands until you decide otherwise" not in html
+        assert ("You take part: high protection." in html) is (renewal == "asked"), page
     assert says in dict(receipt_context(ConsentEvent.objects.get())["facts"]).popitem()[1], "in the PDF"
     issued = browser.get(url("receipt_json", study, 1)).json()["extension"]
     assert issued["counts_when_issued"] is (renewal == "asked")

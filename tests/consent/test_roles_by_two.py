@@ -299,7 +299,7 @@ def test_a_role_that_one_person_gave_alone_makes_no_second_person(study: Study) 
 # --- Everybody hears of it ------------------------------------------------------------------------------------------
 
 
-def told() -> set[str]:
+def recipients() -> set[str]:
     names = set(Mail.objects.filter(kind="role_changed").values_list("user__username", flat=True))
     Mail.objects.all().delete()
     return names
@@ -308,14 +308,14 @@ def told() -> set[str]:
 def test_everybody_in_the_study_is_told_of_every_change(study: Study, otto: User) -> None:
     everybody = set(Membership.objects.values_list("user__username", flat=True))
     clara = User.objects.get(username="clara")
-    told()
+    recipients()
     new = give(study, "new", "researcher", otto)
-    assert told() == everybody - {"otto"}, "who proposed it knows"
+    assert recipients() == everybody - {"otto"}, "who proposed it knows"
     confirm(study, clara)
-    assert told() == everybody - {"clara"} | {"new"}
+    assert recipients() == everybody - {"clara"} | {"new"}
     services.membership_remove(membership=new.memberships.get(), acting_user=otto)
-    assert told() == everybody - {"otto"} | {"new"}
+    assert recipients() == everybody - {"otto"} | {"new"}
     services.role_change_drop(proposal=latest(study), acting_user=clara)
-    assert told() == everybody - {"clara"} | {"new"}
+    assert recipients() == everybody - {"clara"} | {"new"}
     services.membership_remove(membership=new.memberships.get(), acting_user=None)
-    assert told() == everybody | {"new"}, "whose role is gone, too"
+    assert recipients() == everybody | {"new"}, "whose role is gone, too"

@@ -143,8 +143,8 @@ def test_a_snapshot_among_some_holders_is_that_part_of_the_whole(
     holders = [factories.holder_create(study, f"among-{number}") for number in range(4)]
     for holder, level in zip(holders, ("HIGH", "LOW", "AVERAGE"), strict=False):
         give(holder, level)
-    asked = np.array([holders[0].pk, holders[2].pk, holders[3].pk])
-    part, whole = selectors.consent_snapshot(study, among=asked), selectors.consent_snapshot(study).of(asked)
+    positions = np.array([holders[0].pk, holders[2].pk, holders[3].pk])
+    part, whole = selectors.consent_snapshot(study, among=positions), selectors.consent_snapshot(study).of(positions)
     assert part.holders.tolist() == whole.holders.tolist() == [holders[0].pk, holders[2].pk]
     assert part.epsilons.tolist() == whole.epsilons.tolist() == [1.0, 2.0]
 
@@ -162,17 +162,17 @@ def test_a_snapshot_costs_the_same_queries_for_any_number_of_holders(
 
 
 @pytest.mark.parametrize(
-    ("renewal", "takes_part", "asked"),
+    ("renewal", "takes_part", "is_new"),
     [("not_asked", True, None), ("asked", True, True), ("required", False, False)],
 )
-def test_what_a_new_form_means_for_earlier_consents(study, holder, give, renewal, takes_part, asked) -> None:
+def test_what_a_new_form_means_for_earlier_consents(study, holder, give, renewal, takes_part, is_new) -> None:
     give(holder, "LOW")
     form = factories.form_publish(study, {"en": "More is asked now."}, renewal=renewal)
     assert (len(selectors.consent_snapshot(study)) == 1) == takes_part
     counts = holders_per_level(study)
     assert (counts["LOW"], counts["SUSPENDED"]) == (int(takes_part), int(not takes_part))
     stands = standing(holder)
-    assert (stands.renewal, stands.counts) == (None if asked is None else form, asked is not False)
+    assert (stands.renewal, stands.counts) == (None if is_new is None else form, is_new is not False)
     give(holder, "LOW")
     assert len(selectors.consent_snapshot(study)) == 1
     assert standing(holder).renewal is None

@@ -52,12 +52,12 @@ def choose(client: Client, study: Study) -> dict[str, object]:
 @pytest.mark.parametrize("language", ["en", "de"])
 def test_every_page_of_a_guardian_is_about_the_person(guardian: Client, study: Study, language: str) -> None:
     guardian.cookies["django_language"] = language
-    asked = read(guardian, "study")
+    response = read(guardian, "study")
     answer = choose(guardian, study)
     guardian.post(reverse("consent:study", args=["digits"]), answer)
     checked = read(guardian, "check")
     guardian.post(reverse("consent:decide", args=["digits"]), {**answer, "authority": "parents", "declared": "on"})
-    pages = [asked, checked, *(read(guardian, name) for name in ("choice", "withdraw", "uses"))]
+    pages = [response, checked, *(read(guardian, name) for name in ("choice", "withdraw", "uses"))]
     pages.append(read(guardian, "receipt", 1))
     guardian.post(reverse("consent:withdraw", args=["digits"]), {"records": "keep"})
     pages += [read(guardian, "erase"), read(guardian, "choice")]
@@ -68,7 +68,7 @@ def test_every_page_of_a_guardian_is_about_the_person(guardian: Client, study: S
     for page in pages:
         assert re.search(yours, page) is None, page
         assert NAME in page
-    assert f"{NAME}'s records" in asked if language == "en" else f"Daten von {NAME}" in asked
+    assert f"{NAME}'s records" in response if language == "en" else f"Daten von {NAME}" in response
     assert theirs in checked
 
 

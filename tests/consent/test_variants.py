@@ -50,8 +50,8 @@ def test_readers_choose_a_variant_and_the_main_text_stays_binding(reader: Client
 
 
 def test_it_is_recorded_which_text_was_read(reader: Client, study: Study) -> None:
-    asked = page(reader, text="en-x-easy")
-    assert '<input type="hidden" name="text" value="en-x-easy">' in asked
+    response = page(reader, text="en-x-easy")
+    assert '<input type="hidden" name="text" value="en-x-easy">' in response
     form, policy = study.consent_forms.latest("version"), study.epsilon_policies.latest("version")
     answer = {"form_version": form.version, "policy_version": policy.version, "choice": "LOW", "text": "en-x-easy"}
     reader.post(reverse("consent:study", args=["digits"]), answer)
@@ -60,8 +60,8 @@ def test_it_is_recorded_which_text_was_read(reader: Client, study: Study) -> Non
     reader.post(reverse("consent:decide", args=["digits"]), answer)
     event = ConsentEvent.objects.get()
     assert event.text_read == "en-x-easy"
-    told = dict(receipts.receipt_facts(event))
-    assert told["Text that was read"] == "English, easy to read"
+    result = dict(receipts.receipt_facts(event))
+    assert result["Text that was read"] == "English, easy to read"
     assert receipts.receipt_json([event])["consent_record"]["events"][0]["extension"]["text_read"] == "en-x-easy"
     (row,) = exports.decisions(study)
     assert row["text_read"] == "en-x-easy" and exports.export_faults(study, [row]) == []

@@ -74,8 +74,8 @@ def test_one_button_lets_it_last_and_leads_back(visitor: Client, study: Study, c
     clock.days_pass(1.9 * HOURS)
     assert visitor.get(url("choice", study)).status_code == 200
     assert visitor.post(reverse("stay"), {"next": "https://evil.example/"}).url == reverse("consent:my_studies")
-    told = visitor.post(reverse("stay"), headers={"accept": "application/json"}).json()
-    assert told["ends"][:13] == "2026-01-01T05"
+    document = visitor.post(reverse("stay"), headers={"accept": "application/json"}).json()
+    assert document["ends"][:13] == "2026-01-01T05"
 
 
 def test_an_answer_that_comes_too_late_is_kept_for_the_same_person(
@@ -219,8 +219,8 @@ def late_erasure(late: Client, study: Study, codes: list[str], clock: Clock) -> 
     late.post(url("withdraw", study), {"records": "keep"})
     assert late.get(url("erase", study)).status_code == 200
     clock.days_pass(3 * HOURS)
-    told = late.post(url("erase", study), follow=True)
-    assert told.redirect_chain == [(reverse("join"), 302)] and "Your visit ended at" in told.text
+    page = late.post(url("erase", study), follow=True)
+    assert page.redirect_chain == [(reverse("join"), 302)] and "Your visit ended at" in page.text
     assert erasure_state(DataHolder.objects.get(pseudonym="P-1")).requested_at is None
     return late
 
@@ -264,10 +264,10 @@ def test_a_press_after_the_link_was_replaced_says_that_nothing_was_changed(
         visitor.post(url("withdraw", study), {"records": "keep"})
     olga = factories.user_create("olga")
     new = invitations.link_reissue(study=study, pseudonym="P-1", reason="It was lost.", acting_user=olga)
-    told = visitor.post(url(page, study), {"records": "erase"}, follow=True)
-    assert told.status_code == 200
-    assert "Nothing was changed, because the link of your invitation opens nothing any more" in told.text
-    assert reverse("join") in told.text and "Your invitation stays open" not in told.text
+    html = visitor.post(url(page, study), {"records": "erase"}, follow=True)
+    assert html.status_code == 200
+    assert "Nothing was changed, because the link of your invitation opens nothing any more" in html.text
+    assert reverse("join") in html.text and "Your invitation stays open" not in html.text
     holder = DataHolder.objects.get(pseudonym="P-1")
     assert erasure_state(holder).requested_at is None
     assert again(visitor, new.code).status_code == 200

@@ -123,12 +123,12 @@ def test_proposals_and_approvals_reveal_nothing_about_people(study: Study, recei
     proposal = factories.form_propose(study, {"en": "More is asked.", "de": "Mehr."})
     services.consent_form_approve(proposal=proposal, acting_user=factories.user_create("conrad"))
     webhooks_deliver()
-    told = [(each["study"], each["event"]) for each in bodies(receiver)]
-    assert [event for slug, event in told if slug == study.slug] == [
+    entries = [(each["study"], each["event"]) for each in bodies(receiver)]
+    assert [event for slug, event in entries if slug == study.slug] == [
         "policy.proposed", "policy.approved", "form.proposed", "form.published",
     ]  # fmt: skip
     # The other study's policy and form were there before it had a webhook.
-    assert {slug for slug, _event in told} == {study.slug}
+    assert {slug for slug, _event in entries} == {study.slug}
     text = json.dumps(bodies(receiver))
     for secret in ("P-secret", "olga", "carla", "conrad", "HIGH", "More is asked"):
         assert secret not in text
@@ -165,11 +165,11 @@ def test_a_share_that_is_nearly_used_is_told_once(receiver: Receiver) -> None:
     run = run_finish(run_start(study, share=0.5, **TABLE_RUN))
     assert run.stop_reason == Run.StopReason.SHARE
     webhooks_deliver()
-    told = [(group["group"], group["share"]) for each in bodies(receiver) for group in each["groups"]]
-    assert told, "a run that used up its share has crossed every limit"
-    assert len(told) == len(set(told))
-    assert 1.0 in {share for _group, share in told}
-    assert {group for group, _share in told} <= {group["name"] for group in run.plan["groups"]}
+    entries = [(group["group"], group["share"]) for each in bodies(receiver) for group in each["groups"]]
+    assert entries, "a run that used up its share has crossed every limit"
+    assert len(entries) == len(set(entries))
+    assert 1.0 in {share for _group, share in entries}
+    assert {group for group, _share in entries} <= {group["name"] for group in run.plan["groups"]}
 
 
 def test_what_fails_is_tried_again_and_given_up_in_the_end(
@@ -308,11 +308,11 @@ def test_a_name_that_changes_its_address_leads_nowhere_private(
     endpoint_test(endpoint=endpoint)
     webhooks_deliver()
     assert WebhookDelivery.objects.get().fault == "address not allowed"
-    asked, connected = [], []
+    requests, connected = [], []
 
     def resolve(host: str, port: int, **_: Any) -> list[Any]:
-        asked.append(host)
-        address = "93.184.215.14" if len(asked) == 1 else "127.0.0.1"
+        requests.append(host)
+        address = "93.184.215.14" if len(requests) == 1 else "127.0.0.1"
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))]
 
     def connect(address: tuple[str, int], **_: Any) -> Any:
@@ -323,7 +323,7 @@ def test_a_name_that_changes_its_address_leads_nowhere_private(
     monkeypatch.setattr(outbound.socket, "create_connection", connect)
     due_now()
     webhooks_deliver()
-    assert (len(asked), connected) == (1, ["93.184.215.14"])
+    assert (len(requests), connected) == (1, ["93.184.215.14"])
 
 
 def test_a_secret_is_stored_encrypted_and_shown_once(study: Study, receiver: Receiver) -> None:

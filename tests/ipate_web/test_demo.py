@@ -93,8 +93,8 @@ def test_the_demo_runs_the_main_job_and_can_be_run_again(tmp_path: Path) -> None
     assert weighting["labels"] > baseline["labels"] > 0
 
     assert demo(tmp_path) == runs, "run again, it finds everything done"
-    asked = "DataHolder.objects.filter(study__rehearsal=False).count()"
-    counts = f"Study.objects.count(), Run.objects.count(), ConsentEvent.objects.count() == {asked}"
+    query = "DataHolder.objects.filter(study__rehearsal=False).count()"
+    counts = f"Study.objects.count(), Run.objects.count(), ConsentEvent.objects.count() == {query}"
     assert in_database(tmp_path, counts) == "2 3 True"
     assert in_database(tmp_path, "list(Run.objects.values_list('forgotten_at', flat=True)).count(None)") == "0"
 
@@ -112,11 +112,11 @@ def test_up_serves_until_stopped_and_leaves_no_process(tmp_path: Path, number: s
             assert json.loads(answer)["status"] == "ok"
             assert len(processes_in(tmp_path)) > 3
             site = f"IPATE_SITE_URL=http://127.0.0.1:{port}".encode()
-            told = set()
+            entries = set()
             for pid in processes_in(tmp_path):
                 if site in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
-                    told |= {b"gunicorn", b"celery"} & set(Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"))
-            assert told == {b"gunicorn", b"celery"}, "letters or mails would name another port"
+                    entries |= {b"gunicorn", b"celery"} & set(Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"))
+            assert entries == {b"gunicorn", b"celery"}, "letters or mails would name another port"
         finally:
             process.send_signal(number)
             try:

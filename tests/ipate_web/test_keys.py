@@ -87,7 +87,7 @@ def test_a_key_stands_in_the_environment_in_a_file_or_comes_from_a_command(
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         ({"": "k" * 31}, "at least 32"),
         ({"_FILE": "/nowhere"}, "gives no key"),
@@ -97,10 +97,10 @@ def test_a_key_stands_in_the_environment_in_a_file_or_comes_from_a_command(
     ],
 )
 def test_a_key_that_is_missing_or_short_is_refused(
-    monkeypatch: pytest.MonkeyPatch, given: dict[str, str], told: str
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, str], message: str
 ) -> None:
     for end, value in given.items():
         monkeypatch.setenv(f"IPATE_RECORDS_KEY{end}", value)
-    with pytest.raises(ImproperlyConfigured, match=told) as refused:
+    with pytest.raises(ImproperlyConfigured, match=message) as refused:
         env.read_key("IPATE_RECORDS_KEY")
     assert "kkk" not in str(refused.value)

@@ -215,11 +215,11 @@ def test_pages_that_follow_the_people_are_counted_together(
 
 def test_the_dashboard_and_the_alerts_ask_for_metrics_that_are_there(ask: Callable[[], dict[Sample, float]]) -> None:
     panels = json.loads(DASHBOARD.read_text())["panels"]
-    asked = [target["expr"] for panel in panels for target in panel.get("targets", [])]
+    requests = [target["expr"] for panel in panels for target in panel.get("targets", [])]
     rules = [rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]]
-    asked += [rule["expr"] for rule in rules]
-    assert len(asked) > 10
+    requests += [rule["expr"] for rule in rules]
+    assert len(requests) > 10
     ask()
     known = {name for name, _ in ask()} | {"up"}
-    named = {name for each in asked for name in re.findall(r"\b(?:ipate|django)_\w+|\bup\b", each)}
+    named = {name for each in requests for name in re.findall(r"\b(?:ipate|django)_\w+|\bup\b", each)}
     assert named - known <= {"django_http_exceptions_total_by_type_total"}, "that one appears with the first exception"

@@ -38,7 +38,7 @@ def member(study: Study, role: str) -> User:
     return user
 
 
-def told(study: Study, kind: str) -> dict[str, list[str]]:
+def tasks_of(study: Study, kind: str) -> dict[str, list[str]]:
     """Texts of the tasks of one kind in ``study``, for each role that has any."""
     found = {}
     for role in ROLES:
@@ -68,14 +68,14 @@ def test_proposals_wait_for_those_who_approve_them(study: Study) -> None:
         study=study, acting_user=factories.user_create("carla"), high=0.5, average=1, low=2, reason="Less."
     )
     form = factories.form_propose(study, {"en": "More is asked."})
-    assert told(study, Kind.RUN) == {"operator": ["Run: First"]}
-    assert set(told(study, Kind.POLICY)) == set(told(study, Kind.FORM)) == {"committee", "chair"}
+    assert tasks_of(study, Kind.RUN) == {"operator": ["Run: First"]}
+    assert set(tasks_of(study, Kind.POLICY)) == set(tasks_of(study, Kind.FORM)) == {"committee", "chair"}
     assert task(study, "operator", Kind.RUN).since == run.created_at
     assert task(study, "chair", Kind.POLICY).since == policy.proposed_at
     assert task(study, "chair", Kind.FORM).since == form.proposed_at
     assert [each.kind for each in waiting_for(run.created_by) if each.is_own] == [Kind.RUN]
     services.epsilon_policy_approve(policy=policy, acting_user=member(study, "chair"))
-    assert told(study, Kind.POLICY) == {}
+    assert tasks_of(study, Kind.POLICY) == {}
 
 
 def test_a_draft_waits_for_its_researcher_and_operators_alone(study: Study) -> None:
@@ -91,19 +91,19 @@ def test_a_failed_run_waits_until_another_is_proposed(study: Study) -> None:
     Run.objects.filter(pk=run.pk).update(
         status=Run.Status.FAILED, ended_at=timezone.now(), created_by=member(study, "researcher")
     )
-    assert set(told(study, Kind.FAILED)) == {"operator", "researcher"}
+    assert set(tasks_of(study, Kind.FAILED)) == {"operator", "researcher"}
     assert str(run.pk) in task(study, "operator", Kind.FAILED).url
     run_draft(study, **TABLE_RUN)
-    assert told(study, Kind.FAILED) == {}
+    assert tasks_of(study, Kind.FAILED) == {}
 
 
 @pytest.mark.slow
 def test_a_run_that_no_worker_is_at_waits_for_operators(study: Study) -> None:
     run = run_start(study, **TABLE_RUN)
-    assert told(study, Kind.SILENT) == {}
+    assert tasks_of(study, Kind.SILENT) == {}
     long_ago = timezone.now() - timedelta(hours=1)
     Run.objects.filter(pk=run.pk).update(heartbeat=long_ago)
-    assert set(told(study, Kind.SILENT)) == {"operator"}
+    assert set(tasks_of(study, Kind.SILENT)) == {"operator"}
     assert task(study, "operator", Kind.SILENT).since == long_ago
 
 
@@ -115,11 +115,11 @@ def test_erasures_that_were_not_done_wait_for_the_steward(study: Study) -> None:
         erasure_ask(holder=holder, acting_user=None)
     form = study.consent_forms.get()
     services.consent_give(holder=third, level="LOW", form=form, acting_user=None)  # who takes part again
-    assert told(study, Kind.ERASURES) == {"steward": ["2 people's records are not erased yet"]}
-    asked = Disposal.objects.filter(holder=first).latest("sequence")
-    assert task(study, "steward", Kind.ERASURES).since == asked.recorded_at
+    assert tasks_of(study, Kind.ERASURES) == {"steward": ["2 people's records are not erased yet"]}
+    request = Disposal.objects.filter(holder=first).latest("sequence")
+    assert task(study, "steward", Kind.ERASURES).since == request.recorded_at
     records_erase(study.pk)
-    assert told(study, Kind.ERASURES) == {}
+    assert tasks_of(study, Kind.ERASURES) == {}
 
 
 @pytest.mark.slow
@@ -135,15 +135,15 @@ def test_letters_to_print_wait_for_the_steward() -> None:
         scans={"a.pdf": b"%PDF-1"},
         acting_user=member(study, "steward"),
     )
-    assert told(study, Kind.LETTERS) == {"steward": ["2 letters on paper to print"]}
+    assert tasks_of(study, Kind.LETTERS) == {"steward": ["2 letters on paper to print"]}
     oldest = ConsentEvent.objects.filter(holder=first).latest("sequence").recorded_at
     assert task(study, "steward", Kind.LETTERS).since == oldest
     assert "letters" not in client_of(study, "steward").get("/api/v1/waiting").text
     letters_print(study=study, kind="receipt", acting_user=member(study, "steward"))
-    assert told(study, Kind.LETTERS) == {}
+    assert tasks_of(study, Kind.LETTERS) == {}
     published = factories.form_publish(study, {"en": "More."}, renewal="required").published_at
     decided = study.holders.exclude(consent_events=None).distinct().count()
-    assert told(study, Kind.LETTERS) == {"steward": [f"{decided} letters on paper to print"]}
+    assert tasks_of(study, Kind.LETTERS) == {"steward": [f"{decided} letters on paper to print"]}
     assert task(study, "steward", Kind.LETTERS).since == published
 
 
@@ -154,7 +154,7 @@ def test_a_letter_waits_from_the_day_on_which_it_is_due(study: Study) -> None:
     holder = study.holders.filter(consent_events__level="LOW").earliest("pk")
     event = services.consent_give(holder=holder, level="HIGH", form=form, acting_user=None)
     assert task(study, "steward", Kind.LETTERS).since == event.renew_by - REMINDED
-    assert told(study, Kind.LETTERS) == {"steward": ["1 letter on paper to print"]}
+    assert tasks_of(study, Kind.LETTERS) == {"steward": ["1 letter on paper to print"]}
 
 
 @pytest.mark.slow
@@ -165,43 +165,43 @@ def test_a_version_requested_by_a_researcher_waits_for_operators(study: Study) -
     run.student = StudentModel.objects.create(**fields)
     run.save()
     StudentModel.objects.create(**fields, version=2, asked_by=member(study, "operator"))  # who decides themself
-    assert told(study, Kind.VERSION) == {}
+    assert tasks_of(study, Kind.VERSION) == {}
     wanted = StudentModel.objects.create(**fields, version=3, asked_by=rosa)
     words = "Version 3 of the student of “First”, to be published or withdrawn"
-    assert told(study, Kind.VERSION) == {"operator": [words]}
+    assert tasks_of(study, Kind.VERSION) == {"operator": [words]}
     assert task(study, "operator", Kind.VERSION).since == wanted.created_at
     student_publish(run=run, version=3, acting_user=member(study, "operator"))
-    assert told(study, Kind.VERSION) == {}
+    assert tasks_of(study, Kind.VERSION) == {}
     wanted = StudentModel.objects.create(**fields, version=4, asked_by=rosa)
     student_withdraw(run=run, version=4, reason="Worse.", acting_user=member(study, "operator"))
-    assert told(study, Kind.VERSION) == {}
+    assert tasks_of(study, Kind.VERSION) == {}
 
 
 @pytest.mark.slow
 def test_what_was_begun_waits_for_those_who_can_end_it(study: Study) -> None:
     services.consent_form_draft_save(study=study, acting_user=factories.user_create("olga"), texts=factories.FORM)
-    assert set(told(study, Kind.DRAFT)) == {"operator", "committee", "chair"}
-    assert set(told(study, Kind.PROVENANCE)) == {"operator", "steward"}
+    assert set(tasks_of(study, Kind.DRAFT)) == {"operator", "committee", "chair"}
+    assert set(tasks_of(study, Kind.PROVENANCE)) == {"operator", "steward"}
     Dataset.objects.filter(study=study, kind="public").update(provenance="Of the archive.")
-    assert told(study, Kind.PROVENANCE) == {}
+    assert tasks_of(study, Kind.PROVENANCE) == {}
     Study.objects.filter(pk=study.pk).update(languages=["en", "de"])
-    assert told(study, Kind.TRANSLATION) == {"operator": ["The study's texts are incomplete in German"]}
+    assert tasks_of(study, Kind.TRANSLATION) == {"operator": ["The study's texts are incomplete in German"]}
 
 
 @pytest.mark.slow
 def test_a_young_study_says_to_each_what_comes_next() -> None:
     study = factories.study_create("young")
-    assert told(study, Kind.SETUP) == {
+    assert tasks_of(study, Kind.SETUP) == {
         "operator": ["Write the form that holders read"],
         "steward": ["Import private and public data"],
         "committee": ["Write the form that holders read", "Propose what the three levels mean"],
         "chair": ["Write the form that holders read", "Propose what the three levels mean"],
     }
     ready = study_with_table("ready")
-    assert told(ready, Kind.SETUP) == {key: ["Propose a first run"] for key in ("operator", "researcher")}
+    assert tasks_of(ready, Kind.SETUP) == {key: ["Propose a first run"] for key in ("operator", "researcher")}
     run_draft(ready, **TABLE_RUN)
-    assert told(ready, Kind.SETUP) == {}
-    assert told(rehearsal_with_table(), Kind.SETUP) == {
+    assert tasks_of(ready, Kind.SETUP) == {}
+    assert tasks_of(rehearsal_with_table(), Kind.SETUP) == {
         key: ["Propose a first run"] for key in ("operator", "researcher")
     }
 

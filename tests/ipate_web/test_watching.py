@@ -39,15 +39,15 @@ def _all_is_well(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def signs(monkeypatch: pytest.MonkeyPatch, settings: Any) -> list[str]:
     """Addresses that got a sign of life."""
-    asked: list[str] = []
+    requests: list[str] = []
 
     def post(url: str, body: bytes, headers: object) -> int:
-        asked.append(url)
+        requests.append(url)
         return 200
 
     settings.SIGN_OF_LIFE_URL = "https://monitor.example/ping/{name}?clinic"
     monkeypatch.setattr(watching, "post", post)
-    return asked
+    return requests
 
 
 def later(monkeypatch: pytest.MonkeyPatch, **passed: float) -> None:

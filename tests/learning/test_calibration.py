@@ -94,8 +94,8 @@ def test_a_model_of_hardly_any_weight_is_calibrated_as_well() -> None:
 def test_an_overconfident_student_is_calibrated_by_held_out_counts(sigma: float) -> None:
     rng = np.random.default_rng(3)
     chances = expit(rng.normal(0, 1, 2000))
-    told, voters = np.column_stack([1 - chances, chances]), 50
-    sure = softmax(4 * np.log(told), axis=1)
+    shares, voters = np.column_stack([1 - chances, chances]), 50
+    sure = softmax(4 * np.log(shares), axis=1)
     votes = rng.binomial(voters, chances)
     counts = np.column_stack([voters - votes, votes]) + rng.normal(0, sigma, (2000, 2))
     found = fit_to_releases(sure, counted(np.arange(2000), counts, sigma))
@@ -122,8 +122,8 @@ def test_few_labels_change_little() -> None:
 def test_a_file_holds_the_same_calibration() -> None:
     found, probabilities = Calibration(0.4, (-0.3, 0.1, 0.2)), np.array([[0.7, 0.3, 0.0], [0.1, 0.1, 0.8]])
     graph = Graph()
-    told = found.to_graph(graph, graph.input("p", DOUBLE, (3,)))
-    content = graph.to_bytes({"calibrated": (told, DOUBLE, (3,))}, {})
+    result = found.to_graph(graph, graph.input("p", DOUBLE, (3,)))
+    content = graph.to_bytes({"calibrated": (result, DOUBLE, (3,))}, {})
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     (answer,) = session.run(None, {"p": probabilities})
     assert answer == pytest.approx(found.applied(probabilities), abs=1e-12)

@@ -41,8 +41,8 @@ def test_the_ends_of_votes_are_as_far_from_them_as_their_noise_allows() -> None:
 def test_votes_that_noise_outweighs_tell_no_shares() -> None:
     assert voted_shares(votes(0, 1e5), 1e5) is None
     assert voted_shares(np.full((3, 2), -1.0), 0.1) is None
-    told = voted_shares(np.array([[0.0, 10.0]]), 1e-9)
-    assert told is not None and told[1].value == told[1].high == 1.0 and told[1].low == pytest.approx(0.98)
+    shares = voted_shares(np.array([[0.0, 10.0]]), 1e-9)
+    assert shares is not None and shares[1].value == shares[1].high == 1.0 and shares[1].low == pytest.approx(0.98)
 
 
 @pytest.mark.statistical

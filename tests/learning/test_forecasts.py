@@ -30,8 +30,8 @@ def test_the_interval_holds_what_is_measured() -> None:
     for true in (0.6, 0.9):
         judged, measured = rng.binomial(40, true, 2000) / 40, rng.binomial(1000, true, 2000) / 1000
         for right, came in zip(judged, measured, strict=True):
-            told = made(float(right), 1.0, judged=40)
-            inside.append(told.low <= came <= told.high)
+            result = made(float(right), 1.0, judged=40)
+            inside.append(result.low <= came <= result.high)
     assert np.mean(inside) >= 0.95
 
 
@@ -41,11 +41,11 @@ def test_chance_moves_a_share_of_few_answers_too() -> None:
     judged, came = rng.binomial(600, 0.85, 2000) / 600, rng.binomial(40, 0.85, 2000) / 40
     inside = {}
     for measured in (40, None):
-        told = [
+        entries = [
             judged_forecast(LABELS, right, 1.0, judged=600, standing=400, rests_on=RESTS, measured=measured)
             for right in judged.tolist()
         ]
-        inside[measured] = np.mean([each.low <= share <= each.high for each, share in zip(told, came, strict=True)])
+        inside[measured] = np.mean([each.low <= share <= each.high for each, share in zip(entries, came, strict=True)])
     assert inside[40] >= 0.95 and inside[None] < 0.8
 
 

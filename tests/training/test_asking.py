@@ -95,8 +95,8 @@ def account(who: DataHolder) -> float:
 
 
 def charged(run: Run, batch: int) -> dict[int, float]:
-    told = charges_of(Release.objects.get(run=run.pk, batch=batch))
-    return dict(zip(told.holders.tolist(), told.spent.tolist(), strict=True))
+    charges = charges_of(Release.objects.get(run=run.pk, batch=batch))
+    return dict(zip(charges.holders.tolist(), charges.spent.tolist(), strict=True))
 
 
 def said(run: Run, batch: int, who: DataHolder) -> np.ndarray:
@@ -564,16 +564,16 @@ def test_an_unused_share_stays_available(exact: None) -> None:
 
 def test_a_rehearsal_repeats_itself_by_its_seed_and_charges_nobody() -> None:
     study = rehearsal_with_table()
-    asked = {"rounds": 2, "sigma": 4.0}
-    told = []
+    body = {"rounds": 2, "sigma": 4.0}
+    reports = []
     for seed in (7, 7, 8):
-        run = run_finish(asked_run(study, share=1.0, seed=seed, choices=asked))
+        run = run_finish(asked_run(study, share=1.0, seed=seed, choices=body))
         assert run.status == Run.Status.FINISHED, run.message
-        told.append((list(run.queries.values_list("row", "label", "counts")), run.outcome))
+        reports.append((list(run.queries.values_list("row", "label", "counts")), run.outcome))
         assert list(release_faults(run)) == []
-    assert told[0] == told[1]
-    assert told[0][0] != told[2][0]
-    for level in told[0][1]["epsilons"]:
+    assert reports[0] == reports[1]
+    assert reports[0][0] != reports[2][0]
+    for level in reports[0][1]["epsilons"]:
         assert 0 < level["spent"] <= level["epsilon"]
     assert not Release.objects.filter(study=study, batch__isnull=False).exists()
     assert not balances(study).holders.size
@@ -586,7 +586,7 @@ WHITENED = {"representation": "whitened"}
 
 
 @pytest.mark.parametrize(
-    ("fields", "field", "told"),
+    ("fields", "field", "message"),
     [
         ({"choices": {"sigmas": 3}}, "choices", "There is no choice sigmas"),
         ({"choices": {"sigma": -1.0}}, "choices.sigma", "sigma is -1.0"),
@@ -617,11 +617,11 @@ WHITENED = {"representation": "whitened"}
     ],
 )
 def test_a_proposal_that_cannot_be_carried_out_is_refused_by_field(
-    fields: dict[str, Any], field: str, told: str
+    fields: dict[str, Any], field: str, message: str
 ) -> None:
     with pytest.raises(ValidationError) as refused:
         run_draft(small_study(), **ASKING_RUN | fields)
-    assert told in " ".join(refused.value.message_dict[field])
+    assert message in " ".join(refused.value.message_dict[field])
     assert not Run.objects.exists()
 
 

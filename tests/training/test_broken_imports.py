@@ -380,9 +380,9 @@ def test_one_report_lists_all_errors_of_a_broken_file(study: Study, kind: str) -
     begun = begin(study, name, content, schema)
     import_declare(dataset_import=begun, schema=schema, acting_user=user_create("sven"))
     report = work(begun)
-    told = [(fault["row"], fault["column"], _text(fault["problem"])) for fault in report["faults"]]
-    assert [fault[:2] for fault in told] == [fault[:2] for fault in expected], told
-    for (_row, _column, problem), (_, _, words) in zip(told, expected, strict=True):
+    entries = [(fault["row"], fault["column"], _text(fault["problem"])) for fault in report["faults"]]
+    assert [fault[:2] for fault in entries] == [fault[:2] for fault in expected], entries
+    for (_row, _column, problem), (_, _, words) in zip(entries, expected, strict=True):
         assert words in problem
     assert all(_text(fault["remedy"]) for fault in report["faults"])
     assert (begun.state, begun.faults) == ("checked", len(expected))

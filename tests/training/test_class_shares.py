@@ -60,17 +60,19 @@ def ended(monkeypatch: pytest.MonkeyPatch, study: Study, fields: dict[str, Any])
 def test_a_shifted_run_says_so_on_page_and_card(monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any]) -> None:
     """The shifted run: of the public points a third is of each class, of the people 40, 16 and 4 of 60."""
     run = ended(monkeypatch, study_of_people(shifted=True), fields)
-    told = run.student.card["shares"]
-    assert [row["public"] for row in told["classes"]] == [0.33, 0.33, 0.33] and told["points"] == 60
-    for row, share in zip(told["classes"], (40 / 60, 16 / 60, 4 / 60), strict=True):
+    message = run.student.card["shares"]
+    assert [row["public"] for row in message["classes"]] == [0.33, 0.33, 0.33] and message["points"] == 60
+    for row, share in zip(message["classes"], (40 / 60, 16 / 60, 4 / 60), strict=True):
         assert row["interval"][0] <= share <= row["interval"][1] and row["interval"][0] <= row["people"]
-    assert told["differing"] == ["a", "c"]
+    assert message["differing"] == ["a", "c"]
     page = text(as_("olga").get(url("run", run)))
     assert page.count(DIFFERENT) == 2, "among the results, and on the card"
     assert "needs no correction" in page
 
     written: list[dict[str, Any]] = []
-    monkeypatch.setattr(report, "tagged_pdf", lambda file, told: written.append(told) or tagged_pdf(file, told))
+    monkeypatch.setattr(
+        report, "tagged_pdf", lambda file, message: written.append(message) or tagged_pdf(file, message)
+    )
     assert as_("olga").get(url("ledger_report_pdf", run)).content.startswith(b"%PDF-")
     (section,) = (each for each in written[0]["sections"] if each["heading"] == "Classes among the people")
     assert DIFFERENT in section["paragraphs"][0] and section["tables"][0]["rows"][0][3] == "33.0 %"
@@ -91,8 +93,8 @@ def test_a_run_whose_people_are_as_the_public_points_says_that(monkeypatch: pyte
 @pytest.mark.slow
 def test_without_labels_of_public_points_the_shares_of_the_people_stand_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     run = ended(monkeypatch, study_of_people(shifted=True, labelled=False), STEPS_RUN)
-    told = run.student.card["shares"]
-    assert told["points"] == 0 and told["differing"] == [] and told["classes"][0]["public"] is None
+    entry = run.student.card["shares"]
+    assert entry["points"] == 0 and entry["differing"] == [] and entry["classes"][0]["public"] is None
     assert "No public points have labels" in text(as_("olga").get(url("run", run)))
 
 

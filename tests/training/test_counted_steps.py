@@ -86,10 +86,10 @@ def test_nobody_pays_more_than_their_share_and_counts_a_tenth_of_it() -> None:
 @pytest.mark.slow
 def test_the_space_follows_from_what_was_counted() -> None:
     run = finished()
-    asked = run.rounds.get(index=3)
-    file = arrays_load(asked.artifact)
+    opened = run.rounds.get(index=3)
+    file = arrays_load(opened.artifact)
     file["public"] = np.roll(file["public"], 1, axis=0)
-    arrays_save(asked.artifact, **file)
+    arrays_save(opened.artifact, **file)
     from training.methods.steps import rounds
 
     rounds._question.cache_clear()

@@ -56,9 +56,15 @@ def study_of(slug: str, schema, rows) -> Study:
 
 def registered(study: Study, **fields) -> Encoder:
     file = image_encoder()
-    told = {"name": "small", "content": file.content, "takes": file.takes.to_json(), "licence": "MIT", "stated": True}
+    entries = {
+        "name": "small",
+        "content": file.content,
+        "takes": file.takes.to_json(),
+        "licence": "MIT",
+        "stated": True,
+    }
     olga = user_create("olga")
-    return encoder_register(study=study, acting_user=olga, **told | {"source": "made by a test"} | fields)
+    return encoder_register(study=study, acting_user=olga, **entries | {"source": "made by a test"} | fields)
 
 
 def work() -> None:
@@ -79,8 +85,8 @@ def test_a_run_learns_from_vectors_and_its_file_takes_an_image():
     arrays, key = records_load(private), records_key(encoder.digest)
     with EncoderProcess(image_encoder(), (8, 8, 3)) as process:
         assert (arrays[key] == process.encode(arrays["x"])).all() and arrays[key].shape == (30, 6)
-    asked = chosen | {"sigma": 1.0, "steps": 6, "publish": "model"}
-    run = run_finish(run_like(study, fields, choices=asked, share=0.9))
+    request = chosen | {"sigma": 1.0, "steps": 6, "publish": "model"}
+    run = run_finish(run_like(study, fields, choices=request, share=0.9))
     assert run.status == "finished", run.message
     card = run.students.get().card
     assert card["encoder"]["name"] == "small" and card["encoder"]["file_digest"] == encoder.file_digest
@@ -195,8 +201,8 @@ def messages(number: int, seed: int, holders: list[str] | None = None) -> Rows:
         ["win a free prize", "free cash now", "a prize for you"],
     )
     classes = np.arange(number) % 2
-    told = [f"{(ham, spam)[each][rng.integers(3)]} {rng.integers(99)}" for each in classes]
-    return Rows(TextColumn("message", 40).encode(told), classes.astype(np.int64), holders)
+    entries = [f"{(ham, spam)[each][rng.integers(3)]} {rng.integers(99)}" for each in classes]
+    return Rows(TextColumn("message", 40).encode(entries), classes.astype(np.int64), holders)
 
 
 MESSAGES = TabularSchema((TextColumn("message", 40),), ("ham", "spam"))
@@ -204,8 +210,8 @@ MESSAGES = TabularSchema((TextColumn("message", 40),), ("ham", "spam"))
 
 def test_a_run_learns_from_texts_by_an_encoder_and_its_file_takes_a_sentence():
     study, file = study_of("sentences", MESSAGES, messages), text_encoder()
-    told = {"content": file.content, "takes": file.takes.to_json(), "tokenizer": file.tokenizer}
-    encoder = registered(study, **told)
+    fields = {"content": file.content, "takes": file.takes.to_json(), "tokenizer": file.tokenizer}
+    encoder = registered(study, **fields)
     work()
     chosen = {"encoder": encoder.digest, "representation": "encoder", "representation_parameters": {"components": 3}}
     run = run_finish(run_like(study, STEPS_RUN, choices=chosen | {"sigma": 1.0, "steps": 6}, share=0.9))

@@ -250,13 +250,13 @@ def test_a_paper_withdrawal_erases_where_the_study_promises_it(django_capture_on
     assert files(f"evidence/{study.pk}") == set()
 
 
-@pytest.mark.parametrize("asked", [ASKING_RUN, STEPS_RUN, SAMPLED_RUN], ids=["votes", "steps", "samples"])
+@pytest.mark.parametrize("kind", [ASKING_RUN, STEPS_RUN, SAMPLED_RUN], ids=["votes", "steps", "samples"])
 @pytest.mark.parametrize("answered", [True, False])
 def test_a_run_goes_on_when_records_are_erased_between_a_batch_and_its_release(
-    asked: dict[str, Any], answered: bool, django_capture_on_commit_callbacks: Commits
+    kind: dict[str, Any], answered: bool, django_capture_on_commit_callbacks: Commits
 ) -> None:
     study = small_study()
-    run = run_start(study, share=0.5, **asked)
+    run = run_start(study, share=0.5, **kind)
     if answered:
         run = run_ask(run, 1)
     else:

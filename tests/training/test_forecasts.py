@@ -53,13 +53,13 @@ def test_page_api_and_command_tell_the_same(study: Study) -> None:
     expected = forecast(run)
     assert expected.share == 0.25
     assert any("where the public points come from" in note for note in expected.notes)
-    told = planned(run)
-    assert told["notes"] == [str(note) for note in expected.notes]
+    record = planned(run)
+    assert record["notes"] == [str(note) for note in expected.notes]
     answer = as_("ada").get(f"/api/v1/runs/{run.pk}/plan").json()
     run.refresh_from_db()
     assert run.status == "draft"
-    assert answer["notes"] == told["notes"]
-    assert [budget["allowed"] for budget in answer["budgets"]] == [each["allowed"] for each in told["budgets"]]
+    assert answer["notes"] == record["notes"]
+    assert [budget["allowed"] for budget in answer["budgets"]] == [each["allowed"] for each in record["budgets"]]
     proposal = {
         "study": study.slug,
         "title": "The same",
@@ -69,9 +69,9 @@ def test_page_api_and_command_tell_the_same(study: Study) -> None:
         **{f"{each.kind}_dataset": each.pk for each in Dataset.objects.filter(study=study)},
     }
     answer = as_("ada").post("/api/v1/runs/plan", proposal, "application/json").json()
-    assert (answer["notes"], answer["share"]) == (told["notes"], 0.25)
+    assert (answer["notes"], answer["share"]) == (record["notes"], 0.25)
     page = as_("ada").get(f"/studies/table/runs/{run.pk}/approve/").text
-    for note in told["notes"]:
+    for note in record["notes"]:
         assert note.replace("'", "&#x27;").partition(":")[0] in page
 
 
@@ -218,8 +218,8 @@ def test_what_noise_makes_of_a_table_is_forecast(recipe: dict[str, Any]) -> None
 
 def test_the_forecast_of_steps_is_held_against_the_model_that_they_led_to(study: Study) -> None:
     run = run_start(study, share=0.5, **STEPS_RUN)
-    told = {"learned_from": {"label_accuracy": None, "labels": 12}, "evaluation": {"accuracy": 0.1, "points": 21}}
+    fields = {"learned_from": {"label_accuracy": None, "labels": 12}, "evaluation": {"accuracy": 0.1, "points": 21}}
     linear, student = {"learner": "linear", "accuracy": 0.9}, {"learner": "shares", "accuracy": 0.1}
-    (alone,) = outcomes_of(run, told)
-    (beside,) = outcomes_of(run, told | {"candidates": [student, linear]})
+    (alone,) = outcomes_of(run, fields)
+    (beside,) = outcomes_of(run, fields | {"candidates": [student, linear]})
     assert (alone.came, beside.came) == (0.1, 0.9)

@@ -130,7 +130,7 @@ def test_npz_arrays(study: Study, folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "expected"),
     [
         (CSV.replace("25", "old"), ["rows.csv, row 3, column age", "“old” is no number", "Write a finite number"]),
         (CSV.replace("ben", ""), ["rows.csv, row 3, column who", "has no holder"]),
@@ -140,10 +140,10 @@ def test_npz_arrays(study: Study, folder: Path) -> None:
         ("who,age,back\n", ["no records"]),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place(study: Study, folder: Path, content: str, told: list[str]) -> None:
+def test_what_is_wrong_is_told_with_its_place(study: Study, folder: Path, content: str, expected: list[str]) -> None:
     (folder / "rows.csv").write_text(content)
     message = refused(folder / "rows.csv", schema=folder / "table.json")
-    for words in [*told, "Nothing was imported"]:
+    for words in [*expected, "Nothing was imported"]:
         assert words in message
 
 

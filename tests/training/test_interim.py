@@ -61,10 +61,14 @@ def test_all_residual_votes_after_the_plain_one_are_paid_once() -> None:
 def test_teachers_contribute_no_more_often_than_was_paid_for() -> None:
     run = finished(RESIDUAL, batch_size=7, variant="standard")
     ballot, question = ballot_load(run.pk), vote_question(run)
-    contributed, disagreed, asked = np.zeros(20, dtype=int), np.zeros(20, dtype=int), state_of(question, run).guesses
+    contributed, disagreed, positions = (
+        np.zeros(20, dtype=int),
+        np.zeros(20, dtype=int),
+        state_of(question, run).guesses,
+    )
     for batch in run.batches.filter(start__gte=10).order_by("index"):
         said = ballot.predictions[:, batch.start : batch.start + batch.size]
-        guesses = asked[batch.start : batch.start + batch.size]
+        guesses = positions[batch.start : batch.start + batch.size]
         votes = question.plan.aggregator.count(said, 3, np.ones(20), guesses=guesses, disagreed=disagreed)
         for place, guess in enumerate(guesses):
             differs = (said[:, place] != guess) & (said[:, place] != NO_VOTE)
@@ -96,9 +100,9 @@ def test_the_student_knows_released_labels_alone() -> None:
     run = finished(INTERACTIVE, batch_size=10)
     labels = state_of(vote_question(run), run).labels
     ninth, tenth = np.flatnonzero(labels != REJECTED)[8:10]
-    told = interim_probabilities(run, labels[: tenth + 1])
-    assert told.shape == (60, 3)
-    np.testing.assert_allclose(told.sum(axis=1), 1.0, rtol=1e-6)
+    shares = interim_probabilities(run, labels[: tenth + 1])
+    assert shares.shape == (60, 3)
+    np.testing.assert_allclose(shares.sum(axis=1), 1.0, rtol=1e-6)
     assert not interim_probabilities(run, labels[: ninth + 1]).any()
 
 

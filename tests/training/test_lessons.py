@@ -85,14 +85,14 @@ def test_students_of_tables_learn_from_every_method(fields: dict[str, Any], stud
     assert model.predict(points_of(run.test_dataset)).max() < 3
 
 
-def asked(study: Any, **asking: Any) -> Run:
+def run_of(study: Any, **asking: Any) -> Run:
     run = run_finish(run_start(study, **EVERYBODY | {"choices": asking, "batch_size": 4}))
     assert run.status == Run.Status.FINISHED, run.message
     return run
 
 
 def test_a_lesson_of_votes_holds_counts_noise_and_neighbours() -> None:
-    run = asked(study_with_table(points=12, levels="L"), rounds=2, first_queries=5, radius_share=0.4)
+    run = run_of(study_with_table(points=12, levels="L"), rounds=2, first_queries=5, radius_share=0.4)
     released = lesson_of(run).releases
     kept = dict(Query.objects.filter(run=run).values_list("row", "label"))
     assert dict(zip(released.rows.tolist(), released.labels.tolist(), strict=True)) == kept
@@ -115,12 +115,14 @@ def test_a_lesson_of_votes_holds_counts_noise_and_neighbours() -> None:
 def test_counts_of_images_are_refined_where_the_votes_were_cast() -> None:
     """As in the measurements of docs/students.md: counts of neighbourhoods, refined, then taught."""
     study = study_with_data(levels="LLLL")
-    run = asked(study, rounds=1, radius_share=0.1)
-    told, points = question_load(run.rounds.get()), points_of(run.public_dataset)
+    run = run_of(study, rounds=1, radius_share=0.1)
+    result, points = question_load(run.rounds.get()), points_of(run.public_dataset)
     counts = dict(Query.objects.filter(run=run).values_list("row", "counts"))
-    public = told.fitted.transform(points)
-    reach = neighbourhoods(told.rows, public, told.radii)
-    expected = refined(public, counted(told.rows, [counts[row] for row in told.rows], told.sigma, reach=reach), seed=0)
+    public = result.fitted.transform(points)
+    reach = neighbourhoods(result.rows, public, result.radii)
+    expected = refined(
+        public, counted(result.rows, [counts[row] for row in result.rows], result.sigma, reach=reach), seed=0
+    )
     learner = student_create(run.student_learner, run.student_parameters)
     model = student_learn(learner, points, expected, seed=0)
     np.testing.assert_array_equal(student_fit(run, lesson_of(run)).predict_proba(points), model.predict_proba(points))
@@ -133,9 +135,9 @@ def test_what_gradient_steps_publish_does_not_depend_on_the_test_data() -> None:
         run = run_finish(run_start(study, **STEPS_RUN, **({} if test else {"test_dataset": None})))
         assert run.status == Run.Status.FINISHED, run.message
         assert [each["learner"] for each in run.student.card["candidates"]] == ["nearest_neighbour", "linear"]
-        told = Sentence.from_json(run.student.card["choice"]).values
-        assert told["points"] == 5 and 0 <= told["model"] <= 5
-        assert run.student.is_released_itself == (told["student"] <= told["model"])
+        entry = Sentence.from_json(run.student.card["choice"]).values
+        assert entry["points"] == 5 and 0 <= entry["model"] <= 5
+        assert run.student.is_released_itself == (entry["student"] <= entry["model"])
 
 
 def test_a_duel_counts_what_either_says_right_of_points_that_the_student_had_not_learned_from() -> None:

@@ -64,7 +64,7 @@ def errors(study: Any, **fields: Any) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize(
-    ("fields", "field", "told"),
+    ("fields", "field", "message"),
     [
         ({"learner": "oracle"}, "choices.learner", "choose one of random_forest"),
         ({"student_learner": "oracle"}, "student_learner", "choose one of: consistency"),
@@ -96,10 +96,12 @@ def errors(study: Any, **fields: Any) -> dict[str, list[str]]:
         ({"title": ""}, "title", "blank"),
     ],
 )
-def test_a_run_that_could_not_be_carried_out_is_refused_by_field(fields: dict[str, Any], field: str, told: str) -> None:
+def test_a_run_that_could_not_be_carried_out_is_refused_by_field(
+    fields: dict[str, Any], field: str, message: str
+) -> None:
     found = errors(study_with_table(), **fields)
     assert field in found
-    assert told in " ".join(found[field])
+    assert message in " ".join(found[field])
 
 
 def test_datasets_must_be_of_the_study_of_the_right_kind_and_alike() -> None:

@@ -116,15 +116,15 @@ def test_records_beyond_the_public_number_change_nothing(
     """Whoever gives 40 records more than count is asked, and charged, as if they had not; so is everybody else."""
     settings.MOST_RECORDS = 10
     monkeypatch.setattr(noise, "noise_of", lambda run: NoNoise())
-    told = []
+    reports = []
     for later in (0, 40):
         study = study_with(8, later=later, slug=f"later-{later}")
         run = batch_ask(run_start(study, **METHODS[method]))
         private = records_load(study.datasets.get(kind="private"))
         assert private["holder"].tolist().count(pk_of(study, ME)) == 10
         charged = charges_of(Release.objects.get(run=run.pk, batch=0)).spent.tolist()
-        told.append((said(run), charged, private["x"].tolist(), private["y"].tolist()))
-    assert told[0] == told[1]
+        reports.append((said(run), charged, private["x"].tolist(), private["y"].tolist()))
+    assert reports[0] == reports[1]
 
 
 def test_which_records_count_follows_from_nobody_elses(settings: Any) -> None:

@@ -104,12 +104,12 @@ def test_a_planted_fault_leads_to_a_row_a_metric_mails_and_banners(
     assert outcome.faults > 0 and outcome.fault_for_deciders and not outcome.locked
     assert metric("ipate_studies_faulty") == 1 and state() == "fault found"
 
-    told = mailed()
-    assert set(told) == {"auditor", "committee", "chair"}
-    assert f"found {outcome.faults} fault" in told["auditor"]
+    mails = mailed()
+    assert set(mails) == {"auditor", "committee", "chair"}
+    assert f"found {outcome.faults} fault" in mails["auditor"]
     for role in ("committee", "chair"):
-        assert "A fault was found; the auditors of the study have the details." in told[role]
-        assert not any(character.isdigit() for character in told[role].replace("127.0.0.1:8000", ""))
+        assert "A fault was found; the auditors of the study have the details." in mails[role]
+        assert not any(character.isdigit() for character in mails[role].replace("127.0.0.1:8000", ""))
     for role in STAFF:
         for page in pages(study, role):
             assert "The verification found a fault." in page

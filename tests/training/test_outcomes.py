@@ -97,10 +97,10 @@ def lines(kind: str, number: int, seed: int) -> list[str]:
     return [f"who,length,width,{heads[kind]}", *rows]
 
 
-def rows_of(kind: str, number: int, seed: int, folder: Path, **asked: bool) -> Rows:
+def rows_of(kind: str, number: int, seed: int, folder: Path, **fields: bool) -> Rows:
     path = folder / f"{kind}-{seed}.csv"
     path.write_text("\n".join(lines(kind, number, seed)))
-    return read_file(path, schema_from_json(document(kind)), **asked)
+    return read_file(path, schema_from_json(document(kind)), **fields)
 
 
 @built_once
@@ -165,8 +165,8 @@ def test_the_site_the_file_and_the_page_say_the_same(study: Study, exact: None) 
             assert (np.diff(values, axis=1) <= 0).all() and values[0, 1] < values[1, 1]
         case _:
             assert values[0, 0] > values[1, 0] and values[1, 1] >= values[0, 1]
-            told = [[name for name, p in zip(served["columns"], row, strict=True) if p > 0.5] for row in values]
-            assert served["predictions"] == told
+            entries = [[name for name, p in zip(served["columns"], row, strict=True) if p > 0.5] for row in values]
+            assert served["predictions"] == entries
     page = text(as_("olga").get(url("run", run)))
     assert "Judged by 150 points" in page and "choose the threshold" not in page
 
@@ -177,10 +177,10 @@ def test_holders_read_what_was_learned_and_which_records_are_theirs(study: Study
     assert result.worth and "150 test records" in result.quality
     assert result.predicts.startswith(("It estimates", "It answers"))
     holder = DataHolder.objects.get(study=study, pseudonym="p-0")
-    told = usage_of(holder).records()["private"]["labels"]
+    document = usage_of(holder).records()["private"]["labels"]
     private = records_load(run.private_dataset)
     (code,) = private["y"][private["holder"] == holder.pk].tolist()
-    assert told == [run.learns.written(code)]
+    assert document == [run.learns.written(code)]
     assert run.private_dataset.seen_classes == []
 
 
@@ -264,17 +264,17 @@ def test_who_withdraws_has_no_part_in_the_next_run(study: Study) -> None:
 def test_lists_and_comparisons_tell_the_first_measure_in_place_of_an_accuracy(study: Study, exact: None) -> None:
     run = learned(study, share=0.4)
     assert run.student is not None
-    told = run.student.card["evaluation"]["measures"]
-    first = f"{told[0]['label']}: {told[0]['of']}" if told[0]["of"] else told[0]["label"]
+    evaluation = run.student.card["evaluation"]["measures"]
+    first = f"{evaluation[0]['label']}: {evaluation[0]['of']}" if evaluation[0]["of"] else evaluation[0]["label"]
     page = as_("olga").get(reverse("staff:runs", args=[study.slug]))
-    assert f"{first} {told[0]['value']:.3f}" in html.unescape(text(page))
+    assert f"{first} {evaluation[0]['value']:.3f}" in html.unescape(text(page))
     counted = run_start(study, share=0.1, **COUNTS_RUN | {"choices": {"column": "length", "bins": 2}})
     address = reverse("staff:run_compare", args=[study.slug])
     found = as_("olga").get(address, {"run": [run.pk, counted.pk]})
     assert found.status_code == 200
     names, rows = zip(*((name, row) for name, _shared, row in found.context["measures"]), strict=True)
-    assert (names[0], len(names)) == (first, len(told))
-    assert (rows[0][0].value, rows[0][1].value) == (f"{told[0]['value']:.3f}", "–")
+    assert (names[0], len(names)) == (first, len(evaluation))
+    assert (rows[0][0].value, rows[0][1].value) == (f"{evaluation[0]['value']:.3f}", "–")
 
 
 WAYS: dict[str, dict[str, Any]] = {
@@ -352,8 +352,11 @@ def test_eight_labels_are_learned_without_a_student(tmp_path: Path) -> None:
     alone = {"test_dataset": None}
     with pytest.raises(ValidationError, match="Votes cannot be for so many labels"):
         run_draft(study, **ASKING_RUN | alone)
-    for choices, told in (({"rounds": 2}, "none learns so many labels"), ({"publish": "student"}, "no student learns")):
-        with pytest.raises(ValidationError, match=told):
+    for choices, message in (
+        ({"rounds": 2}, "none learns so many labels"),
+        ({"publish": "student"}, "no student learns"),
+    ):
+        with pytest.raises(ValidationError, match=message):
             run_draft(study, **RUN | alone | {"choices": choices})
     run = learned(study, **alone)
     assert (run.status, run.student_learner) == (Run.Status.FINISHED, ""), run.message

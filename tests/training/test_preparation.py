@@ -80,18 +80,18 @@ def test_the_consents_of_the_moment_of_the_approval_count(study: Study) -> None:
 def test_the_progress_moves_in_tenths_and_pages_and_the_api_tell_it(
     study: Study, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, told = run_start(study, **TABLE_RUN), []
+    run, result = run_start(study, **TABLE_RUN), []
     client = as_("olga")
 
     def look() -> None:
         page = client.get(reverse("staff:run", args=[study.slug, run.pk])).content.decode()
-        told.append("Preparing the people" in page and "40 %" in page)
-        told.append(client.get(f"/api/v1/runs/{run.pk}").json()["progress"]["stages"][0])
-        told.append(client.get(f"/api/v1/runs/{run.pk}").json()["status"])
+        result.append("Preparing the people" in page and "40 %" in page)
+        result.append(client.get(f"/api/v1/runs/{run.pk}").json()["progress"]["stages"][0])
+        result.append(client.get(f"/api/v1/runs/{run.pk}").json()["status"])
 
-    shares_seen(monkeypatch, run, 0.4, lambda: look() if not told else None)
+    shares_seen(monkeypatch, run, 0.4, lambda: look() if not result else None)
     run_prepared(run)
-    assert told == [True, {"stage": "people", "share": 0.4}, "preparing"]
+    assert result == [True, {"stage": "people", "share": 0.4}, "preparing"]
 
 
 @pytest.mark.parametrize("people", [0, 1, 3, 9, 15])
@@ -138,14 +138,14 @@ def test_a_cancellation_at_the_last_moment_counts(study: Study, monkeypatch: pyt
 
 
 @pytest.mark.parametrize(
-    ("trouble", "told"),
+    ("trouble", "message"),
     [
         (PlanError("There are fewer people than planned. Propose it anew."), "There are fewer people than planned."),
         (RuntimeError("P-0001 is odd"), "An unexpected error; the logs of the worker tell it under this run's id."),
     ],
 )
 def test_a_preparation_that_fails_is_told_in_words(
-    study: Study, monkeypatch: pytest.MonkeyPatch, trouble: Exception, told: str
+    study: Study, monkeypatch: pytest.MonkeyPatch, trouble: Exception, message: str
 ) -> None:
     run = run_start(study, **TABLE_RUN)
 
@@ -155,7 +155,7 @@ def test_a_preparation_that_fails_is_told_in_words(
     monkeypatch.setattr(preparation, "assign_keyed", fails)
     advance.run_advance(run.pk)
     run.refresh_from_db()
-    assert run.status == Run.Status.FAILED and run.message.startswith(told)
+    assert run.status == Run.Status.FAILED and run.message.startswith(message)
     assert "odd" not in run.message
 
 

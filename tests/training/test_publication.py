@@ -88,13 +88,13 @@ def test_only_a_useful_and_well_tested_model_is_published_automatically(settings
     settings.LEAST_TEST_POINTS = 100
     truth = np.arange(120) % 2
     good = np.where(np.arange(120) < 90, 0.8, 0.2)
-    told = np.column_stack([np.where(truth == 0, good, 1 - good), np.where(truth == 0, 1 - good, good)])
+    shares = np.column_stack([np.where(truth == 0, good, 1 - good), np.where(truth == 0, 1 - good, good)])
     names = ["no", "yes"]
-    assert publication_doubts(evaluated(told, truth, names)) == []
-    assert publication_doubts(evaluated(told[:99], truth[:99], names))
-    assert publication_doubts(evaluated(told[:, ::-1], truth, names)), "it says the opposite"
+    assert publication_doubts(evaluated(shares, truth, names)) == []
+    assert publication_doubts(evaluated(shares[:99], truth[:99], names))
+    assert publication_doubts(evaluated(shares[:, ::-1], truth, names)), "it says the opposite"
     assert publication_doubts(evaluated(np.tile([0.9, 0.1], (120, 1)), truth, names)), "the useless run"
-    assert publication_doubts(evaluated(told, np.zeros(120, np.int64), names)), "test points of one class"
+    assert publication_doubts(evaluated(shares, np.zeros(120, np.int64), names)), "test points of one class"
     assert publication_doubts(None)
 
 
@@ -138,10 +138,10 @@ def test_an_over_confident_run_publishes_probabilities_that_hold(monkeypatch: py
     np.testing.assert_allclose(LocalModel(model_fetch(model.onnx)).predict(rows).probabilities, after, atol=1e-9)
     base = base_loss(truth, 3)
     assert losses(before, truth).mean() > base + 0.1 > base - 0.02 > losses(after, truth).mean()
-    told, sure = model.card["evaluation"], calibration(before, truth)[0].value
-    assert told["log_loss"] < told["base_log_loss"] and told["calibration_error"] < 0.6 * sure
-    assert before.max(axis=1).mean() > told["accuracy"] + 0.15, "or it was not too sure"
-    assert abs(told["confidence"] - told["accuracy"]) < 0.1
+    evaluation, sure = model.card["evaluation"], calibration(before, truth)[0].value
+    assert evaluation["log_loss"] < evaluation["base_log_loss"] and evaluation["calibration_error"] < 0.6 * sure
+    assert before.max(axis=1).mean() > evaluation["accuracy"] + 0.15, "or it was not too sure"
+    assert abs(evaluation["confidence"] - evaluation["accuracy"]) < 0.1
 
 
 def test_a_threshold_is_the_same_on_the_site_in_the_file_and_in_the_client() -> None:
@@ -230,11 +230,11 @@ def test_every_number_of_a_card_follows_from_the_file_and_the_test_data(fields: 
     run.refresh_from_db()
     model = run.student
     assert model.calibration != Calibration.none(3).to_json()
-    told = card_computed(run, tmp_path)
-    assert "area:" in told
+    result = card_computed(run, tmp_path)
+    assert "area:" in result
     model_threshold_set(run=run, acting_user=user_create("olga"), class_name="b", missed=9.0, false_alarm=1.0)
     run.refresh_from_db()
-    assert card_computed(run, tmp_path).startswith(told), "a threshold leaves probabilities as they are"
+    assert card_computed(run, tmp_path).startswith(result), "a threshold leaves probabilities as they are"
     run.student.card["threshold"]["evaluation"]["sensitivity"] = 0.123
     run.student.onnx, _digest = onnx_store("forged", version_load(run.student), run, run.student.card)
     with pytest.raises(AssertionError, match="sensitivity"):

@@ -164,12 +164,12 @@ def test_steps_over_samples_are_charged_by_the_noise_that_is_drawn(watched: Watc
 @pytest.mark.statistical
 def test_noise_of_counts_has_the_spread_that_is_charged(monkeypatch: pytest.MonkeyPatch) -> None:
     """The squares of 300 numbers; under another seed than this one it would fail once in 10⁹ times."""
-    told: list[np.ndarray] = []
+    shares: list[np.ndarray] = []
     for seeded in (NoNoise(), SimulationNoise(11)):
         monkeypatch.setattr(noise, "noise_of", lambda run, seeded=seeded: seeded)
-        study = study_with_table(f"spread-{len(told)}", holders=12, points=100)
-        told.append(counts(ask(study, batch_size=100, share=1.0, choices={"sigma": 60.0, "radius_share": 1.0})))
-    drawn = (told[1] - told[0]).ravel()
+        study = study_with_table(f"spread-{len(shares)}", holders=12, points=100)
+        shares.append(counts(ask(study, batch_size=100, share=1.0, choices={"sigma": 60.0, "radius_share": 1.0})))
+    drawn = (shares[1] - shares[0]).ravel()
     low, high = chi2.ppf([0.5e-9, 1 - 0.5e-9], len(drawn))
     assert len(drawn) == 300 and low < (drawn**2).sum() / 60.0**2 < high
 

@@ -70,7 +70,7 @@ def charged(run: Run) -> dict[int, float]:
     return dict(zip(charges.holders.tolist(), charges.spent.tolist(), strict=True))
 
 
-def asked(run: Run, batch: int) -> set[int]:
+def participants_of(run: Run, batch: int) -> set[int]:
     return set(arrays_load(run.batches.get(index=batch).attempt)["holder"].tolist())
 
 
@@ -237,12 +237,12 @@ def test_nobody_joins_later_and_a_raised_level_counts_in_the_next_run(exact: Non
     decide(people[0], "LOW")
     run = commit(attempt(run))
     heard(run, 1, people[:6])
-    assert asked(run, 1) == {who.pk for who in people[:6]}
+    assert participants_of(run, 1) == {who.pk for who in people[:6]}
     withdraw(people[3])
     run = commit(attempt(run))
     decide(people[3], "HIGH")  # comes back to what they were charged for
     run = commit(attempt(run))
-    assert asked(run, 3) == {who.pk for who in people[:6]}
+    assert participants_of(run, 3) == {who.pk for who in people[:6]}
     run = run_ask(run)
     assert_whole(run)
     usage_of = usage(people[8])
@@ -380,15 +380,15 @@ def test_a_cancelled_run_costs_all_after_its_charge_and_nothing_before() -> None
 
 def test_a_rehearsal_repeats_itself_by_its_seed_and_charges_nobody() -> None:
     study = rehearsal_with_table()
-    told = []
+    reports = []
     for seed in (7, 7, 8):
         run = run_ask(approved(study, share=1.0, seed=seed))
         assert run.status == Run.Status.FINISHED, run.message
-        told.append(([weights(run, batch).tolist() for batch in (1, 2, 3)], run.outcome))
+        reports.append(([weights(run, batch).tolist() for batch in (1, 2, 3)], run.outcome))
         assert list(release_faults(run)) == []
-    assert told[0] == told[1]
-    assert told[0][0] != told[2][0]
-    assert [round(each["spent"], 3) for each in told[0][1]["epsilons"]] == [1.0, 2.0, 3.0]
+    assert reports[0] == reports[1]
+    assert reports[0][0] != reports[2][0]
+    assert [round(each["spent"], 3) for each in reports[0][1]["epsilons"]] == [1.0, 2.0, 3.0]
     assert not Release.objects.filter(study=study, batch__isnull=False).exists()
 
 
@@ -478,7 +478,7 @@ def test_charges_that_caps_do_not_explain_are_found_by_the_replay() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "field", "told"),
+    ("fields", "field", "message"),
     [
         ({"choices": {"rounds": 2}}, "choices", "There is no choice rounds"),
         ({"choices": {"expected": 0}}, "choices.expected", "expected is 0"),
@@ -502,8 +502,8 @@ def test_charges_that_caps_do_not_explain_are_found_by_the_replay() -> None:
         ({"student_learner": "oracle"}, "student_learner", "choose one of"),
     ],
 )
-def test_a_proposal_that_could_not_be_carried_out_is_refused(fields: dict[str, Any], field: str, told: str) -> None:
-    assert_refused(field, told, **SAMPLED_RUN | fields)
+def test_a_proposal_that_could_not_be_carried_out_is_refused(fields: dict[str, Any], field: str, message: str) -> None:
+    assert_refused(field, message, **SAMPLED_RUN | fields)
 
 
 def test_an_eleventh_run_over_samples_is_refused_at_proposal_and_plan(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,10 +80,10 @@ def sums(run: Run, batch: int) -> np.ndarray:
 
 def gradients_of(run: Run, batch: int, among: list[DataHolder]) -> dict[int, list[np.ndarray]]:
     """Clipped gradients of some holders at every step of a batch, in clipping norms, in plain floating point."""
-    asked = run.rounds.get()
-    task, private = question_load(asked), records_load(run.private_dataset)
+    opened = run.rounds.get()
+    task, private = question_load(opened), records_load(run.private_dataset)
     caps = {budget["cap"] for budget in run.plan["budgets"]}
-    state, found = state_before(task, asked, batch), {who.pk: [] for who in among}
+    state, found = state_before(task, opened, batch), {who.pk: [] for who in among}
     for released in arrays_load(run.batches.get(index=batch).released)["sums"]:
         for who in among:
             mine = private["holder"] == who.pk
@@ -370,14 +370,14 @@ def test_another_run_waits_until_the_steps_are_taken() -> None:
 
 def test_a_rehearsal_repeats_itself_by_its_seed_and_charges_nobody() -> None:
     study = rehearsal_with_table()
-    told = []
+    reports = []
     for seed in (7, 7, 8):
         run = run_finish(learning_run(study, share=1.0, seed=seed))
         assert run.status == Run.Status.FINISHED, run.message
-        told.append(([sums(run, batch).tolist() for batch in range(3)], run.outcome))
+        reports.append(([sums(run, batch).tolist() for batch in range(3)], run.outcome))
         assert list(release_faults(run)) == []
-    assert told[0] == told[1]
-    assert told[0][0] != told[2][0]
+    assert reports[0] == reports[1]
+    assert reports[0][0] != reports[2][0]
     assert not Release.objects.filter(study=study, batch__isnull=False).exists()
     assert not balances(study).holders.size
 
@@ -445,7 +445,7 @@ def test_charges_that_records_do_not_explain_are_found_by_the_replay() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "field", "told"),
+    ("fields", "field", "message"),
     [
         ({"choices": {"sigmas": 3}}, "choices", "There is no choice sigmas"),
         ({"choices": {"sigma": -1.0}}, "choices.sigma", "sigma is -1.0"),
@@ -460,8 +460,8 @@ def test_charges_that_records_do_not_explain_are_found_by_the_replay() -> None:
         ({"batch_size": 0}, "batch_size", ""),
     ],
 )
-def test_a_proposal_that_could_not_be_carried_out_is_refused(fields: dict[str, Any], field: str, told: str) -> None:
-    assert_refused(field, told, **STEPS_RUN | fields)
+def test_a_proposal_that_could_not_be_carried_out_is_refused(fields: dict[str, Any], field: str, message: str) -> None:
+    assert_refused(field, message, **STEPS_RUN | fields)
 
 
 def test_a_plan_follows_from_public_numbers_alone() -> None:

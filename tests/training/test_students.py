@@ -65,9 +65,9 @@ def test_every_accuracy_that_is_published_is_rounded() -> None:
     published = [run.student.accuracy, run.student.label_accuracy, card["learned_from"]["label_accuracy"]]
     for part in card["evaluation"]["classes"]:
         published += [part["precision"], part["recall"]]
-    told = [share for share in published if share is not None]
-    assert set(told) - {0.0, 1.0}, "the student is not perfect, so that there is something to round"
-    assert told == [round(share, 2) for share in told]
+    entries = [share for share in published if share is not None]
+    assert set(entries) - {0.0, 1.0}, "the student is not perfect, so that there is something to round"
+    assert entries == [round(share, 2) for share in entries]
     assert "Accuracies are rounded" in card["rounding"]
 
 
@@ -153,7 +153,7 @@ ROW = {"length": 0.1, "width": 0.5}
 
 
 @pytest.mark.parametrize(
-    ("rows", "told"),
+    ("rows", "message"),
     [
         ([], "no rows"),
         ([ROW, {"length": 0.1}], "row 2, column width: The column is missing"),
@@ -164,9 +164,9 @@ ROW = {"length": 0.1, "width": 0.5}
         ([[0.1, 0.5]], "no object"),
     ],
 )
-def test_rows_that_do_not_fit_are_refused_with_their_place(rows: list, told: str) -> None:
+def test_rows_that_do_not_fit_are_refused_with_their_place(rows: list, message: str) -> None:
     run = finished(study_with_table(), wanted_labels=1)
-    with pytest.raises(DataError, match=told):
+    with pytest.raises(DataError, match=message):
         student_predict(run.student, rows)
 
 

@@ -114,8 +114,8 @@ def test_shards_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_rows_are_public_points_of_a_further_run_until_they_are_withdrawn() -> None:
     run = finished(share=0.3)
     points = run.result.dataset
-    asked = run_ask(run_like(run.study, ASKING_RUN, public_dataset=points, share=0.3, wanted_labels=8), batches=2)
-    assert asked.position == 8 and list(release_faults(asked)) == []
+    request = run_ask(run_like(run.study, ASKING_RUN, public_dataset=points, share=0.3, wanted_labels=8), batches=2)
+    assert request.position == 8 and list(release_faults(request)) == []
     result_withdraw(run=run, reason="The bins were wrong.", acting_user=user_create("olga"))
     (entry,) = Release.objects.filter(run=run.pk, kind=Release.Kind.WITHDRAWAL)
     assert entry.content["digest"] == run.result.digest

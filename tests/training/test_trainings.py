@@ -41,8 +41,8 @@ from training.verification import release_faults
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
-Asked = dict[str, Any]
-BOOSTED: Asked = {"student_learner": "boosting", "student_parameters": {"iterations": 3, "leaf": 1}}
+Student = dict[str, Any]
+BOOSTED: Student = {"student_learner": "boosting", "student_parameters": {"iterations": 3, "leaf": 1}}
 
 
 @pytest.fixture
@@ -52,8 +52,8 @@ def run() -> Run:
     return run_finish(run_start(study_with_table(), **TABLE_RUN))
 
 
-def trained(run: Run, **asked: Any) -> Run:
-    student_learn(student_ask(run=run, acting_user=user_create("dan"), **BOOSTED | asked).pk)
+def trained(run: Run, **fields: Any) -> Run:
+    student_learn(student_ask(run=run, acting_user=user_create("dan"), **BOOSTED | fields).pk)
     return Run.objects.get(pk=run.pk)
 
 
@@ -87,16 +87,16 @@ def test_another_version_learns_from_the_same_releases_and_costs_nothing(run: Ru
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("wish", "message"),
     [
         ({"student_learner": "oracle"}, "oracle"),
         ({"student_parameters": {"iterations": 0}}, "at least 1"),
         ({"student_learner": "consistency", "student_parameters": {}}, "images"),
     ],
 )
-def test_what_cannot_learn_is_refused_before_anything_is_trained(run: Run, asked: Asked, told: str) -> None:
-    with pytest.raises(ValidationError, match=told):
-        student_ask(run=run, acting_user=None, **BOOSTED | asked)
+def test_what_cannot_learn_is_refused_before_anything_is_trained(run: Run, wish: Student, message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        student_ask(run=run, acting_user=None, **BOOSTED | wish)
     assert run_versions(run).training is None
 
 
@@ -145,8 +145,8 @@ def test_why_no_student_came_of_it_is_told_and_another_can_be_asked_for(
     with monkeypatch.context() as patched:
         patched.setattr(trainings, "student_teach", fail)
         trained(run)
-    told = run_versions(run).training
-    assert told is not None and told.message == "The points do not suit it."
+    entry = run_versions(run).training
+    assert entry is not None and entry.message == "The points do not suit it."
     assert run.students.count() == 1
     trained(run)
     assert (run_versions(run).training, run.students.count()) == (None, 2)
@@ -298,9 +298,9 @@ def test_a_resumed_student_equals_the_uninterrupted_one(
         student_learn(training.pk, kill)
     assert run.students.count() == 1, "no half model"
     assert len(arrays_list(checkpoints_folder(run))) == 1
-    told: list[int] = []
-    student_learn(training.pk, lambda done, total: told.append(done))
-    assert told == [200, 300, 400], "the first hundred steps were not taken again"
+    reports: list[int] = []
+    student_learn(training.pk, lambda done, total: reports.append(done))
+    assert reports == [200, 300, 400], "the first hundred steps were not taken again"
     first, second = run.students.order_by("version")
     assert model_fetch(first.artifact) == model_fetch(second.artifact)
     assert arrays_list(checkpoints_folder(run)) == []

@@ -91,10 +91,10 @@ def test_participants_read_the_same_whether_or_not_their_records_voted() -> None
     spent = balances(study).of(np.array(sorted(study.holders.values_list("pk", flat=True))))
     assert len(set(spent.tolist())) > 1, "else this test shows nothing"
     usages = [usage_of(holder) for holder in study.holders.all()]
-    (told,) = {(usage.uses[0], so_far(usage)) for usage in usages}
-    assert told[0].purpose == run.purpose
+    (fields,) = {(usage.uses[0], so_far(usage)) for usage in usages}
+    assert fields[0].purpose == run.purpose
     used = shares(study)[run.pk].committed
-    assert spent.max() <= told[1] == pytest.approx(used * float(caps_of(2.0, study.delta)))
+    assert spent.max() <= fields[1] == pytest.approx(used * float(caps_of(2.0, study.delta)))
 
 
 def test_a_run_in_which_no_record_voted_is_told() -> None:

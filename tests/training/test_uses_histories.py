@@ -121,17 +121,17 @@ class History:
 @pytest.mark.parametrize("seed", range(12))
 def test_the_reported_bound_covers_accounts_and_grows_with_releases(seed: int) -> None:
     history = History(seed)
-    told = history.told()
+    record = history.told()
     for _ in range(14):
         step = history.random.choice([history.change, history.change, history.run, history.count])
         step()
-        before, told = told, history.told()
+        before, record = record, history.told()
         if step == history.change:
-            assert told == before, "nothing was released"
+            assert record == before, "nothing was released"
         for holder, spent in history.stand().items():
-            assert spent <= told[holder] * (1 + 1e-9)
-            assert history.worst[holder] <= told[holder] * (1 + 1e-9)
-            assert told[holder] >= before[holder] * (1 - 1e-12), "nothing that was released is called back"
+            assert spent <= record[holder] * (1 + 1e-9)
+            assert history.worst[holder] <= record[holder] * (1 + 1e-9)
+            assert record[holder] >= before[holder] * (1 - 1e-12), "nothing that was released is called back"
 
 
 class KeptPromises(History):
@@ -198,9 +198,9 @@ def test_no_release_exceeds_a_promise_that_was_kept(seed: int) -> None:
         assert dict(zip(snapshot.holders.tolist(), snapshot.epsilons.tolist(), strict=True)) == in_force
         if step == history.change:
             assert history.stand() == before
-        told = history.told()
+        record = history.told()
         for holder, spent in history.stand().items():
-            assert spent <= told[holder] * (1 + 1e-9)
+            assert spent <= record[holder] * (1 + 1e-9)
         if step == history.count:
             history.released([holder for holder, spent in history.stand().items() if spent > before[holder]])
 
@@ -219,9 +219,9 @@ def test_the_bound_equals_the_worst_account_where_shares_are_used_up(seed: int) 
             charges = np.maximum(limits - accounts_stand(history.study, snapshot.holders), 0)
             history.release(run, batch, snapshot.holders, charges, limits)
         share_settle(study=history.study, subject=run.pk, used=granted)
-        told = history.told()
+        record = history.told()
         for holder, spent in history.stand().items():
-            assert told[holder] == pytest.approx(spent, rel=1e-9), "each took all that they could be charged"
+            assert record[holder] == pytest.approx(spent, rel=1e-9), "each took all that they could be charged"
 
 
 def test_high_low_high_with_no_run_shows_nothing() -> None:

@@ -448,9 +448,9 @@ def test_an_exhausted_group_is_charged_nothing_more(silenced: list[list[int]]) -
     assert run.stop_reason == Run.StopReason.RETIRED
     assert run.position > stop.position, "the vote went on"
     assert [group.retired for group in run_groups(run)] == [True] * 3
-    told = [release.content["charges"] for release in Release.objects.filter(run=run.pk).order_by("batch")]
-    first = int(np.argmin(np.count_nonzero(told, axis=0)))
-    charges = [each[first] for each in told]
+    costs = [release.content["charges"] for release in Release.objects.filter(run=run.pk).order_by("batch")]
+    first = int(np.argmin(np.count_nonzero(costs, axis=0)))
+    charges = [each[first] for each in costs]
     paid = [place for place, charge in enumerate(charges) if charge]
     assert paid == list(range(len(paid)))
     assert len(paid) < len(charges)

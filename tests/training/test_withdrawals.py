@@ -91,8 +91,8 @@ def test_registry_downloads_and_predictions_show_a_withdrawal(run: Run) -> None:
     for page in (model_page(run), onnx_page(run)):
         answer = operator.get(page)
         assert answer.status_code == 410 and REASON in answer.text
-    told = operator.get(reverse("staff:run", args=[run.study.slug, run.pk])).text
-    assert REASON in told and model_page(run) not in told and onnx_page(run) not in told
+    html = operator.get(reverse("staff:run", args=[run.study.slug, run.pk])).text
+    assert REASON in html and model_page(run) not in html and onnx_page(run) not in html
 
     mails = Mail.objects.filter(kind="model_withdrawn")
     assert sorted(mails.values_list("user__username", flat=True)) == ["anna", "olaf", "rita", "ruth"]
@@ -105,8 +105,8 @@ def test_registry_downloads_and_predictions_show_a_withdrawal(run: Run) -> None:
 
 def test_another_version_can_take_its_place_and_it_never_comes_back(run: Run) -> None:
     olga = user_create("olga")
-    asked = student_ask(run=run, student_learner="nearest_neighbour", student_parameters={}, acting_user=olga)
-    student_learn(asked.pk)
+    body = student_ask(run=run, student_learner="nearest_neighbour", student_parameters={}, acting_user=olga)
+    student_learn(body.pk)
     student_withdraw(run=run, version=1, reason=REASON, acting_user=olga)
     student_publish(run=run, version=2, acting_user=olga)
     with pytest.raises(ValidationError, match="withdrawn"):
@@ -122,8 +122,8 @@ def test_another_version_can_take_its_place_and_it_never_comes_back(run: Run) ->
 def test_all_users_of_a_rehearsal_are_told() -> None:
     run = finished(rehearsal_with_table())
     student_withdraw(run=run, version=1, reason=REASON, acting_user=user_create("olga"))
-    told = set(Mail.objects.filter(kind="model_withdrawn").values_list("user__username", flat=True))
-    assert {"rita", "rob", "olaf", "olga"} <= told
+    mails = set(Mail.objects.filter(kind="model_withdrawn").values_list("user__username", flat=True))
+    assert {"rita", "rob", "olaf", "olga"} <= mails
     assert not Release.objects.filter(run=run.pk).exists()
 
 

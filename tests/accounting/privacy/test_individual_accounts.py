@@ -218,8 +218,8 @@ def log_likelihood_ratios(mu: float, takes_part: bool, charged_share: float = 1.
         vector = np.where(ratio > 0.1 * mu, 1.5, 0.2)
         sigma = np.where(last > 0, 2.0, 5.0)
         for each in (2.0, 5.0):
-            asked = np.where(sigma == each, vector, 0.0)
-            vector = np.where(accounts.charge(charged_share * asked**2, each) | (sigma != each), vector, 0.0)
+            positions = np.where(sigma == each, vector, 0.0)
+            vector = np.where(accounts.charge(charged_share * positions**2, each) | (sigma != each), vector, 0.0)
         last = takes_part * vector + sigma * rng.normal(size=WORLDS)
         ratio += (vector * last - vector**2 / 2) / sigma**2
         used += (vector / sigma) ** 2

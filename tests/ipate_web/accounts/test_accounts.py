@@ -27,8 +27,8 @@ def hanna() -> User:
 def test_a_password_is_reset_by_mail(client: Client, mailbox: Mailbox, hanna: User) -> None:
     elsewhere = Client()
     sign_in(elsewhere, "hanna")
-    asked = client.post(reverse("account_reset_password"), {"email": "Hanna@example.org"}, follow=True)
-    assert "If there is an account with this confirmed address" in asked.text
+    response = client.post(reverse("account_reset_password"), {"email": "Hanna@example.org"}, follow=True)
+    assert "If there is an account with this confirmed address" in response.text
     (sent,) = mailbox.deliver()
     assert sent["To"] == "hanna@example.org"
     assert "Your user name: hanna" in words(sent)
@@ -45,18 +45,18 @@ def test_a_password_is_reset_by_mail(client: Client, mailbox: Mailbox, hanna: Us
 def test_nobody_learns_whether_there_is_an_account(client: Client, mailbox: Mailbox, hanna: User) -> None:
     answers = set()
     for address in ("hanna@example.org", "nobody@example.org"):
-        told = client.post(reverse("account_reset_password"), {"email": address}, follow=True).text
-        answers.add(re.sub(r'value="\w{64}"', "TOKEN", told))
+        page = client.post(reverse("account_reset_password"), {"email": address}, follow=True).text
+        answers.add(re.sub(r'value="\w{64}"', "TOKEN", page))
     assert len(answers) == 1
     assert len(mailbox.deliver()) == 1
 
 
 def test_mails_that_are_asked_for_are_limited(client: Client, hanna: User, settings) -> None:
     settings.SIGN_IN_TRIES = 2
-    asked = [
+    requests = [
         client.post(reverse("account_reset_password"), {"email": "hanna@example.org"}).status_code for _ in range(3)
     ]
-    assert asked == [302, 302, 429]
+    assert requests == [302, 302, 429]
     assert Mail.objects.count() == 2
 
 

@@ -184,7 +184,7 @@ def people_with_mails() -> dict[str, User]:
 
 
 def test_no_kind_of_mail_tells_a_level(people: dict[str, User]) -> None:
-    def told(user: User) -> set[tuple[str, str]]:
+    def mails_of(user: User) -> set[tuple[str, str]]:
         """Text of each kind of mail, less what must differ: their name and their links."""
         texts = set()
         for row in Mail.objects.filter(user=user).select_related("study"):
@@ -194,7 +194,7 @@ def test_no_kind_of_mail_tells_a_level(people: dict[str, User]) -> None:
                 texts.add((row.kind, "\n".join(line for line in text.splitlines() if "/account/" not in line)))
         return texts
 
-    first, *others = (told(user) for user in people.values())
+    first, *others = (mails_of(user) for user in people.values())
     assert {kind for kind, _text in first} >= {
         *("receipt", "new_form", "new_policy", "new_use", "new_link", "run_ended"),
         *("policy_waiting", "form_waiting", "handed_over", "renewal", "study_closed", "confirm_address"),
@@ -229,11 +229,11 @@ def test_mails_name_study_and_site_as_their_reader_knows_them(people: dict[str, 
     MailWishes.objects.update(language="de")
     settings.SITE_NAME = "Klinik & Söhne"
     rows = Mail.objects.filter(user=people["LOW"]).select_related("study")
-    told = {row.kind: message for row in rows if (message := mail.mail_render(row)) is not None}
+    mails = {row.kind: message for row in rows if (message := mail.mail_render(row)) is not None}
     for kind in ("receipt", "new_form", "new_policy", "renewal", "handed_over", "study_closed", "new_use", "new_link"):
-        assert "„Ziffern lesen“" in told[kind].subject
-    assert "Klinik & Söhne" in told["confirm_address"].body
-    for message in told.values():
+        assert "„Ziffern lesen“" in mails[kind].subject
+    assert "Klinik & Söhne" in mails["confirm_address"].body
+    for message in mails.values():
         assert not any(name in message.subject + message.body for name in ("Reading digits", "iPATE"))
 
 
@@ -245,9 +245,9 @@ def test_a_study_says_how_mails_to_its_people_begin(people: dict[str, User]) -> 
     services.study_update(study=study, mail_opening="Dear & kind,")  # also after people have decided
     rows = Mail.objects.filter(user=people["LOW"]).select_related("study")
     opened = {row.kind for row in rows if "Dear & kind,\n\n" in _body(row)}
-    told = ("receipt", "new_form", "new_policy", "renewal", "handed_over", "study_closed", "new_use", "new_link")
-    told += ("correction", *MAILS.values())
-    assert opened == set(told)
+    entries = ("receipt", "new_form", "new_policy", "renewal", "handed_over", "study_closed", "new_use", "new_link")
+    entries += ("correction", *MAILS.values())
+    assert opened == set(entries)
     MailWishes.objects.update(language="de")
     assert {row.kind for row in rows if _body(row).startswith("Guten Tag!\n\n")} == opened
 
@@ -312,9 +312,9 @@ def test_news_goes_to_every_account_of_the_study(study: Study, holder: DataHolde
     form = factories.form_publish(study, {"en": "New.", "de": "Neu."}, renewal="asked")
     factories.policy_approve(study, 0.5, 1.0, 2.0)
     policy = study.epsilon_policies.latest("version")
-    told = set(Mail.objects.filter(kind__startswith="new_").values_list("kind", "user__username", "about"))
+    mails = set(Mail.objects.filter(kind__startswith="new_").values_list("kind", "user__username", "about"))
     everybody = ("hanna", "rita", "undecided")
-    assert told == {
+    assert mails == {
         *(("new_form", name, str(form.pk)) for name in everybody),
         *(("new_policy", name, str(policy.pk)) for name in everybody),
     }
@@ -381,10 +381,10 @@ def test_proposer_and_approver_of_a_run_hear_that_it_has_finished(mailbox: Mailb
     run = run_start(study, title="First vote", **TABLE_RUN)
     mailbox.deliver()
     assert run_finish(run).status == "finished"
-    told = {sent["To"]: sent for sent in mailbox.deliver()}
-    assert subject(told.pop("hanna@example.org")).endswith("what was learned")
-    assert told.keys() == {"otto@example.org", "olga@example.org"}
-    for sent in told.values():
+    mails = {sent["To"]: sent for sent in mailbox.deliver()}
+    assert subject(mails.pop("hanna@example.org")).endswith("what was learned")
+    assert mails.keys() == {"otto@example.org", "olga@example.org"}
+    for sent in mails.values():
         assert subject(sent) == "Run “First vote”: finished"
         assert f"http://127.0.0.1:8000/studies/table/runs/{run.pk}/" in words(sent)
 
@@ -398,8 +398,8 @@ def test_proposer_hears_of_the_approval(mailbox: Mailbox) -> None:
     run_start(study, title="First vote", **TABLE_RUN)
     factories.policy_approve(study, high=0.5)
     factories.form_publish(study, {"en": "More is asked."}, renewal="asked")
-    told = {(sent["To"], subject(sent)) for sent in mailbox.deliver()}
-    assert told >= {
+    mails = {(sent["To"], subject(sent)) for sent in mailbox.deliver()}
+    assert mails >= {
         ("otto@example.org", f"“{study.title}”: your run is approved"),
         ("carla@example.org", f"“{study.title}”: your ε policy is approved"),
         ("olga@example.org", f"“{study.title}”: your consent form is published"),
@@ -413,17 +413,17 @@ def test_subscribed_operators_hear_of_a_nearly_used_share(mailbox: Mailbox) -> N
     services.membership_add(study=study, user=otto, role=Role.OPERATOR, acting_user=None)
     mailbox.deliver()
     run_finish(run_start(study, title="First vote", share=0.5, **TABLE_RUN))
-    told = [(sent["To"], subject(sent)) for sent in mailbox.deliver()]
-    assert ("otto@example.org", "Run “First vote”: a group has used most of the share") in told
-    assert [subject for address, subject in told if address == "olga@example.org"] == ["Run “First vote”: finished"]
+    mails = [(sent["To"], subject(sent)) for sent in mailbox.deliver()]
+    assert ("otto@example.org", "Run “First vote”: a group has used most of the share") in mails
+    assert [subject for address, subject in mails if address == "olga@example.org"] == ["Run “First vote”: finished"]
 
 
 def test_only_staff_are_asked_about_mails_of_staff(client: Client) -> None:
     study = factories.study_open()
     factories.holder_create(study, user=factories.user_create("hanna"))
-    for name, asked in (("hanna", False), ("olga", True)):
+    for name, request in (("hanna", False), ("olga", True)):
         client.force_login(factories.user_create(name))
-        assert ("when something waits for approval" in client.get("/account/").text) is asked
+        assert ("when something waits for approval" in client.get("/account/").text) is request
     client.post("/account/", {"language": "en", "ends": "on"})
     wishes = MailWishes.objects.get(user__username="olga")
     assert (wishes.approvals, wishes.ends, wishes.shares) == (False, True, False)

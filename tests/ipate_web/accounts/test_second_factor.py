@@ -152,8 +152,8 @@ def test_an_installation_can_require_it_of_staff(client: Client, olga: User, set
     for page in ("/", "/studies/digits/", "/glossary/", "/accounts/", "/admin/"):
         assert client.get(page).url == reverse("mfa_index"), page
     assert client.get("/api/v1/studies/").status_code == 403
-    told = client.get("/", follow=True)
-    assert "This site asks its staff for a second factor." in told.text
+    html = client.get("/", follow=True)
+    assert "This site asks its staff for a second factor." in html.text
     TOTP.activate(user, generate_totp_secret())
     assert client.get("/glossary/").status_code == 200
 

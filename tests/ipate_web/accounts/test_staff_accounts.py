@@ -35,8 +35,8 @@ def administrator(ada: User) -> Client:
 
 
 def test_a_new_account_gets_its_password_by_mail(administrator: Client, mailbox: Mailbox, ada: User) -> None:
-    told = administrator.post(reverse("staff_account_new"), PERSON, follow=True)
-    assert "A mail with a link is on its way to dora@example.org." in told.text
+    html = administrator.post(reverse("staff_account_new"), PERSON, follow=True)
+    assert "A mail with a link is on its way to dora@example.org." in html.text
     (sent,) = mailbox.deliver()
     assert (sent["To"], subject(sent)) == ("dora@example.org", "An account was made for you")
     theirs = Client()

@@ -112,7 +112,7 @@ def run(study: Study) -> Run:
 
 
 @pytest.fixture
-def asked(study: Study) -> Run:
+def asking_run(study: Study) -> Run:
     """A run in which every holder voted, in two batches, with half of every cap."""
     run = run_draft(study, **EVERYBODY, title="Everybody", batch_size=20, choices={"sigma": 11.7})
     return run_ask(run_approve(run=run, acting_user=user_create("olga"), share=0.5))

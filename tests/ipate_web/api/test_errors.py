@@ -70,9 +70,9 @@ def test_requests_up_to_the_limit_are_read_and_larger_ones_refused(client: Clien
     ada = client("ada") if sign_in == "token" else BrowserClient()
     if sign_in == "browser":
         ada.force_login(user_create("ben"))
-    for size, told in ((parsing.MAX_BYTES - 100, "Correct what “errors” lists"), (parsing.MAX_BYTES + 1, "16 MiB")):
+    for size, message in ((parsing.MAX_BYTES - 100, "Correct what “errors” lists"), (parsing.MAX_BYTES + 1, "16 MiB")):
         response = ada.post("/api/v1/runs", json.dumps({"title": "a" * size}), content_type="application/json")
-        assert told in problem(response, 400 if size < parsing.MAX_BYTES else 413)["detail"]
+        assert message in problem(response, 400 if size < parsing.MAX_BYTES else 413)["detail"]
 
 
 def test_without_its_cache_the_site_answers(client: Client, study: Study, settings) -> None:
@@ -100,7 +100,7 @@ def test_too_frequent_requests_wait(client: Client, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.skipif(not settings.BROKER_URL.startswith("redis"), reason="several processes share counts over Redis")
 def test_processes_that_share_a_cache_count_requests_together() -> None:
-    asked = f"""
+    query = f"""
 import django; django.setup()
 from rest_framework.request import Request
 from rest_framework.test import APIRequestFactory
@@ -109,7 +109,7 @@ class Limit(AnonRateThrottle):
     scope, rate = "{uuid4()}", "3/min"
 print([Limit().allow_request(Request(APIRequestFactory().get("/")), None) for _ in range(2)])
 """
-    command = [sys.executable, "-c", asked]
+    command = [sys.executable, "-c", query]
     environment = os.environ | {"IPATE_CACHE_URL": settings.BROKER_URL, "DJANGO_SETTINGS_MODULE": "ipate_web.settings"}
     runs = [subprocess.run(command, env=environment, capture_output=True, text=True) for _process in range(2)]
     assert [run.stdout for run in runs] == ["[True, True]\n", "[True, False]\n"], runs

@@ -39,13 +39,13 @@ def test_nothing_of_teachers_has_to_be_given(study: Study, client: Client) -> No
 @pytest.mark.slow
 def test_what_is_not_named_is_what_is_suggested_for_the_study(study: Study, client: Client) -> None:
     suggested = method_suggested("table", POINTS)
-    asked = {name: value for name, value in proposal(study).items() if name not in ("method", "student_learner")}
+    body = {name: value for name, value in proposal(study).items() if name not in ("method", "student_learner")}
     for address, code in ((f"{RUNS}/plan", 200), (RUNS, 201)):
-        answer = client("researcher").post(address, asked, format="json")
+        answer = client("researcher").post(address, body, format="json")
         assert answer.status_code == code, answer.content
         assert answer.json()["method"] == suggested.method
     assert answer.json()["student_learner"] == suggested.student
-    other = client("researcher").post(RUNS, asked | {"method": "neighbours"}, format="json").json()
+    other = client("researcher").post(RUNS, body | {"method": "neighbours"}, format="json").json()
     assert (other["method"], other["student_learner"]) == ("neighbours", suggested.student)
 
 
@@ -71,8 +71,8 @@ def test_a_mistake_is_told_by_field(study: Study, client: Client, fields: Any, f
 
 
 def test_a_plan_says_what_is_asked_and_what_to_expect(study: Study, client: Client) -> None:
-    asked = proposal(study, choices={"rounds": 2, "first_queries": 10, "sigma": 20}, share=0.5)
-    answers = [client(role).post(f"{RUNS}/plan", asked, format="json") for role in ("researcher", "operator")]
+    body = proposal(study, choices={"rounds": 2, "first_queries": 10, "sigma": 20}, share=0.5)
+    answers = [client(role).post(f"{RUNS}/plan", body, format="json") for role in ("researcher", "operator")]
     assert [answer.status_code for answer in answers] == [200, 200]
     plan = answers[0].json()
     assert plan == answers[1].json()
@@ -91,21 +91,21 @@ def test_a_plan_says_what_is_asked_and_what_to_expect(study: Study, client: Clie
 
 
 def test_rounds_that_are_null_are_the_planners_choice(study: Study, client: Client) -> None:
-    asked = proposal(study, choices={"rounds": None, "sigma": 400}, share=0.5)
-    plan = client("researcher").post(f"{RUNS}/plan", asked, format="json").json()
+    body = proposal(study, choices={"rounds": None, "sigma": 400}, share=0.5)
+    plan = client("researcher").post(f"{RUNS}/plan", body, format="json").json()
     assert len(plan["rounds"]) == 2 and any("It chose two" in note for note in plan["notes"])
-    answer = client("researcher").post(RUNS, proposal(study, choices=asked["choices"]), format="json")
+    answer = client("researcher").post(RUNS, proposal(study, choices=body["choices"]), format="json")
     assert answer.json()["choices"]["rounds"] is None
 
 
 def test_a_plan_for_too_few_warns(study: Study, client: Client) -> None:
-    asked = proposal(study, choices={"sigma": 500.0}, share=0.01)
-    notes = client("researcher").post(f"{RUNS}/plan", asked, format="json").json()["notes"]
+    body = proposal(study, choices={"sigma": 500.0}, share=0.01)
+    notes = client("researcher").post(f"{RUNS}/plan", body, format="json").json()["notes"]
     assert any("Too few people" in note for note in notes)
 
 
-def test_a_run_says_how_far_its_stages_are(asked: Run, client: Client) -> None:
-    document = client("researcher").get(f"{RUNS}/{asked.pk}").json()
+def test_a_run_says_how_far_its_stages_are(asking_run: Run, client: Client) -> None:
+    document = client("researcher").get(f"{RUNS}/{asking_run.pk}").json()
     assert (document["status"], document["labels"], document["rejected"]) == ("finished", POINTS, 0)
     assert document["progress"] == {
         "stages": [{"stage": "asking", "share": 1.0}],
@@ -115,20 +115,20 @@ def test_a_run_says_how_far_its_stages_are(asked: Run, client: Client) -> None:
     assert [promise["level"] for promise in document["promises"]] == ["HIGH", "AVERAGE", "LOW"]
 
 
-def test_noisy_counts_come_with_the_labels(asked: Run, client: Client) -> None:
-    researcher, address = client("researcher"), f"{RUNS}/{asked.pk}/labels"
-    released = {query.row: query for query in Query.objects.filter(run=asked)}
+def test_noisy_counts_come_with_the_labels(asking_run: Run, client: Client) -> None:
+    researcher, address = client("researcher"), f"{RUNS}/{asking_run.pk}/labels"
+    released = {query.row: query for query in Query.objects.filter(run=asking_run)}
     results = researcher.get(address, {"limit": 1000}).json()["results"]
     assert [each["row"] for each in results] == sorted(released)
     for each in results:
         assert each["counts"] == released[each["row"]].counts
-        assert each["label"] == asked.public_dataset.classes[released[each["row"]].label]
+        assert each["label"] == asking_run.public_dataset.classes[released[each["row"]].label]
     table = list(csv.reader(io.StringIO(researcher.get(address, {"format": "csv"}).content.decode())))
     assert table[0] == ["row", "label", "count_healthy", "count_ill"]
     assert [[int(cell) for cell in line[2:]] for line in table[1:]] == [
         released[row].counts for row in sorted(released)
     ]
-    download = Release.objects.get(run=asked.pk, kind=Release.Kind.DOWNLOAD)
+    download = Release.objects.get(run=asking_run.pk, kind=Release.Kind.DOWNLOAD)
     assert download.content == {"what": "labels", "queries": POINTS, "labels": POINTS}
     assert download.recorded_by.username == "researcher"
 
@@ -140,17 +140,17 @@ def test_the_columns_are_the_same_before_anything_was_released(study: Study, cli
     assert table.splitlines() == ["row,label,count_healthy,count_ill"]
 
 
-def test_costs_are_what_anybody_was_charged_at_most(asked: Run, client: Client) -> None:
-    costs = client("researcher").get(f"{RUNS}/{asked.pk}/costs").json()
+def test_costs_are_what_anybody_was_charged_at_most(asking_run: Run, client: Client) -> None:
+    costs = client("researcher").get(f"{RUNS}/{asking_run.pk}/costs").json()
     assert [group["levels"] for group in costs["groups"]] == [["HIGH"], ["AVERAGE"], ["LOW"]]
-    (planned,) = asked.plan["rounds"]
+    (planned,) = asking_run.plan["rounds"]
     for group in costs["groups"]:
         assert group["spent"] == pytest.approx(min(POINTS / planned["sigma"] ** 2, group["allowed"]))
         assert group["allowed"] == pytest.approx(group["cap"] / 2)
     assert (costs["history"]["queries"], costs["history"]["labels"]) == ([20, 30], [20, 30])
 
 
-def test_runs_are_filtered_by_method(asked: Run, study: Study, client: Client) -> None:
+def test_runs_are_filtered_by_method(asking_run: Run, study: Study, client: Client) -> None:
     run_draft(study, title="Teachers")
     found = {
         method: [run["title"] for run in client("researcher").get(RUNS, {"method": method}).json()["results"]]

@@ -75,8 +75,8 @@ def test_every_file_predicts_the_same(run: Run, client: Client) -> None:
     for name, file in files.items():
         response = researcher.get(file["address"])
         digest = hashlib.sha256(response.content).hexdigest()
-        told = {each["format"]: each for each in researcher.get(f"{MODELS}/{run.pk}").json()["files"]}[name]
-        assert told["sha256"] == digest and response["ETag"] == f'"{digest}"'
+        answer = {each["format"]: each for each in researcher.get(f"{MODELS}/{run.pk}").json()["files"]}[name]
+        assert answer["sha256"] == digest and response["ETag"] == f'"{digest}"'
         if name == "onnx":
             found = LocalModel(response.content).predict([YOUNG, OLD]).probabilities
         else:
@@ -94,10 +94,10 @@ def test_a_signed_statement_names_the_files_and_the_card(run: Run, client: Clien
     document = researcher.get(f"{MODELS}/{run.pk}").json()
     [key] = client("").get("/api/v1/keys").json()["keys"]
     statement = researcher.get(f"{MODELS}/{run.pk}/statement").json()["statement"]
-    told = jwt.decode(statement, jwt.PyJWK.from_dict(key).key, algorithms=["EdDSA"])
-    assert (told["model"], told["version"], told["study"]) == (str(run.pk), 1, "ward")
-    assert told["card"] == document["card"]
-    for file in told["files"]:
+    entries = jwt.decode(statement, jwt.PyJWK.from_dict(key).key, algorithms=["EdDSA"])
+    assert (entries["model"], entries["version"], entries["study"]) == (str(run.pk), 1, "ward")
+    assert entries["card"] == document["card"]
+    for file in entries["files"]:
         address = next(each["address"] for each in document["files"] if each["format"] == file["format"])
         assert hashlib.sha256(researcher.get(address).content).hexdigest() == file["sha256"]
     assert researcher.get(f"{MODELS}/{run.pk}/statement").json()["statement"] == statement

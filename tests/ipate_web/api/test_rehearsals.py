@@ -83,10 +83,10 @@ def test_set_up_needs_an_administrator_and_an_approver(rehearsal: Study) -> None
 @pytest.mark.slow
 def test_one_person_proposes_and_the_other_approves(rehearsal: Study, ada: Any, client: Client) -> None:
     datasets_send(ada, rehearsal)
-    asked = proposal(rehearsal, aggregator={"name": "gnmax", "sigma": 3.0}, learner="nearest_neighbour")
+    body = proposal(rehearsal, aggregator={"name": "gnmax", "sigma": 3.0}, learner="nearest_neighbour")
     rehearsed = {"levels": {"LOW": {"share": 1, "epsilon": 8}}, "method": "data_dependent", "conversion": "improved"}
-    asked |= {"seed": 5, "variant": "standard", "rehearsed": rehearsed}
-    proposed = ada.post("/api/v1/runs", asked, format="json").json()
+    body |= {"seed": 5, "variant": "standard", "rehearsed": rehearsed}
+    proposed = ada.post("/api/v1/runs", body, format="json").json()
     assert (proposed["status"], proposed["rehearsal"]) == ("draft", True)
     address = f"/api/v1/runs/{proposed['id']}"
     assert ada.post(f"{address}/approve").status_code == 403
@@ -102,8 +102,8 @@ def test_one_person_proposes_and_the_other_approves(rehearsal: Study, ada: Any, 
 @pytest.mark.slow
 def test_a_dataset_is_told_like_any_other(rehearsal: Study, ada: Any) -> None:
     datasets_send(ada, rehearsal)
-    told = {each["kind"]: each for each in ada.get(f"{STUDIES}/dry-run").json()["datasets"]}
-    assert {kind: each["rows"] for kind, each in told.items()} == {"private": None, "public": 40, "test": 20}
+    answer = {each["kind"]: each for each in ada.get(f"{STUDIES}/dry-run").json()["datasets"]}
+    assert {kind: each["rows"] for kind, each in answer.items()} == {"private": None, "public": 40, "test": 20}
     private = Dataset.objects.get(study=rehearsal, kind="private")
     assert (private.rows, private.holders, private.imported_by) == (200, 60, user_create("ada"))
 
@@ -125,8 +125,8 @@ def test_all_errors_of_a_file_are_reported_and_nothing_is_stored(rehearsal: Stud
     sent = {"name": "rows", "kind": "private", "schema": SCHEMA, "file": upload(content)}
     answer = ada.post(f"{STUDIES}/dry-run/datasets", sent)
     assert answer.status_code == 400
-    told = [(error.get("row"), error.get("column")) for error in answer.json()["errors"]]
-    assert told == [(2, "size"), (3, "kind"), (4, "who")]
+    document = [(error.get("row"), error.get("column")) for error in answer.json()["errors"]]
+    assert document == [(2, "size"), (3, "kind"), (4, "who")]
     assert "/" not in answer.json()["detail"], "the path is the server's"
     assert not rehearsal.datasets.exists() and not rehearsal.holders.exists()
 

@@ -238,8 +238,8 @@ def test_times_are_told_to_the_minute(run: Run, client: Client) -> None:
     researcher = client("researcher")
     document, model = researcher.get(f"{RUNS}/{run.pk}").json(), researcher.get(f"/api/v1/models/{run.pk}").json()
     lists = [researcher.get(address).json()["results"][0] for address in (RUNS, "/api/v1/models")]
-    told = {*(document[name] for name in names), model["created_at"], lists[0]["ended_at"], lists[1]["created_at"]}
-    assert told == {"2026-03-04T05:06:00Z"}
+    fields = {*(document[name] for name in names), model["created_at"], lists[0]["ended_at"], lists[1]["created_at"]}
+    assert fields == {"2026-03-04T05:06:00Z"}
 
 
 def test_runs_are_filtered_and_come_in_pages(study: Study, client: Client) -> None:
@@ -375,13 +375,11 @@ def test_runs_of_other_studies_do_not_exist(study: Study, client: Client) -> Non
 def test_a_rehearsal_is_marked_and_used_like_any_run(tryout: Study, client: Client) -> None:
     researcher = client("researcher")
     assert researcher.get("/api/v1/studies/tryout").json()["rehearsal"] is True
-    asked = proposal(
-        tryout, seed=5, rehearsed={"method": "data_independent"}, aggregator={"name": "gnmax", "sigma": 20}
-    )
-    plan = researcher.post(f"{RUNS}/plan", asked, format="json").json()
+    body = proposal(tryout, seed=5, rehearsed={"method": "data_independent"}, aggregator={"name": "gnmax", "sigma": 20})
+    plan = researcher.post(f"{RUNS}/plan", body, format="json").json()
     assert (plan["budgets"], plan["answers"]) == ([], None)
     assert sum(group["holders"] for group in plan["groups"]) == sum(HOLDERS.values()) + UNDECIDED
-    draft = researcher.post(RUNS, asked, format="json").json()
+    draft = researcher.post(RUNS, body, format="json").json()
     address = f"{RUNS}/{draft['id']}"
     assert (draft["rehearsal"], draft["seed"], draft["rehearsed"]["method"]) == (True, 5, "data_independent")
     assert draft["rehearsed"]["levels"]["HIGH"] == {"share": 0.34, "epsilon": 1.0}, "what it says nothing of is told"
@@ -504,8 +502,8 @@ def test_parameters_that_nobody_knows_or_can_read_are_refused(
 # --- Labels with the points that they are about ---------------------------------------------------------------------
 
 
-def test_labels_come_with_their_points_and_counts(asked: Run, client: Client) -> None:
-    address = f"{RUNS}/{asked.pk}/labels"
+def test_labels_come_with_their_points_and_counts(asking_run: Run, client: Client) -> None:
+    address = f"{RUNS}/{asking_run.pk}/labels"
     response = client("researcher").get(address, {"format": "npz"})
     assert response["Content-Type"] == "application/x-npz"
     with np.load(io.BytesIO(response.content), allow_pickle=False) as arrays:

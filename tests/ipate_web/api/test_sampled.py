@@ -30,9 +30,9 @@ def learned(study: Study) -> Run:
 
 
 def test_public_points_and_a_student_may_be_left_out(study: Study, client: Client) -> None:
-    asked = over_samples(study)
-    del asked["public_dataset"], asked["student_learner"]
-    answer = client("researcher").post(RUNS, asked, format="json")
+    body = over_samples(study)
+    del body["public_dataset"], body["student_learner"]
+    answer = client("researcher").post(RUNS, body, format="json")
     assert answer.status_code == 201, answer.content
     run = answer.json()
     assert (run["variant"], run["public_dataset"], run["student_learner"], run["batch_size"]) == ("scale", None, "", 50)

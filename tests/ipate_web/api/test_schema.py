@@ -51,12 +51,12 @@ def test_every_endpoint_is_described_with_its_errors(schema: dict[str, Any]) -> 
             where = f"{method} {path}"
             assert operation.get("summary"), where
             assert operation.get("description"), where
-            problems = {status: told for status, told in operation["responses"].items() if status >= "4"}
+            problems = {status: message for status, message in operation["responses"].items() if status >= "4"}
             expected = {"400", "429"} if not operation.get("security") else {"400", "401", "403", "429"}
             assert expected <= set(problems) and "default" not in operation["responses"], where
             assert ("404" in problems) == ("{" in path), where
-            for told in problems.values():
-                assert told["description"] and "application/problem+json" in told["content"], where
+            for message in problems.values():
+                assert message["description"] and "application/problem+json" in message["content"], where
 
 
 def test_every_reference_leads_somewhere(schema: dict[str, Any]) -> None:

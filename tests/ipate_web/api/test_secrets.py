@@ -127,8 +127,8 @@ def everything(client: Client, study: Study) -> Answers:
     for role in ROLES:
         asking = client(role)
 
-        def keep(asked: str, answer: Any, role: str = role) -> None:
-            answers[role, asked] = (answer.status_code, answer.content)
+        def keep(query: str, answer: Any, role: str = role) -> None:
+            answers[role, query] = (answer.status_code, answer.content)
 
         for address in addresses(study):
             keep(address, asking.get(address))
@@ -207,12 +207,12 @@ def test_nobody_is_told_an_exact_number(study: Study, client: Client) -> None:
     assert all(secrets.values()), "else this test shows nothing"
     assert not secrets["accounts"] & {spent for run in runs for spent in run.spent}, "accounts hold both runs"
     answers = everything(client, study)
-    for asked, (_status, content) in answers.items():
-        told = np.fromiter(numbers_in(content), dtype=float)
+    for request, (_status, content) in answers.items():
+        shares = np.fromiter(numbers_in(content), dtype=float)
         for kind, numbers in secrets.items():
-            found = [number for number in numbers if np.isclose(told, number, rtol=1e-9, atol=0).any()]
-            assert not found, f"{kind} in {asked}: {found}"
-    allowed = [status for (role, asked), (status, _) in answers.items() if role in ("researcher", "operator")]
+            found = [number for number in numbers if np.isclose(shares, number, rtol=1e-9, atol=0).any()]
+            assert not found, f"{kind} in {request}: {found}"
+    allowed = [status for (role, request), (status, _) in answers.items() if role in ("researcher", "operator")]
     assert sorted(set(allowed)) == [200, 403, 409]
     assert allowed.count(403) == 4, "webhooks, their deliveries, and plans of two saved runs, which are for operators"
     assert allowed.count(409) == 4, "two plans too large for the head counts, each asked by both"
@@ -260,15 +260,15 @@ def work_changes(study: Study) -> None:
             study.runs.filter(pk=run.pk).update(**{name: moment.replace(second=59 - moment.second)})
 
 
-def test_nobody_is_told_what_a_holder_was_charged(asked: Run, study: Study, client: Client) -> None:
-    spent = set(balances(study).spent.tolist()) - {0.0, *asked.spent}
+def test_nobody_is_told_what_a_holder_was_charged(asking_run: Run, study: Study, client: Client) -> None:
+    spent = set(balances(study).spent.tolist()) - {0.0, *asking_run.spent}
     assert spent, "else this test shows nothing"
     counted = {*map(float, HOLDERS.values()), float(sum(HOLDERS.values())), float(sum(HOLDERS.values()) + UNDECIDED)}
     for (role, address), (_status, content) in everything(client, study).items():
         if "format=csv" in address:
             continue  # released counts, which noise may make any number
-        told = np.fromiter(numbers_in(content), dtype=float)
-        found = [number for number in spent | counted if np.isclose(told, number, rtol=1e-9, atol=0).any()]
+        shares = np.fromiter(numbers_in(content), dtype=float)
+        found = [number for number in spent | counted if np.isclose(shares, number, rtol=1e-9, atol=0).any()]
         assert not found, f"{role} {address}: {found}"
 
 
@@ -281,7 +281,7 @@ def busy(study: Study, run: Run) -> Study:
 
 
 @pytest.fixture
-def asking(study: Study, asked: Run) -> Study:
+def asking(study: Study, asking_run: Run) -> Study:
     """The study with a run in which every holder voted, and one that is in the middle of its second batch."""
     run = run_ask(run_start(study, share=0.2, **EVERYBODY, batch_size=10), batches=1)
     run_advance(run.pk)
@@ -298,7 +298,7 @@ def test_no_answer_follows_from_private_state(state: str, client: Client, reques
     for change in changes:
         change(study)
         after = everything(client, study)
-        assert [asked for asked in before if before[asked] != after[asked]] == [], change.__name__
+        assert [requests for requests in before if before[requests] != after[requests]] == [], change.__name__
 
 
 def test_renewed_questions_reveal_no_withdrawal(asking: Study, client: Client) -> None:

@@ -25,8 +25,8 @@ def proposal(of: Study, **fields: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def learned(study: Study) -> Run:
-    asked = {"steps": 6, "sigma": 20.0, "publish": "model"}
-    run = run_ask(run_start(study, **STEPS_RUN | {"choices": asked}, share=0.5, title="Learned"))
+    body = {"steps": 6, "sigma": 20.0, "publish": "model"}
+    run = run_ask(run_start(study, **STEPS_RUN | {"choices": body}, share=0.5, title="Learned"))
     assert run.status == Run.Status.FINISHED, run.message
     return run
 
@@ -55,12 +55,12 @@ def test_a_mistake_is_told_by_field(study: Study, client: Client, fields: Any, f
 
 
 def test_a_plan_says_which_steps_are_taken(study: Study, client: Client) -> None:
-    asked = proposal(study, choices={"steps": 9, "sigma": 20, "clip_norm": 0.5}, share=0.5)
-    plan = client("researcher").post(f"{RUNS}/plan", asked, format="json").json()
+    body = proposal(study, choices={"steps": 9, "sigma": 20, "clip_norm": 0.5}, share=0.5)
+    plan = client("researcher").post(f"{RUNS}/plan", body, format="json").json()
     assert {promise["level"]: promise["holders"] for promise in plan["promises"]} == HEAD_COUNTS
     (planned,) = plan["rounds"]
-    told = {name: planned["plan"][name] for name in ("steps", "sigma", "clip_norm", "step_size")}
-    assert (told, planned["until"]) == ({"steps": 9, "sigma": 20, "clip_norm": 0.5, "step_size": 1}, 1)
+    fields = {name: planned["plan"][name] for name in ("steps", "sigma", "clip_norm", "step_size")}
+    assert (fields, planned["until"]) == ({"steps": 9, "sigma": 20, "clip_norm": 0.5, "step_size": 1}, 1)
     assert [each["allowed"] for each in plan["budgets"]] == pytest.approx([each["cap"] / 2 for each in plan["budgets"]])
     (expected,) = plan["forecasts"]
     assert expected["of"] == "model" and expected["judged"] > 0
@@ -92,8 +92,8 @@ def test_the_model_of_the_steps_can_be_fetched_and_asked(learned: Run, study: St
     file = researcher.get(f"{MODELS}/{learned.pk}/file")
     assert file.headers["Content-Disposition"].rpartition(".")[2].strip('"') == "safetensors"
     assert published_load("linear", file.content).classes == len(learned.public_dataset.classes)
-    told = Release.objects.get(run=learned.pk, kind=Release.Kind.DOWNLOAD)
-    assert (told.content["what"], told.recorded_by.username) == ("model", "researcher")
+    result = Release.objects.get(run=learned.pk, kind=Release.Kind.DOWNLOAD)
+    assert (result.content["what"], result.recorded_by.username) == ("model", "researcher")
 
 
 def test_runs_are_filtered_by_method(learned: Run, study: Study, client: Client) -> None:

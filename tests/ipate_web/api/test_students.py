@@ -58,7 +58,7 @@ def test_each_version_can_be_had_by_its_number(run: Run, ask: Callable[..., Any]
     client = APIClient()
     client.force_authenticate(factories.user_create("researcher"))
     address = f"/api/v1/models/{run.pk}"
-    assert [client.get(address, asked).json()["version"] for asked in ({}, {"version": 2})] == [1, 2]
+    assert [client.get(address, page).json()["version"] for page in ({}, {"version": 2})] == [1, 2]
     names = [client.get(f"{address}/file", {"version": number}).headers["Content-Disposition"] for number in (1, 2)]
     assert [name.rpartition("-")[2] for name in names] == ['v1.skops"', 'v2.skops"']
     rows = {"rows": [{"length": 0.1, "width": 0.5}]}
@@ -87,7 +87,7 @@ def test_an_operator_withdraws_a_version_for_good(run: Run, ask: Callable[..., A
 
 
 @pytest.mark.parametrize(
-    ("asked", "field"),
+    ("wish", "field"),
     [
         ({}, "student_learner"),
         ({"student_learner": "oracle"}, "student_learner"),
@@ -95,6 +95,6 @@ def test_an_operator_withdraws_a_version_for_good(run: Run, ask: Callable[..., A
         ({**BOOSTED, "seed": 3}, "seed"),
     ],
 )
-def test_what_is_wrong_with_a_request_is_said_by_field(ask: Callable[..., Any], asked: Any, field: str) -> None:
-    answer = ask("researcher", data=asked)
+def test_what_is_wrong_with_a_request_is_said_by_field(ask: Callable[..., Any], wish: Any, field: str) -> None:
+    answer = ask("researcher", data=wish)
     assert answer.status_code == 400 and field in answer.text

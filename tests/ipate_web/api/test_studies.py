@@ -34,9 +34,9 @@ def test_only_studies_in_which_one_has_a_role_are_listed(
 def test_a_study_tells_what_is_public(study: Study, client: Client) -> None:
     """To everybody the same, staff included: who sees exact numbers sees them on the pages for consents and records."""
     documents = [client(role).get(f"{STUDIES}/ward").json() for role in Role.values]
-    told = {role: document.pop("committee") for role, document in zip(Role.values, documents, strict=True)}
-    assert told.pop("researcher") == {"quorum": 1, "harm": HARM["en"], "conditions": None, "conflicts": None}
-    assert all(each == {"quorum": 1, "harm": HARM["en"], "conditions": [], "conflicts": 0} for each in told.values())
+    fields = {role: document.pop("committee") for role, document in zip(Role.values, documents, strict=True)}
+    assert fields.pop("researcher") == {"quorum": 1, "harm": HARM["en"], "conditions": None, "conflicts": None}
+    assert all(each == {"quorum": 1, "harm": HARM["en"], "conditions": [], "conflicts": 0} for each in fields.values())
     assert all(document == documents[0] for document in documents)
     document = documents[0]
     assert document["rehearsal"] is False
@@ -64,11 +64,11 @@ def test_conditions_and_conflicts_need_the_committees_permission(study: Study, c
     )
     epsilon_policy_approve(policy=version, acting_user=user_create("other"), conditions="Report every half year.")
     answer = client("operator").get(f"{STUDIES}/ward")
-    told = answer.json()["committee"]
-    assert [(each["about"], each["conditions"], each["approved_by"]) for each in told["conditions"]] == [
+    document = answer.json()["committee"]
+    assert [(each["about"], each["conditions"], each["approved_by"]) for each in document["conditions"]] == [
         ("policy", "Report every half year.", "other")
     ]
-    assert told["conflicts"] == 1
+    assert document["conflicts"] == 1
     assert "sister" not in answer.text, "why stays on the page"
     hidden = client("researcher").get(f"{STUDIES}/ward").json()["committee"]
     assert (hidden["conditions"], hidden["conflicts"]) == (None, None)
@@ -83,8 +83,8 @@ def test_a_rehearsal_has_no_committee(study: Study, client: Client) -> None:
 def test_a_drawing_of_head_counts_is_told_with_its_noise(study: Study, client: Client) -> None:
     drawn = head_counts_draw(study=study, acting_user=user_create("olga"))
     document = client("researcher").get(f"{STUDIES}/ward").json()
-    told = [(item["level"], item["count"], item["sigma"]) for item in document["head_counts"]]
-    assert told == [(count.level, count.count, count.sigma) for count in drawn]
+    entries = [(item["level"], item["count"], item["sigma"]) for item in document["head_counts"]]
+    assert entries == [(count.level, count.count, count.sigma) for count in drawn]
     assert document["share_free"] == 0.99
 
 
@@ -122,14 +122,14 @@ def test_exactly_the_aggregators_that_a_run_may_use_are_told(client: Client, stu
             if any(name.startswith("choices") for name in error.message_dict):
                 refused.append(aggregator.name)
     assert refused == []
-    assert [told["name"] for told in aggregators] == list(AGGREGATORS)
+    assert [message["name"] for message in aggregators] == list(AGGREGATORS)
 
 
 def test_every_aggregator_can_be_made_from_what_is_told(client: Client, db: Any) -> None:
-    for told in client("anyone").get("/api/v1/aggregators").json():
-        suggested = {field.name: field.suggested(100) for field in AGGREGATORS[told["name"]].fields()}
-        parameters = {parameter["name"]: suggested[parameter["name"]] for parameter in told["parameters"]}
-        aggregator = aggregator_from_parameters({"name": told["name"], **parameters})
-        assert (told["label"], told["description"]) == (aggregator.label, aggregator.help)
+    for message in client("anyone").get("/api/v1/aggregators").json():
+        suggested = {field.name: field.suggested(100) for field in AGGREGATORS[message["name"]].fields()}
+        parameters = {parameter["name"]: suggested[parameter["name"]] for parameter in message["parameters"]}
+        aggregator = aggregator_from_parameters({"name": message["name"], **parameters})
+        assert (message["label"], message["description"]) == (aggregator.label, aggregator.help)
         described = [(field.symbol, field.label, field.help) for field in aggregator.fields()]
-        assert [(field["symbol"], field["label"], field["help"]) for field in told["parameters"]] == described
+        assert [(field["symbol"], field["label"], field["help"]) for field in message["parameters"]] == described

@@ -123,7 +123,7 @@ def test_a_token_does_what_it_was_made_for_and_nothing_else(ward: Study) -> None
     """Its user is an operator, who may do all of it."""
     membership_add(study=ward, user=user_create("rita2"), role=Role.OPERATOR, acting_user=None)
     run = "/api/v1/runs/11111111-1111-4111-8111-111111111111"
-    asked = {
+    body = {
         "read": ("get", "/api/v1/runs", 200),
         "propose": ("post", "/api/v1/runs", 400),
         "predict": ("post", run.replace("runs", "models") + "/predict", 404),
@@ -131,9 +131,9 @@ def test_a_token_does_what_it_was_made_for_and_nothing_else(ward: Study) -> None
         "rehearse": ("post", "/api/v1/studies/nowhere/datasets", 404),
         "webhooks": ("get", "/api/v1/studies/nowhere/webhooks", 404),  # reading them takes it, too
     }
-    for scope in asked:
+    for scope in body:
         token = token_make(browser("rita2"), name=scope, scopes=(scope,))
-        for wanted, (method, address, allowed) in asked.items():
+        for wanted, (method, address, allowed) in body.items():
             answer = getattr(Client(), method)(
                 address,
                 **({} if method == "get" else {"content_type": "application/json"}),

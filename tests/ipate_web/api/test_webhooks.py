@@ -41,17 +41,17 @@ def ward() -> Study:
 
 def made(study: Study, receiver: Receiver, **fields: Any) -> int:
     """Id of a webhook that was made on the page."""
-    told = {"url": receiver.url, "events": ["run.failed"], **fields}
-    return endpoint_create(study=study, acting_user=user_create("operator"), **told).endpoint.pk
+    entries = {"url": receiver.url, "events": ["run.failed"], **fields}
+    return endpoint_create(study=study, acting_user=user_create("operator"), **entries).endpoint.pk
 
 
 def test_webhook_from_creation_to_removal(ward: Study, receiver: Receiver, client: Client) -> None:
     operator = client("operator")
-    asked = {"url": receiver.url, "events": ["run.finished", "run.failed"]}
-    answer = operator.post(WEBHOOKS, asked, format="json")
+    fields = {"url": receiver.url, "events": ["run.finished", "run.failed"]}
+    answer = operator.post(WEBHOOKS, fields, format="json")
     assert answer.status_code == 201, answer.content
     new = answer.json()
-    assert (new["url"], new["events"], new["created_by"]) == (receiver.url, asked["events"], "operator")
+    assert (new["url"], new["events"], new["created_by"]) == (receiver.url, fields["events"], "operator")
     (listed,) = operator.get(WEBHOOKS).json()["results"]
     assert listed == {name: value for name, value in new.items() if name != "secret"}
 
@@ -149,8 +149,8 @@ def test_nobody_but_an_operator_of_the_study_is_let_in(
         asking.delete(f"{WEBHOOKS}/{pk}"),
     ]
     assert [answer.status_code for answer in answers] == [status] * 5
-    told = {401: "Authorization: Bearer", 403: "“consent.manage_webhooks”. Ask", 404: "no such study"}[status]
-    assert all(told in answer.json()["detail"] for answer in answers)
+    mails = {401: "Authorization: Bearer", 403: "“consent.manage_webhooks”. Ask", 404: "no such study"}[status]
+    assert all(mails in answer.json()["detail"] for answer in answers)
     assert WebhookEndpoint.objects.get().pk == pk and not WebhookDelivery.objects.exists()
 
 

@@ -36,18 +36,18 @@ def study() -> Study:
     return study
 
 
-def asked(study: Study, values: dict[str, str], *, htmx: bool = True, **changes: str) -> Any:
+def forecast_page(study: Study, values: dict[str, str], *, htmx: bool = True, **changes: str) -> Any:
     sent = {"public_dataset": str(study.datasets.get(kind="public").pk), **HOLDERS, **values, **changes}
     return as_("carla").post(url("policy_affordable", study), sent, headers={"HX-Request": "true"} if htmx else {})
 
 
 @pytest.mark.slow
 def test_the_values_in_force_stand_beside_the_proposed_ones(study: Study) -> None:
-    page = asked(study, SMALLER)
+    page = forecast_page(study, SMALLER)
     now, proposed = page.context["forecasts"]
     for each in (now, proposed):
-        told = each["affordable"].forecast.labels
-        low, expected, high = told.low, told.value, told.high
+        forecast = each["affordable"].forecast.labels
+        low, expected, high = forecast.low, forecast.value, forecast.high
         assert f"{100 * expected:.1f} % {100 * low:.1f} to {100 * high:.1f} %" in text(page)
         assert each["affordable"].forecast.queries == 40
         for row in each["levels"]:
@@ -58,7 +58,7 @@ def test_the_values_in_force_stand_beside_the_proposed_ones(study: Study) -> Non
     for words in ("1 / 2 / 3", "0.2 / 0.3 / 0.4", "High protection", "labelled points of the test dataset"):
         assert words in text(page)
     assert "<html" not in page.text, "a part of the page"
-    page = asked(study, SMALLER, htmx=False)
+    page = forecast_page(study, SMALLER, htmx=False)
     assert "<html" in page.text and "0.2 / 0.3 / 0.4" in text(page)
     assert EpsilonPolicy.objects.count() == 1
 
@@ -69,7 +69,7 @@ def test_it_is_what_the_plan_of_a_run_of_one_round_says(study: Study) -> None:
     datasets = {f"{kind}_dataset": study.datasets.get(kind=kind) for kind in ("private", "public", "test")}
     run = Run(study=study, method="neighbours", choices=NeighbourChoices().to_json(), wanted_labels=25, **datasets)
     plan = method_of(run).plan(run, 1.0)
-    now, proposed = asked(study, SAME, wanted_labels="25").context["forecasts"]
+    now, proposed = forecast_page(study, SAME, wanted_labels="25").context["forecasts"]
     for each in (now, proposed):
         assert each["affordable"].forecast.labels == plan.forecasts[0]
         assert each["affordable"].forecast.queries == 25
@@ -78,19 +78,19 @@ def test_it_is_what_the_plan_of_a_run_of_one_round_says(study: Study) -> None:
 
 
 def test_too_few_people_are_warned_of(study: Study) -> None:
-    page = asked(study, SMALLER, **dict.fromkeys(HOLDERS, "9"))
+    page = forecast_page(study, SMALLER, **dict.fromkeys(HOLDERS, "9"))
     assert "Too few people for these promises" in text(page)
-    assert "Too few people" not in text(asked(study, {"high": "5", "average": "6", "low": "7"}))
-    assert "nobody takes part" in text(asked(study, SMALLER, **dict.fromkeys(HOLDERS, "0")))
+    assert "Too few people" not in text(forecast_page(study, {"high": "5", "average": "6", "low": "7"}))
+    assert "nobody takes part" in text(forecast_page(study, SMALLER, **dict.fromkeys(HOLDERS, "0")))
 
 
 def test_a_level_without_anybody_and_a_first_policy_are_ordinary(study: Study) -> None:
-    page = asked(study, SMALLER, **{"holders-HIGH": "0"})
+    page = forecast_page(study, SMALLER, **{"holders-HIGH": "0"})
     assert [row["forecast"] is None for row in page.context["forecasts"][1]["levels"]] == [True, False, False]
     new = factories.study_create("first")
     services.membership_add(study=new, user=factories.user_create("carla"), role=Role.COMMITTEE, acting_user=None)
     study.datasets.filter(kind="public").update(study=new)
-    page = asked(new, SMALLER)
+    page = forecast_page(new, SMALLER)
     assert [each["title"] for each in page.context["forecasts"]] == ["ε proposed"]
     assert "An assumption, since no public points" in text(page), "no test dataset"
 
@@ -106,7 +106,7 @@ def test_a_level_without_anybody_and_a_first_policy_are_ordinary(study: Study) -
     ],
 )
 def test_what_is_missing_is_said(study: Study, values: dict[str, str], changes: dict[str, str], message: str) -> None:
-    page = asked(study, values, **changes)
+    page = forecast_page(study, values, **changes)
     assert message in text(page) and "forecasts" not in page.context
 
 
@@ -138,11 +138,11 @@ def test_without_points_or_head_counts_it_says_what_to_do(study: Study) -> None:
 
 def test_a_share_that_is_taken_affords_nothing(study: Study) -> None:
     run_start(study, **CLEAR_RUN, share=1.0)
-    assert "used or held for other runs" in text(asked(study, SAME))
+    assert "used or held for other runs" in text(forecast_page(study, SAME))
 
 
 def test_nobodys_consent_is_looked_at(study: Study) -> None:
-    before = asked(study, SMALLER).text
+    before = forecast_page(study, SMALLER).text
     for holder in study.holders.all()[:30]:
         services.consent_withdraw(holder=holder, acting_user=None)
-    assert asked(study, SMALLER).text == before
+    assert forecast_page(study, SMALLER).text == before

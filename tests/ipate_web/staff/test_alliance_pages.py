@@ -61,9 +61,9 @@ def test_a_plan_that_uses_more_than_the_share_is_not_approved(until: float | Non
     exchange(site)
     private = there.dataset(site.study, "private")
     taken = joint_run_take(alliance=site, number=run.pk.hex, private_dataset=private, acting_user=user_create("otto"))
-    told = json.loads(taken.joint.told)
-    told["plan"]["rounds"][0]["until"] = until
-    taken.joint.told = json.dumps(told)
+    document = json.loads(taken.joint.told)
+    document["plan"]["rounds"][0]["until"] = until
+    taken.joint.told = json.dumps(document)
     taken.joint.save()
     with pytest.raises(PlanError, match="more than the share"):
         run_approve(run=taken, acting_user=olga(), share=0.5)

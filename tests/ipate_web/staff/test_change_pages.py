@@ -67,8 +67,8 @@ def test_what_is_sealed_is_for_auditors_and_names_nobody(study: Study) -> None:
     page = page_of(study, "aud", "?record=sealed")
     assert "Sealed changes, newest first" in page and "Linked at" in page and "Code" in page
     holder = DataHolder.objects.get(study=study, user__username="hanna")
-    for told in ("hanna", "secret-name", holder.pseudonym):
-        assert told not in page
+    for message in ("hanna", "secret-name", holder.pseudonym):
+        assert message not in page
     open_to_her = page_of(study, "carla", "?record=sealed")
     assert "Sealed changes" not in open_to_her and "Linked at" not in open_to_her
 

@@ -35,17 +35,17 @@ def counted(study: Study, **right: int) -> None:
 
 def test_before_a_count_the_editor_names_each_question_and_its_sentence(study: Study) -> None:
     for page in ("consent_forms", "consent_form_new"):
-        told = text(as_("olga" if page == "consent_forms" else "committee").get(url(page, study)))
-        assert "Answers were not counted yet." in told
-        assert "What happens if I withdraw?" in told
-        assert "My records are used for nothing new. Yes, from that moment." in told
+        html = text(as_("olga" if page == "consent_forms" else "committee").get(url(page, study)))
+        assert "Answers were not counted yet." in html
+        assert "What happens if I withdraw?" in html
+        assert "My records are used for nothing new. Yes, from that moment." in html
 
 
 def test_the_question_answered_worst_comes_first_with_its_interval(study: Study) -> None:
     counted(study, odds=310, access=930)
-    told = text(as_("committee").get(url("consent_form_new", study)))
-    assert "About 31 of 100 answered this right, between 29 and 33." in told
-    places = [told.index(words) for words in ("what is that?", "What does high protection mean?", "Who sees my")]
+    page = text(as_("committee").get(url("consent_form_new", study)))
+    assert "About 31 of 100 answered this right, between 29 and 33." in page
+    places = [page.index(words) for words in ("what is that?", "What does high protection mean?", "Who sees my")]
     assert places == sorted(places)
 
 

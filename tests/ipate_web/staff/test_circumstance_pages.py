@@ -63,8 +63,8 @@ def answer(client: Client, choice: str = "LOW") -> None:
 def test_a_steward_records_and_the_auditor_reads(study: Study) -> None:
     factories.holder_create(study, "P-1")
     sent = {"pseudonym": "P-1", "kind": "guardian", "until": later(900).isoformat(), "reason": "Birth certificate."}
-    told = text(as_("olga").post(ANSWERS, sent, follow=True))
-    assert "It is on record: P-1, a parent or guardian answers." in told
+    html = text(as_("olga").post(ANSWERS, sent, follow=True))
+    assert "It is on record: P-1, a parent or guardian answers." in html
     page = text(as_("aud").get(ANSWERS))
     assert "Birth certificate." in page and "olga" in page
     assert as_("aud").post(ANSWERS, sent).status_code == 403
@@ -237,8 +237,8 @@ def test_receipts_on_paper_are_on_record_as_looks(study: Study) -> None:
         acting_user=factories.user_create("olga"),
     )
     assert as_("olga").post(LETTERS, {"kind": "receipt"}).content.startswith(b"%PDF")
-    told = json.dumps(receipt_context(ConsentEvent.objects.get()))
-    assert "average protection" in told
-    assert "/join/" not in told, "a receipt opens nothing"
+    document = json.dumps(receipt_context(ConsentEvent.objects.get()))
+    assert "average protection" in document
+    assert "/join/" not in document, "a receipt opens nothing"
     assert LevelAccess.objects.get().reason == "A receipt on paper was printed."
     assert as_("olga").post(LETTERS, {"kind": "other"}).status_code == 404

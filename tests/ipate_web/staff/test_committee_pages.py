@@ -68,8 +68,8 @@ def test_the_committee_writes_the_example_of_harm_that_people_read(study: Study)
     assert "an example of harm" in text(as_("carla").get(page))
     assert as_("olga").post(page, {"harm_en": "Mine.", "harm": "1"}).status_code == 403
     assert as_("carla").post(page, {"harm_en": "", "harm": "1"}).status_code == 422
-    told = text(as_("carla").post(page, {"harm_en": "An insurer asks for more.", "harm": "1"}, follow=True))
-    assert "An insurer asks for more." in told
+    html = text(as_("carla").post(page, {"harm_en": "An insurer asks for more.", "harm": "1"}, follow=True))
+    assert "An insurer asks for more." in html
     factories.form_publish(other)
     factories.policy_approve(other)
     factories.holder_create(other, user=factories.user_create("hanna"))

@@ -31,20 +31,20 @@ def study() -> Study:
 
 def form(**fields: object) -> dict[str, object]:
     sent = {"name": "small", "kind": "image", "size": 12, "mean": "0.5 0.5 0.5", "spread": "0.25 0.25 0.25"}
-    told = {"layout": "channels_first", "licence": "MIT", "source": "made by a test", "stated": "on"}
-    return sent | told | {"file": SimpleUploadedFile("small.onnx", image_encoder().content)} | fields
+    entries = {"layout": "channels_first", "licence": "MIT", "source": "made by a test", "stated": "on"}
+    return sent | entries | {"file": SimpleUploadedFile("small.onnx", image_encoder().content)} | fields
 
 
 def test_an_encoder_is_registered_on_its_page(study: Study) -> None:
     page, steward = reverse("staff:encoders", args=[study.slug]), as_("sven")
-    for fields, told in (
+    for fields, message in (
         ({"file": SimpleUploadedFile("small.onnx", b"nothing")}, "The file is no ONNX file"),
         ({"mean": "half"}, "Write numbers with a point"),
         ({"spread": ""}, "Mean and spread are not one number each"),
         ({"stated": ""}, "only if you state this"),
     ):
         answer = steward.post(page, form(**fields))
-        assert answer.status_code == 422 and told in answer.content.decode(), fields
+        assert answer.status_code == 422 and message in answer.content.decode(), fields
     assert steward.post(page, form()).status_code == 302
     encoder = Encoder.objects.get()
     waiting = steward.get(page).content.decode()

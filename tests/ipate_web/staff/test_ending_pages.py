@@ -55,8 +55,8 @@ def test_a_dataset_is_removed_with_a_reason(study: Study) -> None:
     assert page not in as_("auditor").get(url("dataset", dataset.pk)).text
     assert steward.post(page, {"reason": ""}).status_code == 422
     assert steward.post(page, {"reason": "Wrong file."}).status_code == 302
-    told = steward.get(url("dataset", dataset.pk)).text
-    assert "its rows are deleted" in told and page not in told
+    html = steward.get(url("dataset", dataset.pk)).text
+    assert "its rows are deleted" in html and page not in html
     assert steward.get(page).status_code == 404
     assert "removed" in steward.get(url("datasets")).text
 

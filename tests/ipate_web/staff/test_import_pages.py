@@ -139,10 +139,10 @@ def test_all_errors_are_on_the_page_and_in_a_file(client: Client, study: Study) 
     assert "63 errors: nothing is imported" in page
     assert "“x0” is no number." in page
     assert "And 13 more." in page
-    told = client.get(f"{url}errors.csv").content.decode("utf-8-sig").splitlines()
-    assert len(told) == 64
-    assert "rows.csv,5,age,“x0” is no number." in told[1]
-    assert "65,who" in told[-1] or "65,who" in told[-2] or "65,who" in told[-3]
+    html = client.get(f"{url}errors.csv").content.decode("utf-8-sig").splitlines()
+    assert len(html) == 64
+    assert "rows.csv,5,age,“x0” is no number." in html[1]
+    assert "65,who" in html[-1] or "65,who" in html[-2] or "65,who" in html[-3]
     client.post(f"{url}store/")
     work(begun)
     assert not Dataset.objects.exists()
@@ -208,7 +208,7 @@ def test_what_is_dropped_leaves_nothing(client: Client, study: Study) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "name", "fields", "told"),
+    ("content", "name", "fields", "message"),
     [
         ("", "rows.csv", {}, "The submitted file is empty."),
         ("one\ntwo\n", "rows.csv", {}, "The file has one column"),
@@ -219,11 +219,11 @@ def test_what_is_dropped_leaves_nothing(client: Client, study: Study) -> None:
     ],
 )
 def test_an_upload_that_cannot_be_used_is_refused_and_not_kept(
-    client: Client, study: Study, content: Any, name: str, fields: dict[str, Any], told: str
+    client: Client, study: Study, content: Any, name: str, fields: dict[str, Any], message: str
 ) -> None:
     page = upload(client, content, name, **fields)
     assert page.status_code == 422
-    assert told in page.content.decode()
+    assert message in page.content.decode()
     assert not DatasetImport.objects.exists()
     assert not files()
 
@@ -302,7 +302,7 @@ TARGETS: list[tuple[str, str, dict[str, Any], dict[str, Any], list[str]]] = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("content", "field", "answers", "target", "told"), TARGETS, ids=lambda each: "")
+@pytest.mark.parametrize(("content", "field", "answers", "target", "message"), TARGETS, ids=lambda each: "")
 def test_other_targets_are_declared_without_json(
     client: Client,
     study: Study,
@@ -310,7 +310,7 @@ def test_other_targets_are_declared_without_json(
     field: str,
     answers: dict[str, Any],
     target: dict[str, Any],
-    told: list[str],
+    message: list[str],
 ) -> None:
     url = upload(client, content).headers["Location"]
     begun = DatasetImport.objects.get()
@@ -331,7 +331,7 @@ def test_other_targets_are_declared_without_json(
     work(begun)
     dataset = Dataset.objects.get(study=study)
     codes = records_load(dataset)["y"].tolist()
-    assert [dataset.outcome.written(code) for code in codes] == told
+    assert [dataset.outcome.written(code) for code in codes] == message
 
 
 @pytest.mark.slow
@@ -444,9 +444,9 @@ def test_a_thousand_columns_are_declared_page_by_page_and_many_at_once(client: C
     changed = {"apply": "1", "of": "numeric", "called": "lab_1*", "maximum": 8, "missing": "(empty)\n?"}
     assert client.post(many, changed).status_code == 302
     begun.refresh_from_db()
-    told = {each["name"]: each for each in begun.schema["columns"]}
-    assert (told["lab_10"]["maximum"], told["lab_10"]["missing"], told["lab_10"]["minimum"]) == (8, ["", "?"], 0)
-    assert (told["lab_2"]["maximum"], told["lab_2"]["missing"]) == (10, [])
+    fields = {each["name"]: each for each in begun.schema["columns"]}
+    assert (fields["lab_10"]["maximum"], fields["lab_10"]["missing"], fields["lab_10"]["minimum"]) == (8, ["", "?"], 0)
+    assert (fields["lab_2"]["maximum"], fields["lab_2"]["missing"]) == (10, [])
     assert client.post(url, declared(client, begun)).status_code == 302
     work(begun)
     begun.refresh_from_db()
@@ -488,7 +488,7 @@ def test_columns_are_saved_edited_and_taken_over_as_a_file(client: Client, study
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "message"),
     [
         ({"apply": "1", "of": "numeric"}, "Say what is to change"),
         ({"apply": "1", "of": "", "called": "x_*", "use": "ignore"}, "No column is used and named like this"),
@@ -496,10 +496,10 @@ def test_columns_are_saved_edited_and_taken_over_as_a_file(client: Client, study
         ({"upload": "1", "file": SimpleUploadedFile("a.csv", b"\xff\xfe")}, "not UTF-8"),
     ],
 )
-def test_what_changes_no_column_is_said(client: Client, study: Study, fields: dict[str, Any], told: str) -> None:
+def test_what_changes_no_column_is_said(client: Client, study: Study, fields: dict[str, Any], message: str) -> None:
     upload(client, wide(120))
     answer = client.post(reverse("staff:import_columns", args=["ward", DatasetImport.objects.get().pk]), fields)
-    assert answer.status_code == 422 and told in answer.content.decode()
+    assert answer.status_code == 422 and message in answer.content.decode()
 
 
 @pytest.mark.slow

@@ -225,12 +225,12 @@ def test_what_people_did_is_not_told_by_the_length_of_a_chain(run: Run, role: st
         seen = as_(reader).get(address).text
         assert "Consent event: a chain of 30 rows" in seen
         assert "Circumstance of a holder: a chain of 1 row" in seen
-    told = as_(role).get(address).text
+    page = as_(role).get(address).text
     public = {model._meta.label_lower for model in chained_models()} & PUBLIC_CHAINS
-    assert told.count(": a chain of ") == len(public) == len(PUBLIC_CHAINS), "the list names no chain that is none"
-    assert told.count("recomputed just now, the last ") == len(chained_models()) - len(public)
-    assert "Circumstance of a holder: recomputed just now" in told
-    assert "Release: a chain of 5 rows" in told
+    assert page.count(": a chain of ") == len(public) == len(PUBLIC_CHAINS), "the list names no chain that is none"
+    assert page.count("recomputed just now, the last ") == len(chained_models()) - len(public)
+    assert "Circumstance of a holder: recomputed just now" in page
+    assert "Release: a chain of 5 rows" in page
 
 
 @pytest.mark.parametrize("role", DECIDERS)
@@ -243,12 +243,12 @@ def test_a_decider_sees_that_a_fault_exists_without_its_rows(run: Run, role: str
         seen = as_(reader).get(address).text
         assert "consent event 17: its content is not what was recorded" in seen
         assert "release 4: its content is not what was recorded" in seen
-    told = as_(role).get(address).text
-    assert "Consent event: a fault was found." in told
-    assert "Release: a fault was found." in told
-    assert "Tell an auditor" in told
-    assert "event 17" not in told
-    assert "its content" not in told
+    page = as_(role).get(address).text
+    assert "Consent event: a fault was found." in page
+    assert "Release: a fault was found." in page
+    assert "Tell an auditor" in page
+    assert "event 17" not in page
+    assert "its content" not in page
 
 
 def test_page_checks_the_end_of_a_long_chain(run: Run, forged: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,8 +27,8 @@ def test_seconds_and_zone(language: str, zone: str, text: str) -> None:
 
 
 def test_without_seconds_nothing_finer_leaves() -> None:
-    told = shown("{% moment when seconds=False %}")
-    assert told == '<time datetime="2026-07-01T12:03:00+00:00">2026-07-01 12:03 UTC</time>'
+    page = shown("{% moment when seconds=False %}")
+    assert page == '<time datetime="2026-07-01T12:03:00+00:00">2026-07-01 12:03 UTC</time>'
 
 
 def test_no_moment_is_a_dash() -> None:

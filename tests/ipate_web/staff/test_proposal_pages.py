@@ -52,8 +52,8 @@ def test_what_waits_is_seen_at_once_by_those_who_decide(study: Study) -> None:
     policy_propose(study)
     factories.form_propose(study, MORE)
     home = as_("conrad").get("/")
-    for told in ("Waiting for you", "ε policy, version 2", "Consent form that asks people again"):
-        assert told in text(home)
+    for message in ("Waiting for you", "ε policy, version 2", "Consent form that asks people again"):
+        assert message in text(home)
     assert "/studies/digits/policies/2/approve/" in home.text
     assert PROPOSAL in home.text
     assert "You proposed it: somebody else decides." not in text(home)
@@ -67,7 +67,7 @@ def test_what_is_decided_waits_no_more(study: Study) -> None:
     services.proposal_remark(proposal=policy, acting_user=conrad, kind="rejection", text="Too much.")
     services.consent_form_approve(proposal=proposal, acting_user=conrad)
     home = text(as_("conrad").get("/"))
-    assert not any(told in home for told in ("ε policy, version", "Consent form that asks people again"))
+    assert not any(message in home for message in ("ε policy, version", "Consent form that asks people again"))
 
 
 # --- Reject and comment ---------------------------------------------------------------------------------------------
@@ -82,8 +82,8 @@ def test_a_policy_is_commented_on_and_rejected_with_a_reason(study: Study) -> No
     assert "Your comment is kept." in text(as_("conrad").post(path, {"text": "Why 4?", "comment": "1"}, follow=True))
     assert selectors.is_waiting(policy)
     page = text(as_("conrad").post(path, {"text": "4 is too much.", "reject": "1"}, follow=True))
-    for told in ("The proposal is rejected.", "Why 4?", "4 is too much.", "not waiting any more"):
-        assert told in page
+    for message in ("The proposal is rejected.", "Why 4?", "4 is too much.", "not waiting any more"):
+        assert message in page
     assert "Yes, put it in force" not in page
     as_("conrad").post(path, {"effective_from": ""})
     assert selectors.policy_in_force(study).version == 1
@@ -184,8 +184,8 @@ def test_affected_holders_are_shown_as_noisy_counts_and_never_exactly(study: Stu
 def test_a_change_in_one_language_only_is_stopped(study: Study, renewal: str) -> None:
     page = draft_publish(as_("carla"), renewal, factories.FORM | {"en": MORE["en"]})
     assert page.status_code == 422
-    told = "The text in English has changed, that in Deutsch has not: people would read different things."
-    assert told in text(page)
+    sentence = "The text in English has changed, that in Deutsch has not: people would read different things."
+    assert sentence in text(page)
     assert (ConsentForm.objects.count(), ConsentFormProposal.objects.count()) == (1, 1)
 
 

@@ -184,10 +184,10 @@ def test_the_page_of_synthetic_rows_tells_what_was_counted_and_gives_the_file(dr
     assert downloads(drawn) == [{"what": "table", "digest": drawn.result.digest}]
     address = reverse("api:run-rows", args=[drawn.pk])
     assert rosa.get(f"{address}?format=csv").content == file.content
-    told = rosa.get(address).json()
-    assert told["rows"] == 200 and told["columns"] == ["length", "width", "class"]
-    assert told["dataset"] == drawn.result.dataset_id and len(told["marginals"]) == 2
-    assert told["card"]["privacy"]["mechanism"]["tables"] == [2, 1, 2]
+    answer = rosa.get(address).json()
+    assert answer["rows"] == 200 and answer["columns"] == ["length", "width", "class"]
+    assert answer["dataset"] == drawn.result.dataset_id and len(answer["marginals"]) == 2
+    assert answer["card"]["privacy"]["mechanism"]["tables"] == [2, 1, 2]
     assert rosa.get(reverse("api:run-table", args=[drawn.pk])).status_code == 404
 
 
@@ -228,6 +228,6 @@ def test_plausible_deniability_stands_beside_counts_in_a_rehearsal_alone() -> No
     run = run_ask(run_like(study, recipe, seed=1))
     shown = olga.get(page(run)).text
     assert "40 rows were released" in shown and "Rows that pass the test" in shown and "k = 500" in shown
-    told = olga.get(reverse("api:run-rows", args=[run.pk])).json()
-    assert told["deniability"]["least"] == [10, 50, 100, 500] and "marginals" not in told
-    assert told["card"]["privacy"]["mechanism"]["name"] == "deniability"
+    answer = olga.get(reverse("api:run-rows", args=[run.pk])).json()
+    assert answer["deniability"]["least"] == [10, 50, 100, 500] and "marginals" not in answer
+    assert answer["card"]["privacy"]["mechanism"]["name"] == "deniability"

@@ -89,8 +89,10 @@ def test_the_list_tells_accuracy_and_proposer(study: Study, runs: dict[str, Run]
     page = browse(reverse("staff:runs", args=[study.slug])).text
     assert '<td class="number">75.0 %</td>' in page
     assert '<option value="otto">otto</option>' in page
-    told = {run["title"]: (run["accuracy"], run["created_by"]) for run in browse(reverse("api:runs")).json()["results"]}
-    assert told == {"Alpha vote": (0.75, "otto"), "beta steps": (0.5, "otto"), "Gamma vote": (None, "researcher")}
+    answer = {
+        run["title"]: (run["accuracy"], run["created_by"]) for run in browse(reverse("api:runs")).json()["results"]
+    }
+    assert answer == {"Alpha vote": (0.75, "otto"), "beta steps": (0.5, "otto"), "Gamma vote": (None, "researcher")}
 
 
 def test_a_malformed_filter_is_said(study: Study, runs: dict[str, Run]) -> None:
@@ -116,9 +118,9 @@ def test_the_number_of_queries_does_not_grow_with_the_list(
     for address in (reverse("staff:runs", args=[study.slug]), reverse("api:runs")):
         counts = []
         for query in ("search=vote", "search=alpha", ""):  # two runs, one, three
-            with CaptureQueriesContext(connection) as asked:
+            with CaptureQueriesContext(connection) as request:
                 client.get(f"{address}?{query}")
-            counts.append(len(asked))
+            counts.append(len(request))
         assert len(set(counts)) == 1, (address, counts)
 
 

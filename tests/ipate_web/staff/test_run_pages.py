@@ -290,10 +290,10 @@ def test_nobody_approves_their_own_run_and_the_page_says_who_does(study: Study) 
     proposer = as_("otto")
     assert "See the plan" in proposer.get(url("run", study, run.pk)).text
     for page in (url("run", study, run.pk), url("run_approve", study, run.pk)):
-        told = proposer.get(page).text
-        assert "You proposed this run yourself. Another operator has to approve it." in told
-        assert "In this study that is: olga, operator." in told
-        assert "Yes, start the run" not in told
+        html = proposer.get(page).text
+        assert "You proposed this run yourself. Another operator has to approve it." in html
+        assert "In this study that is: olga, operator." in html
+        assert "Yes, start the run" not in html
     page = proposer.post(url("run_approve", study, run.pk), follow=True)
     assert "Another operator has to approve it." in page.text
     run.refresh_from_db()
@@ -334,7 +334,7 @@ def test_the_plan_is_shown_with_another_share_before_anything_starts(study: Stud
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("share", "message"),
     [
         ("", "required"),
         ("much", "Enter a number"),
@@ -344,11 +344,11 @@ def test_the_plan_is_shown_with_another_share_before_anything_starts(study: Stud
         ("61", "Only 60 % is free: the rest is used, or held for other runs."),
     ],
 )
-def test_a_mistake_in_the_share_starts_nothing(study: Study, asked: str, message: str) -> None:
+def test_a_mistake_in_the_share_starts_nothing(study: Study, share: str, message: str) -> None:
     run_start(study, share=0.4, **TABLE_RUN)
     run = run_draft(study, **TABLE_RUN)
     for look in ({}, {"look": "1"}):
-        page = as_("operator").post(url("run_approve", study, run.pk), {"per_cent": asked, **look})
+        page = as_("operator").post(url("run_approve", study, run.pk), {"per_cent": share, **look})
         assert page.status_code == 422
         assert message in str(page.context["form"].errors["per_cent"])
         assert "There is a problem" in page.text
@@ -419,8 +419,8 @@ def test_how_far_teachers_are_is_told_in_steps(study: Study) -> None:
     bar = re.compile(r'(?s)Training teachers</label>\s*<span class="number">([^<]*)</span>.*?value="(\d+)" max="(\d+)"')
     for page in ("run", "run_live"):
         for role in ("operator", "researcher"):
-            told = bar.search(as_(role).get(url(page, study, run.pk)).text)
-            assert told is not None and told.groups() == ("25 %", "25", "100"), role
+            html = bar.search(as_(role).get(url(page, study, run.pk)).text)
+            assert html is not None and html.groups() == ("25 %", "25", "100"), role
 
 
 def test_a_finished_run_shows_public_charges_and_the_student(study: Study) -> None:

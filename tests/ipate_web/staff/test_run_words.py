@@ -23,10 +23,10 @@ def test_numbers_lose_the_zeros_that_say_nothing(number: float, said: str) -> No
 
 def test_parameters_of_a_learner_are_translated() -> None:
     parameters = {"inverse_penalty": 0.5, "iterations": 200, "balanced": True}
-    told = parameter_words(parameters, "logistic_regression")
-    assert "balanced" not in told.split(": ")[0]
-    assert told.endswith(": yes")
-    assert ": 0.5, " in told and ": 200, " in told
+    result = parameter_words(parameters, "logistic_regression")
+    assert "balanced" not in result.split(": ")[0]
+    assert result.endswith(": yes")
+    assert ": 0.5, " in result and ": 200, " in result
     with translation.override("de"):
         assert parameter_words(parameters, "logistic_regression").endswith(": ja")
         assert ": 0,5, " in parameter_words(parameters, "logistic_regression")

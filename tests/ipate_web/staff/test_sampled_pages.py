@@ -50,8 +50,10 @@ def test_what_was_chosen_is_saved_and_offered_again(study: Study) -> None:
     run = Run.objects.get()
     assert (run.method, run.variant, run.batch_size) == ("sgd", "scale", 2)
     assert "sigma" not in run.choices and "rounds" not in run.choices, "these are of the other variant"
-    told = {name: run.choices[name] for name in ("network", "expected", "steps", "clip_norm", "step_size", "momentum")}
-    assert told == {
+    fields = {
+        name: run.choices[name] for name in ("network", "expected", "steps", "clip_norm", "step_size", "momentum")
+    }
+    assert fields == {
         "network": "mlp", "expected": 60, "steps": 6, "clip_norm": 0.7, "step_size": 3, "momentum": 0.5
     }  # fmt: skip
     form = as_("operator").get(url("run_new", study), {"like": run.pk}).context["form"]
@@ -137,8 +139,8 @@ def test_the_card_the_register_and_the_report_say_how_the_steps_were_made(study:
     run = run_ask(run_start(study, **SAMPLED_RUN, share=0.5))
     assert run.status == Run.Status.FINISHED, run.message
     page = as_("committee").get(url("run", study, run.pk)).text
-    told = "labelled public points that the student had not learned from"
-    for words in ("6 steps over 60 holders on average", "a part of 1e-7 was set aside", told):
+    sentence = "labelled public points that the student had not learned from"
+    for words in ("6 steps over 60 holders on average", "a part of 1e-7 was set aside", sentence):
         assert words in page, words
     page = as_("auditor").get(url("ledger", study), {"kind": Release.Kind.STEPS})
     assert page.text.count("gradient steps: 2 steps") == 3

@@ -43,8 +43,8 @@ def test_what_was_chosen_is_saved_and_offered_again(study: Study) -> None:
     as_("operator").post(url("run_new", study), filled_in(study, **chosen, confirmed="1"))
     run = Run.objects.get()
     assert (run.method, run.variant, run.batch_size) == ("sgd", "individual", 4)
-    told = {name: run.choices[name] for name in ("steps", "sigma", "clip_norm", "step_size", "ridge", "publish")}
-    assert told == {
+    fields = {name: run.choices[name] for name in ("steps", "sigma", "clip_norm", "step_size", "ridge", "publish")}
+    assert fields == {
         "steps": 9, "sigma": 4.5, "clip_norm": 0.7, "step_size": 3.0, "ridge": 0.5, "publish": "model"
     }  # fmt: skip
     form = as_("operator").get(url("run_new", study), {"like": run.pk}).context["form"]

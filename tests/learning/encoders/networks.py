@@ -28,8 +28,8 @@ def image_network(channels=3, width=6, **kept):
         helper.make_node("Relu", ["c"], ["features"]),
     ]
     given = helper.make_tensor_value_info("pixels", TensorProto.FLOAT, ["n", channels, "h", "w"])
-    told = helper.make_tensor_value_info("features", TensorProto.FLOAT, ["n", width, None, None])
-    return model_bytes(nodes, [given], [told], [("first", first), ("second", second)], **kept)
+    result = helper.make_tensor_value_info("features", TensorProto.FLOAT, ["n", width, None, None])
+    return model_bytes(nodes, [given], [result], [("first", first), ("second", second)], **kept)
 
 
 def image_encoder(size=12, channels=3):
@@ -47,8 +47,8 @@ def text_encoder(length=6, width=5):
     ]
     names = ("input_ids", "attention_mask")
     given = [helper.make_tensor_value_info(name, TensorProto.INT64, ["n", "t"]) for name in names]
-    told = helper.make_tensor_value_info("hidden", TensorProto.FLOAT, ["n", "t", width])
-    content = model_bytes(nodes, given, [told], [("table", table), ("last", np.array([2]))])
+    result = helper.make_tensor_value_info("hidden", TensorProto.FLOAT, ["n", "t", width])
+    content = model_bytes(nodes, given, [result], [("table", table), ("last", np.array([2]))])
     return EncoderFile(content, TextInput(length), tokenizer())
 
 

@@ -164,8 +164,8 @@ def test_a_large_encoder_is_named_by_the_published_file_which_takes_vectors(monk
     with EncoderProcess(encoder, (8, 8, 3)) as process:
         vectors = process.encode(IMAGES)
     model = linear(Encoded(components=4).fit(vectors))
-    told = {"encoder": {"name": "large", "file_digest": "ab12"}}
-    content = onnx_file(model, schema, told, encoder)
+    fields = {"encoder": {"name": "large", "file_digest": "ab12"}}
+    content = onnx_file(model, schema, fields, encoder)
     session = onnxruntime.InferenceSession(content)
     assert [(each.name, each.shape[1:]) for each in session.get_inputs()] == [("vectors", [6])]
     found = session.run(["probabilities"], {"vectors": vectors})[0]
@@ -181,9 +181,9 @@ def test_the_published_file_takes_a_sentence_with_a_tokenizer():
         vectors = process.encode(schema.encode([{"m": text} for text in SAID]))
     model = linear(Encoded(components=4).fit(vectors))
     session = onnxruntime.InferenceSession(onnx_file(model, schema, {}, encoder))
-    told = session.get_modelmeta().custom_metadata_map["tokenizer"]
+    result = session.get_modelmeta().custom_metadata_map["tokenizer"]
     for text, vector in zip(SAID, vectors, strict=True):
-        ids, mask = Pieces(told, 6)(text)
+        ids, mask = Pieces(result, 6)(text)
         _label, found = session.run(None, {"input_ids": ids, "attention_mask": mask})
         assert found == pytest.approx(model.predict_proba(vector[None]), abs=1e-6)
 

@@ -216,9 +216,9 @@ def test_the_file_says_what_it_is(table_model: Model) -> None:
     session = _shown(table_model)
     assert [each.name for each in session.get_outputs()] == ["label_", "probabilities"]
     assert [each.name for each in session.get_inputs()] == [column.name for column in TABLE.features]
-    told = {name: json.loads(text) for name, text in session.get_modelmeta().custom_metadata_map.items()}
-    assert told["classes"] == ["no", "yes"] and told["card"] == {"purpose": "to test"}
-    assert schema_from_json(told["schema"]).features == TABLE.features
+    document = {name: json.loads(text) for name, text in session.get_modelmeta().custom_metadata_map.items()}
+    assert document["classes"] == ["no", "yes"] and document["card"] == {"purpose": "to test"}
+    assert schema_from_json(document["schema"]).features == TABLE.features
 
 
 def test_the_same_model_gives_the_same_file(table_model: Model) -> None:

@@ -42,10 +42,10 @@ def _unfolding(path):
 def test_rows_and_report_are_those_of_the_reader(tmp_path):
     path = tmp_path / "people.csv"
     path.write_text(TEXT)
-    here, apart, told = Report(), Report(), []
+    here, apart, result = Report(), Report(), []
     expected = read_file(path, SCHEMA, report=here)
     rows = read_apart(
-        path, SCHEMA, allowance=ENOUGH, report=apart, progress=lambda done, total: told.append((done, total))
+        path, SCHEMA, allowance=ENOUGH, report=apart, progress=lambda done, total: result.append((done, total))
     )
     np.testing.assert_array_equal(rows.x, expected.x)
     np.testing.assert_array_equal(rows.y, expected.y)
@@ -58,7 +58,7 @@ def test_rows_and_report_are_those_of_the_reader(tmp_path):
         here.unknown,
         here.missing,
     )
-    assert told[-1] == (path.stat().st_size,) * 2
+    assert result[-1] == (path.stat().st_size,) * 2
 
 
 @pytest.mark.slow

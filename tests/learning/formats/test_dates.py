@@ -191,7 +191,7 @@ def test_a_time_to_learn_follows_from_two_dates(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("came", "seen", "told"),
+    ("came", "seen", "message"),
     [
         ("2026-02-01", "soon", "“soon” is no date"),
         ("2026-02-01", "2026-01-01", "“-31.0” is no value of “time”"),
@@ -199,10 +199,10 @@ def test_a_time_to_learn_follows_from_two_dates(tmp_path: Path) -> None:
         ("2026-02-01", "", "“” is no value of “time”"),
     ],
 )
-def test_a_time_that_cannot_be_is_one_error(tmp_path: Path, came: str, seen: str, told: str) -> None:
+def test_a_time_that_cannot_be_is_one_error(tmp_path: Path, came: str, seen: str, message: str) -> None:
     path, report = tmp_path / "rows.csv", Report()
     path.write_text(f"who,age,came,seen,dead\na,50,{came},{seen},J\nb,50,2026-01-01,2026-02-01,N\n")
     read_file(path, timed(), report=report)
     assert report.count == 1
-    with pytest.raises(DataError, match=told):
+    with pytest.raises(DataError, match=message):
         report.raise_faults()

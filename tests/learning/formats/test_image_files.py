@@ -136,7 +136,7 @@ def test_a_draft_says_size_colours_classes_and_window(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("members", "told"),
+    ("members", "message"),
     [
         ({"cats/a.png": picture()[:30], "dogs/b.png": picture()}, "row 1, column cats/a.png: The image cannot be read"),
         ({"birds/a.png": picture()}, "column birds/a.png: “birds” is no class. Use one of: cats, dogs"),
@@ -148,11 +148,11 @@ def test_a_draft_says_size_colours_classes_and_window(tmp_path):
         ({"cats/a.png": picture(), "t.csv": "file,class\n"}, "holds no images"),
     ],
 )
-def test_what_is_wrong_is_told_once_with_its_file(tmp_path, members, told):
+def test_what_is_wrong_is_told_once_with_its_file(tmp_path, members, message):
     path = archive(tmp_path, members)
     with pytest.raises(DataError) as error:
         read_file(path, GREY, holders=False)
-    assert told in str(error.value)
+    assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 

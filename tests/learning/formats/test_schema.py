@@ -182,8 +182,8 @@ def test_all_errors_of_a_schema_are_told_at_once():
     ]
     with pytest.raises(DataErrors) as error:
         schema_from_json({"kind": "table", "columns": columns, "header": "yes"})
-    told = [(fault.column, str(fault.problem)) for fault in error.value.report.faults]
-    assert told == [
+    entries = [(fault.column, str(fault.problem)) for fault in error.value.report.faults]
+    assert entries == [
         ("x", "“minimum” is True."),
         ("x", "“colour” is unknown."),
         ("y", "The declared range is 3 to 2."),

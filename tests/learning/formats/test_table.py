@@ -79,7 +79,7 @@ def test_an_export_with_semicolons_decimal_commas_and_a_byte_order_mark(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("value", "schema", "told"),
+    ("value", "schema", "message"),
     [
         ("1.234", GERMAN, "“1.234” has a point, where the decimal mark is a comma"),
         ("viel", GERMAN, "Write a finite number, or “” / k.A. if not known."),
@@ -87,10 +87,10 @@ def test_an_export_with_semicolons_decimal_commas_and_a_byte_order_mark(tmp_path
         ("", TabularSchema((NumericColumn("CRP", 0, 1), *GERMAN.columns[::2]), GERMAN.classes, ";"), "“missing”"),
     ],
 )
-def test_an_unreadable_number_is_reported_with_its_remedy(tmp_path, value, schema, told):
+def test_an_unreadable_number_is_reported_with_its_remedy(tmp_path, value, schema, message):
     with pytest.raises(DataError) as error:
         read_file(_write(tmp_path, f"wer;CRP;krank\nada;5;ja\nben;{value};nein\n"), schema)
-    assert told in str(error.value) and "row 3, column CRP" in str(error.value)
+    assert message in str(error.value) and "row 3, column CRP" in str(error.value)
 
 
 def test_public_records_need_neither_labels_nor_holders(tmp_path):

@@ -22,19 +22,19 @@ def table(sums: np.ndarray, *, groups: tuple[str, ...] = (), missing: bool = Fal
 
 def test_without_noise_they_are_those_of_the_people() -> None:
     sums = np.array([0, 0, 10, 20, 40, 20, 10, 0, 0, 0])
-    (told,) = summaries(table(sums, sigma=1e-9))
-    assert (told.column, told.group) == ("age", "")
-    assert told.mean is not None and told.mean.value == pytest.approx(65)
-    assert (told.mean.low, told.mean.high) == pytest.approx((60, 70)), "half a bin on both sides"
-    assert told.quantiles[1].value == pytest.approx(65)
-    assert [(each.low, each.high) for each in told.quantiles] == [(50, 60), (60, 70), (70, 80)]
+    (summary,) = summaries(table(sums, sigma=1e-9))
+    assert (summary.column, summary.group) == ("age", "")
+    assert summary.mean is not None and summary.mean.value == pytest.approx(65)
+    assert (summary.mean.low, summary.mean.high) == pytest.approx((60, 70)), "half a bin on both sides"
+    assert summary.quantiles[1].value == pytest.approx(65)
+    assert [(each.low, each.high) for each in summary.quantiles] == [(50, 60), (60, 70), (70, 80)]
 
 
 def test_each_group_has_its_own_and_who_is_not_known_has_none() -> None:
     young, old = np.zeros(11), np.zeros(11)
     young[1], young[10], old[8] = 50, 1e6, 30
-    told = summaries(table(np.array([young, old]), groups=("f", "m"), missing=True, sigma=1e-9))
-    means = [(each.group, each.mean.value) for each in told if each.mean]
+    summary = summaries(table(np.array([young, old]), groups=("f", "m"), missing=True, sigma=1e-9))
+    means = [(each.group, each.mean.value) for each in summary if each.mean]
     assert means == [("f", pytest.approx(35)), ("m", pytest.approx(105))]
 
 
@@ -47,23 +47,23 @@ def test_the_interval_of_a_mean_is_what_the_tests_leave() -> None:
     middles, half = (EDGES[:-1] + EDGES[1:]) / 2, 5.0
     for sigma in (1.0, 3.0, 8.0):
         sums = rng.integers(0, 40, 10) + sigma * rng.standard_normal(10)
-        told = mean(EDGES, sums, sigma)
-        assert told is not None
+        summary = mean(EDGES, sums, sigma)
+        assert summary is not None
         grid = np.linspace(-100, 300, 400_001)
         left = grid[
             np.abs(sums @ middles - grid * sums.sum())
             <= WITHIN_95 * sigma * np.sqrt(((middles[:, None] - grid) ** 2).sum(axis=0))
         ]
         ends = np.clip([left[0] - half, left[-1] + half], 20, 120)
-        assert (told.low, told.high) == pytest.approx(tuple(ends), abs=2e-3)
-        assert told.low <= told.value <= told.high
+        assert (summary.low, summary.high) == pytest.approx(tuple(ends), abs=2e-3)
+        assert summary.low <= summary.value <= summary.high
 
 
 def test_nobody_has_no_mean() -> None:
     assert mean(EDGES, np.full(10, 0.1), 5.0) is None
     assert mean(EDGES, np.full(10, -40.0), 1.0) is None
-    for told in quantiles(EDGES, np.full(10, -0.1), 5.0):
-        assert (told.low, told.high) == (20, 120) and 20 <= told.value <= 120
+    for message in quantiles(EDGES, np.full(10, -0.1), 5.0):
+        assert (message.low, message.high) == (20, 120) and 20 <= message.value <= 120
 
 
 @pytest.mark.slow
@@ -78,7 +78,7 @@ def test_intervals_hold_95_times_in_100_or_more(sigma: float) -> None:
     held = np.zeros(4)
     for _draw in range(draws):
         noisy = counts + sigma * rng.standard_normal(10)
-        told: Summary = summaries(table(noisy, sigma=sigma))[0]
-        intervals = [told.mean, *told.quantiles]
+        summary: Summary = summaries(table(noisy, sigma=sigma))[0]
+        intervals = [summary.mean, *summary.quantiles]
         held += [each is None or each.low <= value <= each.high for each, value in zip(intervals, true, strict=True)]
     assert (held / draws > 0.95 - 4 * np.sqrt(0.95 * 0.05 / draws)).all(), held / draws

@@ -46,7 +46,7 @@ def people(caps: np.ndarray, spent: float = 0.0) -> People:
     return People(np.arange(len(caps)), caps, caps, np.full(len(caps), spent))
 
 
-def asked(*names: str, share: float = 1.0, weighing: str = "promise", bins: int = 10) -> CountsQuestion:
+def counts_question(*names: str, share: float = 1.0, weighing: str = "promise", bins: int = 10) -> CountsQuestion:
     columns = columns_of(SCHEMA, names, bins)
     cells = int(np.prod([len(column.cells) for column in columns]))
     plan = plan_counts(LEVELS, cells=cells, share=share, counts=Counts(column=names[0], weighing=weighing))
@@ -95,10 +95,10 @@ def test_every_record_is_in_the_cell_of_its_values() -> None:
         ("0", "smith", "m", "no", 3),
     )
     caps = np.full(4, CAPS[-1])
-    assert counted(asked("age"), among, caps) == {
+    assert counted(counts_question("age"), among, caps) == {
         ("70 – 80",): 1.0, ("not known",): 1.0, ("90 – 100",): 1.0, ("0 – 10",): 1.0
     }  # fmt: skip
-    assert counted(asked("job", "sick"), among, caps) == {
+    assert counted(counts_question("job", "sick"), among, caps) == {
         ("nurse", "no"): 1.0, ("other", "yes"): 1.0, ("not known", "no"): 1.0, ("smith", "no"): 1.0
     }  # fmt: skip
 
@@ -114,21 +114,24 @@ def test_an_edge_belongs_to_the_bin_above_it(bins: int) -> None:
 
 def test_a_person_with_many_records_counts_as_one() -> None:
     rows = [("5", "nurse", "f", "no", 0)] * 3 + [("15", "nurse", "f", "no", 0)] + [("5", "smith", "m", "no", 1)]
-    assert counted(asked("age"), records(*rows), np.full(2, CAPS[-1])) == {("0 – 10",): 1.75, ("10 – 20",): 0.25}
+    assert counted(counts_question("age"), records(*rows), np.full(2, CAPS[-1])) == {
+        ("0 – 10",): 1.75,
+        ("10 – 20",): 0.25,
+    }
 
 
 def test_an_invalid_record_counts_for_nothing() -> None:
     among = records(("5", "nurse", "f", "no", 0), ("5", "nurse", "f", "no", 0), ("5", "nurse", "f", "no", 1))
     among.x[1] = np.nan
     bad = Records(among.x, np.array([0, 7, -3]), among.owner)
-    assert counted(asked("age"), bad, np.full(2, CAPS[-1])) == {("0 – 10",): 1.5}
-    assert counted(asked("sick"), bad, np.full(2, CAPS[-1])) == {("no",): 0.5}
+    assert counted(counts_question("age"), bad, np.full(2, CAPS[-1])) == {("0 – 10",): 1.5}
+    assert counted(counts_question("sick"), bad, np.full(2, CAPS[-1])) == {("no",): 0.5}
 
 
 def test_weights_follow_caps_or_are_alike() -> None:
     among = records(*(("5", "nurse", "f", "no", owner) for owner in range(3)))
-    assert counted(asked("sick"), among, CAPS)[("no",)] == pytest.approx(0.25 + 0.5 + 1.0, abs=1e-3)
-    assert counted(asked("sick", weighing="alike"), among, CAPS)[("no",)] == 3.0
+    assert counted(counts_question("sick"), among, CAPS)[("no",)] == pytest.approx(0.25 + 0.5 + 1.0, abs=1e-3)
+    assert counted(counts_question("sick", weighing="alike"), among, CAPS)[("no",)] == 3.0
 
 
 @pytest.mark.parametrize("weighing", ["promise", "alike"])
@@ -139,7 +142,7 @@ def test_nobody_adds_or_pays_more_than_their_bound(weighing: str) -> None:
     among = records(
         *((str(age), "nurse", "fm"[sex], "no", who) for age, sex, who in zip(ages, sexes, owner, strict=True))
     )
-    question, caps = asked("age", "sex", share=0.5, weighing=weighing), CAPS[np.arange(300) % 3]
+    question, caps = counts_question("age", "sex", share=0.5, weighing=weighing), CAPS[np.arange(300) % 3]
     everybody, charge = question.contributions(people(caps), among)
     bounds = np.array(question.bounds(WHOLE))
     assert (charge <= bounds[np.arange(300) % 3]).all() and (bounds <= 0.5 * CAPS).all()
@@ -167,13 +170,13 @@ def test_an_account_without_room_contributes_nothing() -> None:
     among = records(("5", "nurse", "f", "no", 0), ("5", "nurse", "f", "no", 1))
     caps = np.full(2, CAPS[-1])
     short = People(np.arange(2), caps, caps, np.array([0.0, 0.9 * CAPS[-1]]))
-    sums, charge = asked("sick").contributions(short, among)
+    sums, charge = counts_question("sick").contributions(short, among)
     assert sums.tolist() == [PERSON, 0] and charge[1] == 0
 
 
 def test_shards_add_up_exactly() -> None:
     among = records(*((str(7 * owner % 100), "nurse", "f", "no", owner % 50) for owner in range(211)))
-    question, caps = asked("age"), CAPS[np.arange(50) % 3]
+    question, caps = counts_question("age"), CAPS[np.arange(50) % 3]
     whole, charge = question.contributions(people(caps), among)
     total, charges = np.zeros_like(whole), np.zeros(50)
     for shard in range(3):
@@ -189,7 +192,7 @@ def test_intervals_hold_95_times_in_100() -> None:
     draws = 10_000
     among = records(*(("5", "nurse", "f", ("no", "yes")[owner % 2], owner) for owner in range(60)))
     caps = CAPS[np.arange(60) % 3]
-    question = asked("sick")
+    question = counts_question("sick")
     exact = question.contributions(people(caps), among)[0] / PERSON
     sums = np.array([question.answer(WHOLE, None, people(caps), lambda: among, alone=True, draws=None)["sums"]])  # type: ignore[arg-type]
     noisy = sums + SimulationNoise(3).rounded_normal(question.sigma * PERSON, (draws, 2))
@@ -199,8 +202,10 @@ def test_intervals_hold_95_times_in_100() -> None:
     assert np.abs(inside.mean(axis=0) - 0.95).max() < 4 * np.sqrt(0.95 * 0.05 / draws)
     for number in range(100):  # what the table itself says of its first cells
         cells = list(CountTable.released(question, noisy[number], LEVELS))
-        told = [cell.low <= question.plan.scale * right <= cell.high for cell, right in zip(cells, exact, strict=True)]
-        assert told == inside[number].tolist()
+        entries = [
+            cell.low <= question.plan.scale * right <= cell.high for cell, right in zip(cells, exact, strict=True)
+        ]
+        assert entries == inside[number].tolist()
 
 
 def test_numbers_of_people_are_right_where_levels_are_spread_alike() -> None:
@@ -208,7 +213,7 @@ def test_numbers_of_people_are_right_where_levels_are_spread_alike() -> None:
     rows = [("5", "nurse", "f", ("no", "no", "yes")[owner // 3 % 3], owner) for owner in range(90)]
     caps = CAPS[np.arange(90) % 3]
     for weighing in ("promise", "alike"):
-        question = asked("sick", weighing=weighing)
+        question = counts_question("sick", weighing=weighing)
         sums, _charge = question.contributions(people(caps), records(*rows))
         cells = list(CountTable.released(question, sums, LEVELS))
         assert [cell.count for cell in cells] == pytest.approx([60, 30], rel=1e-3)
@@ -225,10 +230,10 @@ def test_the_wide_interval_holds_however_the_levels_are_spread() -> None:
         counted = rng.uniform(around, weights @ totals - around)
         sums = np.array([np.rint(counted * PERSON), 0]).astype(np.int64)
         (cell, _other) = CountTable.released(question, sums, levels)
-        for told, total, sign in ((cell.least, cell.weighted - around, 1), (cell.most, cell.weighted + around, -1)):
+        for message, total, sign in ((cell.least, cell.weighted - around, 1), (cell.most, cell.weighted + around, -1)):
             bounds = [(0, total) for total in totals]
             best = linprog(sign * np.ones(3), A_eq=weights[None], b_eq=[total], bounds=bounds)
-            assert told == pytest.approx(sign * best.fun, rel=1e-3)
+            assert message == pytest.approx(sign * best.fun, rel=1e-3)
         assert cell.least <= cell.low + 0.01 and cell.high <= cell.most + 0.01
     # Beyond the head counts, and below 0, it goes on.
     beyond = np.array([np.rint(500.0 * PERSON), np.rint(-500.0 * PERSON)]).astype(np.int64)
@@ -237,31 +242,31 @@ def test_the_wide_interval_holds_however_the_levels_are_spread() -> None:
 
 
 def test_a_table_says_whom_it_is_about() -> None:
-    question = asked("sick")
+    question = counts_question("sick")
     levels = [Level("HIGH", CAPS[0], 60.0), Level("LOW", CAPS[2], 40.0)]
     (high, low) = CountTable.released(question, np.zeros(2, np.int64), levels).parts
     assert (high[0].name, high[0].weight, high[1]) == ("HIGH", pytest.approx(0.25, abs=1e-3), 0.6)
     assert high[2] == pytest.approx(15 / 55, abs=1e-3) and low[1:] == (0.4, pytest.approx(40 / 55, abs=1e-3))
-    alike = list(CountTable.released(asked("sick", weighing="alike"), np.array([9, 0]) * PERSON, LEVELS))
+    alike = list(CountTable.released(counts_question("sick", weighing="alike"), np.array([9, 0]) * PERSON, LEVELS))
     assert all(cell.least == pytest.approx(cell.low) for cell in alike)
     assert all(cell.most == pytest.approx(cell.high) for cell in alike)
 
 
 def test_a_cell_counts_as_occupied_where_its_interval_is_above_zero() -> None:
-    question = asked("sick")
+    question = counts_question("sick")
     error = CountTable.released(question, np.zeros(2, np.int64), LEVELS).error / question.plan.scale
     sums = np.rint(np.array([error * 0.99, error * 1.01]) * PERSON).astype(np.int64)
     assert [cell.is_distinct for cell in CountTable.released(question, sums, LEVELS)] == [False, True]
 
 
 def test_a_table_and_a_plan_survive_their_documents() -> None:
-    question = asked("job", "sick")
+    question = counts_question("job", "sick")
     sums = np.arange(8) * PERSON // 3
     table = CountTable.released(question, sums, LEVELS)
     assert CountTable.from_json(table.to_json()) == table
     assert counts_plan_from_json(question.plan.to_json()) == question.plan
-    other = asked("job", "sick", share=0.5)
-    assert question.digest() == asked("job", "sick").digest() != other.digest()
+    other = counts_question("job", "sick", share=0.5)
+    assert question.digest() == counts_question("job", "sick").digest() != other.digest()
 
 
 def test_a_plan_says_what_noise_leaves_of_few_people() -> None:
@@ -279,9 +284,9 @@ def test_a_plan_says_what_noise_leaves_of_few_people() -> None:
 def test_the_forecast_of_a_table_holds_what_noise_makes_of_it() -> None:
     """The total variation of drawn noise, 2,000 times: its mean, and 95 times in 100 within the interval."""
     plan = CountsPlan(8.0, 0.16, 900.0, 600.0, 20)
-    told = forecast_table(plan)
+    forecast = forecast_table(plan)
     noise = np.random.default_rng(0).normal(scale=plan.sigma, size=(2000, plan.cells))
     distances = np.abs(noise).sum(axis=1) / 2 / plan.weight
-    assert told.value == pytest.approx(distances.mean(), rel=0.01)
-    assert 0.93 < ((told.low <= distances) & (distances <= told.high)).mean() < 0.97
+    assert forecast.value == pytest.approx(distances.mean(), rel=0.01)
+    assert 0.93 < ((forecast.low <= distances) & (distances <= forecast.high)).mean() < 0.97
     assert forecast_table(CountsPlan(4000.0, 0.16, 9.0, 6.0, 20)).high == 1.0

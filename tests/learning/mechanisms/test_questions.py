@@ -177,12 +177,12 @@ def test_whatever_is_asked_changes_the_digest() -> None:
 def test_people_vote_for_the_part_of_the_range_that_holds_their_number() -> None:
     question, who = votes(NUMBERS), people()
     part = question.part(0, 0, 4)
-    told = question.answer(part, None, who, lambda: records(question), alone=False, draws=draws())["sums"]
+    shares = question.answer(part, None, who, lambda: records(question), alone=False, draws=draws())["sums"]
     classes = votes()
     plain = classes.answer(part, None, who, lambda: records(classes), alone=False, draws=draws())["sums"]
     # 0.5, 1.5 and 2.5 of 0 to 3 in sixteen parts
-    assert np.array_equal(told[:, [2, 8, 13]], plain)
-    assert told.sum() == plain.sum() and question.digest() != classes.digest()
+    assert np.array_equal(shares[:, [2, 8, 13]], plain)
+    assert shares.sum() == plain.sum() and question.digest() != classes.digest()
 
 
 def test_a_head_count_leaves_out_who_has_no_room_and_charges_by_the_number_of_cells() -> None:

@@ -228,8 +228,8 @@ def test_a_plan_says_what_noise_leaves_and_refuses_what_cannot_be_drawn() -> Non
     assert any("drowns" in str(note.template) for note in plan_notes(few)) and few.rows == 100
     many = plan_synthesis([Level("HIGH", 0.01, 1e6)], columns=4, share=0.1, rows=None, bins=20)
     assert len(plan_notes(many)) == 1
-    for columns, cap, told in ((1, 0.01, "columns"), (101, 0.01, "columns"), (50, 1e-6, "larger share")):
-        with pytest.raises(ValueError, match=told):
+    for columns, cap, message in ((1, 0.01, "columns"), (101, 0.01, "columns"), (50, 1e-6, "larger share")):
+        with pytest.raises(ValueError, match=message):
             plan_synthesis([Level("HIGH", cap, 20.0)], columns=columns, share=0.1, rows=None, bins=20)
 
 
@@ -239,10 +239,10 @@ def test_noise_adds_no_more_to_the_distance_of_pairs_than_was_forecast(seed: int
     marginals = marginals_of(records_of(number), people_of(number), noise=SimulationNoise(seed))
     levels = [Level(f"L{place}", cap, number / len(CAPS)) for place, cap in enumerate(CAPS)]
     plan = plan_synthesis(levels, columns=4, share=1.0, rows=2000, bins=20)
-    told = forecast_rows(plan, [column.size for column in marginals.columns], 2)
+    forecast = forecast_rows(plan, [column.size for column in marginals.columns], 2)
     said = rows_drawn(marginals).said
-    assert told.value is None and told.low == 0.0 < said.noise <= told.high < 0.5
-    assert told.high < 4 * said.noise, "it says something"
+    assert forecast.value is None and forecast.low == 0.0 < said.noise <= forecast.high < 0.5
+    assert forecast.high < 4 * said.noise, "it says something"
 
 
 def test_rows_name_all_groups_of_several_codes() -> None:

@@ -55,9 +55,9 @@ def test_shares_of_a_number_are_those_of_many_drawn_from_its_distribution() -> N
 
 def test_an_interval_holds_95_per_cent_of_what_shares_say() -> None:
     shares = np.random.default_rng(6).dirichlet(np.ones(16), 20)
-    told = NUMBERS.from_shares(shares)
+    values = NUMBERS.from_shares(shares)
     edges = np.linspace(-5, 20, 17)
-    for row, (value, low, high) in zip(shares, told, strict=True):
+    for row, (value, low, high) in zip(shares, values, strict=True):
         below = [np.interp(end, edges, np.append(0, np.cumsum(row))) for end in (low, high)]
         assert below == pytest.approx([0.025, 0.975], abs=1e-6)
         assert value == pytest.approx(row @ (edges[1:] + edges[:-1]) / 2, abs=1e-6)
@@ -69,8 +69,8 @@ def test_nodes_say_the_same(outcome: Outcome) -> None:
     shares[0] = np.eye(len(outcome.categories))[0]
     graph = Graph()
     entering = graph.input("shares", DOUBLE, (len(outcome.categories),))
-    told = graph.to_bytes({"values": (outcome.shares_to_graph(graph, entering), DOUBLE, (len(outcome.columns),))}, {})
-    (found,) = onnxruntime.InferenceSession(told).run(None, {"shares": shares})
+    values = graph.to_bytes({"values": (outcome.shares_to_graph(graph, entering), DOUBLE, (len(outcome.columns),))}, {})
+    (found,) = onnxruntime.InferenceSession(values).run(None, {"shares": shares})
     np.testing.assert_allclose(found, outcome.from_shares(shares), atol=1e-9)
 
 

@@ -154,14 +154,14 @@ def test_a_holders_vector_is_bounded_and_does_not_depend_on_others(outcome: Outc
     x, owners = rng.integers(-127, 128, (300, 12)).astype(np.int8), np.sort(rng.integers(0, 90, 300))
     codes, weights = codes_of(outcome, 300), rng.normal(0, 0.01, (13, outcome.outputs))
 
-    def asked(kept: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def answer_of(kept: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         holders, owner = np.unique(owners[kept], return_inverse=True)
         records = owned_records(x[kept], codes[kept], owner, holders)
         accounts = IndividualAccounts(np.full(len(holders), 1e9))
         return step_contributions(records, weights, clip_norm=20.0, accounts=accounts, sigma=1.0, loss=outcome.loss)
 
-    together, charged = asked(np.ones(300, bool))
-    alone = [asked(owners == each) for each in np.unique(owners)]
+    together, charged = answer_of(np.ones(300, bool))
+    alone = [answer_of(owners == each) for each in np.unique(owners)]
     assert (together == sum(sums for sums, _ in alone)).all()
     for (sums, (cost,)), all_cost in zip(alone, charged, strict=True):
         norm = np.sqrt((sums.astype(float) ** 2).sum()) / CLIP_STEPS

@@ -25,9 +25,9 @@ def test_concordance_is_the_share_of_pairs_in_the_right_order() -> None:
                 if one != other and known:
                     pairs += 1
                     right += 1.0 if risks[one] > risks[other] else 0.5 if risks[one] == risks[other] else 0.0
-        told = concordance(risks, times, events)
-        assert told.value == pytest.approx(right / pairs)
-        assert told.interval and told.interval[0] < told.value < told.interval[1]
+        value = concordance(risks, times, events)
+        assert value.value == pytest.approx(right / pairs)
+        assert value.interval and value.interval[0] < value.value < value.interval[1]
     assert concordance(np.ones(3), np.ones(3), np.zeros(3, bool)).value is None
 
 
@@ -37,10 +37,10 @@ def test_the_interval_of_concordance_is_as_wide_as_it_varies() -> None:
     for _ in range(300):
         risks = rng.normal(0, 1, 150)
         times, lost = rng.exponential(np.exp(-risks)), rng.exponential(2, 150)
-        told = concordance(risks, np.minimum(times, lost), times <= lost)
-        assert told.interval and told.value
-        found.append(told.value)
-        halves.append((told.interval[1] - told.interval[0]) / 2)
+        value = concordance(risks, np.minimum(times, lost), times <= lost)
+        assert value.interval and value.value
+        found.append(value.value)
+        halves.append((value.interval[1] - value.interval[0]) / 2)
     assert np.mean(halves) == pytest.approx(1.96 * np.std(found), rel=0.25)
 
 
@@ -58,14 +58,14 @@ def test_kaplan_and_meiers_shares_are_products_by_hand() -> None:
 def test_brier_scores_without_censoring_are_mean_squares() -> None:
     times, moments = np.array([1.0, 3.0, 5.0]), np.array([2.0, 4.0])
     survival = np.array([[0.2, 0.1], [0.7, 0.4], [0.9, 0.8]])
-    told = brier_scores(survival, times, np.ones(3, bool), moments)
-    assert told.mean(axis=0) == pytest.approx([(0.04 + 0.09 + 0.01) / 3, (0.01 + 0.16 + 0.04) / 3])
+    value = brier_scores(survival, times, np.ones(3, bool), moments)
+    assert value.mean(axis=0) == pytest.approx([(0.04 + 0.09 + 0.01) / 3, (0.01 + 0.16 + 0.04) / 3])
 
 
 def test_those_who_stayed_stand_for_those_who_were_lost() -> None:
     times, events = np.array([1.0, 2.0, 3.0, 4.0]), np.array([False, True, True, True])
-    told = brier_scores(np.full((4, 1), 0.5), times, events, np.array([2.5]))
-    assert told[:, 0] == pytest.approx([0, 0.25 / (3 / 4), 0.25 / (3 / 4), 0.25 / (3 / 4)])
+    value = brier_scores(np.full((4, 1), 0.5), times, events, np.array([2.5]))
+    assert value[:, 0] == pytest.approx([0, 0.25 / (3 / 4), 0.25 / (3 / 4), 0.25 / (3 / 4)])
 
 
 def test_measures_of_numbers_are_their_definitions() -> None:

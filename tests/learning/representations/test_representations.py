@@ -335,7 +335,7 @@ def test_invalid_or_huge_private_values_do_not_affect_others() -> None:
 
 
 @pytest.mark.parametrize(
-    ("attempt", "told"),
+    ("attempt", "message"),
     [
         (lambda: Wavelets().fit(table(0, 50)), "at least 4×4"),
         (lambda: Patches().fit(table(0, 50)), "at least 4×4"),
@@ -352,8 +352,8 @@ def test_invalid_or_huge_private_values_do_not_affect_others() -> None:
         (lambda: representation_load(b"nothing"), "cannot be read"),
     ],
 )
-def test_mistakes_are_named(attempt, told) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_mistakes_are_named(attempt, message) -> None:
+    with pytest.raises(ValueError, match=message):
         attempt()
 
 

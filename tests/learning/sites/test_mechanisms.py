@@ -40,9 +40,9 @@ def released(question: Question, part: slice, state: Any, total: Arrays, noise: 
 def over_sites(question: Question, part: slice, state: Any, answers: Sequence[Arrays]) -> Release:
     """The release of a total that the protocol has added up, noise set aside."""
     joint = Joint(len(answers))
-    asked = put(joint, question, part)
+    request = put(joint, question, part)
     assert question.spread is not None
-    total = joint.total(asked, [answer["sums"] for answer in answers], none)
+    total = joint.total(request, [answer["sums"] for answer in answers], none)
     assert total.dtype == answers[0]["sums"].dtype
     return released(question, part, state, {**answers[0], "sums": total}, IncludedNoise(question.spread))
 
@@ -60,7 +60,7 @@ def synthesis() -> Any:
 
 
 def counts() -> Any:
-    return test_counts.asked("job", "sex")
+    return test_counts.counts_question("job", "sex")
 
 
 QUESTIONS = {
@@ -180,14 +180,14 @@ QUESTION = HeadCountQuestion(cells=CELLS, most=2, noise=NOISE)
 def noise_left(count: int, mode: Mode, without: int, colluding: int = 1) -> tuple[np.ndarray, float]:
     """10⁴ released numbers of nobody, where so many sites leave their noise out; and what a person pays."""
     joint = Joint(count, mode=mode, colluding=colluding)
-    asked = put(joint, QUESTION, slice(0, 1))
+    request = put(joint, QUESTION, slice(0, 1))
 
     def source(place: int) -> Any:
         return NoNoise() if place < without else SimulationNoise(100 * count + place)
 
-    total = joint.total(asked, [np.zeros(CELLS, np.int64)] * count, source)
+    total = joint.total(request, [np.zeros(CELLS, np.int64)] * count, source)
     release = released(QUESTION, slice(0, 1), None, {"sums": total}, IncludedNoise(QUESTION.spread))
-    return release.arrays["counts"], total_spread(joint.roster, asked)
+    return release.arrays["counts"], total_spread(joint.roster, request)
 
 
 def smooth(numbers: np.ndarray) -> np.ndarray:

@@ -42,10 +42,10 @@ def held(world, sigma: float) -> tuple[float, np.ndarray]:
 def test_the_forecast_is_near_what_a_vote_brings(world, sigma):
     _, (public, _), (known, labels) = world
     right, voters = held(world, sigma)
-    told = student_forecast(
+    forecast = student_forecast(
         np.arange(400), public, voters, radius_share=RADIUS, sigma=sigma, n_classes=4, sample=Sample(known, labels)
     )
-    assert told.value == pytest.approx(right, abs=0.2) and told.of == MODEL and told.judged == 200
+    assert forecast.value == pytest.approx(right, abs=0.2) and forecast.of == MODEL and forecast.judged == 200
 
 
 def test_noise_and_few_voters_are_distinguished_without_labels(world):

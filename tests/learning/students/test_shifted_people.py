@@ -51,10 +51,10 @@ def test_a_student_of_votes_has_the_shares_of_the_people(share: float, sigma: fl
     noisy = votes + np.random.default_rng(4).normal(0, sigma, votes.shape)
     everyone = np.arange(400)
     releases = counted(everyone, noisy, sigma, reach=neighbourhoods(everyone, public, reach))
-    told = student((public / SPREAD).astype(np.float32), releases).predict_proba((others / SPREAD).astype(np.float32))
+    shares = student((public / SPREAD).astype(np.float32), releases).predict_proba((others / SPREAD).astype(np.float32))
     score = 2 * APART * others[:, 0].astype(np.float64) / SPREAD**2
     best, of_public = loss(expit(score + np.log(share / (1 - share))), truth), loss(expit(score), truth)
-    assert loss(told[:, 1], truth) < best + 0.01
-    assert told[:, 1].mean() == pytest.approx(share, abs=0.03)
+    assert loss(shares[:, 1], truth) < best + 0.01
+    assert shares[:, 1].mean() == pytest.approx(share, abs=0.03)
     if share != 0.5:
         assert of_public > best + 0.1, "with the public points' shares it would be far off"

@@ -19,12 +19,12 @@ def test_spreading_is_the_fixed_point_of_its_equation():
     roots = np.sqrt(weights.sum(axis=1))
     similar = weights / roots[:, None] / roots[None]
     solved = 0.05 * np.linalg.solve(np.eye(30) - 0.95 * similar, probabilities - 1 / 3)
-    told = np.maximum(solved, 0)
+    shares = np.maximum(solved, 0)
     # sixty steps leave 0.95 ** 60 = 5 % of the way
     np.testing.assert_allclose(
-        spread(similarities(points), probabilities, 0.95), told / told.sum(axis=1, keepdims=True), atol=0.1
+        spread(similarities(points), probabilities, 0.95), shares / shares.sum(axis=1, keepdims=True), atol=0.1
     )
-    assert (spread(similarities(points), probabilities, 0.95).argmax(axis=1) == told.argmax(axis=1)).mean() > 0.9
+    assert (spread(similarities(points), probabilities, 0.95).argmax(axis=1) == shares.argmax(axis=1)).mean() > 0.9
 
 
 def test_few_right_labels_reach_the_points_that_lie_with_them():

@@ -87,8 +87,8 @@ def test_neighbourhoods_that_reach_over_classes_are_undone():
     unknowing = student_learn(student_create("shares"), points, counted(np.arange(500), counts, 30.0), seed=1)
     assert (knowing.predict(points) == rare).mean() > 0.95
     assert (unknowing.predict(points) == rare).mean() < 0.9
-    told = refined(public, counted(np.arange(500), counts, 30.0, reach=reach).among(np.arange(0, 500, 2)), seed=1)
-    assert (told.labels == rare).mean() > 0.9
+    values = refined(public, counted(np.arange(500), counts, 30.0, reach=reach).among(np.arange(0, 500, 2)), seed=1)
+    assert (values.labels == rare).mean() > 0.9
 
 
 def test_shares_tell_how_likely_a_rare_class_is():
@@ -208,7 +208,7 @@ def test_the_student_with_the_best_score_is_chosen(digits):
     points = digits.private.x[:400]
     releases = counted(np.arange(400), _noisy(digits.private.y[:400], 10), 12.0)
     candidates = {
-        name: lambda x, told, trees=trees: student_learn(learner_create("random_forest", trees), x, told, seed=1)
+        name: lambda x, message, trees=trees: student_learn(learner_create("random_forest", trees), x, message, seed=1)
         for name, trees in (("stump", {"trees": 1, "depth": 1}), ("forest", {"trees": 20}))
     }
     chosen, scores = choose(candidates, points, releases, seed=1)
@@ -217,6 +217,6 @@ def test_the_student_with_the_best_score_is_chosen(digits):
 
 def test_probabilities_of_a_model_teach(digits):
     teacher = learner_create("logistic_regression").fit(digits.private.x, digits.private.y, classes=10, seed=1)
-    told = predicted(np.arange(300), teacher.predict_proba(digits.public.x))
-    model = student_learn(student_create("consistency", {"steps": 200}), digits.public.x, told, seed=1)
+    shares = predicted(np.arange(300), teacher.predict_proba(digits.public.x))
+    model = student_learn(student_create("consistency", {"steps": 200}), digits.public.x, shares, seed=1)
     assert _right(model, digits.test) > 0.9

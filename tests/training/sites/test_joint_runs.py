@@ -168,7 +168,7 @@ def lie(change: dict[str, Any]) -> Callable[[JointQuestion], None]:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"spread": 1.0}, "spread"),
         ({"question": "0" * 64}, "question"),
@@ -180,7 +180,7 @@ def lie(change: dict[str, Any]) -> Callable[[JointQuestion], None]:
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else None,
 )
-def test_a_question_that_does_not_follow_is_refused_and_charges_nobody(change: dict[str, Any], told: str) -> None:
+def test_a_question_that_does_not_follow_is_refused_and_charges_nobody(change: dict[str, Any], message: str) -> None:
     there = Installations()
     hub, *sites = there.start(**STEPS)
     for run in (*sites, hub):  # the sites send their approvals, and the hub asks
@@ -188,7 +188,7 @@ def test_a_question_that_does_not_follow_is_refused_and_charges_nobody(change: d
     lie(change)(JointQuestion.objects.get())
     runs = finish([hub, *sites])
     assert {run.status for run in runs} == {Run.Status.FAILED}
-    assert any(told in str(run.message) for run in runs[1:]), [str(run.message) for run in runs]
+    assert any(message in str(run.message) for run in runs[1:]), [str(run.message) for run in runs]
     assert not Release.objects.filter(kind="sums").exists()
     for run in runs[1:]:
         assert not any(charges_of(each).spent.any() for each in Release.objects.filter(run=run.pk).exclude(charges=""))

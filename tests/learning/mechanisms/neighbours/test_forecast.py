@@ -40,10 +40,10 @@ def test_what_was_forecast_comes_true(records, labelled) -> None:
     )  # fmt: skip
     release = read_counts(release_counts(votes, proposal.sigma, SimulationNoise(0)), proposal.sigma)
     right = float((release.labels == truth).mean())
-    told = expected.labels
-    assert told.low <= right <= told.high and told.of == LABELS and bool(told.judged) == labelled
+    result = expected.labels
+    assert result.low <= right <= result.high and result.of == LABELS and bool(result.judged) == labelled
     if labelled:
-        assert told.value == pytest.approx(right, abs=0.03)
+        assert result.value == pytest.approx(right, abs=0.03)
     assert expected.voters[1] == pytest.approx(np.median(votes.sum(axis=1)), rel=0.2)
     for level, spent in zip(expected.levels, (accounts.spent[:500] / CAP, accounts.spent[500:] / 4 / CAP), strict=True):
         if records == 1:

@@ -46,11 +46,11 @@ def test_labels_and_shares_come_as_forecast(epsilons) -> None:
         )  # fmt: skip
         counts = [release_counts(votes, made.sigma, SimulationNoise(seed)) for seed in range(10)]
         right = np.mean([read_counts(some, made.sigma).labels == truth for some in counts])
-        told = made.forecast.labels
-        assert told.low <= right <= told.high
-        apart.append(told.value - right)
+        forecast = made.forecast.labels
+        assert forecast.low <= right <= forecast.high
+        apart.append(forecast.value - right)
         assert made.forecast.voters[1] == pytest.approx(np.median(votes.sum(axis=1)), rel=0.25)
         assert (accounts.spent <= caps * (1 + 1e-12)).all()
-        for level, told in zip(levels, made.forecast.levels, strict=True):
-            assert told.spent == pytest.approx((accounts.spent / caps)[caps == level.cap].mean(), abs=0.05)
+        for level, forecast in zip(levels, made.forecast.levels, strict=True):
+            assert forecast.spent == pytest.approx((accounts.spent / caps)[caps == level.cap].mean(), abs=0.05)
     assert np.mean(apart) == pytest.approx(0.0, abs=0.03)

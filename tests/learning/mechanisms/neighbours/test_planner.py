@@ -24,9 +24,9 @@ def ask(planned, public, private, classes_of, accounts, predicted=None) -> np.nd
     return release_counts(votes, planned.sigma, SimulationNoise(0))
 
 
-def nearest_labels(public, asked, labels) -> np.ndarray:
+def nearest_labels(public, query, labels) -> np.ndarray:
     """Predictions of a nearest-neighbour student, as probabilities."""
-    apart = ((public[:, None].astype(int) - public[asked][None].astype(int)) ** 2).sum(axis=2)
+    apart = ((public[:, None].astype(int) - public[query][None].astype(int)) ** 2).sum(axis=2)
     return np.eye(4)[labels[apart.argmin(axis=1)]]
 
 
@@ -35,8 +35,8 @@ def test_every_wanted_point_is_asked_once(rounds) -> None:
     public, _ = blobs(0, 300)
     for wanted in (None, 170):
         plan = plan_rounds(public, [Level("ALL", CAP, 3000)], share=0.8, n_classes=4, rounds=rounds, wanted=wanted)
-        asked = np.concatenate([one.queries for one in plan.rounds])
-        assert len(set(asked.tolist())) == len(asked) == (wanted or 300)
+        positions = np.concatenate([one.queries for one in plan.rounds])
+        assert len(set(positions.tolist())) == len(positions) == (wanted or 300)
         assert [one.residual for one in plan.rounds] == [False, True][:rounds]
         assert [one.share for one in plan.rounds] == pytest.approx([[0.8], [0.4, 0.8]][rounds - 1])
         for one in plan.rounds:

@@ -256,7 +256,7 @@ def test_a_kernel_shrinks_what_is_contributed_and_what_it_costs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"queries": np.full((40, 5), 128, np.int16)}, "beyond"),
         ({"queries": np.zeros((40, 4), np.int8)}, "same representation"),
@@ -267,9 +267,9 @@ def test_a_kernel_shrinks_what_is_contributed_and_what_it_costs() -> None:
         ({"kernel": "round"}, "no kernel"),
     ],
 )
-def test_public_mistakes_are_named(change, told) -> None:
+def test_public_mistakes_are_named(change, message) -> None:
     options = {"radius_share": 0.1, "n_classes": CLASSES, "accounts": PlainAccounts([1.0] * 30), "sigma": 1.0}
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=message):
         neighbour_votes(**(world() | options | change))
 
 

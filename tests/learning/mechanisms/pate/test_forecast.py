@@ -49,18 +49,20 @@ def held(plan: Plan) -> float:
 )
 def test_what_was_forecast_comes_true(aggregator: Aggregator) -> None:
     plan, (known, labels) = planned(aggregator), points(4, 300)
-    told = forecast_votes(plan, LEARNER, 3, points=known, labels=labels)
+    forecast = forecast_votes(plan, LEARNER, 3, points=known, labels=labels)
     right = held(plan)
-    assert told is not None and told.of == LABELS and told.judged > 100
-    assert told.low <= right <= told.high and told.value == pytest.approx(right, abs=0.08)
-    assert bool(few_people([told], 3)) == (aggregator.deviation == 40.0)
-    assert told == forecast_votes(plan, LEARNER, 3, points=known, labels=labels), "looked at twice, it says the same"
+    assert forecast is not None and forecast.of == LABELS and forecast.judged > 100
+    assert forecast.low <= right <= forecast.high and forecast.value == pytest.approx(right, abs=0.08)
+    assert bool(few_people([forecast], 3)) == (aggregator.deviation == 40.0)
+    assert forecast == forecast_votes(plan, LEARNER, 3, points=known, labels=labels), (
+        "looked at twice, it says the same"
+    )
 
 
 def test_without_labels_it_says_what_it_assumes() -> None:
-    told = forecast_votes(planned(GNMax(sigma=4.0)), LEARNER, 3, points=np.empty(0), labels=None)
-    assert told is not None and told.judged == 0 and "assumption" in told.rests_on
-    assert told.low <= 0.55 and told.high > 0.98
+    forecast = forecast_votes(planned(GNMax(sigma=4.0)), LEARNER, 3, points=np.empty(0), labels=None)
+    assert forecast is not None and forecast.judged == 0 and "assumption" in forecast.rests_on
+    assert forecast.low <= 0.55 and forecast.high > 0.98
     loud = forecast_votes(planned(GNMax(sigma=400.0)), LEARNER, 3, points=np.empty(0), labels=None)
     assert loud is not None and loud.high < 0.6 and few_people([loud], 3)
 
@@ -84,8 +86,8 @@ def test_a_plan_is_looked_at_without_waiting(name: str) -> None:
         [Group("ALL", 1.0, 6000)], variant="standard", teachers=10, aggregator=GNMax(sigma=2.0), delta=1e-5
     )
     chosen = learner_create(name, {"copies": 50} if name in ("cnn", "nearest_neighbour") else {})
-    told = forecast_votes(plan, chosen, 3, points=images, labels=labels)
+    forecast = forecast_votes(plan, chosen, 3, points=images, labels=labels)
     assert time.process_time() - begun < 2.0
-    assert told is not None and told.noiseless > 0.9
-    assert ("quicker models" in str(told.rests_on)) == (name != "logistic_regression")
-    assert told.rests_on.values["records"] == 400, "of more than there are each would be drawn several times"
+    assert forecast is not None and forecast.noiseless > 0.9
+    assert ("quicker models" in str(forecast.rests_on)) == (name != "logistic_regression")
+    assert forecast.rests_on.values["records"] == 400, "of more than there are each would be drawn several times"

@@ -32,8 +32,8 @@ def question(
     return TeachersQuestion(plan, budgets, POINTS, CLASSES, "digest of the points", **about)
 
 
-def ballot(asked: TeachersQuestion) -> Ballot:
-    own = [np.flatnonzero(asked.plan.members(place)) for place in range(len(asked.plan.groups))]
+def ballot(current: TeachersQuestion) -> Ballot:
+    own = [np.flatnonzero(current.plan.members(place)) for place in range(len(current.plan.groups))]
     group = np.array([0] * 8 + [len(own) - 1] * 16)  # merged into one where weights are the same
     teacher = np.array([own[each][place % len(own[each])] for place, each in enumerate(group)])
     return Ballot(PREDICTIONS, 100 + np.arange(HOLDERS), teacher, group)
@@ -45,18 +45,20 @@ def people(gone: tuple[int, ...] = ()) -> People:
     return People(100 + np.arange(HOLDERS), caps, np.full(HOLDERS, 1e6), np.zeros(HOLDERS))
 
 
-def ask(asked: TeachersQuestion, state: VoteState, most: int = 7, who: People | None = None, seed: int = 1) -> Release:
-    part = asked.part(0, len(state.labels), most)
+def ask(
+    current: TeachersQuestion, state: VoteState, most: int = 7, who: People | None = None, seed: int = 1
+) -> Release:
+    part = current.part(0, len(state.labels), most)
     draws = Draws(SimulationNoise(seed))
-    answer = asked.answer(part, state, who or people(), lambda: ballot(asked), alone=True, draws=draws)
-    return asked.release(part, state, [answer], draws.noise)
+    answer = current.answer(part, state, who or people(), lambda: ballot(current), alone=True, draws=draws)
+    return current.release(part, state, [answer], draws.noise)
 
 
-def vote(asked: TeachersQuestion, most: int = 7) -> list[Release]:
+def vote(current: TeachersQuestion, most: int = 7) -> list[Release]:
     """The whole vote, batch by batch."""
     releases: list[Release] = []
-    while not asked.stop(state := asked.state(releases[-1].arrays if releases else None)):
-        releases.append(ask(asked, state, most, seed=len(releases)))
+    while not current.stop(state := current.state(releases[-1].arrays if releases else None)):
+        releases.append(ask(current, state, most, seed=len(releases)))
     return releases
 
 
@@ -71,73 +73,73 @@ def test_batches_add_up_to_one_vote_on_every_point() -> None:
 
 def test_a_group_is_charged_the_closed_form_within_the_bound() -> None:
     confident = {"name": "confident_gnmax", "sigma": 6.0, "sigma_threshold": 9.0, "threshold": 3.0}
-    asked = question(confident)
-    state = asked.state(None)
-    release = ask(asked, state)
+    current = question(confident)
+    state = current.state(None)
+    release = ask(current, state)
     answered = sum(label is not None for label in release.labels)
     assert 0 < answered < release.size
-    bounds = asked.bounds(slice(0, release.size))
-    scaled = asked.plan.aggregator.parameters()
-    for charge, bound, group in zip(release.charges or [], bounds, asked.plan.groups, strict=True):
+    bounds = current.bounds(slice(0, release.size))
+    scaled = current.plan.aggregator.parameters()
+    for charge, bound, group in zip(release.charges or [], bounds, current.plan.groups, strict=True):
         check, label = (group.weight / scaled["sigma_threshold"]) ** 2, 2 * (group.weight / scaled["sigma"]) ** 2
         assert charge == pytest.approx(release.size * check + answered * label)
         assert charge < bound == pytest.approx(release.size * (check + label))
 
 
 def test_a_teacher_with_a_removed_member_is_silent_and_charges_stay() -> None:
-    asked = question()
-    state, who = asked.state(None), people(gone=(3, 20))
-    silent = np.flatnonzero(asked.silent(state, who, ballot(asked)))
-    assert silent.tolist() == sorted(ballot(asked).teacher[[3, 20]].tolist())
-    part = asked.part(0, 0, POINTS)
+    current = question()
+    state, who = current.state(None), people(gone=(3, 20))
+    silent = np.flatnonzero(current.silent(state, who, ballot(current)))
+    assert silent.tolist() == sorted(ballot(current).teacher[[3, 20]].tolist())
+    part = current.part(0, 0, POINTS)
     draws = Draws(SimulationNoise(0))
-    votes = asked.answer(part, state, who, lambda: ballot(asked), alone=True, draws=draws)["sums"]
+    votes = current.answer(part, state, who, lambda: ballot(current), alone=True, draws=draws)["sums"]
     heard = np.setdiff1d(np.arange(TEACHERS), silent)
-    np.testing.assert_allclose(votes.sum(axis=1), asked.plan.teacher_weights()[heard].sum())
-    assert ask(asked, state, who=who).charges == ask(asked, state).charges
+    np.testing.assert_allclose(votes.sum(axis=1), current.plan.teacher_weights()[heard].sum())
+    assert ask(current, state, who=who).charges == ask(current, state).charges
 
 
 def test_the_stop_depends_on_no_votes_and_on_nobody_who_left() -> None:
     """What can be paid for follows from which queries were answered alone."""
-    asked = question(allowed=1.7)
+    current = question(allowed=1.7)
     ends = []
     for gone in ((), tuple(range(HOLDERS))):
-        state = asked.state(None)
-        while not asked.stop(state):
-            state = asked.state(ask(asked, state, who=people(gone)).arrays)
-        ends.append((asked.stop(state), len(state.labels)))
+        state = current.state(None)
+        while not current.stop(state):
+            state = current.state(ask(current, state, who=people(gone)).arrays)
+        ends.append((current.stop(state), len(state.labels)))
     assert ends[0] == ends[1]
     assert ends[0][0] == Stop.SHARE and 0 < ends[0][1] < POINTS
-    spent = sum(np.array(release.charges) for release in vote(asked))
+    spent = sum(np.array(release.charges) for release in vote(current))
     assert (spent <= 1.7).all()
-    assert (spent + np.array(asked.bounds(slice(0, 1))) > 1.7).any(), "the next query is too dear"
+    assert (spent + np.array(current.bounds(slice(0, 1))) > 1.7).any(), "the next query is too dear"
 
 
 def test_an_exhausted_group_is_silent_and_charged_nothing_more() -> None:
-    asked = question(allowed=0.9, goes_on=True)
-    dear = asked.budgets[1].answer / asked.budgets[0].answer
+    current = question(allowed=0.9, goes_on=True)
+    dear = current.budgets[1].answer / current.budgets[0].answer
     assert dear > 1.2, "the groups are exhausted one after the other"
-    releases = vote(asked, most=3)
+    releases = vote(current, most=3)
     exhausted = [place for release in releases for place in release.exhausted]
     assert exhausted == [1, 0]
-    after = asked.state(releases[-1].arrays)
-    assert asked.stop(after) == Stop.RETIRED
+    after = current.state(releases[-1].arrays)
+    assert current.stop(after) == Stop.RETIRED
     charges = np.array([release.charges for release in releases])
     last = int(np.flatnonzero(charges[:, 1])[-1])
     assert last < len(releases) - 1 and (charges[: last + 1, 1] > 0).all() and not charges[last + 1 :, 1].any()
-    before = asked.state(releases[last].arrays)
-    silent = asked.silent(before, people(), ballot(asked))
-    np.testing.assert_array_equal(silent, asked.plan.members(1))
+    before = current.state(releases[last].arrays)
+    silent = current.silent(before, people(), ballot(current))
+    np.testing.assert_array_equal(silent, current.plan.members(1))
     assert (charges.sum(axis=0) <= 0.9).all()
 
 
 @pytest.mark.parametrize("wanted", [1, 10])
 def test_a_vote_ends_with_the_query_that_brings_the_last_wanted_label(wanted: int) -> None:
     confident = {"name": "confident_gnmax", "sigma": 6.0, "sigma_threshold": 9.0, "threshold": 3.0}
-    asked = question(confident, wanted_labels=wanted)
-    releases = vote(asked)
-    after = asked.state(releases[-1].arrays)
-    assert asked.stop(after) == Stop.ENOUGH
+    current = question(confident, wanted_labels=wanted)
+    releases = vote(current)
+    after = current.state(releases[-1].arrays)
+    assert current.stop(after) == Stop.ENOUGH
     assert (after.labels != REJECTED).sum() == wanted and after.labels[-1] != REJECTED
 
 
@@ -148,13 +150,13 @@ def student(labels: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("first", [10, 20])
 def test_residual_votes_begin_after_the_plain_ones(first: int) -> None:
-    asked = question({**RESIDUAL, "first": first}, variant="standard", student=student)
-    releases = vote(asked)
-    after = asked.state(releases[-1].arrays)
+    current = question({**RESIDUAL, "first": first}, variant="standard", student=student)
+    releases = vote(current)
+    after = current.state(releases[-1].arrays)
     assert (after.guesses[:first] == NO_VOTE).all() and (after.guesses[first:] == 0).all()
     assert first in np.cumsum([release.size for release in releases]), "a batch ends where the plain vote does"
     said = PREDICTIONS[:, first:]
-    np.testing.assert_array_equal(asked.disagreements(after, ballot(asked)), (said != 0).sum(axis=1))
+    np.testing.assert_array_equal(current.disagreements(after, ballot(current)), (said != 0).sum(axis=1))
     paid = [sum(release.charges or []) for release in releases if release.rows[0] >= first]
     assert paid[0] > 0 and not any(paid[1:]), "all residual votes are paid once"
 
@@ -167,10 +169,10 @@ def test_a_group_that_could_not_pay_a_query_stays_out_of_free_ones() -> None:
 
 
 CHANGES: list[Callable[[TeachersQuestion], TeachersQuestion]] = [
-    lambda asked: replace(asked, points="of other points"),
-    lambda asked: replace(asked, plan=replace(asked.plan, aggregator=GNMax(sigma=6.0))),
-    lambda asked: replace(asked, size=POINTS - 1),
-    lambda asked: question(variant="standard"),
+    lambda before: replace(before, points="of other points"),
+    lambda before: replace(before, plan=replace(before.plan, aggregator=GNMax(sigma=6.0))),
+    lambda before: replace(before, size=POINTS - 1),
+    lambda before: question(variant="standard"),
 ]
 
 

@@ -77,8 +77,8 @@ def test_intervals_of_numbers_hold_as_many_as_they_say(cap: float) -> None:
     numbers = target.drawn(true, np.random.default_rng(12))
     held = []
     for scores in (found, adjusted(state, target, found)):
-        told, value = target.predictions(scores), numbers / 2**20 * 100
-        held.append(float(((told[:, 1] <= value) & (value <= told[:, 2])).mean()))
+        shares, value = target.predictions(scores), numbers / 2**20 * 100
+        held.append(float(((shares[:, 1] <= value) & (value <= shares[:, 2])).mean()))
     assert held[0] < 0.9, "otherwise there was nothing to adjust"
     assert held[1] == pytest.approx(0.95, abs=0.03)
 
@@ -113,9 +113,9 @@ def test_a_forecast_is_what_comes_of_other_people(target: Target) -> None:
     _target, state, true, found = learned(target.kind, 0.3)
     rng = np.random.default_rng(13)
     x = np.rint(rng.normal(0, 30, (1500, DIMENSIONS)).clip(-127, 127)).astype(np.int8)
-    told = forecast_target(state.plan, x, target.drawn(truth(target, x / 30), rng), target)
+    forecast = forecast_target(state.plan, x, target.drawn(truth(target, x / 30), rng), target)
     came = target.evaluated(target.predictions(adjusted(state, target, found)), target.drawn(true, rng)).measures[0]
-    assert told is not None and came.estimate.value is not None and told.value is not None
-    assert (told.measure, told.judged) == (came.label, 500)
-    assert told.low <= came.estimate.value <= told.high
-    assert told.low < told.value < told.high and told.noiseless > told.value - 0.02
+    assert forecast is not None and came.estimate.value is not None and forecast.value is not None
+    assert (forecast.measure, forecast.judged) == (came.label, 500)
+    assert forecast.low <= came.estimate.value <= forecast.high
+    assert forecast.low < forecast.value < forecast.high and forecast.noiseless > forecast.value - 0.02
