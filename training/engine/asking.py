@@ -23,8 +23,7 @@ from training.engine import attempts, shards
 from training.engine.budgets import budgets_from_json
 from training.engine.commits import Charges, batch_commit
 from training.engine.files import released_name, released_tidy
-from training.engine.questions import Questions, Released, batch_part, draws_of, state_before
-from training.engine.rounds import round_under_way
+from training.engine.questions import Questions, Released, batch_part, draws_of, round_under_way, state_before
 from training.engine.spending import (
     WAITS,
     message_set,

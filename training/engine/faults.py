@@ -9,7 +9,7 @@ from accounting.models import Release
 from accounting.services import ROUNDING
 from consent.services.disposals import holders_erased_once
 from learning.mechanisms.base import Question
-from training.engine.rounds import position_in_round
+from training.engine.questions import position_in_round
 from training.models import Batch, Run
 
 

@@ -12,8 +12,7 @@ from learning.representations import FittedRepresentation
 from training.engine import noise
 from training.engine.attempts import participants
 from training.engine.coordinates import records_of
-from training.engine.rounds import round_under_way
-from training.models import Query, Round, Run
+from training.models import Batch, Query, Round, Run
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,6 +101,19 @@ class Questions(ABC):
             for promise, charged in zip(run.plan["promises"], self.spent(run), strict=True)
         ]
         return {"epsilons": epsilons, "method": "gdp", "conversion": "exact"}
+
+
+def round_under_way(run: Run) -> Round:
+    """The last round that was opened."""
+    opened_round = run.rounds.latest("index")
+    opened_round.run = run
+    return opened_round
+
+
+def position_in_round(batch: Batch) -> int:
+    """Number of queries or steps of its round before a batch."""
+    earlier = batch.run.batches.filter(round=batch.round_id, index__lt=batch.index)
+    return sum(earlier.values_list("size", flat=True))
 
 
 def batch_part(question: Question, opened_round: Round) -> slice:

@@ -12,8 +12,7 @@ from learning.mechanisms.base import Arrays
 from training.engine.attempts import attempt_load
 from training.engine.files import run_folder
 from training.engine.parts import run_part_do
-from training.engine.questions import Questions, batch_part, draws_of, state_before
-from training.engine.rounds import round_under_way
+from training.engine.questions import Questions, batch_part, draws_of, round_under_way, state_before
 from training.models import Run, Shard
 
 MOST_SHARDS = 256

@@ -11,8 +11,7 @@ from common.sentences import Sentence
 from learning.outcomes import Classes
 from training.engine.asking import Asking
 from training.engine.faults import batch_faults
-from training.engine.questions import Questions
-from training.engine.rounds import position_in_round
+from training.engine.questions import Questions, position_in_round
 from training.methods.base import Outcome, Stage, Step, stage_asking
 from training.models import Batch, Run
 

@@ -27,8 +27,7 @@ from learning.sites.protocol import answer, endorse, lattice_of, question_for, t
 from training.engine import attempts, shards
 from training.engine.asking import Asking, charges_of_answers, costs_of, released_of
 from training.engine.commits import batch_commit
-from training.engine.questions import batch_part, state_before
-from training.engine.rounds import round_under_way
+from training.engine.questions import batch_part, round_under_way, state_before
 from training.engine.spending import message_set, spending
 from training.errors import RunError
 from training.models import JointQuestion, JointRun, Round, Run

@@ -34,5 +34,5 @@ def predictions_load(run: Run) -> np.ndarray:
 def ballot_load(run_id: UUID) -> Ballot:
     """The ballot of a run whose vote has begun, while its arrays are kept."""
     run = Run.objects.get(pk=run_id)
-    pairs = arrays_load(run.assignment)
-    return Ballot(predictions_load(run), pairs["holder"], pairs["teacher"], pairs["group"])
+    predictions, pairs = predictions_load(run), arrays_load(run.assignment)
+    return Ballot(predictions, pairs["holder"], pairs["teacher"], pairs["group"])

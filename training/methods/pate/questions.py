@@ -21,9 +21,7 @@ from learning.mechanisms.pate.choices import STOP, Teachers
 from learning.mechanisms.pate.question import Ballot, TeachersQuestion, VoteState
 from learning.mechanisms.pate.rehearsal import RehearsedVote
 from learning.representations import FittedRepresentation
-from training.engine.questions import Questions, state_before
-from training.engine.rehearsals import rehearsed_check
-from training.engine.rounds import round_under_way
+from training.engine.questions import Questions, round_under_way, state_before
 from training.methods.pate.ballot import ballot_load
 from training.methods.pate.interim import interim_probabilities
 from training.methods.pate.planning import plan_from_json
@@ -78,7 +76,7 @@ class Ballots(Questions):
         return ballot_load(run.pk)
 
     def rehearsed(self, run: Run) -> dict[str, Any]:
-        known, epsilons = rehearsed_check(run.rehearsed), arrays_load(run.batches.get().released)["epsilons"]
+        known, epsilons = run.rehearsed, arrays_load(run.batches.get().released)["epsilons"]
         levels = [
             {"level": promise["level"], "epsilon": promise["epsilon"], "spent": float(spent)}
             for promise, spent in zip(run.plan["promises"], epsilons, strict=True)
@@ -105,7 +103,7 @@ def vote_question(run: Run) -> TeachersQuestion:
     )
     if not run.rehearsal:
         return question
-    known, promises = rehearsed_check(run.rehearsed), run.plan["promises"]
+    known, promises = run.rehearsed, run.plan["promises"]
     return RehearsedVote(
         **vars(replace(question, goes_on=False)),
         groups=tuple(Group(promise["name"], promise["epsilon"], promise["holders"]) for promise in promises),

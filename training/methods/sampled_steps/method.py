@@ -18,7 +18,7 @@ from learning.mechanisms.sampled_steps.question import CHARGE, SampledQuestion
 from training.engine.attempts import attempt_load
 from training.engine.budgets import PlannedPromise
 from training.engine.faults import charged_faults
-from training.engine.rounds import position_in_round
+from training.engine.questions import position_in_round
 from training.methods.base import Wrong
 from training.methods.choices import holder_choices_check
 from training.methods.gradient_steps import GradientSteps, student_refused, student_without_points_refused

@@ -9,8 +9,7 @@ from accounting.book import charges_of
 from accounting.models import Release
 from learning.mechanisms.base import People
 from learning.mechanisms.sampled_steps.question import CHARGE, SampledQuestion
-from training.engine.questions import Questions
-from training.engine.rounds import round_under_way
+from training.engine.questions import Questions, round_under_way
 from training.methods.sampled_steps.opening import round_open
 from training.methods.sampled_steps.rounds import question_load
 from training.models import Round, Run

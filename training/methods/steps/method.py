@@ -18,8 +18,7 @@ from training.engine.attempts import attempt_load
 from training.engine.budgets import PlannedPromise
 from training.engine.coordinates import records_of
 from training.engine.faults import charged_faults
-from training.engine.questions import state_before
-from training.engine.rounds import position_in_round
+from training.engine.questions import position_in_round, state_before
 from training.methods.base import Wrong
 from training.methods.choices import holder_choices_check
 from training.methods.counted import counts_charges_faults, counts_kept_faults, rounds_of_counts
