@@ -48,12 +48,12 @@ class Progress:
 def run_progress(run: Run) -> Progress:
     method = method_of(run)
     student = run.student_progress if run.status in Run.ACTIVE else None
-    return Progress(method.stages(run), run.position, method.size(run), run.labels, _time_left(run), student)
+    planned = sum(method.round_sizes(run))
+    return Progress(method.stages(run), run.position, method.size(run), run.labels, _time_left(run, planned), student)
 
 
-def _time_left(run: Run) -> timedelta | None:
-    """Time until every planned question is released; None where nothing is known of that."""
-    planned = sum(method_of(run).round_sizes(run))
+def _time_left(run: Run, planned: int) -> timedelta | None:
+    """Time until all ``planned`` questions are released; None where nothing is known of that."""
     if run.status != Run.Status.ASKING or not planned or not run.position or run.spending_began_at is None:
         return None
     last = run.batches.order_by("index").values_list("recorded_at", flat=True).last()

@@ -68,11 +68,14 @@ def run_propose(*, study: Study, acting_user: AbstractBaseUser, **fields: Any) -
     return run
 
 
-def run_check(run: Run) -> None:
-    """Check that a run is well formed: its parameters and the public part of its datasets. Raises ValidationError.
+def run_check(run: Run) -> RunMethod:
+    """Check that a run is well formed, and return its method: parameters, and the public part of its datasets.
 
     Nothing in the answer depends on consents or private records (condition 1 of the guarantee): who proposes or
     approves runs would learn of them.
+
+    Raises:
+        ValidationError: by field.
     """
     errors: dict[str, list[str]] = {}
 
@@ -111,6 +114,8 @@ def run_check(run: Run) -> None:
         method.check(run, wrong)
     if errors:
         raise ValidationError(errors)
+    assert method is not None, "the name of a method is one of the model's choices"
+    return method
 
 
 def _is_of_texts(dataset: Dataset) -> bool:
@@ -193,8 +198,7 @@ def _run_approve(run: Run, acting_user: AbstractBaseUser, share: float, revision
         own=_("You proposed this run yourself. Another operator has to approve it."),
     )
     run.share = share
-    run_check(run)
-    run.plan = method_of(run).plan(run, share).to_json()
+    run.plan = run_check(run).plan(run, share).to_json()
     run.snapshot_at = timezone.now()
     if not run.rehearsal:
         share_grant(study=run.study, subject=run.pk, purpose=gettext_noop("run"), share=share, acting_user=acting_user)
