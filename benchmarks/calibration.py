@@ -104,8 +104,8 @@ def _of_everybody(epsilon: float, case: Case, records: float) -> tuple[np.ndarra
         found.append((state, release_sums(sums, plan.sigma, noise)))
         state = state.after(found[-1][1])
     fit = descent_calibration(found, state, case.public, records=records)
-    told = softmax(case.test.astype(float) @ state.learned[:-1] + INTERCEPT * state.learned[-1], axis=1)
-    return told, fit.applied(told)
+    probabilities = softmax(case.test.astype(float) @ state.learned[:-1] + INTERCEPT * state.learned[-1], axis=1)
+    return probabilities, fit.applied(probabilities)
 
 
 def _of_samples(network: str, epsilon: float, case: Case, records: float) -> tuple[np.ndarray, np.ndarray]:
@@ -155,8 +155,8 @@ def _of_samples(network: str, epsilon: float, case: Case, records: float) -> tup
         steps = min(CHUNK, usual.steps - states[-1].step)
         states.append(question.advanced(states[-1], holders, everybody, steps=steps, noise=noise, sampling=sampling))
     fit = network_calibration(question, states, case.points, records=records)
-    told = network_model(question, states[-1]).predict_proba(case.test_points)
-    return told, fit.applied(told)
+    probabilities = network_model(question, states[-1]).predict_proba(case.test_points)
+    return probabilities, fit.applied(probabilities)
 
 
 def _row(name: str, truth: np.ndarray, before: np.ndarray, after: np.ndarray) -> str:

@@ -56,10 +56,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rows", type=int, default=10_000)
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     private, test = adult(Path(os.environ["IPATE_DATA_DIR"]) / "adult")
     sizes = (np.maximum(private.max(axis=0), test.max(axis=0)) + 1).tolist()
-    measured = [cells(private, test, sizes, asked.rows, seed) for seed in range(asked.seeds)]
+    measured = [cells(private, test, sizes, options.rows, seed) for seed in range(options.seeds)]
     for title in measured[0]:
         print(f"\n{title}")
         for row in measured[0][title]:
@@ -127,7 +127,7 @@ def cells(private: Codes, test: Codes, sizes: list[int], rows: int, seed: int) -
         name: [taught_right(make(seed), encoder, each, test) for make in LEARNERS.values()]
         for name, each in {"reals": real[:rows], **synthetic}.items()
     }
-    told = {
+    measures = {
         name: [separability(make(seed), whole, each, real) for make in list(LEARNERS.values())[:2]]
         for name, each in {"reals": real[rows : 2 * rows], **synthetic}.items()
     }
@@ -141,7 +141,7 @@ def cells(private: Codes, test: Codes, sizes: list[int], rows: int, seed: int) -
             ]
     return {
         "right on real test rows (tree, random forest, AdaBoost)": taught,
-        "real and synthetic rows told apart (tree, random forest)": told,
+        "real and synthetic rows told apart (tree, random forest)": measures,
         "rows that pass (k = 10, 50, 100, 500)": passing,
     }
 

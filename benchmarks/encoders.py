@@ -85,9 +85,9 @@ def _compare(
         taken = [study.take(case, epsilon, steps=steps, seed=seed) for seed in range(draws)]
         found = [round(float((each.logits.argmax(axis=1) == truth).mean()), 4) for each in taken]
         placed = taken[0].case
-        told = {"epsilon": epsilon, "coordinates": placed.fitted.dimensions, "accuracy": found}
+        row = {"epsilon": epsilon, "coordinates": placed.fitted.dimensions, "accuracy": found}
         known = {} if placed is case else {"without privacy": _without_privacy(placed)}
-        print(json.dumps(told | known), flush=True)
+        print(json.dumps(row | known), flush=True)
     print(json.dumps({"coordinates": case.fitted.dimensions, "without privacy": _without_privacy(case)}))
 
 
@@ -118,8 +118,8 @@ def batches(images: str, texts: str) -> None:
         _batches_compare(f"{size} pixels", efficientnet_lite0(size), [{"image": each[None]} for each in x])
     encoder = minilm()
     read = Pieces(encoder.tokenizer, 256)
-    told = [dict(zip((IDS, MASK), read(text), strict=True)) for text in np.load(texts)["x"][:32].tolist()]
-    _batches_compare("texts", encoder, told)
+    inputs = [dict(zip((IDS, MASK), read(text), strict=True)) for text in np.load(texts)["x"][:32].tolist()]
+    _batches_compare("texts", encoder, inputs)
 
 
 def _batches_compare(name: str, encoder: EncoderFile, records: list[dict[str, Array]]) -> None:
@@ -144,9 +144,9 @@ def _batches_compare(name: str, encoder: EncoderFile, records: list[dict[str, Ar
     for size in (4, 16):
         together, many = encoded(size, records)
         copies = [np.array_equal(encoded(size, [records[n]] * size)[1], [one[n]] * size) for n in range(4)]
-        told = {"encoder": name, "batch": size, "alone": round(alone, 1), "together": round(together, 1)}
+        row = {"encoder": name, "batch": size, "alone": round(alone, 1), "together": round(together, 1)}
         same = {"same bits": bool((many == one).all()), "of copies": all(copies)}
-        print(json.dumps(told | same | {"difference": float(np.abs(many - one).max())}), flush=True)
+        print(json.dumps(row | same | {"difference": float(np.abs(many - one).max())}), flush=True)
 
 
 def _side_by_side(parts: list[Array]) -> Array:

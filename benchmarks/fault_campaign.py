@@ -256,12 +256,12 @@ def report(options: argparse.Namespace) -> list[str]:
     for database in options.database:
         for method in options.method:
             rows, where = cell_results(options, database, method), f"{method}, {database}"
-            for kind, asked in cell_planned(options).items():
+            for kind, cells in cell_planned(options).items():
                 hit = stages_hit(rows, kind)
-                print(f"{where}, {kind}: {hit.total()} of {asked} hit {dict(sorted(hit.items()))}")
+                print(f"{where}, {kind}: {hit.total()} of {cells} hit {dict(sorted(hit.items()))}")
                 total[kind] += hit.total()
-                if hit.total() < asked:
-                    wrong.append(f"{where}, {kind}: only {hit.total()} of {asked} strikes hit.")
+                if hit.total() < cells:
+                    wrong.append(f"{where}, {kind}: only {hit.total()} of {cells} strikes hit.")
             for row in rows:
                 if row["kind"] == "afterwards":
                     print(f"{where}: {len(row['faults'])} faults; {dict(sorted(row['counts'].items()))}")

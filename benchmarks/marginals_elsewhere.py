@@ -45,8 +45,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, help="of AIM; 16 for each column where nothing is said")
     parser.add_argument("--iterations", type=int, default=1000, help="of the inference after each round of AIM")
     parser.add_argument("--megabytes", type=float, default=80.0, help="that the model of AIM may have")
-    asked = parser.parse_args()
-    library_use(asked.library)
+    options = parser.parse_args()
+    library_use(options.library)
     splits = splits_load("adult")
     assert isinstance(splits.schema, TabularSchema)
     schema, private = splits.schema, splits.private
@@ -54,16 +54,16 @@ def main() -> None:
     places = Places(Records(private.x, private.y, np.arange(len(private.x))))
     cells = np.stack([places.cells([column]) for column in columns], axis=1)
     test, truth = judging("adult")
-    for seed in range(asked.draws):
+    for seed in range(options.draws):
         np.random.seed(seed)  # the authors' code draws from it
         clock = time.process_time()
-        drawn = mst(cells, columns, asked.epsilon) if asked.mechanism == "mst" else aim(cells, columns, asked)
+        drawn = mst(cells, columns, options.epsilon) if options.mechanism == "mst" else aim(cells, columns, options)
         took = time.process_time() - clock
         x = np.zeros((len(drawn), *schema.shape), np.float32)
         for place, column in enumerate(columns[1:], start=1):
             cells_encode(x, column, drawn[:, place], np.random.default_rng(seed))
         accuracy, area = judged(x, drawn[:, 0], test, truth)
-        print(f"{asked}: draw {seed}: {100 * accuracy:.2f} %, {area:.4f}; {took:.0f} s", flush=True)
+        print(f"{options}: draw {seed}: {100 * accuracy:.2f} %, {area:.4f}; {took:.0f} s", flush=True)
 
 
 def library_use(folder: Path) -> None:
@@ -92,20 +92,20 @@ def rho_of(epsilon: float) -> float:
     return float(caps_of(epsilon, DELTA)) / 2
 
 
-def aim(cells: NDArray[np.int64], columns: tuple[Column, ...], asked: argparse.Namespace) -> NDArray[np.int64]:
+def aim(cells: NDArray[np.int64], columns: tuple[Column, ...], options: argparse.Namespace) -> NDArray[np.int64]:
     """Cells (N, columns) of rows that AIM draws for all pairs, or for all pairs within classes."""
     from aim import AIM
 
     data = dataset(cells, columns)
     label, *others = data.domain.attrs
     wanted = combinations(data.domain.attrs, 2)
-    if asked.workload == "classes":
+    if options.workload == "classes":
         wanted = ((label, *pair) for pair in combinations(others, 2))
     workload = [(each, 1.0) for each in wanted if data.domain.size(each) <= MOST_CELLS]
     mechanism = AIM.__new__(AIM)  # its own beginning converts another (ε, δ)
-    mechanism.rho, mechanism.prng, mechanism.structural_zeros = rho_of(asked.epsilon), np.random, {}
-    mechanism.rounds, mechanism.max_iters = asked.rounds, asked.iterations
-    mechanism.max_model_size = asked.megabytes
+    mechanism.rho, mechanism.prng, mechanism.structural_zeros = rho_of(options.epsilon), np.random, {}
+    mechanism.rounds, mechanism.max_iters = options.rounds, options.iterations
+    mechanism.max_model_size = options.megabytes
     _model, drawn = mechanism.run(data, workload)
     return drawn.df.to_numpy(np.int64)
 

@@ -56,10 +56,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", default="")
     parser.add_argument("--seeds", type=int, default=SEEDS)
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     for load in (housing, flchain, support2):
-        if asked.only in load.__name__:
-            table(load(asked.folder), asked.seeds)
+        if options.only in load.__name__:
+            table(load(options.folder), options.seeds)
 
 
 def table(case: Case, seeds: int) -> None:
@@ -114,10 +114,10 @@ def measures(case: Case, promise: str, seed: int, steps: Steps | None = None) ->
         state = state.after(release_sums(sums, plan.sigma, noise) if noisy else sums)
     model = state.model(fitted, case.target)
     model.adjustment = descent_adjustment(state, case.target)
-    return told(case, model.predict_proba(case.x[tested]), tested)
+    return measures_of(case, model.predict_proba(case.x[tested]), tested)
 
 
-def told(case: Case, predictions: NDArray[np.float64], tested: NDArray[np.int64]) -> dict[str, float]:
+def measures_of(case: Case, predictions: NDArray[np.float64], tested: NDArray[np.int64]) -> dict[str, float]:
     """Measures of predictions of the records that are tested on."""
     found = case.target.evaluated(predictions, case.codes[tested]).measures
     return {each.name: each.estimate.value for each in found if each.estimate.value is not None}
@@ -139,7 +139,7 @@ def cox_measures(case: Case, seed: int) -> dict[str, float]:
     ends = [min(end, times[private].max()) for end in target.ends]
     survival = np.array([each(ends) for each in model.predict_survival_function(x[tested])])
     theirs = concordance_index_censored(events[tested], times[tested], model.predict(x[tested]))[0]
-    return told(case, survival, tested) | {"concordance by scikit-survival": float(theirs)}
+    return measures_of(case, survival, tested) | {"concordance by scikit-survival": float(theirs)}
 
 
 def housing(folder: Path) -> Case:

@@ -54,10 +54,10 @@ def contenders(holders: int, queries: int, classes: int) -> dict[str, Work]:
     from learning.mechanisms.steps.linear import step_contributions
     from learning.mechanisms.steps.records import owned_records
 
-    asked, records = clustered(1, queries), clustered(2, holders)
+    places, records = clustered(1, queries), clustered(2, holders)
     labels = np.random.default_rng(3).integers(0, classes, holders)
     # one radius for all queries: scikit-learn and faiss know no other
-    reach = int(np.median(radii(asked[:1_000], records[:10_000], 0.0025)))
+    reach = int(np.median(radii(places[:1_000], records[:10_000], 0.0025)))
     limits, norms = np.full(queries, reach), squared_norms(records)
     mine = owned_records(records, labels, np.arange(holders), np.arange(holders))
     weights = np.zeros((records.shape[1] + 1, classes))
@@ -65,12 +65,12 @@ def contenders(holders: int, queries: int, classes: int) -> dict[str, Work]:
     def pairs() -> None:
         for start in range(0, queries, QUERIES_AT_A_TIME):
             some = slice(start, start + QUERIES_AT_A_TIME)
-            near_pairs(asked[some], limits[some], records, norms)
+            near_pairs(places[some], limits[some], records, norms)
 
     def votes() -> None:
         accounts = IndividualAccounts(np.full(holders, 0.0718))
         own = np.arange(holders)
-        shard_contributions(asked, limits, records, labels, own, n_classes=classes, accounts=accounts, sigma=30.0)
+        shard_contributions(places, limits, records, labels, own, n_classes=classes, accounts=accounts, sigma=30.0)
 
     def step() -> None:
         accounts = IndividualAccounts(np.ones(holders))
@@ -79,7 +79,7 @@ def contenders(holders: int, queries: int, classes: int) -> dict[str, Work]:
     known: dict[str, Work] = {"pairs": pairs, "votes": votes, "one step": step}
     if holders * queries > MOST:
         return known
-    singles = [points.astype(np.float32) for points in (asked, records)]
+    singles = [points.astype(np.float32) for points in (places, records)]
 
     def scikit_learn() -> None:
         model = NearestNeighbors(radius=math.sqrt(reach), algorithm="brute", n_jobs=1).fit(singles[1])

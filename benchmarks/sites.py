@@ -97,13 +97,15 @@ class Hospitals:
         clock = time.process_time()
         self.number += 1
         names = self.joint.run.document.participants
-        asked = question_for(self.joint.roster, question, number=self.number, part=part, state="", participants=names)
+        document = question_for(
+            self.joint.roster, question, number=self.number, part=part, state="", participants=names
+        )
         sums: Arrays = {
-            "sums": self.joint.total(asked, [each["sums"] for each in answers], lambda _place: SystemNoise())
+            "sums": self.joint.total(document, [each["sums"] for each in answers], lambda _place: SystemNoise())
         }
         self.seconds += time.process_time() - clock
         release = question.release(part, state, [sums], IncludedNoise(question.spread))
-        return release, total_spread(self.joint.roster, asked)
+        return release, total_spread(self.joint.roster, document)
 
 
 def neighbours(quick: bool) -> Iterator[Cell]:

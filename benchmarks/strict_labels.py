@@ -62,12 +62,12 @@ def confident(votes: np.ndarray, truth: np.ndarray, epsilon: float, draws: int) 
     counts = []
     for _ in range(draws):
         release = aggregator.release(votes, noise)
-        asked, answered = np.arange(1, len(votes) + 1), np.cumsum(release.answered)
-        curves = asked[:, None] * checks + answered[:, None] * labels
+        queries, answered = np.arange(1, len(votes) + 1), np.cumsum(release.answered)
+        curves = queries[:, None] * checks + answered[:, None] * labels
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             epsilons, _ = epsilon_from_rdp(curves, DELTA, DEFAULT_ORDERS)
-        both = [asked * check + answered * label <= cap, epsilons <= epsilon]
+        both = [queries * check + answered * label <= cap, epsilons <= epsilon]
         ends = [len(votes) if fits.all() else int(np.argmin(fits)) for fits in both]
         right = release.labels[: ends[0]] == truth[: ends[0]]
         counts.append([*(release.answered[:end].sum() for end in ends), right[release.answered[: ends[0]]].mean()])
@@ -98,9 +98,9 @@ def main() -> None:
         print(f"{'σ':>5} {'labels':>7} {'Rényi':>7} {'right':>7} {'right labels':>13}")
         for sigma in SIGMAS:
             count, renyi = labels_afforded(epsilon, sigma), labels_by_renyi(epsilon, sigma)
-            asked = min(count, len(votes))
-            right = share_right(votes[:asked], truth[:asked], sigma, draws)
-            print(f"{sigma:5g} {count:7} {renyi:7} {right:7.1%} {right * asked:13.0f}")
+            queries = min(count, len(votes))
+            right = share_right(votes[:queries], truth[:queries], sigma, draws)
+            print(f"{sigma:5g} {count:7} {renyi:7} {right:7.1%} {right * queries:13.0f}")
         count, renyi, right = confident(votes[:2500], truth[:2500], epsilon, min(draws, 50))
         print(f"   40 {count:7.0f} {renyi:7.0f} {right:7.1%} {right * count:13.0f}  with the check")
     print("34 % / 43 % / 23 % at ε = 1, 2, 3, σ 40:", end="")

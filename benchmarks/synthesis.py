@@ -88,8 +88,8 @@ def judged(x: Numbers, classes: NDArray[np.integer], test: Numbers, truth: NDArr
 
     learned = labelled(np.arange(len(x)), classes, classes=2)
     model = student_learn(student_create("boosting", {}), x, learned, seed=1)
-    told = model.predict_proba(test)[:, 1]
-    return float(((told > 0.5) == truth).mean()), float(roc_auc_score(truth, told))
+    probabilities = model.predict_proba(test)[:, 1]
+    return float(((probabilities > 0.5) == truth).mean()), float(roc_auc_score(truth, probabilities))
 
 
 def reuse(name: str, draws: int) -> None:
@@ -139,8 +139,8 @@ def counted_steps(name: str, draws: int) -> None:
                 case = case_of(name, private, points, test, truth, Steps())
                 learned = take_steps(case, epsilon, steps=Steps(), seed=seed, caps=caps)
                 found.append((learned.accuracy, learned.auc or 0.0))
-            told = f"{_row(np.mean(found, axis=0))} ± {_row(np.std(found, axis=0, ddof=min(1, draws - 1)))}"
-            print(f"ε = {epsilon}, {part:.0%} of the share for counts: accuracy, area {told}", flush=True)
+            text = f"{_row(np.mean(found, axis=0))} ± {_row(np.std(found, axis=0, ddof=min(1, draws - 1)))}"
+            print(f"ε = {epsilon}, {part:.0%} of the share for counts: accuracy, area {text}", flush=True)
 
 
 def judging(name: str) -> tuple[Numbers, NDArray[np.integer]]:
@@ -156,29 +156,29 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=5)
     parser.add_argument("--reuse", action="store_true")
     parser.add_argument("--steps", action="store_true")
-    asked = parser.parse_args()
-    splits = splits_load(asked.data)
+    options = parser.parse_args()
+    splits = splits_load(options.data)
     assert isinstance(splits.schema, TabularSchema)
-    test, truth = judging(asked.data)
+    test, truth = judging(options.data)
     owner = np.unique(np.array(splits.private.holders), return_inverse=True)[1]
     records = Records(splits.private.x, splits.private.y, owner)
-    if asked.reuse:
-        reuse(asked.data, asked.draws)
+    if options.reuse:
+        reuse(options.data, options.draws)
         return
-    if asked.steps:
-        counted_steps(asked.data, asked.draws)
+    if options.steps:
+        counted_steps(options.data, options.draws)
         return
     print(f"real rows, no promise: accuracy, area {_row(judged(records.x, records.classes, test, truth))}", flush=True)
     for promise in PROMISES:
         clock, found, pairs = time.process_time(), [], []
-        for seed in range(asked.draws):
+        for seed in range(options.draws):
             rows = draw(splits.schema, records, promise, seed)
             pairs.append(rows.said.pairs)
             found.append(judged(rows.x, rows.classes, test, truth))
-        each = (time.process_time() - clock) / asked.draws
-        means, deviations = np.mean(found, axis=0), np.std(found, axis=0, ddof=min(1, asked.draws - 1))
-        told = f"{_row(means)} ± {_row(deviations)}; pairs {np.mean(pairs):.3f}; {each:.0f} s"
-        print(f"ε = {promise}: accuracy, area {told}", flush=True)
+        each = (time.process_time() - clock) / options.draws
+        means, deviations = np.mean(found, axis=0), np.std(found, axis=0, ddof=min(1, options.draws - 1))
+        text = f"{_row(means)} ± {_row(deviations)}; pairs {np.mean(pairs):.3f}; {each:.0f} s"
+        print(f"ε = {promise}: accuracy, area {text}", flush=True)
 
 
 def _row(numbers: tuple[float, float] | Numbers) -> str:

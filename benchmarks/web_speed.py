@@ -153,10 +153,10 @@ def main() -> None:
     for page, by_name in measured.items():
         for name, found in by_name.items():
             found["ms"] = round(statistics.median(times[page, name]), 1)
-        told = "  ".join(f"{name} {found['ms']:>6.1f} ({found['queries']:>3})" for name, found in by_name.items())
+        line = "  ".join(f"{name} {found['ms']:>6.1f} ({found['queries']:>3})" for name, found in by_name.items())
         if "before" in by_name:
-            told += f"  ratio {by_name['after']['ms'] / by_name['before']['ms']:.2f}"
-        print(f"  {page:<10} {told}")
+            line += f"  ratio {by_name['after']['ms'] / by_name['before']['ms']:.2f}"
+        print(f"  {page:<10} {line}")
     if given.output:
         result = {"database": ", ".join(databases), "runs": given.runs, "before": given.before, "pages": measured}
         given.output.write_text(json.dumps(result, indent=2) + "\n")

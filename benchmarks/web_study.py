@@ -66,7 +66,7 @@ def runs_copy(run: Any, number: int) -> None:
 
     copies, students, batches, releases, shares = [], [], [], [], []
     kept = list(Release.objects.filter(run=run.pk).order_by("sequence"))
-    asked = list(run.batches.all())
+    sources = list(run.batches.all())
     for place in range(number):
         twin = copy(run)
         twin.pk, twin.title, twin.proposal_key, twin.student = uuid4(), f"Copy {place}", "", None
@@ -74,7 +74,7 @@ def runs_copy(run: Any, number: int) -> None:
         student.pk, student.run_id = None, twin.pk
         copies.append(twin)
         students.append(student)
-        batches += [_row(Batch, each, run_id=twin.pk, round_id=None) for each in asked]
+        batches += [_row(Batch, each, run_id=twin.pk, round_id=None) for each in sources]
         releases += [_row(Release, each, run=twin.pk, charges="", charges_digest="") for each in kept]
         shares += [
             ShareRecord(study=run.study, subject=twin.pk, purpose="run", kind=kind, share=0.001, limit=limit)

@@ -99,17 +99,17 @@ class Votes(Canary):
     """Every holder votes: somebody with a record at every query; twice as many are asked as the cap pays for."""
 
     name = "neighbours, one round"
-    asked: ClassVar[int] = 16
+    queries: ClassVar[int] = 16
 
     def transcripts(self, count: int, takes_part: bool) -> Floats:
-        sigma = math.sqrt(self.asked / 2 / self.cap) * _ROUNDING
+        sigma = math.sqrt(self.queries / 2 / self.cap) * _ROUNDING
         everyone, _ = self._sums(sigma, self.cap)
         others, _ = self._sums(sigma, 0.0)
         counts = release_counts(np.tile(everyone if takes_part else others, (count, 1)), sigma, SystemNoise())
         return _log_ratio(counts.reshape(count, -1, 2), everyone - others, others, sigma)
 
     def _sums(self, sigma: float, cap: float) -> tuple[Floats, Floats]:
-        return _votes(np.zeros(self.asked, int), sigma, [_ENOUGH, cap], np.zeros(2))
+        return _votes(np.zeros(self.queries, int), sigma, [_ENOUGH, cap], np.zeros(2))
 
 
 @dataclass(frozen=True)
@@ -131,11 +131,11 @@ class ResidualVotes(Canary):
     """Two rounds: the label of the first is what the second asks to be contradicted, and so decides who is charged."""
 
     name = "neighbours, two rounds"
-    asked: ClassVar[int] = 16
+    queries: ClassVar[int] = 16
 
     def transcripts(self, count: int, takes_part: bool) -> Floats:
         # a quarter of the cap for the first round; of the disagreements in the second, half are paid for
-        sigmas = math.sqrt(4 / self.cap) * _ROUNDING, math.sqrt(self.asked / 2 / (0.75 * self.cap)) * _ROUNDING
+        sigmas = math.sqrt(4 / self.cap) * _ROUNDING, math.sqrt(self.queries / 2 / (0.75 * self.cap)) * _ROUNDING
         everyone, spent = _votes(np.zeros(1, int), sigmas[0], [_ENOUGH, self.cap], np.zeros(2))
         others, spent_by_others = _votes(np.zeros(1, int), sigmas[0], [_ENOUGH, 0.0], np.zeros(2))
         first = release_counts(np.tile(everyone if takes_part else others, (count, 1)), sigmas[0], SystemNoise())
@@ -143,11 +143,11 @@ class ResidualVotes(Canary):
         guessed = read_counts(first, sigmas[0]).labels
         for label in (0, 1):
             chosen = guessed == label
-            said, predicted = np.arange(self.asked) % 2, np.full(self.asked, label)
+            said, predicted = np.arange(self.queries) % 2, np.full(self.queries, label)
             everyone, _ = _votes(said, sigmas[1], [_ENOUGH, self.cap], spent, predicted)
             others, _ = _votes(said, sigmas[1], [_ENOUGH, 0.0], spent_by_others, predicted)
             sums = np.tile(everyone if takes_part else others, (int(chosen.sum()), 1))
-            counts = release_counts(sums, sigmas[1], SystemNoise()).reshape(-1, self.asked, 2)
+            counts = release_counts(sums, sigmas[1], SystemNoise()).reshape(-1, self.queries, 2)
             score[chosen] += _log_ratio(counts, everyone - others, others, sigmas[1])
         return score
 
@@ -183,8 +183,8 @@ class FullSteps(Canary):
                 sums = self._sums(record, state, plan.sigma, accounts) if takes_part else nothing
                 released = release_sums(sums, plan.sigma, SystemNoise())
                 # an attacker who knows the cap knows what it pays for; with a defect, all that was contributed
-                told = direction if step < self.steps / 2 or sums.any() else nothing
-                scores[place] += _log_ratio(released[None], told, nothing, spread)[0]
+                vector = direction if step < self.steps / 2 or sums.any() else nothing
+                scores[place] += _log_ratio(released[None], vector, nothing, spread)[0]
                 state = state.after(released)
         return scores
 
@@ -313,10 +313,10 @@ class Counts(Canary):
         question = CountsQuestion(plan, ((Column(CLASSES, ("a", "b")),),), (self.cap,))
         scores, spent = np.zeros(count), np.zeros(1)
         for _ in range(2):
-            told, charge = _counted(question, self.cap, spent)
-            everyone = np.tile(told if takes_part else 0 * told, (count, 1))
+            answer, charge = _counted(question, self.cap, spent)
+            everyone = np.tile(answer if takes_part else 0 * answer, (count, 1))
             released = question.release(WHOLE, None, [{"sums": everyone}], SystemNoise()).arrays["sums"]
-            scores += _log_ratio(released, told, 0 * told, question.sigma * PERSON)
+            scores += _log_ratio(released, answer, 0 * answer, question.sigma * PERSON)
             spent = spent + charge
         return scores
 
@@ -338,10 +338,10 @@ class Rows(Canary):
             marginals, spent = begin, np.zeros(1)
             for index in range(ROUNDS):
                 question = marginals.question(index)
-                told, charge = _counted(question, self.cap, spent)
-                sums = told if takes_part else 0 * told
+                answer, charge = _counted(question, self.cap, spent)
+                sums = answer if takes_part else 0 * answer
                 released = question.release(WHOLE, None, [{"sums": sums}], SystemNoise()).arrays["sums"]
-                scores[place] += _log_ratio(released[None], told, 0 * told, question.sigma * PERSON)[0]
+                scores[place] += _log_ratio(released[None], answer, 0 * answer, question.sigma * PERSON)[0]
                 marginals, spent = marginals.after(released), spent + charge
         return scores
 

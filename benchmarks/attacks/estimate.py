@@ -57,10 +57,10 @@ def _best_threshold(without: Floats, taking_part: Floats) -> float:
     a = np.array([(without > each).mean() for each in candidates])
     b = np.array([(taking_part <= each).mean() for each in candidates])
     least = 1e-3
-    told = norm.isf(np.clip(a, least, 1 - least)) - norm.ppf(np.clip(b, least, 1 - least))
+    distance = norm.isf(np.clip(a, least, 1 - least)) - norm.ppf(np.clip(b, least, 1 - least))
     # the more extreme a threshold is, the less certain is what it tells
     spread = sum(np.sqrt(rate * (1 - rate)) / norm.pdf(norm.ppf(rate)) for rate in (a.clip(least), b.clip(least)))
-    return float(candidates[np.argmax(told - 3 * spread / np.sqrt(len(without)))])
+    return float(candidates[np.argmax(distance - 3 * spread / np.sqrt(len(without)))])
 
 
 def _at_most(events: int, trials: int, doubt: float) -> float:

@@ -49,18 +49,18 @@ def faults(studies: Studies, counts: Counter[str]) -> Iterator[str]:
         used = sum(share.used or 0.0 for share in shares(study).values())
         if abs(used + share_free(study) - 1) > 1e-9:
             yield f"{study.slug}: {used:g} of every cap is used, but {share_free(study):g} free."
-        told = io.StringIO()
+        output = io.StringIO()
         try:
             with redirect_stderr(io.StringIO()):  # its progress bars
-                call_command("verify_ledger", study=study.slug, replay=True, stdout=told)
+                call_command("verify_ledger", study=study.slug, replay=True, stdout=output)
         except CommandError:
-            yield from (f"{study.slug}: {line.strip()}" for line in _fault_lines(told.getvalue()))
+            yield from (f"{study.slug}: {line.strip()}" for line in _fault_lines(output.getvalue()))
 
 
-def _fault_lines(told: str) -> Iterator[str]:
+def _fault_lines(output: str) -> Iterator[str]:
     """Lines of the report below a line that says FAULT, and that line."""
     in_fault = False
-    for line in told.splitlines():
+    for line in output.splitlines():
         if line.startswith("         "):
             if in_fault:
                 yield line

@@ -65,11 +65,11 @@ def labels(quick: bool) -> Rows:
 def rounds(quick: bool) -> Rows:
     """One and two rounds by the planner, at three promises; and with a tenth of the head count taking part."""
     usual = [("digits", 1.0)] if quick else [("mnist", 1.0), ("adult", 1.0), ("digits", 1.0), ("diabetes", 1.0)]
-    asked = [(*one, count) for one in usual for count in (1, 2)] + ([] if quick else [("mnist", 0.1, 2)])
+    wishes = [(*one, count) for one in usual for count in (1, 2)] + ([] if quick else [("mnist", 0.1, 2)])
     cells = [
         {"data": data, "taking_part": taking_part, "epsilon": epsilon, "rounds": count}
         for epsilon in EPSILONS
-        for data, taking_part, count in asked
+        for data, taking_part, count in wishes
     ]
     return measured("rounds", cells, _rounds, quick)
 
@@ -105,9 +105,9 @@ def forecasts(quick: bool) -> Rows:
     """One round's forecast from public points and labelled test points, against its outcome over 20 draws of noise."""
     names = ("digits", "adult") if quick else tuple(STUDENTS)
     rows = []
-    for name, told in tqdm([(name, told) for name in names for told in PROMISES], desc="forecasts"):
+    for name, promise in tqdm([(name, promise) for name in names for promise in PROMISES], desc="forecasts"):
         data = data_load(name)
-        caps = caps_draw(PROMISES[told], data.holders, DELTAS[name])
+        caps = caps_draw(PROMISES[promise], data.holders, DELTAS[name])
         levels = levels_of(caps, len(data.private) / data.holders)
         sample = Sample(data.test, data.test_truth)
         planned = plan_rounds(data.public, levels, share=1.0, n_classes=data.classes, rounds=1, sample=sample).rounds[0]
@@ -121,7 +121,7 @@ def forecasts(quick: bool) -> Rows:
         rows.append(
             {
                 "data": name,
-                "epsilon": told,
+                "epsilon": promise,
                 "forecast": made.labels.value,
                 "interval": [made.labels.low, made.labels.high],
                 "right": float(np.mean(right)),
@@ -142,14 +142,14 @@ def spaces(quick: bool) -> Rows:
     rows = []
     for name, space, epsilon in tqdm(cases, desc="spaces"):
         outcome = hold(data_load(name, space), epsilon, rounds=1, student=("nearest_neighbour", {}))
-        asked = outcome.held[0]
+        first = outcome.held[0]
         rows.append(
             {
                 "data": name,
                 "representation": space or "usual",
                 "epsilon": epsilon,
-                "sigma": asked.sigma,
-                "radius_share": asked.radius_share,
+                "sigma": first.sigma,
+                "radius_share": first.radius_share,
                 "right": outcome.right[0],
             }
         )

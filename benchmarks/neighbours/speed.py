@@ -84,12 +84,12 @@ def beside_others(quick: bool) -> list[dict[str, Any]]:
 
 def million(quick: bool) -> list[dict[str, Any]]:
     """1,000,000 holders, 10,000 queries, 64 coordinates: votes and charges, four shards one after the other."""
-    holders, asked, shards = (50_000, 1_000, 4) if quick else (1_000_000, 10_000, 4)
-    queries, records = clustered(1, asked), clustered(2, holders)
+    holders, count, shards = (50_000, 1_000, 4) if quick else (1_000_000, 10_000, 4)
+    queries, records = clustered(1, count), clustered(2, holders)
     labels = np.random.default_rng(3).integers(0, CLASSES, holders)
     wall, clock = time.perf_counter(), time.process_time()
     reach = radii(queries, queries, 0.0025)
-    sums, charges = np.zeros((asked, CLASSES)), 0
+    sums, charges = np.zeros((count, CLASSES)), 0
     for part in tqdm(np.array_split(np.arange(holders), shards), desc="million"):
         accounts = IndividualAccounts(np.full(len(part), 0.0718))
         own, charged = shard_contributions(
@@ -106,7 +106,7 @@ def million(quick: bool) -> list[dict[str, Any]]:
     return [
         {
             "holders": holders,
-            "queries": asked,
+            "queries": count,
             "votes_cast": charges,
             "wall_seconds": time.perf_counter() - wall,
             "cpu_seconds": time.process_time() - clock,

@@ -52,5 +52,5 @@ def kept_json(about: Json, compute: Callable[[], Json]) -> Json:
 
 
 def _path(about: Json, ending: str) -> Path:
-    told = json.dumps(about, sort_keys=True)
-    return cache_dir() / f"{about['name']}-{hashlib.sha256(told.encode()).hexdigest()[:12]}.{ending}"
+    text = json.dumps(about, sort_keys=True)
+    return cache_dir() / f"{about['name']}-{hashlib.sha256(text.encode()).hexdigest()[:12]}.{ending}"

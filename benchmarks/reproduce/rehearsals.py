@@ -111,7 +111,7 @@ def by_accounts(
 
     def hold(drawn: Votes) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         answers = vote(votes.name, plan, drawn.predictions_for(plan, seed), votes.classes, seed=seed)
-        labels, answered = np.zeros(answers.asked, np.int64), np.zeros(answers.asked, bool)
+        labels, answered = np.zeros(answers.points, np.int64), np.zeros(answers.points, bool)
         labels[answers.releases.rows] = answers.releases.labels
         answered[answers.releases.rows] = True
         return labels, answered
@@ -124,12 +124,12 @@ def _until_used_up(
 ) -> Counted:
     """Put ever more points to the vote, in one order, until it ends before they do."""
     order = np.random.default_rng(seed).permutation(len(votes.truth))
-    asked = FIRST_QUERIES
+    queries = FIRST_QUERIES
     while True:
-        labels, answered = hold(votes.at(order[:asked]))
-        if len(labels) < asked or asked >= len(order):
+        labels, answered = hold(votes.at(order[:queries]))
+        if len(labels) < queries or queries >= len(order):
             break
-        asked *= 3
+        queries *= 3
     rows, said = order[: len(labels)][answered], labels[answered]
     right = float((said == votes.truth[rows]).mean()) if len(rows) else float("nan")
     return Counted(len(labels), rows, said, right)

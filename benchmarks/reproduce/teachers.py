@@ -40,9 +40,9 @@ def taught(name: str, parts: list[Integers], about: Json) -> Integers:
     """
     splits, learner = splits_load(name), LEARNERS[name]
     x, y = splits.private.x, splits.private.y
-    asked, _ = points(name)
+    queries, _ = points(name)
     classes = len(splits.schema.classes)
-    told = {"name": f"teachers-{name}", "learner": learner.name, "of": about} | {
+    settings = {"name": f"teachers-{name}", "learner": learner.name, "of": about} | {
         "parameters": sorted((key, str(value)) for key, value in learner_parameters(learner).items())
     }
 
@@ -50,14 +50,14 @@ def taught(name: str, parts: list[Integers], about: Json) -> Integers:
         found = []
         for teacher in range(first, min(first + CHUNK, len(parts))):
             rows = parts[teacher]
-            found.append(learner.fit(x[rows], y[rows], classes=classes, seed=teacher).predict(asked).astype(np.int8))
+            found.append(learner.fit(x[rows], y[rows], classes=classes, seed=teacher).predict(queries).astype(np.int8))
             bar.update()
         return np.stack(found)
 
     with progress(len(parts), f"teachers of {name}") as bar:
         chunks = []
         for first in range(0, len(parts), CHUNK):
-            chunks.append(kept_array(told | {"first": first}, lambda first=first: chunk(first)))  # type: ignore[misc]
+            chunks.append(kept_array(settings | {"first": first}, lambda first=first: chunk(first)))  # type: ignore[misc]
             bar.update(min(first + CHUNK, len(parts)) - bar.n)
     return np.concatenate(chunks)
 

@@ -154,10 +154,10 @@ def _case(name: str, split: int) -> Case:
 
 def _calibration(name: str, promise: float) -> Row:
     taken = take(_case(name, 0), promise, steps=Steps(), seed=0)
-    truth, told = taken.case.truth, softmax(taken.logits, axis=1)
+    truth, probabilities = taken.case.truth, softmax(taken.logits, axis=1)
     fit = descent_calibration(taken.steps, taken.final, taken.case.public, records=RECORDS)
-    row = {"base log loss": base_loss(truth, told.shape[1])}
-    for when, p in (("before", told), ("after", fit.applied(told))):
+    row = {"base log loss": base_loss(truth, probabilities.shape[1])}
+    for when, p in (("before", probabilities), ("after", fit.applied(probabilities))):
         row[f"accuracy {when}"] = float((p.argmax(axis=1) == truth).mean())
         row[f"log loss {when}"] = float(losses(p, truth).mean())
         row[f"Brier {when}"] = brier(p, truth).value

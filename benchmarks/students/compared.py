@@ -144,14 +144,14 @@ def pate(study: Study, epsilon: Promise) -> Row:
     partition, places = teachers.weighted_plan(study.name, LEVELS, data.holders)
     plan, _ = teachers.weighted_plan(study.name, epsilon, data.holders)
     points, order = _points_not_private(study)
-    told = teachers.teach(study.name, partition, places, private.x, private.y, data.holder, points)
-    said = told.predictions[:, order[: len(data.x)]]
+    predictions = teachers.teach(study.name, partition, places, private.x, private.y, data.holder, points)
+    said = predictions.predictions[:, order[: len(data.x)]]
     answers = teachers.vote(study.name, plan, said, data.classes, seed=1 + study.split)
     row = {
-        "asked": answers.asked,
+        "asked": answers.points,
         "labels": len(answers.releases),
         "teachers_right": float((said == data.truth).mean()),
-        "release_seconds": told.seconds,
+        "release_seconds": predictions.seconds,
     }
     if len(answers.releases) < data.classes:
         return row | {"students": {}}

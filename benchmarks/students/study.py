@@ -44,23 +44,23 @@ def data_split(name: str, seed: int = 0, public: int | None = None, tuning: bool
     splits = splits_load(name)
     x, y = (np.concatenate([getattr(splits.public, part), getattr(splits.test, part)]) for part in ("x", "y"))
     order = split_order(name, len(x), seed)
-    asked, test = order[: len(splits.public)], order[len(splits.public) :]
+    public_rows, test = order[: len(splits.public)], order[len(splits.public) :]
     if tuning:
-        cut = round(len(asked) * (1 - TUNED_SHARE))
-        asked, test = asked[:cut], asked[cut:]
-    asked = asked[:public]
-    fitted = default_representation(x.shape[1:]).fit(x[asked])
+        cut = round(len(public_rows) * (1 - TUNED_SHARE))
+        public_rows, test = public_rows[:cut], public_rows[cut:]
+    public_rows = public_rows[:public]
+    fitted = default_representation(x.shape[1:]).fit(x[public_rows])
     return Data(
         name,
         len(splits.schema.classes),
-        x[asked],
-        y[asked],
+        x[public_rows],
+        y[public_rows],
         x[test],
         y[test],
         fitted.transform(splits.private.x),
         splits.private.y,
         np.unique(np.array(splits.private.holders), return_inverse=True)[1],
-        fitted.transform(x[asked]),
+        fitted.transform(x[public_rows]),
         fitted.transform(x[test]),
     )
 

@@ -44,10 +44,10 @@ class Taught:
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """Labels released until the first account's end; asked: points put to the vote, with and without an answer."""
+    """Labels released until the first account's end; points: points put to the vote, with and without an answer."""
 
     releases: Releases
-    asked: int
+    points: int
 
 
 def levels_draw(epsilon: float | Sequence[float], holders: int) -> tuple[list[Group], NDArray[np.int64]]:
@@ -93,9 +93,9 @@ def teach(
     """
     learner = learner or LEARNERS[name]
     sizes = [group.teachers for group in plan.groups]
-    told = repr((name, learner.name, sorted(learner_parameters(learner).items()), sizes, len(points)))
+    settings = repr((name, learner.name, sorted(learner_parameters(learner).items()), sizes, len(points)))
     folder = Path(os.environ.get("IPATE_TEACHERS_DIR") or tempfile.gettempdir())
-    kept = folder / f"teachers-{name}-{hashlib.sha256(told.encode()).hexdigest()[:12]}.npz"
+    kept = folder / f"teachers-{name}-{hashlib.sha256(settings.encode()).hexdigest()[:12]}.npz"
     if kept.exists():
         with np.load(kept, allow_pickle=False) as arrays:
             return Taught(arrays["predictions"], float(arrays["seconds"]))
@@ -127,6 +127,6 @@ def vote(name: str, plan: Plan, predictions: NDArray[np.integer], classes: int, 
         paid = np.cumsum(charge.check + charge.label * release.answered)
         at_most = paid + charge.label * ~release.answered
         fits &= at_most <= float(caps_of(group.epsilon, DELTAS[name]))
-    asked = len(fits) if fits.all() else int(np.argmin(fits))
-    rows = np.flatnonzero(release.answered[:asked])
-    return Answers(labelled(rows, release.labels[rows], classes=classes), asked)
+    queries = len(fits) if fits.all() else int(np.argmin(fits))
+    rows = np.flatnonzero(release.answered[:queries])
+    return Answers(labelled(rows, release.labels[rows], classes=classes), queries)

@@ -56,9 +56,9 @@ def _spent(variant: str) -> Sequence[Row]:
         charge = plan.aggregator.charge(group.sensitivity)
         of = f"ε {group.epsilon:.2f}" if len(plan.groups) > 1 else "all"
         for labels in LABELS:
-            asked = int(np.searchsorted(np.cumsum(answered), labels)) + 1
-            ours = epsilon_of(asked * charge.check + labels * charge.label, DELTA)
-            rows.append(Row(f"{of}, {labels} labels", None, _epsilon(costs, answered, asked), accounts=ours))
+            queries = int(np.searchsorted(np.cumsum(answered), labels)) + 1
+            ours = epsilon_of(queries * charge.check + labels * charge.label, DELTA)
+            rows.append(Row(f"{of}, {labels} labels", None, _epsilon(costs, answered, queries), accounts=ours))
     return rows
 
 
@@ -68,23 +68,23 @@ def _ratio(ratio: float) -> Sequence[Row]:
     answered = AGGREGATOR.release(counts, SimulationNoise(SEED)).answered
     rows = []
     for labels in (10, 100, 500):
-        asked = int(np.searchsorted(np.cumsum(answered), labels)) + 1
+        queries = int(np.searchsorted(np.cumsum(answered), labels)) + 1
         paper, accounts = [], []
         for sensitivity in (1.0, ratio):
             costs = AGGREGATOR.costs(
                 counts, sensitivity=sensitivity, orders=PAPER_ORDERS, method="data_dependent", group_votes=None
             )
             charge = AGGREGATOR.charge(sensitivity)
-            paper.append(_epsilon(costs, answered, asked))
-            accounts.append(epsilon_of(asked * charge.check + labels * charge.label, DELTA))
+            paper.append(_epsilon(costs, answered, queries))
+            accounts.append(epsilon_of(queries * charge.check + labels * charge.label, DELTA))
         rows.append(
             Row(f"times ε after {labels} labels", None, paper[1] / paper[0], accounts=accounts[1] / accounts[0])
         )
     return rows
 
 
-def _epsilon(costs: QueryCosts, answered: np.ndarray, asked: int) -> float:
-    spent = costs.check[:asked].sum(axis=0) + costs.label[:asked][answered[:asked]].sum(axis=0)
+def _epsilon(costs: QueryCosts, answered: np.ndarray, queries: int) -> float:
+    spent = costs.check[:queries].sum(axis=0) + costs.label[:queries][answered[:queries]].sum(axis=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # orders of the paper, whose last may be the best
         return float(epsilon_from_rdp(spent, DELTA, PAPER_ORDERS, "classic")[0])

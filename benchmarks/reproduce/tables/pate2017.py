@@ -27,7 +27,7 @@ STUDENT_ROWS = "mnist_250_teachers_100_indices_used_by_student"
 
 
 @dataclass(frozen=True)
-class Asked:
+class SeedResult:
     """ε by the paper's moments, and what students learned; per cent."""
 
     epsilon: float
@@ -85,7 +85,7 @@ def _thousand(gamma: float, seeds: Sequence[int] | None) -> Sequence[Row]:
 
 
 def _adult(votes: Votes) -> Sequence[Row]:
-    found = asked(votes, 0.05)
+    found = results_by_seed(votes, 0.05)
     return [
         _mean("ε of 500 labels", 2.66, [one.epsilon for one in found], accounts_epsilon(QUERIES, 0.05)),
         _mean("labels right, %", None, [one.right for one in found], holders="right"),
@@ -100,7 +100,7 @@ def _by_patient() -> Sequence[Row]:
     place[order] = np.arange(len(order)) % teachers.TEACHERS
     parts = [np.flatnonzero(place[holder] == teacher) for teacher in range(teachers.TEACHERS)]
     votes = votes_of("diabetes", teachers.taught("diabetes", parts, {"by": "patient"}))
-    found = asked(votes, 0.05)
+    found = results_by_seed(votes, 0.05)
     return [
         _mean("ε of 500 labels", 1.44, [one.epsilon for one in found], accounts_epsilon(QUERIES, 0.05)),
         _mean("labels right, %", None, [one.right for one in found]),
@@ -114,7 +114,7 @@ def _by_record() -> Sequence[Row]:
     place = np.random.default_rng(0).permutation(len(holder)) % teachers.TEACHERS
     parts = [np.flatnonzero(place == teacher) for teacher in range(teachers.TEACHERS)]
     votes = votes_of("diabetes", teachers.taught("diabetes", parts, {"by": "record"}))
-    found = asked(votes, 0.05)
+    found = results_by_seed(votes, 0.05)
     of_patient = np.bincount(np.unique(np.stack([holder, place]), axis=1)[0])
     rows = [_mean("ε claimed, of a record", None, [one.epsilon for one in found], accounts_epsilon(QUERIES, 0.05))]
     for share in (90, 99, 100):
@@ -142,7 +142,7 @@ def _no_privacy(name: str, published: float | None) -> Sequence[Row]:
     return [Row("test records right, %", published, float(found))]
 
 
-def asked(votes: Votes, gamma: float) -> list[Asked]:
+def results_by_seed(votes: Votes, gamma: float) -> list[SeedResult]:
     """Put 500 public records to the vote, and train a forest on the labels; once for each seed."""
     splits, found = teachers.splits_load(votes.name), []
     for seed in SEEDS:
@@ -151,7 +151,7 @@ def asked(votes: Votes, gamma: float) -> list[Asked]:
         rows = _order(len(splits.public), seed)[:QUERIES]
         model = LEARNERS[votes.name].fit(splits.public.x[rows], labels, classes=votes.classes, seed=seed)
         found.append(
-            Asked(
+            SeedResult(
                 moments_epsilon(some.counts, gamma),
                 100 * float((labels == some.truth).mean()),
                 100 * float((model.predict(splits.test.x) == splits.test.y).mean()),

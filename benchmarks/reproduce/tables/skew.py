@@ -158,8 +158,8 @@ def _of_complete_records() -> Json:
 
 def _complete_measure(seed: int) -> Json:
     splits = teachers.splits_load("adult")
-    asked, classes = teachers.points("adult")
-    x, y = np.concatenate([splits.private.x, asked]), np.concatenate([splits.private.y, classes])
+    points, classes = teachers.points("adult")
+    x, y = np.concatenate([splits.private.x, points]), np.concatenate([splits.private.y, classes])
     assert isinstance(splits.schema, TabularSchema)
     choices = [isinstance(column, CategoricalColumn) for column in splits.schema.features for _ in column.features]
     full = sum(isinstance(column, CategoricalColumn) for column in splits.schema.features)
