@@ -158,15 +158,15 @@ def _words(study: Study, name: str, language: str | None) -> str:
     if isinstance(value, date):
         return date_format(value, "DATE_FORMAT")
     if name == "alliance":
-        return _together(value)
+        return together(value)
     field = Study._meta.get_field(name)
     if getattr(field, "choices", None):
         return str(getattr(study, f"get_{name}_display")())
     return str(study_text(study, name, language)) if name in TRANSLATED_FACTS else str(value or "")
 
 
-def _together(alliance: Mapping[str, Any]) -> str:
-    """With whom a study learns together, and what leaves it for that."""
+def together(alliance: Mapping[str, Any]) -> str:
+    """With whom a study learns together, and what leaves it for that; empty where it learns alone."""
     if not alliance:
         return ""
     text = _(

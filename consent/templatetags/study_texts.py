@@ -5,6 +5,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import get_language
 
+from consent.facts import together
 from consent.models import Study
 from consent.study_texts import contact_text, study_text
 
@@ -36,3 +37,9 @@ def words_of(study: Study, field: str) -> str:
 def contact_of(study: Study) -> str:
     """Whom holders can ask, and how, where no markup can stand: mails and letters."""
     return contact_text(study)
+
+
+@register.filter
+def together_of(study: Study) -> str:
+    """With whom a study learns together, and what leaves it for that; empty where it learns alone."""
+    return together(study.alliance)

@@ -1,18 +1,20 @@
 """Facts of a study belong to the versions of its form: complete, without contradiction, changed by two people."""
 
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import Any
 
 import pytest
 from django.core.exceptions import ValidationError
 from django.db import connection, models
 from django.urls import reverse
-from django.utils import timezone
+from django.utils import timezone, translation
+from django.utils.text import capfirst
 
 from common.append_only import triggers_remove
 from consent import selectors, services
-from consent.facts import facts_missing, facts_of
+from consent.facts import fact_label, fact_words, facts_missing, facts_of
 from consent.models import ConsentForm, ConsentFormProposal, Mail, Remark, Renewal, Role, Study
+from consent.paper_documents import FormsOnPaper, FormWritten
 from consent.services.consent_forms import OBJECTION_DAYS, form_faults
 from consent.standing import standing
 from tests import factories
@@ -33,6 +35,11 @@ def study(clock: Clock, db: None) -> Study:
     for name in ("carla", "conrad"):
         services.membership_add(study=study, user=factories.user_create(name), role=Role.COMMITTEE, acting_user=None)
     return study
+
+
+def words_of(parts: list[Any]) -> str:
+    """Words of a tree of `consent.html_trees`."""
+    return " ".join(part if isinstance(part, str) else words_of(part["parts"]) for part in parts)
 
 
 def correct(study: Study, texts: dict[str, str] = CORRECT) -> ConsentFormProposal:
@@ -70,6 +77,34 @@ def test_consent_under_another_law_says_which(db: None) -> None:
     study = factories.study_create(lawful_basis="other")
     assert [missing.field for missing in facts_missing(study)] == ["jurisdiction"]
     assert facts_missing(factories.study_create("try", rehearsal=True, controller_address="")) == []
+
+
+@pytest.mark.parametrize("language", ["en", "de"])
+def test_page_and_paper_tell_every_fact_before_anybody_decides(db: None, language: str) -> None:
+    """With whom a study learns together, too: receipts alone would tell it too late."""
+    told = {
+        "controller_address": "Hospital Street 1",
+        "data_protection_officer": "Dr. D.",
+        "supervisory_authority": "The commissioner",
+        "data_categories": "Blood pressure",
+        "data_source": "Files of the ward",
+        "recipients": "The archive",
+        "retention": "Until the end of 2050",
+        "jurisdiction": "Utopia",
+        "retention_until": date(2050, 12, 31),
+        "alliance": {"name": "Wards", "hub": "The Example Hub", "sites": ["Ward A", "Ward B"], "digest": "ab"},
+    }
+    study = factories.study_open(**told)
+    holder = factories.holder_create(study, user=factories.user_create("hanna"))
+    browser = as_("hanna")
+    browser.cookies["django_language"] = language
+    with translation.override(language):
+        behaviour = {fact_label(name) for name in ("after_withdrawal", "after_death", "after_incapacity")}  # sentences
+        wanted = [words for label, words in fact_words(study) if label not in behaviour]
+        paper = words_of(FormsOnPaper(study).context(FormWritten(language))["reading"])
+    page = text(browser.get(reverse("consent:study", args=[holder.study.slug])))
+    for where in (page, paper):
+        assert [words for words in wanted if words not in where and capfirst(words) not in where] == []
 
 
 @pytest.mark.parametrize(
