@@ -3,7 +3,17 @@
 from celery import shared_task
 from django.conf import settings
 
-from consent.services import addresses, checkpoints, consent_forms, deadlines, handover, mail, reminders, webhooks
+from consent.services import (
+    addresses,
+    answer_drafts,
+    checkpoints,
+    consent_forms,
+    deadlines,
+    handover,
+    mail,
+    reminders,
+    webhooks,
+)
 
 
 @shared_task
@@ -26,8 +36,9 @@ def reminders_send(*_: object, **__: object) -> None:
 
 @shared_task
 def addresses_sweep(*_: object, **__: object) -> None:
-    """Delete addresses that nobody confirmed, and those of whom everything is erased."""
+    """Delete addresses that nobody confirmed, and those of whom everything is erased; and answers kept long enough."""
     addresses.addresses_sweep()
+    answer_drafts.answer_drafts_sweep()
 
 
 @shared_task

@@ -407,6 +407,16 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            "AnswerDraft",
+            [
+                ID,
+                ("holder", models.OneToOneField("consent.dataholder", CASCADE, related_name="+")),
+                ("answer", models.JSONField()),
+                moment("kept_at"),
+            ],
+            options={"verbose_name": "answer to decide on later"},
+        ),
+        migrations.CreateModel(
             "CheckAnswers",
             [
                 ID,

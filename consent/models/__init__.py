@@ -13,6 +13,7 @@ from consent.models.policies import EpsilonPolicy, EpsilonPolicyApproval, Level
 from consent.models.remarks import Remark
 from consent.models.conflicts import ConflictOfInterest
 from consent.models.holders import DataHolder
+from consent.models.answer_drafts import AnswerDraft
 from consent.models.check_answers import CheckAnswers
 from consent.models.circumstances import AUTHORITIES, Answerer, Authority, Circumstance
 from consent.models.decisions import ConsentEvent, DecisionCount
@@ -35,6 +36,7 @@ __all__ = [
     "Administrator",
     "AfterWithdrawal",
     "Afterwards",
+    "AnswerDraft",
     "Answerer",
     "Authority",
     "ChainHead",

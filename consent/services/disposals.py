@@ -17,6 +17,7 @@ from django.utils import timezone
 from consent import pseudonyms
 from consent.models import ConsentEvent, DataHolder, Disposal, Invitation, Mail, Study
 from consent.services.addresses import addresses_sweep
+from consent.services.answer_drafts import answer_drafts_forget
 from consent.services.changes import changes_recorded
 from consent.services.check_answers import check_answers_forget
 from consent.services.erasures import disposal_record, holders_granting, holders_waiting
@@ -45,6 +46,7 @@ def holders_erase(study: Study, rows: Mapping[int, int]) -> None:
     """
     pseudonyms.key_make(study)
     check_answers_forget(list(rows))
+    answer_drafts_forget(list(rows))
     now = timezone.now()
     holders = list(DataHolder.objects.filter(pk__in=list(rows)))
     done = []

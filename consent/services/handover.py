@@ -17,6 +17,7 @@ from consent.models import Circumstance, DataHolder, Study
 from consent.pseudonyms import holder_found
 from consent.services import holder_link, invitations_end, study_lock
 from consent.services.addresses import addresses_forget
+from consent.services.answer_drafts import answer_drafts_forget
 from consent.services.mail import mails_send
 
 _KIND = Circumstance.Kind
@@ -104,6 +105,7 @@ def circumstance_append(record: Circumstance) -> Circumstance:
         acting_user = User.objects.filter(pk=by).first() if by is not None else None
         invitations_end(holders=[holder.pk], acting_user=acting_user)
         addresses_forget(holders=[holder.pk])
+        answer_drafts_forget([holder.pk])
         if holder.user_id is not None:
             mails_send("handed_over", [holder.user_id], study=holder.study)
             holder_link(holder=holder, user=None, acting_user=acting_user)

@@ -17,7 +17,7 @@ from consent.services import addresses
 from consent.services.mail import address_by_link
 from consent.services.reminders import is_reached, reminder_ask
 from consent.views.page import holder_page
-from consent.views.visits import answer_kept, answer_postpone
+from consent.views.visits import answer_forget, answer_kept
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -43,9 +43,13 @@ def told(request: HttpRequest, holder: DataHolder) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @holder_page
 def later(request: HttpRequest, holder: DataHolder) -> HttpResponse:
-    """Ask for one reminder to decide; nothing counts as a decision. What was ticked stays on this device until then."""
+    """Ask for one reminder to decide, or forget what was ticked; nothing counts as a decision."""
     if holder.study.is_closed:
         return redirect("consent:choice", holder.study.slug)
+    if "forget" in request.POST:
+        answer_forget(request, holder)
+        messages.success(request, _("What you had ticked is forgotten."))
+        return redirect("consent:study", holder.study.slug)
     form = LaterForm(request.POST or None, reached=is_reached(holder))
     if form.is_valid():
         try:
@@ -57,8 +61,6 @@ def later(request: HttpRequest, holder: DataHolder) -> HttpResponse:
         else:
             values = {"day": date_format(localtime(due_at), "DATE_FORMAT")}
             messages.success(request, _("You get one mail on %(day)s. Nothing is decided.") % values)
-            if answer_kept(request, holder):
-                answer_postpone(request, due_at)
             if "email" in form.fields:
                 messages.info(request, _("A mail is on its way. Open the link in it to confirm your address."))
             return redirect("consent:choice", holder.study.slug)

@@ -31,7 +31,15 @@ from consent.services.mail import confirmed_address
 from consent.standing import Standing, correction_announced, standing
 from consent.uses import results_of, right_guesses_together, usage_of
 from consent.views.page import acting_user, holder_page, own_page
-from consent.views.visits import answer_forget, answer_keep, answer_kept, erasure_forget, erasure_kept, visit_of
+from consent.views.visits import (
+    answer_forget,
+    answer_keep,
+    answer_kept,
+    answer_postpone,
+    erasure_forget,
+    erasure_kept,
+    visit_of,
+)
 
 #: Name of the button of somebody who decides later.
 _LATER = "later"
@@ -140,7 +148,7 @@ def study(request: HttpRequest, holder: DataHolder) -> HttpResponse:
 
 def _postpone(request: HttpRequest, holder: DataHolder) -> HttpResponse:
     """Keep what was ticked, and lead to a reminder; nothing is decided."""
-    answer_keep(request, holder.pk)
+    answer_postpone(request, holder)
     return redirect("consent:later", holder.study.slug)
 
 
@@ -176,7 +184,7 @@ def check(request: HttpRequest, holder: DataHolder) -> HttpResponse:
     if kept is None or form is None:
         return redirect("consent:study", holder.study.slug)
     if not confirmable:
-        answer_forget(request)
+        answer_forget(request, holder)
         return _read(request, holder, form)
     return _check(request, holder, form, declaration_form(holder, form), kept.get("records", ""))
 
@@ -256,7 +264,7 @@ def decide(request: HttpRequest, holder: DataHolder) -> HttpResponse:
     except ValidationError as error:
         messages.warning(request, " ".join(error.messages))
         return redirect("consent:study", holder.study.slug)
-    answer_forget(request)
+    answer_forget(request, holder)
     if event == before:
         messages.info(request, _("This is what you had decided already. Nothing has changed."))
     else:
@@ -318,7 +326,7 @@ def withdraw(request: HttpRequest, holder: DataHolder) -> HttpResponse:
             return render(request, "consent/withdraw.html", context)
         with suppress(ValidationError):  # A second click came at the same moment and found it withdrawn.
             services.consent_withdraw(holder=holder, acting_user=acting_user(request), keep=_keeps_records(request))
-        answer_forget(request)
+        answer_forget(request, holder)
         messages.success(request, _("Your consent is withdrawn. It counts from now on."))
     return redirect("consent:choice", holder.study.slug)
 

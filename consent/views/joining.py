@@ -42,7 +42,7 @@ def _closed(request: HttpRequest, invitation: Invitation) -> HttpResponse:
 def _page_kept(request: HttpRequest, holder: DataHolder) -> str:
     """Page on which the holder confirms what they sent too late, or goes on reading; empty where there is nothing."""
     if answer_kept(request, holder):
-        return "consent:study" if answer_is_postponed(request) else "consent:check"
+        return "consent:study" if answer_is_postponed(holder) else "consent:check"
     return "consent:erase" if erasure_kept(request, holder) else ""
 
 

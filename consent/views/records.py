@@ -35,6 +35,7 @@ from consent.questions import KEYS
 from consent.receipts import receipt_digests, receipt_facts, receipt_json, receipt_pdf, receipt_sentence
 from consent.rendering import consent_text
 from consent.selectors import consent_form_in_force
+from consent.services.answer_drafts import answer_draft_of
 from consent.services.checkpoints import checkpoint_over, proof_of
 from consent.services.paper import scan_load
 from consent.standing import standing
@@ -220,6 +221,7 @@ def export(request: HttpRequest, holder: DataHolder) -> HttpResponse:
             {"when": look.seen_at.isoformat(), "by": _name(look.seen_by_id), "reason": look.reason}
             for look in LevelAccess.objects.filter(holder=holder)
         ],
+        "ticked_to_decide_later": answer_draft_of(holder),
         "check_questions": [_answers(row) for row in CheckAnswers.objects.filter(holder=holder).select_related("form")],
         "records": usage.records(),
     }

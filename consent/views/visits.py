@@ -15,12 +15,13 @@ from django.utils import timezone
 from consent.forms import NOT_TAKING_PART
 from consent.models import DataHolder, Invitation
 from consent.selectors import consent_form_in_force, policy_in_force, promise_last
+from consent.services.answer_drafts import answer_draft_keep, answer_draft_of, answer_drafts_forget
 
 #: How long a visit lasts after the last page that was opened.
 LASTS = timedelta(hours=2)
 #: How long after that an answer is kept.
 REMEMBERED = timedelta(hours=22)
-_INVITATION, _ENDS, _ANSWER, _ERASURE, _LATER = "invitation", "visit_ends", "answer", "erasure", "later"
+_INVITATION, _ENDS, _ANSWER, _ERASURE = "invitation", "visit_ends", "answer", "erasure"
 _ANSWER_FIELDS = ("form_version", "policy_version", "promise", "choice", "records", "text", "talked")
 
 
@@ -46,13 +47,11 @@ def visit_of(request: HttpRequest) -> Visit | None:
 
 def visit_begin(request: HttpRequest, invitation: Invitation) -> None:
     """Begin a visit in a session of its own, which keeps what the same holder has sent late and nothing besides."""
-    answer, erasure, later = (request.session.get(name) for name in (_ANSWER, _ERASURE, _LATER))
+    answer, erasure = (request.session.get(name) for name in (_ANSWER, _ERASURE))
     logout(request)
     request.session[_INVITATION] = invitation.pk
     if answer and answer["holder"] == invitation.holder_id:
         request.session[_ANSWER] = answer
-        if later:
-            request.session[_LATER] = later
     if erasure and erasure == invitation.holder_id:
         request.session[_ERASURE] = erasure
     visit_extend(request)
@@ -60,10 +59,8 @@ def visit_begin(request: HttpRequest, invitation: Invitation) -> None:
 
 def visit_extend(request: HttpRequest) -> None:
     """Let the visit last from now on."""
-    now, later = timezone.now(), request.session.get(_LATER)
-    request.session[_ENDS] = (now + LASTS).isoformat()
-    remembered = datetime.fromisoformat(later) - now if later else LASTS
-    request.session.set_expiry(max(remembered, LASTS) + REMEMBERED)
+    request.session[_ENDS] = (timezone.now() + LASTS).isoformat()
+    request.session.set_expiry(LASTS + REMEMBERED)
 
 
 def visit_forget(request: HttpRequest) -> None:
@@ -94,27 +91,27 @@ def withdrawal_keep(request: HttpRequest, holder: DataHolder) -> None:
 
 
 def answer_kept(request: HttpRequest, holder: DataHolder) -> dict[str, Any] | None:
-    """Data of the decision form that the holder sent and has not confirmed, or None."""
+    """Data of the decision form that the holder sent, here or to decide later, and has not confirmed, or None."""
     answer = request.session.get(_ANSWER)
-    return answer["data"] if answer and answer["holder"] == holder.pk else None
+    return answer["data"] if answer and answer["holder"] == holder.pk else answer_draft_of(holder)
 
 
-def answer_postpone(request: HttpRequest, until: datetime) -> None:
-    """Keep the unconfirmed answer, on this device alone, for somebody who decides later."""
-    request.session[_LATER] = until.isoformat()
-    if visit_of(request) is not None:
-        visit_extend(request)
+def answer_postpone(request: HttpRequest, holder: DataHolder) -> None:
+    """Keep what was ticked for somebody who decides later, on whichever device."""
+    answer_keep(request, holder.pk)
+    if answer := answer_kept(request, holder):
+        answer_draft_keep(holder=holder, answer=answer)
 
 
-def answer_is_postponed(request: HttpRequest) -> bool:
+def answer_is_postponed(holder: DataHolder) -> bool:
     """Whether the person wanted to decide later, so that they are led to all there is to read."""
-    return _LATER in request.session
+    return answer_draft_of(holder) is not None
 
 
-def answer_forget(request: HttpRequest) -> None:
+def answer_forget(request: HttpRequest, holder: DataHolder) -> None:
     """Forget the unconfirmed answer."""
-    for key in (_ANSWER, _LATER):
-        request.session.pop(key, None)
+    request.session.pop(_ANSWER, None)
+    answer_drafts_forget([holder.pk])
 
 
 def erasure_keep(request: HttpRequest, holder: DataHolder) -> None:

@@ -7,9 +7,13 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from consent.models import ConsentEvent, DataHolder, Study
+from consent.models import AnswerDraft, ConsentEvent, DataHolder, Study
 from consent.services import invitations
+from consent.services.answer_drafts import answer_draft_of
+from consent.services.disposals import holders_erase
 from consent.services.erasures import erasure_ask, erasure_state
+from consent.services.handover import circumstance_record
+from consent.tasks import addresses_sweep
 from tests import factories
 from tests.consent.conftest import Clock
 from training.services import closing
@@ -97,20 +101,21 @@ def test_an_answer_that_comes_too_late_is_kept_for_the_same_person(
 
 @pytest.fixture
 def postponed(visitor: Client, study: Study) -> Client:
-    """P-1 has ticked low protection and that they talked to somebody, and wants to be reminded in 14 days."""
+    """P-1 has ticked low protection and that they talked to somebody, and wants to decide later."""
     answer = {**ANSWER, "choice": "LOW", "text": "en"}
     visitor.post(url("study", study), answer)
     assert visitor.post(url("decide", study), {**answer, "talked": "on", "later": "1"}).url == url("later", study)
-    assert "What you have ticked is kept on this device" in visitor.get(url("later", study)).text
-    visitor.post(url("later", study), {"days": "14", "email": "p1@example.org"})
+    assert "What you have ticked is kept until you decide" in visitor.get(url("later", study)).text
     assert not ConsentEvent.objects.exists()
     return visitor
 
 
-def test_what_was_ticked_is_kept_until_the_reminder(
-    postponed: Client, study: Study, codes: list[str], clock: Clock
+@pytest.mark.parametrize("device", ["same", "another"])
+def test_what_was_ticked_is_kept_for_a_month_or_until_it_is_decided(
+    postponed: Client, study: Study, codes: list[str], clock: Clock, device: str
 ) -> None:
-    clock.days_pass(14)
+    clock.days_pass(29)
+    postponed = postponed if device == "same" else Client()
     page = again(postponed, codes[0])
     assert page.request["PATH_INFO"] == url("study", study), "there is everything to read"
     assert 'value="LOW" required checked' in page.text
@@ -122,7 +127,7 @@ def test_what_was_ticked_is_kept_until_the_reminder(
 
 def test_that_they_talked_is_kept_with_it(postponed: Client, study: Study, codes: list[str], clock: Clock) -> None:
     clock.days_pass(14)
-    again(postponed, codes[0])
+    postponed = opened(Client(), codes[0])
     assert 'id="id_talked" checked' in postponed.get(url("check", study)).text
 
 
@@ -137,23 +142,42 @@ def test_what_means_something_else_by_now_is_not_ticked(
     assert "checked" not in again(postponed, codes[0]).text
 
 
-@pytest.mark.parametrize("end", ["another person", "leave", "16 days"])
-def test_what_was_ticked_is_shown_to_nobody_else_and_forgotten(
-    postponed: Client, study: Study, codes: list[str], clock: Clock, end: str
-) -> None:
-    if end == "another person":
-        assert "checked" not in again(postponed, codes[1]).text
-    elif end == "leave":
-        postponed.post(reverse("leave"))
+@pytest.mark.parametrize("end", ["forgotten", "decided elsewhere", "a guardian", "a month", "erased"])
+def test_what_was_ticked_ends(postponed: Client, study: Study, codes: list[str], clock: Clock, end: str) -> None:
+    holder = DataHolder.objects.get(pseudonym="P-1")
+    clock.days_pass(1)
+    if end == "forgotten":
+        again(postponed, codes[0])
+        assert "kept until you decide" not in postponed.post(url("later", study), {"forget": "1"}, follow=True).text
+    elif end == "decided elsewhere":
+        factories.consent_choose(holder=holder, level="HIGH", form=study.consent_forms.get())
+    elif end == "a guardian":
+        circumstance_record(
+            study=study,
+            pseudonym="P-1",
+            kind="guardian",
+            until=date(2040, 1, 1),
+            reason="Certificate of birth seen.",
+            acting_user=None,
+        )
+    elif end == "erased":
+        holders_erase(study, {holder.pk: 0})
     else:
-        clock.days_pass(16)
-    assert "checked" not in again(postponed, codes[0]).text
+        clock.days_pass(30)
+    assert answer_draft_of(holder) is None
+    addresses_sweep()
+    assert not AnswerDraft.objects.exists()
 
 
-def test_without_a_reminder_it_is_kept_for_a_day(visitor: Client, study: Study, codes: list[str], clock: Clock) -> None:
-    visitor.post(url("study", study), {**ANSWER, "choice": "LOW", "later": "1"})
-    clock.days_pass(2)
-    assert "checked" not in again(visitor, codes[0]).text
+def test_what_was_ticked_is_shown_to_nobody_else(postponed: Client, codes: list[str]) -> None:
+    assert "checked" not in again(postponed, codes[1]).text
+    postponed.post(reverse("leave"))
+    assert "checked" not in again(postponed, codes[1]).text
+    assert 'value="LOW" required checked' in again(postponed, codes[0]).text
+
+
+def test_a_copy_of_ones_own_data_has_what_was_ticked(postponed: Client, study: Study) -> None:
+    assert postponed.get(url("export", study)).json()["ticked_to_decide_later"]["choice"] == "LOW"
 
 
 # --- Too late -------------------------------------------------------------------------------------------------------
