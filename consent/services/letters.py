@@ -13,8 +13,9 @@ from typing import Any
 
 from allauth.account.models import EmailAddress
 from django.contrib.auth.models import AbstractBaseUser
-from django.db import transaction
+from django.db import models, transaction
 from django.db.models import (
+    Case,
     CharField,
     Count,
     DateTimeField,
@@ -26,11 +27,14 @@ from django.db.models import (
     Q,
     QuerySet,
     Subquery,
+    Value,
+    When,
 )
 from django.db.models.expressions import Combinable
 from django.db.models.functions import Cast
 from django.utils import timezone
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from consent.circumstances import circumstances_last
 from consent.models import (
@@ -82,13 +86,47 @@ class LettersWaiting:
     since: datetime
 
 
+class Told(models.TextChoices):
+    """Ways in which people are told of decisions and news."""
+
+    ACCOUNT = "account", gettext_lazy("mails to the account")
+    ADDRESS = "address", gettext_lazy("mails to an address that they left")
+    UNCONFIRMED = "unconfirmed", gettext_lazy("letters, until their mail address is confirmed")
+    WISH = "wish", gettext_lazy("letters, receipts too, as they wish")
+    NO_NEWS = "no_news", gettext_lazy("letters that ask for a decision, and no news, as they wish")
+    LETTER = "letter", gettext_lazy("letters: they left no address")
+
+
+def people_told(study: Study) -> QuerySet[DataHolder]:
+    """Everybody whom a study asks, by pseudonym, each with the way (``told``, of `Told`) in which they are told.
+
+    It follows from accounts and wishes alone, whatever somebody decided.
+    """
+    address = HolderAddress.objects.filter(holder=OuterRef("pk"))
+    told = Case(
+        When(Exists(_confirmed("user")), then=Value(Told.ACCOUNT)),
+        When(Exists(address.filter(confirmed_at__isnull=False)), then=Value(Told.ADDRESS)),
+        When(Q(user__isnull=False) | Exists(address.filter(way="mail")), then=Value(Told.UNCONFIRMED)),
+        When(Exists(address.filter(way="letter")), then=Value(Told.WISH)),
+        When(Exists(address.filter(way="nothing")), then=Value(Told.NO_NEWS)),
+        default=Value(Told.LETTER),
+    )
+    return DataHolder.objects.filter(study=study, erased_at=None).annotate(told=told).order_by("pseudonym")
+
+
+def _confirmed(user: str) -> QuerySet[EmailAddress]:
+    """Confirmed addresses of the account in the field ``user`` of the outer query."""
+    return EmailAddress.objects.filter(user=OuterRef(user), verified=True, user__is_active=True)
+
+
 def _unreached(studies: Collection[Study]) -> QuerySet[ConsentEvent]:
     """Last decisions of the holders whom no mail reaches."""
-    confirmed = EmailAddress.objects.filter(user=OuterRef("holder__user"), verified=True, user__is_active=True)
     left = HolderAddress.objects.filter(holder=OuterRef("holder"), confirmed_at__isnull=False)
     later = ConsentEvent.objects.filter(holder=OuterRef("holder"), sequence__gt=OuterRef("sequence"))
     return (
-        ConsentEvent.objects.filter(study__in=studies).filter(~Exists(later)).filter(~Exists(confirmed), ~Exists(left))
+        ConsentEvent.objects.filter(study__in=studies)
+        .filter(~Exists(later))
+        .filter(~Exists(_confirmed("holder__user")), ~Exists(left))
     )
 
 

@@ -12,7 +12,7 @@ from common.requests import SignedInRequest
 from consent.models import Circumstance, Letter, Study
 from consent.receipts import receipts_pdf
 from consent.services.handover import circumstance_record
-from consent.services.letters import AT_ONCE, letters_due, letters_print
+from consent.services.letters import AT_ONCE, Told, letters_due, letters_print, people_told
 from ipate_web.staff.forms.circumstances import CircumstanceForm
 from ipate_web.staff.forms.invitations import LettersForm
 from ipate_web.staff.views.invitations import qr_code
@@ -41,7 +41,7 @@ def circumstances(request: SignedInRequest, study: Study) -> HttpResponse:
 
 @study_form("consent.invite_holders")
 def letters(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Say which letters are due to whom no mail reaches; print those of one kind, whose codes are shown once."""
+    """Say which letters are due and how each person is told; print letters, whose codes are shown once."""
     if request.method == "POST":
         kind = request.POST.get("kind", "")
         if kind not in Letter.Kind.values:
@@ -61,5 +61,16 @@ def letters(request: SignedInRequest, study: Study) -> HttpResponse:
         }
         return render_page(request, study, "staff/people/letters_printed.html", context)
     rows = [(kind, len(letters_due(study, kind)), len(letters_due(study, kind, again=True))) for kind in Letter.Kind]
-    context = {"kinds": rows, "at_once": AT_ONCE, "languages": settings.LANGUAGES, "language": get_language()}
+    people, name = people_told(study), request.GET.get("name", "").strip()
+    found = people.filter(pseudonym__icontains=name) if name else people
+    page = paginate(request, found.values_list("pseudonym", "told"))
+    context = {
+        "kinds": rows,
+        "at_once": AT_ONCE,
+        "languages": settings.LANGUAGES,
+        "language": get_language(),
+        "name": name,
+        "page": page,
+        "people": [(pseudonym, Told(told).label) for pseudonym, told in page],
+    }
     return render_page(request, study, "staff/people/letters.html", context)

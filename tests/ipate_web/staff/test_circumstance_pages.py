@@ -11,7 +11,17 @@ from django.utils import timezone
 
 from consent import selectors, services
 from consent.circumstances import day_of
-from consent.models import Circumstance, ConsentEvent, DataHolder, Invitation, Letter, LevelAccess, Role, Study
+from consent.models import (
+    Circumstance,
+    ConsentEvent,
+    DataHolder,
+    HolderAddress,
+    Invitation,
+    Letter,
+    LevelAccess,
+    Role,
+    Study,
+)
 from consent.receipts import receipt_context
 from consent.services import Valid
 from consent.services.handover import circumstance_record
@@ -173,6 +183,48 @@ def test_a_proposal_keeps_its_validity(study: Study) -> None:
 
 
 # --- Letters --------------------------------------------------------------------------------------------------------
+
+
+def test_stewards_read_how_each_person_is_told_and_no_address_or_choice(study: Study) -> None:
+    """For questions by telephone: the same page whatever anybody decided."""
+    for name in ("account", "fresh"):
+        user = factories.user_create(name, email=f"{name}@example.org")
+        EmailAddress.objects.create(user=user, email=user.email, verified=name == "account")
+        factories.holder_create(study, name, user=user)
+    ways = {
+        "left": ("mail", timezone.now()),
+        "waits": ("mail", None),
+        "wish": ("letter", None),
+        "quiet": ("nothing", None),
+    }
+    for name, (way, confirmed) in ways.items():
+        HolderAddress.objects.create(
+            study=study,
+            holder=factories.holder_create(study, name),
+            way=way,
+            email=f"{name}@example.org" if way == "mail" else "",
+            language="en",
+            confirmed_at=confirmed,
+        )
+    factories.holder_create(study, "plain")
+    told = dict(re.findall(r'<tr><th scope="row">(\w+)</th><td>([^<]+)</td>', as_("olga").get(LETTERS).text))
+    assert told == {
+        "account": "mails to the account",
+        "left": "mails to an address that they left",
+        "fresh": "letters, until their mail address is confirmed",
+        "waits": "letters, until their mail address is confirmed",
+        "wish": "letters, receipts too, as they wish",
+        "quiet": "letters that ask for a decision, and no news, as they wish",
+        "plain": "letters: they left no address",
+    }
+    assert "@example.org" not in as_("olga").get(LETTERS).text.split('id="told"')[1]
+    found = as_("olga").get(LETTERS, {"name": "PLA"}).text
+    assert '<th scope="row">plain</th>' in found and '<th scope="row">left</th>' not in found
+    assert "Nobody in this study is called so." in as_("olga").get(LETTERS, {"name": "nobody"}).text
+    for holder in study.holders.all():
+        services.consent_refuse(holder=holder, acting_user=None)
+    again = as_("olga").get(LETTERS).text
+    assert dict(re.findall(r'<tr><th scope="row">(\w+)</th><td>([^<]+)</td>', again)) == told
 
 
 def print_letters(kind: str, **fields: str) -> str:
