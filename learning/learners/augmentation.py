@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from common.sentences import Sentence, gettext_noop
 from learning.learners.base import Labels, Records, parameter
+
+if TYPE_CHECKING:
+    import torch
 
 _BATCH = 4096
 
@@ -53,41 +57,35 @@ def augment(
     >>> augmented.shape, bool((augmented[0] == images[0]).all())
     ((3, 4, 4), True)
     """
-    images = images.astype(np.float32)
-    if images.ndim == 4:
-        layers = [
-            augment(images[..., channel], copies=copies, rotation=rotation, shift=shift, seed=seed)
-            for channel in range(images.shape[3])
-        ]
-        return np.stack(layers, axis=3)
-    count, height, width = images.shape
-    total = count * copies
+    import torch
+
+    height, width = images.shape[1:3]
+    total = len(images) * copies
     rng = np.random.default_rng(seed)
-    angles = np.deg2rad(rng.uniform(-rotation, rotation, total))
-    offsets = rng.uniform(-shift, shift, (total, 2)) * (height, width)
-    turned = [images]
+    angles = torch.from_numpy(np.deg2rad(rng.uniform(-rotation, rotation, total)).astype(np.float32))
+    offsets = torch.from_numpy((rng.uniform(-shift, shift, (total, 2)) * (height, width)).astype(np.float32))
+    originals = torch.from_numpy(images.astype(np.float32).reshape(*images.shape[:3], -1)).permute(0, 3, 1, 2)
+    turned = [originals]
     for start in range(0, total, _BATCH):
         batch = slice(start, start + _BATCH)
-        sources = np.arange(total)[batch] % count
-        turned.append(_move(images, sources, angles[batch], offsets[batch]))
-    return np.concatenate(turned)
+        sources = torch.arange(total)[batch] % len(images)
+        turned.append(_move(originals[sources], angles[batch], offsets[batch]))
+    return torch.cat(turned).permute(0, 2, 3, 1).reshape(-1, *images.shape[1:]).numpy()
 
 
-def _move(
-    images: npt.NDArray[np.float32],
-    sources: npt.NDArray[np.int64],
-    angles: npt.NDArray[np.float64],
-    offsets: npt.NDArray[np.float64],
-) -> npt.NDArray[np.float32]:
-    """One image per source: turned about its middle, then shifted (each pixel asks where it came from)."""
-    from scipy.ndimage import map_coordinates
+def _move(images: torch.Tensor, angles: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+    """Every image of `(n, channels, height, width)` turned about its middle, then shifted.
 
-    _, height, width = images.shape
-    middle_y, middle_x = (height - 1) / 2, (width - 1) / 2
-    rows, columns = np.meshgrid(np.arange(height) - middle_y, np.arange(width) - middle_x, indexing="ij")
-    y = rows - offsets[:, :1, np.newaxis]
-    x = columns - offsets[:, 1:, np.newaxis]
-    cos, sin = np.cos(angles)[:, np.newaxis, np.newaxis], np.sin(angles)[:, np.newaxis, np.newaxis]
-    places = np.broadcast_to(sources[:, np.newaxis, np.newaxis], y.shape)
-    where = np.stack([places, cos * y - sin * x + middle_y, sin * y + cos * x + middle_x])
-    return map_coordinates(images, where, order=1, mode="constant", output=np.float32)
+    Each pixel asks where it came from, in places from -1 to 1.
+    """
+    import torch
+    from torch.nn import functional
+
+    height, width = images.shape[2:]
+    cos, sin, (down, right) = torch.cos(angles), torch.sin(angles), offsets.T
+    across = [cos, sin * height / width, -(sin * down + cos * right) * 2 / width]
+    up = [-sin * width / height, cos, -(cos * down - sin * right) * 2 / height]
+    maps = torch.stack([torch.stack(across, 1), torch.stack(up, 1)], 1)
+    return functional.grid_sample(
+        images, functional.affine_grid(maps, list(images.shape), align_corners=False), align_corners=False
+    )
