@@ -25,7 +25,14 @@ Row = dict[str, Any]
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "attacks.json"
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-METHODS = {"neighbours": "neighbours", "teachers": "pate", "steps": "sgd", "rows": "synthesis"}
+METHODS = {
+    "neighbours": "neighbours",
+    "teachers": "pate",
+    "steps": "sgd",
+    "sampled": "sgd, sample",
+    "rows": "synthesis",
+    "counts": "counts",
+}
 DOUBT = 1e-3
 TRANSCRIPTS = 100_000
 ONE_RUN, GUESSES = 1_000, 200
@@ -40,7 +47,7 @@ def canaries(transcripts: int, doubt: float) -> Iterator[Row]:
     from benchmarks.attacks.estimate import gdp_bound
 
     for canary in CANARIES:
-        count = transcripts // 10 if canary.one_by_one else transcripts
+        count = transcripts // canary.dearer
         bound = gdp_bound(*canary.scores(count), doubt=doubt)
         yield {
             "mechanism": canary.name,
@@ -82,11 +89,18 @@ def membership(quick: bool) -> Iterator[Row]:
     from benchmarks.attacks import published
     from benchmarks.attacks.membership import attack, likelihood_ratios, shadows
 
-    targets = (published.neighbours_target, published.teachers_target, published.steps_target)
+    targets = (
+        published.neighbours_target,
+        published.teachers_target,
+        published.steps_target,
+        published.sampled_target,
+    )
     cases = [("digits", 1_300, target_of) for target_of in targets]
     if not quick:
-        cases.append(("adult", 2_000, published.steps_target))
-        cases.append(("adult", 2_000, published.rows_target))
+        cases += [
+            ("adult", 2_000, target_of)
+            for target_of in (published.steps_target, published.rows_target, published.counts_target)
+        ]
     for name, people, target_of in cases:
         for epsilons in PROMISES:
             target = target_of(name, people, epsilons)

@@ -7,6 +7,7 @@ counts of labels otherwise; nothing that tells more of the person could be compu
 from __future__ import annotations
 
 import math
+import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from tqdm import tqdm
 
 from accounting.caps import caps_of, slack_of
 from accounting.privacy import IndividualAccounts
-from common.noise import SystemNoise
+from common.noise import SimulationNoise, SystemNoise
 from learning.formats import TabularSchema
 from learning.formats.columns import NumericColumn
 from learning.mechanisms.base import People, Records
@@ -42,6 +43,8 @@ from learning.mechanisms.steps.planner import plan_steps
 from learning.mechanisms.steps.records import OwnedRecords, owned_records
 from learning.mechanisms.synthesis.planner import plan_synthesis
 from learning.mechanisms.synthesis.rounds import ROUNDS, Marginals
+from learning.sites import protocol
+from tests.learning.sites.alliances import Joint
 
 Floats = NDArray[np.float64]
 DELTA = 1e-5
@@ -63,8 +66,8 @@ class Canary(ABC):
 
     epsilon: float = 3.0
     name: ClassVar[str]
-    one_by_one: ClassVar[bool] = False
-    """Whether every transcript takes calls of its own: a tenth as many are made."""
+    dearer: ClassVar[int] = 1
+    """By how many the number of transcripts is divided, where each takes calls of its own."""
 
     @property
     def cap(self) -> float:
@@ -100,6 +103,7 @@ class Votes(Canary):
 
     name = "neighbours, one round"
     queries: ClassVar[int] = 16
+    records: ClassVar[int] = 1
 
     def transcripts(self, count: int, takes_part: bool) -> Floats:
         sigma = math.sqrt(self.queries / 2 / self.cap) * _ROUNDING
@@ -109,7 +113,15 @@ class Votes(Canary):
         return _log_ratio(counts.reshape(count, -1, 2), everyone - others, others, sigma)
 
     def _sums(self, sigma: float, cap: float) -> tuple[Floats, Floats]:
-        return _votes(np.zeros(self.queries, int), sigma, [_ENOUGH, cap], np.zeros(2))
+        return _votes(np.zeros(self.queries, int), sigma, [_ENOUGH, cap], np.zeros(2), records=self.records)
+
+
+@dataclass(frozen=True)
+class ManyVotes(Votes):
+    """The same with many records at every query."""
+
+    name = "neighbours, 25 records at a query"
+    records = 25
 
 
 @dataclass(frozen=True)
@@ -161,8 +173,9 @@ class FullSteps(Canary):
     """
 
     name = "sgd, individual"
-    one_by_one = True
+    dearer = 10
     steps: ClassVar[int] = 4
+    records: ClassVar[int] = 1
 
     def transcripts(self, count: int, takes_part: bool) -> Floats:
         sigma = math.sqrt(self.steps / 2 / self.cap) * _ROUNDING
@@ -173,7 +186,7 @@ class FullSteps(Canary):
             share=1.0,
             steps=Steps(steps=self.steps, sigma=sigma),
         )
-        record = _one_record()
+        record = _equal_records(self.records)
         start, spread = Descent.begin(plan, record.x, 2), plan.sigma * CLIP_STEPS
         direction = self._sums(record, start, plan.sigma, IndividualAccounts([self.cap]))
         nothing, scores = np.zeros_like(direction), np.zeros(count)
@@ -196,11 +209,19 @@ class FullSteps(Canary):
 
 
 @dataclass(frozen=True)
+class ManySteps(FullSteps):
+    """The same with many records."""
+
+    name = "sgd, individual, 25 records"
+    records = 25
+
+
+@dataclass(frozen=True)
 class SampledSteps(Canary):
     """Gradient steps over samples, charged whole before the first."""
 
     name = "sgd, sample"
-    one_by_one = True
+    dearer = 10
     steps: ClassVar[int] = 2
     rate: ClassVar[float] = 0.5
 
@@ -222,7 +243,7 @@ class SampledSteps(Canary):
             clip_norm=0.01,
             weights=4,
         )
-        gradients, start, record = Gradients(network, (1,)), training.SampledSteps.start(network), _one_record()
+        gradients, start, record = Gradients(network, (1,)), training.SampledSteps.start(network), _equal_records(1)
         mechanism = plan.mechanism
         norms, spread = np.full(1, mechanism.norms[0]), mechanism.noise_multiplier * mechanism.clip_norm
         direction = mechanism.unit * gradients.sums(start.weights, record, [0], norms, unit=mechanism.unit, step=0)
@@ -248,6 +269,16 @@ class SampledSteps(Canary):
                 scores[place] += np.log1p(self.rate * np.expm1(drawn))
                 state = after
         return scores
+
+
+@dataclass(frozen=True)
+class LongSampledSteps(SampledSteps):
+    """A run of many steps, each over a small sample."""
+
+    name = "sgd, sample, 100 steps"
+    dearer = 500
+    steps = 100
+    rate = 0.1
 
 
 @dataclass(frozen=True)
@@ -307,18 +338,57 @@ class Counts(Canary):
     """People are counted, twice: somebody whose record is in one cell; the cap pays for one table of the two."""
 
     name = "counts"
+    records: ClassVar[int] = 1
 
     def transcripts(self, count: int, takes_part: bool) -> Floats:
         plan = CountsPlan(_ROUNDING / math.sqrt(self.cap), self.cap, 1.0, 1.0, 2)
         question = CountsQuestion(plan, ((Column(CLASSES, ("a", "b")),),), (self.cap,))
         scores, spent = np.zeros(count), np.zeros(1)
         for _ in range(2):
-            answer, charge = _counted(question, self.cap, spent)
+            answer, charge = _counted(question, self.cap, spent, self.records)
             everyone = np.tile(answer if takes_part else 0 * answer, (count, 1))
             released = question.release(WHOLE, None, [{"sums": everyone}], SystemNoise()).arrays["sums"]
             scores += _log_ratio(released, answer, 0 * answer, question.sigma * PERSON)
             spent = spent + charge
         return scores
+
+
+@dataclass(frozen=True)
+class ManyCounts(Counts):
+    """The same with many records in that cell."""
+
+    name = "counts, 25 records"
+    records = 25
+
+
+@dataclass(frozen=True)
+class Sites(Canary):
+    """Three sites send masked sums: somebody at one of them, against the hub and a site that tells its noise."""
+
+    name = "sites, together"
+
+    def transcripts(self, count: int, takes_part: bool) -> Floats:
+        moved = math.floor(self.promise * SPREAD / _ROUNDING)
+        seen = seen_by_colluders(np.full(count, moved * takes_part))
+        return _log_ratio(seen[:, None], np.array([moved]), np.zeros(1), SPREAD)
+
+
+SPREAD = 1e6
+"""Standard deviation of the noise that people at sites are charged by."""
+
+
+def seen_by_colluders(sums: NDArray[np.int64]) -> Floats:
+    """What the hub and one of three sites learn together of the sums of another site: they take off what they know."""
+    joint = Joint(3)
+    asked, known = joint.question(1, spread=SPREAD), secrets.randbits(63)
+    total = joint.total(
+        asked,
+        [sums, np.zeros_like(sums), np.zeros_like(sums)],
+        lambda place: SimulationNoise(known) if place == 1 else SystemNoise(),
+    )
+    lattice = protocol.lattice_of(joint.roster, asked)
+    own = lattice.decode(lattice.noise(SimulationNoise(known), sums.shape))
+    return np.asarray(total - own, np.float64)
 
 
 @dataclass(frozen=True)
@@ -329,7 +399,7 @@ class Rows(Canary):
     """
 
     name = "synthesis"
-    one_by_one = True
+    dearer = 10
 
     def transcripts(self, count: int, takes_part: bool) -> Floats:
         plan = plan_synthesis([Level("ALL", self.cap, 1.0)], columns=2, share=1.0, rows=100, bins=4)
@@ -348,22 +418,29 @@ class Rows(Canary):
 
 CANARIES: tuple[Canary, ...] = (
     Votes(),
+    ManyVotes(),
     TwoStudies(),
     ResidualVotes(),
     FullSteps(),
+    ManySteps(),
     SampledSteps(),
+    LongSampledSteps(),
     TeacherLabels(),
     TeacherChecks(),
     LaplaceLabels(),
     Counts(),
+    ManyCounts(),
+    Sites(),
     Rows(),
 )
 
 
-def _counted(question: CountsQuestion, cap: float, spent: Floats) -> tuple[NDArray[np.int64], Floats]:
+def _counted(question: CountsQuestion, cap: float, spent: Floats, records: int = 1) -> tuple[NDArray[np.int64], Floats]:
     """What somebody adds to all tables, as far as their account allows, and what they are charged."""
     people = People(np.zeros(1, np.int64), np.full(1, cap), np.full(1, cap), spent)
-    return question.contributions(people, Records(np.full((1, 2), 0.9), np.zeros(1, np.int64), np.zeros(1, np.int64)))
+    return question.contributions(
+        people, Records(np.full((records, 2), 0.9), np.zeros(records, np.int64), np.zeros(records, np.int64))
+    )
 
 
 def _votes(
@@ -372,19 +449,21 @@ def _votes(
     caps: Sequence[float],
     spent: Floats,
     predicted: NDArray[np.int64] | None = None,
+    *,
+    records: int = 1,
 ) -> tuple[Floats, Floats]:
     """Sums of the votes of two people, and what they have spent then: one is for class 1, the other for what is said.
 
-    Each has a record at every query.
+    Each has a record at every query, the second so many.
     """
     points = np.arange(len(said))[:, None]
     accounts = IndividualAccounts(caps, spent)
     sums, _ = neighbour_votes(
         points,
         points,
-        np.vstack([points, points]),
-        np.concatenate([np.ones_like(said), said]),
-        np.repeat([0, 1], len(said)),
+        np.vstack([points, np.repeat(points, records, axis=0)]),
+        np.concatenate([np.ones_like(said), np.repeat(said, records)]),
+        np.repeat([0, 1], [len(said), records * len(said)]),
         radius_share=1 / len(said),
         n_classes=2,
         accounts=accounts,
@@ -400,5 +479,5 @@ def _log_ratio(released: Floats, moved: Floats, others: Floats, sigma: float) ->
     return ((released - others) * moved - moved**2 / 2).sum(axis=axes) / sigma**2
 
 
-def _one_record() -> OwnedRecords:
-    return owned_records(np.array([[127]], np.int8), [1], [0], [0])
+def _equal_records(count: int) -> OwnedRecords:
+    return owned_records(np.full((count, 1), 127, np.int8), [1] * count, [0] * count, [0])

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
 from accounting.privacy import IndividualAccounts, label_charge
 from common.noise import SystemNoise
+from learning.mechanisms.base import People, Records
+from learning.mechanisms.counts.question import CountsQuestion
 from learning.mechanisms.pate.aggregators import gnmax
+from learning.sites import protocol
+from learning.sites.documents import JointQuestion, Roster
+from learning.sites.lattice import Lattice
 
 
 @contextmanager
@@ -46,8 +53,36 @@ def weight_squared() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def colluders_counted() -> Iterator[None]:
+    """Sites add noise that is enough only if nobody among them tells the hub what they have drawn."""
+    right = protocol.lattice_of
+
+    def thinner(roster: Roster, question: JointQuestion) -> Lattice:
+        lattice, count = right(roster, question), len(question.participants)
+        return replace(lattice, spread=lattice.spread * math.sqrt((count - roster.alliance.colluding) / count))
+
+    with patch.object(protocol, "lattice_of", thinner):
+        yield
+
+
+@contextmanager
+def records_added_up() -> Iterator[None]:
+    """A person with many records counts as often as they have records, and is charged as if once."""
+    right = CountsQuestion.contributions
+
+    def added(self: CountsQuestion, people: People, records: Records) -> tuple[Any, Any]:
+        sums, charges = right(self, people, records)
+        return sums * len(records.owner) // max(len(people.caps), 1), charges
+
+    with patch.object(CountsQuestion, "contributions", added):
+        yield
+
+
 FAULTS: dict[str, Callable[[], Any]] = {
     "noise-halved": noise_halved,
     "charge-dropped": charge_dropped,
     "weight-squared": weight_squared,
+    "colluders-counted": colluders_counted,
+    "records-added-up": records_added_up,
 }

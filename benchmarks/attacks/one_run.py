@@ -8,17 +8,27 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from accounting.caps import caps_of
+from accounting.caps import caps_of, slack_of
 from accounting.privacy import IndividualAccounts
+from benchmarks.attacks.canaries import SPREAD, seen_by_colluders
 from common.noise import SystemNoise
+from learning.formats import TabularSchema
+from learning.formats.columns import NumericColumn
 from learning.mechanisms.base import People, Records
 from learning.mechanisms.counts.columns import CLASSES, Column
 from learning.mechanisms.counts.planner import CountsPlan
-from learning.mechanisms.counts.question import CountsQuestion
+from learning.mechanisms.counts.question import PERSON, CountsQuestion
+from learning.mechanisms.levels import Level
 from learning.mechanisms.neighbours.release import release_counts
 from learning.mechanisms.neighbours.votes import neighbour_votes
+from learning.mechanisms.sampled_steps import training
+from learning.mechanisms.sampled_steps.contributions import Gradients
+from learning.mechanisms.sampled_steps.networks import network_create
+from learning.mechanisms.sampled_steps.planner import plan_sampled
 from learning.mechanisms.steps.linear import release_sums, step_contributions
 from learning.mechanisms.steps.records import owned_records
+from learning.mechanisms.synthesis.planner import plan_synthesis
+from learning.mechanisms.synthesis.rounds import ROUNDS, Marginals
 
 Floats = NDArray[np.float64]
 Taking = NDArray[np.bool_]
@@ -81,10 +91,88 @@ def counts_scores(takes_part: Taking, epsilon: float, delta: float) -> Floats:
     return question.release(WHOLE, None, [{"sums": sums}], SystemNoise()).arrays["sums"].astype(np.float64)
 
 
+def sites_scores(takes_part: Taking, epsilon: float, delta: float) -> Floats:
+    """`(m,)` of the masked sum of three sites, in which each canary has a number of their own, at one of the sites."""
+    moved = math.floor(math.sqrt(caps_of(epsilon, delta)) * SPREAD / _ROUNDING)
+    return seen_by_colluders(moved * takes_part.astype(np.int64))
+
+
+STEPS, RATE = 1_000, 0.02
+
+
+def sampled_scores(takes_part: Taking, epsilon: float, delta: float) -> Floats:
+    """`(m,)` of a run of 1,000 steps, each over a sample of one in fifty; each canary has a coordinate of their own."""
+    count, slack = len(takes_part), slack_of(delta)
+    mine = int(takes_part.sum())
+    network = network_create("linear", (count,), 2, 1)
+    plan = plan_sampled(
+        "sample",
+        np.array([float(caps_of(epsilon, delta - slack))]),
+        np.array([float(mine)]),
+        share=1.0,
+        slack=slack,
+        steps=STEPS,
+        rate=RATE,
+        clip_norm=0.01,
+        weights=2 * count + 2,
+    )
+    mechanism, people = plan.mechanism, np.arange(mine)
+    records = owned_records((127 * np.eye(count, dtype=np.int8))[takes_part], np.zeros(mine, int), people, people)
+    gradients, state, noise = Gradients(network, (count,)), training.SampledSteps.start(network), SystemNoise()
+    # nearly all of a gradient lies in the two weights of its coordinate: 127 beside 1 of the intercept
+    each, spread = mechanism.clip_norm / math.sqrt(2), mechanism.noise_multiplier * mechanism.clip_norm
+    scores = np.zeros(count)
+    for _ in range(STEPS):
+        after = training.run_chunk(
+            state,
+            records,
+            np.zeros(mine, int),
+            gradients=gradients,
+            mechanism=mechanism,
+            steps=1,
+            step_size=1.0,
+            momentum=0.0,
+            noise=noise,
+            sampling=training.SystemSampling(),
+        )
+        told = (after.weights - state.weights)[: 2 * count].reshape(2, count) * mechanism.expected
+        drawn = ((told[0] - told[1]) * each - each**2) / spread**2
+        scores += np.log1p(RATE * np.expm1(drawn))
+        state = after
+    return scores
+
+
+def rows_scores(takes_part: Taking, epsilon: float, delta: float) -> Floats:
+    """`(m,)` of the rounds behind synthetic rows; each canary has a class of their own, which all tables count."""
+    count, cap = len(takes_part), float(caps_of(epsilon, delta))
+    schema = TabularSchema((NumericColumn("length", 0, 1), NumericColumn("width", 0, 1)), tuple(map(str, range(count))))
+    classes = np.flatnonzero(takes_part)
+    holders, caps = np.arange(len(classes)), np.full(len(classes), cap)
+    plan = plan_synthesis([Level("ALL", cap, float(len(classes)))], columns=2, share=1.0, rows=100, bins=2)
+    marginals, spent, scores = Marginals(schema, plan, (cap,)), np.zeros(len(classes)), np.zeros(count)
+    x = np.full((count, 2), 0.9, np.float32)
+    for index in range(ROUNDS):
+        question = marginals.question(index)
+        records = Records(x[classes], classes, holders)
+        sums, charges = question.contributions(People(holders, caps, caps, spent), records)
+        released = question.release(WHOLE, None, [{"sums": sums}], SystemNoise()).arrays["sums"]
+        one = Records(x, np.arange(count), np.arange(count))
+        everybody = People(np.arange(count), np.full(count, cap), np.full(count, cap), np.zeros(count))
+        for person in range(count):
+            alone = Records(one.x[[person]], one.classes[[person]], np.zeros(1, np.int64))
+            moved, _ = question.contributions(everybody.of(np.arange(count) == 0), alone)
+            scores[person] += (released * moved).sum() / (question.sigma * PERSON) ** 2
+        marginals, spent = marginals.after(released), spent + charges
+    return scores
+
+
 MECHANISMS: dict[str, Callable[[Taking, float, float], Floats]] = {
     "neighbours, one round": votes_scores,
     "sgd, individual": steps_scores,
     "counts": counts_scores,
+    "sites, together": sites_scores,
+    "sgd, sample, 1,000 steps": sampled_scores,
+    "synthesis": rows_scores,
 }
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from accounting.caps import caps_of
+from accounting.caps import caps_of, slack_of
 from benchmarks.neighbours.study import DELTAS, data_load
 from benchmarks.sgd.study import case_of, splits_load
 from benchmarks.sgd.study import hold as hold_steps
@@ -17,14 +17,26 @@ from benchmarks.students.parts import teacher
 from benchmarks.students.study import hold
 from benchmarks.students.teachers import vote
 from benchmarks.synthesis import count
+from common.noise import SimulationNoise
 from learning.formats import TabularSchema
 from learning.learners import learner_create
-from learning.mechanisms.base import Records
+from learning.mechanisms.base import People, Records
+from learning.mechanisms.counts.choices import Counts
+from learning.mechanisms.counts.columns import Places, column_names, columns_of, number_of_cells
+from learning.mechanisms.counts.planner import plan_counts
+from learning.mechanisms.counts.question import PERSON, CountsQuestion
+from learning.mechanisms.levels import Level
 from learning.mechanisms.pate import GNMax, Group, assign, make_plan
+from learning.mechanisms.sampled_steps import training
+from learning.mechanisms.sampled_steps.contributions import Gradients
+from learning.mechanisms.sampled_steps.networks import NetworkModel, network_create, with_weights
+from learning.mechanisms.sampled_steps.planner import plan_sampled
 from learning.mechanisms.steps.choices import Steps
+from learning.mechanisms.steps.records import owned_records
 from learning.mechanisms.synthesis.rounds import Marginals
 from learning.mechanisms.synthesis.rows import rows_drawn
 from learning.mechanisms.synthesis.tree import NOBODY
+from learning.representations import default_representation
 
 Floats = NDArray[np.float64]
 Taking = NDArray[np.bool_]
@@ -95,6 +107,69 @@ def steps_target(name: str, people: int, epsilons: Sequence[float]) -> Target:
     def publish(taking: Taking, seed: int) -> Floats:
         held = hold_steps(case.of(taking), list(epsilons), caps=caps[taking], steps=Steps(), seed=seed)
         return held.model.predict_proba(x)
+
+    return Target(truth, caps, publish)
+
+
+def sampled_target(name: str, people: int, epsilons: Sequence[float]) -> Target:
+    """Method sgd, sample: a linear network after 300 steps, each over a sample of one in twenty."""
+    x, truth, caps = _people(name, people, epsilons)
+    fitted = default_representation(x.shape[1:]).fit(splits_load(name).public.x)
+    numbers, classes = fitted.transform(x), len(splits_load(name).schema.classes)
+    scale = float((numbers.astype(np.float64) ** 2).sum(axis=1).mean() ** -0.5)
+    places, shape = np.searchsorted(np.unique(caps), caps), numbers.shape[1:]
+    slack, network = slack_of(DELTAS[name]), network_create("linear", numbers.shape[1:], classes, 1)
+    of_levels = np.array([float(caps_of(one, DELTAS[name] - slack)) for one in sorted(epsilons)])
+    plan = plan_sampled(
+        "sample",
+        of_levels,
+        np.bincount(places) / 2,
+        share=1.0,
+        slack=slack,
+        steps=300,
+        rate=0.05,
+        clip_norm=0.5,
+        weights=sum(tensor.numel() for tensor in network.parameters()),
+    )
+
+    def publish(taking: Taking, seed: int) -> Floats:
+        mine = np.arange(int(taking.sum()))
+        state = training.run_chunk(
+            training.SampledSteps.start(network),
+            owned_records(numbers[taking], truth[taking], mine, mine),
+            places[taking],
+            gradients=Gradients(network, shape, scale=scale),
+            mechanism=plan.mechanism,
+            steps=300,
+            step_size=0.6,
+            momentum=0.0,
+            noise=SimulationNoise(seed),
+            sampling=training.SimulationSampling(seed),
+        )
+        return NetworkModel(with_weights(network, state.weights), classes, shape).predict_proba(scale * numbers)
+
+    return Target(truth, caps, publish)
+
+
+def counts_target(name: str, people: int, epsilons: Sequence[float]) -> Target:
+    """Method counts: one table over the first columns that bins divide, the attacker asks for the share of a cell."""
+    x, truth, caps = _people(name, people, epsilons)
+    schema = splits_load(name).schema
+    assert isinstance(schema, TabularSchema)
+    columns = columns_of(schema, column_names(schema)[1:3], 32)
+    records = Records(x, truth, np.arange(people))
+    cells, of_levels = Places(records).cells(list(columns)), np.unique(caps)
+
+    def publish(taking: Taking, seed: int) -> Floats:
+        mine = np.arange(int(taking.sum()))
+        levels = [Level(str(cap), float(cap), float((caps[taking] == cap).sum())) for cap in of_levels]
+        plan = plan_counts(levels, cells=number_of_cells(columns), share=1.0, counts=Counts(column=columns[0].name))
+        question = CountsQuestion(plan, (columns,), tuple(of_levels.tolist()))
+        asked = People(mine, caps[taking], caps[taking], np.zeros(len(mine)))
+        sums, _ = question.contributions(asked, Records(x[taking], truth[taking], mine))
+        released = question.release(slice(0, 1), None, [{"sums": sums}], SimulationNoise(seed)).arrays["sums"]
+        share = 0.5 + released[cells] / (4 * PERSON * people)
+        return np.tile(share[:, None], (1, len(schema.classes)))
 
     return Target(truth, caps, publish)
 
