@@ -1,13 +1,13 @@
 """Private gradient steps, every holder's contribution charged to their own account: models, constants, speed.
 
     IPATE_DATA_DIR=… python -m benchmarks.sgd
-        [mnist fashion adult cardio support2 diabetes patients calibrated learned images constants levels speed]
-        [--quick]
+        [mnist fashion adult cardio support2 diabetes beyond noiseless
+         patients calibrated learned images constants levels speed] [--quick]
 
-`cardio`, `support2`, Fashion-MNIST and CIFAR-10 are read from files that the catalogue does not know:
-benchmarks/sgd/elsewhere.py. Prints tables and keeps the numbers in benchmarks/results/sgd.json, each part under its
-name. Rows that are kept are not measured again; take them out of the file to have them anew. `--quick` takes fewer
-runs, and keeps nothing. Constants were tuned on public points alone: see docs/sgd.md.
+Tables, photographs and texts that the catalogue does not know are read as benchmarks/sgd/elsewhere.py says. Prints
+tables and keeps the numbers in benchmarks/results/sgd.json, each part under its name. Rows that are kept are not
+measured again; take them out of the file to have them anew. `--quick` takes fewer runs, and keeps nothing. Constants
+were tuned on public points alone: see docs/sgd.md.
 """
 
 import json
@@ -31,6 +31,8 @@ def main() -> None:
         parts.cardio,
         parts.support2,
         parts.diabetes,
+        parts.beyond,
+        parts.noiseless,
         parts.patients,
         parts.calibrated,
         parts.learned,

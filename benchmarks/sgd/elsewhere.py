@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import csv
+import hashlib
+import io
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from benchmarks.reproduce.cache import kept_array
+from learning.encoders import EncoderProcess
+from learning.formats import TabularSchema
 from learning.formats.catalogue import Splits
+from learning.formats.columns import TextColumn
 from learning.formats.documents import schema_from_json
 from learning.formats.files import check_sha256
 from learning.formats.read import read_file
@@ -96,20 +105,23 @@ def fashion_load(data_dir: Path) -> Splits:
 
 
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-_SIDE = 32
+_SIDE, _HELD_OUT, _TEST = 32, 5_000, 1_000
 
 
 def cifar10_load(data_dir: Path) -> Splits:
-    """Of 50,000 training images 9,000 at random are public, the others private, each with a holder; all test images.
+    """Of the first 45,000 training images 9,000 at random are public, the others private, each with a holder.
 
-    From the binary version of its publisher: a byte for the class, then the pixels channel by channel.
+    The test: the last 5,000 training images and the first 1,000 test images, which are as they are in every copy. From
+    the binary version of its publisher: a byte for the class, then the pixels channel by channel.
     """
     folder, schema = data_dir / "cifar10", ImageSchema(_SIDE, _SIDE, 3, CIFAR10)
     train, test = (
         _batches(folder, names) for names in ([f"data_batch_{n}.bin" for n in range(1, 6)], ["test_batch.bin"])
     )
-    train = train[np.random.default_rng(_SEED).permutation(len(train))]
-    return Splits(train[_PUBLIC:].one_holder_per_row("image"), train[:_PUBLIC], test, schema)
+    known, held_out = train[:-_HELD_OUT], train[-_HELD_OUT:]
+    known = known[np.random.default_rng(_SEED).permutation(len(known))]
+    judging = Rows(*(np.concatenate([getattr(part, of) for part in (held_out, test[:_TEST])]) for of in ("x", "y")))
+    return Splits(known[_PUBLIC:].one_holder_per_row("image"), known[:_PUBLIC], judging, schema)
 
 
 def _batches(folder: Path, names: list[str]) -> Rows:
@@ -119,3 +131,60 @@ def _batches(folder: Path, names: list[str]) -> Rows:
     records = np.concatenate([np.fromfile(folder / name, np.uint8).reshape(-1, 1 + 3 * _SIDE**2) for name in names])
     images = records[:, 1:].reshape(-1, 3, _SIDE, _SIDE).transpose(0, 2, 3, 1)
     return Rows((images / np.float32(255)).astype(np.float32), records[:, 0].astype(np.int64))
+
+
+_TEXTS, _TEXT_PEOPLE, _MOST_PUBLIC_TEXTS = TextColumn("text", 1000), 4_000, 2_000
+
+
+def sms_load(data_dir: Path) -> Splits:
+    """SMS spam collection, 5,574 messages: a class, a tab, and the message in every line."""
+    lines = _text_file(data_dir, "SMSSpamCollection").split("\n")
+    rows = [line.split("\t", 1) for line in lines if line]
+    return _texts([text for _, text in rows], [kind for kind, _ in rows], ("ham", "spam"))
+
+
+def news_load(data_dir: Path) -> Splits:
+    """The official test part of AG News, 7,600 in four classes: title and description."""
+    rows = list(csv.DictReader(io.StringIO(_text_file(data_dir, "ag_news_test.csv"))))
+    texts = [f"{row['title']} {row['description']}" for row in rows]
+    return _texts(texts, [row["label"] for row in rows], ("1", "2", "3", "4"))
+
+
+def _text_file(data_dir: Path, name: str) -> str:
+    path = data_dir / "texts" / name
+    if not path.is_file():
+        raise DataError(f"The file texts/{name} is missing.", "See docs/encoders.md for what it is.")
+    return path.read_text("utf-8")
+
+
+def _texts(texts: list[str], kinds: list[str], classes: tuple[str, ...]) -> Splits:
+    """In a random order: public ones, 4,000 with a holder each, and as many as are public, or more, for the test."""
+    rows = Rows(_TEXTS.encode(texts), np.array([classes.index(kind) for kind in kinds]))
+    rows = rows[np.random.default_rng(0).permutation(len(rows))]
+    public = min(_MOST_PUBLIC_TEXTS, (len(rows) - _TEXT_PEOPLE) // 2)
+    last = public + _TEXT_PEOPLE
+    schema = TabularSchema((_TEXTS,), classes)
+    return Splits(rows[public:last].one_holder_per_row("person"), rows[:public], rows[last:], schema)
+
+
+_PIXELS = 112
+
+
+def encoded(name: str, splits: Splits) -> Splits:
+    """The same with vectors in place of images or texts, by EfficientNet-Lite0 or MiniLM, each record by itself."""
+
+    def vectors(of: str, part: Rows) -> Rows:
+        about = {"name": f"{name}-{of}", "pixels": _PIXELS, "records": hashlib.sha256(part.x.tobytes()).hexdigest()}
+        return replace(part, x=kept_array(about, lambda: _vectors(part.x)))
+
+    parts = {of: vectors(of, getattr(splits, of)) for of in ("private", "public", "test")}
+    return replace(splits, **parts)
+
+
+def _vectors(records: NDArray[Any]) -> NDArray[Any]:
+    from learning.encoders.making.efficientnet import efficientnet_lite0
+    from learning.encoders.making.minilm import minilm
+
+    encoder = efficientnet_lite0(_PIXELS) if records.ndim > 2 else minilm()
+    with EncoderProcess(encoder, records.shape[1:]) as process:
+        return process.encode(records)

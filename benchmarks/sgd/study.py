@@ -15,7 +15,15 @@ from numpy.typing import NDArray
 
 from accounting.caps import caps_of
 from accounting.privacy import IndividualAccounts
-from benchmarks.sgd.elsewhere import ELSEWHERE, cifar10_load, elsewhere_load, fashion_load
+from benchmarks.sgd.elsewhere import (
+    ELSEWHERE,
+    cifar10_load,
+    elsewhere_load,
+    encoded,
+    fashion_load,
+    news_load,
+    sms_load,
+)
 from common.noise import SimulationNoise
 from learning.formats import catalogue_load
 from learning.formats.catalogue import Splits
@@ -32,9 +40,11 @@ from learning.representations import FittedRepresentation, LinearModel
 DELTA = 1e-5
 SHARES = (0.34, 0.43, 0.23)
 TEST = 1000
-IMAGES = {"cifar10": cifar10_load, "fashion": fashion_load}
+BY_ENCODER = "-encoder"
+"""End of the name of data whose records are what an encoder says of them."""
+LOADS = {"cifar10": cifar10_load, "fashion": fashion_load, "sms": sms_load, "news": news_load}
 CLASSES = {"digits": 10, "mnist": 10, "adult": 2, "diabetes": 2, "cardio": 2, "support2": 2}
-CLASSES |= dict.fromkeys(IMAGES, 10)
+CLASSES |= {"cifar10": 10, "fashion": 10, "sms": 2, "news": 4}
 
 Points = NDArray[np.floating]
 Labels = NDArray[np.integer]
@@ -96,8 +106,11 @@ class Outcome:
 
 @cache
 def splits_load(name: str) -> Splits:
-    if name in IMAGES:
-        return IMAGES[name](_data_dir())
+    if name.endswith(BY_ENCODER):
+        plain = name.removesuffix(BY_ENCODER)
+        return encoded(plain, splits_load(plain))
+    if name in LOADS:
+        return LOADS[name](_data_dir())
     return elsewhere_load(name, _data_dir()) if name in ELSEWHERE else catalogue_load(name, _data_dir())
 
 
@@ -209,7 +222,7 @@ def take(
     copies = case.people / len(case.records)
     values, counts = np.unique(caps, return_counts=True)
     levels = [Level(f"{cap:.3g}", float(cap), count * copies) for cap, count in zip(values, counts, strict=True)]
-    classes = CLASSES[case.name]
+    classes = CLASSES[case.name.removesuffix(BY_ENCODER)]
     case = case.placed(steps, strength_of(levels, share=1.0, steps=steps))
     plan = plan_steps(levels, dimensions=case.public.shape[1], n_classes=classes, share=1.0, steps=steps)
     accounts, noise, weights = IndividualAccounts(caps), SimulationNoise(seed), plan.level_weights(caps)
