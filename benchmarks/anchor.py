@@ -17,8 +17,8 @@ from typing import Any
 RESULTS = Path(__file__).resolve().parent / "results"
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
 TEXT = Path(__file__).with_name("anchor.md")
-PROMISES: tuple[float | list[float], ...] = (0.1, 0.25, 1.0, [1.0, 2.0, 3.0])
-HEADINGS = ("data", "what", "ours", "ε = 0.1", "0.25", "1", "1, 2, 3", "without noise", "published", "measured by")
+PROMISES: tuple[float | list[float], ...] = (0.1, 0.25, 1.0, 3.0, [1.0, 2.0, 3.0])
+HEADINGS = ("data", "what", "ours", "ε = 0.1", "0.25", "1", "3", "1, 2, 3", "without noise", "published", "measured by")
 Json = dict[str, Any]
 
 
@@ -47,38 +47,74 @@ class Line:
     measured: str
 
 
-SCATTER = "Tramèr and Boneh 2021 (arXiv 2011.11660), Table 1"
+SCATTER = "Tramèr and Boneh 2021 (arXiv 2011.11660)"
 DIGITS = Best(98.7, "2.93", SCATTER)
-FASHION = Best(89.7, "2.7", SCATTER)
+FASHION = Best(89.7, "3", SCATTER)
+TREES = Best(83.7, "1.9", "PATE 2018, Table 1")
+PHOTOGRAPHS = Best(72.3, "1", "Tang et al. 2023 (arXiv 2306.06076)")
+PRETRAINED = Best(94.7, "1", "De et al. 2022 (arXiv 2204.13650), learned from ImageNet before")
+LINEAR = "private steps, linear model"
+DRAWS = "`benchmarks.sgd {}`, seeds 0 to 4"
 
 
 def lines() -> Iterator[Line]:
     """All rows."""
     students, steps = _kept("students"), _kept("sgd")
     splits = "`benchmarks.students splits`, five splits, seed 1 + split"
-    draws = "`benchmarks.sgd {}`, seeds 0 to 4"
     truth = _mean([row["students"]["consistency"]["test"] for row in _rows(students["splits"], "truth")])
     voted = [_student(students["splits"], "neighbours", promise) for promise in PROMISES]
     yield Line("MNIST", "right, %", "votes of all holders → student", voted, truth, DIGITS, splits)
-    by_steps = [_of(steps["mnist"], promise, "accuracy") for promise in PROMISES]
-    yield Line("MNIST", "right, %", "private steps, linear model", by_steps, None, DIGITS, draws.format("mnist"))
-    if "fashion" in steps:
-        found = [_of(steps["fashion"], promise, "accuracy") for promise in PROMISES]
-        yield Line(
-            "Fashion-MNIST", "right, %", "private steps, linear model", found, None, FASHION, draws.format("fashion")
-        )
-    pate = Best(83.7, "1.9", "PATE 2018, Table 1")
-    for data, name, key, what, best in (
-        ("Adult", "adult", "accuracy", "right, %", pate),
-        ("Adult", "adult", "auc", "area", None),
-        ("Diabetes", "diabetes", "auc", "area", None),
-        ("SUPPORT2", "support2", "auc", "area", None),
-        ("cardio", "cardio", "accuracy", "right, %", None),
+    for data, name, key, best in (
+        ("MNIST", "mnist", "accuracy", DIGITS),
+        ("Fashion-MNIST", "fashion", "accuracy", FASHION),
+        ("Adult", "adult", "accuracy", TREES),
+        ("Adult", "adult", "auc", None),
+        ("Diabetes", "diabetes", "auc", None),
+        ("SUPPORT2", "support2", "auc", None),
+        ("cardio", "cardio", "accuracy", None),
     ):
-        found = [_of(steps[name], promise, key) for promise in PROMISES]
-        scores = [row["linear"]["test" if key == "accuracy" else "auc"] for row in _without(students["compared"], name)]
-        scaled = _mean(scores, 100 if key == "accuracy" else 1)
-        yield Line(data, what, "private steps, linear model", found, scaled, best, draws.format(name))
+        if name in steps:
+            yield _line(data, name, key, best, steps[name], DRAWS.format(name))
+    beyond = {row["data"] for row in steps.get("beyond", [])}
+    for data, name, best in (
+        ("SMS spam, words", "sms", None),
+        ("SMS spam, MiniLM", "sms-encoder", None),
+        ("AG News, words", "news", None),
+        ("AG News, MiniLM", "news-encoder", None),
+        ("CIFAR-10, wavelets", "cifar10", PHOTOGRAPHS),
+        ("CIFAR-10, EfficientNet-Lite0", "cifar10-encoder", PRETRAINED),
+    ):
+        if name in beyond:
+            rows = [row for row in steps["beyond"] if row["data"] == name]
+            yield _line(data, name, "accuracy", best, rows, DRAWS.format("beyond"))
+    yield from _photographs(_kept("encoders")["cifar10"])
+
+
+def _line(data: str, name: str, key: str, best: Best | None, rows: Sequence[Json], measured: str) -> Line:
+    """A row of `benchmarks.sgd`."""
+    what = "right, %" if key == "accuracy" else "area"
+    numbers = [_of(rows, promise, key) for promise in PROMISES]
+    kept = [row for row in _kept("sgd").get("noiseless", []) if row["data"] == name]
+    return Line(data, what, LINEAR, numbers, _mean([row[key] for row in kept], _scale(key)), best, measured)
+
+
+def _photographs(kept: Json) -> Iterator[Line]:
+    """CIFAR-10, the last 5,000 training images as they are; what `benchmarks.encoders images` has printed."""
+    of = {str(epsilon): place for place, epsilon in enumerate(kept["epsilons"])}
+    for name, best in (
+        ("patches, 256 components", PHOTOGRAPHS),
+        ("EfficientNet-Lite0, 112 pixels", PRETRAINED),
+        ("EfficientNet-Lite0, 224 pixels", PRETRAINED),
+    ):
+        found = kept["held out"]["right, %"][name]
+        numbers = [found[place] if (place := of.get(_named(promise))) is not None else None for promise in PROMISES]
+        draws = 2 if name.startswith("patches") else 1
+        measured = f"`benchmarks.encoders images`, seeds 0 to {draws - 1}"
+        yield Line(f"CIFAR-10, {name}", "right, %", LINEAR, numbers, None, best, measured)
+
+
+def _named(promise: float | list[float]) -> str:
+    return str([int(one) for one in promise]) if isinstance(promise, list) else f"{promise:g}"
 
 
 def document() -> str:
@@ -88,7 +124,39 @@ def document() -> str:
         numbers = [_shown(one) for one in (*line.numbers, line.without)]
         best = f"{line.best.value:g} at ε = {line.best.epsilon}: {line.best.source}" if line.best else "–"
         rows.append(f"| {line.data} | {line.what} | {line.ours} | {' | '.join(numbers)} | {best} | {line.measured} |")
-    return TEXT.read_text().replace("{table}", "\n".join(rows))
+    parts = {"{table}": "\n".join(rows), "{premise}": "\n".join(premise())}
+    text = TEXT.read_text()
+    for name, part in parts.items():
+        text = text.replace(name, part)
+    return text
+
+
+def premise() -> Iterator[str]:
+    """Rows of the table of what levels bring: each way of asking, of every method and data."""
+    for method, rows in _kept("premise").items():
+        for data in dict.fromkeys(row["data"] for row in rows):
+            mine = {row["way"]: row for row in rows if row["data"] == data}
+            for key, what in KEYS.items():
+                if all(row.get(key) is not None for row in mine.values()):
+                    numbers = [_told(key, mine[way][key]) if way in mine else "–" for way in WAYS]
+                    yield f"| {method} | {data} | {what} | {' | '.join(numbers)} |"
+
+
+KEYS = {
+    "labels": "labels",
+    "teachers": "teachers",
+    "right": "right, %",
+    "area": "area",
+    "distance": "distance",
+    "signal": "signal",
+}
+WAYS = ("levels", "threshold", "smallest", "without strictest")
+
+
+def _told(key: str, value: float) -> str:
+    if key == "right":
+        return f"{100 * value:.1f}"
+    return f"{value:.3f}" if key in ("area", "distance") else f"{value:,}"
 
 
 def _kept(name: str) -> Json:
@@ -104,13 +172,13 @@ def _student(rows: Sequence[Json], method: str, promise: Any) -> float | None:
     return _mean([row["students"]["consistency"]["test"] for row in found])
 
 
-def _without(rows: Sequence[Json], name: str) -> list[Json]:
-    return [row for row in _rows(rows, "no promise") if row["name"] == name]
-
-
 def _of(rows: Sequence[Json], promise: Any, key: str) -> float | None:
     """Of rows of `benchmarks.sgd`, which are means over draws."""
-    return _mean([row[key] for row in rows if row["epsilon"] == promise], 100 if key == "accuracy" else 1)
+    return _mean([row[key] for row in rows if row["epsilon"] == promise], _scale(key))
+
+
+def _scale(key: str) -> float:
+    return 100 if key == "accuracy" else 1
 
 
 def _mean(values: Sequence[float], scale: float = 100) -> float | None:

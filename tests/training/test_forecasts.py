@@ -12,10 +12,11 @@ from django.urls import reverse
 from accounting.caps import caps_of
 from accounting.models import HeadCount
 from accounting.shares import share_free, share_suggested
-from common.sentences import in_words
+from common.sentences import Sentence, in_words
 from consent import services
 from consent.models import Study
 from ipate_web.staff.forms.runs import initial_for
+from learning.forecasts import Forecast
 from learning.mechanisms.pate.aggregators import AGGREGATORS
 from tests import factories
 from tests.pages import as_
@@ -24,6 +25,7 @@ from tests.training.asking import ASKING_RUN, COUNTS_RUN, STEPS_RUN, SYNTHESIS_R
 from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_draft, run_finish, run_start, study_with_table
 from training.forecast_outcomes import forecast_outcomes, outcomes_of
 from training.models import Dataset, Run
+from training.services.alternatives import Alternative, alternatives_notes
 from training.services.forecasts import forecast
 
 pytestmark = pytest.mark.django_db
@@ -162,6 +164,15 @@ def test_a_plan_says_where_levels_bring_little() -> None:
     _levels, threshold, _smallest = expected.alternatives
     assert f"ε = {threshold.epsilon:g} " in note
     assert [each.forecast.of for each in expected.alternatives if each.forecast] == ["labels"] * 3
+
+
+@pytest.mark.parametrize(("value", "is_noted"), [(0.902, True), (0.91, False)])
+def test_a_plan_says_where_its_forecast_gains_little_by_levels(value: float, is_noted: bool) -> None:
+    def asked(kind: str, signal: float, value: float) -> Alternative:
+        return Alternative(kind, 2.0, 30, signal, Forecast("model", value, 0.8, 1.0, 0.95, 100, Sentence("points")))
+
+    compared = (asked("levels", 20.0, value), asked("threshold", 10.0, 0.9), asked("smallest", 5.0, 0.9))
+    assert ["half a point" in note for note in alternatives_notes(compared)] == [True] * is_noted
 
 
 @pytest.mark.slow

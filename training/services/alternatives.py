@@ -3,6 +3,7 @@
 Everything in it is public: it rests on policies, head counts, shares and public points, as the plan does.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,6 +23,13 @@ _LITTLE = 0.1
 _BRINGS_LITTLE = gettext_noop(
     "Levels bring little here: the same promise of ε = %(epsilon)g to everybody who allows so much, with nobody "
     "else asked, would have %(part)d %% of this plan's signal."
+)
+#: A gain in the forecast share of right ones below which levels bring little.
+_HALF_A_POINT = 0.005
+
+_GAINS_LITTLE = gettext_noop(
+    "By the forecast, levels gain less than half a point here over the same promise of ε = %(epsilon)g to everybody "
+    "who allows so much, with nobody else asked."
 )
 
 
@@ -80,6 +88,14 @@ def alternatives_notes(listed: tuple[Alternative, ...]) -> Iterator[Sentence]:
         if levels.signal < (1 + _LITTLE) * threshold.signal:
             part = round(100 * threshold.signal / levels.signal)
             yield Sentence(_BRINGS_LITTLE, epsilon=threshold.epsilon, part=part)
+        elif _gain(levels.forecast, threshold.forecast) < _HALF_A_POINT:
+            yield Sentence(_GAINS_LITTLE, epsilon=threshold.epsilon)
+
+
+def _gain(forecast: Forecast | None, other: Forecast | None) -> float:
+    """By how much more will be right; infinite where no share of right ones is forecast of both."""
+    shares = [each.value for each in (forecast, other) if each and not each.measure and each.value is not None]
+    return shares[0] - shares[1] if len(shares) == 2 else math.inf
 
 
 def _count(promises: list[PlannedPromise]) -> int:
