@@ -33,8 +33,10 @@ def _comparison(study: Study, proposed: EpsilonPolicy) -> list[dict[str, Any]]:
     ]
 
 
-def _weaker(study: Study, proposed: EpsilonPolicy) -> dict[str, Any]:
+def weaker_asked(study: Study, proposed: EpsilonPolicy | None) -> dict[str, Any] | None:
     """Whether, and of how many people, a policy would ask to accept a weaker promise; public numbers alone."""
+    if proposed is None:
+        return None
     asks = any(each.epsilon < proposed.epsilon(each.level) for each in selectors.promises_possible(study))
     return {"asks": asks, "people": people_promised_more(study, proposed) if asks else None}
 
@@ -83,14 +85,14 @@ def policy_new(request: SignedInRequest, study: Study) -> HttpResponse:
             context = {
                 "form": form,
                 "comparison": _comparison_with_consequences(study, proposed),
-                "weaker": _weaker(study, proposed),
+                "weaker": weaker_asked(study, proposed),
                 "affordable": AffordableForm(study=study),
             }
             return render_page(request, study, "staff/policies/check.html", context)
     context = {
         "form": form,
         "comparison": _comparison(study, proposed) if proposed else [],
-        "weaker": _weaker(study, proposed) if proposed else None,
+        "weaker": weaker_asked(study, proposed),
         "affordable": AffordableForm(study=study),
     }
     return render_page(request, study, "staff/policies/new.html", context, status=422 if form.errors else 200)
@@ -105,7 +107,7 @@ def policy_odds(request: SignedInRequest, study: Study) -> HttpResponse:
     context = {
         "study": study,
         "comparison": _comparison(study, proposed) if proposed else [],
-        "weaker": _weaker(study, proposed) if proposed else None,
+        "weaker": weaker_asked(study, proposed),
         "problems": form.non_field_errors(),
     }
     return render(request, "staff/policies/odds.html", context)
@@ -186,7 +188,7 @@ def policy_approve(request: SignedInRequest, study: Study, version: int) -> Http
         "form": form,
         "policy": policy,
         "comparison": _comparison_with_consequences(study, policy),
-        "weaker": _weaker(study, policy),
+        "weaker": weaker_asked(study, policy),
         "is_own": policy.proposed_by_id == request.user.pk,
         "is_approved": hasattr(policy, "approval"),
         "is_waiting": selectors.is_waiting(policy),
