@@ -62,6 +62,8 @@ def test_before_and_now_is_read_on_a_phone_without_scrolling_sideways(
     site.sign_in("hanna")
     site.page.context.add_cookies([{"name": "django_language", "value": language, "url": site.address}])
     enlarge(site, percent)
-    site.open(reverse("consent:choice", args=[holder.study.slug]))
-    assert site.page.evaluate(CLIPPED) == []
-    assert site.page.evaluate("(box => box.scrollWidth - box.clientWidth)(document.querySelector('.beside'))") == 0
+    for page in ("choice", "study"):
+        site.open(reverse(f"consent:{page}", args=[holder.study.slug]))
+        assert site.page.evaluate(CLIPPED) == []
+        assert site.page.evaluate("(box => box.scrollWidth - box.clientWidth)(document.querySelector('.beside'))") == 0
+        site.fits()

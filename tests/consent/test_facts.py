@@ -13,7 +13,7 @@ from django.utils.text import capfirst
 from common.append_only import triggers_remove
 from consent import selectors, services
 from consent.facts import fact_label, fact_words, facts_missing, facts_of
-from consent.models import ConsentForm, ConsentFormProposal, Mail, Remark, Renewal, Role, Study
+from consent.models import ConsentForm, ConsentFormProposal, DataHolder, Mail, Remark, Renewal, Role, Study
 from consent.paper_documents import FormsOnPaper, FormWritten
 from consent.services.consent_forms import OBJECTION_DAYS, form_faults
 from consent.standing import standing
@@ -105,6 +105,19 @@ def test_page_and_paper_tell_every_fact_before_anybody_decides(db: None, languag
     page = text(browser.get(reverse("consent:study", args=[holder.study.slug])))
     for where in (page, paper):
         assert [words for words in wanted if words not in where and capfirst(words) not in where] == []
+
+
+def test_who_agreed_before_an_alliance_reads_of_it_and_is_asked_again(
+    study: Study, holder: DataHolder, give: Decide
+) -> None:
+    give(holder, "HIGH")
+    alliance = {"name": "Wards", "hub": "The Example Hub", "sites": ["Ward A", "Ward B"], "digest": "ab"}
+    facts = {**facts_of(study), "alliance": alliance}
+    with pytest.raises(ValidationError, match="People consented to other facts: Learning together"):
+        factories.form_publish(study, TYPO, facts=facts)
+    factories.form_publish(study, TYPO, renewal=Renewal.REQUIRED, facts=facts)
+    page = text(as_("hanna").get(reverse("consent:choice", args=[study.slug])))
+    assert "What has changed" in page and "Together with Ward A, Ward B. The Example Hub asks" in page
 
 
 @pytest.mark.parametrize(
