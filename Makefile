@@ -56,7 +56,7 @@ test-fast: install-dev ## run the tests without browser, worker, demo and whatev
 	@$(LOCAL) $(PYTEST) -q -n auto --dist worksteal -m "not browser and not worker and not slow"
 
 docs: .venv/installed-dev ## build the site of documents, which the site then serves at /docs/
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --site-dir $${IPATE_VAR_DIR:-var}/docs
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 pictures: install-dev ## take the pictures of the documents anew (docs/screenshots)
 	@$(LOCAL) $(PYTEST) -q tests/browser/pictures.py
@@ -106,5 +106,5 @@ release: sbom ## put a signed release of HEAD into var/release (VERSION=1.0.0 KE
 	@cd var/release && sha256sum ipate-* > SHA256SUMS && ssh-keygen -q -Y sign -n ipate-release -f $(KEY) SHA256SUMS
 	@ls var/release
 
-clean: ## delete everything under var/, the demo included
-	rm -rf var
+clean: ## delete everything under var/, the demo included, and the site of documents
+	rm -rf var site

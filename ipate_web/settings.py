@@ -458,8 +458,8 @@ USE_TZ = True
 STATIC_URL = "static/"
 STATIC_ROOT = VAR_DIR / "static"
 STATICFILES_DIRS = [BASE_DIR / "static"]
-#: The site of documents, where `make docs` has built it.
-DOCUMENTS = VAR_DIR / "docs"
+#: The site of documents, where `make docs` has built it: beside the code that it describes.
+DOCUMENTS = BASE_DIR / "site"
 
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = HTTPS
 SESSION_COOKIE_HTTPONLY = True

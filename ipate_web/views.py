@@ -14,6 +14,7 @@ from consent.models import DataHolder, Membership, Role, Study
 from consent.permissions import administers, studies_with_permission
 from consent.views.visits import visit_of
 from ipate_web.backups.records import backup_last
+from ipate_web.first_run import first_run
 from ipate_web.waiting import waiting_for
 from ipate_web.watching import alarms
 from training.models import Run
@@ -58,6 +59,7 @@ def home(request: HttpRequest) -> HttpResponse:
         "dashboards": overseen,
         "glances": [_glance(study, sees_overview=study in overseen) for study in studies],
         "holds": holds,
+        "first_run": first_run(request.user),
         "waiting": [each for each in waiting if not each.is_own],
         "watches_queue": queue_watchable(request.user),
         "proposed": [each for each in waiting if each.is_own],

@@ -11,6 +11,7 @@ from django.urls import NoReverseMatch, reverse
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
+from consent.glossary import WORDS, WORDS_OF_STAFF
 from consent.models import DataHolder
 from consent.permissions import administers, permissions_anywhere
 from consent.views.visits import Visit, visit_of
@@ -53,6 +54,13 @@ def site_name() -> str:
 def documents_built() -> bool:
     """Whether the installation has the site of documents."""
     return (settings.DOCUMENTS / "index.html").is_file()
+
+
+@register.inclusion_tag("components/words.html")
+def words(keys: str) -> dict[str, Any]:
+    """The words with these keys, divided by spaces, each with a pop-up that says what it means."""
+    known = WORDS | WORDS_OF_STAFF
+    return {"words": [(key, *known[key]) for key in keys.split()]}
 
 
 @register.simple_tag(takes_context=True)

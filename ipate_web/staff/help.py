@@ -1,4 +1,4 @@
-"""Where the documents explain the pages of staff."""
+"""Where the documents explain the pages of staff, and which of their words pop-ups explain."""
 
 from typing import Final
 
@@ -57,6 +57,25 @@ SECTIONS: Final = {
     "webhooks": "webhooks.html",
 }
 EVERYWHERE: Final = "roles.html"
+#: Name of an address → keys of the words of `consent.glossary` that its page explains.
+WORDS: Final = {
+    "study": "policy cap share heads",
+    "policies": "policy epsilon times",
+    "policy_new": "policy epsilon times",
+    "policy_approve": "policy epsilon times",
+    "committee": "policy times",
+    "datasets": "public records pseudonym",
+    "import_new": "public pseudonym",
+    "head_counts": "heads noise",
+    "runs": "run plan student",
+    "run_new": "run plan public student",
+    "run_approve": "plan share cap",
+    "run": "released noise share cap student",
+    "models": "student released",
+    "ledger": "register released cap share",
+    "recruitment": "withdrawing receipt pseudonym",
+    "invitations": "pseudonym",
+}
 
 
 def help_address(name: str) -> str:

@@ -50,6 +50,13 @@ def test_a_holder_goes_straight_to_their_studies(study: Study) -> None:
     assert links(holder, "/my/") == {"My studies", "My account"}
 
 
+def test_operators_are_led_to_a_first_run(study: Study) -> None:
+    page = signed_in("otto", study, "operator").get("/").content.decode()
+    assert "Your way to a first run" in page and "5 of 10 steps are done." in page
+    assert reverse("staff:import_new", args=[study.slug]) not in page, "a data steward imports"
+    assert "Your way to a first run" not in signed_in("rita", study, "researcher").get("/").content.decode()
+
+
 def test_the_home_page_tells_people_newest_run_and_share_left() -> None:
     study = study_with_table("digits")
     client = signed_in("otto", study, "operator")

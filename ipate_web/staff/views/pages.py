@@ -22,7 +22,7 @@ from common.requests import SignedInRequest
 from consent.disclosure import SEES_PEOPLE
 from consent.models import Study
 from consent.permissions import study_permissions
-from ipate_web.staff.help import help_address
+from ipate_web.staff.help import WORDS, help_address
 from training.models import Run
 from training.watch import watch_of
 
@@ -107,6 +107,7 @@ def render_page(
             sections.append(Section(url, text, is_current))
     page = (request.resolver_match.url_name if request.resolver_match else None) or ""
     shared = {"study": study, "can": can, "sections": sections, "help": help_address(page)}
+    shared["page_words"] = WORDS.get(page, "")
     if "consent.view_dashboard" in can:
         shared["watch"] = watch_of(study, sees_all=SEES_PEOPLE in can)
     return render(request, template, {**shared, **context}, status=status)

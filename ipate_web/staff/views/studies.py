@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -11,10 +10,7 @@ from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
-from django.urls import reverse
-from django.utils.functional import Promise
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_safe
 
@@ -27,11 +23,12 @@ from consent.counts import holders_per_level
 from consent.disclosure import SEES_PEOPLE
 from consent.facts import facts_missing
 from consent.forms import options
-from consent.models import ConsentEvent, EpsilonPolicy, Invitation, Level, Study
+from consent.models import Level, Study
+from ipate_web.first_run import next_steps
 from ipate_web.staff.forms.studies import StudyForm
 from ipate_web.staff.impact import impact_markdown, impact_pdf
 from ipate_web.staff.views.pages import render_page, study_form, study_page
-from training.models import Dataset, Run
+from training.models import Run
 from training.run_lists import runs_in_table, runs_listed
 from training.selectors import run_totals
 
@@ -102,7 +99,7 @@ def study(request: SignedInRequest, study: Study) -> HttpResponse:
         "datasets": study.datasets.filter(removed_at=None).only("study", "name", "kind", "rows"),
         "latest_runs": _latest_runs(study) if "training.view_run" in request.can else [],
         "runs": runs,
-        "steps": [] if runs.finished else next_steps(study, sees_people=SEES_PEOPLE in request.can),
+        "steps": [] if runs.finished else next_steps(study, request.can),
         "head_counts": head_counts(study),
         "shares": _shares(study, granted),
         "share_free": share_left(granted),
@@ -135,113 +132,3 @@ def _taking_part(study: Study) -> dict[str, Any]:
         "counts": counts,
         "levels": [(level.label, counts[level]) for level in Level],
     }
-
-
-@dataclass(frozen=True)
-class Step:
-    """Task that a study must complete before its first student."""
-
-    text: str | Promise
-    done: bool
-    who: str | Promise
-    url: str
-    action: str | Promise
-    permission: str
-
-
-def next_steps(study: Study, *, sees_people: bool) -> list[Step]:
-    """Steps until a first run has finished, in order.
-
-    That somebody was invited or has decided is for those who see people; others take it from the head counts.
-    """
-    counted = bool(head_counts(study))
-    has_invited = Invitation.objects.filter(study=study).exists() or ConsentEvent.objects.filter(study=study).exists()
-    proposed = EpsilonPolicy.objects.filter(study=study)
-    kinds = set(study.datasets.values_list("kind", flat=True))
-    operator, steward = gettext_lazy("an operator"), gettext_lazy("a data steward")
-    committee = gettext_lazy("the ethics committee")
-
-    def step(
-        text: str | Promise, done: bool, who: str | Promise, page: str, action: str | Promise, permission: str
-    ) -> Step:
-        return Step(text, done, who, reverse(f"staff:{page}", args=[study.slug]), action, permission)
-
-    invitations = step(
-        gettext_lazy("Invite data holders, or record what they signed"),
-        has_invited if sees_people else counted,
-        steward,
-        "invitations",
-        gettext_lazy("Invite"),
-        "consent.invite_holders",
-    )
-    counts = step(
-        gettext_lazy("When holders have decided, draw head counts or enter public ones"),
-        counted,
-        operator,
-        "head_counts",
-        gettext_lazy("Head counts"),
-        "training.approve_run",
-    )
-    has_form = selectors.consent_form_in_force(study) is not None
-    of_people = [
-        step(
-            gettext_lazy("Say what people have to be told (GDPR, Articles 13 and 14)"),
-            not facts_missing(study),
-            operator,
-            "study_edit",
-            gettext_lazy("Say it"),
-            "consent.change_study",
-        ),
-        step(
-            gettext_lazy("Propose the form that holders read"),
-            has_form or study.consent_form_proposals.exists(),
-            operator,
-            "consent_form_new",
-            gettext_lazy("Write it"),
-            "consent.publish_consentform",
-        ),
-        step(
-            gettext_lazy("Publish it, as a second person"),
-            has_form,
-            committee,
-            "consent_forms",
-            gettext_lazy("Look at the proposal"),
-            "consent.approve_consentform",
-        ),
-        step(
-            gettext_lazy("Propose what the three levels mean"),
-            proposed.exists(),
-            committee,
-            "policy_new",
-            gettext_lazy("Propose"),
-            "consent.propose_epsilonpolicy",
-        ),
-        step(
-            gettext_lazy("Approve it, as a second person"),
-            proposed.filter(approval__isnull=False).exists(),
-            committee,
-            "policies",
-            gettext_lazy("Look at the proposal"),
-            "consent.approve_epsilonpolicy",
-        ),
-    ]
-    return [
-        *([] if study.rehearsal else of_people),
-        step(
-            gettext_lazy("Import private and public data"),
-            {Dataset.Kind.PRIVATE, Dataset.Kind.PUBLIC} <= kinds,
-            steward,
-            "datasets",
-            gettext_lazy("Import a dataset"),
-            "training.import_dataset",
-        ),
-        *([] if study.rehearsal else [invitations, counts]),
-        step(
-            gettext_lazy("Propose and approve a run"),
-            study.runs.exclude(status__in=[Run.Status.DRAFT, Run.Status.CANCELLED, Run.Status.WITHDRAWN]).exists(),
-            operator,
-            "run_new",
-            gettext_lazy("Propose a run"),
-            "training.propose_run",
-        ),
-    ]

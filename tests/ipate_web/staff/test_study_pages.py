@@ -115,6 +115,7 @@ def test_a_rehearsal_asks_nobody() -> None:
     assert [(str(step.text), step.done) for step in page.context["steps"]] == [
         ("Import private and public data", True),
         ("Propose and approve a run", False),
+        ("Follow it, and look at what it learned", False),
     ]
     for words in ("Who takes part", "holder who decides now", "every holder&#x27;s cap", "Head counts"):
         assert words not in page.text
@@ -135,15 +136,15 @@ def test_an_empty_study_says_what_comes_next(empty: Study) -> None:
     def left() -> list[bool]:
         return [step.done for step in as_("operator").get(url("study", empty)).context["steps"]]
 
-    assert left() == [True, *[False] * 8], "all that people have to be told is said"
+    assert left() == [True, *[False] * 9], "all that people have to be told is said"
     factories.form_publish(empty)
-    assert left() == [True, True, True, *[False] * 6]
+    assert left() == [True, True, True, *[False] * 7]
     factories.policy_approve(empty)
-    assert left() == [*[True] * 5, False, False, False, False]
+    assert left() == [*[True] * 5, *[False] * 5]
     invitations_create(study=empty, acting_user=None, pseudonyms=["P-1"])
-    assert left() == [*[True] * 5, False, False, False, False], "who decides is not told that somebody was asked"
+    assert left() == [*[True] * 5, *[False] * 5], "who decides is not told that somebody was asked"
     steps = as_("steward").get(url("study", empty)).context["steps"]
-    assert [step.done for step in steps] == [*[True] * 5, False, True, False, False]
+    assert [step.done for step in steps] == [*[True] * 5, False, True, *[False] * 3]
     page = as_("operator").get(url("study", empty)).text
     assert url("datasets", empty) in page
     assert "No runs yet" in page

@@ -1,0 +1,155 @@
+"""What a young study needs until its first run has finished: a list on its page, and on the home page of operators."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import Exists, OuterRef
+from django.urls import reverse
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy
+
+from accounting.head_counts import head_counts
+from consent import selectors
+from consent.disclosure import SEES_PEOPLE
+from consent.facts import facts_missing
+from consent.models import ConsentEvent, EpsilonPolicy, Invitation, Study
+from consent.permissions import studies_with_permission, study_permissions
+from training.models import Dataset, Run
+
+
+@dataclass(frozen=True)
+class Step:
+    """Task that a study must complete before its first student."""
+
+    text: str | Promise
+    done: bool
+    who: str | Promise
+    url: str
+    action: str | Promise
+    is_mine: bool
+
+
+def next_steps(study: Study, can: frozenset[str]) -> list[Step]:
+    """Steps until a first run has finished, in order, for somebody with the permissions ``can``.
+
+    That somebody was invited or has decided is for those who see people; others take it from the head counts.
+    """
+    counted = bool(head_counts(study))
+    has_invited = Invitation.objects.filter(study=study).exists() or ConsentEvent.objects.filter(study=study).exists()
+    proposed = EpsilonPolicy.objects.filter(study=study)
+    kinds = set(study.datasets.values_list("kind", flat=True))
+    operator, steward = gettext_lazy("an operator"), gettext_lazy("a data steward")
+    committee = gettext_lazy("the ethics committee")
+
+    def step(
+        text: str | Promise, done: bool, who: str | Promise, page: str, action: str | Promise, permission: str
+    ) -> Step:
+        return Step(text, done, who, reverse(f"staff:{page}", args=[study.slug]), action, permission in can)
+
+    invitations = step(
+        gettext_lazy("Invite data holders, or record what they signed"),
+        has_invited if SEES_PEOPLE in can else counted,
+        steward,
+        "invitations",
+        gettext_lazy("Invite"),
+        "consent.invite_holders",
+    )
+    counts = step(
+        gettext_lazy("When holders have decided, draw head counts or enter public ones"),
+        counted,
+        operator,
+        "head_counts",
+        gettext_lazy("Head counts"),
+        "training.approve_run",
+    )
+    has_form = selectors.consent_form_in_force(study) is not None
+    of_people = [
+        step(
+            gettext_lazy("Say what people have to be told (GDPR, Articles 13 and 14)"),
+            not facts_missing(study),
+            operator,
+            "study_edit",
+            gettext_lazy("Say it"),
+            "consent.change_study",
+        ),
+        step(
+            gettext_lazy("Propose the form that holders read"),
+            has_form or study.consent_form_proposals.exists(),
+            operator,
+            "consent_form_new",
+            gettext_lazy("Write it"),
+            "consent.publish_consentform",
+        ),
+        step(
+            gettext_lazy("Publish it, as a second person"),
+            has_form,
+            committee,
+            "consent_forms",
+            gettext_lazy("Look at the proposal"),
+            "consent.approve_consentform",
+        ),
+        step(
+            gettext_lazy("Propose what the three levels mean"),
+            proposed.exists(),
+            committee,
+            "policy_new",
+            gettext_lazy("Propose"),
+            "consent.propose_epsilonpolicy",
+        ),
+        step(
+            gettext_lazy("Approve it, as a second person"),
+            proposed.filter(approval__isnull=False).exists(),
+            committee,
+            "policies",
+            gettext_lazy("Look at the proposal"),
+            "consent.approve_epsilonpolicy",
+        ),
+    ]
+    return [
+        *([] if study.rehearsal else of_people),
+        step(
+            gettext_lazy("Import private and public data"),
+            {Dataset.Kind.PRIVATE, Dataset.Kind.PUBLIC} <= kinds,
+            steward,
+            "datasets",
+            gettext_lazy("Import a dataset"),
+            "training.import_dataset",
+        ),
+        *([] if study.rehearsal else [invitations, counts]),
+        step(
+            gettext_lazy("Propose and approve a run"),
+            study.runs.exclude(status__in=[Run.Status.DRAFT, Run.Status.CANCELLED, Run.Status.WITHDRAWN]).exists(),
+            operator,
+            "run_new",
+            gettext_lazy("Propose a run"),
+            "training.propose_run",
+        ),
+        step(
+            gettext_lazy("Follow it, and look at what it learned"),
+            study.runs.filter(status=Run.Status.FINISHED).exists(),
+            operator,
+            "runs",
+            gettext_lazy("To the runs"),
+            "training.view_run",
+        ),
+    ]
+
+
+@dataclass(frozen=True)
+class FirstRun:
+    """Study on its way to its first run, with what is done and what comes next."""
+
+    study: Study
+    steps: list[Step]
+
+    @property
+    def done(self) -> int:
+        return sum(step.done for step in self.steps)
+
+
+def first_run(user: Any) -> FirstRun | None:
+    """The newest study that ``user`` operates and in which no run has finished; None without one."""
+    finished = Run.objects.filter(study=OuterRef("pk"), status=Run.Status.FINISHED)
+    young = studies_with_permission(user, "training.approve_run").filter(~Exists(finished), closed_at=None)
+    study = young.order_by("-pk").first()
+    return study and FirstRun(study, next_steps(study, study_permissions(user, study)))

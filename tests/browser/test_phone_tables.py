@@ -1,0 +1,35 @@
+"""What staff see on a phone: the columns that matter, sections that open, words that explain themselves."""
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.conftest import Site
+from tests.training.runs import TABLE_RUN, run_finish, run_start, study_with_table
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+
+
+def test_columns_sections_and_words_on_a_phone(visit) -> None:
+    run = run_finish(run_start(study_with_table("digits"), share=0.5, **TABLE_RUN))
+    site: Site = visit("phone")
+    site.sign_in("olga")
+    site.open("/studies/digits/runs/")
+    table = site.page.locator(".table-wrap")
+    method = table.get_by_role("columnheader", name="Method")
+    expect(method).to_be_hidden()
+    assert table.evaluate("wrap => wrap.scrollWidth <= wrap.clientWidth"), "nothing to scroll sideways"
+    table.get_by_label("All columns").check()
+    expect(method).to_be_visible()
+
+    site.open(f"/studies/digits/runs/{run.pk}/")
+    charges = site.page.get_by_role("columnheader", name="Promised ε")
+    expect(charges).to_be_hidden()
+    site.page.get_by_role("link", name="What it costs each group").click()
+    expect(charges).to_be_visible()
+    meaning = site.page.locator("#word-noise")
+    expect(meaning).to_be_hidden()
+    site.page.get_by_role("button", name="Noise").focus()
+    site.page.keyboard.press("Enter")
+    expect(meaning).to_be_visible()
+    site.page.keyboard.press("Escape")
+    expect(meaning).to_be_hidden()

@@ -1,0 +1,55 @@
+"""Words with pop-ups, folded sections, and tables whose columns matter more or less."""
+
+import re
+
+import pytest
+from django.template import Context, Template
+from django.test import Client
+from django.utils.html import escape
+
+import ipate_web.staff.urls
+from consent.glossary import WORDS, WORDS_OF_STAFF
+from ipate_web.staff import help
+from tests import factories
+from tests.everything import addresses
+
+
+def rendered(source: str) -> str:
+    return Template(source).render(Context())
+
+
+def test_each_word_has_a_pop_up_of_its_own() -> None:
+    page = rendered('{% words "noise cap" %}')
+    assert re.findall(r'popovertarget="([^"]+)"', page) == re.findall(r'id="([^"]+)" popover', page)
+    assert escape(str(WORDS["noise"][1])) in page and "<dfn>Cap</dfn>" in page
+    assert not WORDS.keys() & WORDS_OF_STAFF.keys()
+
+
+def test_words_of_pages_are_known_and_so_are_the_pages() -> None:
+    assert set(help.WORDS) <= set(addresses(ipate_web.staff.urls.urlpatterns))
+    assert {key for keys in help.WORDS.values() for key in keys.split()} <= set(WORDS | WORDS_OF_STAFF)
+
+
+def test_the_glossary_has_them_all(client: Client) -> None:
+    page = client.get("/glossary/").content.decode()
+    assert all(f'<dt id="{key}">' in page for key in WORDS | WORDS_OF_STAFF)
+
+
+@pytest.mark.django_db
+def test_who_decides_finds_the_words_beside_the_decision(client: Client) -> None:
+    study = factories.study_open()
+    client.force_login(factories.user_create("hanna"))
+    factories.holder_create(study, user=factories.user_create("hanna"))
+    page = client.get(f"/my/{study.slug}/").content.decode()
+    assert page.index('name="choice"') < page.index('popovertarget="word-times"')
+
+
+def test_a_folded_section_is_opened_by_a_link_to_what_it_holds() -> None:
+    page = rendered('{% section "costs" "Costs" kind="fold" %}much{% endsection %}')
+    assert re.search(r"<details [^>]*><summary><h2 [^>]*>Costs</h2></summary><div [^>]*id=\"costs\">much</div>", page)
+
+
+def test_only_tables_with_columns_to_leave_out_offer_all() -> None:
+    head = '{% table "Runs" %}<thead><tr><th scope="col"__>Run</th></tr></thead>{% endtable %}'
+    assert "All columns" in rendered(head.replace("__", ' class="less"'))
+    assert "All columns" not in rendered(head.replace("__", ""))
