@@ -267,7 +267,7 @@ DATA = re.compile(
     r"What we ask|We would like to learn from your records how to|read handwriting|New|Words|"
     r"More words|W\. Ait|Anna Example|Clinic|"
     r"hanna|hedwig|undecided|high|low|average|none|olga|otto|carla|conrad|dan|root|guest|"
-    r"waiting|sven|hilde|ada|ben|maybe|yes|digits|empty|over|rehearsal|"
+    r"waiting|Wards|sven|hilde|ada|ben|maybe|yes|digits|empty|over|rehearsal|"
     r"A small run|Small|MIT|checkpoints|First vote|Next vote|Waiting|Rehearsed|Baseline|"
     r"To be rehearsed|All (?:are|were|to be) asked|"
     r"(?:Steps|Samples|People|Rows) (?:were|to be) (?:taken|drawn|counted)|class|CSV|"
