@@ -4,7 +4,7 @@ All of it rests on rows that the site keeps anyway: stages as every reader of a 
 long single shards or teachers take, which depends on private records, is not told.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -13,13 +13,14 @@ from typing import Any
 from uuid import UUID
 
 from django.conf import settings
-from django.db import models
 from django.utils import timezone
 
-from common.jobs.leases import claimant, stale_before, worker_claims
+from common.jobs.leases import claimant, worker_claims
 from common.models import WorkerHeartbeat
+from common.worker_heartbeats import workers_heard
 from consent.permissions import studies_with_permission
-from training.models import Run, Shard, StudentTraining, TeacherChunk
+from training.engine.turns import claims, worker_times
+from training.models import Run
 from training.selectors import Progress, run_progress
 
 #: So many earlier runs tell how long one takes.
@@ -36,6 +37,7 @@ class QueuedRun:
         place: its place among the runs that nobody has begun, from 1; None once it was begun.
         progress: how far it is; None where the reader may not see it.
         workers: names of the workers that hold it or a part of it.
+        starts: when it is expected to begin; None where nothing is known of that, or it has begun.
         ends: when it is expected to end; None where nothing is known of that.
         takes: how long earlier runs of its study by its method took; None where there were none.
     """
@@ -45,6 +47,7 @@ class QueuedRun:
     place: int | None = None
     progress: Progress | None = None
     workers: tuple[str, ...] = ()
+    starts: datetime | None = None
     ends: datetime | None = None
     takes: timedelta | None = None
 
@@ -62,23 +65,72 @@ class Worker:
 
 @dataclass(frozen=True)
 class Queue:
-    """Runs that are ``under_way``, those that wait in the order in which they were approved, and the workers."""
+    """Runs that are ``under_way``, those that wait in the order of their turns, and the workers."""
 
     under_way: list[QueuedRun]
     waiting: list[QueuedRun]
     workers: list[Worker]
 
 
-def _unbegun() -> models.QuerySet[Run]:
-    """Approved runs that no worker has begun, next one first."""
-    return Run.objects.filter(status=Run.Status.APPROVED, started_at=None).order_by("approved_at", "pk")
+def _unbegun() -> list[UUID]:
+    """Approved runs that no worker has begun, next one first.
+
+    Studies take turns: next is the first run of the study that had the least of the workers' time
+    (:mod:`training.engine.turns`), where each run that comes before counts as one of the same length.
+    """
+    waiting = Run.objects.filter(status=Run.Status.APPROVED, started_at=None).order_by("approved_at", "pk")
+    had = worker_times()
+    order, number = [], Counter[int]()
+    for place, (pk, study) in enumerate(waiting.values_list("pk", "study_id")):
+        order.append((number[study], had[study], place, pk))
+        number[study] += 1
+    return [pk for *_, pk in sorted(order)]
 
 
-def run_place(run: Run) -> int | None:
-    """Place of a run among those that nobody has begun, from 1; None for all others."""
+@dataclass(frozen=True)
+class Wait:
+    """Place of a run among those that nobody has begun, from 1, and when it is expected to begin; None: not known."""
+
+    place: int
+    starts: datetime | None
+
+    @property
+    def is_next(self) -> bool:
+        """Whether it waits for nothing but a free worker."""
+        return self.starts is not None and self.starts <= timezone.now()
+
+
+def run_wait(run: Run) -> Wait | None:
+    """Wait of a run that nobody has begun; None for all others."""
     if run.status != Run.Status.APPROVED or run.started_at is not None:
         return None
-    return _unbegun().filter(approved_at__lt=run.approved_at).count() + 1
+    ahead = Run.objects.filter(study_id=run.study_id, status__in=Run.ACTIVE, approved_at__lte=run.approved_at)
+    return Wait(_unbegun().index(run.pk) + 1, _starts(list(ahead.order_by("approved_at", "pk")))[run.pk])
+
+
+def _starts(runs: list[Run]) -> dict[UUID, datetime | None]:
+    """When each of the runs that nobody has begun is expected to begin.
+
+    Studies share the workers: a run begins as soon as those of its own study before it have spent their shares.
+
+    Args:
+        runs: All active runs of some studies, in the order of their approval.
+    """
+    now, durations = timezone.now(), _durations(runs)
+    free: dict[int, datetime | None] = defaultdict(lambda: now if workers_heard() else None)
+    starts = {}
+    for run in sorted(runs, key=lambda run: run.status == Run.Status.APPROVED and run.started_at is None):
+        takes, before = durations.get((run.study_id, run.method)), free[run.study_id]
+        if run.status == Run.Status.APPROVED and run.started_at is None:
+            starts[run.pk] = now if run.rehearsal and before else before
+            ends = before + takes if before and takes else None
+        elif run.status == Run.Status.LEARNING:
+            continue
+        else:
+            ends = _expected_end(run, run_progress(run), takes, now)
+        if not run.rehearsal:
+            free[run.study_id] = max(ends, before) if ends and before else None
+    return starts
 
 
 def queue_watchable(user: Any) -> bool:
@@ -92,8 +144,9 @@ def queue_for(user: Any) -> Queue:
     """The queue of the whole installation; of runs that ``user`` may not see it tells no more than that there are."""
     visible = set(studies_with_permission(user, "training.view_run").values_list("pk", flat=True))
     runs = list(Run.objects.filter(status__in=Run.ACTIVE).select_related("study").order_by("approved_at", "pk"))
-    places = {pk: place for place, pk in enumerate(_unbegun().values_list("pk", flat=True), start=1)}
-    holding = _claims()
+    places = {pk: place for place, pk in enumerate(_unbegun(), start=1)}
+    starts = _starts([run for run in runs if run.study_id in visible])
+    holding = claims()
     durations = _durations(run for run in runs if run.study_id in visible)
     now = timezone.now()
 
@@ -104,7 +157,8 @@ def queue_for(user: Any) -> Queue:
         progress = run_progress(run)
         takes = durations.get((run.study_id, run.method))
         names = tuple(sorted(claimant(claim) for claim, pk in holding if pk == run.pk))
-        return QueuedRun(run, run.status, place, progress, names, _expected_end(run, progress, takes, now), takes)
+        ends = _expected_end(run, progress, takes, now)
+        return QueuedRun(run, run.status, place, progress, names, starts.get(run.pk), ends, takes)
 
     rows = [queued(run) for run in runs]
     return Queue(
@@ -133,15 +187,6 @@ def _durations(runs: Iterable[Run]) -> dict[tuple[int, str], timedelta]:
         if (study, method) in wanted and len(took[study, method]) < _EARLIER:
             took[study, method].append(ended - started)
     return {key: timedelta(seconds=median(each.total_seconds() for each in all_)) for key, all_ in took.items()}
-
-
-def _claims() -> set[tuple[str, UUID]]:
-    """Claims of living processes, each with the run that it is about."""
-    alive = {"heartbeat__gte": stale_before()}
-    claims = set(Run.objects.filter(**alive).exclude(claimed_by="").values_list("claimed_by", "pk"))
-    for held in (each._default_manager.filter(**alive) for each in (TeacherChunk, Shard, StudentTraining)):
-        claims |= {(part.claimed_by, part.run_id) for part in held.exclude(claimed_by="")}
-    return claims
 
 
 def _workers(runs: dict[UUID, Run], visible: set[int], holding: set[tuple[str, UUID]]) -> list[Worker]:

@@ -4,14 +4,13 @@ from celery import shared_task
 from celery.signals import worker_ready
 
 from training.services import (
-    advance,
     alliances,
     closing,
     encodings,
     erasures,
     imports,
     sweep,
-    trainings,
+    turns,
     verifying,
     yearly,
 )
@@ -19,22 +18,22 @@ from training.services import (
 
 @shared_task
 def run_advance(run_id: str, *_: object, **__: object) -> None:
-    advance.run_advance(run_id)
+    turns.turn_take("run_advance", run_id)
 
 
 @shared_task
 def chunk_train(chunk_id: str, *_: object, **__: object) -> None:
-    advance.chunk_train(chunk_id)
+    turns.turn_take("chunk_train", chunk_id)
 
 
 @shared_task
 def shard_ask(shard_id: str, *_: object, **__: object) -> None:
-    advance.shard_ask(shard_id)
+    turns.turn_take("shard_ask", shard_id)
 
 
 @shared_task
 def student_learn(training_id: str, *_: object, **__: object) -> None:
-    trainings.student_learn(training_id)
+    turns.turn_take("student_learn", training_id)
 
 
 @shared_task

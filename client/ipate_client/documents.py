@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,17 @@ class Run:
         if self.has_ended or not stages:
             return float(self.has_ended)
         return float(sum(stage["share"] for stage in stages)) / len(stages)
+
+    @property
+    def standing(self) -> str:
+        """Its status in words, and of an approved run that waits its place and when it is expected to begin."""
+        place, start = self.document.get("place"), self.document.get("expected_start")
+        if self.status == "draft":
+            return "draft: an operator has to approve it"
+        if place is None:
+            return self.status
+        begins = f", expected to begin at {datetime.fromisoformat(start).astimezone():%Y-%m-%d %H:%M}" if start else ""
+        return f"{self.status}: place {place} in the queue{begins}"
 
 
 @dataclass(frozen=True, eq=False)

@@ -292,7 +292,7 @@ class Site:
         return _run(self._json("GET", f"runs/{_id(run)}"))
 
     def wait(self, run: Run | str, *, every: float = 5.0, timeout: float | None = None, progress: bool = True) -> Run:
-        """Wait until a run is finished, with a bar that says in which stage it is.
+        """Wait until a run is finished, with a bar that says in which stage it is, or its place in the queue.
 
         Args:
             run: The run; a draft waits for its approval.
@@ -308,10 +308,7 @@ class Site:
         with tqdm(total=1.0, disable=not progress, bar_format="{desc}: {percentage:3.0f}%|{bar}| {elapsed}") as bar:
             while True:
                 found = self.run(run)
-                waits = found.status == "draft"
-                bar.set_description_str(
-                    "draft: an operator has to approve it" if waits else found.status, refresh=False
-                )
+                bar.set_description_str(found.standing, refresh=False)
                 bar.n = found.done
                 bar.refresh()
                 if found.has_ended:

@@ -11,7 +11,7 @@ from consent.models import Level
 from ipate_web.api.base import MinuteField, UserField, permission_check
 from training.forecast_outcomes import forecast_outcomes
 from training.models import Run
-from training.queue import run_place
+from training.queue import run_wait
 from training.selectors import run_progress, run_promises, run_reason, runs_visible_to
 
 
@@ -115,6 +115,7 @@ class RunDetailSerializer(RunSerializer):
     place = serializers.IntegerField(
         allow_null=True, help_text="Its place among approved runs that no worker has begun, from 1; null for others."
     )
+    expected_start = MinuteField(allow_null=True, help_text="Of such a run, to the minute; null where it is not known.")
     reason = serializers.CharField(help_text="Why it ended, in words; empty before.")
     message = serializers.CharField(allow_null=True, help_text="Why it failed or waits; for staff alone.")
     approved_at = MinuteField(allow_null=True, help_text="To the minute.")
@@ -136,6 +137,7 @@ class RunDetailSerializer(RunSerializer):
                 "spending_began_at",
                 "progress",
                 "place",
+                "expected_start",
                 "promises",
                 "forecasts",
                 "model",
@@ -155,7 +157,9 @@ def run_document(run: Run, user: Any) -> dict[str, Any]:
         "labels": progress.labels,
         "student": progress.student,
     }
-    run.place = run_place(run)  # type: ignore[attr-defined]
+    wait = run_wait(run)
+    run.place = wait and wait.place  # type: ignore[attr-defined]
+    run.expected_start = wait and wait.starts  # type: ignore[attr-defined]
     run.reason = run_reason(run)  # type: ignore[attr-defined]
     run.promises = run_promises(run)  # type: ignore[attr-defined]
     run.forecasts = [in_words(each.to_json()) for each in forecast_outcomes(run)]  # type: ignore[attr-defined]

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
+from ipate_client.site import _run as run_of
 
 from common.jobs.leases import claimant, lease, worker_claims
 from common.models import WorkerHeartbeat
@@ -16,8 +17,9 @@ from tests import factories
 from tests.pages import as_
 from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_start, run_teach, study_with_table
 from tests.workers import wait_until, worker
+from training.engine.turns import worker_time_note
 from training.models import Run, TeacherChunk
-from training.queue import queue_for, queue_watchable, run_place
+from training.queue import queue_for, queue_watchable, run_wait
 
 pytestmark = pytest.mark.django_db
 
@@ -37,10 +39,15 @@ def operator(study: Study) -> User:
     return user
 
 
+def place(run: Run) -> int | None:
+    wait = run_wait(run)
+    return wait and wait.place
+
+
 def test_runs_wait_in_the_order_in_which_they_were_approved(study: Study, operator: User) -> None:
     first, second = (run_start(study, share=0.1, title=title, **TABLE_RUN) for title in ("First", "Second"))
     draft = run_draft(study, **TABLE_RUN)
-    assert [run_place(run) for run in (first, second, draft)] == [1, 2, None]
+    assert [place(run) for run in (first, second, draft)] == [1, 2, None]
     queue = queue_for(operator)
     assert [(row.run, row.place) for row in queue.waiting] == [(first, 1), (second, 2)]
     assert queue.under_way == []
@@ -49,7 +56,7 @@ def test_runs_wait_in_the_order_in_which_they_were_approved(study: Study, operat
     assert as_(operator).get(f"/api/v1/runs/{second.pk}").json()["place"] == 2
     run_teach(first)
     first.refresh_from_db()
-    assert (run_place(first), run_place(second)) == (None, 1)
+    assert (place(first), place(second)) == (None, 1)
     assert [row.run for row in queue_for(operator).under_way] == [first]
 
 
@@ -95,6 +102,41 @@ def test_when_a_run_is_expected_to_end(study: Study, operator: User) -> None:
     assert row.ends == now + timedelta(minutes=6)
     Run.objects.filter(pk=run.pk).update(started_at=now - timedelta(minutes=40))
     assert queue_for(operator).under_way[0].ends is None, "it is late, and nobody knows by how much"
+
+
+@pytest.mark.slow
+def test_when_a_run_is_expected_to_begin(study: Study, operator: User) -> None:
+    """Studies share the workers: a run waits for those of its own study."""
+    earlier = run_finish(run_start(study, share=0.2, **TABLE_RUN))
+    now = timezone.now()
+    Run.objects.filter(pk=earlier.pk).update(started_at=now - timedelta(minutes=10), ended_at=now)
+    other = run_start(study_with_table("other"), **TABLE_RUN)
+    first, second = (run_start(study, share=0.2, **TABLE_RUN) for _ in range(2))
+    assert [(wait.place, wait.starts) for run in (first, second) if (wait := run_wait(run))] == [(2, None), (3, None)]
+    WorkerHeartbeat.objects.create(name=WORKER, heard_at=now)
+    waits = [run_wait(run) for run in (other, first, second)]
+    assert [wait.is_next for wait in waits if wait] == [True, True, False]
+    starts = waits[2].starts if waits[2] else None
+    assert starts is not None
+    assert timedelta(minutes=10) <= starts - now < timedelta(minutes=11)
+    assert [row.starts is not None for row in queue_for(operator).waiting] == [True, True, True]
+    page = as_(operator).get(f"/studies/table/runs/{second.pk}/").content.decode()
+    assert "Expected start:" in page
+    document = as_(operator).get(f"/api/v1/runs/{second.pk}").json()
+    assert document["expected_start"] is not None
+    assert "place 3 in the queue, expected to begin at" in run_of(document).standing
+    page = as_(operator).get(f"/studies/table/runs/{first.pk}/").content.decode()
+    assert "It begins as soon as a worker is free." in page
+
+
+@pytest.mark.slow
+def test_studies_take_turns_in_the_queue() -> None:
+    studies = [study_with_table(name) for name in ("busy", "quiet")]
+    first, second = (run_start(studies[0], share=0.1, **TABLE_RUN) for _ in range(2))
+    third = run_start(studies[1], **TABLE_RUN)
+    assert [place(run) for run in (first, second, third)] == [1, 3, 2]
+    worker_time_note(studies[0].pk, 60)
+    assert [place(run) for run in (first, second, third)] == [2, 3, 1]
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from django.db.models import QuerySet
 from common.artifacts import arrays_delete, arrays_load, arrays_save
 from common.progress import Progress
 from learning.students import Checkpoint
+from training.engine.turns import StepAside, turn_is_over
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +47,7 @@ def checkpoint_at(name: str) -> Checkpoint:
     """The checkpoint of one training, a file in private storage.
 
     A file that cannot be read, because a worker died while it wrote it, counts as none. One that cannot be written is
-    done without.
+    done without. Once it is written the training steps aside where its turn is over.
     """
 
     def load() -> bytes | None:
@@ -58,6 +59,8 @@ def checkpoint_at(name: str) -> Checkpoint:
     def save(state: bytes) -> None:
         with suppress(OSError):
             arrays_save(name, state=np.frombuffer(state, dtype=np.uint8))
+            if turn_is_over():
+                raise StepAside
 
     return Checkpoint(load, save)
 

@@ -232,6 +232,15 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            "WorkerTime",
+            [
+                ID,
+                ("study", models.OneToOneField(on_delete=CASCADE, related_name="+", to="consent.study")),
+                ("seconds", models.FloatField()),
+                ("noted_at", models.DateTimeField()),
+            ],
+        ),
+        migrations.CreateModel(
             "Round",
             [
                 ID,

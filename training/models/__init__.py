@@ -3,7 +3,7 @@
 from training.models.datasets import Dataset
 from training.models.encoders import Encoder, Encoding
 from training.models.imports import DatasetImport
-from training.models.parts import Shard, TeacherChunk
+from training.models.parts import Shard, TeacherChunk, WorkerTime
 from training.models.releases import Batch, Query, Round
 from training.models.results import RunResult
 from training.models.runs import ProposalChange, Run
@@ -32,4 +32,5 @@ __all__ = [
     "StudentTraining",
     "TeacherChunk",
     "Verification",
+    "WorkerTime",
 ]

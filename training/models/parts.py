@@ -1,10 +1,11 @@
-"""Parts of runs: teachers to be trained, holders to be asked."""
+"""Parts of runs: teachers to be trained, holders to be asked; and whose parts workers were at."""
 
 from django.db import models
 from django.db.models import F, Q
 from django.utils.translation import gettext_lazy as _
 
 from common.jobs.parts import Part
+from consent.models import Study
 from training.models.runs import Run
 
 
@@ -40,3 +41,14 @@ class Shard(Part):
 
     def __str__(self) -> str:
         return f"shard {self.number}"
+
+
+class WorkerTime(models.Model):
+    """Time that workers spent on a study's runs lately; :mod:`training.engine.turns` writes and reads it."""
+
+    study = models.OneToOneField(Study, on_delete=models.CASCADE, related_name="+")
+    seconds = models.FloatField(help_text="At that moment; half of it is forgotten every ten minutes.")
+    noted_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"{self.study}, {self.seconds:.0f} s"

@@ -3,8 +3,10 @@
 The row is the truth. Every step can be repeated after a crash and goes on where it stopped.
 """
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 from uuid import UUID
 
 from django.utils.translation import gettext_noop
@@ -17,12 +19,15 @@ from learning.formats import DataError
 from learning.mechanisms.base import PlanError
 from training.dispatch import send
 from training.engine import shards
+from training.engine.turns import StepAside, turn_is_over
 from training.errors import RunError
 from training.methods import Outcome, Step, method_of
 from training.methods.pate import teaching
 from training.models import Run, Shard, TeacherChunk
 from training.services import joint_models, results, students
 from training.services.ending import run_fail, run_forget
+
+logger = logging.getLogger(__name__)
 
 _NO_ANSWER = gettext_noop("Database or storage did not answer; the run is tried again. If it stays so, see the logs.")
 _UNEXPECTED = gettext_noop("An unexpected error; the logs of the worker tell it under this run's id.")
@@ -56,43 +61,69 @@ def _guarded(run_id: str | UUID) -> Iterator[None]:
         yield
 
 
-def run_advance(run_id: str | UUID) -> None:
-    """Take a run as far as it goes: until it ends, or waits for teachers or for another run's vote."""
+def run_advance(run_id: str | UUID) -> bool:
+    """Take a run as far as it goes: until it ends, waits for teachers or another run's vote, or steps aside.
+
+    Returns:
+        Whether it went on.
+    """
+    before, aside = _standing(run_id), False
     with logging_run(run_id), _guarded(run_id):
         with lease(Run, run_id) as token:
             if token is None:
-                return
+                return False
             while True:
                 run = Run.objects.select_related("study").get(pk=run_id)
                 step = step_of(run)
-                if step is None or not step(run):
+                if step is None:
+                    break
+                try:
+                    if not step(run):
+                        break
+                    if turn_is_over():
+                        raise StepAside
+                except StepAside:
+                    logger.info("The run steps aside for other work.")
+                    aside = True
                     break
         run = Run.objects.select_related("study").get(pk=run_id)
         if run.has_ended:
             run_forget(run)
         # What it waited for may have come while this worker held the run: nobody else would go on then.
-        elif method_of(run).may_go_on(run):
+        elif aside or method_of(run).may_go_on(run):
             send("run_advance", run_id)
+    return aside or _standing(run_id) != before
 
 
-def chunk_train(chunk_id: str | int) -> None:
-    """Train a chunk of teachers, and go on with the run after the last one.
+def _standing(run_id: str | UUID) -> tuple[Any, ...] | None:
+    """How far a run is."""
+    return Run.objects.filter(pk=run_id).values_list("status", "started_at", "position", "prepared").first()
+
+
+def chunk_train(chunk_id: str | int) -> bool:
+    """Train a chunk of teachers, and go on with the run after the last one; whether this call has trained it.
 
     Only whoever has trained it goes on: tasks that were sent twice would multiply with every step of the run.
     """
     chunk = TeacherChunk.objects.select_related("run").filter(pk=chunk_id).first()
     if chunk is None or chunk.run.status != Run.Status.PREPARING:
-        return
+        return False
+    trained = False
     with logging_run(chunk.run_id), _guarded(chunk.run_id):
-        if teaching.chunk_train(chunk) and teaching.chunks_done(chunk.run):
+        trained = teaching.chunk_train(chunk)
+        if trained and teaching.chunks_done(chunk.run):
             send("run_advance", chunk.run_id)
+    return trained
 
 
-def shard_ask(shard_id: str | int) -> None:
+def shard_ask(shard_id: str | int) -> bool:
     """Ask a shard of holders, and go on with the run after the last one, as :func:`chunk_train` does."""
     shard = Shard.objects.select_related("run").filter(pk=shard_id).first()
     if shard is None or shard.run.status != Run.Status.ASKING:
-        return
+        return False
+    asked = False
     with logging_run(shard.run_id), _guarded(shard.run_id):
-        if shards.shard_ask(shard, method_of(shard.run).asking.questions) and shards.shards_done(shard.run):
+        asked = shards.shard_ask(shard, method_of(shard.run).asking.questions)
+        if asked and shards.shards_done(shard.run):
             send("run_advance", shard.run_id)
+    return asked

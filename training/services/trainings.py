@@ -25,6 +25,7 @@ from consent.services import study_lock
 from learning.students import labelled, said
 from training.dispatch import send
 from training.engine.parts import run_part_do
+from training.engine.turns import StepAside
 from training.errors import STATE, RunError
 from training.methods.learners import student_check
 from training.methods.lessons import Recipe, student_from
@@ -101,11 +102,12 @@ def versions_under_way(run: Run) -> Any:
     return run.trainings.filter(version=None).exclude(state=StudentTraining.State.DONE)
 
 
-def student_learn(training_id: int | str, progress: Progress | None = None) -> None:
-    """Do a training, unless it is done or a living worker is at it; `progress` hears of it, too."""
+def student_learn(training_id: int | str, progress: Progress | None = None) -> bool:
+    """Do a training, unless it is done or a living worker is at it; `progress` hears of it, too. Whether it went on."""
     training = StudentTraining.objects.select_related("run").filter(pk=training_id).first()
     if training is None:
-        return
+        return False
+    worked = False
     with (
         logging_run(training.run_id),
         guarded(
@@ -115,12 +117,18 @@ def student_learn(training_id: int | str, progress: Progress | None = None) -> N
             unexpected=gettext_noop("An unexpected error; the logs of the worker tell it under this run's id."),
         ),
     ):
-        run_part_do(
-            training,
-            status=Run.Status.FINISHED,
-            work=lambda found: _worked(found, progress),
-            died=gettext_noop("Too many workers died over it; the logs of the workers tell why."),
-        )
+        try:
+            worked = run_part_do(
+                training,
+                status=Run.Status.FINISHED,
+                work=lambda found: _worked(found, progress),
+                died=gettext_noop("Too many workers died over it; the logs of the workers tell why."),
+            )
+        except StepAside:
+            logger.info("The training of the student steps aside for other work.")
+            send("student_learn", training_id)
+            worked = True
+    return worked
 
 
 def _fail(training: StudentTraining, message: str) -> None:

@@ -31,7 +31,7 @@ from training.fairness import fairness_of
 from training.forecast_outcomes import came_of, outcomes_of
 from training.joint_selectors import joint_told
 from training.models import Run, RunResult
-from training.queue import run_place
+from training.queue import run_wait
 from training.run_lists import runs_in_table, runs_listed
 from training.selectors import (
     run_cost_history,
@@ -111,7 +111,7 @@ def _live_context(run: Run) -> dict[str, Any]:
         "rounds": run_rounds(run),
         "leads": _on_demand(lambda: lead_chart(run_leads(run))),
         "unattended": run_is_unattended(run),
-        "place": run_place(run),
+        "wait": run_wait(run),
         "groups": groups,
         "costs": _on_demand(lambda: cost_chart(history, groups)),
         "history": history,

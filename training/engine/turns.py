@@ -1,0 +1,168 @@
+"""Turns: whose work a free worker does next.
+
+A message of the broker says that there is work, and names some of it; the database says what else waits. Next is the
+study at whose runs the fewest processes are busy, then the one that had the least of the workers' time lately. Of a
+study's work all else comes before the training of students, and what was approved first comes first.
+
+Long work gives its turn up where it can go on later at no cost, once it has lasted `TURN` and other work is due.
+"""
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from django.db import models, transaction
+from django.db.models import Exists, Min, OuterRef
+from django.utils import timezone
+
+from common.jobs.leases import stale_before, unclaimed
+from training.models import Run, Shard, StudentTraining, TeacherChunk, WorkerTime
+
+#: Seconds after which long work looks whether other work is due.
+TURN = 20.0
+#: Half of the time that a study had is forgotten after so long.
+_HALF = timedelta(minutes=10)
+
+_PARTS: dict[str, tuple[type[models.Model], str]] = {
+    "chunk_train": (TeacherChunk, Run.Status.PREPARING),
+    "shard_ask": (Shard, Run.Status.ASKING),
+    "student_learn": (StudentTraining, Run.Status.FINISHED),
+}
+
+
+class StepAside(Exception):
+    """Work gave its turn up; it was kept, and goes on from there."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Work of one task: the ``task`` of :mod:`training.tasks`, the row's key, and what its order rests on."""
+
+    task: str
+    pk: UUID | int
+    run: UUID
+    study: int
+    is_long: bool
+    since: datetime | None
+
+
+def claims() -> set[tuple[str, UUID]]:
+    """Claims of living processes, each with the run that it is about."""
+    alive = {"heartbeat__gte": stale_before()}
+    found = set(Run.objects.filter(**alive).exclude(claimed_by="").values_list("claimed_by", "pk"))
+    for part, _status in _PARTS.values():
+        held = part._default_manager.filter(**alive).exclude(claimed_by="")
+        found |= {(claim, run) for claim, run in held.values_list("claimed_by", "run_id")}
+    return found
+
+
+def piece_of(task: str, pk: Any) -> Piece | None:
+    """The work that a message names; None where it is gone."""
+    if task == "run_advance":
+        return next(_advances(Run.objects.filter(pk=pk)), None)
+    part, _status = _PARTS[task]
+    row = part._default_manager.filter(pk=pk).values_list("run_id", "run__study_id", "run__approved_at").first()
+    return row and Piece(task, int(pk), row[0], row[1], task == "student_learn", row[2])
+
+
+def pieces_due(named: Piece) -> list[Piece]:
+    """The work that waits, one piece of each run, in its order; ``named`` is among it."""
+    return _ordered(named, worker_times(), [run for _claim, run in claims()])
+
+
+def _ordered(named: Piece, had: dict[int, float], held: list[UUID]) -> list[Piece]:
+    pieces = {piece.run: piece for piece in [*_parts_due(), *_runs_due()]} | {named.run: named}
+    studies = dict(Run.objects.filter(pk__in=held).values_list("pk", "study_id"))
+    busy = Counter(studies[run] for run in held)
+
+    def order(piece: Piece) -> tuple[Any, ...]:
+        approved = piece.since.timestamp() if piece.since else 0.0
+        return busy[piece.study], had[piece.study], piece.is_long, approved, str(piece.run)
+
+    return sorted(pieces.values(), key=order)
+
+
+def _parts_due() -> Iterator[Piece]:
+    for task, (part, status) in _PARTS.items():
+        due = part._default_manager.filter(unclaimed(), run__status=status).exclude(state="done")
+        fields = due.values_list("run_id", "run__study_id", "run__approved_at").annotate(first=Min("pk"))
+        for run, study, since, pk in fields:
+            yield Piece(task, pk, run, study, task == "student_learn", since)
+
+
+def _runs_due() -> Iterator[Piece]:
+    """Runs that a worker can take further: none that waits for its parts, for others, or for a hub."""
+    runs = Run.objects.filter(unclaimed(), status__in=Run.ACTIVE, message="", alliance=None)
+    for part in (TeacherChunk, Shard):
+        runs = runs.exclude(Exists(part._default_manager.filter(run=OuterRef("pk")).exclude(state="done")))
+    yield from _advances(runs)
+
+
+def _advances(runs: models.QuerySet[Run]) -> Iterator[Piece]:
+    for pk, study, status, since in runs.values_list("pk", "study_id", "status", "approved_at"):
+        yield Piece("run_advance", pk, pk, study, status == Run.Status.LEARNING, since)
+
+
+def worker_times() -> dict[int, float]:
+    """Seconds of workers that each study had lately; nothing for those that had none."""
+    now = timezone.now()
+    times: dict[int, float] = defaultdict(float)
+    for study, seconds, noted_at in WorkerTime.objects.values_list("study_id", "seconds", "noted_at"):
+        times[study] = seconds * _left(now - noted_at)
+    return times
+
+
+def _left(age: timedelta) -> float:
+    return 0.5 ** (max(age, timedelta()) / _HALF)
+
+
+@transaction.atomic
+def worker_time_note(study: int, seconds: float) -> None:
+    """Note that a worker was at a study's work for so long."""
+    now = timezone.now()
+    WorkerTime.objects.get_or_create(study_id=study, defaults={"seconds": 0.0, "noted_at": now})
+    row = WorkerTime.objects.select_for_update().get(study_id=study)
+    row.seconds, row.noted_at = row.seconds * _left(now - row.noted_at) + seconds, now
+    row.save()
+
+
+@dataclass(frozen=True)
+class _Turn:
+    piece: Piece
+    began: float
+
+
+_turn: ContextVar[_Turn | None] = ContextVar("turn", default=None)
+
+
+@contextmanager
+def turn(piece: Piece) -> Iterator[None]:
+    """Time in which a worker does a piece; it is noted for its study."""
+    began = time.monotonic()
+    token = _turn.set(_Turn(piece, began))
+    try:
+        yield
+    finally:
+        _turn.reset(token)
+        worker_time_note(piece.study, time.monotonic() - began)
+
+
+def turn_is_over() -> bool:
+    """Whether the work that asks has had its turn, and other work is due before it; never outside of a turn."""
+    begun = _turn.get()
+    if begun is None or (lasted := time.monotonic() - begun.began) < TURN:
+        return False
+    mine = piece_of(begun.piece.task, begun.piece.pk)
+    if mine is None:
+        return False
+    had, held = worker_times(), [run for _claim, run in claims()]
+    had[mine.study] += lasted
+    if mine.run in held:
+        held.remove(mine.run)  # by this very work
+    return _ordered(mine, had, held)[0] != mine
