@@ -5,7 +5,6 @@ a plain hash is as good as a slow one). To whoever tries codes, wrong, revoked a
 one is mistyped follows from its check letters alone.
 """
 
-import csv
 import hashlib
 import secrets
 from collections.abc import Iterable, Sequence
@@ -26,6 +25,7 @@ from django.utils import timezone
 from django.utils.functional import cached_property
 from django.utils.translation import gettext as _
 
+from common.reading import UnreadableError, table_read
 from common.throttle import Attempt, Counter, attempt_begin, counters_check, hashed
 from consent.circumstances import REPRESENTED, Answering, answering_for, circumstances_last, circumstances_over
 from consent.codes import code_new, code_spelled, code_typed
@@ -68,7 +68,7 @@ def invited_read(lines: Sequence[str]) -> list[Invited]:
     if not lines or lines[0].replace(" ", "").lower().split(",")[:2] != list(COLUMNS[:2]):
         return [Invited(name) for name in dict.fromkeys(line.strip() for line in lines)]
     people, problems = [], []
-    for number, cells in enumerate(csv.reader(lines[1:]), 2):
+    for number, cells in enumerate(_rows(lines[1:]), 2):
         name, answers, until, language, address = ([cell.strip() for cell in cells] + [""] * 5)[:5]
         answers = answers.lower()
         try:
@@ -87,6 +87,13 @@ def invited_read(lines: Sequence[str]) -> list[Invited]:
     if problems:
         raise ValidationError(problems)
     return people
+
+
+def _rows(lines: Sequence[str]) -> list[list[str]]:
+    try:
+        return [cells for _line, cells in table_read("\n".join(lines))]
+    except UnreadableError as error:
+        raise ValidationError(_("This is no CSV (%(error)s).") % {"error": error}) from error
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,14 @@
 """Letterheads: the words and the logo of a study's letters."""
 
 import base64
-import io
 from collections.abc import Mapping
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils.translation import gettext as _
-from PIL import Image
 
+from common.reading import UnreadableError, picture_redraw
 from consent.models import Letterhead, Study
 from consent.services import study_lock
 from consent.services.changes import changes_recorded
@@ -37,20 +36,12 @@ def logo_read(content: bytes) -> str:
     if len(content) > MOST_BYTES:
         raise wrong
     try:
-        with Image.open(io.BytesIO(content), formats=["PNG"]) as picture:
-            if max(picture.size) > MOST_PIXELS:  # before it is unpacked
-                raise wrong
-            drawn = picture.convert("RGBA")
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
+        drawn = picture_redraw(content, most_pixels=MOST_PIXELS, pixels=_STORED_PIXELS)
+    except UnreadableError:
         raise wrong from None
-    drawn.thumbnail((_STORED_PIXELS, _STORED_PIXELS))
-    plain = Image.new("RGBA", drawn.size)
-    plain.paste(drawn)
-    target = io.BytesIO()
-    plain.save(target, "PNG", optimize=True)
-    if target.tell() > MOST_STORED:
+    if len(drawn) > MOST_STORED:
         raise ValidationError(_("The logo has too many details. Use a drawing with few colours, and no photograph."))
-    return base64.b64encode(target.getvalue()).decode()
+    return base64.b64encode(drawn).decode()
 
 
 @transaction.atomic

@@ -6,7 +6,6 @@ level, unless the paper has their separate yes to a weaker one. No error says so
 what somebody had chosen.
 """
 
-import csv
 import hashlib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,7 +14,6 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from functools import cache
 from itertools import islice
-from typing import IO
 
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
@@ -27,6 +25,7 @@ from django.utils import timezone, translation
 from django.utils.translation import gettext as _
 
 from common.keyrings import KeyGoneError, content_open, content_seal, ring_destroy
+from common.reading import UnreadableError, table_read_named
 from consent.circumstances import Answering, answering, renew_by
 from consent.languages import language_of
 from consent.models import (
@@ -116,24 +115,33 @@ class PaperError(Exception):
 # --- Reading --------------------------------------------------------------------------------------------------------
 
 
-def paper_list_read(file: IO[str]) -> list[PaperConsent]:
+def paper_list_read(content: bytes) -> list[PaperConsent]:
     """Read a list of decisions from a CSV file.
 
     Args:
-        file: an open CSV file with the columns ``COLUMNS``, in any order.
+        content: of a CSV file with the columns ``COLUMNS``, in any order.
 
     Raises:
         PaperError: missing columns, or rows whose version or date cannot be read.
     """
-    reader, day = csv.DictReader(file), cache(date.fromisoformat)
-    missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
+    try:
+        return _decisions(table_read_named(content.decode("utf-8-sig")))
+    except UnicodeDecodeError as error:
+        raise PaperError([Problem(0, _("The list is not UTF-8. Save it as “CSV UTF-8”."))]) from error
+    except UnreadableError as error:
+        raise PaperError([Problem(0, _("This is no CSV (%(error)s).") % {"error": error})]) from error
+
+
+def _decisions(lines: Iterator[tuple[int, dict[str, str]]]) -> list[PaperConsent]:
+    _line, names = next(lines, (0, {}))
+    day = cache(date.fromisoformat)
+    missing = [name for name in COLUMNS if name not in names]
     if missing:
         message = _("Columns are missing: %(missing)s. The first line must name %(columns)s, separated by commas.")
         raise PaperError([Problem(0, message % {"missing": ", ".join(missing), "columns": ", ".join(COLUMNS)})])
     rows, problems = [], []
-    for fields in reader:
-        row = reader.line_num
-        cells = {name: (fields[name] or "").strip() for name in COLUMNS}
+    for row, fields in lines:
+        cells = {name: fields[name].strip() for name in COLUMNS}
         try:
             version, signed_on = int(cells["form_version"]), day(cells["signed_on"])
         except ValueError:

@@ -1,6 +1,5 @@
 """Endpoints of a study's data: imports that a data steward looks at, decisions on paper, and head counts."""
 
-import io
 from typing import Any
 
 from django.core.exceptions import ValidationError
@@ -193,16 +192,13 @@ class StudyConsents(ApiView):
         study = visible_study(request.user, slug, "consent.record_paper_consents")
         sent = body_of(request, PaperRequestSerializer)
         try:
-            text = io.StringIO(sent["list"].read().decode("utf-8-sig"), newline="")
             number = paper_consents_record(
                 study=study,
-                consents=paper_list_read(text),
+                consents=paper_list_read(sent["list"].read()),
                 scans={scan.name: scan.read() for scan in sent["scans"]},
                 acting_user=request_user(request),
                 dry_run=sent["dry_run"],
             )
-        except UnicodeDecodeError:
-            raise serializers.ValidationError({"list": "The list is not UTF-8. Save it as UTF-8."}) from None
         except PaperError as error:
             raise serializers.ValidationError({"list": [str(problem) for problem in error.problems]}) from error
         return Response({"decisions": number, "recorded": not sent["dry_run"]})

@@ -67,17 +67,21 @@ def read_apart(
     *,
     allowance: Allowance,
     label_file: Path | None = None,
+    member: str | None = None,
+    sha256: str | None = None,
     labels: bool = True,
     holders: bool = True,
     progress: Progress | None = None,
     report: Report,
 ) -> Rows:
-    """Records of a file, as `read_file` reads them; what is wrong goes to the report."""
+    """Records of a file, as `read_file` reads them, if it has this SHA-256; what is wrong goes to the report."""
     request = {
         "ask": "rows",
         "path": str(path.absolute()),
         "schema": schema_to_json(schema),
         "label_file": str(label_file.absolute()) if label_file else None,
+        "member": member,
+        "sha256": sha256,
         "labels": labels,
         "holders": holders,
     }

@@ -16,6 +16,7 @@ from common.frames import frame_write
 from common.sentences import Sentence
 from learning.formats.documents import schema_from_json
 from learning.formats.draft import schema_draft
+from learning.formats.files import check_sha256
 from learning.formats.read import read_file
 from learning.formats.report import Report
 from learning.formats.rows import DataError
@@ -54,10 +55,13 @@ def _draft(request: dict[str, Any], folder: Path, progress: Callable[[int, int],
 
 def _rows(request: dict[str, Any], folder: Path, progress: Callable[[int, int], None]) -> dict[str, Any]:
     report, label_file = Report(), request["label_file"]
+    if request["sha256"]:
+        check_sha256(Path(request["path"]), request["sha256"], request["member"])
     rows = read_file(
         Path(request["path"]),
         schema_from_json(request["schema"]),
         label_file=Path(label_file) if label_file else None,
+        member=request["member"],
         labels=request["labels"],
         holders=request["holders"],
         progress=progress,

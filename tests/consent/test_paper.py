@@ -91,11 +91,11 @@ def test_a_withdrawal_on_paper_erases_unless_the_letter_keeps_the_records(study:
 
 def test_weaker_protection_on_paper_needs_its_own_box(study: Study) -> None:
     record(study, row(level="HIGH", day=2), row("P-2", level="LOW", day=2, number=3))
-    file = io.StringIO(
+    text = (
         "pseudonym,level,form_version,signed_on,evidence,weaker\n"
         "P-1,LOW,1,2026-01-03,a.pdf,\nP-2,LOW,1,2026-01-03,a.pdf,no\nP-3,LOW,1,2026-01-03,a.pdf,yes\n"
     )
-    assert record(study, *paper_list_read(file)) == 3, "no error tells who was promised more"
+    assert record(study, *paper_list_read(text.encode())) == 3, "no error tells who was promised more"
     assert events("P-1") == [("given", "HIGH"), ("changed", "HIGH")]
     assert events("P-2")[-1] == ("changed", "LOW")
     record(study, row(level="LOW", day=4, weaker=True))
@@ -204,8 +204,8 @@ def guardian_recorded(study: Study) -> None:
 def test_a_list_takes_the_declaration_of_a_guardian(study: Study) -> None:
     guardian_recorded(study)
     head = HEAD.strip() + ",authority,text\n"
-    file = io.StringIO(head + "P-1,LOW,1,2026-01-05,a.pdf,Parents,de\nP-2,LOW,1,2026-01-05,a.pdf,,\n")
-    record(study, *paper_list_read(file))
+    text = head + "P-1,LOW,1,2026-01-05,a.pdf,Parents,de\nP-2,LOW,1,2026-01-05,a.pdf,,\n"
+    record(study, *paper_list_read(text.encode()))
     declared, other = ConsentEvent.objects.order_by("sequence")
     assert (declared.answered_by, declared.authority, declared.text_read) == ("guardian", "parents", "de")
     assert declared.statement.startswith("Ich darf über die Daten dieser Person entscheiden"), "as on the form"
@@ -238,7 +238,7 @@ def test_a_guardian_says_no_without_a_declaration(study: Study) -> None:
 
 def test_a_list_is_read_whatever_the_order_of_its_columns() -> None:
     text = "level,pseudonym,evidence,signed_on,form_version,remark\nlow, P-1 ,a.pdf,2026-01-05,1,x\n"
-    assert paper_list_read(io.StringIO(text)) == [row(level="LOW")]
+    assert paper_list_read(text.encode()) == [row(level="LOW")]
 
 
 @pytest.mark.parametrize(
@@ -246,13 +246,14 @@ def test_a_list_is_read_whatever_the_order_of_its_columns() -> None:
     [
         ("", "Columns are missing: pseudonym, level"),
         ("pseudonym,level\n", "Columns are missing: form_version, signed_on, evidence"),
+        (HEAD + "P-1,LOW,1,2026-01-05," + "a" * 140_000, "This is no CSV (line 2: field larger than field limit"),
         (HEAD + "P-1,LOW,one,2026-01-05,a.pdf\n", "Row 2: form_version must be a whole number"),
         (HEAD + "P-1,LOW,1,2026-01-05,a\nP-2,LOW,1,5.1.2026,a\n", "Row 3: form_version must be a whole number and"),
     ],
 )
 def test_a_list_that_cannot_be_read_says_why(text: str, message: str) -> None:
     with pytest.raises(PaperError) as error:
-        paper_list_read(io.StringIO(text))
+        paper_list_read(text.encode())
     assert message in str(error.value)
 
 

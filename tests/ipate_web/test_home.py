@@ -133,6 +133,7 @@ def test_pages_carry_no_inline_code_and_forbid_it(study: Study) -> None:
         response = holder.get(path)
         html = response.content.decode()
         assert "default-src 'self'" in response["Content-Security-Policy"]
+        assert {"camera=()", "geolocation=()", "microphone=()"} <= set(response["Permissions-Policy"].split(", "))
         assert not re.search(r"<script(?![^>]* src=)|<style| style=| on\w+=|javascript:", html), path
 
 

@@ -29,8 +29,7 @@ class Command(BaseCommand):
         if user is None or not user.has_perm("consent.record_paper_consents", found):
             raise CommandError(f"“{by}” may not record consents in this study. Name one of its operators.")
         try:
-            with open(list, newline="", encoding="utf-8-sig") as file:
-                consents = paper_list_read(file)
+            consents = paper_list_read(list.read_bytes())
             names = {consent.evidence for consent in consents}
             contents = {
                 name: path.read_bytes() for name in names if name and (path := scans / Path(name).name).is_file()
@@ -45,8 +44,6 @@ class Command(BaseCommand):
             )
         except OSError as error:
             raise CommandError(f"{error.filename}: {error.strerror}.") from error
-        except UnicodeDecodeError as error:
-            raise CommandError(f"{list} is not UTF-8. Save it as “CSV UTF-8”.") from error
         except PaperError as error:
             raise CommandError(f"Nothing is recorded.\n{error}") from error
         self.stdout.write(f"{number} decisions {'can be recorded; this was a dry run' if dry_run else 'are recorded'}.")

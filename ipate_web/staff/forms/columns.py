@@ -10,6 +10,7 @@ from django import forms
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext_lazy as _
 
+from common.reading import UnreadableError, table_read_named
 from ipate_web.staff.forms.fields import LinesField
 from ipate_web.staff.forms.targets import DATED, PARTS, part_document, part_initial, whole
 from learning.formats.codes import CODE_SYSTEMS
@@ -214,13 +215,16 @@ class ColumnsFileForm(forms.Form):
         except UnicodeDecodeError as error:
             raise ValidationError(_("The file is not UTF-8 text: save it as “CSV UTF-8”.")) from error
         first = text.partition("\n")[0]
-        rows = csv.DictReader(io.StringIO(text), delimiter=max(SEPARATORS, key=first.count))
-        if not {"name", "use"} <= set(rows.fieldnames or ()):
+        try:
+            rows = [row for _line, row in table_read_named(text, delimiter=max(SEPARATORS, key=first.count))]
+        except UnreadableError as error:
+            raise ValidationError(_("This is no CSV (%(error)s).") % {"error": error}) from error
+        if not rows or not {"name", "use"} <= rows[0].keys():
             raise ValidationError(_("The first row does not name the fields: keep it as it was saved."))
         places = {each["name"]: place for place, each in enumerate(self._columns.initial)}
         found: dict[int, ColumnForm] = {}
         problems: list[str] = []
-        for number, row in enumerate(rows, 2):
+        for number, row in enumerate(rows[1:], 2):
             values = {name: _without_mark(value) for name, value in row.items() if name in _FIELDS and value}
             place = places.get(values.get("name", ""))
             if place is None or place in found:

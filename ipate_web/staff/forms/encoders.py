@@ -1,6 +1,5 @@
 """Form in which an encoder is registered."""
 
-import json
 from typing import Any
 
 from django import forms
@@ -8,6 +7,7 @@ from django.core.exceptions import ValidationError
 from django.core.files.uploadedfile import UploadedFile
 from django.utils.translation import gettext_lazy as _
 
+from common.reading import UnreadableError, document_parse
 from ipate_web.staff.forms.imports import MOST_MB
 from learning.encoders.files import FIRST, LARGEST_SIDE, LAST, MOST_TOKENS
 
@@ -66,8 +66,8 @@ class EncoderForm(forms.Form):
         try:
             text = _content(file).decode() if file else ""
             if text:
-                json.loads(text)
-        except ValueError:
+                document_parse(text)
+        except (UnicodeDecodeError, UnreadableError):
             raise ValidationError(_("This is no JSON file: give tokenizer.json.")) from None
         return text
 

@@ -1,6 +1,5 @@
 """Forms to upload a file of records, and to declare what it holds."""
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +8,7 @@ from django.core.exceptions import ValidationError
 from django.core.files.uploadedfile import UploadedFile
 from django.utils.translation import gettext_lazy as _
 
+from common.reading import UnreadableError, document_parse
 from consent.models import Study
 from ipate_web.staff.forms.columns import AT_ONCE, ColumnFormSet, Columns
 from ipate_web.staff.forms.fields import LinesField
@@ -121,8 +121,8 @@ class UploadForm(forms.Form):
 def document_read(content: bytes | str) -> dict[str, Any]:
     """A schema written as JSON. Raises ValidationError, with everything that is wrong."""
     try:
-        document = json.loads(content)
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        document = document_parse(content)
+    except UnreadableError as error:
         raise ValidationError(_("This is no JSON (%(error)s).") % {"error": error}) from error
     if errors := document_faults(document):
         raise ValidationError([f"{column}: {text}" if column else text for column, text in errors])

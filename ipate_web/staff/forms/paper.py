@@ -1,6 +1,5 @@
 """Forms to record decisions made on paper."""
 
-import io
 from collections.abc import Sequence
 from typing import Any
 
@@ -154,9 +153,7 @@ class PaperListForm(forms.Form):
 
     def clean_list(self) -> Sequence[PaperConsent]:
         try:
-            return paper_list_read(io.StringIO(self.cleaned_data["list"].read().decode("utf-8-sig"), newline=""))
-        except UnicodeDecodeError as error:
-            raise ValidationError(_("The list is not UTF-8. Save it as “CSV UTF-8”.")) from error
+            return paper_list_read(self.cleaned_data["list"].read())
         except PaperError as error:
             raise ValidationError([str(problem) for problem in error.problems]) from error
 

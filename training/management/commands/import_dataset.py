@@ -4,7 +4,6 @@ All that is wrong is told with file, row and column, and then nothing is importe
 holders.
 """
 
-import json
 from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from common.counted import counted
 from common.progress import progress_bar
+from common.reading import UnreadableError, document_parse
 from consent.management.lookups import study_argument, study_named
 from consent.models import Study
 from learning.formats import (
@@ -27,10 +27,9 @@ from learning.formats import (
     Rows,
     Schema,
     TabularSchema,
-    check_sha256,
-    read_file,
     schema_from_json,
 )
+from learning.formats.apart import Allowance, read_apart
 from learning.formats.report import write_faults
 from training.models import Dataset
 from training.services.datasets import dataset_check, dataset_import, holders_beyond
@@ -146,12 +145,11 @@ def _schema(study: Study, path: Path | None) -> Schema:
             )
         return schema_from_json(dataset.schema)
     try:
-        document = json.loads(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
+        document = document_parse(path.read_bytes())
+    except OSError as error:
         raise DataError(f"The schema cannot be read ({error}).", "Check its name and place.", file=path) from error
-    except json.JSONDecodeError as error:
-        problem = f"The schema is no JSON: {error.msg}."
-        raise DataError(problem, "Correct it.", file=path, row=error.lineno) from error
+    except UnreadableError as error:
+        raise DataError(f"The schema is no JSON: {error}.", "Correct it.", file=path) from error
     try:
         return schema_from_json(document)
     except DataError as error:
@@ -164,8 +162,6 @@ def _rows(schema: Schema, options: dict[str, Any]) -> tuple[Rows, int]:
     for given, what in ((label_files, "files of labels"), (checksums, "checksums")):
         if given and len(given) != len(files):
             raise DataError(f"There are {len(files)} files and {len(given)} {what}.", "Give one for each file.")
-    for file, checksum in zip(files, checksums, strict=False):
-        check_sha256(file, checksum, options["member"])
     if len(files) > 1 and isinstance(schema, TabularSchema) and schema.one_record is not None:
         raise DataError("The rows of a person become one, and may be in several files.", "Join the files to one.")
     private = options["kind"] == Dataset.Kind.PRIVATE
@@ -173,14 +169,17 @@ def _rows(schema: Schema, options: dict[str, Any]) -> tuple[Rows, int]:
         raise DataError(f"Rows of a {options['kind']} dataset belong to nobody.", "Leave --holder-per-row out.")
     labelled = options["kind"] != Dataset.Kind.PUBLIC or options["with_labels"] or bool(label_files)
     parts, report = [], Report()
-    for file, label_file in zip(files, label_files or [None] * len(files), strict=True):
+    nothing = [None] * len(files)
+    for file, label_file, checksum in zip(files, label_files or nothing, checksums or nothing, strict=True):
         with _bar(file) as progress:
             parts.append(
-                read_file(
+                read_apart(
                     file,
                     schema,
+                    allowance=Allowance(settings.READER_MEMORY, settings.READER_SECONDS),
                     label_file=label_file,
                     member=options["member"],
+                    sha256=checksum,
                     labels=labelled,
                     holders=private and not options["holder_per_row"],
                     progress=progress,

@@ -1,0 +1,82 @@
+"""The process in which a list, a document or a picture is read: asked through standard input. See `reading`."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from common.confinement import answers, confine
+
+
+def main() -> None:
+    """Read what is asked, confined, and write lines of JSON; the last one says that it is the end, or what is wrong."""
+    told = answers()
+    asked = json.loads(sys.stdin.buffer.readline())
+    if asked["ask"] == "picture":
+        from PIL import PngImagePlugin  # noqa: F401  # loaded before files are refused
+    content = sys.stdin.buffer.read()
+    confine(memory=asked["memory"], seconds=asked["seconds"])
+    try:
+        for found in _ANSWERS[asked["ask"]](content, asked):
+            told.write(json.dumps(found).encode() + b"\n")
+        end: dict[str, Any] = {"end": True}
+    except MemoryError:
+        end = {"wrong": "it takes too much memory"}
+    except Unreadable as error:
+        end = {"wrong": str(error)}
+    told.write(json.dumps(end).encode() + b"\n")
+    told.flush()
+
+
+class Unreadable(Exception):
+    """The content is not what it was said to be. The message is for whoever sent it."""
+
+
+def _table(content: bytes, asked: dict[str, Any]) -> Iterator[Any]:
+    reader = csv.reader(io.StringIO(content.decode(), newline=""), delimiter=asked["delimiter"])
+    try:
+        for cells in reader:
+            yield [reader.line_num, cells]
+    except csv.Error as error:
+        raise Unreadable(f"line {reader.line_num}: {error}") from error
+
+
+def _document(content: bytes, asked: dict[str, Any]) -> Iterator[Any]:
+    try:
+        yield [json.loads(content)]
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise Unreadable(str(error)) from error
+    except RecursionError as error:
+        raise Unreadable("its lists lie too deep in one another") from error
+
+
+def _picture(content: bytes, asked: dict[str, Any]) -> Iterator[Any]:
+    from PIL import Image
+
+    try:
+        with Image.open(io.BytesIO(content), formats=["PNG"]) as picture:
+            if max(picture.size) > asked["most_pixels"]:  # before it is unpacked
+                raise Unreadable("too large")
+            drawn = picture.convert("RGBA")
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise Unreadable("no PNG") from error
+    drawn.thumbnail((asked["pixels"], asked["pixels"]))
+    plain = Image.new("RGBA", drawn.size)
+    plain.paste(drawn)
+    target = io.BytesIO()
+    plain.save(target, "PNG", optimize=True)
+    yield [target.getvalue().hex()]
+
+
+_ANSWERS: dict[str, Callable[[bytes, dict[str, Any]], Iterator[Any]]] = {
+    "table": _table,
+    "document": _document,
+    "picture": _picture,
+}
+
+if __name__ == "__main__":
+    main()
