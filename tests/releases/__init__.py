@@ -1,0 +1,17 @@
+"""Installations as releases have left them.
+
+`python -m tests.releases FOLDER` makes a small installation with the code at hand, and writes a backup of it with its
+keys and with what holds in it, `facts.json`, into a folder. Each release keeps its own in `tests/releases/<version>`.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+#: Of all of these installations; nothing in them is a secret.
+KEY = "a key that anybody may read, of installations that hold nobody's data"
+
+
+def environment(var: Path) -> Mapping[str, str]:
+    """Environment of a process of such an installation."""
+    given = {"DJANGO_SETTINGS_MODULE": "ipate_web.settings", "IPATE_SECRET_KEY": KEY, "IPATE_VAR_DIR": str(var)}
+    return given | {"IPATE_LEAST_TEST_POINTS": "none", "OMP_NUM_THREADS": "1"}

@@ -1,0 +1,42 @@
+"""Make, tell or go on with an installation of :mod:`tests.releases`: FOLDER, or `facts` or `go_on` in one that is."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import django
+from django.core.management import call_command
+
+_FOLDER = Path(__file__).parents[2]
+
+
+def main(asked: str) -> None:
+    """Do what is asked; a folder is asked for in a new process with an empty installation."""
+    if asked not in ("make", "facts", "go_on"):
+        from tests.releases import environment
+
+        with TemporaryDirectory() as var:
+            command = [sys.executable, "-m", "tests.releases", "make"]
+            given = os.environ | environment(Path(var)) | {"IPATE_RELEASE_FOLDER": str(Path(asked).absolute())}
+            subprocess.run(command, env=given, cwd=_FOLDER, check=True)
+        return
+    django.setup()
+    from tests.releases import installation
+
+    if asked == "make":
+        folder = Path(os.environ["IPATE_RELEASE_FOLDER"])
+        call_command("migrate", verbosity=0)
+        installation.installation_make()
+        call_command("backup", str(folder), "--unencrypted")
+        (folder / "facts.json").write_text(json.dumps(installation.facts(), indent=1) + "\n", "utf-8")
+    elif asked == "facts":
+        sys.stdout.write(json.dumps(installation.facts()))
+    else:
+        installation.installation_go_on()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

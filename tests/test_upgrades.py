@@ -1,0 +1,55 @@
+"""Installations of earlier releases, brought to this version with their data by the product's own restore."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+
+from tests.releases import environment
+
+ROOT = Path(settings.BASE_DIR)
+#: Of each release what `python -m tests.releases` wrote when it was made.
+RELEASES = sorted(path.parent for path in Path(__file__).parent.glob("releases/*/facts.json"))
+
+pytestmark = pytest.mark.slow
+
+
+def python(var: Path, *arguments: str) -> str:
+    given = os.environ | environment(var)
+    given.pop("DATABASE_URL", None)
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=ROOT, env=given, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def manage(var: Path, *arguments: str) -> str:
+    return python(var, "manage.py", *arguments)
+
+
+@pytest.mark.parametrize("release", [*RELEASES, None], ids=lambda path: path.name if path else "this version")
+def test_an_installation_is_upgraded_whole(release: Path | None, tmp_path: Path) -> None:
+    """This version stands for the next release: what it leaves behind can be kept and brought back."""
+    if release is None:
+        release = tmp_path / "released"
+        release.mkdir()
+        python(tmp_path / "var-of-old", "-m", "tests.releases", str(release))
+    (made,) = release.glob("ipate-2*.tar")
+    var = tmp_path / "var"
+    var.mkdir()
+    assert "table is locked" in manage(var, "restore", str(made), "--yes"), "its journal did not come with it"
+    manage(var, "settle_restore", "table", "--user", "olga")
+    assert "No changes detected" in manage(var, "makemigrations", "--check", "--dry-run")
+    manage(var, "migrate", "--check")
+    manage(var, "verify_ledger")
+    before = json.loads((release / "facts.json").read_text("utf-8"))
+    after = json.loads(python(var, "-m", "tests.releases", "facts"))
+    assert after.keys() >= before.keys()
+    assert {name: after[name] for name in before} == before
+    python(var, "-m", "tests.releases", "go_on")
+    manage(var, "verify_ledger")
