@@ -1,7 +1,7 @@
 """Installations as releases have left them.
 
-`python -m tests.releases FOLDER` makes a small installation with the code at hand, and writes a backup of it with its
-keys and with what holds in it, `facts.json`, into a folder. Each release keeps its own in `tests/releases/<version>`.
+`python -m tests.releases FOLDER` makes a small installation with the code at hand. It writes a backup of it, its keys,
+its journal and what holds in it, `facts.json`, into a folder. Each release keeps its own in `tests/releases/<version>`.
 """
 
 from collections.abc import Mapping

@@ -2,12 +2,14 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import django
+from django.conf import settings
 from django.core.management import call_command
 
 _FOLDER = Path(__file__).parents[2]
@@ -31,6 +33,7 @@ def main(asked: str) -> None:
         call_command("migrate", verbosity=0)
         installation.installation_make()
         call_command("backup", str(folder), "--unencrypted")
+        shutil.copytree(settings.JOURNAL_DIR, folder / "journal")
         (folder / "facts.json").write_text(json.dumps(installation.facts(), indent=1) + "\n", "utf-8")
     elif asked == "facts":
         sys.stdout.write(json.dumps(installation.facts()))

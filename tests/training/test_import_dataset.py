@@ -178,7 +178,7 @@ def test_the_schema_is_needed_and_must_be_sound(study: Study, folder: Path) -> N
     assert "Give --schema" in refused(folder / "rows.csv")
     assert "cannot be read" in refused(folder / "rows.csv", schema=folder / "none.json")
     (folder / "broken.json").write_text("{\n  nonsense")
-    assert "broken.json, row 2" in refused(folder / "rows.csv", schema=folder / "broken.json")
+    assert "enclosed in double quotes: line 2" in refused(folder / "rows.csv", schema=folder / "broken.json")
 
 
 def test_rows_without_holders_are_refused_with_what_can_be_done(study: Study, folder: Path) -> None:

@@ -10,14 +10,14 @@ Long work gives its turn up where it can go on later at no cost, once it has las
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from django.db import models, transaction
+from django.db import DatabaseError, models, transaction
 from django.db.models import Exists, Min, OuterRef
 from django.utils import timezone
 
@@ -150,7 +150,8 @@ def turn(piece: Piece) -> Iterator[None]:
         yield
     finally:
         _turn.reset(token)
-        worker_time_note(piece.study, time.monotonic() - began)
+        with suppress(DatabaseError):  # it is away, and what was done says so
+            worker_time_note(piece.study, time.monotonic() - began)
 
 
 def turn_is_over() -> bool:

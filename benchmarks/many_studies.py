@@ -1,0 +1,123 @@
+"""Studies that share a site, with very many holders together: pages, plan and a commit of accounts of one of them.
+
+    DATABASE_URL=postgres://… python -m benchmarks.many_studies [--studies 10] [--holders 1000000] [--repeat 5]
+
+Works in a database of its own beside the one of DATABASE_URL. It writes the holders and their decisions straight into
+the tables, evenly over the studies, and asks for each page of the last study in this process, as gunicorn would. It
+prints seconds on the wall and of the processor: for the first request, and the medians of the following ones.
+"""
+
+import argparse
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+from uuid import uuid4
+
+from benchmarks.databases import empty_database
+from benchmarks.ledger_speed import holders_copy
+
+
+def timed(what: str, work: Callable[[], Any], repeat: int) -> None:
+    """Print how long the first call takes, and the medians of the following ones."""
+    wall, own = [], []
+    for _ in range(repeat + 1):
+        began, used = time.monotonic(), time.process_time()
+        work()
+        wall.append(time.monotonic() - began)
+        own.append(time.process_time() - used)
+    later = f"then {statistics.median(wall[1:]):7.3f} ({statistics.median(own[1:]):.3f})" if repeat else ""
+    print(f"  {what:<40} first {wall[0]:7.3f} ({own[0]:.3f}), {later} load {os.getloadavg()[0]:.0f}", flush=True)
+
+
+def measure(studies: int, holders: int, repeat: int) -> None:
+    import numpy as np
+    from django.contrib.auth.models import User
+    from django.db import transaction
+    from django.test import Client
+
+    from accounting.models import Release
+    from accounting.services import release_record
+    from accounting.shares import share_grant, share_open
+    from consent.models import ConsentEvent, Role
+    from consent.selectors import consent_snapshot
+    from consent.services import membership_add, study_lock
+    from tests.factories import holder_create, user_create
+    from tests.training.asking import ASKING_RUN
+    from tests.training.runs import run_draft, study_with_table
+
+    begun = time.monotonic()
+    for number in range(studies):
+        study = study_with_table(f"study-{number}")
+        holders_copy(ConsentEvent.objects.filter(study=study).latest("sequence"), holders // studies)
+    print(f"{studies} studies, {holders:,} holders, built in {time.monotonic() - begun:.0f} s", flush=True)
+    olga = User.objects.get(username="olga")
+    membership_add(study=study, user=olga, role=Role.STEWARD, acting_user=None)
+    holder_create(study, "hanna", user=user_create("hanna"))
+    draft = run_draft(study, **ASKING_RUN)
+    staff, holder = Client(), Client()
+    staff.force_login(olga)
+    holder.force_login(User.objects.get(username="hanna"))
+    root = f"/studies/{study.slug}/"
+
+    def page(client: Client, address: str) -> Callable[[], None]:
+        def ask() -> None:
+            assert client.get(address).status_code == 200, address
+
+        return ask
+
+    for what, client, address in (
+        ("home of staff", staff, "/"),
+        ("overview of a study", staff, root),
+        ("recruitment", staff, f"{root}recruitment/"),
+        ("plan of a run, as an approval asks for", staff, f"/api/v1/runs/{draft.pk}/plan"),
+        ("a holder's page", holder, f"/my/{study.slug}/"),
+        ("a holder's choice", holder, f"/my/{study.slug}/choice/"),
+    ):
+        timed(what, page(client, address), repeat)
+    timed("snapshot of who takes part", lambda: consent_snapshot(study), repeat)
+    everyone, subject = consent_snapshot(study).holders, uuid4()
+    share_grant(study=study, subject=subject, purpose="individual charges", share=0.1, acting_user=None)
+    share_open(study=study, subject=subject)
+    charges = np.random.default_rng(1).uniform(0, 1e-6, len(everyone))
+
+    @transaction.atomic
+    def commit() -> None:
+        study_lock(study.pk)
+        release_record(
+            study=study,
+            kind=Release.Kind.LABELS,
+            content={},
+            run=subject,
+            holders=everyone,
+            charges=charges,
+            limits=np.ones(len(everyone)),
+            charge=1e-6,
+        )
+
+    timed(f"commit of {len(everyone):,} accounts", commit, repeat)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--studies", type=int, default=10)
+    parser.add_argument("--holders", type=int, default=1_000_000)
+    parser.add_argument("--repeat", type=int, default=5)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="ipate-studies-") as folder, empty_database(folder):
+        import django
+
+        django.setup()
+        from django.core.management import call_command
+        from django.db import connection
+
+        call_command("migrate", verbosity=0)
+        print(f"on {connection.vendor}, load {os.getloadavg()[0]:.1f}")
+        measure(options.studies, options.holders, options.repeat)
+        connection.close()
+
+
+if __name__ == "__main__":
+    main()
