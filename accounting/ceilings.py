@@ -45,9 +45,9 @@ def rooms(study: Study, holders: np.ndarray) -> np.ndarray:
     Returns:
         μ², (H,); infinite without a ceiling, and for holders without an account.
     """
-    found = np.full(len(holders), np.inf)
+    room = np.full(len(holders), np.inf)
     if settings.PERSON_CEILING is None:
-        return found
+        return room
     linked = DataHolder.objects.filter(study=study, user__isnull=False).order_by("pk").values_list("pk", "user_id")
     elsewhere = reached_elsewhere(study)
     own = np.fromiter(
@@ -56,8 +56,8 @@ def rooms(study: Study, holders: np.ndarray) -> np.ndarray:
     )
     own = own[np.isin(own["holder"], holders)]
     order = np.argsort(holders)
-    found[order[np.searchsorted(holders, own["holder"], sorter=order)]] = np.maximum(own["room"], 0.0)
-    return found
+    room[order[np.searchsorted(holders, own["holder"], sorter=order)]] = np.maximum(own["room"], 0.0)
+    return room
 
 
 def reached_elsewhere(study: Study) -> dict[int, float]:

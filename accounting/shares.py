@@ -48,16 +48,16 @@ class Share:
 
 def shares(study: Study) -> dict[UUID, Share]:
     """Every share of a study by what it was given to, in the order in which they were granted."""
-    found: dict[UUID, Share] = {}
+    by_subject: dict[UUID, Share] = {}
     rows = ShareRecord.chain(study.pk).values_list("subject", "purpose", "kind", "share", "limit")
     for subject, purpose, kind, share, limit in rows:
         if kind == ShareRecord.Kind.GRANTED:
-            found[subject] = Share(subject, purpose, share)
+            by_subject[subject] = Share(subject, purpose, share)
         elif kind == ShareRecord.Kind.OPENED:
-            found[subject] = replace(found[subject], limit=limit)
+            by_subject[subject] = replace(by_subject[subject], limit=limit)
         else:
-            found[subject] = replace(found[subject], used=share)
-    return found
+            by_subject[subject] = replace(by_subject[subject], used=share)
+    return by_subject
 
 
 def shares_committed(study: Study) -> float:
@@ -70,9 +70,9 @@ def share_free(study: Study) -> float:
     return share_left(shares(study))
 
 
-def share_left(found: Mapping[UUID, Share]) -> float:
+def share_left(all_shares: Mapping[UUID, Share]) -> float:
     """The share of every cap that is left beside all the shares of a study."""
-    return max(0.0, 1.0 - sum(share.committed for share in found.values()))
+    return max(0.0, 1.0 - sum(share.committed for share in all_shares.values()))
 
 
 def share_suggested(study: Study) -> float:
@@ -114,9 +114,9 @@ def share_limit(study: Study, subject: UUID) -> float:
 
     The sum of what has been opened so far and the share of ``subject``.
     """
-    found = shares(study)
-    others = (share.committed for other, share in found.items() if share.limit is not None and other != subject)
-    return min(1.0, sum(others) + found[subject].granted)
+    all_shares = shares(study)
+    others = (share.committed for other, share in all_shares.items() if share.limit is not None and other != subject)
+    return min(1.0, sum(others) + all_shares[subject].granted)
 
 
 def openings_lock() -> None:

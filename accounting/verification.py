@@ -42,13 +42,13 @@ class Check:
 
     def faults(self) -> list[str]:
         """Faults, in words; content so distorted that it cannot be looked at is one, too."""
-        found = []
+        faults = []
         try:
             for fault in self.find():
-                found.append(fault)
+                faults.append(fault)
         except Exception as error:
-            found.append(f"{self.name}: cannot be checked any more ({type(error).__name__}: {error}).")
-        return found
+            faults.append(f"{self.name}: cannot be checked any more ({type(error).__name__}: {error}).")
+        return faults
 
 
 def study_checks(study: Study, watch: Callable[[Iterable[Any]], Iterable[Any]] = iter) -> list[Check]:
@@ -191,13 +191,13 @@ def _head_count_faults(study: Study) -> Iterator[str]:
 
 def _share_faults(study: Study) -> Iterator[str]:
     """Are shares never more than 1 together, and was everything charged charged to an open share?"""
-    found = shares(study)
-    total = sum(share.committed for share in found.values())
+    all_shares = shares(study)
+    total = sum(share.committed for share in all_shares.values())
     if total > 1 + ROUNDING:
         yield f"The shares add up to {total:g}, more than 1."
-    for share in found.values():
+    for share in all_shares.values():
         if share.used is not None and share.used > share.granted * (1 + ROUNDING):
             yield f"{share.purpose} {share.subject}: used more than it was granted."
     for release in _charged(study).filter(run__isnull=False):
-        if release.run not in found or found[release.run].limit is None:
+        if release.run not in all_shares or all_shares[release.run].limit is None:
             yield f"release {release.sequence}: run {release.run} was charged without an open share."

@@ -86,10 +86,10 @@ def _target(url: str) -> _Target:
     if not parts.hostname or parts.username is not None or parts.password is not None or parts.fragment:
         raise RefusedAddressError("malformed")
     try:
-        found = socket.getaddrinfo(parts.hostname, port, type=socket.SOCK_STREAM)
+        infos = socket.getaddrinfo(parts.hostname, port, type=socket.SOCK_STREAM)
     except UnicodeError:
         raise RefusedAddressError("malformed") from None
-    addresses = [str(entry[4][0]) for entry in found]
+    addresses = [str(entry[4][0]) for entry in infos]
     if not addresses or not all(is_allowed(ipaddress.ip_address(each.partition("%")[0])) for each in addresses):
         raise RefusedAddressError("private")
     if port != _PORT and not all(_is_named(ipaddress.ip_address(each.partition("%")[0])) for each in addresses):

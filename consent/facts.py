@@ -191,7 +191,7 @@ def contradictions(texts: Mapping[str, str], study: Study) -> Iterator[str]:
     if study.recipients:
         return
     for text in texts.values():
-        yield from dict.fromkeys(found.group() for found in _PROCESSORS.finditer(text))
+        yield from dict.fromkeys(match.group() for match in _PROCESSORS.finditer(text))
 
 
 def languages_of_facts(study: Study) -> list[str]:

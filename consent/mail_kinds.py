@@ -67,10 +67,10 @@ def _news(mail: Mail) -> dict[str, Any] | None:
         return None
     if not news_readers([mail.study]).filter(holder__in=mail_holders(mail)).exists():
         return None
-    found = [each for each in results_of(mail.study) if not news.about or each.key == news.about]
-    if news.about and not any(each.withdrawn_at is None for each in found):
+    results = [each for each in results_of(mail.study) if not news.about or each.key == news.about]
+    if news.about and not any(each.withdrawn_at is None for each in results):
         return None
-    return {"news": news, "results": found}
+    return {"news": news, "results": results}
 
 
 def _later(mail: Mail) -> dict[str, Any] | None:

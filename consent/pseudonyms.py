@@ -65,12 +65,12 @@ def holders_found(study: Study, pseudonyms: Iterable[str]) -> dict[str, int]:
         ValidationError: somebody's records were erased, and the key to their pseudonym is missing.
     """
     wanted = list(dict.fromkeys(pseudonyms))
-    found = _ids(study, wanted)
-    unknown = [pseudonym for pseudonym in wanted if pseudonym not in found]
+    ids = _ids(study, wanted)
+    unknown = [pseudonym for pseudonym in wanted if pseudonym not in ids]
     if unknown and not study.expired_at and DataHolder.objects.filter(study=study, erased_at__isnull=False).exists():
         committed = dict(zip(commitment(study, unknown), unknown, strict=True))
-        found |= {committed[name]: pk for name, pk in _ids(study, list(committed)).items()}
-    return found
+        ids |= {committed[name]: pk for name, pk in _ids(study, list(committed)).items()}
+    return ids
 
 
 def holder_found(study: Study, pseudonym: str) -> DataHolder | None:

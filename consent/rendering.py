@@ -122,10 +122,10 @@ def _read(inline: Token) -> str:
 
 def consent_text(form: ConsentForm, language: str) -> ConsentText:
     """Text of the form with a code, or in the site's first language if there is none."""
-    found = language if language in form.texts else settings.LANGUAGE_CODE
-    tokens = _parsed(form.texts[found])
-    end = _opening_end(tokens) if len(form.texts[found]) > _SHORT else len(tokens)
-    return ConsentText(language_of(found), _html(tokens[:end]), _html(tokens[end:]), found)
+    code = language if language in form.texts else settings.LANGUAGE_CODE
+    tokens = _parsed(form.texts[code])
+    end = _opening_end(tokens) if len(form.texts[code]) > _SHORT else len(tokens)
+    return ConsentText(language_of(code), _html(tokens[:end]), _html(tokens[end:]), code)
 
 
 def _opening_end(tokens: list[Token]) -> int:

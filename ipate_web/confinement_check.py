@@ -12,7 +12,7 @@ _WHAT = {"network": "the network", "files": "the other files of the site's user"
 
 def confinement_check(app_configs: Any, **_: object) -> Iterable[CheckMessage]:
     """Check of ``manage.py check --deploy``."""
-    found = protections()
+    protection = protections()
     return [
         Warning(
             f"On this machine a process that reads an uploaded file can reach {words}.",
@@ -20,5 +20,5 @@ def confinement_check(app_configs: Any, **_: object) -> Iterable[CheckMessage]:
             id=f"ipate.W00{number}",
         )
         for number, (name, words) in enumerate(_WHAT.items(), 1)
-        if not found.get(name)
+        if not protection.get(name)
     ]

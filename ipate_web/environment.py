@@ -148,10 +148,10 @@ def _site(text: str) -> str:
 def _database(text: str) -> dict[str, Any]:
     if urlsplit(text).scheme not in ("postgres", "postgresql", "sqlite"):
         raise ValueError
-    found = environ.Env.db_url_config(text)
-    if not found["NAME"]:
+    database = environ.Env.db_url_config(text)
+    if not database["NAME"]:
         raise ValueError
-    return found
+    return database
 
 
 def _mail(text: str) -> dict[str, Any]:
@@ -222,10 +222,10 @@ def _rate(text: str) -> str:
 
 
 def _options(text: str) -> dict[str, Any]:
-    found = json.loads(text)
-    if not isinstance(found, dict):
+    options = json.loads(text)
+    if not isinstance(options, dict):
         raise ValueError
-    return found
+    return options
 
 
 def _sign_of_life(text: str) -> str:
@@ -235,13 +235,13 @@ def _sign_of_life(text: str) -> str:
 
 
 def _recipients(text: str) -> list[str]:
-    found = LIST.parse(text)
-    for each in found:
+    recipients = LIST.parse(text)
+    for each in recipients:
         try:
             pyrage.x25519.Recipient.from_str(each)
         except pyrage.RecipientError:
             raise ValueError from None
-    return found
+    return recipients
 
 
 TEXT = Kind("a text", str)

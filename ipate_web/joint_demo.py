@@ -73,16 +73,16 @@ def installations(sites: int, port: int) -> list[Installation]:
     """The hub and so many sites, each with the next free port. Raises CommandError."""
     if not 3 <= sites <= len(_NAMES):
         raise CommandError(f"Give between 3 and {len(_NAMES)} sites: with one that may collude 3 are needed.")
-    folder, found = settings.VAR_DIR / "sites", []
+    folder, places = settings.VAR_DIR / "sites", []
     if folder.exists():
         raise CommandError(f"There are sites of an earlier demonstration in {folder}. Delete the folder first.")
     for name in ("Hub", *_NAMES[:sites]):
         port = free_port(port)
         place = folder / name.lower().replace(" ", "-")
         place.mkdir(parents=True, mode=0o700)
-        found.append(Installation(name, place, port))
+        places.append(Installation(name, place, port))
         port += 1
-    return found
+    return places
 
 
 def joint_demo(

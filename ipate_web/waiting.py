@@ -104,8 +104,8 @@ def waiting_for(user: Any) -> list[Waiting]:
     desk = _desk(user)
     if not desk.studies:
         return []
-    found = (each for source in SOURCES for each in source(desk))
-    return sorted(found, key=lambda each: (each.answer_by or date.max, each.since, each.url))
+    tasks = (each for source in SOURCES for each in source(desk))
+    return sorted(tasks, key=lambda each: (each.answer_by or date.max, each.since, each.url))
 
 
 def _desk(user: Any) -> _Desk:

@@ -68,11 +68,11 @@ def certificate_left() -> timedelta:
 
 
 def _studies() -> str:
-    found = everything_watched()
+    watches = everything_watched()
     for state, is_so in (
-        ("fault found", any(each.fault for each in found)),
-        ("study locked", any(each.locked for each in found)),
-        ("overdue", any(each.overdue for each in found)),
+        ("fault found", any(each.fault for each in watches)),
+        ("study locked", any(each.locked for each in watches)),
+        ("overdue", any(each.overdue for each in watches)),
     ):
         if is_so:
             return state
@@ -184,5 +184,5 @@ def register() -> None:
 
 
 def _found() -> dict[str, list[str | Promise]]:
-    found = list(alarms().values())
-    return {"alarms": found} if found else {}
+    problems = list(alarms().values())
+    return {"alarms": problems} if problems else {}

@@ -181,8 +181,8 @@ def fit_to_sums(
 
     bounds = ([0.0] + [-np.inf] * classes, [_LARGEST_SCALE * spread] + [np.inf] * classes)
     starts = (np.append(start, begin[1:]) for start in (spread / 10, spread / 2, spread))
-    found = [least_squares(differences, start, bounds=bounds) for start in starts]
-    best = min(found, key=lambda each: float(each.cost)).x
+    fits = [least_squares(differences, start, bounds=bounds) for start in starts]
+    best = min(fits, key=lambda each: float(each.cost)).x
     offsets = best[1:] - best[1:].mean()
     return Calibration(float(best[0] / spread), tuple(offsets.tolist()))
 

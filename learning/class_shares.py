@@ -53,12 +53,12 @@ def voted_shares(counts: Floats, sigma: float) -> list[Share] | None:
     squared = total**2 - variance * classes
     if total <= 0 or squared <= 0:
         return None
-    found = []
+    rows = []
     for votes in counts.sum(axis=0).tolist():
         middle = (votes * total - variance) / squared
         half = math.sqrt(max(0.0, middle**2 - (votes**2 - variance) / squared))
-        found.append(_share(votes / total, middle - half, middle + half))
-    return found
+        rows.append(_share(votes / total, middle - half, middle + half))
+    return rows
 
 
 def first_step_shares(intercept: Floats, *, noise: float, lengths: Floats, clip_norm: float) -> list[Share]:
@@ -78,12 +78,12 @@ def first_step_shares(intercept: Floats, *, noise: float, lengths: Floats, clip_
     centred = intercept - intercept.mean()
     kept = float(np.minimum(1.0, clip_norm / (lengths * math.sqrt(1 - 1 / classes))).mean())
     half = NORMAL_95 * noise * math.sqrt(1 - 1 / classes) / kept
-    found = []
+    rows = []
     for gradient in centred.tolist():
         apart = gradient / kept
         error = math.hypot(half, _UNCOUNTED * apart)
-        found.append(_share(1 / classes - apart, 1 / classes - apart - error, 1 / classes - apart + error))
-    return found
+        rows.append(_share(1 / classes - apart, 1 / classes - apart - error, 1 / classes - apart + error))
+    return rows
 
 
 def differing(people: Share, share: float, points: int) -> bool:

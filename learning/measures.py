@@ -108,7 +108,7 @@ def _mean_area(judged: Sequence[tuple[Floats, NDArray[np.bool_]]]) -> Estimate:
     parts = [_influences(scores, positive) for scores, positive in judged]
     if not parts:
         return Estimate()
-    value = float(np.mean([found for found, _influence in parts]))
+    value = float(np.mean([area for area, _influence in parts]))
     influence = np.mean([each for _found, each in parts], axis=0)
     half = NORMAL_95 * float(np.sqrt((influence**2).sum())) / len(influence)
     return Estimate(value, (max(0.0, value - half), min(1.0, value + half)))
@@ -154,11 +154,11 @@ def average_precision(probabilities: Floats, truth: Classes) -> Estimate:
 
 
 def _precisions(weights: Floats, hits: NDArray[np.bool_], ends: NDArray[np.bool_]) -> Floats:
-    found = np.cumsum(weights * hits, axis=1)[:, ends]
+    hits_so_far = np.cumsum(weights * hits, axis=1)[:, ends]
     predicted = np.cumsum(weights, axis=1)[:, ends]
-    gained = np.diff(found, axis=1, prepend=0.0)
-    total = np.maximum(found[:, -1], 1e-12)
-    return np.asarray((gained * found / np.maximum(predicted, 1e-12)).sum(axis=1) / total, np.float64)
+    gained = np.diff(hits_so_far, axis=1, prepend=0.0)
+    total = np.maximum(hits_so_far[:, -1], 1e-12)
+    return np.asarray((gained * hits_so_far / np.maximum(predicted, 1e-12)).sum(axis=1) / total, np.float64)
 
 
 def calibration(probabilities: Floats, truth: Classes) -> tuple[Estimate, list[Bin]]:

@@ -61,7 +61,7 @@ def least_by_sensitivity(probabilities: Floats, wanted: float) -> float:
         wanted: Share of the points of the class, above 0 and at most 1.
     """
     ordered = np.sort(probabilities)[::-1]
-    found = np.cumsum(ordered)
-    if not len(ordered) or found[-1] <= 0:
+    positives = np.cumsum(ordered)
+    if not len(ordered) or positives[-1] <= 0:
         return 0.0
-    return float(ordered[min(int(np.searchsorted(found, wanted * found[-1] * (1 - 1e-12))), len(ordered) - 1)])
+    return float(ordered[min(int(np.searchsorted(positives, wanted * positives[-1] * (1 - 1e-12))), len(ordered) - 1)])

@@ -81,18 +81,18 @@ def runs_compared(runs: Sequence[Run]) -> Comparison:
 
 def run_parameters(run: Run) -> dict[str, Any]:
     """Parameters that a run was given, by dotted name, with the defaults of what was left out."""
-    found: dict[str, Any] = {name: str(getattr(run, name) or "") or None for name in _DATASETS}
-    found |= {"method": run.method, "variant": run.variant or None}
-    found |= _dotted("rehearsed", run.rehearsed)
+    parameters: dict[str, Any] = {name: str(getattr(run, name) or "") or None for name in _DATASETS}
+    parameters |= {"method": run.method, "variant": run.variant or None}
+    parameters |= _dotted("rehearsed", run.rehearsed)
     chosen = dict(run.choices)
     if learner := chosen.get("learner"):
         chosen["learner_parameters"] = _with_defaults(learner, chosen.get("learner_parameters", {}))
-    found |= _dotted("choices", chosen)
-    found |= {name: getattr(run, name) for name in _FIELDS}
+    parameters |= _dotted("choices", chosen)
+    parameters |= {name: getattr(run, name) for name in _FIELDS}
     if run.student_learner:
         given = _with_defaults(run.student_learner, run.student_parameters)
-        found |= {"student_learner": run.student_learner, **_dotted("student_learner", given)}
-    return found
+        parameters |= {"student_learner": run.student_learner, **_dotted("student_learner", given)}
+    return parameters
 
 
 def _with_defaults(name: str, given: dict[str, Any]) -> dict[str, Any]:

@@ -78,7 +78,7 @@ def target_evaluated(target: Target, predictions: np.ndarray, truth: np.ndarray)
 
     Shares and scores are rounded like accuracies, what has a unit to three digits.
     """
-    points, found = len(truth), target.evaluated(predictions, truth)
+    points, measures = len(truth), target.evaluated(predictions, truth)
     return {
         "points": points,
         "outcome": target.kind,
@@ -94,7 +94,7 @@ def target_evaluated(target: Target, predictions: np.ndarray, truth: np.ndarray)
                 else [_rounded(end, each.unit, 2000) for end in each.estimate.interval],
                 "nothing": _rounded(each.nothing, each.unit, points),
             }
-            for each in found.measures
+            for each in measures.measures
         ],
         "curve": [
             {
@@ -105,7 +105,7 @@ def target_evaluated(target: Target, predictions: np.ndarray, truth: np.ndarray)
                 else _rounded(value, "", points)
                 for name, value in point.items()
             }
-            for point in found.curve
+            for point in measures.curve
         ],
     }
 
@@ -131,13 +131,13 @@ def _measure(name: str, estimate: Estimate, points: int) -> dict[str, Any]:
     }
 
 
-def _bin(found: Bin) -> dict[str, Any]:
-    observed = published_accuracy(found.observed, found.points)
+def _bin(part: Bin) -> dict[str, Any]:
+    observed = published_accuracy(part.observed, part.points)
     return {
-        "points": found.points,
-        "predicted": published_mean(found.predicted * found.points, found.points),
+        "points": part.points,
+        "predicted": published_mean(part.predicted * part.points, part.points),
         "observed": observed,
-        "interval": accuracy_interval(observed, found.points),
+        "interval": accuracy_interval(observed, part.points),
     }
 
 

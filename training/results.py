@@ -34,10 +34,10 @@ def results(study: Study, holder: DataHolder | None = None) -> list[Result]:
 def _released(study: Study) -> dict[UUID | None, list[Release]]:
     """Entries of the register about models and tables, by run, oldest first."""
     kinds = (Release.Kind.MODEL, Release.Kind.CHOICE, Release.Kind.STAGE, Release.Kind.DOWNLOAD)
-    found = defaultdict(list)
+    by_kind = defaultdict(list)
     for release in Release.objects.filter(study=study, kind__in=kinds).order_by("sequence"):
-        found[release.run].append(release)
-    return found
+        by_kind[release.run].append(release)
+    return by_kind
 
 
 def _model(run: Run, released: list[Release], cost: Any) -> Result:

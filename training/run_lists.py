@@ -67,10 +67,10 @@ def runs_listed(
     wanted = Q(**{name: value for name, value in exact.items() if value})
     for word in search.split():
         wanted &= Q(title__icontains=word) | Q(purpose__icontains=word)
-    found = runs.filter(wanted).select_related("created_by", "student").defer("student__card", "student__reference")
+    rows = runs.filter(wanted).select_related("created_by", "student").defer("student__card", "student__reference")
     # Of a model that learned another outcome than classes: the first of its measures, in place of an accuracy.
-    found = found.annotate(measure=F("student__card__evaluation__measures__0"))
-    return found.order_by(_ORDERS[sort], "-created_at", "pk")
+    rows = rows.annotate(measure=F("student__card__evaluation__measures__0"))
+    return rows.order_by(_ORDERS[sort], "-created_at", "pk")
 
 
 def runs_in_table(runs: QuerySet[Run]) -> QuerySet[Run]:

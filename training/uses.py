@@ -77,13 +77,13 @@ def costs(holder: DataHolder) -> dict[UUID, Cost]:
 
 def _runs_of(holder: DataHolder) -> dict[Run, Release]:
     """Runs that asked a holder before they released something, newest first, with the first such release."""
-    found = {}
+    by_run = {}
     runs = Run.objects.filter(study=holder.study_id, rehearsal=False).exclude(spending_began_at=None)
     for run in runs.order_by("-spending_began_at"):
         first = next((release for release in _batches(run) if _concerns(release, holder)), None)
         if first is not None:
-            found[run] = first
-    return found
+            by_run[run] = first
+    return by_run
 
 
 def _batches(run: Run) -> QuerySet[Release]:
@@ -160,10 +160,10 @@ def _promises_then(run: Run, holder: DataHolder, spans: Sequence[PromiseSpan]) -
     if method_of(run).charges_promises_of_approval:
         last = _batches(run).last()
         return _promises(spans, began, last.recorded_at if last else began)
-    found: list[float] = []
+    epsilons: list[float] = []
     for release in _batches(run):
         promises = _promises(spans, release.recorded_at, release.recorded_at)
         # A charge file is read only where it can tell something new.
-        if any(promise not in found for promise in promises) and _concerns(release, holder):
-            found += promises
-    return found or _promises(spans, began, timezone.now())
+        if any(promise not in epsilons for promise in promises) and _concerns(release, holder):
+            epsilons += promises
+    return epsilons or _promises(spans, began, timezone.now())

@@ -50,11 +50,11 @@ def watches(studies: Iterable[Study], *, all_of: Iterable[int] = ()) -> list[Wat
     """States of studies; ``all_of`` are those of which the reader may see exact numbers of people."""
     studies, sees_all, now = list(studies), set(all_of), timezone.now()
     outcomes = Verification.objects.filter(study__in=studies).in_bulk(field_name="study_id")
-    found = []
+    states = []
     for study in studies:
         outcome = outcomes.get(study.pk, Verification(study=study))
         has_fault = outcome.faults > 0 if study.pk in sees_all else outcome.fault_for_deciders
-        found.append(
+        states.append(
             Watch(
                 study=study,
                 # It may have been settled since.
@@ -65,7 +65,7 @@ def watches(studies: Iterable[Study], *, all_of: Iterable[int] = ()) -> list[Wat
                 details=tuple((check, fault) for check, fault in outcome.found) if study.pk in sees_all else (),
             )
         )
-    return found
+    return states
 
 
 def installation_watch() -> Watch:

@@ -87,13 +87,13 @@ class Losses:
         if not len(enough):
             return math.inf
         place = int(enough[0])
-        found = grid[place] + 2 * self.shift + 2.0**-40 * (abs(grid[place]) + self.spacing)
+        epsilon = grid[place] + 2 * self.shift + 2.0**-40 * (abs(grid[place]) + self.spacing)
         if place:
             share = (deltas[place - 1] - delta) / (deltas[place - 1] - deltas[place]) + 1e-9
             between = grid[place - 1] + math.log1p(share * math.expm1(self.spacing)) + 2 * self.shift
             if between >= 0 and self.delta(np.array([between]))[0] <= delta:
-                found = between
-        return max(float(found), 0.0)
+                epsilon = between
+        return max(float(epsilon), 0.0)
 
     @property
     def _curve(self) -> tuple[FloatArray, FloatArray]:

@@ -78,18 +78,18 @@ def verify_inclusion(leaf: bytes, index: int, size: int, path: Sequence[bytes], 
     """
     if not 0 <= index < size:
         raise CheckpointError("The proof names a place outside of the tree.")
-    place, last, found = index, size - 1, leaf
+    place, last, node = index, size - 1, leaf
     for sibling in path:
         if last == 0:
             raise CheckpointError("The proof is too long.")
         if place & 1 or place == last:
-            found = _node(sibling, found)
+            node = _node(sibling, node)
             while place and not place & 1:
                 place, last = place >> 1, last >> 1
         else:
-            found = _node(found, sibling)
+            node = _node(node, sibling)
         place, last = place >> 1, last >> 1
-    if last or found != root:
+    if last or node != root:
         raise CheckpointError("The proof does not lead to the root hash: the content or the tree is another.")
 
 
@@ -141,14 +141,14 @@ def _decoded(text: str) -> bytes:
 
 
 def _hash(text: str) -> bytes:
-    if len(found := _decoded(text)) != 32:
+    if len(content := _decoded(text)) != 32:
         raise CheckpointError(f"This is no SHA-256 hash: {text[:60]}")
-    return found
+    return content
 
 
 def _keys(keys: Iterable[str]) -> dict[tuple[str, bytes], bytes]:
     """Public keys by name and key id."""
-    found = {}
+    by_name = {}
     for key in keys:
         try:
             name, number, encoded = key.strip().split("+", 2)
@@ -158,10 +158,10 @@ def _keys(keys: Iterable[str]) -> dict[tuple[str, bytes], bytes]:
         identifier = hashlib.sha256(name.encode() + b"\n" + material).digest()[:4]
         if len(material) != 33 or material[:1] != _ED25519 or identifier.hex() != number:
             raise CheckpointError(f"This public key is not whole, or is not of Ed25519: {key[:80]}")
-        found[name, identifier] = material[1:]
-    if not found:
+        by_name[name, identifier] = material[1:]
+    if not by_name:
         raise CheckpointError("Name a public key.")
-    return found
+    return by_name
 
 
 def verify_checkpoint(text: str, keys: str | Iterable[str]) -> Checkpoint:
@@ -266,16 +266,16 @@ def verify_decision(
             raise
         raise CheckpointError(f"The proof cannot be read ({type(error).__name__}: {error}).") from None
     verify_inclusion(leaf, place, 1 << DEPTH, path, state)
-    found = _verify_log_proof(log, leaf_hash(proof["entry"].encode()), keys)
-    if checkpoint is not None and checkpoint != found:
+    head = _verify_log_proof(log, leaf_hash(proof["entry"].encode()), keys)
+    if checkpoint is not None and checkpoint != head:
         raise CheckpointError(
-            f"The proof is under another checkpoint ({found.size} entries) than the one that was given "
+            f"The proof is under another checkpoint ({head.size} entries) than the one that was given "
             f"({checkpoint.size} entries)."
-            + (" Two of one size that differ: the log was presented in two versions." * (checkpoint.size == found.size))
+            + (" Two of one size that differ: the log was presented in two versions." * (checkpoint.size == head.size))
         )
     if receipt is not None:
         _receipt_check(receipt, content)
-    return Decision(content, at, found)
+    return Decision(content, at, head)
 
 
 def _verify_log_proof(text: str, leaf: bytes, keys: str | Iterable[str]) -> Checkpoint:
@@ -380,17 +380,17 @@ def _read(path: str) -> str:
 
 def _document(path: str) -> dict[str, Any]:
     try:
-        found = json.loads(_read(path))
+        document = json.loads(_read(path))
     except ValueError as error:
         if isinstance(error, CheckpointError):
             raise
-        found = None
-    if not isinstance(found, dict):
+        document = None
+    if not isinstance(document, dict):
         raise CheckpointError(f"{path} is no JSON document.")
-    return found
+    return document
 
 
-def _told(checkpoint: Checkpoint) -> str:
+def _summary(checkpoint: Checkpoint) -> str:
     root = base64.b64encode(checkpoint.root).decode()
     return f"Checkpoint of {checkpoint.origin}\n  entries: {checkpoint.size}\n  root hash: {root}"
 
@@ -399,20 +399,20 @@ def _report(options: argparse.Namespace) -> str:
     """Result of the verification, in words; raises CheckpointError."""
     if options.what == "checkpoint":
         if options.after is None:
-            return f"{_told(verify_checkpoint(_read(options.file), options.key))}\nThe signature is right."
+            return f"{_summary(verify_checkpoint(_read(options.file), options.key))}\nThe signature is right."
         earlier = verify_checkpoint(_read(options.after), options.key)
         later = verify_extension(_read(options.file), earlier, options.key)
-        return f"{_told(later)}\nThe signature is right, and it extends the checkpoint of {earlier.size} entries."
+        return f"{_summary(later)}\nThe signature is right, and it extends the checkpoint of {earlier.size} entries."
     given = verify_checkpoint(_read(options.checkpoint), options.key) if options.checkpoint else None
     receipt = _document(options.receipt) if options.receipt else None
-    found = verify_decision(_document(options.file), options.key, receipt=receipt, checkpoint=given)
-    lines = [f"  {name}: {value}" for name, value in found.content.items()]
+    decision = verify_decision(_document(options.file), options.key, receipt=receipt, checkpoint=given)
+    lines = [f"  {name}: {value}" for name, value in decision.content.items()]
     return "\n".join(
         [
             "The decision on record:",
             *lines,
-            f"It is under the checkpoint of {found.at}.",
-            _told(found.checkpoint),
+            f"It is under the checkpoint of {decision.at}.",
+            _summary(decision.checkpoint),
             "It is the checkpoint that you gave."
             if given
             else "Compare these lines with the checkpoint that was mailed to the auditors and the ethics committee.",

@@ -63,12 +63,12 @@ class LocalModel:
 
     def _outside(self, inputs: dict[str, npt.NDArray[Any]], rows: int) -> list[list[str]]:
         """Of each row the columns whose values lie outside of what the schema declares."""
-        found: list[list[str]] = [[] for _row in range(rows)]
+        names: list[list[str]] = [[] for _row in range(rows)]
         for column in self.schema.get("columns", []):
             if column["role"] == "feature":
                 for place in np.flatnonzero(_beyond(column, inputs[column["name"]])):
-                    found[place].append(column["name"])
-        return found
+                    names[place].append(column["name"])
+        return names
 
     def _text_inputs(self, rows: Rows, column: dict[str, Any]) -> dict[str, npt.NDArray[Any]]:
         """Texts as bytes, or as tokens in pieces where the model contains an encoder of texts."""
@@ -86,9 +86,9 @@ class LocalModel:
         ids, masks = [], []
         for content in contents:
             first = tokenizer.encode(content.decode())
-            found = [first.ids, *(each.ids for each in first.overflowing)][:_MOST_PIECES]
-            ids.append(_padded([np.array(piece, np.int64) for piece in found]))
-            masks.append(_padded([np.ones(len(piece), np.int64) for piece in found]))
+            pieces = [first.ids, *(each.ids for each in first.overflowing)][:_MOST_PIECES]
+            ids.append(_padded([np.array(piece, np.int64) for piece in pieces]))
+            masks.append(_padded([np.ones(len(piece), np.int64) for piece in pieces]))
         return {"input_ids": _padded(ids), "attention_mask": _padded(masks)}
 
     def _inputs(self, rows: Rows) -> dict[str, npt.NDArray[Any]]:

@@ -182,11 +182,11 @@ class Site:
         begun = self._json("POST", path, data=sent, files=files)
         path, until = f"{path}/{begun['id']}", None if timeout is None else time.monotonic() + timeout
         while True:
-            found = self._json("GET", path)
-            if found["state"] == "checked" and not found["faults"]:
-                found = self._json("POST", f"{path}/store")
-            if found["state"] not in ("checking", "importing"):
-                return found
+            state = self._json("GET", path)
+            if state["state"] == "checked" and not state["faults"]:
+                state = self._json("POST", f"{path}/store")
+            if state["state"] not in ("checking", "importing"):
+                return state
             if until is not None and time.monotonic() > until:
                 raise TimeoutError(f"The import {begun['id']} is not done yet.")
             time.sleep(every)
@@ -307,18 +307,18 @@ class Site:
         begun = time.monotonic()
         with tqdm(total=1.0, disable=not progress, bar_format="{desc}: {percentage:3.0f}%|{bar}| {elapsed}") as bar:
             while True:
-                found = self.run(run)
-                bar.set_description_str(found.standing, refresh=False)
-                bar.n = found.done
+                document = self.run(run)
+                bar.set_description_str(document.standing, refresh=False)
+                bar.n = document.done
                 bar.refresh()
-                if found.has_ended:
+                if document.has_ended:
                     break
                 if timeout is not None and time.monotonic() - begun + every > timeout:
-                    raise TimeoutError(f"The run is “{found.status}” after {timeout:g} seconds.")
+                    raise TimeoutError(f"The run is “{document.status}” after {timeout:g} seconds.")
                 time.sleep(every)
-        if found.status != "finished":
-            raise RunEndedError(f"The run is {found.status}. {found.document['reason']}".strip())
-        return found
+        if document.status != "finished":
+            raise RunEndedError(f"The run is {document.status}. {document.document['reason']}".strip())
+        return document
 
     def costs(self, run: Run | str) -> pd.DataFrame:
         """What a run has charged every member of each group, in μ²; empty in rehearsals."""
@@ -342,9 +342,9 @@ class Site:
         """All public points of a run, with the labels and counts that were released about some of them."""
         content = self._get(f"runs/{_id(run)}/labels", {"format": "npz"}).content
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-            found = {name: arrays[name] for name in arrays.files}
-        classes = found["classes"].tolist()
-        return PublicPoints(found.get("x"), found["row"], found["label"], found.get("counts"), classes)
+            points = {name: arrays[name] for name in arrays.files}
+        classes = points["classes"].tolist()
+        return PublicPoints(points.get("x"), points["row"], points["label"], points.get("counts"), classes)
 
     def counts(self, run: Run | str) -> pd.DataFrame:
         """The table of a run of *counts*: values of its columns, people, low_95 and high_95, sum of weights.

@@ -64,17 +64,17 @@ def part_do(part: Any, *, is_due: Callable[[Any], bool], work: Callable[[Any], s
         if token is None:
             return False
         # Looked up under the claim: who ends a job waits for claims to end.
-        found = rows.first()
-        if found is None or found.state == Part.State.DONE or not is_due(found):
+        row = rows.first()
+        if row is None or row.state == Part.State.DONE or not is_due(row):
             return False
         mine = rows.filter(claimed_by=token)
-        if found.state == Part.State.RUNNING:  # but nobody's: who was at it died
-            mine.update(deaths=found.deaths + 1)
-            if found.deaths + 1 >= DEATHS:
+        if row.state == Part.State.RUNNING:  # but nobody's: who was at it died
+            mine.update(deaths=row.deaths + 1)
+            if row.deaths + 1 >= DEATHS:
                 raise PartDied(died)
         mine.update(state=Part.State.RUNNING)
         try:
-            artifact = work(found)
+            artifact = work(row)
         except BaseException:
             mine.update(state=Part.State.PENDING)
             raise

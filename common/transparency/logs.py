@@ -22,16 +22,16 @@ def roots(leaves: Sequence[bytes]) -> Iterator[bytes]:
         while len(complete) > 1 and complete[-2][0] == complete[-1][0]:
             (size, left), (_, right) = complete[-2:]
             complete[-2:] = [(2 * size, node_hash(left, right))]
-        found = complete[-1][1]
+        node = complete[-1][1]
         for _, left in reversed(complete[:-1]):
-            found = node_hash(left, found)
-        yield found
+            node = node_hash(left, node)
+        yield node
 
 
 def root(leaves: Sequence[bytes]) -> bytes:
     """Root hash over leaf hashes; of none, the hash of nothing."""
-    *_, found = hashlib.sha256().digest(), *roots(leaves)
-    return found
+    *_, last = hashlib.sha256().digest(), *roots(leaves)
+    return last
 
 
 def _split(size: int) -> int:

@@ -77,7 +77,7 @@ class State:
 
     def path(self, place: int) -> list[bytes]:
         """Proof of inclusion of the row at ``place``, from its sibling upwards. Raises LookupError if none is there."""
-        low, high, found = 0, len(self.places), []
+        low, high, siblings = 0, len(self.places), []
         for level in range(DEPTH - 1, -1, -1):
             middle = self._middle(level, low, high, self.places)
             inside, other = (
@@ -86,11 +86,11 @@ class State:
             if inside[0] == inside[1]:
                 raise LookupError(place)
             if other[0] == other[1]:
-                found.append(self._filler(int(self.places[inside[0]]), level))
+                siblings.append(self._filler(int(self.places[inside[0]]), level))
             else:
-                found.append(self._node(level, *other, self.places))
+                siblings.append(self._node(level, *other, self.places))
             low, high = inside
-        return found[::-1]
+        return siblings[::-1]
 
     def _middle(self, level: int, low: int, high: int, places: object) -> int:
         """Index of the first of the rows ``low`` to ``high``, all of one subtree, in its right half."""
@@ -111,24 +111,24 @@ class State:
         if level == DEPTH - _KEPT_BELOW and begin in self.kept:
             return self.kept[begin]
         if high - low == 1:
-            found = self._lone(level, low, first)
+            node = self._lone(level, low, first)
         else:
             middle = self._middle(level - 1, low, high, places)
             if middle == low:
-                found = node_hash(self._filler(first, level - 1), self._node(level - 1, low, high, places))
+                node = node_hash(self._filler(first, level - 1), self._node(level - 1, low, high, places))
             elif middle == high:
-                found = node_hash(self._node(level - 1, low, high, places), self._filler(first, level - 1))
+                node = node_hash(self._node(level - 1, low, high, places), self._filler(first, level - 1))
             else:
                 left = self._node(level - 1, low, middle, places)
-                found = node_hash(left, self._node(level - 1, middle, high, places))
+                node = node_hash(left, self._node(level - 1, middle, high, places))
         if level == DEPTH - _KEPT_BELOW:
-            self.kept[begin] = found
-        return found
+            self.kept[begin] = node
+        return node
 
     def _lone(self, level: int, row: int, place: int) -> bytes:
         """Root hash of a subtree with one row."""
-        found, fillers = self.leaves[row].tobytes(), self._fillers(place)
+        node, fillers = self.leaves[row].tobytes(), self._fillers(place)
         for height in range(level):
             filler = fillers[_HASH * height : _HASH * (height + 1)]
-            found = node_hash(filler, found) if place >> height & 1 else node_hash(found, filler)
-        return found
+            node = node_hash(filler, node) if place >> height & 1 else node_hash(node, filler)
+        return node

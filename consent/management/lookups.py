@@ -14,8 +14,8 @@ def study_argument(parser: ArgumentParser) -> None:
 
 def study_named(slug: str) -> Study:
     """The study with this short name. Raises CommandError."""
-    found = Study.objects.filter(slug=slug).first()
-    if found is None:
+    study = Study.objects.filter(slug=slug).first()
+    if study is None:
         known = ", ".join(Study.objects.order_by("slug").values_list("slug", flat=True)) or "none yet"
         raise CommandError(f"There is no study “{slug}”. Studies: {known}.")
-    return found
+    return study

@@ -87,10 +87,10 @@ def _states(rows: QuerySet[Any]) -> Iterator[tuple[Any, State]]:
 def _states_of(model: type[Recorded], keys: Collection[Any]) -> dict[Any, State]:
     """:func:`_states` of the rows of a model that have these keys."""
     keys = list(keys)
-    found: dict[Any, State] = {}
+    states: dict[Any, State] = {}
     for start in range(0, len(keys), _AT_ONCE):
-        found.update(_states(model._base_manager.filter(pk__in=keys[start : start + _AT_ONCE])))
-    return found
+        states.update(_states(model._base_manager.filter(pk__in=keys[start : start + _AT_ONCE])))
+    return states
 
 
 def _part(state: State, fields: Sequence[str]) -> State:
@@ -118,9 +118,9 @@ def _sealed(model: type[Recorded], row: Any, field: str, value: Any, key: str | 
     return digest("consent.services.changes", content, key)
 
 
-def _is_sealed(found: str | None, model: type[Recorded], row: Any, field: str, value: Any) -> bool:
+def _is_sealed(state: str | None, model: type[Recorded], row: Any, field: str, value: Any) -> bool:
     """Whether a digest is that of a value, under today's key for signatures or an earlier one."""
-    return any(found == _sealed(model, row, field, value, key) for key in keys_of(Purpose.SIGNING))
+    return any(state == _sealed(model, row, field, value, key) for key in keys_of(Purpose.SIGNING))
 
 
 def _sealed_changes(

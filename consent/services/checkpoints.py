@@ -302,11 +302,11 @@ def _note_holds(note: str, number: int, root_hash: bytes, keys: Sequence[str] = 
 def log_faults(keys: Sequence[str] = ()) -> Iterator[str]:
     """Faults of the log: an entry that is missing, or another than was signed with one of ``keys`` (the settings')."""
     checkpoints = list(Checkpoint.objects.all())
-    for expected, (checkpoint, found) in enumerate(zip(checkpoints, roots(_leaves(checkpoints)), strict=True), 1):
+    for expected, (checkpoint, own) in enumerate(zip(checkpoints, roots(_leaves(checkpoints)), strict=True), 1):
         if checkpoint.number != expected:
             yield f"Checkpoint {expected} is missing."
             return
-        if not _note_holds(checkpoint.note, expected, found, keys):
+        if not _note_holds(checkpoint.note, expected, own, keys):
             yield (
                 f"Checkpoint {expected} is not what was signed, or is not signed with a key of IPATE_CHECKPOINT_KEYS."
             )
@@ -341,9 +341,9 @@ def rows_faults(study: Study | None) -> Iterator[str]:
             noted.setdefault(chain, {}).setdefault(sequence, (hash, checkpoint))
     for chain, ends in noted.items():
         model: Any = apps.get_model(chain)
-        found = dict(model.chain(pk).filter(sequence__in=list(ends)).values_list("sequence", "hash"))
+        hashes = dict(model.chain(pk).filter(sequence__in=list(ends)).values_list("sequence", "hash"))
         for sequence, (hash, checkpoint) in ends.items():
-            if found.get(sequence) != hash:
+            if hashes.get(sequence) != hash:
                 yield (
                     f"{model._meta.verbose_name_plural}: rows that were there at the checkpoint of {checkpoint.day} "
                     "are gone, or are others."

@@ -339,12 +339,12 @@ def corrections_publish(at: datetime | None = None) -> int:
     at = at or timezone.now()
     due = ConsentFormProposal.objects.filter(objection_until__lte=at, form=None, study__closed_at=None)
     published = 0
-    for found in due.order_by("pk"):
-        study = study_lock(found.study_id)
+    for proposal in due.order_by("pk"):
+        study = study_lock(proposal.study_id)
         latest = selectors.consent_form_in_force(study)
-        objected = Remark.objects.filter(form=found, kind=Remark.Kind.REJECTION).exists()
-        if latest is not None and latest.version == found.follows and not objected and not study.is_closed:
-            _form_append(study, found, None)
+        objected = Remark.objects.filter(form=proposal, kind=Remark.Kind.REJECTION).exists()
+        if latest is not None and latest.version == proposal.follows and not objected and not study.is_closed:
+            _form_append(study, proposal, None)
             published += 1
     return published
 

@@ -240,8 +240,8 @@ def _answers_record(study: Study, person: Invited, acting_user: AbstractBaseUser
 def invitations_with(study: Study, codes: Sequence[str]) -> dict[str, IssuedInvitation]:
     """Valid invitations of a study by their codes; a code that opens nothing in it is left out."""
     hashes = {code_hash(code): code for code in codes}
-    found = Invitation.objects.filter(study=study, revoked_at=None, code_hash__in=hashes).select_related("holder")
-    return {hashes[row.code_hash]: IssuedInvitation(row, hashes[row.code_hash]) for row in found}
+    invitations = Invitation.objects.filter(study=study, revoked_at=None, code_hash__in=hashes).select_related("holder")
+    return {hashes[row.code_hash]: IssuedInvitation(row, hashes[row.code_hash]) for row in invitations}
 
 
 @transaction.atomic
@@ -340,12 +340,12 @@ def account_take(*, holder: DataHolder, email: str, password: str, request: Http
     known = users.objects.filter(username__iexact=email).exclude(pk__in=[pending.pk] if pending else []).exists()
     if known:
         # Before the transaction: a failed try stays on record.
-        found = authenticate(request, username=email, password=password)
-        if found is None:
+        account = authenticate(request, username=email, password=password)
+        if account is None:
             raise ValidationError(
                 _("This e-mail address cannot be used with this password. If you have an account, use its password.")
             )
-        user = found
+        user = account
     else:
         user = pending or users()
         user.username = user.email = email

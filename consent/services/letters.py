@@ -209,13 +209,13 @@ def letters_due(study: Study, kind: str, *, again: bool = False) -> list[Due]:
 
 def letters_waiting(studies: Collection[Study]) -> list[LettersWaiting]:
     """Letters of every kind that are due in each of some studies; studies without any are left out."""
-    found: dict[int, LettersWaiting] = {}
+    waiting: dict[int, LettersWaiting] = {}
     for kind in Letter.Kind:
         counted = _due(studies, kind).order_by().values("study").annotate(number=Count("pk"), since=Min("due_at"))
         for study_id, number, since in counted.values_list("study", "number", "since"):
-            earlier = found.get(study_id, LettersWaiting(study_id, 0, since))
-            found[study_id] = LettersWaiting(study_id, earlier.number + number, min(earlier.since, since))
-    return list(found.values())
+            earlier = waiting.get(study_id, LettersWaiting(study_id, 0, since))
+            waiting[study_id] = LettersWaiting(study_id, earlier.number + number, min(earlier.since, since))
+    return list(waiting.values())
 
 
 @transaction.atomic

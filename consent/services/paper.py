@@ -311,8 +311,8 @@ class _Paper:
         """Last consent by holder, of some holders, whatever came of it."""
         granting = ConsentEvent.objects.filter(holder__in=holders.values(), kind__in=GRANTING).order_by()
         last = granting.values("holder").annotate(last=Max("sequence")).values_list("last", flat=True)
-        found = ConsentEvent.objects.filter(study=self.study, sequence__in=list(last))
-        return {event.holder_id: event for event in found}
+        events = ConsentEvent.objects.filter(study=self.study, sequence__in=list(last))
+        return {event.holder_id: event for event in events}
 
     def _policies_from(self, day: date) -> list[EpsilonPolicy]:
         """The policy in force when ``day`` began (UTC) and all since; empty if none was in force on that day."""

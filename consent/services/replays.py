@@ -106,7 +106,7 @@ def _is_known(row: Any) -> bool:
         key = getattr(row, column, None)
         if key is None:
             continue
-        found = model.objects.filter(pk=key, study=row.study_id).values_list(moment, flat=True).first()
-        if found is None or found > row.recorded_at:
+        moments = model.objects.filter(pk=key, study=row.study_id).values_list(moment, flat=True).first()
+        if moments is None or moments > row.recorded_at:
             return False
     return True

@@ -21,10 +21,10 @@ def text_of(study: Study, field: str) -> SafeString | str:
 @register.simple_tag
 def text_in(study: Study, field: str, language: str | None = None) -> SafeString | str:
     """Text of a study in a language that the reader chose; their own by default."""
-    found = study_text(study, field, language)
-    if found.language == get_language():
-        return found.text
-    return format_html('<span lang="{}">{}</span>', found.language, found.text)
+    text = study_text(study, field, language)
+    if text.language == get_language():
+        return text.text
+    return format_html('<span lang="{}">{}</span>', text.language, text.text)
 
 
 @register.filter

@@ -89,14 +89,14 @@ def _tell(holder: DataHolder, way: str, form: AddressForm) -> str:
 @require_http_methods(["GET", "HEAD", "POST"])
 def address(request: HttpRequest, token: str) -> HttpResponse:
     """Confirm an address that was left, or delete it, as whoever reads its mails. The page names no study."""
-    found = address_by_link(token)
+    owner = address_by_link(token)
     done = ""
-    if request.method == "POST" and found is not None:
+    if request.method == "POST" and owner is not None:
         if request.POST.get("confirm"):
-            addresses.address_confirm(address=found)
+            addresses.address_confirm(address=owner)
             done = "confirmed"
         else:
-            addresses.addresses_forget(holders=[found.holder_id])
-            found = None
-    context = {"left": found, "done": done}
-    return render(request, "consent/address.html", context, status=200 if found or request.method == "POST" else 404)
+            addresses.addresses_forget(holders=[owner.holder_id])
+            owner = None
+    context = {"left": owner, "done": done}
+    return render(request, "consent/address.html", context, status=200 if owner or request.method == "POST" else 404)

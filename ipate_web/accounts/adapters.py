@@ -122,10 +122,10 @@ class SignOnAdapter(DefaultSocialAccountAdapter):
 
         An address that a holder has typed and not confirmed may be somebody else's.
         """
-        found = super().authenticate_by_email(sociallogin)
-        if found is None:
+        account = super().authenticate_by_email(sociallogin)
+        if account is None:
             return None
-        user, email = found
+        user, email = account
         confirmed = EmailAddress.objects.filter(user_id=user.pk, email__iexact=email, verified=True)
         given = AccountChange.objects.filter(user_id=user.pk, kind=AccountChange.Kind.CREATED)
-        return found if confirmed.exists() or given.exists() else None
+        return account if confirmed.exists() or given.exists() else None

@@ -40,7 +40,7 @@ def _document(kind: type[Choices], title: str) -> dict[str, Any]:
 
 
 def _property(choice: Choice) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    schema: dict[str, Any] = {
         "type": JSON_TYPES[choice.type],
         "description": " ".join(filter(None, (f"{choice.label}.", choice.help))),
         "minimum": choice.minimum,
@@ -48,7 +48,7 @@ def _property(choice: Choice) -> dict[str, Any]:
         "default": choice.default,
     }
     if choice.type is str and choice.named is not None:
-        found["enum"] = choice.named
-    return {name: value for name, value in found.items() if value is not None} | (
+        schema["enum"] = choice.named
+    return {name: value for name, value in schema.items() if value is not None} | (
         {"nullable": True} if choice.optional else {}
     )

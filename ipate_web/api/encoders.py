@@ -68,8 +68,8 @@ class StudyEncoders(ApiView):
     def get(self, request: Request, slug: str) -> Response:
         """The encoders, and how far they are with the datasets."""
         study = visible_study(request.user, slug)
-        found = Encoder.objects.filter(study=study).prefetch_related("encodings__dataset")
-        return Response(EncoderSerializer(found, many=True).data)
+        encoders = Encoder.objects.filter(study=study).prefetch_related("encodings__dataset")
+        return Response(EncoderSerializer(encoders, many=True).data)
 
     @operation(
         "Register an encoder (data stewards)",

@@ -60,21 +60,21 @@ class ImportSerializer(serializers.ModelSerializer):
         ]
 
     @extend_schema_field(ImportFaultSerializer(many=True))
-    def get_problems(self, found: DatasetImport) -> list[dict[str, Any]]:
+    def get_problems(self, row: DatasetImport) -> list[dict[str, Any]]:
         return [
             {
                 "row": fault["row"],
                 "column": fault["column"],
                 "message": f"{translated(fault['problem'])} {translated(fault['remedy'])}".strip(),
             }
-            for fault in import_report(found).get("faults", [])[:MOST_FAULTS]
+            for fault in import_report(row).get("faults", [])[:MOST_FAULTS]
         ]
 
-    def get_combined(self, found: DatasetImport) -> int:
-        return import_report(found).get("records", 0)
+    def get_combined(self, row: DatasetImport) -> int:
+        return import_report(row).get("records", 0)
 
-    def get_message(self, found: DatasetImport) -> str:
-        return translated(found.message)
+    def get_message(self, row: DatasetImport) -> str:
+        return translated(row.message)
 
 
 class ImportRequestSerializer(UploadSerializer):
@@ -100,10 +100,10 @@ def _found(request: Request, slug: str, pk: str) -> DatasetImport:
         NotFound: the user may not see the study, or it has no such import.
         PermissionDenied: the user's role in the study does not include imports.
     """
-    found = DatasetImport.objects.filter(study=visible_study(request.user, slug, _IMPORT), pk=pk).first()
-    if found is None:
+    row = DatasetImport.objects.filter(study=visible_study(request.user, slug, _IMPORT), pk=pk).first()
+    if row is None:
         raise exceptions.NotFound("The study has no such import: one that is not done is kept for a day.")
-    return found
+    return row
 
 
 class ImportView(ApiView):
@@ -157,10 +157,10 @@ class StudyImportStore(ImportView):
     @operation("Store what was checked (stewards)", "studies", ImportSerializer, CONFLICT, status=202, request=None)
     def post(self, request: Request, slug: str, pk: str) -> Response:
         """Let a worker store the file that was checked, in whole or not at all; `dataset` is it then."""
-        found = _found(request, slug, pk)
-        import_confirm(dataset_import=found, acting_user=request_user(request))
-        found.refresh_from_db()
-        return Response(ImportSerializer(found).data, status=status.HTTP_202_ACCEPTED)
+        row = _found(request, slug, pk)
+        import_confirm(dataset_import=row, acting_user=request_user(request))
+        row.refresh_from_db()
+        return Response(ImportSerializer(row).data, status=status.HTTP_202_ACCEPTED)
 
 
 class PaperRequestSerializer(StrictSerializer):

@@ -132,7 +132,7 @@ def model(_request: HttpRequest, site: AllianceSite, run: str, file: str) -> Htt
 
 
 def _joint(site: AllianceSite, number: str) -> JointRun:
-    found = joint_of(site.alliance, number)
-    if found is None or site.name not in found.sites or not site.takes_part:
+    joint = joint_of(site.alliance, number)
+    if joint is None or site.name not in joint.sites or not site.takes_part:
         raise Refused("The alliance has no such run of this site.")
-    return found
+    return joint

@@ -148,17 +148,17 @@ class WithdrawalSerializer(StrictSerializer):
 
 def students_document(run: Run) -> dict[str, Any]:
     """The versions of a run's student, and the training of another, as the API tells them."""
-    found = run_versions(run)
-    for version in found.all:
+    versions = run_versions(run)
+    for version in versions.all:
         version.published = version.pk == run.student_id  # type: ignore[attr-defined]
-    return StudentsSerializer({"versions": found.all, "training": found.training}).data
+    return StudentsSerializer({"versions": versions.all, "training": versions.training}).data
 
 
 def _version_or_404(run: Run, version: int) -> StudentModel:
-    found = run.students.filter(version=version).first()
-    if found is None:
+    student = run.students.filter(version=version).first()
+    if student is None:
         raise exceptions.NotFound("The run has no such version. GET /api/v1/runs/{id}/students lists them.")
-    return found
+    return student
 
 
 class RunStudents(ApiView):

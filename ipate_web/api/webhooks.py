@@ -89,12 +89,12 @@ def _managed_webhook(request: Request, slug: str, pk: int) -> WebhookEndpoint:
         NotFound: the user may not see the study, or the study has no such webhook.
         PermissionDenied: the user's role in the study does not include its webhooks.
     """
-    found = WebhookEndpoint.objects.filter(study=visible_study(request.user, slug, _MANAGE), pk=pk).first()
-    if found is None:
+    endpoint = WebhookEndpoint.objects.filter(study=visible_study(request.user, slug, _MANAGE), pk=pk).first()
+    if endpoint is None:
         raise exceptions.NotFound(
             "The study has no such webhook. GET /api/v1/studies/{slug}/webhooks lists those it has."
         )
-    return found
+    return endpoint
 
 
 class WebhookView(ApiView):

@@ -90,12 +90,12 @@ def identities_read(path: Path) -> list[pyrage.x25519.Identity]:
     """Private keys in a file of ``age-keygen`` or ``ipate backup_key``. Raises BackupError."""
     try:
         lines = [line.strip() for line in path.read_text().splitlines()]
-        found = [pyrage.x25519.Identity.from_str(line) for line in lines if line and not line.startswith("#")]
+        identities = [pyrage.x25519.Identity.from_str(line) for line in lines if line and not line.startswith("#")]
     except (OSError, ValueError, pyrage.IdentityError):
-        found = []
-    if not found:
+        identities = []
+    if not identities:
         raise BackupError(f"{path} cannot be read as a private key. It has a line AGE-SECRET-KEY-1….")
-    return found
+    return identities
 
 
 @contextmanager

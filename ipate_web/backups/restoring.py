@@ -43,14 +43,14 @@ def backup_check(path: Path, identities: Sequence[Identity]) -> dict[str, Any]:
         raise BackupError(
             f"{path} is a folder: earlier versions made such backups. Restore it with the version that made it."
         )
-    found: set[tuple[str, str]] = set()
+    rows_of_backup: set[tuple[str, str]] = set()
     manifest: dict[str, Any] = {}
     with archive_opened(path, identities) as members:
         for name, content in progress_bar(members, desc="checking", unit=" files"):
             if name == MANIFEST:
                 manifest = json.loads(content.read())
                 continue
-            found.add((name, digest_of(content)))
+            rows_of_backup.add((name, digest_of(content)))
     if not manifest:
         raise BackupError(f"{path} is no backup: it has no {MANIFEST}.")
     other_version = (
@@ -69,7 +69,7 @@ def backup_check(path: Path, identities: Sequence[Identity]) -> dict[str, Any]:
         if app in apps and (app, name) not in known:
             raise BackupError(f"{other_version}; this one does not know the migration {app} {name}.")
     for name, digest in manifest["files"].items():
-        if (name, digest) not in found:
+        if (name, digest) not in rows_of_backup:
             raise BackupError(f"{name} is missing or has changed since the backup was made. Use another backup.")
     return manifest
 

@@ -51,12 +51,12 @@ def measure_rows(runs: Sequence[Compared]) -> list[tuple[str, str, tuple[Measure
     known = [{each.name: each for each in measures(run.evaluation)} if run.evaluation else {} for run in runs]
     names = dict.fromkeys(name for each in known for name in each)
     names.pop(_("Accuracy"), None)
-    found = []
+    rows = []
     for name in names:
         row = tuple(each.get(name, Measure(name, "–", "", "")) for each in known)
         compared = {each[name].compared for each in known if name in each}
-        found.append((name, compared.pop() if len(compared) == 1 else "", row))
-    return found
+        rows.append((name, compared.pop() if len(compared) == 1 else "", row))
+    return rows
 
 
 def change_rows(run: Run) -> list[tuple[ProposalChange, list[tuple[str, str, str]]]]:
@@ -109,9 +109,9 @@ def _choice(name: str, runs: Sequence[Run]) -> Choice | None:
     role, _dot, of = name.partition(".")
     methods = [*map(method_of, runs), *IMPLEMENTED] if role == "choices" else []
     described = [choice for method in methods for choice in method.choices.described()]
-    found = of.partition(".")[0]
-    return next((choice for choice in described if choice.parameters == found), None) or next(
-        (choice for choice in described if choice.name == found), None
+    start = of.partition(".")[0]
+    return next((choice for choice in described if choice.parameters == start), None) or next(
+        (choice for choice in described if choice.name == start), None
     )
 
 
@@ -176,9 +176,9 @@ def cost_charts(runs: Sequence[Compared]) -> list[tuple[str, Chart]]:
         False: (_("Share of the cap used against steps taken"), _("steps taken")),
     }
     return [
-        (words[labelled][0], _over_each_other(found, words[labelled][1], _("share of the cap")))
-        for labelled, found in lines.items()
-        if found
+        (words[labelled][0], _over_each_other(line, words[labelled][1], _("share of the cap")))
+        for labelled, line in lines.items()
+        if line
     ]
 
 
@@ -189,20 +189,20 @@ def step_charts(runs: Sequence[Compared]) -> list[tuple[str, Chart]]:
         for name, values in run_curves(each.run).items():
             if values:
                 quantities.setdefault(name, []).append((title, dict(enumerate(values, start=1))))
-    return [(capfirst(_(name)), _over_each_other(found, _("step"), _(name))) for name, found in quantities.items()]
+    return [(capfirst(_(name)), _over_each_other(line, _("step"), _(name))) for name, line in quantities.items()]
 
 
 def recall_chart(runs: Sequence[Compared]) -> Chart | None:
     """Recall by class of those students that were evaluated on the same classes."""
-    found = []
+    points = []
     for title, each in zip(run_titles(runs), runs, strict=True):
         evaluation = (each.run.student.card.get("evaluation") if each.run.student else None) or {}
         if evaluation.get("classes"):
-            found.append((title, {row["class"]: row["recall"] for row in evaluation["classes"]}))
-    if not found:
+            points.append((title, {row["class"]: row["recall"] for row in evaluation["classes"]}))
+    if not points:
         return None
-    classes = list(dict.fromkeys(name for _title, recalls in found for name in recalls))
-    series = [Series(title, [recalls.get(name) for name in classes]) for title, recalls in found]
+    classes = list(dict.fromkeys(name for _title, recalls in points for name in recalls))
+    series = [Series(title, [recalls.get(name) for name in classes]) for title, recalls in points]
     return Chart(classes, series, kind="bar", scale="category", y_label=_("recall"), y_max=1)
 
 

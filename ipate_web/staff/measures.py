@@ -50,11 +50,11 @@ def measures(evaluation: Mapping[str, Any]) -> list[Measure]:
         ("brier", "brier_interval", _("Brier score"), _("the best: 0")),
         ("calibration_error", "calibration_error_interval", _("Expected calibration error"), _("the best: 0")),
     )
-    found = []
+    entries = []
     for key, ends, name, compared in rows:
         value = "∞" if key == "log_loss" and evaluation.get("impossible") else decimal(evaluation.get(key))
-        found.append(Measure(name, value, ends_words(evaluation.get(ends)), compared))
-    return found
+        entries.append(Measure(name, value, ends_words(evaluation.get(ends)), compared))
+    return entries
 
 
 def target_measure(evaluation: Mapping[str, Any]) -> Measure:

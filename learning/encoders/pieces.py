@@ -37,9 +37,9 @@ class Pieces:
     def __call__(self, text: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Tokens `(1, pieces, tokens)` of a text, and their mask; every text has a piece."""
         first = self._tokenizer.encode(text)
-        found = [first.ids, *(each.ids for each in first.overflowing)][:MOST_PIECES]
-        shape = (1, len(found), max(1, *map(len, found)))
+        pieces = [first.ids, *(each.ids for each in first.overflowing)][:MOST_PIECES]
+        shape = (1, len(pieces), max(1, *map(len, pieces)))
         ids, mask = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-        for place, piece in enumerate(found):
+        for place, piece in enumerate(pieces):
             ids[0, place, : len(piece)], mask[0, place, : len(piece)] = piece, 1
         return ids, mask

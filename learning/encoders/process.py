@@ -90,11 +90,11 @@ class EncoderProcess:
                 frame_write(self._process.stdin, block)
             except OSError:
                 raise _died() from None
-            found = vectors[start : start + BLOCK]
-            _message, array = self._answer(self._record_time * len(block), most=found.nbytes)
-            if array is None or array.shape != found.shape:
+            block_vectors = vectors[start : start + BLOCK]
+            _message, array = self._answer(self._record_time * len(block), most=block_vectors.nbytes)
+            if array is None or array.shape != block_vectors.shape:
                 raise _died()
-            found[:] = array
+            block_vectors[:] = array
         return vectors
 
     def _answer(self, seconds: float, most: int = 0) -> tuple[dict[str, Any], NDArray[Any] | None]:

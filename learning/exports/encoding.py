@@ -148,13 +148,13 @@ def _groups(graph: Graph, column: CodeColumn, codes: str, around: str = "") -> t
         graph.node("RegexFullMatch", codes, pattern=f"{around}(?:{pattern}){around}")
         for _name, pattern in system.groups
     ]
-    found = within[0]
+    any_of = within[0]
     for each in within[1:]:
-        found = graph.node("Or", found, each)
+        any_of = graph.node("Or", any_of, each)
     if system.has_others:
-        within.append(graph.node("And", allowed, graph.node("Not", found)))
+        within.append(graph.node("And", allowed, graph.node("Not", any_of)))
     else:
-        allowed = graph.node("And", allowed, found)
+        allowed = graph.node("And", allowed, any_of)
     return within, allowed
 
 

@@ -142,7 +142,7 @@ def _summed(graph: Graph, x: str, trees: list[_Tree]) -> str:
         values.append(tree.values[ends])
         nodes, leaves = nodes + max(len(inner), 1), leaves + len(ends)
     joined = {name: np.concatenate(parts) for name, parts in splits.items()}
-    found = graph.node(
+    summed = graph.node(
         "TreeEnsemble",
         x,
         domain="ai.onnx.ml",
@@ -157,7 +157,7 @@ def _summed(graph: Graph, x: str, trees: list[_Tree]) -> str:
         leaf_weights=numpy_helper.from_array(np.concatenate(numbers).astype(np.float64)),
         **{f"nodes_{name}": joined[name].astype(np.int64).tolist() for name in _SIDES},
     )
-    rows = graph.node("Gather", graph.constant(np.concatenate(values)), graph.cast(found, INT64))
+    rows = graph.node("Gather", graph.constant(np.concatenate(values)), graph.cast(summed, INT64))
     return graph.node("ReduceSum", rows, _axis(graph), keepdims=0)
 
 

@@ -91,11 +91,11 @@ def read_apart(
         except DataError as error:
             report.add(error.at(file=path))
             return Rows(np.empty((0, *schema.shape), schema.dtype))
-        found = Report([fault_from_json(fault) for fault in answer["faults"]], answer["count"])
+        faults = Report([fault_from_json(fault) for fault in answer["faults"]], answer["count"])
         for changed in ("clipped", "unknown", "missing"):
-            setattr(found, changed, Counter(answer[changed]))
-        found.records = answer["records"]
-        report.take(found, path)
+            setattr(faults, changed, Counter(answer[changed]))
+        faults.records = answer["records"]
+        report.take(faults, path)
         x = np.load(folder / "x.npy", allow_pickle=False)
         y = np.load(folder / "y.npy", allow_pickle=False) if answer["labels"] else None
     return Rows(x, y, answer["holders"])

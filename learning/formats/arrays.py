@@ -158,6 +158,6 @@ def _one_each(array: Array, kinds: str, name: str, records: int, problem: str, r
     """Whether an array is a list of such values; the report says so, too, if there is not one per record."""
     listed = array.dtype.kind in kinds and array.ndim == 1
     if not listed or len(array) != records:
-        found = Sentence(problem, type=array.dtype, shape=array.shape, count=records)
-        report.add(DataError(found, remedy, column=name))
+        text = Sentence(problem, type=array.dtype, shape=array.shape, count=records)
+        report.add(DataError(text, remedy, column=name))
     return listed

@@ -76,10 +76,10 @@ def catalogue_load(name: str, data_dir: Path | str | None = None, progress: Prog
             "of a data directory, and set IPATE_DATA_DIR to it. The SHA-256 of the uncompressed files (check them with "
             f"sha256sum): {', '.join(f'{file} {sha256}' for file, sha256 in known.files.items())}.",
         )
-    found = tuple(_locate(known, file, Path(data_dir or ".")) for file in known.files)
-    for (file, sha256), path in zip(known.files.items(), found, strict=True):
+    files = tuple(_locate(known, file, Path(data_dir or ".")) for file in known.files)
+    for (file, sha256), path in zip(known.files.items(), files, strict=True):
         check_sha256(path, sha256, file)
-    return known.split(found, progress)
+    return known.split(files, progress)
 
 
 def _locate(known: KnownDataset, file: str, data_dir: Path) -> Path:

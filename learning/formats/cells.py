@@ -125,8 +125,8 @@ def _sheet(path: Path) -> Records:
     if len(workbook.sheet_names) > 1:
         remark = Sentence(_("Of the sheets “%(name)s” is read, the first one."), name=sheet.name)
         remarks = (remark,)
-    found = ([cell(value) for value in row[: len(names)]] for row in rows)
-    return Records(names, (row for row in found if any(value != "" for value in row)), sheet.height, 2, remarks)
+    cells = ([cell(value) for value in row[: len(names)]] for row in rows)
+    return Records(names, (row for row in cells if any(value != "" for value in row)), sheet.height, 2, remarks)
 
 
 def _statistics(reader: str) -> Callable[[Path], Records]:

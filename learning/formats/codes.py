@@ -49,8 +49,8 @@ class CodeSystem:
         """
         if not self._code.fullmatch(code):
             return None
-        found = (place for place, group in enumerate(self._patterns) if group.fullmatch(code))
-        return next(found, len(self.groups) if self.has_others else None)
+        places = (place for place, group in enumerate(self._patterns) if group.fullmatch(code))
+        return next(places, len(self.groups) if self.has_others else None)
 
     @cached_property
     def _code(self) -> re.Pattern[str]:

@@ -143,16 +143,16 @@ class TargetColumn:
     def encode(self, values: Sequence[object]) -> npt.NDArray[np.float64]:
         """Numbers (n,); NaN where a value is none."""
         known = dict(self.spellings)
-        found = np.full(len(values), np.nan)
+        numbers = np.full(len(values), np.nan)
         for place, value in enumerate(values):
             if isinstance(value, str) and value in known:
-                found[place] = known[value]
+                numbers[place] = known[value]
                 continue
             try:
-                found[place] = float(value)  # type: ignore[arg-type]
+                numbers[place] = float(value)  # type: ignore[arg-type]
             except (TypeError, ValueError, OverflowError):
                 continue
-        return found
+        return numbers
 
 
 @dataclass(frozen=True)

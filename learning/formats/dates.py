@@ -30,10 +30,10 @@ def day_number(value: object, written: str) -> int | None:
     if together and written == "ymd":
         parts = [int(part) for part in together.groups()]
     else:
-        found = _PARTS.fullmatch(text)
-        if not found:
+        match = _PARTS.fullmatch(text)
+        if not match:
             return None
-        by_name = dict(zip(written, (found[1], found[3], found[4]), strict=True))
+        by_name = dict(zip(written, (match[1], match[3], match[4]), strict=True))
         if len(by_name["y"]) != 4:
             return None
         parts = [int(by_name[name]) for name in "ymd"]

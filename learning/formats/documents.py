@@ -514,7 +514,7 @@ def _path(place: list[int | str]) -> Iterator[str]:
 
 def _column_at(document: Any, place: list[int | str]) -> str | None:
     if len(place) > 1 and place[0] == "columns" and isinstance(place[1], int):
-        found = document["columns"][place[1]]
-        name = found.get("name") if isinstance(found, dict) else None
+        column = document["columns"][place[1]]
+        name = column.get("name") if isinstance(column, dict) else None
         return name if isinstance(name, str) else None
     return None

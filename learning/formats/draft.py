@@ -95,10 +95,10 @@ def schema_draft(path: Path) -> Draft:
 
 
 def _of_npz(path: Path) -> Draft:
-    found = npz.shapes(path)
-    if "x" not in found:
+    shapes = npz.shapes(path)
+    if "x" not in shapes:
         raise array_missing("x", _("Save the records as the array x."))
-    shape, _dtype = found["x"]
+    shape, _dtype = shapes["x"]
     if len(shape) == 2:
         if shape[1] > MOST_COLUMNS:
             raise _too_wide(shape[1])
@@ -112,10 +112,10 @@ def _of_npz(path: Path) -> Draft:
 
 
 def _of_mat(path: Path) -> Draft:
-    found = mat.shapes(path)
-    if "X" not in found:
+    shapes = mat.shapes(path)
+    if "X" not in shapes:
         raise array_missing("X", mat.NO_DIGITS)
-    return _of_images(found["X"][:-1])
+    return _of_images(shapes["X"][:-1])
 
 
 def _of_idx(path: Path) -> Draft:
@@ -291,9 +291,9 @@ def _column(name: str, values: list[str], holder: str | None, label: str | None,
         return {"name": name, "role": "holder"}
     if name == label:
         return {"name": name, "role": "label", "labels": {}}
-    found = Counter(values)
-    missing = [marker for marker in _MISSING if marker in found]
-    known = [value for value in found if value not in missing]
+    counts = Counter(values)
+    missing = [marker for marker in _MISSING if marker in counts]
+    known = [value for value in counts if value not in missing]
     numbers = _numbers(known, decimal)
     feature: dict[str, Any] = {"name": name, "role": "feature"}
     if system := _code_system(name, known):
@@ -355,8 +355,8 @@ def round_range(low: float, high: float) -> tuple[int | float, int | float]:
 def _rounded_up(number: float) -> int | float:
     """The next of 1, 2, 5, 10, … above a positive number, whole where it is 1 or more."""
     power = 10.0 ** math.floor(math.log10(number))
-    found = next(step * power for step in (1, 2, 5, 10) if step * power >= number)
-    return round(found) if found >= 1 else round(found, 12)
+    least = next(step * power for step in (1, 2, 5, 10) if step * power >= number)
+    return round(least) if least >= 1 else round(least, 12)
 
 
 def _numbers(values: Iterable[str], decimal: str) -> list[float]:
@@ -411,10 +411,10 @@ def _is_header(first: Sequence[str], rest: Sequence[Sequence[str]]) -> bool:
     """Whether the first row names columns: it holds no number, and few words that the rows below it hold, too."""
     if any(_numbers([cell], decimal) for cell in first for decimal in (".", ",")):
         return False
-    found = sum(
+    count = sum(
         bool(cell) and cell in {row[place] for row in rest if len(row) > place} for place, cell in enumerate(first)
     )
-    return 2 * found < len(first)
+    return 2 * count < len(first)
 
 
 def _decimal(rows: Sequence[Sequence[str]], delimiter: str) -> str:

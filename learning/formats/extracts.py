@@ -63,15 +63,15 @@ def flat(facts: Iterable[Fact]) -> Extract:
     """
     rows: list[dict[str, object]] = []
     places: dict[tuple[str, str], dict[str, object]] = {}
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for person, moment, column, value in facts:
         row = places.get((person, moment))
         if row is None or column in row:
             row = places[person, moment] = {PERSON: person, MOMENT: moment}
             rows.append(row)
         row[column] = value
-        found[column] = None
-    others = sorted(set(found) - {SEX, BORN})
+        names[column] = None
+    others = sorted(set(names) - {SEX, BORN})
     return Extract([PERSON, MOMENT, SEX, BORN, *others], rows, [name for name in others if name.startswith(_CONDITION)])
 
 

@@ -179,10 +179,10 @@ def extract_kind(names: list[str]) -> str:
     >>> extract_kind(["a/PERSON.csv", "a/measurement.csv"]), extract_kind(["Patient.ndjson"]), extract_kind(["a.csv"])
     ('OMOP', 'FHIR', '')
     """
-    found = {PurePosixPath(name).name.lower() for name in names}
-    if "person.csv" in found and found & {"measurement.csv", "condition_occurrence.csv"}:
+    members = {PurePosixPath(name).name.lower() for name in names}
+    if "person.csv" in members and members & {"measurement.csv", "condition_occurrence.csv"}:
         return "OMOP"
-    return "FHIR" if found and all(name.endswith((".json", ".ndjson")) for name in found) else ""
+    return "FHIR" if members and all(name.endswith((".json", ".ndjson")) for name in members) else ""
 
 
 def _not_read(path: Path, kind: str, remedy: str) -> DataError:

@@ -29,24 +29,24 @@ def idx_arrays(
 
     The report has the faults of both files, each with its own.
     """
-    found: dict[str, Array] = {}
+    arrays: dict[str, Array] = {}
     with report.noting():
-        found["x"] = x = _read_array(images, 1 + len(schema.shape), progress)
+        arrays["x"] = x = _read_array(images, 1 + len(schema.shape), progress)
         if x.shape[1:] != schema.shape:
             text = _("The images measure %(found)s, the schema %(declared)s.")
             problem = Sentence(text, found=" × ".join(map(str, x.shape[1:])), declared=schema.shape)
             raise DataError(problem, _("Correct the schema, or choose another file."))
     if labels is not None:
         with report.noting(labels):
-            found["y"] = y = _read_array(labels, 1, silent)
-            if "x" in found and len(y) != len(found["x"]):
+            arrays["y"] = y = _read_array(labels, 1, silent)
+            if "x" in arrays and len(y) != len(arrays["x"]):
                 text = _("There are %(labels)d labels for %(count)d images.")
-                problem = Sentence(text, labels=len(y), count=len(found["x"]))
+                problem = Sentence(text, labels=len(y), count=len(arrays["x"]))
                 report.add(DataError(problem, _("Choose the two files that belong together."), file=labels))
             inner = Report()
             unknown_classes(y, len(schema.classes), inner)
             report.take(inner, labels)
-    return {} if report.count else found
+    return {} if report.count else arrays
 
 
 def shape_of(path: Path) -> tuple[int, ...]:
@@ -79,8 +79,8 @@ def _read_array(path: Path, axes: int, progress: Progress) -> npt.NDArray[np.uin
             progress(content.position(), content.size)
     if not shape or len(values) != expected:
         text = _("The file announces %(expected)s values and holds %(found)s.")
-        found = f"> {expected:,}" if len(values) > expected else f"{len(values):,}"
-        problem = Sentence(text, expected=f"{expected:,}", found=found)
+        count = f"> {expected:,}" if len(values) > expected else f"{len(values):,}"
+        problem = Sentence(text, expected=f"{expected:,}", found=count)
         raise DataError(problem, _("Get it again: it is cut off or damaged."), file=path)
     if not expected:
         raise DataError(_("The file holds no records."), _("Add some."), file=path)

@@ -104,12 +104,12 @@ def image_arrays(
                     raise DataError(error.problem, error.remedy, row=place + 1, column=shown(entry.member)) from error
             holders.append(holder)
             progress(size * (place + 1) // len(entries), size)
-    found: dict[str, Array] = {"x": x, "y": y, "holder": np.array(holders)}
+    arrays: dict[str, Array] = {"x": x, "y": y, "holder": np.array(holders)}
     if "holder" in wanted and not any(holders):
         remedy = _("Add a table with the columns file and holder, or a prefix if every image has a person of its own.")
         report.add(array_missing("holder", remedy))
-        del found["holder"]
-    return {name: found[name] for name in wanted if name in found}
+        del arrays["holder"]
+    return {name: arrays[name] for name in wanted if name in arrays}
 
 
 @dataclass(frozen=True)
@@ -291,14 +291,14 @@ def _listed(lines: list[str], members: list[str], name: str) -> list[Entry]:
     if columns["file"] is None:
         problem = Sentence(_("The table %(name)s has no column “file”."), name=name)
         raise DataError(problem, _("Name its columns file, class and holder."))
-    found = dict.fromkeys(members)
+    paths = dict.fromkeys(members)
     by_name: dict[str, list[str]] = {}
     for member in members:
         by_name.setdefault(PurePosixPath(member).name, []).append(member)
     entries = []
     for row in reader:
         entry = {what: (row[column] or "").strip() if column else "" for what, column in columns.items()}
-        candidates = [entry["file"]] if entry["file"] in found else by_name.get(entry["file"], [])
+        candidates = [entry["file"]] if entry["file"] in paths else by_name.get(entry["file"], [])
         if len(candidates) != 1:
             problem = Sentence(
                 _("The table names “%(file)s”, and the archive holds %(count)d such images."),

@@ -32,13 +32,13 @@ def mat_arrays(path: Path, wanted: Sequence[str], classes: int, report: Report) 
     with _sound(path):
         content = loadmat(path, variable_names=list(_ARRAYS.values()))
     report.add(*(array_missing(_ARRAYS[name], NO_DIGITS) for name in wanted if _ARRAYS[name] not in content))
-    found = {name: content[_ARRAYS[name]] for name in wanted if _ARRAYS[name] in content}
-    if "x" in found:
-        found["x"] = np.moveaxis(found["x"], -1, 0)
-    if "y" in found:
-        y = found["y"].ravel()
-        found["y"] = np.where(y == classes, 0, y) if y.dtype.kind in "iu" else y
-    return found
+    arrays = {name: content[_ARRAYS[name]] for name in wanted if _ARRAYS[name] in content}
+    if "x" in arrays:
+        arrays["x"] = np.moveaxis(arrays["x"], -1, 0)
+    if "y" in arrays:
+        y = arrays["y"].ravel()
+        arrays["y"] = np.where(y == classes, 0, y) if y.dtype.kind in "iu" else y
+    return arrays
 
 
 def shapes(path: Path) -> dict[str, tuple[int, ...]]:
@@ -48,10 +48,10 @@ def shapes(path: Path) -> dict[str, tuple[int, ...]]:
         DataError: the file is no sound MATLAB file, or holds more than is read.
     """
     with _sound(path):
-        found = {name: tuple(shape) for name, shape, _kind in whosmat(path)}
+        shape_of = {name: tuple(shape) for name, shape, _kind in whosmat(path)}
     for name in _ARRAYS.values():
-        limits.check_numbers(*found.get(name, ()))
-    return found
+        limits.check_numbers(*shape_of.get(name, ()))
+    return shape_of
 
 
 def _sound(path: Path) -> AbstractContextManager[None]:

@@ -29,10 +29,10 @@ def npz_arrays(path: Path, wanted: Sequence[str], report: Report) -> dict[str, A
     """
     shapes(path)
     with _sound(path), np.load(path, allow_pickle=False) as archive:
-        found = {name: archive[name] for name in ARRAYS if name in archive}
-    held = Sentence(_("It holds: %(names)s."), names=", ".join(found) or "–")
-    report.add(*(array_missing(name, held) for name in wanted if name not in found))
-    return {name: found[name] for name in wanted if name in found}
+        arrays = {name: archive[name] for name in ARRAYS if name in archive}
+    held = Sentence(_("It holds: %(names)s."), names=", ".join(arrays) or "–")
+    report.add(*(array_missing(name, held) for name in wanted if name not in arrays))
+    return {name: arrays[name] for name in wanted if name in arrays}
 
 
 def shapes(path: Path) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
@@ -41,7 +41,7 @@ def shapes(path: Path) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
     Raises:
         DataError: the file is no sound npz file, or holds more than is read.
     """
-    found = {}
+    shape_of = {}
     with _sound(path), zipfile.ZipFile(path) as archive:
         for name in ARRAYS:
             if f"{name}.npy" not in archive.namelist():
@@ -53,8 +53,8 @@ def shapes(path: Path) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
                 if not dtype.hasobject and file.tell() + prod(shape) * dtype.itemsize != size:
                     raise ValueError(f"{name} does not hold what it announces")
             limits.check_numbers(*shape, max(1, dtype.itemsize // 8))
-            found[name] = (shape, dtype)
-    return found
+            shape_of[name] = (shape, dtype)
+    return shape_of
 
 
 def _sound(path: Path) -> AbstractContextManager[None]:

@@ -47,9 +47,9 @@ def format_of(path: Path) -> str:
     Raises:
         DataError: it cannot be opened, or is of a format that is not read; it says which.
     """
-    found = kind_of(path) or _SUFFIXES.get(path.suffix.lower(), "")
-    if found:
-        return found
+    kind = kind_of(path) or _SUFFIXES.get(path.suffix.lower(), "")
+    if kind:
+        return kind
     with open_content(path) as content:
         return "idx" if content.stream.read(len(_IDX)) == _IDX else "table"
 
@@ -82,8 +82,8 @@ def read_file(
         DataError: everything that is wrong, unless there is a ``report``.
     """
     faults, followed = Report() if report is None else report, progress or silent
-    found, rows = Report(), None
-    with found.noting():
+    own, rows = Report(), None
+    with own.noting():
         kind = "table" if member else format_of(path)
         if isinstance(schema, ImageSchema) or kind == "npz":
             if holders and kind not in _WITH_HOLDERS:
@@ -92,17 +92,17 @@ def read_file(
                 problem = _("An idx file of images holds no labels.")
                 faults.add(DataError(problem, _("Give the file of labels as well."), file=path))
             wanted = ["x", *(["y"] if labels else []), *(["holder"] if holders and kind in _WITH_HOLDERS else [])]
-            arrays = _arrays(path, kind, schema, wanted, label_file if labels else None, found, followed)
-            rows = checked_rows(schema, found, arrays)
+            arrays = _arrays(path, kind, schema, wanted, label_file if labels else None, own, followed)
+            rows = checked_rows(schema, own, arrays)
         elif kind in ("MATLAB", "idx", "images"):
             raise DataError(_("The file holds images, the schema declares a table."), _("Change one of them."))
         else:
-            encoder = RecordEncoder(schema, found, labels=labels, holders=holders)
-            with found.noting():
+            encoder = RecordEncoder(schema, own, labels=labels, holders=holders)
+            with own.noting():
                 for columns, numbers in _batches(path, kind, encoder, member, followed):
                     encoder.add(columns, numbers)
             rows = encoder.rows()
-    faults.take(found, path)
+    faults.take(own, path)
     if report is None:
         faults.raise_faults()
     return Rows(np.empty((0, *schema.shape), schema.dtype)) if rows is None else rows

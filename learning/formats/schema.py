@@ -221,11 +221,11 @@ class TabularSchema:
         A number beyond its range counts as the end of the range, and a category that is not declared as “other”: the
         model has seen nothing like it.
         """
-        found: list[list[str]] = [[] for _row in rows]
+        names: list[list[str]] = [[] for _row in rows]
         for column in self.features:
             for place in np.flatnonzero(column.outside([row[column.name] for row in rows])):
-                found[place].append(column.name)
-        return found
+                names[place].append(column.name)
+        return names
 
     @cached_property
     def _class_numbers(self) -> dict[str, int]:
@@ -377,8 +377,8 @@ def _check_classes(classes: tuple[str, ...]) -> None:
             raise DataError(problem, _("Use names that begin with a letter or a digit."))
 
 
-def _check_names(found: set[str], wanted: set[str], *, row: int) -> None:
-    if missing := wanted - found:
+def _check_names(present: set[str], wanted: set[str], *, row: int) -> None:
+    if missing := wanted - present:
         raise DataError("The column is missing.", "Give a value for it.", row=row, column=sorted(missing)[0])
-    unknown = ", ".join(sorted(map(str, found - wanted)))
+    unknown = ", ".join(sorted(map(str, present - wanted)))
     raise DataError(f"Unknown columns: {unknown}.", f"Use: {', '.join(sorted(wanted))}.", row=row)

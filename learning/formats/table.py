@@ -151,8 +151,8 @@ def _header(lines: Iterator[Line], schema: TabularSchema, wanted: set[str], repo
 def _other_separator(cells: list[str], schema: TabularSchema) -> str:
     """Separator by which a row was probably written, if it is not the declared one; empty if none is better."""
     text = schema.delimiter.join(cells)
-    found = max(SEPARATORS, key=text.count)
-    return found if text.count(found) > text.count(schema.delimiter) else ""
+    separator = max(SEPARATORS, key=text.count)
+    return separator if text.count(separator) > text.count(schema.delimiter) else ""
 
 
 def _fits(line: Line, names: list[str], schema: TabularSchema, report: Report) -> bool:

@@ -59,13 +59,13 @@ def _plain(archive: bytes) -> bytes:
     content = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(archive)) as source, zipfile.ZipFile(content, "w") as target:
         schema = source.read(_SCHEMA)
-        for found in re.findall(rb'"__id__": (\d+)', schema):
-            numbers.setdefault(found, len(numbers))
+        for match in re.findall(rb'"__id__": (\d+)', schema):
+            numbers.setdefault(match, len(numbers))
 
         def numbered(text: bytes) -> bytes:
-            return re.sub(rb"\d+", lambda found: b"%d" % numbers.get(found[0], int(found[0])), text)
+            return re.sub(rb"\d+", lambda match: b"%d" % numbers.get(match[0], int(match[0])), text)
 
-        schema = re.sub(rb'"__id__": \d+|"file": "\d+\.np[yz]"', lambda found: numbered(found[0]), schema)
+        schema = re.sub(rb'"__id__": \d+|"file": "\d+\.np[yz]"', lambda match: numbered(match[0]), schema)
         for info in source.infolist():
             name, member = info.filename, source.read(info)
             if name == _SCHEMA:
@@ -89,14 +89,14 @@ def scikit_model(data: bytes, estimator: type, name: str, trusted_types: Sequenc
 
     try:
         content = loads(data, trusted=list(trusted_types))
-        found, classes, shape = content["estimator"], content["classes"], tuple(content["shape"])
+        core, classes, shape = content["estimator"], content["classes"], tuple(content["shape"])
     except UntrustedTypesFoundException as error:
         raise ValueError(f"The stored model holds types that are not trusted; it is refused. {error}") from error
     except (zipfile.BadZipFile, KeyError, TypeError) as error:
         raise ValueError("The stored model cannot be read; train it again.") from error
-    if not isinstance(found, estimator | DummyClassifier):
-        raise ValueError(f"The stored model is a {type(found).__name__}, not one of {name}.")
-    return ScikitModel(found, classes, shape)
+    if not isinstance(core, estimator | DummyClassifier):
+        raise ValueError(f"The stored model is a {type(core).__name__}, not one of {name}.")
+    return ScikitModel(core, classes, shape)
 
 
 @dataclass(frozen=True)

@@ -99,10 +99,10 @@ class Labels(Target):
     def shares(self, predictions: Floats) -> Floats:
         """As if labels were independent of each other, given the record."""
         yes = self._combined == 1
-        found = np.ones((len(predictions), len(yes)))
+        shares = np.ones((len(predictions), len(yes)))
         for place, likely in enumerate(predictions.T):
-            found *= np.where(yes[:, place], likely[:, None], 1 - likely[:, None])
-        return found
+            shares *= np.where(yes[:, place], likely[:, None], 1 - likely[:, None])
+        return shares
 
     def from_shares(self, shares: Floats) -> Floats:
         return np.asarray((shares @ self._combined).clip(0.0, 1.0), np.float64)

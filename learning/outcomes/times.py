@@ -49,10 +49,10 @@ class HazardLoss:
 
     def logits(self, scores: Floats) -> Floats:
         """`(n, intervals)`, by operations on single numbers in a fixed order."""
-        found = np.zeros((len(scores), 1)) + np.array(self.offsets)
+        logits = np.zeros((len(scores), 1)) + np.array(self.offsets)
         for output, shape in enumerate(np.array(self.shapes).T):
-            found = found + scores[:, output, None] * shape
-        return np.asarray(found, np.float64)
+            logits = logits + scores[:, output, None] * shape
+        return np.asarray(logits, np.float64)
 
     def residuals(self, scores: Floats, targets: Codes) -> Floats:
         known = (targets >= 0) & (targets <= 2 * RESIDUAL_STEPS + 1)

@@ -66,8 +66,8 @@ def contrastive_layers(
 
 def _nearest(place: NDArray[np.float32], count: int) -> NDArray[np.int64]:
     """`(n, count)` the nearest other points."""
-    found = NearestNeighbors(n_neighbors=count, algorithm="brute").fit(place)
-    return np.asarray(found.kneighbors(return_distance=False), np.int64)
+    index = NearestNeighbors(n_neighbors=count, algorithm="brute").fit(place)
+    return np.asarray(index.kneighbors(return_distance=False), np.int64)
 
 
 def _contrast(projected: torch.Tensor) -> torch.Tensor:

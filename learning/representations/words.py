@@ -62,12 +62,12 @@ class WordEncoder:
 
         if public.ndim != 2:
             raise ValueError("These points are no texts: choose another representation.")
-        found = _presence(public)
-        frequency = np.asarray(found.sum(axis=0)).ravel()
+        presence = _presence(public)
+        frequency = np.asarray(presence.sum(axis=0)).ravel()
         weights = np.rint(_WEIGHT * np.log((1 + len(public)) / np.maximum(frequency, 1.0)) / np.log(1 + len(public)))
         weights[frequency == 0] = 0
-        norms = np.sqrt(np.maximum(found @ weights**2, 1.0))
-        weighed = csr_array(found.multiply(weights).multiply(1 / norms[:, None]))
+        norms = np.sqrt(np.maximum(presence @ weights**2, 1.0))
+        weighed = csr_array(presence.multiply(weights).multiply(1 / norms[:, None]))
         most = min(components, len(public) - 1, BUCKETS - 1)
         _left, lengths, directions = randomized_svd(weighed, most, n_iter=_ROUNDS, random_state=seed)
         kept = max(1, int((lengths > lengths[0] * 1e-6).sum()))
@@ -81,18 +81,18 @@ class WordEncoder:
         return cls(tuple(state["shape"].tolist()), state["weights"], matrix, float(state["power"]))
 
     def encode(self, points: NDArray[Any]) -> Floats:
-        found = _presence(points)
-        norms = np.sqrt(np.maximum(found @ self._weights**2, 1.0))
-        features = (found @ self._matrix) / (norms * self._power)[:, None] * _SCALE
+        presence = _presence(points)
+        norms = np.sqrt(np.maximum(presence @ self._weights**2, 1.0))
+        features = (presence @ self._matrix) / (norms * self._power)[:, None] * _SCALE
         return np.clip(np.rint(features), -self.bound, self.bound)
 
     def to_graph(self, graph: Graph, points: str) -> str:
-        found = graph.as_double(_presence_in_graph(graph, points))
-        squares = graph.node("MatMul", found, graph.constant(self._weights[:, None] ** 2))
+        presence = graph.as_double(_presence_in_graph(graph, points))
+        squares = graph.node("MatMul", presence, graph.constant(self._weights[:, None] ** 2))
         norms = graph.node("Sqrt", graph.node("Max", squares, graph.constant(1.0)))
         matrix = graph.as_double(graph.constant(self._matrix.astype(np.float32)))
         scaled = graph.node("Mul", norms, graph.constant(self._power))
-        features = graph.node("Div", graph.node("MatMul", found, matrix), scaled)
+        features = graph.node("Div", graph.node("MatMul", presence, matrix), scaled)
         return graph.rounded(graph.node("Mul", features, graph.constant(_SCALE)), self.bound)
 
     def state(self) -> Arrays:
@@ -126,24 +126,24 @@ def _buckets(points: NDArray[Any]) -> Integers:
     text = text + 32 * ((text >= 65) & (text <= 90))
     padded = np.pad(text, ((0, 0), (0, _LETTERS)))
     length = text.shape[1]
-    found = []
+    buckets = []
     for run, factor in zip(_RUNS, _FACTORS, strict=False):
         value = sum(padded[:, place : place + length] * _BASE**place for place in range(run))
-        found.append(_bucket(value % _PRIME, factor, padded[:, run - 1 : run - 1 + length] > 0))
+        buckets.append(_bucket(value % _PRIME, factor, padded[:, run - 1 : run - 1 + length] > 0))
     inside = _of_word(padded)
     starts = inside[:, :length] & ~np.pad(inside, ((0, 0), (1, 0)))[:, :length]
     value, alive = np.ones_like(text), starts
     for place in range(_LETTERS):
         alive = alive & inside[:, place : place + length]
         value = np.where(alive, (value * _BASE + padded[:, place : place + length]) % _PRIME, value)
-    found.append(_bucket(value, _FACTORS[3], starts))
+    buckets.append(_bucket(value, _FACTORS[3], starts))
     most = length // 2 + 2
     words = np.zeros((len(text), most), np.int64)
     rows, places = np.nonzero(starts)
     words[rows, np.cumsum(starts, axis=1)[rows, places] - 1] = value[rows, places] + 1
     pairs = (words[:, :-1] * _BASE + words[:, 1:]) % _PRIME
-    found.append(_bucket(pairs, _FACTORS[4], words[:, 1:] > 0))
-    return np.concatenate(found, axis=1)
+    buckets.append(_bucket(pairs, _FACTORS[4], words[:, 1:] > 0))
+    return np.concatenate(buckets, axis=1)
 
 
 def _of_word(text: Integers) -> NDArray[np.bool_]:
@@ -202,13 +202,13 @@ def _presence_in_graph(graph: Graph, points: str) -> str:
     def shifted(values: str, place: int) -> str:
         return whole.columns(values, place, place - _LETTERS) if place < _LETTERS else whole.columns(values, place, end)
 
-    found = []
+    columns = []
     for run, factor in zip(_RUNS, _FACTORS, strict=False):
         value = shifted(padded, 0)
         for place in range(1, run):
             value = graph.node("Add", value, whole.times(shifted(padded, place), _BASE**place))
         there = whole.above(shifted(padded, run - 1), 0)
-        found.append(whole.bucket(whole.modulo(value, _PRIME), factor, there))
+        columns.append(whole.bucket(whole.modulo(value, _PRIME), factor, there))
     letters = graph.node("Or", whole.between(padded, 97, 122), whole.between(padded, 48, 57))
     inside = graph.cast(graph.node("Or", letters, whole.above(padded, 127)), INT64)
     before = whole.columns(whole.padded(inside, 1, 0), 0, -_LETTERS - 1)
@@ -220,7 +220,7 @@ def _presence_in_graph(graph: Graph, points: str) -> str:
         longer = whole.modulo(graph.node("Add", whole.times(value, _BASE), shifted(padded, place)), _PRIME)
         value = graph.node("Where", whole.above(alive, 0), longer, value)
     is_start = whole.above(starts, 0)
-    found.append(whole.bucket(value, _FACTORS[3], is_start))
+    columns.append(whole.bucket(value, _FACTORS[3], is_start))
     # The words in their order: as many places as bytes, and one more for what is no word.
     order = graph.node("Where", is_start, graph.node("CumSum", starts, whole.number(1)), whole.number(0))
     named = graph.node("Where", is_start, graph.node("Add", value, whole.number(1)), whole.number(0))
@@ -228,8 +228,8 @@ def _presence_in_graph(graph: Graph, points: str) -> str:
     words = graph.node("ScatterElements", places, order, named, axis=1, reduction="max")
     first, second = whole.columns(words, 1, -1), whole.columns(words, 2, end)
     pairs = whole.modulo(graph.node("Add", whole.times(first, _BASE), second), _PRIME)
-    found.append(whole.bucket(pairs, _FACTORS[4], whole.above(second, 0)))
-    buckets = graph.node("Concat", *found, axis=1)
+    columns.append(whole.bucket(pairs, _FACTORS[4], whole.above(second, 0)))
+    buckets = graph.node("Concat", *columns, axis=1)
     rows = graph.node("Shape", buckets, start=0, end=1)
     shape = graph.node("Concat", rows, graph.constant(np.array([BUCKETS + 1])), axis=0)
     nothing = graph.node("Expand", graph.constant(np.float32(0)), shape)

@@ -91,5 +91,5 @@ def _nearest(points: NDArray[np.signedinteger], sample: Sample) -> NDArray[np.in
 def _clusters(points: NDArray[np.signedinteger], count: int) -> NDArray[np.int64]:
     from sklearn.cluster import KMeans
 
-    found = KMeans(min(count, len(points)), n_init=1, random_state=0)
-    return found.fit_predict(points.astype(np.float64)).astype(np.int64)
+    clusters = KMeans(min(count, len(points)), n_init=1, random_state=0)
+    return clusters.fit_predict(points.astype(np.float64)).astype(np.int64)

@@ -97,8 +97,8 @@ class Shares(Student):
             value = penalty * float((coefficients[:-1] ** 2).sum()) - scale * float(weights @ gained)
             return value, gradient.ravel()
 
-        found = minimize(loss, start.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": self.iterations})
-        return found.x.reshape(start.shape)
+        solution = minimize(loss, start.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": self.iterations})
+        return solution.x.reshape(start.shape)
 
 
 def _usual(releases: Releases) -> Floats:

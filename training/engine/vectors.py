@@ -23,8 +23,8 @@ def records_key(encoder: str) -> str:
 
 def encoder_of(run: Run) -> Encoder | None:
     """The encoder that a run has chosen; of several of the same file one that is not withdrawn, else the last."""
-    found = Encoder.objects.filter(study=run.study_id, digest=run.encoder) if run.encoder else Encoder.objects.none()
-    return found.order_by(F("withdrawn_at").desc(nulls_first=True)).first()
+    encoders = Encoder.objects.filter(study=run.study_id, digest=run.encoder) if run.encoder else Encoder.objects.none()
+    return encoders.order_by(F("withdrawn_at").desc(nulls_first=True)).first()
 
 
 def encoder_store(artifact: str, file: EncoderFile) -> str:

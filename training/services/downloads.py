@@ -77,10 +77,10 @@ def _digests(model: StudentModel) -> list[str]:
 
 
 def _is_recorded(run: Run, content: dict[str, Any], acting_user: AbstractBaseUser) -> bool:
-    found = Release.objects.filter(
+    records = Release.objects.filter(
         study_id=run.study_id, kind=Release.Kind.DOWNLOAD, run=run.pk, recorded_by_id=acting_user.pk
     )
-    return content in found.values_list("content", flat=True)
+    return content in records.values_list("content", flat=True)
 
 
 def labels_arrays(run: Run) -> dict[str, np.ndarray]:

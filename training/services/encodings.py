@@ -65,10 +65,10 @@ def encoding_work(encoding_id: int | str) -> None:
     Of an encoder that is withdrawn, delete its vectors.
     """
     with lease(Encoding, encoding_id) as token:
-        found = Encoding.objects.select_related("dataset", "encoder").filter(pk=encoding_id).first()
-        if token is None or found is None or found.state != Encoding.State.WAITING:
+        encoding = Encoding.objects.select_related("dataset", "encoder").filter(pk=encoding_id).first()
+        if token is None or encoding is None or encoding.state != Encoding.State.WAITING:
             return
-        mine = Encoding.objects.filter(pk=found.pk, claimed_by=token, state=Encoding.State.WAITING)
+        mine = Encoding.objects.filter(pk=encoding.pk, claimed_by=token, state=Encoding.State.WAITING)
 
         def fail(message: str) -> None:
             mine.update(state=Encoding.State.FAILED, message=message)
@@ -76,42 +76,42 @@ def encoding_work(encoding_id: int | str) -> None:
         unexpected = gettext_noop("An unexpected error; the logs of the worker tell it under this encoding's id.")
         with guarded(f"Encoding {encoding_id}", expected=(), fail=fail, unexpected=unexpected):
             try:
-                if found.encoder.withdrawn_at is None:
-                    _encode(found, mine)
+                if encoding.encoder.withdrawn_at is None:
+                    _encode(encoding, mine)
                 else:
-                    _forget(found, mine)
+                    _forget(encoding, mine)
             except EncoderError as error:
                 fail(_kept(error.problem))
 
 
-def _encode(found: Encoding, mine: Any) -> None:
+def _encode(encoding: Encoding, mine: Any) -> None:
     """Encode what the dataset holds, again where somebody's records were erased meanwhile, and store it."""
     begun = time.monotonic()
     known: dict[bytes, np.ndarray] = {}
-    dataset, key = found.dataset, records_key(found.encoder.digest)
+    dataset, key = encoding.dataset, records_key(encoding.encoder.digest)
     while True:
         arrays, before = records_load(dataset), dataset.artifact
         x = arrays[RECORDS]
         names = [hashlib.sha256(record.tobytes()).digest() for record in np.ascontiguousarray(x)]
         missing = [place for place, name in enumerate(names) if name not in known]
         if missing or not known:
-            with EncoderProcess(encoder_load(found.encoder), x.shape[1:]) as process:
+            with EncoderProcess(encoder_load(encoding.encoder), x.shape[1:]) as process:
                 for start in range(0, len(missing), _AT_A_TIME):
                     places = missing[start : start + _AT_A_TIME]
                     known |= zip((names[place] for place in places), process.encode(x[places]), strict=True)
                     mine.update(progress=round((start + len(places)) / len(missing), 2))
         vectors = np.stack([known[name] for name in names])
         done = {"state": Encoding.State.DONE, "progress": 1.0, "seconds": round(time.monotonic() - begun, 1)}
-        if _store(found, before, arrays | {key: vectors}, lambda done=done: mine.update(**done)):  # type: ignore[misc]
+        if _store(encoding, before, arrays | {key: vectors}, lambda done=done: mine.update(**done)):  # type: ignore[misc]
             return
         dataset.refresh_from_db()
         if dataset.removed_at is not None or not mine.exists():
             return
 
 
-def _forget(found: Encoding, mine: Any) -> None:
+def _forget(encoding: Encoding, mine: Any) -> None:
     """Delete the vectors of an encoder, unless the same file is registered anew."""
-    dataset, encoder = found.dataset, found.encoder
+    dataset, encoder = encoding.dataset, encoding.encoder
     while mine.exists():
         again = Encoder.objects.filter(study=encoder.study_id, digest=encoder.digest, withdrawn_at=None)
         if dataset.removed_at is not None or again.exists():
@@ -119,12 +119,12 @@ def _forget(found: Encoding, mine: Any) -> None:
             return
         arrays, before = records_load(dataset), dataset.artifact
         arrays = {name: array for name, array in arrays.items() if name != records_key(encoder.digest)}
-        if _store(found, before, arrays, lambda: mine.delete()[0]):
+        if _store(encoding, before, arrays, lambda: mine.delete()[0]):
             return
         dataset.refresh_from_db()
 
 
-def _store(found: Encoding, before: str, arrays: dict[str, np.ndarray], end: Callable[[], int]) -> bool:
+def _store(encoding: Encoding, before: str, arrays: dict[str, np.ndarray], end: Callable[[], int]) -> bool:
     """Let the dataset name a file with these arrays, if it names the same as before and the work can be ended.
 
     Returns:
@@ -136,9 +136,9 @@ def _store(found: Encoding, before: str, arrays: dict[str, np.ndarray], end: Cal
         return False
     try:
         with transaction.atomic():
-            study_lock(found.dataset.study_id)
-            with changes_recorded([found.dataset], acting_user=None):
-                stored = Dataset.objects.filter(pk=found.dataset.pk, artifact=before, removed_at=None).update(
+            study_lock(encoding.dataset.study_id)
+            with changes_recorded([encoding.dataset], acting_user=None):
+                stored = Dataset.objects.filter(pk=encoding.dataset.pk, artifact=before, removed_at=None).update(
                     artifact=artifact, digest=digest
                 )
             done = stored and end()

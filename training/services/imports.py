@@ -188,10 +188,10 @@ def import_drop(*, dataset_import: DatasetImport) -> None:
 def import_work(import_id: str) -> None:
     """Check or store an import, unless a living worker is at it or nothing is asked; can be repeated after a crash."""
     with lease(DatasetImport, import_id) as token:
-        found = DatasetImport.objects.select_related("study", "asked_by").filter(pk=import_id).first()
-        if token is None or found is None or found.state not in DatasetImport.BUSY:
+        row = DatasetImport.objects.select_related("study", "asked_by").filter(pk=import_id).first()
+        if token is None or row is None or row.state not in DatasetImport.BUSY:
             return
-        mine = DatasetImport.objects.filter(pk=found.pk, claimed_by=token, state=found.state)
+        mine = DatasetImport.objects.filter(pk=row.pk, claimed_by=token, state=row.state)
 
         def fail(message: str) -> None:
             mine.update(state=State.DRAFT, message=message, touched_at=timezone.now())
@@ -199,19 +199,19 @@ def import_work(import_id: str) -> None:
         unexpected = gettext_noop("An unexpected error; the logs of the worker tell it under this import's id.")
         with guarded(f"Import {import_id}", expected=(), fail=fail, unexpected=unexpected):
             try:
-                (_check if found.state == State.CHECKING else _store)(found, mine)
+                (_check if row.state == State.CHECKING else _store)(row, mine)
             except FileNotFoundError:
                 fail(gettext_noop("The uploaded file is not there any more: drop this import, and upload it again."))
 
 
-def _check(found: DatasetImport, mine: Any) -> None:
+def _check(row: DatasetImport, mine: Any) -> None:
     """Read everything, and write the report and the first rows to private storage."""
     report = Report()
-    rows = _read(found, report, mine)
-    schema = schema_from_json(found.schema)
+    rows = _read(row, report, mine)
+    schema = schema_from_json(row.schema)
     if not report.count:
         try:
-            dataset_check(study=found.study, name=found.name, kind=found.kind, rows=rows)
+            dataset_check(study=row.study, name=row.name, kind=row.kind, rows=rows)
         except DataError as error:
             report.add(error)
     document = {
@@ -226,60 +226,58 @@ def _check(found: DatasetImport, mine: Any) -> None:
         "most": settings.MOST_RECORDS,
         "beyond": sorted(holders_beyond(rows).items()),
     }
-    private_save(f"{found.folder}/report", ContentFile(json.dumps(document).encode()))
+    private_save(f"{row.folder}/report", ContentFile(json.dumps(document).encode()))
     changed = mine.update(
         state=State.CHECKED, rows=len(rows), faults=report.count, progress=1.0, touched_at=timezone.now()
     )
-    if not changed and not DatasetImport.objects.filter(pk=found.pk).exists():
-        _files_delete(found)  # dropped meanwhile
+    if not changed and not DatasetImport.objects.filter(pk=row.pk).exists():
+        _files_delete(row)  # dropped meanwhile
 
 
-def _store(found: DatasetImport, mine: Any) -> None:
+def _store(row: DatasetImport, mine: Any) -> None:
     """Store the dataset and note that it is done, in one transaction; or say why not, and store nothing."""
-    report, artifact = Report(), f"datasets/{found.pk}.npz"
-    rows = _read(found, report, mine)
+    report, artifact = Report(), f"datasets/{row.pk}.npz"
+    rows = _read(row, report, mine)
     try:
         report.raise_faults()
         with transaction.atomic():
-            study_lock(found.study_id)
+            study_lock(row.study_id)
             if not mine.exists():
                 return
             try:
                 stored = dataset_import(
-                    study=found.study,
-                    name=found.name,
-                    kind=found.kind,
+                    study=row.study,
+                    name=row.name,
+                    kind=row.kind,
                     rows=rows,
-                    schema=schema_from_json(found.schema),
-                    provenance=found.provenance,
-                    acting_user=found.asked_by,
+                    schema=schema_from_json(row.schema),
+                    provenance=row.provenance,
+                    acting_user=row.asked_by,
                     artifact=artifact,
                 )
                 mine.update(state=State.DONE, dataset=stored, rows=len(rows), progress=1.0, touched_at=timezone.now())
             except BaseException:
                 arrays_delete(artifact)
                 raise
-            transaction.on_commit(lambda: arrays_delete_folder(found.folder))
+            transaction.on_commit(lambda: arrays_delete_folder(row.folder))
     except DataError as error:
-        logger.warning("Import %s was refused.", found.pk)
+        logger.warning("Import %s was refused.", row.pk)
         mine.update(state=State.DRAFT, message=_kept(error.problem), touched_at=timezone.now())
     except ValidationError as error:
         mine.update(state=State.DRAFT, message=" ".join(error.messages), touched_at=timezone.now())
 
 
-def _read(found: DatasetImport, report: Report, mine: Any) -> Rows:
+def _read(row: DatasetImport, report: Report, mine: Any) -> Rows:
     with ExitStack() as stack:
-        path = stack.enter_context(private_copy(f"{found.folder}/data", found.file))
-        labels = (
-            stack.enter_context(private_copy(f"{found.folder}/labels", found.label_file)) if found.label_file else None
-        )
+        path = stack.enter_context(private_copy(f"{row.folder}/data", row.file))
+        labels = stack.enter_context(private_copy(f"{row.folder}/labels", row.label_file)) if row.label_file else None
         return upload_read(
             path,
-            schema_from_json(found.schema),
-            kind=found.kind,
+            schema_from_json(row.schema),
+            kind=row.kind,
             label_file=labels,
-            holder_prefix=found.holder_prefix,
-            with_labels=found.with_labels,
+            holder_prefix=row.holder_prefix,
+            with_labels=row.with_labels,
             progress=_noted(mine),
             report=report,
         )
@@ -340,8 +338,8 @@ def imports_sweep() -> None:
     scratch_sweep(3 * settings.READER_SECONDS)
     send_on(DatasetImport.objects.filter(state__in=DatasetImport.BUSY), "training.tasks.import_work")
     old = DatasetImport.objects.filter(touched_at__lt=timezone.now() - KEPT).exclude(state__in=DatasetImport.BUSY)
-    for found in old:
-        import_drop(dataset_import=found)
+    for row in old:
+        import_drop(dataset_import=row)
 
 
 def translated(sentence: str | dict[str, Any]) -> str:

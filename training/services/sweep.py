@@ -26,8 +26,8 @@ def runs_sweep() -> list[str]:
     waiting = Run.objects.filter(status__in=Run.ACTIVE).exclude(pk__in=busy.values("pk"))
     ids = send_on(waiting, "training.tasks.run_advance")
     if ids:
-        found = counted(len(ids), "run", "runs")
-        logger.info("Sent on %s that nobody was working on (timeout %gs).", found, settings.HEARTBEAT_TIMEOUT)
+        number = counted(len(ids), "run", "runs")
+        logger.info("Sent on %s that nobody was working on (timeout %gs).", number, settings.HEARTBEAT_TIMEOUT)
     send_on(StudentTraining.objects.exclude(state=StudentTraining.State.DONE), "training.tasks.student_learn")
     imports_sweep()
     encodings_sweep()

@@ -100,16 +100,16 @@ def _chosen(
             raise ValidationError({"missed": _("Give both costs, or a sensitivity; one of the costs is above 0.")})
         least = least_by_costs(missed, false_alarm)
         choice = {"missed": missed, "false_alarm": false_alarm}
-    found = {"class": class_name, "least": least, "by": choice, "evaluation": None}
+    threshold = {"class": class_name, "least": least, "by": choice, "evaluation": None}
     test = run.test_dataset
     if test is not None and test.removed_at is None:
         said = Threshold(number, least).labels(loaded.predict_proba(points_of(test, run.encoder))) == number
         true = records_load(test, "y")["y"] == number
-        found["evaluation"] = {
+        threshold["evaluation"] = {
             **_share("sensitivity", int((said & true).sum()), int(true.sum())),
             **_share("specificity", int((~said & ~true).sum()), int((~true).sum())),
         }
-    return found
+    return threshold
 
 
 def _share(name: str, right: int, points: int) -> dict[str, Any]:

@@ -26,7 +26,9 @@ _KEPT = 100
 
 
 def outcome_keep(
-    study: Study | None, checks: Iterable[Check], report: Callable[[Check, list[str]], None] = lambda check, found: None
+    study: Study | None,
+    checks: Iterable[Check],
+    report: Callable[[Check, list[str]], None] = lambda check, faults: None,
 ) -> int:
     """Run checks of a study, or of what belongs to none, and keep what they find.
 
@@ -39,23 +41,23 @@ def outcome_keep(
         The number of faults.
     """
     verified_at = timezone.now()
-    alarm, found = False, []
+    alarm, entries = False, []
     for check in checks:
         faults = check.faults()
         report(check, faults)
         alarm |= bool(faults) and check.for_deciders
-        found += [[check.name, fault] for fault in faults]
+        entries += [[check.name, fault] for fault in faults]
     Verification.objects.update_or_create(
         study=study,
         defaults={
             "verified_at": verified_at,
-            "faults": len(found),
-            "found": found[:_KEPT],
+            "faults": len(entries),
+            "found": entries[:_KEPT],
             "fault_for_deciders": alarm,
             "locked": study is not None and bool(missing_rows(study)),
         },
     )
-    return len(found)
+    return len(entries)
 
 
 def studies_verify() -> None:

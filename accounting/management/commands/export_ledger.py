@@ -20,8 +20,8 @@ class Command(BaseCommand):
         parser.add_argument("--output", type=Path, help="the file to write (default: standard output)")
 
     def handle(self, *args: Any, study: str, format: str, output: Path | None, **options: Any) -> None:
-        found = study_named(study)
-        pieces = FORMATS[format](found)
+        row = study_named(study)
+        pieces = FORMATS[format](row)
         if output is None:
             for piece in pieces:
                 sys.stdout.write(piece)

@@ -24,9 +24,9 @@ class Command(BaseCommand):
         parser.add_argument("--dry-run", action="store_true", help="only look for problems")
 
     def handle(self, *args: Any, study: str, list: Path, scans: Path, by: str, dry_run: bool, **options: Any) -> None:
-        found = study_named(study)
+        row = study_named(study)
         user = get_user_model().objects.filter(username=by, is_active=True).first()
-        if user is None or not user.has_perm("consent.record_paper_consents", found):
+        if user is None or not user.has_perm("consent.record_paper_consents", row):
             raise CommandError(f"“{by}” may not record consents in this study. Name one of its operators.")
         try:
             consents = paper_list_read(list.read_bytes())
@@ -35,7 +35,7 @@ class Command(BaseCommand):
                 name: path.read_bytes() for name in names if name and (path := scans / Path(name).name).is_file()
             }
             number = paper_consents_record(
-                study=found,
+                study=row,
                 consents=consents,
                 scans=contents,
                 acting_user=user,

@@ -27,14 +27,14 @@ class Command(BaseCommand):
         parser.add_argument("file", type=Path, help="the exported file, ending in .csv or .json")
 
     def handle(self, *args: Any, study: str, file: Path, **options: Any) -> None:
-        found = study_named(study)
+        row = study_named(study)
         rows, circumstances = _rows(file)
         faults = [
-            *export_faults(found, rows, circumstances),
-            *ConsentEvent.chain_faults(found.pk),
-            *Circumstance.chain_faults(found.pk),
-            *answerer_faults(found),
-            *promise_faults(found),
+            *export_faults(row, rows, circumstances),
+            *ConsentEvent.chain_faults(row.pk),
+            *Circumstance.chain_faults(row.pk),
+            *answerer_faults(row),
+            *promise_faults(row),
         ]
         if faults:
             raise CommandError("\n".join(faults))

@@ -51,14 +51,14 @@ class Command(BaseCommand):
             manifest = backup_check(file, identities)
             if is_running():
                 raise CommandError("A worker was heard from just now. Stop site, workers and beat, then try again.")
-            found = occupied()
-            if found and not replace:
+            contents = occupied()
+            if contents and not replace:
                 raise CommandError(
-                    f"This installation is not empty: {found}. Make a backup of it, then call this with --replace, "
+                    f"This installation is not empty: {contents}. Make a backup of it, then call this with --replace, "
                     "which deletes them."
                 )
             made = f"made {manifest['made_at']} by iPATE {manifest['version']}"
-            self._confirm(f"{file}, {made}, {len(manifest['files'])} files", found, yes)
+            self._confirm(f"{file}, {made}, {len(manifest['files'])} files", contents, yes)
             locked = backup_restore(file, identities, manifest)
             if keys is not None:
                 keys_bring_back(keys, identities)
@@ -74,9 +74,9 @@ class Command(BaseCommand):
                 "it records the decisions since the backup again, and charges what may have been released."
             )
 
-    def _confirm(self, backup: str, found: str, yes: bool) -> None:
+    def _confirm(self, backup: str, contents: str, yes: bool) -> None:
         """Ask whoever sits before the terminal; raises CommandError unless they agree."""
-        self.stdout.write(f"Restore {backup}." + (f" This deletes {found}." if found else ""))
+        self.stdout.write(f"Restore {backup}." + (f" This deletes {contents}." if contents else ""))
         if yes:
             return
         if not sys.stdin.isatty():

@@ -49,7 +49,7 @@ class Command(BaseCommand):
         except BackupError as error:
             raise CommandError(str(error)) from error
         made = datetime.fromisoformat(manifest["made_at"])
-        found: dict[str, Any] = {
+        facts: dict[str, Any] = {
             "backup": str(file),
             "made_at": manifest["made_at"],
             "version": manifest["version"],
@@ -59,18 +59,18 @@ class Command(BaseCommand):
         options = ["--identity", str(identity.resolve())] if identity else []
         with tempfile.TemporaryDirectory(prefix="drill-", dir=settings.VAR_DIR) as folder:
             environment = self._environment(Path(folder), database)
-            said, found["restore_seconds"] = self._call(environment, "restore", str(file.resolve()), "--yes", *options)
-            found["locked"] = re.findall(r"^(\S+) is locked:", said, re.MULTILINE)
-            said, found["verify_seconds"] = self._call(environment, "verify_ledger", "--replay", may_fail=True)
+            said, facts["restore_seconds"] = self._call(environment, "restore", str(file.resolve()), "--yes", *options)
+            facts["locked"] = re.findall(r"^(\S+) is locked:", said, re.MULTILINE)
+            said, facts["verify_seconds"] = self._call(environment, "verify_ledger", "--replay", may_fail=True)
         faults = set(re.findall(r"^ +(FAULT  .*)$", said, re.MULTILINE))
         # What was decided or released since is missing in every backup: it locks the study, and can be settled.
         if faults - {f"FAULT  {JOURNAL_CHECK}"} or "whole" not in said:
             raise CommandError(f"The backup can be restored, but is not whole.\n{said}")
-        for name, value in found.items():
+        for name, value in facts.items():
             self.stdout.write(f"{name.replace('_', ' ')}: {', '.join(value) if isinstance(value, list) else value}")
         self.stdout.write("The backup is whole, and everything that was thrown away again was a copy.")
         if report:
-            report.write_text(json.dumps(found, indent=1) + "\n")
+            report.write_text(json.dumps(facts, indent=1) + "\n")
 
     def _environment(self, folder: Path, database: str) -> dict[str, str]:
         """Variables of an empty installation in ``folder`` with the keys of this one."""

@@ -222,12 +222,12 @@ class ColumnsFileForm(forms.Form):
         if not rows or not {"name", "use"} <= rows[0].keys():
             raise ValidationError(_("The first row does not name the fields: keep it as it was saved."))
         places = {each["name"]: place for place, each in enumerate(self._columns.initial)}
-        found: dict[int, ColumnForm] = {}
+        by_place: dict[int, ColumnForm] = {}
         problems: list[str] = []
         for number, row in enumerate(rows[1:], 2):
             values = {name: _without_mark(value) for name, value in row.items() if name in _FIELDS and value}
             place = places.get(values.get("name", ""))
-            if place is None or place in found:
+            if place is None or place in by_place:
                 problems.append(
                     _("Row %(row)d: “%(name)s” is no column of the file, or stands there twice.")
                     % {"row": number, "name": values.get("name", "")}
@@ -235,7 +235,7 @@ class ColumnsFileForm(forms.Form):
                 continue
             form = ColumnForm({**values, "use": values.get("use", "ignore")})
             if form.is_valid():
-                found[place] = form
+                by_place[place] = form
             else:
                 message = " ".join(
                     f"{form.fields[field].label}: {' '.join(map(str, texts))}"
@@ -249,7 +249,7 @@ class ColumnsFileForm(forms.Form):
                 )
         if problems:
             raise ValidationError(problems)
-        return found
+        return by_place
 
     def changes(self) -> dict[int, ColumnForm]:
         """Forms of columns by place; the form is valid."""

@@ -309,9 +309,9 @@ class SchemaForms:
     @property
     def errors(self) -> list[tuple[str, str]]:
         """Column or field, and sentence of all that is wrong."""
-        found = [(each.initial.get("name", ""), each) for each in self.columns or ()]
+        forms_of = [(each.initial.get("name", ""), each) for each in self.columns or ()]
         listed = []
-        for name, form in [("", self.form), *([("", self.target)] if self.target else []), *found]:
+        for name, form in [("", self.form), *([("", self.target)] if self.target else []), *forms_of]:
             for field, messages in form.errors.items():
                 label = "" if field == "__all__" else str(form.fields[field].label)
                 place = ", ".join(part for part in (name, label) if part)

@@ -127,16 +127,16 @@ class LettersForm(forms.Form):
     def written(self) -> list[LetterWritten]:
         """Letters of the valid form, in its order, whose codes still open something."""
         letters, languages = self.cleaned_data["letters"], dict(settings.LANGUAGES)
-        found = invitations_with(self.study, [each["code"] for each in letters])
+        invitations = invitations_with(self.study, [each["code"] for each in letters])
         return [
             LetterWritten(
-                found[each["code"]],
+                invitations[each["code"]],
                 each["language"] if each["language"] in languages else self.cleaned_data["language"],
                 each["kind"],
                 each["address"],
             )
             for each in letters
-            if each["code"] in found
+            if each["code"] in invitations
         ]
 
     def forms(self, written: Sequence[LetterWritten], answer_by: date | None) -> list[dict[str, Any]]:

@@ -115,8 +115,8 @@ class MethodFields:
     def choices(cls) -> dict[str, Choice]:
         """The choices that have a field, by name: those first that only some variants have."""
         methods = cls.implemented()
-        found = {choice.name: choice for method in methods for choice in method.choices.described()}
-        with_field = [choice for choice in found.values() if choice.type is not dict or choice.kinds is not None]
+        by_name = {choice.name: choice for method in methods for choice in method.choices.described()}
+        with_field = [choice for choice in by_name.values() if choice.type is not dict or choice.kinds is not None]
         return {
             choice.name: choice for choice in sorted(with_field, key=lambda choice: not cls._variants_with(choice.name))
         }
@@ -311,8 +311,8 @@ def _column_field(choice: Choice, study: Study) -> forms.Field:
 
 def _encoder_field(choice: Choice, study: Study) -> forms.Field:
     """The study's encoders."""
-    found = Encoder.objects.filter(study=study, withdrawn_at=None)
-    offered = [("", _("none")), *found.values_list("digest", "name")]
+    encoders = Encoder.objects.filter(study=study, withdrawn_at=None)
+    offered = [("", _("none")), *encoders.values_list("digest", "name")]
     return forms.ChoiceField(choices=offered, required=False, label=choice_label(choice), help_text=_(choice.help))
 
 

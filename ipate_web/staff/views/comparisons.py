@@ -39,7 +39,7 @@ def run_compare(request: SignedInRequest, study: Study) -> HttpResponse:
 
 def _found(request: SignedInRequest, study: Study, wanted: list[str]) -> list[Run]:
     """The runs of a study with these ids, in this order; ids that are none, or of no run, are left out."""
-    ids = [found for text in wanted if (found := _id(text)) is not None]
+    ids = [key for text in wanted if (key := _id(text)) is not None]
     visible = runs_visible_to(request.user).filter(study=study)
     related = ("private_dataset", "public_dataset", "test_dataset", "created_by", "student")
     runs = visible.select_related(*related).in_bulk(ids)
@@ -53,11 +53,11 @@ def _id(text: str) -> UUID | None:
         return None
 
 
-def _problem(wanted: int, found: int) -> str:
+def _problem(wanted: int, present: int) -> str:
     """The fault of a choice of runs, with what to do; empty if there is none."""
     if wanted > MOST:
         message = _("%(wanted)d runs are too many for one page. Choose at most %(most)d.")
         return message % {"wanted": wanted, "most": MOST}
-    if found < wanted:
+    if present < wanted:
         return _("A run of this address is not there, or is none of this study. Choose the runs from the list.")
     return ""

@@ -34,27 +34,25 @@ def dataset(request: SignedInRequest, study: Study, pk: int) -> HttpResponse:
 
     Rows and labels are never shown, as they are personal data.
     """
-    found = get_object_or_404(Dataset.objects.select_related("imported_by"), study=study, pk=pk)
-    is_stated_by_people = found.kind == Dataset.Kind.PUBLIC and found.provenance not in Dataset.own_words
+    row = get_object_or_404(Dataset.objects.select_related("imported_by"), study=study, pk=pk)
+    is_stated_by_people = row.kind == Dataset.Kind.PUBLIC and row.provenance not in Dataset.own_words
     may_state = is_stated_by_people and request.user.has_perm("training.state_provenance", study)
-    form = ProvenanceForm(request.POST if request.method == "POST" else None, initial={"provenance": found.provenance})
+    form = ProvenanceForm(request.POST if request.method == "POST" else None, initial={"provenance": row.provenance})
     if request.method == "POST":
         if not may_state:
             raise PermissionDenied
         if form.is_valid():
-            dataset_provenance_state(
-                dataset=found, provenance=form.cleaned_data["provenance"], acting_user=request.user
-            )
+            dataset_provenance_state(dataset=row, provenance=form.cleaned_data["provenance"], acting_user=request.user)
             messages.success(request, _("The statement is saved. Model cards of later runs hold it."))
-            return redirect("staff:dataset", study.slug, found.pk)
-    schema = schema_from_json(found.schema)
-    role = f"{found.kind}_dataset"
+            return redirect("staff:dataset", study.slug, row.pk)
+    schema = schema_from_json(row.schema)
+    role = f"{row.kind}_dataset"
     context = {
-        "dataset": found,
+        "dataset": row,
         "form": form if may_state else None,
         "image": schema if isinstance(schema, ImageSchema) else None,
-        "columns": found.schema.get("columns", []),
+        "columns": row.schema.get("columns", []),
         "numbers": len(schema.shape) == 1 and schema.shape[0],
-        "runs": runs_in_table(runs_listed(runs_visible_to(request.user).filter(study=study, **{role: found})))[:20],
+        "runs": runs_in_table(runs_listed(runs_visible_to(request.user).filter(study=study, **{role: row})))[:20],
     }
     return render_page(request, study, "staff/datasets/dataset.html", context, status=422 if form.errors else 200)

@@ -31,8 +31,8 @@ def encoders(request: SignedInRequest, study: Study) -> HttpResponse:
                 form.add_error(field if field in form.fields else None, faults)
         else:
             return redirect("staff:encoders", study.slug)
-    found = Encoder.objects.filter(study=study).select_related("stated_by").prefetch_related("encodings__dataset")
-    context = {"encoders": found, "form": form if may_register else None}
+    rows = Encoder.objects.filter(study=study).select_related("stated_by").prefetch_related("encodings__dataset")
+    context = {"encoders": rows, "form": form if may_register else None}
     return render_page(request, study, "staff/datasets/encoders.html", context, status=422 if form.errors else 200)
 
 

@@ -59,31 +59,31 @@ def import_new(request: SignedInRequest, study: Study) -> HttpResponse:
 @study_form("training.import_dataset")
 def import_page(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
     """Show what an import is at: the schema to be declared, progress, or what the check found."""
-    found = _import_or_404(study, pk)
+    row = _import_or_404(study, pk)
     is_sent, keeps = request.method == "POST", "keep" in request.POST
     first = request.GET.get("from", "")
     forms = SchemaForms(
-        request.POST if is_sent else None, found, import_facts(found), int(first) if first.isdecimal() else 0
+        request.POST if is_sent else None, row, import_facts(row), int(first) if first.isdecimal() else 0
     )
     if is_sent and (document := forms.document(sound=not keeps)) is not None:
-        page = reverse("staff:import", args=[study.slug, found.pk])
+        page = reverse("staff:import", args=[study.slug, row.pk])
         try:
             if keeps:
-                import_revise(dataset_import=found, schema=document, acting_user=request.user)
+                import_revise(dataset_import=row, schema=document, acting_user=request.user)
                 return redirect(f"{page}?from={forms.first if forms.following is None else forms.following}")
-            import_declare(dataset_import=found, schema=document, acting_user=request.user)
+            import_declare(dataset_import=row, schema=document, acting_user=request.user)
         except ValidationError as error:
             messages.error(request, " ".join(error.messages))
         return redirect(page)
-    context = {**_context(found), "forms": forms, "errors": forms.errors if is_sent else []}
+    context = {**_context(row), "forms": forms, "errors": forms.errors if is_sent else []}
     return render_page(request, study, "staff/datasets/import.html", context, status=422 if is_sent else 200)
 
 
 @study_form("training.import_dataset")
 def import_columns(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
     """Change many columns at once: by what they are and how they are called, or in a file."""
-    found = _import_or_404(study, pk)
-    columns = Columns(found.schema)
+    row = _import_or_404(study, pk)
+    columns = Columns(row.schema)
     sent = {name: request.POST for name in ("apply", "upload") if name in request.POST}
     apply = ManyColumnsForm(sent.get("apply"), columns=columns)
     file = ColumnsFileForm(sent.get("upload"), request.FILES if "upload" in sent else None, columns=columns)
@@ -91,14 +91,14 @@ def import_columns(request: SignedInRequest, study: Study, pk: str) -> HttpRespo
         if form.is_bound and form.is_valid():
             changes = form.changes()
             try:
-                import_revise(dataset_import=found, schema=columns.schema_with(changes), acting_user=request.user)
+                import_revise(dataset_import=row, schema=columns.schema_with(changes), acting_user=request.user)
             except ValidationError as error:
                 messages.error(request, " ".join(error.messages))
             else:
                 text = ngettext("%(count)d column is changed.", "%(count)d columns are changed.", len(changes))
                 messages.success(request, text % {"count": len(changes)})
-            return redirect("staff:import", study.slug, found.pk)
-    context = {"import": found, "apply": apply, "file": file, "count": len(columns.initial)}
+            return redirect("staff:import", study.slug, row.pk)
+    context = {"import": row, "apply": apply, "file": file, "count": len(columns.initial)}
     status = 422 if apply.errors or file.errors else 200
     return render_page(request, study, "staff/datasets/import_many.html", context, status=status)
 
@@ -107,12 +107,12 @@ def import_columns(request: SignedInRequest, study: Study, pk: str) -> HttpRespo
 @study_page("training.import_dataset")
 def import_columns_file(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
     """Download the columns of an import, to be edited, as CSV."""
-    found = _import_or_404(study, pk)
-    return attachment(Columns(found.schema).written(), f"{study.slug}-columns.csv", "text/csv; charset=utf-8")
+    row = _import_or_404(study, pk)
+    return attachment(Columns(row.schema).written(), f"{study.slug}-columns.csv", "text/csv; charset=utf-8")
 
 
-def _context(found: DatasetImport) -> dict[str, Any]:
-    report = import_report(found) if found.state == DatasetImport.State.CHECKED else {}
+def _context(row: DatasetImport) -> dict[str, Any]:
+    report = import_report(row) if row.state == DatasetImport.State.CHECKED else {}
     faults = report.get("faults", [])
     notes = (
         [
@@ -123,13 +123,13 @@ def _context(found: DatasetImport) -> dict[str, Any]:
         else []
     )
     return {
-        "import": found,
+        "import": row,
         "report": report,
         "faults": faults[:SHOWN],
-        "rest": (found.faults or 0) - len(faults[:SHOWN]),
+        "rest": (row.faults or 0) - len(faults[:SHOWN]),
         "notes": notes,
         "changed": any(clipped or unknown for _column, clipped, unknown, _missing in notes),
-        "percent": round(100 * found.progress),
+        "percent": round(100 * row.progress),
     }
 
 
@@ -137,9 +137,9 @@ def _context(found: DatasetImport) -> dict[str, Any]:
 @study_page("training.import_dataset")
 def import_live(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
     """Progress, as the page asks for it while a worker is at it; then the page is loaded anew."""
-    found = _import_or_404(study, pk)
-    response = render(request, "staff/datasets/import_live.html", {"study": study, **_context(found)})
-    if found.state not in DatasetImport.BUSY:
+    row = _import_or_404(study, pk)
+    response = render(request, "staff/datasets/import_live.html", {"study": study, **_context(row)})
+    if row.state not in DatasetImport.BUSY:
         response["HX-Refresh"] = "true"
     return response
 
@@ -148,31 +148,31 @@ def import_live(request: SignedInRequest, study: Study, pk: str) -> HttpResponse
 @study_page("training.import_dataset")
 def import_store(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
     """Import what was checked."""
-    found = _import_or_404(study, pk)
+    row = _import_or_404(study, pk)
     try:
-        import_confirm(dataset_import=found, acting_user=request.user)
+        import_confirm(dataset_import=row, acting_user=request.user)
     except ValidationError as error:
         messages.error(request, " ".join(error.messages))
-    return redirect("staff:import", study.slug, found.pk)
+    return redirect("staff:import", study.slug, row.pk)
 
 
 @study_form("training.import_dataset")
 def import_dropped(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
     """Confirm and drop an import."""
-    found = _import_or_404(study, pk)
+    row = _import_or_404(study, pk)
     if request.method == "POST":
-        import_drop(dataset_import=found)
+        import_drop(dataset_import=row)
         messages.success(request, _("The import is dropped, and what was uploaded is deleted."))
         return redirect("staff:datasets", study.slug)
-    return render_page(request, study, "staff/datasets/import_drop.html", {"import": found})
+    return render_page(request, study, "staff/datasets/import_drop.html", {"import": row})
 
 
 @require_safe
 @study_page("training.import_dataset")
 def import_faults(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
     """Download everything that is wrong with a file, as CSV."""
-    found = _import_or_404(study, pk)
-    report = import_report(found)
+    row = _import_or_404(study, pk)
+    report = import_report(row)
     file = io.StringIO()
     writer = csv.writer(file)
     writer.writerow([_("file"), _("row"), _("column"), _("problem"), _("what to do")])

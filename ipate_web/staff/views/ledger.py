@@ -101,10 +101,10 @@ def _steps(number: object) -> str:
 
 def _shares(study: Study, titles: dict[UUID, str]) -> list[tuple[Share, str]]:
     """The shares of a study with the titles of their runs; raises one of ``UNREADABLE`` where one is no number."""
-    found = list(shares(study).values())
-    if not all(math.isfinite(number or 0) for share in found for number in (share.granted, share.limit, share.used)):
+    rows = list(shares(study).values())
+    if not all(math.isfinite(number or 0) for share in rows for number in (share.granted, share.limit, share.used)):
         raise ValueError
-    return [(share, titles.get(share.subject, "")) for share in found]
+    return [(share, titles.get(share.subject, "")) for share in rows]
 
 
 def _readable(find: Callable[[], Found]) -> Found | None:

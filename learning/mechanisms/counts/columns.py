@@ -133,7 +133,7 @@ def _class_column(schema: Schema) -> Column:
 
 
 def _columns(schema: Schema, bins: int) -> list[Column]:
-    found, start = [_class_column(schema)] if schema.target is None else [], 0
+    columns, start = [_class_column(schema)] if schema.target is None else [], 0
     for column in schema.features if isinstance(schema, TabularSchema) else ():
         if isinstance(column, TextColumn):
             break
@@ -142,14 +142,14 @@ def _columns(schema: Schema, bins: int) -> list[Column]:
         if isinstance(column, NumericColumn):
             edges = tuple(np.linspace(column.minimum, column.maximum, bins + 1).tolist())
             cells = tuple(f"{low:g} – {high:g}" for low, high in pairwise(edges))
-            found.append(Column(column.name, (*cells, *missing), start, width, edges))
+            columns.append(Column(column.name, (*cells, *missing), start, width, edges))
         else:
             prefix = f"{column.name} = "
             cells = tuple(name.removeprefix(prefix) for name in column.features)
             assert isinstance(column, CategoricalColumn | CodeColumn), "there are no other columns"
             if isinstance(column, CodeColumn) and column.several:
-                found += [Column(name, EITHER, start + place, 1) for place, name in enumerate(column.features)]
+                columns += [Column(name, EITHER, start + place, 1) for place, name in enumerate(column.features)]
             else:
-                found.append(Column(column.name, (*cells, *missing), start, width))
+                columns.append(Column(column.name, (*cells, *missing), start, width))
         start += width
-    return found
+    return columns

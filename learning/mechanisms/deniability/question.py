@@ -78,12 +78,12 @@ class DeniabilityQuestion:
         model = network_learn(codes, sizes, list(map(_groups, self.columns)), self.plan.network, self.plan.delta, rng)
         test = DeniabilityTest(self.plan.k, self.plan.gamma, self.plan.epsilon0)
         rows: list[Codes] = []
-        tried = found = 0
-        while found < self.plan.rows and tried < _ATTEMPTS * self.plan.rows:
+        tried = accepted = 0
+        while accepted < self.plan.rows and tried < _ATTEMPTS * self.plan.rows:
             made = synthesise(model.network, model.seeds, self.plan.omegas, self.plan.rows, self.plan.gamma, rng)
             rows.append(made.codes[test.passes(made.plausible, rng)])
-            tried, found = tried + self.plan.rows, found + len(rows[-1])
-        if not found:
+            tried, accepted = tried + self.plan.rows, accepted + len(rows[-1])
+        if not accepted:
             raise PlanError(
                 gettext_noop(
                     "No row passed the test: too few records could have been the seed of one. Take a smaller k, draw "
@@ -99,7 +99,7 @@ class DeniabilityQuestion:
         ]
         kept = {
             "rows": np.concatenate(rows)[: self.plan.rows],
-            "tried": np.array([tried, found]),
+            "tried": np.array([tried, accepted]),
             "passing": np.array(passing).reshape(-1, len(ALIKE), len(LEAST)),
             "parents": _matrix(model.network.parents),
         }
@@ -123,7 +123,7 @@ def _groups(column: Column) -> NDArray[np.int64]:
 
 def _matrix(parents: Sequence[Sequence[int]]) -> NDArray[np.bool_]:
     """(columns, columns): whether the second is a parent of the first."""
-    found = np.zeros((len(parents), len(parents)), bool)
+    matrix = np.zeros((len(parents), len(parents)), bool)
     for column, those in enumerate(parents):
-        found[column, list(those)] = True
-    return found
+        matrix[column, list(those)] = True
+    return matrix

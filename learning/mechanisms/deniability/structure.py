@@ -35,13 +35,13 @@ def noisy_correlations(codes: Codes, sizes: list[int], epsilon: float, rng: np.r
     records = max(2.0, len(codes) + rng.laplace(0, 1 / epsilon))
     scale = entropy_sensitivity(records) / epsilon
     alone = np.array([max(0.0, entropy(codes[:, each]) + rng.laplace(0, scale)) for each in range(columns)])
-    found = np.zeros((columns, columns))
+    matrix = np.zeros((columns, columns))
     for one in range(columns):
         for other in range(one):
             joint = entropy(codes[:, one] * sizes[other] + codes[:, other]) + rng.laplace(0, scale)
             both = alone[one] + alone[other]
-            found[one, other] = found[other, one] = np.clip(2 - 2 * joint / both, 0, 1) if both > 0 else 0.0
-    return found
+            matrix[one, other] = matrix[other, one] = np.clip(2 - 2 * joint / both, 0, 1) if both > 0 else 0.0
+    return matrix
 
 
 def parents_chosen(correlations: NDArray[np.float64], sizes: list[int], most_cells: int) -> list[tuple[int, ...]]:
@@ -55,7 +55,7 @@ def parents_chosen(correlations: NDArray[np.float64], sizes: list[int], most_cel
     for column in range(columns):
         merit = 0.0
         while True:
-            found = [
+            parents = [
                 (_merit(correlations, column, (*chosen[column], other)), other)
                 for other in range(columns)
                 if other != column
@@ -63,7 +63,7 @@ def parents_chosen(correlations: NDArray[np.float64], sizes: list[int], most_cel
                 and math.prod(sizes[each] for each in (*chosen[column], other)) <= most_cells
                 and not _reaches(chosen, other, column)
             ]
-            best, parent = max(found, default=(0.0, -1))
+            best, parent = max(parents, default=(0.0, -1))
             if best <= merit:
                 break
             merit, chosen[column] = best, (*chosen[column], parent)

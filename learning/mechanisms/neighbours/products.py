@@ -67,9 +67,9 @@ def near_blocks(
 
 def near_pairs(queries: Coordinates, radii: NDArray[np.int64], records: Coordinates, norms: NDArray[np.int64]) -> Near:
     """The pairs of all blocks together, see `near_blocks`, ordered by query and then by record."""
-    found = list(near_blocks(queries, radii, records, norms))
-    row, column, distance = (np.concatenate(parts) for parts in zip(*found, strict=True)) if found else _nobody()
-    if len(found) > 1:
+    blocks = list(near_blocks(queries, radii, records, norms))
+    row, column, distance = (np.concatenate(parts) for parts in zip(*blocks, strict=True)) if blocks else _nobody()
+    if len(blocks) > 1:
         order = by_query(row)
         row, column, distance = row[order], column[order], distance[order]
     return row, column, distance

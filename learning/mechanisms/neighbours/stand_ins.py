@@ -54,8 +54,8 @@ class StandIns:
         Of 1.3 records per holder, 0.3 mean that three holders in ten have one more.
         """
         near = self._distances <= self._reach[radius_share][:, None]
-        found, place = self._itself
-        near[found, place[found]] = False
+        is_equal, place = self._itself
+        near[is_equal, place[is_equal]] = False
         one, rng, count = near, np.random.default_rng(0), near.shape[1]
         for further in range(1, math.ceil(records)):
             drawn = rng.permutation(count)

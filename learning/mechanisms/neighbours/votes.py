@@ -268,9 +268,9 @@ def _added(
 
 def _votes(blocks: Iterator[Sayings]) -> _Votes:
     """One vote per query and holder: the weighted mean of their records, whichever blocks these stand in."""
-    found = list(blocks) or [(np.zeros(0, np.int64),) * 4]
-    row, holder, label, weight = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    if len(found) > 1:
+    pieces = list(blocks) or [(np.zeros(0, np.int64),) * 4]
+    row, holder, label, weight = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
+    if len(pieces) > 1:
         order = by_query(row)
         row, holder, label, weight = _added(row[order], holder[order], label[order], weight[order])
     first = np.ones(len(row), np.bool_)

@@ -124,8 +124,8 @@ def spend_equally(cost: Cost, targets: Floats, weights: Floats, *, steps: int, r
         reached = _costs(cost, rates, sigma)
         if np.all(np.abs(reached / targets - 1) <= _CLOSE):
             break
-        found = np.log(np.clip(reached / (rates * slope), 1e-3, 1e3))
-        logs, before = _accelerated(logs, found, before), (found, found - logs)
+        move = np.log(np.clip(reached / (rates * slope), 1e-3, 1e3))
+        logs, before = _accelerated(logs, move, before), (move, move - logs)
     if sigma <= SMALLEST_NOISE or abs(weights @ wanted / rate - 1) > 1e-9:
         raise ValueError(
             f"These promises would be spent in {steps} steps only with a noise multiplier below {SMALLEST_NOISE}: take "
@@ -141,15 +141,15 @@ def spend_equally(cost: Cost, targets: Floats, weights: Floats, *, steps: int, r
     raise ArithmeticError("The search for rates did not settle: take other promises, steps or another rate.")
 
 
-def _accelerated(point: Floats, found: Floats, before: tuple[Floats, Floats] | None) -> Floats:
+def _accelerated(point: Floats, image: Floats, before: tuple[Floats, Floats] | None) -> Floats:
     """The next point of a fixed-point iteration: where the last two residuals, seen as linear, come nearest to 0."""
     if before is None:
-        return found
-    residual = found - point
+        return image
+    residual = image - point
     change = residual - before[1]
     length = float(change @ change)
     share = float(residual @ change) / length if length else 0.0
-    return found - share * (found - before[0])
+    return image - share * (image - before[0])
 
 
 def shares_of(group_sizes: ArrayLike, groups: int) -> Floats:

@@ -108,12 +108,12 @@ class Gradients:
 
     def _records_of(self, holders: OwnedRecords, record: Integers) -> tuple[torch.Tensor, torch.Tensor]:
         """Whole numbers and labels; a record with a value that is not finite has no label."""
-        found = np.asarray(as_numbers(holders.x[record]), np.float32).reshape(-1, *self._shape)
-        finite = np.isfinite(found).reshape(len(found), -1).all(axis=1)
-        found[~finite] = 0
+        values = np.asarray(as_numbers(holders.x[record]), np.float32).reshape(-1, *self._shape)
+        finite = np.isfinite(values).reshape(len(values), -1).all(axis=1)
+        values[~finite] = 0
         if not _are_whole(holders):
-            found = np.rint(np.clip(found, -1, 1) * np.float32(LARGEST))
-        return torch.from_numpy(found), torch.from_numpy(np.where(finite, holders.y[record], -1))
+            values = np.rint(np.clip(values, -1, 1) * np.float32(LARGEST))
+        return torch.from_numpy(values), torch.from_numpy(np.where(finite, holders.y[record], -1))
 
 
 def _are_whole(holders: OwnedRecords) -> bool:

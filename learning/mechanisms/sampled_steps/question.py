@@ -155,10 +155,10 @@ class SampledQuestion:
         group = self.groups(people.caps)
         if _charges(part):
             return {"charge": self.charges[group]}
-        found = records()
+        own = records()
         after = self.advanced(
             state,
-            owned_records(found.x, found.classes, found.owner, people.holders),
+            owned_records(own.x, own.classes, own.owner, people.holders),
             group,
             steps=part.stop - part.start,
             noise=draws.noise,

@@ -122,8 +122,8 @@ def _as_in_steps(question: SampledQuestion, points: Records) -> tuple[torch.Tens
     """The points in whole numbers, as a step takes records, and what a 1 in them stands for."""
     if question.fitted is not None:
         return torch.from_numpy(question.fitted.transform(points)).float(), question.scale
-    found = np.asarray(points, np.float32).reshape(-1, *question.shape)
-    return torch.from_numpy(np.rint(np.clip(found, -1, 1) * np.float32(LARGEST))), question.scale / LARGEST
+    values = np.asarray(points, np.float32).reshape(-1, *question.shape)
+    return torch.from_numpy(np.rint(np.clip(values, -1, 1) * np.float32(LARGEST))), question.scale / LARGEST
 
 
 @torch.inference_mode()
@@ -132,11 +132,11 @@ def _lengths(gradients: RecordGradients, points: torch.Tensor, probabilities: Fl
     count, classes = probabilities.shape
     block = max(1, 2**22 // gradients.numbers)
     residuals = probabilities[:, None, :] - np.eye(classes)
-    found = np.empty((count, classes))
+    lengths = np.empty((count, classes))
     for number in range(classes):
         for start in range(0, count, block):
             part = points[start : start + block]
             layers = gradients(part, torch.full((len(part),), number))
             squares = sum(layer.squared_norms for layer in layers)
-            found[start : start + block, number] = np.sqrt(torch.as_tensor(squares).numpy())
-    return found / np.maximum(np.sqrt((residuals**2).sum(axis=2)), 1e-6)
+            lengths[start : start + block, number] = np.sqrt(torch.as_tensor(squares).numpy())
+    return lengths / np.maximum(np.sqrt((residuals**2).sum(axis=2)), 1e-6)

@@ -140,9 +140,9 @@ class Layer(ABC):
 
     def in_order(self, products: torch.Tensor) -> torch.Tensor:
         """Sums of products `(outputs, inputs)` in PyTorch's order, laid flat."""
-        found = torch.empty_like(products)
-        found[:, self._order] = products
-        return found.flatten()
+        ordered = torch.empty_like(products)
+        ordered[:, self._order] = products
+        return ordered.flatten()
 
 
 class Dense(Layer):
@@ -277,9 +277,9 @@ def of_public_length(slopes: torch.Tensor, scale: torch.Tensor, length: float) -
 def sum_of_squares(numbers: torch.Tensor) -> torch.Tensor:
     """`(R,)` float64 of whole numbers `(R, …)`, exact below 2⁵³."""
     flat = numbers.flatten(1).numpy()
-    found = np.empty(len(flat))
+    sums = np.empty(len(flat))
     rows = max(1, _SQUARED_AT_A_TIME // flat.shape[1])
     for begin in range(0, len(flat), rows):
         part = flat[begin : begin + rows].astype(np.float64)
-        np.vecdot(part, part, out=found[begin : begin + rows])
-    return torch.from_numpy(found)
+        np.vecdot(part, part, out=sums[begin : begin + rows])
+    return torch.from_numpy(sums)

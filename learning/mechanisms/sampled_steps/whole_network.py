@@ -138,14 +138,14 @@ class RecordGradients:
             passed.append((x, memory))
         inputs = x.flatten(1)
         slopes, scale = self._residuals(inputs, y.numpy())
-        found = [LayerGradients(inputs[:, None], slopes[:, None], self._output.unit, scale)]
+        gradients = [LayerGradients(inputs[:, None], slopes[:, None], self._output.unit, scale)]
         above = self._output
         for layer, (left, memory) in zip(reversed(self._hidden), reversed(passed), strict=True):
             pulled = above.pull(slopes).view_as(left)
             slopes, scale = layer.backward(pulled, left, memory, scale / above.pull_scale)
-            found.append(LayerGradients(memory.patches, slopes, layer.unit, scale))
+            gradients.append(LayerGradients(memory.patches, slopes, layer.unit, scale))
             above = layer
-        return found[::-1]
+        return gradients[::-1]
 
     def _residuals(self, inputs: torch.Tensor, y: NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:
         """Residuals of the loss, and what a 1 in them stands for."""

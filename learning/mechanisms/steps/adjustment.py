@@ -37,12 +37,12 @@ def descent_adjustment(final: Descent, target: Target) -> Floats:
         drawn = draws.integers(0, len(points), min(_PEOPLE, max(len(points), round(final.plan.people))))
         codes = target.drawn(known[drawn], draws)
         tried = rehearsed(begin, points[drawn], codes, SimulationNoise(_SEED + attempt))
-        found = _scores(points, tried.learned)
-        off, true = found - found.mean(axis=0), known - known.mean(axis=0)
+        outputs = _scores(points, tried.learned)
+        off, true = outputs - outputs.mean(axis=0), known - known.mean(axis=0)
         scale = ((off * true).sum(axis=0) / np.maximum((off**2).sum(axis=0), 1e-300)).clip(0.0, _MOST)
-        offset = known.mean(axis=0) - scale * found.mean(axis=0)
+        offset = known.mean(axis=0) - scale * outputs.mean(axis=0)
         others = draws.integers(0, len(points), len(drawn))
-        wider = target.widened((found * scale + offset)[others], target.drawn(known[others], draws))
+        wider = target.widened((outputs * scale + offset)[others], target.drawn(known[others], draws))
         known = scores * scale + offset
     return np.stack([scale, offset]) * wider
 

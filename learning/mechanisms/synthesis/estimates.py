@@ -44,5 +44,5 @@ def fitted(table: Numbers, rows: Numbers, columns: Numbers) -> Numbers:
     return table
 
 
-def _ratio(wanted: Numbers, found: Numbers) -> Numbers:
-    return np.divide(wanted, found, out=np.zeros_like(wanted), where=found > 0)
+def _ratio(wanted: Numbers, present: Numbers) -> Numbers:
+    return np.divide(wanted, present, out=np.zeros_like(wanted), where=present > 0)

@@ -112,8 +112,8 @@ def model_of(
 
 def _scaled(counts: Numbers, total: float) -> Numbers:
     """Counts with this total; alike if they are all 0."""
-    found = counts.sum()
-    return counts * (total / found) if found > 0 else np.full(len(counts), total / len(counts))
+    amount = counts.sum()
+    return counts * (total / amount) if amount > 0 else np.full(len(counts), total / len(counts))
 
 
 def _given(counts: Numbers) -> Numbers:
@@ -127,10 +127,10 @@ def _cells(column: Column, histogram: Numbers, margin: Numbers, variance: float)
     """(classes, cells): of each cell, its part of its group in its class."""
     groups = np.array(column.groups)
     sizes = np.bincount(groups, minlength=column.size)
-    found = np.zeros_like(histogram)
+    cells = np.zeros_like(histogram)
     for number, counts in enumerate(histogram):
         expected = (margin[number] / sizes)[groups]
         inside = np.maximum(shrunk(counts, expected, variance), 0.0)
         total = np.bincount(groups, inside, column.size)[groups]
-        found[number] = np.divide(inside, total, out=(1 / sizes)[groups], where=total > 0)
-    return found
+        cells[number] = np.divide(inside, total, out=(1 / sizes)[groups], where=total > 0)
+    return cells

@@ -194,7 +194,7 @@ def _counted(
 
 def _distance(released: NDArray[np.float64], counted: NDArray[np.float64]) -> float:
     """Total variation of two tables as distributions."""
-    found = at_least_zero(released.ravel())
-    if found.sum() <= 0:
+    counts = at_least_zero(released.ravel())
+    if counts.sum() <= 0:
         return 1.0
-    return float(np.abs(found / found.sum() - counted / counted.sum()).sum()) / 2
+    return float(np.abs(counts / counts.sum() - counted / counted.sum()).sum()) / 2

@@ -73,7 +73,7 @@ def strength(table: Numbers, sigma: float) -> float:
         table: (classes, cells, cells), with noise.
         sigma: standard deviation of the noise.
     """
-    found = 0.0
+    value = 0.0
     for counts in table:
         rows, columns = at_least_zero(counts.sum(axis=1)), at_least_zero(counts.sum(axis=0))
         total = rows.sum()
@@ -81,8 +81,8 @@ def strength(table: Numbers, sigma: float) -> float:
             continue
         expected = np.outer(rows, columns / columns.sum() if columns.sum() > 0 else columns)
         free = max(len(rows) - 1, 1) * max(len(columns) - 1, 1) / counts.size
-        found += float((((counts - expected) ** 2 - free * sigma**2) / np.maximum(expected, sigma)).sum())
-    return found
+        value += float((((counts - expected) ** 2 - free * sigma**2) / np.maximum(expected, sigma)).sum())
+    return value
 
 
 def strongest_tree(number: int, strengths: Sequence[float]) -> list[Edge]:

@@ -26,22 +26,22 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, run: str, share: float | None, json: bool, **options: Any) -> None:
         try:
-            found = Run.objects.select_related("study", "private_dataset", "public_dataset").get(pk=run)
+            row = Run.objects.select_related("study", "private_dataset", "public_dataset").get(pk=run)
         except (Run.DoesNotExist, ValidationError):
             raise CommandError(f"There is no run {run}. The address of a run's page holds its id.") from None
         try:
             if share is not None:
                 share_check(share)
-            expected = forecast(found, share)
+            expected = forecast(row, share)
         except PlanError as error:
             raise CommandError(str(error)) from error
         except ValidationError as error:
             raise CommandError(" ".join(error.messages)) from error
-        document = {"run": str(found.pk), "method": found.method, **in_words(expected.to_json())}
+        document = {"run": str(row.pk), "method": row.method, **in_words(expected.to_json())}
         if json:
             self.stdout.write(_dumped(document))
             return
-        self.stdout.write(f"{found.title}: {found.get_method_display()}, {100 * expected.share:g} % of every cap")
+        self.stdout.write(f"{row.title}: {row.get_method_display()}, {100 * expected.share:g} % of every cap")
         for budget, promise in zip(document["budgets"], document["promises"], strict=False):
             self.stdout.write(f"  {promise['name']}: at most μ² = {budget['allowed']:.4g} of {budget['cap']:.4g}")
         for note in document["notes"]:

@@ -51,15 +51,15 @@ class Command(BaseCommand):
         decisions_entered: bool,
         **options: Any,
     ) -> None:
-        found = study_named(study)
+        row = study_named(study)
         account = User.objects.filter(username=user, is_active=True).first()
         if account is None:
             raise CommandError(f"There is no open account “{user}”. Give the name with which you sign in.")
-        missing = missing_rows(found)
+        missing = missing_rows(row)
         if not missing:
             self.stdout.write(f"{study} is not locked: its database is as new as the journal.")
             return
-        if is_distrusted(found):
+        if is_distrusted(row):
             self.stdout.write(
                 "The journal did not reach as far as the backup: what was released since is not known. Without --share "
                 "all that is left of every account counts as used."
@@ -69,7 +69,7 @@ class Command(BaseCommand):
                 self.stdout.write(f"{chain}: {rows} rows that the journal knows are missing")
         try:
             settled = restore_settle(
-                study=found, acting_user=account, share=share, given_up=give_up, entered=decisions_entered
+                study=row, acting_user=account, share=share, given_up=give_up, entered=decisions_entered
             )
         except ValidationError as error:
             raise CommandError(" ".join(error.messages)) from error

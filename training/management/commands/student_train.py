@@ -31,14 +31,14 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, run: str, student: str | None, set: list[str], **options: Any) -> None:
-        found = _run(run)
-        learner = student or found.student_learner
+        row = _run(run)
+        learner = student or row.student_learner
         parameters = dict(map(_parameter, set))
         if student is None:
-            parameters = {**found.student_parameters, **parameters}
+            parameters = {**row.student_parameters, **parameters}
         try:
             training = student_ask(
-                run=found, student_learner=learner, student_parameters=parameters, acting_user=None, by_worker=False
+                run=row, student_learner=learner, student_parameters=parameters, acting_user=None, by_worker=False
             )
         except ValidationError as error:
             raise CommandError(" ".join(error.messages)) from error
@@ -52,7 +52,7 @@ class Command(BaseCommand):
         training.refresh_from_db()
         if training.message or training.state != training.State.DONE:
             raise CommandError(training.message or "The student could not be trained; see the log above.")
-        version = found.students.latest("version")
+        version = row.students.latest("version")
         right = "" if version.accuracy is None else f", {100 * version.accuracy:.1f} % right on the test data"
         self.stdout.write(f"Version {version.version} of the student: {version.learner}, {version.seconds:g} s{right}.")
 

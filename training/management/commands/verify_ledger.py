@@ -62,8 +62,8 @@ class Command(BaseCommand):
             ]
         return outcome_keep(study, progress_bar(checks, desc=study.slug), report=self._report)
 
-    def _report(self, check: Check, found: list[str]) -> None:
-        if found or not check.name.startswith("replay"):
-            self.stdout.write(f"  {'FAULT' if found else 'whole'}  {check.name}")
-        for fault in found:
+    def _report(self, check: Check, faults: list[str]) -> None:
+        if faults or not check.name.startswith("replay"):
+            self.stdout.write(f"  {'FAULT' if faults else 'whole'}  {check.name}")
+        for fault in faults:
             self.stdout.write(f"         {fault}")

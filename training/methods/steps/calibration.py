@@ -35,12 +35,12 @@ def _steps(current: Round) -> tuple[list[tuple[Descent, np.ndarray]], Descent]:
     Their plan has the noise of the sums, which over sites is more than what people are charged by.
     """
     factor = noise_factor(current.run)
-    state, found = question_load(current).begin, []
+    state, steps = question_load(current).begin, []
     for released in current.batches.exclude(released="").order_by("index").values_list("released", flat=True):
         for sums in arrays_load(released, "sums")["sums"]:
-            found.append((_noisy(state, factor), sums))
+            steps.append((_noisy(state, factor), sums))
             state = state.after(sums)
-    return found, _noisy(state, factor)
+    return steps, _noisy(state, factor)
 
 
 def _noisy(state: Descent, factor: float) -> Descent:

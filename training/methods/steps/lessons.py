@@ -51,8 +51,8 @@ def descent_lesson(run: Run) -> Lesson:
     Of another outcome than classes a student learns how likely the model calls each category.
     """
     last = run.rounds.select_related("run").latest("index")
-    found = linear_model(last)
-    model = model_calibrated(last, found) if found.target is None else found
+    linear = linear_model(last)
+    model = model_calibrated(last, linear) if linear.target is None else linear
     chosen = Steps.from_json(run.choices).publish
     shares = released_shares(run) if run.classes else None
     return Lesson(releases_of_points(run, model), model=model, publish=chosen, shares=shares)
