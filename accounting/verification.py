@@ -180,9 +180,9 @@ def _head_count_faults(study: Study) -> Iterator[str]:
     for count in counted:
         by_release.setdefault(count.release_id, []).append(count)
     for release in Release.chain(study.pk).filter(kind=Release.Kind.HEAD_COUNTS):
-        kept = by_release.pop(release.pk, [])
-        expected = [{"level": each.level, "epsilon": each.epsilon, "count": each.count} for each in kept]
-        sigmas, studies = {each.sigma for each in kept}, {each.study_id for each in kept}
+        counts = by_release.pop(release.pk, [])
+        expected = [{"level": each.level, "epsilon": each.epsilon, "count": each.count} for each in counts]
+        sigmas, studies = {each.sigma for each in counts}, {each.study_id for each in counts}
         if expected != release.content["counts"] or sigmas != {release.content["sigma"]} or studies != {study.pk}:
             yield f"release {release.sequence}: the head counts are not those that were released."
     if by_release:

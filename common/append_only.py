@@ -142,9 +142,9 @@ class Chained(AppendOnly):
         Every chain has had one since its study began (:func:`chains_begin`), so that none is ever signed anew.
         """
         chain = cls._meta.label_lower
-        kept = cls.head_model._default_manager.filter(study_id=study_id, chain=chain).first()
-        if kept is not None:
-            return kept
+        row = cls.head_model._default_manager.filter(study_id=study_id, chain=chain).first()
+        if row is not None:
+            return row
         head = cls.head_model(study_id=study_id, chain=chain)
         last = cls.chain(study_id).values_list("sequence", "hash").last()
         if last is not None:

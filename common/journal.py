@@ -136,8 +136,8 @@ def acts_forget(study_id: int | None, age: timedelta) -> None:
     path, oldest = _acts_path(study_id), timezone.now() - age
     with _locked(study_id):
         if path.exists():
-            kept = [line for line in path.read_text().splitlines() if _moment(line) >= oldest]
-            _replace(path, "".join(f"{line}\n" for line in kept), sync=True)
+            lines = [line for line in path.read_text().splitlines() if _moment(line) >= oldest]
+            _replace(path, "".join(f"{line}\n" for line in lines), sync=True)
 
 
 def acts_rotate() -> int:

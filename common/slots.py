@@ -30,13 +30,13 @@ def slot(person: object) -> Iterator[None]:
     Raises:
         NoSlotError: the person has one, or all are taken.
     """
-    with ExitStack() as held:
-        _take(held, [f"person-{person}"])
-        _take(held, [f"machine-{n}" for n in range(settings.PLANS_AT_ONCE)])
+    with ExitStack() as stack:
+        _take(stack, [f"person-{person}"])
+        _take(stack, [f"machine-{n}" for n in range(settings.PLANS_AT_ONCE)])
         yield
 
 
-def _take(held: ExitStack, names: list[str]) -> None:
+def _take(stack: ExitStack, names: list[str]) -> None:
     """Lock the first of these files that is not locked."""
     folder = Path(settings.VAR_DIR, "slots")
     folder.mkdir(exist_ok=True, mode=0o700)
@@ -47,6 +47,6 @@ def _take(held: ExitStack, names: list[str]) -> None:
         except BlockingIOError:
             file.close()
         else:
-            held.enter_context(file)
+            stack.enter_context(file)
             return
     raise NoSlotError

@@ -97,10 +97,10 @@ def changes_of(
     chain = SealedChange if sealed else ConfigurationChange
     users = get_user_model()._default_manager.filter(username=by)
     exact: dict[str, Any] = {"model": model, "changed_at__date__gte": since, "changed_at__date__lte": until}
-    wanted = {name: value for name, value in exact.items() if value}
+    filters = {name: value for name, value in exact.items() if value}
     if by:
-        wanted["changed_by__in"] = list(users.values_list("pk", flat=True))
-    return chain._default_manager.filter(study=study, **wanted).order_by("-sequence")
+        filters["changed_by__in"] = list(users.values_list("pk", flat=True))
+    return chain._default_manager.filter(study=study, **filters).order_by("-sequence")
 
 
 def models_recorded(*, sealed: bool = False) -> list[tuple[str, str]]:

@@ -153,8 +153,8 @@ def roles_given_by(user: Any, study: Study) -> list[str]:
 def confirms_roles(user: Any, study: Study) -> bool:
     """Whether ``user`` may confirm changes of roles in ``study``; superusers with a role in it as their role allows."""
     roles = Membership.objects.filter(study=study, user_id=user.pk).order_by().values_list("role", flat=True)
-    held = set().union(*(ROLE_PERMISSIONS[role] for role in roles))
-    return user.is_active and (CONFIRM in held or (user.is_superuser and not held))
+    permissions = set().union(*(ROLE_PERMISSIONS[role] for role in roles))
+    return user.is_active and (CONFIRM in permissions or (user.is_superuser and not permissions))
 
 
 def changes_roles_alone(user: Any, study: Study, *, whose: int, giving: bool) -> bool:

@@ -64,9 +64,9 @@ def holders_found(study: Study, pseudonyms: Iterable[str]) -> dict[str, int]:
     Raises:
         ValidationError: somebody's records were erased, and the key to their pseudonym is missing.
     """
-    wanted = list(dict.fromkeys(pseudonyms))
-    ids = _ids(study, wanted)
-    unknown = [pseudonym for pseudonym in wanted if pseudonym not in ids]
+    names = list(dict.fromkeys(pseudonyms))
+    ids = _ids(study, names)
+    unknown = [pseudonym for pseudonym in names if pseudonym not in ids]
     if unknown and not study.expired_at and DataHolder.objects.filter(study=study, erased_at__isnull=False).exists():
         committed = dict(zip(commitment(study, unknown), unknown, strict=True))
         ids |= {committed[name]: pk for name, pk in _ids(study, list(committed)).items()}

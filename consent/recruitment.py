@@ -74,5 +74,5 @@ def recruitment_history(study: Study) -> RecruitmentHistory:
     days = sorted(change)
     in_state = np.cumsum([change[day] for day in days] or np.zeros((0, len(STATES))), axis=0, dtype=np.int64)
     drawn = np.linspace(0, max(len(days) - 1, 0), min(len(days), DAYS_SHOWN))
-    shown = np.unique(drawn.round().astype(int))
-    return RecruitmentHistory([date.fromisoformat(days[place]) for place in shown], in_state[shown])
+    places = np.unique(drawn.round().astype(int))
+    return RecruitmentHistory([date.fromisoformat(days[place]) for place in places], in_state[places])

@@ -55,13 +55,15 @@ def in_one_hand(study: Study, first_id: int, second_id: int) -> bool:
     kinds = (AccountChange.Kind.CREATED, AccountChange.Kind.CHANGED)
     if AccountChange.objects.filter(pair, kind__in=kinds).exists():
         return True
-    held = set(Membership.objects.filter(study=study, user_id__in=(first_id, second_id)).values_list("user_id", "role"))
+    roles = set(
+        Membership.objects.filter(study=study, user_id__in=(first_id, second_id)).values_list("user_id", "role")
+    )
     gifts: dict[tuple[int, str], RoleChange] = {}
-    given = RoleChange.chain(study.pk).filter(user_id__in=(first_id, second_id), kind=RoleChange.Kind.GIVEN)
-    for change in given:
+    changes = RoleChange.chain(study.pk).filter(user_id__in=(first_id, second_id), kind=RoleChange.Kind.GIVEN)
+    for change in changes:
         gifts[change.user_id, change.role] = change
     return any(
         {change.user_id, change.changed_by_id} == {first_id, second_id} and change.proposed_by_id is None
         for role, change in gifts.items()
-        if role in held
+        if role in roles
     )

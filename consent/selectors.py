@@ -358,8 +358,8 @@ def consent_snapshot(study: Study, at: datetime | None = None, *, among: np.ndar
     rows = np.fromiter(
         (
             (holder, LEVELS.index(level), rule.epsilon_after(policy, level, position))
-            for holder, kind, level, policy, position, *given in decisions.iterator(chunk_size=10_000)
-            if kind in GRANTING and lapses.of(holder, *given) is None
+            for holder, kind, level, policy, position, *rest in decisions.iterator(chunk_size=10_000)
+            if kind in GRANTING and lapses.of(holder, *rest) is None
         ),
         dtype=[("holder", np.int64), ("level", np.int8), ("epsilon", np.float64)],
     )
@@ -481,7 +481,7 @@ def lapsed(study: Study, at: datetime) -> dict[int, Lapse]:
         else Q()
     )
     rows = candidates.values_list("holder_id", *_LAPSE_COLUMNS).iterator(chunk_size=10_000)
-    return {holder: lapse for holder, *given in rows if (lapse := lapses.of(holder, *given)) is not None}
+    return {holder: lapse for holder, *rest in rows if (lapse := lapses.of(holder, *rest)) is not None}
 
 
 def holders_lapsed_since(study: Study, since: datetime) -> np.ndarray:
@@ -544,8 +544,8 @@ def role_faults(study: Study) -> Iterator[str]:
             recorded.add((user, role))
         elif kind == RoleChange.Kind.TAKEN:
             recorded.discard((user, role))
-    held = set(Membership.objects.filter(study=study).order_by().values_list("user_id", "role"))
-    for user, role in sorted(held - recorded):
+    roles = set(Membership.objects.filter(study=study).order_by().values_list("user_id", "role"))
+    for user, role in sorted(roles - recorded):
         yield f"user {user} is {role}, but nobody is on record as having given the role."
-    for user, role in sorted(recorded - held):
+    for user, role in sorted(recorded - roles):
         yield f"user {user} is on record as {role}, but does not have the role, and nobody as having taken it away."

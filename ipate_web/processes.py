@@ -38,13 +38,13 @@ def site_environment(port: int) -> dict[str, str]:
     return {} if "IPATE_SITE_URL" in os.environ else {"IPATE_SITE_URL": f"http://127.0.0.1:{port}"}
 
 
-def free_port(wanted: int) -> int:
+def free_port(wish: int) -> int:
     """First free port from ``wanted`` on."""
-    for port in range(wanted, wanted + 100):
+    for port in range(wish, wish + 100):
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) != 0:
                 return port
-    raise OSError(f"No free port from {wanted} to {wanted + 99}; name another with --port.")
+    raise OSError(f"No free port from {wish} to {wish + 99}; name another with --port.")
 
 
 def unwind_on_signals() -> None:

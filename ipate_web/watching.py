@@ -146,12 +146,12 @@ def _certificate_look(now: datetime) -> None:
             socket.create_connection((parts.hostname, parts.port or 443), timeout=10) as plain,
             context.wrap_socket(plain, server_hostname=parts.hostname) as secure,
         ):
-            shown = secure.getpeercert(binary_form=True)
+            certificate = secure.getpeercert(binary_form=True)
     except OSError as error:
         logger.warning("The site's certificate could not be seen: %s.", error.__class__.__name__)
         return
-    if shown:
-        until = x509.load_der_x509_certificate(shown).not_valid_after_utc
+    if certificate:
+        until = x509.load_der_x509_certificate(certificate).not_valid_after_utc
         Pulse.objects.update_or_create(name="certificate", defaults={"at": now, "until": until})
 
 

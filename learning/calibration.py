@@ -193,7 +193,7 @@ def _outcomes(check: StepCheck, lengths: Floats, clips: Floats, shares: Floats, 
     residuals = probabilities[:, None, :] - np.eye(probabilities.shape[1])
     norms = np.sqrt((residuals**2).sum(axis=2)) * lengths.reshape(len(lengths), -1)
     norms = np.maximum(norms, 1e-300)
-    kept = sum(share * np.minimum(1.0, clip / norms) for clip, share in zip(clips, shares, strict=True) if share > 0)
-    residuals *= np.asarray(kept)[:, :, None]
+    part = sum(share * np.minimum(1.0, clip / norms) for clip, share in zip(clips, shares, strict=True) if share > 0)
+    residuals *= np.asarray(part)[:, :, None]
     along = np.einsum("pyc,pc->py", residuals, check.direction)
     return np.concatenate([along[:, :, None], constant * residuals], axis=2)

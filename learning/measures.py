@@ -118,8 +118,8 @@ def _judged(probabilities: Floats, truth: Classes) -> list[int]:
     """Classes that areas are taken of: the second of two, all of more, where some points have them and some do not."""
     classes = probabilities.shape[1]
     counts = np.bincount(truth, minlength=classes)
-    wanted = [1] if classes == 2 else range(classes)
-    return [number for number in wanted if 0 < counts[number] < len(truth)]
+    places = [1] if classes == 2 else range(classes)
+    return [number for number in places if 0 < counts[number] < len(truth)]
 
 
 def _influences(scores: Floats, positive: NDArray[np.bool_]) -> tuple[float, Floats]:

@@ -40,8 +40,8 @@ class Threshold:
         others = graph.node("Where", graph.constant(mine), graph.constant(-1.0), probabilities)
         likeliest = graph.node("ArgMax", others, axis=1, keepdims=0)
         own = graph.node("Gather", probabilities, graph.constant(np.int64(self.number)), axis=1)
-        said = graph.node("GreaterOrEqual", own, graph.constant(self.least))
-        return graph.node("Where", said, graph.constant(np.int64(self.number)), likeliest)
+        is_over = graph.node("GreaterOrEqual", own, graph.constant(self.least))
+        return graph.node("Where", is_over, graph.constant(np.int64(self.number)), likeliest)
 
 
 def least_by_costs(missed: float, false_alarm: float) -> float:

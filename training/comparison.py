@@ -90,17 +90,17 @@ def run_parameters(run: Run) -> dict[str, Any]:
     parameters |= _dotted("choices", chosen)
     parameters |= {name: getattr(run, name) for name in _FIELDS}
     if run.student_learner:
-        given = _with_defaults(run.student_learner, run.student_parameters)
-        parameters |= {"student_learner": run.student_learner, **_dotted("student_learner", given)}
+        settings = _with_defaults(run.student_learner, run.student_parameters)
+        parameters |= {"student_learner": run.student_learner, **_dotted("student_learner", settings)}
     return parameters
 
 
-def _with_defaults(name: str, given: dict[str, Any]) -> dict[str, Any]:
+def _with_defaults(name: str, settings: dict[str, Any]) -> dict[str, Any]:
     """All parameters of a learner or student; those given alone where this version of it does not know them."""
     try:
-        return learner_parameters(student_create(name, given))
+        return learner_parameters(student_create(name, settings))
     except ValueError:
-        return given
+        return settings
 
 
 def _dotted(name: str, value: Any) -> dict[str, Any]:

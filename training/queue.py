@@ -177,14 +177,14 @@ def _expected_end(run: Run, progress: Progress, takes: timedelta | None, now: da
 
 def _durations(runs: Iterable[Run]) -> dict[tuple[int, str], timedelta]:
     """Median duration of the last finished runs, by study and method of ``runs``."""
-    wanted = {(run.study_id, run.method) for run in runs}
+    pairs = {(run.study_id, run.method) for run in runs}
     finished = Run.objects.filter(
-        study__in={study for study, _method in wanted}, status=Run.Status.FINISHED, started_at__isnull=False
+        study__in={study for study, _method in pairs}, status=Run.Status.FINISHED, started_at__isnull=False
     ).order_by("-ended_at")
     took: dict[tuple[int, str], list[timedelta]] = defaultdict(list)
     for study, method, started, ended in finished.values_list("study", "method", "started_at", "ended_at"):
         assert started is not None and ended is not None, "a finished run has both"
-        if (study, method) in wanted and len(took[study, method]) < _EARLIER:
+        if (study, method) in pairs and len(took[study, method]) < _EARLIER:
             took[study, method].append(ended - started)
     return {key: timedelta(seconds=median(each.total_seconds() for each in all_)) for key, all_ in took.items()}
 
@@ -193,8 +193,8 @@ def _workers(runs: dict[UUID, Run], visible: set[int], holding: set[tuple[str, U
     alive = timezone.now() - timedelta(seconds=settings.HEARTBEAT_TIMEOUT)
     workers = []
     for name, heard_at in WorkerHeartbeat.objects.order_by("name").values_list("name", "heard_at"):
-        held = {pk for claim, pk in holding if worker_claims(name, claim)}
-        mine = [run for pk, run in runs.items() if pk in held]
+        pks = {pk for claim, pk in holding if worker_claims(name, claim)}
+        mine = [run for pk, run in runs.items() if pk in pks]
         seen = tuple(run for run in mine if run.study_id in visible)
-        workers.append(Worker(name, heard_at, heard_at >= alive, seen, len(held) - len(seen)))
+        workers.append(Worker(name, heard_at, heard_at >= alive, seen, len(pks) - len(seen)))
     return workers

@@ -64,10 +64,10 @@ def runs_listed(
         "created_at__date__gte": since,
         "created_at__date__lte": until,
     }
-    wanted = Q(**{name: value for name, value in exact.items() if value})
+    condition = Q(**{name: value for name, value in exact.items() if value})
     for word in search.split():
-        wanted &= Q(title__icontains=word) | Q(purpose__icontains=word)
-    rows = runs.filter(wanted).select_related("created_by", "student").defer("student__card", "student__reference")
+        condition &= Q(title__icontains=word) | Q(purpose__icontains=word)
+    rows = runs.filter(condition).select_related("created_by", "student").defer("student__card", "student__reference")
     # Of a model that learned another outcome than classes: the first of its measures, in place of an accuracy.
     rows = rows.annotate(measure=F("student__card__evaluation__measures__0"))
     return rows.order_by(_ORDERS[sort], "-created_at", "pk")
@@ -75,8 +75,8 @@ def runs_listed(
 
 def runs_in_table(runs: QuerySet[Run]) -> QuerySet[Run]:
     """Those of `runs_listed` with the columns of templates/staff/runs/table.html alone: plans are long."""
-    shown = ("title", "status", "rehearsal", "method", "variant", "labels", "created_at")
-    return runs.only(*shown, "study", "alliance", "created_by", "created_by__username", "student", "student__accuracy")
+    names = ("title", "status", "rehearsal", "method", "variant", "labels", "created_at")
+    return runs.only(*names, "study", "alliance", "created_by", "created_by__username", "student", "student__accuracy")
 
 
 def proposers_of(runs: QuerySet[Run]) -> list[str]:

@@ -185,22 +185,22 @@ def _model_faults(run: Run) -> Iterator[str]:
 
 def _result_faults(run: Run) -> Iterator[str]:
     """Is the table in the register, what follows from the release, and withheld if it was withdrawn?"""
-    kept = RunResult.objects.filter(run=run).first()
+    result = RunResult.objects.filter(run=run).first()
     entries = Release.objects.filter(run=run.pk)
     digests = [content["digest"] for content in _contents(entries, Release.Kind.RESULT)]
     withdrawn = [content["digest"] for content in _contents(entries, Release.Kind.WITHDRAWAL)]
-    if digests != ([kept.digest] if kept else []):
+    if digests != ([result.digest] if result else []):
         yield f"run {run.pk}: its table is not the one in the register."
-    if kept is None:
+    if result is None:
         return
     try:
         released = table_of(run)
     except OSError:
         yield f"run {run.pk}: what its table was made of is missing."
         return
-    if kept.content != released.to_json() or kept.digest != table_digest(released):
+    if result.content != released.to_json() or result.digest != table_digest(released):
         yield f"run {run.pk}: its table does not follow from what was released."
-    if withdrawn != ([kept.digest] if kept.is_withdrawn else []):
+    if withdrawn != ([result.digest] if result.is_withdrawn else []):
         yield f"run {run.pk}: its table is withheld otherwise than the register says."
 
 
@@ -273,8 +273,8 @@ def stray_faults(study: Study) -> Iterator[str]:
 def batches_kept(study: Study) -> QuerySet[Batch]:
     """The batches whose votes were kept, so that who was charged can be computed anew."""
     batches = Batch.objects.filter(run__study=study, run__rehearsal=False, run__status=Run.Status.FINISHED)
-    kept = batches.filter(run__private_dataset__removed_at=None) if study.retain_votes else batches.none()
-    return kept.select_related("run__private_dataset", "run__public_dataset", "round").order_by("run", "index")
+    whole = batches.filter(run__private_dataset__removed_at=None) if study.retain_votes else batches.none()
+    return whole.select_related("run__private_dataset", "run__public_dataset", "round").order_by("run", "index")
 
 
 def replay_faults(batch: Batch) -> Iterator[str]:

@@ -219,8 +219,8 @@ def _split(most: FloatArray, least: FloatArray, low: FloatArray, spacing: float,
         least: (n,) mass of the other law, at least.
         low: (n,) loss at the lower end.
     """
-    kept = 1 - 2 * shift - 4 * _UNIT * (8 + np.abs(low))
-    up = (most - least * np.exp(low) * kept) / -math.expm1(-spacing) * _above(16)
+    mass = 1 - 2 * shift - 4 * _UNIT * (8 + np.abs(low))
+    up = (most - least * np.exp(low) * mass) / -math.expm1(-spacing) * _above(16)
     up = np.clip(up, 0.0, most)
     return (np.append(most - up, 0.0) + np.append(0.0, up)) * _above(4)
 

@@ -403,9 +403,9 @@ def _report(options: argparse.Namespace) -> str:
         earlier = verify_checkpoint(_read(options.after), options.key)
         later = verify_extension(_read(options.file), earlier, options.key)
         return f"{_summary(later)}\nThe signature is right, and it extends the checkpoint of {earlier.size} entries."
-    given = verify_checkpoint(_read(options.checkpoint), options.key) if options.checkpoint else None
+    checkpoint = verify_checkpoint(_read(options.checkpoint), options.key) if options.checkpoint else None
     receipt = _document(options.receipt) if options.receipt else None
-    decision = verify_decision(_document(options.file), options.key, receipt=receipt, checkpoint=given)
+    decision = verify_decision(_document(options.file), options.key, receipt=receipt, checkpoint=checkpoint)
     lines = [f"  {name}: {value}" for name, value in decision.content.items()]
     return "\n".join(
         [
@@ -414,7 +414,7 @@ def _report(options: argparse.Namespace) -> str:
             f"It is under the checkpoint of {decision.at}.",
             _summary(decision.checkpoint),
             "It is the checkpoint that you gave."
-            if given
+            if checkpoint
             else "Compare these lines with the checkpoint that was mailed to the auditors and the ethics committee.",
             *(["The receipt says the same."] if receipt else []),
         ]

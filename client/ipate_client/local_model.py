@@ -58,8 +58,8 @@ class LocalModel:
         inputs = self._inputs(rows)
         *labels, probabilities = self._session.run(None, inputs)
         number = len(probabilities)
-        said = labels[0] if labels else np.full(number, None, object)
-        return Predictions(self.classes, said, probabilities, self._outside(inputs, number))
+        answers = labels[0] if labels else np.full(number, None, object)
+        return Predictions(self.classes, answers, probabilities, self._outside(inputs, number))
 
     def _outside(self, inputs: dict[str, npt.NDArray[Any]], rows: int) -> list[list[str]]:
         """Of each row the columns whose values lie outside of what the schema declares."""
@@ -141,7 +141,7 @@ def _beyond(column: dict[str, Any], values: npt.NDArray[Any]) -> npt.NDArray[np.
 
 def _values(column: dict[str, Any], values: pd.Series[Any]) -> npt.NDArray[Any]:
     """The values of a column as its input takes them."""
-    given = values.tolist()
+    cells = values.tolist()
     if column["type"] in _NUMBERS:
-        return np.array([np.nan if value in column["missing"] else float(value) for value in given])
-    return np.array([str(value) for value in given], object)
+        return np.array([np.nan if value in column["missing"] else float(value) for value in cells])
+    return np.array([str(value) for value in cells], object)

@@ -307,18 +307,18 @@ class Site:
         begun = time.monotonic()
         with tqdm(total=1.0, disable=not progress, bar_format="{desc}: {percentage:3.0f}%|{bar}| {elapsed}") as bar:
             while True:
-                document = self.run(run)
-                bar.set_description_str(document.standing, refresh=False)
-                bar.n = document.done
+                row = self.run(run)
+                bar.set_description_str(row.standing, refresh=False)
+                bar.n = row.done
                 bar.refresh()
-                if document.has_ended:
+                if row.has_ended:
                     break
                 if timeout is not None and time.monotonic() - begun + every > timeout:
-                    raise TimeoutError(f"The run is “{document.status}” after {timeout:g} seconds.")
+                    raise TimeoutError(f"The run is “{row.status}” after {timeout:g} seconds.")
                 time.sleep(every)
-        if document.status != "finished":
-            raise RunEndedError(f"The run is {document.status}. {document.document['reason']}".strip())
-        return document
+        if row.status != "finished":
+            raise RunEndedError(f"The run is {row.status}. {row.document['reason']}".strip())
+        return row
 
     def costs(self, run: Run | str) -> pd.DataFrame:
         """What a run has charged every member of each group, in μ²; empty in rehearsals."""
@@ -423,9 +423,9 @@ class Site:
         names, values = ("classes", "probabilities") if "classes" in parts[0] else ("columns", "values")
         probabilities = np.concatenate([np.asarray(part[values], np.float64) for part in parts])
         outside = [columns for part in parts for columns in part["outside"]]
-        said = np.empty(len(labels), object)
-        said[:] = labels
-        return Predictions(parts[0][names], said, probabilities, outside)
+        answers = np.empty(len(labels), object)
+        answers[:] = labels
+        return Predictions(parts[0][names], answers, probabilities, outside)
 
     def withdraw_version(self, run: Run | str, *, version: int, reason: str) -> list[dict[str, Any]]:
         """Withdraw a version of a run's student for good, as an operator; all its versions as they are afterwards.

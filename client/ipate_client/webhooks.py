@@ -27,13 +27,13 @@ def signature_verify(
     Raises:
         SignatureError: it is not signed with the secret, was changed, or is too old.
     """
-    given = {name.lower(): value for name, value in headers.items()}
-    timestamp = given.get("x-ipate-timestamp", "")
+    lowered = {name.lower(): value for name, value in headers.items()}
+    timestamp = lowered.get("x-ipate-timestamp", "")
     if not (timestamp.isascii() and timestamp.isdigit()):
         raise SignatureError("The message has no timestamp.")
     content = timestamp.encode() + b"." + body
     expected = "v1=" + hmac.new(secret.encode(), content, hashlib.sha256).hexdigest()
-    if not hmac.compare_digest(expected.encode(), given.get("x-ipate-signature", "").encode()):
+    if not hmac.compare_digest(expected.encode(), lowered.get("x-ipate-signature", "").encode()):
         raise SignatureError("The signature is not the site's: the secret is another, or the message was changed.")
     if abs((time.time() if now is None else now) - int(timestamp)) > tolerance:
         raise SignatureError("The message is too old, or the clocks differ.")

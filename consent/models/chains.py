@@ -65,9 +65,9 @@ class InstallationChained(Chained):
     @classmethod
     def head(cls, study_id: int | None = None) -> Head:
         """Head of the chain; of one that has not begun a signed one, which is not saved."""
-        kept = InstallationHead.objects.filter(chain=cls._meta.label_lower).first()
-        if kept is not None:
-            return kept
+        row = InstallationHead.objects.filter(chain=cls._meta.label_lower).first()
+        if row is not None:
+            return row
         head = InstallationHead(chain=cls._meta.label_lower)
         if not cls._default_manager.exists():
             head.sign()

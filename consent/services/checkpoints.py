@@ -293,10 +293,10 @@ def _adopt() -> int:
 def _note_holds(note: str, number: int, root_hash: bytes, keys: Sequence[str] = ()) -> bool:
     """Whether a note is signed, and by it the log had this size and root."""
     try:
-        _, *said = notes.note_text(note, keys or settings.CHECKPOINT_KEYS).split("\n")
+        _, *lines = notes.note_text(note, keys or settings.CHECKPOINT_KEYS).split("\n")
     except notes.NoteError:
         return False
-    return said[:2] == [str(number), _base64(root_hash)]
+    return lines[:2] == [str(number), _base64(root_hash)]
 
 
 def log_faults(keys: Sequence[str] = ()) -> Iterator[str]:
@@ -371,8 +371,8 @@ def note_faults(text: str, keys: list[str]) -> Iterator[str]:
         keys: public keys that may have signed it.
     """
     try:
-        said = notes.note_text(notes.note_in(text), keys).split("\n")
-        number, root_hash = int(said[1]), said[2]
+        lines = notes.note_text(notes.note_in(text), keys).split("\n")
+        number, root_hash = int(lines[1]), lines[2]
     except (notes.NoteError, ValueError, IndexError) as error:
         yield f"This is no checkpoint that one of the keys has signed ({error})."
         return
@@ -406,23 +406,23 @@ def state_keep() -> None:
     if last is None or _state_file(last) in (there := arrays_list(_FOLDER)):
         return
     state = state_of(last)
-    kept = sorted(state.kept.items())
+    nodes = sorted(state.kept.items())
     arrays_save(
         _state_file(last),
         places=state.places,
         leaves=state.leaves,
-        kept_places=np.array([place for place, _ in kept], dtype=np.uint64),
-        kept_hashes=np.frombuffer(b"".join(hash for _, hash in kept), np.uint8).reshape(-1, 32),
+        kept_places=np.array([place for place, _ in nodes], dtype=np.uint64),
+        kept_hashes=np.frombuffer(b"".join(hash for _, hash in nodes), np.uint8).reshape(-1, 32),
     )
     arrays_delete(*there)
 
 
 def _state_kept(checkpoint: Checkpoint) -> State:
     """The state that :func:`state_keep` kept. Raises FileNotFoundError."""
-    kept = arrays_load(_state_file(checkpoint))
-    hashes = (hash.tobytes() for hash in kept["kept_hashes"])
-    by_place = dict(zip(kept["kept_places"].tolist(), hashes, strict=True))
-    return State(bytes.fromhex(checkpoint.key), kept["places"], kept["leaves"], by_place)
+    arrays = arrays_load(_state_file(checkpoint))
+    hashes = (hash.tobytes() for hash in arrays["kept_hashes"])
+    by_place = dict(zip(arrays["kept_places"].tolist(), hashes, strict=True))
+    return State(bytes.fromhex(checkpoint.key), arrays["places"], arrays["leaves"], by_place)
 
 
 def checkpoint_over(event: ConsentEvent) -> Checkpoint | None:

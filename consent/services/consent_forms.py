@@ -385,14 +385,14 @@ def consent_form_check(
                 )
             }
         )
-    kept = [code for code in texts if code in latest.texts]
-    changed = [code for code in kept if texts[code] != latest.texts[code]]
-    if changed and len(changed) < len(kept):
+    codes = [code for code in texts if code in latest.texts]
+    changed = [code for code in codes if texts[code] != latest.texts[code]]
+    if changed and len(changed) < len(codes):
         message = _(
             "The text in %(changed)s has changed, that in %(same)s has not: people would read different things. Make "
             "the same change in every language."
         )
-        same = _names(code for code in kept if code not in changed)
+        same = _names(code for code in codes if code not in changed)
         raise ValidationError({"texts": message % {"changed": _names(changed), "same": same}})
     return texts
 

@@ -16,10 +16,10 @@ from consent.services.mail import mails_send
 ANSWER_DAYS, MOST_ANSWER_DAYS = 14, 365
 
 
-def answer_day(wanted: date | None) -> date:
+def answer_day(wish: date | None) -> date:
     """Day until which an answer is wanted: ``wanted``, or in two weeks. Raises ValidationError out of the range."""
     today = day_of(timezone.now())
-    day = wanted or today + timedelta(days=ANSWER_DAYS)
+    day = wish or today + timedelta(days=ANSWER_DAYS)
     if not today <= day <= today + timedelta(days=MOST_ANSWER_DAYS):
         message = _("Give a day from today on, at most %(days)d days ahead.")
         raise ValidationError(message % {"days": MOST_ANSWER_DAYS})

@@ -81,8 +81,8 @@ def erasure_state(holder: DataHolder) -> ErasureState:
     if holder.pk in holders_waiting(holder.study):
         request = Disposal.objects.filter(holder=holder, kind=Disposal.Kind.ASKED).latest("sequence")
         return ErasureState(requested_at=request.recorded_at)
-    kept = Disposal.objects.filter(holder=holder, kind=Disposal.Kind.KEPT).order_by("-sequence").first()
-    return ErasureState(done_at=holder.erased_at, kept_at=kept.recorded_at if kept else None)
+    decision = Disposal.objects.filter(holder=holder, kind=Disposal.Kind.KEPT).order_by("-sequence").first()
+    return ErasureState(done_at=holder.erased_at, kept_at=decision.recorded_at if decision else None)
 
 
 def withdrawals_follow(study: Study, holders: Collection[int], *, keep: bool, acting_user: Any) -> None:

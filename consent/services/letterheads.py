@@ -58,11 +58,11 @@ def letterhead_save(
     """
     study = study_lock(study.pk)
     head = letterhead_of(study)
-    kept = {
+    fields = {
         code: {name: words[name].strip() for name in Letterhead.TEXTS if words.get(name, "").strip()}
         for code, words in texts.items()
     }
-    head.texts, head.logo = {code: words for code, words in kept.items() if words}, logo
+    head.texts, head.logo = {code: words for code, words in fields.items() if words}, logo
     with changes_recorded([head], acting_user=acting_user):
         head.save()
     return head

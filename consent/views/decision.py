@@ -139,11 +139,11 @@ def study(request: HttpRequest, holder: DataHolder) -> HttpResponse:
     if form.is_valid():
         answer_keep(request, holder.pk)
         return redirect("consent:check", holder.study.slug)
-    kept = answer_kept(request, holder)
-    draft = _decision_form(holder, kept) if kept else None
+    answer = answer_kept(request, holder)
+    draft = _decision_form(holder, answer) if answer else None
     # A level that means something else by now is not what they chose.
-    stands = kept is not None and draft is not None and draft.is_valid()
-    return _read(request, holder, form, chosen=kept["choice"] if kept and stands else None)
+    stands = answer is not None and draft is not None and draft.is_valid()
+    return _read(request, holder, form, chosen=answer["choice"] if answer and stands else None)
 
 
 def _postpone(request: HttpRequest, holder: DataHolder) -> HttpResponse:
@@ -175,18 +175,18 @@ def check(request: HttpRequest, holder: DataHolder) -> HttpResponse:
 
     A withdrawal depends on no form: where the study is closed or asks something new, its own page asks instead.
     """
-    kept = answer_kept(request, holder)
+    answer = answer_kept(request, holder)
     stands = standing(holder)
-    form = _decision_form(holder, kept) if kept and not holder.study.is_closed else None
+    form = _decision_form(holder, answer) if answer and not holder.study.is_closed else None
     confirmable = form is not None and form.is_valid()
-    if kept and not confirmable and stands.grants and kept["choice"] == NOT_TAKING_PART:
+    if answer and not confirmable and stands.grants and answer["choice"] == NOT_TAKING_PART:
         return redirect("consent:withdraw", holder.study.slug)
-    if kept is None or form is None:
+    if answer is None or form is None:
         return redirect("consent:study", holder.study.slug)
     if not confirmable:
         answer_forget(request, holder)
         return _read(request, holder, form)
-    return _check(request, holder, form, declaration_form(holder, form), kept.get("records", ""))
+    return _check(request, holder, form, declaration_form(holder, form), answer.get("records", ""))
 
 
 def declaration_form(holder: DataHolder, form: DecisionForm, data: Any = None) -> DeclarationForm | None:
@@ -233,7 +233,7 @@ def decide(request: HttpRequest, holder: DataHolder) -> HttpResponse:
         form.add_error("weaker", _("Say yes to the weaker protection, or change your answer."))
     if form.errors or (declaration is not None and not declaration.is_valid()):
         return _check(request, holder, form, declaration, "")
-    shown = form.last.epsilon if form.last else None
+    epsilon = form.last.epsilon if form.last else None
     give, keep = (
         partial(
             act,
@@ -257,10 +257,10 @@ def decide(request: HttpRequest, holder: DataHolder) -> HttpResponse:
                 talked=form.cleaned_data["talked"],
                 keep=_keeps_records(request),
             )
-        elif level == KEEPING and shown is not None:
-            event = keep(epsilon=shown)
+        elif level == KEEPING and epsilon is not None:
+            event = keep(epsilon=epsilon)
         else:
-            event = give(level=level, accepts_weaker_than=shown if form.chosen.weakens else None)
+            event = give(level=level, accepts_weaker_than=epsilon if form.chosen.weakens else None)
     except ValidationError as error:
         messages.warning(request, " ".join(error.messages))
         return redirect("consent:study", holder.study.slug)
@@ -321,8 +321,8 @@ def withdraw(request: HttpRequest, holder: DataHolder) -> HttpResponse:
     current = selectors.consent_current(holder)
     if current is not None and current.grants:
         if request.method != "POST":
-            kept = answer_kept(request, holder)
-            context = {"study": holder.study, "records": kept.get("records", "") if kept else ""}
+            answer = answer_kept(request, holder)
+            context = {"study": holder.study, "records": answer.get("records", "") if answer else ""}
             return render(request, "consent/withdraw.html", context)
         with suppress(ValidationError):  # A second click came at the same moment and found it withdrawn.
             services.consent_withdraw(holder=holder, acting_user=acting_user(request), keep=_keeps_records(request))

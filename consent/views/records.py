@@ -257,8 +257,8 @@ def _account(holder: DataHolder, so_far: int) -> dict[str, Any]:
 
 def _answers(row: CheckAnswers) -> dict[str, Any]:
     """Whether the holder's own first answers were right, as long as that is stored."""
-    kept = {key: bool(row.right >> place & 1) for place, key in enumerate(KEYS) if row.answered >> place & 1}
-    return {"form_version": row.form.version, "first_answer_right": kept, "counted": row.counted}
+    answers = {key: bool(row.right >> place & 1) for place, key in enumerate(KEYS) if row.answered >> place & 1}
+    return {"form_version": row.form.version, "first_answer_right": answers, "counted": row.counted}
 
 
 def _scan(event: ConsentEvent) -> dict[str, Any]:

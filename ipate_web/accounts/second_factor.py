@@ -32,8 +32,8 @@ def is_staff_account(user: User) -> bool:
 
 def has_second_factor(user: User) -> bool:
     """Whether the account has an authenticator app or a key; recovery codes alone are none."""
-    kept = Authenticator.objects.filter(user_id=user.pk)
-    return kept.exclude(type=Authenticator.Type.RECOVERY_CODES).exists()
+    factors = Authenticator.objects.filter(user_id=user.pk)
+    return factors.exclude(type=Authenticator.Type.RECOVERY_CODES).exists()
 
 
 def lacks_second_factor(user: object) -> bool:

@@ -46,14 +46,14 @@ class ApiView(APIView):
         self.query = self._query_checked(request)
 
     def _query_checked(self, request: Request) -> dict[str, Any]:
-        given = request.query_params
-        chosen = self.query_class(data=given.dict()) if self.query_class else None
+        query = request.query_params
+        chosen = self.query_class(data=query.dict()) if self.query_class else None
         known = [*(chosen.fields if chosen else ()), *pagination_parameters(self)]
         if len(self.renderer_classes) > 1:
             known.append(api_settings.URL_FORMAT_OVERRIDE)
         message = f"Use: {', '.join(known)}." if known else "There are none here."
-        errors = dict.fromkeys(sorted(set(given) - set(known)), f"There is no such parameter. {message}")
-        errors |= {name: "Give it once." for name, values in given.lists() if len(values) > 1}
+        errors = dict.fromkeys(sorted(set(query) - set(known)), f"There is no such parameter. {message}")
+        errors |= {name: "Give it once." for name, values in query.lists() if len(values) > 1}
         if errors:
             raise serializers.ValidationError(errors)
         if chosen is None:

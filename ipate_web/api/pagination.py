@@ -38,9 +38,9 @@ class LabelPages(Pages):
 
 
 def _whole_number(request: Request, name: str, least: int, otherwise: int) -> int:
-    given = request.query_params.get(name)
-    if given is None:
+    text = request.query_params.get(name)
+    if text is None:
         return otherwise
-    if not (given.isascii() and given.isdigit() and len(given) <= 10 and least <= int(given) <= LARGEST):
-        raise serializers.ValidationError({name: f"“{given[:20]}” is no whole number from {least} to {LARGEST}."})
-    return int(given)
+    if not (text.isascii() and text.isdigit() and len(text) <= 10 and least <= int(text) <= LARGEST):
+        raise serializers.ValidationError({name: f"“{text[:20]}” is no whole number from {least} to {LARGEST}."})
+    return int(text)

@@ -20,9 +20,9 @@ class WithinScope(BasePermission):
         token = request.auth
         if not isinstance(token, ApiToken) or request.method == "OPTIONS":
             return True
-        wanted = view.reading_scope if request.method in SAFE_METHODS else view.scope
-        self.message = f"This token has no scope “{wanted}”. Make one that has, on the page “API tokens”."
-        return wanted in token.scopes
+        scope = view.reading_scope if request.method in SAFE_METHODS else view.scope
+        self.message = f"This token has no scope “{scope}”. Make one that has, on the page “API tokens”."
+        return scope in token.scopes
 
 
 class SecondFactor(BasePermission):

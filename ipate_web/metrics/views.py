@@ -12,8 +12,8 @@ from ipate_web.metrics.collector import WorkCollector
 
 
 def _is_allowed(request: HttpRequest) -> bool:
-    given = request.headers.get("Authorization", "").removeprefix("Bearer ")
-    return bool(settings.METRICS_TOKEN) and compare_digest(given.encode(), settings.METRICS_TOKEN.encode())
+    token = request.headers.get("Authorization", "").removeprefix("Bearer ")
+    return bool(settings.METRICS_TOKEN) and compare_digest(token.encode(), settings.METRICS_TOKEN.encode())
 
 
 def metrics(request: HttpRequest) -> HttpResponse:

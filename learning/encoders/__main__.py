@@ -29,7 +29,7 @@ Encode = Callable[[NDArray[Any]], NDArray[np.float32]]
 
 def main(folder: Path) -> None:
     """Read the encoder, say how long its vectors are, and encode until nobody asks any more."""
-    given, said = sys.stdin.buffer, answers()
+    requests, replies = sys.stdin.buffer, answers()
     about = json.loads((folder / "about.json").read_text("utf-8"))
     confine(memory=about["memory"], reads=[folder])
     try:
@@ -39,16 +39,16 @@ def main(folder: Path) -> None:
         record = np.zeros((1, *shape), np.uint8)
         width = len(encode(record))
     except EncoderError as error:
-        frame_write(said, problem=_kept(error.problem), remedy=_kept(error.remedy))
+        frame_write(replies, problem=_kept(error.problem), remedy=_kept(error.remedy))
         return
     except Exception as error:  # of onnxruntime, in many types
         problem = Sentence(_("The network cannot be run (%(error)s)."), error=str(error)[:200])
-        frame_write(said, problem=_kept(problem), remedy=_("Check it with onnxruntime, and export it anew."))
+        frame_write(replies, problem=_kept(problem), remedy=_("Check it with onnxruntime, and export it anew."))
         return
-    frame_write(said, width=width)
+    frame_write(replies, width=width)
     while True:
         try:
-            _header, block = frame_read(given, most=sys.maxsize)
+            _header, block = frame_read(requests, most=sys.maxsize)
         except EOFError:
             return
         assert block is not None, "nothing else is asked"
@@ -58,7 +58,7 @@ def main(folder: Path) -> None:
                 vectors[place] = np.nan_to_num(encode(block[place : place + 1]), posinf=0.0, neginf=0.0)
             except Exception:  # noqa: S112  # a record must not stop those of others
                 continue
-        frame_write(said, vectors)
+        frame_write(replies, vectors)
 
 
 def _encode(encoder: EncoderFile, shape: tuple[int, ...]) -> Encode:

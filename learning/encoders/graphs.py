@@ -93,10 +93,10 @@ def text_vectors(graph: Graph, encoder: EncoderFile, ids: str, mask: str) -> str
     tokens = graph.node("Slice", sizes, graph.constant(np.array([2])), graph.constant(np.array([3])))
     flat = graph.node("Concat", graph.constant(np.array([-1])), tokens, axis=0)
     pieces = {IDS: graph.node("Reshape", ids, flat), MASK: graph.node("Reshape", mask, flat)}
-    given = {name: pieces.get(name, "") for name in names}
+    inputs = {name: pieces.get(name, "") for name in names}
     if TYPES in names:
-        given[TYPES] = graph.node("Mul", pieces[IDS], graph.constant(np.int64(0)))
-    vectors, rank = _inserted(graph, network, given)
+        inputs[TYPES] = graph.node("Mul", pieces[IDS], graph.constant(np.int64(0)))
+    vectors, rank = _inserted(graph, network, inputs)
     if rank == 3:  # of each token
         weights = graph.node("Unsqueeze", graph.cast(pieces[MASK], FLOAT), graph.constant(np.array([2])))
         vectors = _weighted_mean(graph, vectors, weights)
@@ -106,8 +106,8 @@ def text_vectors(graph: Graph, encoder: EncoderFile, ids: str, mask: str) -> str
         graph.constant(np.array([-1])),
         axis=0,
     )
-    said = graph.node("ReduceMax", mask, graph.constant(np.array([2])), keepdims=1)
-    return _weighted_mean(graph, graph.node("Reshape", vectors, grouped), graph.cast(said, FLOAT))
+    has_words = graph.node("ReduceMax", mask, graph.constant(np.array([2])), keepdims=1)
+    return _weighted_mean(graph, graph.node("Reshape", vectors, grouped), graph.cast(has_words, FLOAT))
 
 
 def token_inputs(graph: Graph) -> tuple[str, str]:
@@ -135,7 +135,7 @@ def _wrong_inputs(names: list[str], wanted: str) -> EncoderError:
     return EncoderError(problem, Sentence(_("Export it with: %(wanted)s."), wanted=wanted))
 
 
-def _inserted(graph: Graph, network: onnx.ModelProto, given: dict[str, str]) -> tuple[str, int]:
+def _inserted(graph: Graph, network: onnx.ModelProto, inputs: dict[str, str]) -> tuple[str, int]:
     """The network's first output in single precision, and its number of axes."""
     output = network.graph.output[0].type.tensor_type
     rank = len(output.shape.dim) if output.HasField("shape") else 0
@@ -143,6 +143,6 @@ def _inserted(graph: Graph, network: onnx.ModelProto, given: dict[str, str]) -> 
         problem = Sentence(_("The output of the network has %(rank)s axes."), rank=rank)
         raise EncoderError(problem, _("Export it so that its first output is a vector or a map of features."))
     network = compose.add_prefix(network, f"{graph.unused('encoder')}/")
-    names = dict(zip(given, _inputs(network), strict=True))
-    graph.insert(network.graph, {names[name]: value for name, value in given.items()})
+    names = dict(zip(inputs, _inputs(network), strict=True))
+    graph.insert(network.graph, {names[name]: value for name, value in inputs.items()})
     return graph.cast(network.graph.output[0].name, FLOAT), rank

@@ -91,8 +91,8 @@ class Graph:
         """
         taken = {each.name for each in self._inputs}
         values = []
-        for wanted, (value, kind, shape) in outputs.items():
-            name = wanted
+        for label, (value, kind, shape) in outputs.items():
+            name = label
             while name in taken:  # a column may have the same name
                 name += "_"
             self._nodes.append(helper.make_node("Identity", [value], [name]))

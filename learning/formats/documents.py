@@ -485,11 +485,11 @@ def _fault(document: Any, details: ErrorDetails) -> DataError:
             problem = _("The kind of the target is unknown.")
             return DataError(problem, _("Use the kind numbers, times or labels; or declare classes."))
         case "union_tag_not_found" | "union_tag_invalid":
-            given = details["input"] if isinstance(details["input"], dict) else {}
+            entry = details["input"] if isinstance(details["input"], dict) else {}
             problem = Sentence(
                 _("Role %(role)s with type %(type)s is unknown."),
-                role=repr(given.get("role")),
-                type=repr(given.get("type")),
+                role=repr(entry.get("role")),
+                type=repr(entry.get("type")),
             )
             remedy = _(
                 "Use the role holder, label, target, text or ignore; or feature with the type numeric, date, "

@@ -30,8 +30,8 @@ def npz_arrays(path: Path, wanted: Sequence[str], report: Report) -> dict[str, A
     shapes(path)
     with _sound(path), np.load(path, allow_pickle=False) as archive:
         arrays = {name: archive[name] for name in ARRAYS if name in archive}
-    held = Sentence(_("It holds: %(names)s."), names=", ".join(arrays) or "–")
-    report.add(*(array_missing(name, held) for name in wanted if name not in arrays))
+    contents = Sentence(_("It holds: %(names)s."), names=", ".join(arrays) or "–")
+    report.add(*(array_missing(name, contents) for name in wanted if name not in arrays))
     return {name: arrays[name] for name in wanted if name in arrays}
 
 

@@ -28,15 +28,15 @@ def preview(schema: Schema, rows: Rows, count: int = FIRST) -> list[dict[str, An
     """
     pictures = []
     for place, record in enumerate(as_numbers(rows.x[:count])):
-        shown: dict[str, Any] = {
+        picture: dict[str, Any] = {
             "class": "" if rows.y is None else schema.outcome.written(int(rows.y[place])),
             "holder": "" if rows.holders is None else rows.holders[place],
         }
         if isinstance(schema, ImageSchema):
-            shown["image"] = _picture(record)
+            picture["image"] = _picture(record)
         else:
-            shown["cells"] = _values(schema.features, record)
-        pictures.append(shown)
+            picture["cells"] = _values(schema.features, record)
+        pictures.append(picture)
     return pictures
 
 

@@ -136,9 +136,9 @@ def _arrays(
 
 def _batches(path: Path, kind: str, encoder: RecordEncoder, member: str | None, progress: Progress) -> Iterator[Batch]:
     """Records of a table."""
-    wanted = wanted_names(encoder.schema, labels=encoder.labels, holders=encoder.holders)
+    names = wanted_names(encoder.schema, labels=encoder.labels, holders=encoder.holders)
     if kind == "Parquet":
-        return parquet_batches(path, encoder.schema, wanted, encoder.report, progress)
+        return parquet_batches(path, encoder.schema, names, encoder.report, progress)
     if kind in cells.KINDS:
-        return cells.record_batches(path, kind, encoder.schema, wanted, encoder.report, progress)
-    return table_batches(path, member, encoder.schema, wanted, encoder.report, progress)
+        return cells.record_batches(path, kind, encoder.schema, names, encoder.report, progress)
+    return table_batches(path, member, encoder.schema, names, encoder.report, progress)

@@ -34,16 +34,16 @@ def wanted_names(schema: TabularSchema, *, labels: bool, holders: bool) -> set[s
     Raises:
         DataError: no column has a role that is asked for.
     """
-    wanted = {column.name for column in schema.features}
-    dated = [column for column in schema.dates if column.name in wanted or labels]
-    wanted |= {column.reference_column for column in dated if column.reference_column is not None}
+    names = {column.name for column in schema.features}
+    dated = [column for column in schema.dates if column.name in names or labels]
+    names |= {column.reference_column for column in dated if column.reference_column is not None}
     answer = "label" if schema.target is None else "target"
     owners = (schema.holder,) if schema.holder else ()
     for wants, role, columns in ((labels, answer, schema.answers), (holders, "holder", owners)):
         if wants and not columns:
             raise DataError(Sentence(_("The schema gives no column the role %(role)s."), role=role), _NO_ROLE[role])
-        wanted |= {column.name for column in columns} if wants else set()
-    return wanted | _of_persons(schema)
+        names |= {column.name for column in columns} if wants else set()
+    return names | _of_persons(schema)
 
 
 def _of_persons(schema: TabularSchema) -> set[str]:
@@ -113,15 +113,15 @@ class RecordEncoder:
             self._note(pseudonym_faults([str(v) for v in columns[holder.name]], holder.name), rows, faulty)
         self.report.add(*sorted(self._found, key=lambda fault: fault.row or 0))
         self._found.clear()
-        kept = [place for place in range(len(rows)) if place not in faulty]
-        if incomplete or not kept:
+        places = [place for place in range(len(rows)) if place not in faulty]
+        if incomplete or not places:
             return
         if faulty:
-            columns = {name: [values[place] for place in kept] for name, values in columns.items()}
+            columns = {name: [values[place] for place in places] for name, values in columns.items()}
         if combining is not None:
             self._single.append(columns)
         else:
-            self._encode(columns, len(kept))
+            self._encode(columns, len(places))
 
     def _combining(self, columns: Columns) -> OneRecord | None:
         """How the records become one, if the file says whose they are."""

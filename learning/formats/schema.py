@@ -195,13 +195,13 @@ class TabularSchema:
             DataError: names the record (from 1) and the column.
         """
         rows = list(rows)
-        wanted = {column.name for column in self.features}
+        names = {column.name for column in self.features}
         for place, row in enumerate(rows, 1):
             if not isinstance(row, Mapping):
                 raise DataError("A record is no object.", "Give one object with a value per column.", row=place)
-            if row.keys() != wanted:
-                _check_names(set(row), wanted, row=place)
-        return self.encode_columns({name: [row[name] for row in rows] for name in wanted}, len(rows))
+            if row.keys() != names:
+                _check_names(set(row), names, row=place)
+        return self.encode_columns({name: [row[name] for row in rows] for name in names}, len(rows))
 
     def encode_columns(self, values: Mapping[str, Sequence[object]], count: int) -> npt.NDArray[Any]:
         """Encode records given column by column: the fast path for files."""

@@ -143,8 +143,8 @@ def evening_matrix(features: Floats, units: Floats, *, floor: float) -> Floats:
     weights = np.divide(units, scales, out=np.zeros_like(units), where=spread > 0)
     variances, directions = np.linalg.eigh(np.atleast_2d(np.cov(features * weights, rowvar=False)))
     variances, directions = variances[::-1], directions[:, ::-1]
-    kept = variances > floor * _LEAST_SHARE
-    return weights[:, None] * directions[:, kept] / np.sqrt(variances[kept] + floor)
+    is_large = variances > floor * _LEAST_SHARE
+    return weights[:, None] * directions[:, is_large] / np.sqrt(variances[is_large] + floor)
 
 
 def whitening_matrix(features: Floats, units: Floats, *, components: int, exponent: float, floor: float) -> Floats:
@@ -163,9 +163,9 @@ def whitening_matrix(features: Floats, units: Floats, *, components: int, expone
     variances, directions = _principal(features * units)
     largest = variances[0] if variances[0] > 0 else 1.0
     most = components if exponent == 0 else min(components, max(1, len(features) // _POINTS_PER_COMPONENT))
-    kept = min(most, max(1, int((variances > largest * 1e-9).sum())))
-    scales = np.maximum(variances[:kept], floor * largest) ** (exponent / 2.0)
-    return units[:, None] * directions[:, :kept] / scales
+    count = min(most, max(1, int((variances > largest * 1e-9).sum())))
+    scales = np.maximum(variances[:count], floor * largest) ** (exponent / 2.0)
+    return units[:, None] * directions[:, :count] / scales
 
 
 def _principal(features: Floats) -> tuple[Floats, Floats]:

@@ -108,10 +108,10 @@ class ClippedColumnEncoder(ColumnEncoder):
         low, high = np.quantile(flat, _MIDDLE, axis=0)
         fence = _FENCES * (high - low)
         within = np.stack([np.maximum(ends[0], low - fence), np.minimum(ends[1], high + fence)])
-        kept = np.where(fence > 0, within, ends)
-        largest = np.abs(kept).max(axis=0)
+        limits = np.where(fence > 0, within, ends)
+        largest = np.abs(limits).max(axis=0)
         units = np.where(largest > 0, largest, 1.0) * 2.0 / GRID
-        return cls(public.shape[1:], units, np.rint(kept / units))
+        return cls(public.shape[1:], units, np.rint(limits / units))
 
     @classmethod
     def from_state(cls, state: Mapping[str, NDArray[Any]]) -> ClippedColumnEncoder:

@@ -70,8 +70,8 @@ class WordEncoder:
         weighed = csr_array(presence.multiply(weights).multiply(1 / norms[:, None]))
         most = min(components, len(public) - 1, BUCKETS - 1)
         _left, lengths, directions = randomized_svd(weighed, most, n_iter=_ROUNDS, random_state=seed)
-        kept = max(1, int((lengths > lengths[0] * 1e-6).sum()))
-        plain = directions[:kept].T * weights[:, None]
+        rank = max(1, int((lengths > lengths[0] * 1e-6).sum()))
+        plain = directions[:rank].T * weights[:, None]
         power = _ENTRY / (np.abs(plain).max() or 1.0)
         return cls(public.shape[1:], weights, np.rint(plain * power), power)
 

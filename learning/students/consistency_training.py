@@ -76,15 +76,15 @@ def train_consistently(
         chosen = _drawn(labelled, len(x), recipe.batch, generator).to(device)
         images = pixels[chosen]
         with torch.no_grad(), _quick(device):
-            said = layers(weak(images, generator))
-        posterior = said.float().softmax(1) * counts[chosen]
+            logits = layers(weak(images, generator))
+        posterior = logits.float().softmax(1) * counts[chosen]
         posterior /= posterior.sum(1, keepdim=True)
         certainty, guesses = posterior.max(1)
         certain = certainty > recipe.threshold
-        wanted = torch.where(certain[:, None], functional.one_hot(guesses, classes).float(), posterior)
+        targets = torch.where(certain[:, None], functional.one_hot(guesses, classes).float(), posterior)
         with _quick(device):
-            said = layers(strong(images, generator))
-        losses = functional.cross_entropy(said.float(), wanted, reduction="none")
+            logits = layers(strong(images, generator))
+        losses = functional.cross_entropy(logits.float(), targets, reduction="none")
         optimiser.zero_grad()
         (losses * (certain | informative[chosen])).mean().backward()
         optimiser.step()

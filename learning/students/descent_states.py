@@ -40,9 +40,9 @@ def restored(state: bytes | None, layers: nn.Module, optimiser: torch.optim.Adam
     }:
         return 0  # of another network
     layers.load_state_dict(parts)
-    for weights, kept in zip(layers.parameters(), moments, strict=True):
+    for weights, moment in zip(layers.parameters(), moments, strict=True):
         # in the memory format of the weights, which the fused optimiser takes for granted
-        moved = {name: torch.empty_like(weights).copy_(kept[name]) for name in _MOMENTS[1:]}
-        optimiser.state[weights] = {"step": kept["step"].to(weights.device), **moved}
+        moved = {name: torch.empty_like(weights).copy_(moment[name]) for name in _MOMENTS[1:]}
+        optimiser.state[weights] = {"step": moment["step"].to(weights.device), **moved}
     generator.set_state(drawn)
     return step

@@ -69,8 +69,8 @@ def student_forecast(
 
     def right(noise: float) -> float:
         counts = expected + spread * np.sqrt((noise**2 + expected) * averaged)
-        said = refined(points, counted(rows, counts, noise * averaged**0.5, reach=reach), seed=0)
-        return float((said.labels == truth).mean())
+        labels_of_student = refined(points, counted(rows, counts, noise * averaged**0.5, reach=reach), seed=0)
+        return float((labels_of_student.labels == truth).mean())
 
     noisy, noiseless = right(sigma), right(_LEAST_NOISE)
     if sample is None:

@@ -51,7 +51,7 @@ def neighbourhoods(
         near = np.concatenate([columns[near], queries[batch][alone]])
         weight = np.concatenate([weight, np.ones(len(alone))])
         weight /= np.bincount(query, weight)[query]
-        kept = weight > 0
+        is_near = weight > 0
         shape = (len(queries[batch]), len(public))
-        parts.append(csr_array((weight[kept].astype(np.float32), (query[kept], near[kept])), shape=shape))
+        parts.append(csr_array((weight[is_near].astype(np.float32), (query[is_near], near[is_near])), shape=shape))
     return csr_array(vstack(parts, format="csr")) if parts else csr_array((0, len(public)), dtype=np.float32)

@@ -102,9 +102,9 @@ class Releases:
 
     def among(self, chosen: ArrayLike) -> Releases:
         """The releases of some of the points, by index or mask."""
-        kept = np.asarray(chosen)
-        reach = None if self.reach is None else self.reach[kept]
-        return Releases(self.rows[kept], self.counts[kept], self.sigma[kept], reach)
+        places = np.asarray(chosen)
+        reach = None if self.reach is None else self.reach[places]
+        return Releases(self.rows[places], self.counts[places], self.sigma[places], reach)
 
     def split(self, share: float, seed: int) -> tuple[Releases, Releases]:
         """A part to learn from, and a random `share` of the points that is held out to judge by."""

@@ -27,11 +27,11 @@ def _coordinates(
     run: Run, fitted: FittedRepresentation | None, holders: np.ndarray, cache: str
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     if fitted is not None and cache:
-        kept = _kept(cache)
-        if kept is not None and np.isin(holders, kept["holder"]).all():
-            mine = np.isin(kept["owner"], holders)
-            coordinates, classes, owners = kept["coordinates"][mine], kept["class"][mine], kept["owner"][mine]
-            if len(kept["holder"]) > len(holders):
+        cached = _kept(cache)
+        if cached is not None and np.isin(holders, cached["holder"]).all():
+            mine = np.isin(cached["owner"], holders)
+            coordinates, classes, owners = cached["coordinates"][mine], cached["class"][mine], cached["owner"][mine]
+            if len(cached["holder"]) > len(holders):
                 _keep(cache, holders, coordinates, classes, owners)
             return coordinates, classes, owners
     key = records_key(run.encoder)

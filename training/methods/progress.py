@@ -27,13 +27,13 @@ def progress_of(rows: QuerySet, field: str, *, end: float | None) -> Iterator[Pr
         field: What is written to.
         end: What it says afterwards, also where the training fails.
     """
-    said = 0
+    last = 0
 
     def note(done: int, total: int) -> None:
-        nonlocal said
+        nonlocal last
         rows.update(**{field: done / total})
-        if done * _LOGGED // total > said:
-            said = done * _LOGGED // total
+        if done * _LOGGED // total > last:
+            last = done * _LOGGED // total
             logger.info("The student has taken %d of %d steps.", done, total)
 
     rows.update(**{field: 0.0})

@@ -70,12 +70,12 @@ def _space(artifact: str, encoder: str, name: str, parameters: str) -> Space:
 
 def _kept_or_fitted(chosen: Representation, points: np.ndarray, described: str) -> FittedRepresentation:
     """Fit once, for whoever plans and whoever carries out, since it takes long."""
-    kept = f"spaces/{hashlib.sha256(described.encode()).hexdigest()[:32]}.npz"
+    name = f"spaces/{hashlib.sha256(described.encode()).hexdigest()[:32]}.npz"
     with suppress(FileNotFoundError):
-        return representation_load(arrays_load(kept)["representation"].tobytes())
+        return representation_load(arrays_load(name)["representation"].tobytes())
     fitted = chosen.fit(points)
     with suppress(OSError):  # another process, which has fitted the same, writes it too
-        arrays_save(kept, representation=np.frombuffer(representation_save(fitted), dtype=np.uint8))
+        arrays_save(name, representation=np.frombuffer(representation_save(fitted), dtype=np.uint8))
     return fitted
 
 

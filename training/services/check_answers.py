@@ -95,8 +95,8 @@ def _question(study: Study) -> HeadCountQuestion:
 def _counted(form: ConsentForm, holders: np.ndarray) -> np.ndarray:
     """(2·questions, H): whose first answer to each question was right, then whose was wrong."""
     answered, right = np.zeros(len(holders), dtype=np.int64), np.zeros(len(holders), dtype=np.int64)
-    kept = CheckAnswers.objects.filter(form=form, counted=False, answered__gt=0)
-    for holder, mask, right_mask in kept.values_list("holder_id", "answered", "right").iterator(chunk_size=5000):
+    rows = CheckAnswers.objects.filter(form=form, counted=False, answered__gt=0)
+    for holder, mask, right_mask in rows.values_list("holder_id", "answered", "right").iterator(chunk_size=5000):
         place = int(np.searchsorted(holders, holder))
         if place < len(holders) and holders[place] == holder:
             answered[place], right[place] = mask, right_mask

@@ -55,9 +55,9 @@ def run_forget(run: Run) -> None:
             send("alliance_contact", run.alliance.pk)
     arrays_delete_folder(checkpoints_folder(run))
     if run.study.retain_votes and run.status == Run.Status.FINISHED:
-        kept = {run.assignment, *run.chunks.values_list("artifact", flat=True)}
-        kept |= set(run.batches.values_list("attempt", flat=True))
-        arrays_delete(*(name for name in arrays_list(run_folder(run)) if name not in kept))
+        files = {run.assignment, *run.chunks.values_list("artifact", flat=True)}
+        files |= set(run.batches.values_list("attempt", flat=True))
+        arrays_delete(*(name for name in arrays_list(run_folder(run)) if name not in files))
         predictions_forget_erased(run)
         return
     claimed = run_is_claimed(run)

@@ -76,16 +76,16 @@ def _rest(dataset: Dataset, holders: Collection[int]) -> _Rest | None:
     gone, stays = np.isin(owners, list(holders)), ~np.isin(arrays["holder"], list(holders))
     if not gone.any():
         return None
-    kept = {name: array[stays] for name, array in arrays.items()}
-    artifact, digest = records_store(kept, before=before)
+    rest = {name: array[stays] for name, array in arrays.items()}
+    artifact, digest = records_store(rest, before=before)
     return _Rest(
         dataset,
         before,
         artifact,
         digest,
-        rows=len(kept["holder"]),
-        holders=len(np.unique(kept["holder"])),
-        seen_classes=classes_seen(dataset.outcome, kept),
+        rows=len(rest["holder"]),
+        holders=len(np.unique(rest["holder"])),
+        seen_classes=classes_seen(dataset.outcome, rest),
         gone=Counter(owners[gone].tolist()),
     )
 

@@ -314,12 +314,12 @@ def upload_read(
 
 def _noted(mine: Any) -> Callable[[int, int], None]:
     """Progress in whole hundredths."""
-    said = 0
+    last = 0
 
     def note(done: int, total: int) -> None:
-        nonlocal said
-        if (now := 100 * done // max(1, total)) > said:
-            said = now
+        nonlocal last
+        if (now := 100 * done // max(1, total)) > last:
+            last = now
             mine.update(progress=now / 100)
 
     return note

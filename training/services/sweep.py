@@ -31,7 +31,7 @@ def runs_sweep() -> list[str]:
     send_on(StudentTraining.objects.exclude(state=StudentTraining.State.DONE), "training.tasks.student_learn")
     imports_sweep()
     encodings_sweep()
-    kept = Q(status=Run.Status.FINISHED, study__retain_votes=True)
-    for run in Run.objects.filter(~kept, status__in=Run.ENDED, forgotten_at=None).select_related("study"):
+    retains = Q(status=Run.Status.FINISHED, study__retain_votes=True)
+    for run in Run.objects.filter(~retains, status__in=Run.ENDED, forgotten_at=None).select_related("study"):
         run_forget(run)
     return [str(pk) for pk in ids]

@@ -13,7 +13,7 @@ from training.models import RunResult, StudentModel
 
 
 def withdrawal_record(
-    given: StudentModel | RunResult,
+    target: StudentModel | RunResult,
     *,
     study: Study,
     reason: str,
@@ -24,7 +24,7 @@ def withdrawal_record(
     """Mark as withdrawn what a run has given; of a run that asked people, enter it into the register.
 
     Args:
-        given: what is withdrawn.
+        target: what is withdrawn.
         study: that of the run, locked.
         reason: why, for whoever took it or asks for it.
         unexplained: what is said where there is no reason.
@@ -36,13 +36,13 @@ def withdrawal_record(
     """
     if not reason.strip():
         raise ValidationError({"reason": unexplained})
-    given.withdrawn_at, given.withdrawal_reason = timezone.now(), reason.strip()
-    given.save(update_fields=["withdrawn_at", "withdrawal_reason"])
-    if not given.run.rehearsal:
+    target.withdrawn_at, target.withdrawal_reason = timezone.now(), reason.strip()
+    target.save(update_fields=["withdrawn_at", "withdrawal_reason"])
+    if not target.run.rehearsal:
         release_record(
             study=study,
             kind=Release.Kind.WITHDRAWAL,
-            run=given.run_id,
-            content={**content, "digest": given.digest, "reason": given.withdrawal_reason},
+            run=target.run_id,
+            content={**content, "digest": target.digest, "reason": target.withdrawal_reason},
             acting_user_id=acting_user.pk,
         )

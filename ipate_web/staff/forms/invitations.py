@@ -144,13 +144,13 @@ class LettersForm(forms.Form):
         kind, made = self.cleaned_data["paper"], self._papers
         if not kind or made is None:
             return []
-        wanted = []
+        languages = []
         for letter in written:
             variant = letter.language if kind == _MAIN else f"{letter.language}-x-{kind}"
             text = variant if variant in made.form.texts else letter.language
             new = letter.issued
-            wanted.append(FormWritten(text, new.pseudonym, new.answering, new, letter.address))
-        return [made.context(each, answer_by) for each in wanted]
+            languages.append(FormWritten(text, new.pseudonym, new.answering, new, letter.address))
+        return [made.context(each, answer_by) for each in languages]
 
 
 def _papers(study: Study) -> FormsOnPaper | None:

@@ -89,11 +89,11 @@ def parameters_of(role: str, name: str) -> tuple[LearnerField, ...] | tuple[Aggr
     return kind.fields() if issubclass(kind, Aggregator) else parameter_fields(kind)
 
 
-def number(*, whole: bool = False, **given: Any) -> forms.Field:
+def number(*, whole: bool = False, **options: Any) -> forms.Field:
     """A field for a number."""
     if whole:
-        return forms.IntegerField(**given)
-    return forms.FloatField(widget=forms.NumberInput(attrs={"step": "any", "inputmode": "decimal"}), **given)
+        return forms.IntegerField(**options)
+    return forms.FloatField(widget=forms.NumberInput(attrs={"step": "any", "inputmode": "decimal"}), **options)
 
 
 def _form_field(spec: LearnerField | AggregatorField) -> forms.Field:

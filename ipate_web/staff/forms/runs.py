@@ -177,6 +177,6 @@ def initial_like(run: Run) -> dict[str, Any]:
     values: dict[str, Any] = {name: getattr(run, name) for name in _OF_THE_MODEL if name != "seed"}
     values |= {"method": run.method}
     values |= kinds.parameter_values("student_learner", run.student_learner, run.student_parameters)
-    for level, given in run.rehearsed.get("levels", {}).items():
-        values |= {f"{level}-{name}": value for name, value in given.items()}
+    for level, level_of_run in run.rehearsed.get("levels", {}).items():
+        values |= {f"{level}-{name}": value for name, value in level_of_run.items()}
     return {**initial_for(run.study), **values, **METHOD_FIELDS[run.method].initial_like(run)}

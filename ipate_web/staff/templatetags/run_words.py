@@ -272,10 +272,10 @@ def _name(level: Any) -> str:
 @register.filter
 def badges(run: Run) -> SafeString:
     """The run's status, and whether it is a rehearsal, as badges."""
-    shown = [(str(run.get_status_display()), _LOOKS.get(Run.Status(run.status), "live"))]
+    words = [(str(run.get_status_display()), _LOOKS.get(Run.Status(run.status), "live"))]
     if run.rehearsal:
-        shown.append((_("rehearsal"), "warn"))
-    parts = [render_to_string("components/badge.html", {"text": text, "kind": kind}) for text, kind in shown]
+        words.append((_("rehearsal"), "warn"))
+    parts = [render_to_string("components/badge.html", {"text": text, "kind": kind}) for text, kind in words]
     return mark_safe("".join(parts))  # noqa: S308, two rendered templates
 
 
@@ -316,8 +316,8 @@ def parameter_words(parameters: Mapping[str, Any], learner: str) -> str:
     """The parameters of a learner or student, each by what it is rather than by its name."""
     if learner not in STUDENTS:
         return ", ".join(f"{name}: {value}" for name, value in parameters.items())
-    said = {spec.name: _(spec.help) for spec in parameter_fields(STUDENTS[learner])}
-    return ", ".join(f"{said.get(name, name)}: {_value(value)}" for name, value in parameters.items())
+    helps = {spec.name: _(spec.help) for spec in parameter_fields(STUDENTS[learner])}
+    return ", ".join(f"{helps.get(name, name)}: {_value(value)}" for name, value in parameters.items())
 
 
 @register.filter

@@ -20,10 +20,10 @@ from training.selectors import runs_visible_to
 @study_page("training.view_run")
 def run_compare(request: SignedInRequest, study: Study) -> HttpResponse:
     """Compare the runs that the address names, in their order; it can be kept and shared."""
-    wanted = list(dict.fromkeys(request.GET.getlist("run")))
-    runs = _found(request, study, wanted) if len(wanted) <= MOST else []
-    problem = _problem(len(wanted), len(runs))
-    context: dict[str, Any] = {"problem": problem, "most": MOST, "is_new": not wanted}
+    ids = list(dict.fromkeys(request.GET.getlist("run")))
+    runs = _found(request, study, ids) if len(ids) <= MOST else []
+    problem = _problem(len(ids), len(runs))
+    context: dict[str, Any] = {"problem": problem, "most": MOST, "is_new": not ids}
     if not problem and len(runs) > 1:
         comparison = runs_compared(runs)
         compared = comparison.runs
@@ -37,9 +37,9 @@ def run_compare(request: SignedInRequest, study: Study) -> HttpResponse:
     return render_page(request, study, "staff/runs/compare.html", context, status=404 if problem else 200)
 
 
-def _found(request: SignedInRequest, study: Study, wanted: list[str]) -> list[Run]:
+def _found(request: SignedInRequest, study: Study, texts: list[str]) -> list[Run]:
     """The runs of a study with these ids, in this order; ids that are none, or of no run, are left out."""
-    ids = [key for text in wanted if (key := _id(text)) is not None]
+    ids = [key for text in texts if (key := _id(text)) is not None]
     visible = runs_visible_to(request.user).filter(study=study)
     related = ("private_dataset", "public_dataset", "test_dataset", "created_by", "student")
     runs = visible.select_related(*related).in_bulk(ids)
@@ -53,11 +53,11 @@ def _id(text: str) -> UUID | None:
         return None
 
 
-def _problem(wanted: int, present: int) -> str:
+def _problem(count: int, present: int) -> str:
     """The fault of a choice of runs, with what to do; empty if there is none."""
-    if wanted > MOST:
+    if count > MOST:
         message = _("%(wanted)d runs are too many for one page. Choose at most %(most)d.")
-        return message % {"wanted": wanted, "most": MOST}
-    if present < wanted:
+        return message % {"wanted": count, "most": MOST}
+    if present < count:
         return _("A run of this address is not there, or is none of this study. Choose the runs from the list.")
     return ""

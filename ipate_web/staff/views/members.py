@@ -36,13 +36,15 @@ def members(request: SignedInRequest, study: Study) -> HttpResponse:
             _say(request, _("%(user)s is now %(role)s.") % {"user": user, "role": Role(role).label}, membership)
             return redirect("staff:members", study.slug)
     memberships = Membership.objects.filter(study=study).select_related("user").order_by("user__username", "role")
-    held = {membership.role for membership in memberships}
+    present = {membership.role for membership in memberships}
     context = {
         "form": form,
         "roles": roles,
         "memberships": memberships,
         "waiting": [_waiting(study, proposal) for proposal in role_changes_waiting(study)],
-        "missing": [] if study.rehearsal else [role.label for role in (Role.CHAIR, Role.AUDITOR) if role not in held],
+        "missing": []
+        if study.rehearsal
+        else [role.label for role in (Role.CHAIR, Role.AUDITOR) if role not in present],
         "both": [] if study.rehearsal else _operators_and_stewards(memberships),
     }
     if request.user.has_perm("consent.view_rolechange", study):
@@ -140,5 +142,5 @@ def _waiting(study: Study, proposal: RoleChange) -> dict[str, Any]:
 
 def _operators_and_stewards(memberships: Any) -> list[str]:
     """Names of those who are both, with a duty that no program can enforce."""
-    held = {(membership.user, membership.role) for membership in memberships}
-    return [str(user) for user, role in held if role == Role.OPERATOR and (user, Role.STEWARD) in held]
+    roles = {(membership.user, membership.role) for membership in memberships}
+    return [str(user) for user, role in roles if role == Role.OPERATOR and (user, Role.STEWARD) in roles]

@@ -190,8 +190,8 @@ def run_approve(request: SignedInRequest, study: Study, pk: str) -> HttpResponse
 
 def _looked_at(request: SignedInRequest) -> int | None:
     """Revision of the proposal that the page showed; None where the form does not say."""
-    given = request.POST.get("revision", "")
-    return int(given) if given.isascii() and given.isdigit() else None
+    revision = request.POST.get("revision", "")
+    return int(revision) if revision.isascii() and revision.isdigit() else None
 
 
 @study_form("training.cancel_run")

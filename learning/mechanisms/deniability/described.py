@@ -54,8 +54,8 @@ class DeniableDescription:
 
     def to_json(self) -> dict[str, Any]:
         """JSON with lists in place of tuples, as a database gives it back."""
-        said = asdict(self)
-        return json.loads(json.dumps({name: said.pop(name) for name in ("columns", "rows")} | {"deniability": said}))
+        entry = asdict(self)
+        return json.loads(json.dumps({name: entry.pop(name) for name in ("columns", "rows")} | {"deniability": entry}))
 
 
 def deniable_rows(
@@ -68,7 +68,7 @@ def deniable_rows(
     for place, column in enumerate(columns[:-1]):
         cells_encode(x, column, codes[:, place], rng)
     tried, passed = released["tried"].tolist()
-    said = DeniableDescription(
+    description = DeniableDescription(
         tuple(column.name for column in columns),
         len(codes),
         tried,
@@ -81,7 +81,7 @@ def deniable_rows(
         ),
         tuple(_parents(columns, released)),
     )
-    return SyntheticRows(schema, x, codes[:, -1], said)
+    return SyntheticRows(schema, x, codes[:, -1], description)
 
 
 def _numbers(omegas: Sequence[int]) -> str:

@@ -97,13 +97,13 @@ class DeniabilityQuestion:
             for plausible in [synthesise(model.network, model.seeds, omegas, _TRIED, gamma, rng).plausible]
             for k in LEAST
         ]
-        kept = {
+        arrays = {
             "rows": np.concatenate(rows)[: self.plan.rows],
             "tried": np.array([tried, accepted]),
             "passing": np.array(passing).reshape(-1, len(ALIKE), len(LEAST)),
             "parents": _matrix(model.network.parents),
         }
-        return Release(size=self.size, content={"digest": content_digest(kept)}, arrays=kept)
+        return Release(size=self.size, content={"digest": content_digest(arrays)}, arrays=arrays)
 
     @property
     def tried(self) -> list[list[int]]:

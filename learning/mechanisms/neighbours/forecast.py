@@ -195,11 +195,11 @@ def propose(
     forecasts = []
     for radius_share in compared:
         votes = [_demand(stand_ins, radius_share, level, agreement) for level in levels]
-        held = [
+        proposals = [
             _forecast(stand_ins, known, levels, radius_share, sigma, share, n_classes, purity, agreement)
             for sigma in _noise(votes, levels, share, agreement)
         ]
-        forecasts.append(max(held, key=lambda one: one.clear))
+        forecasts.append(max(proposals, key=lambda one: one.clear))
     if sample is not None:
         best = max(forecasts, key=lambda one: one.labels.noisy)
     else:

@@ -296,8 +296,8 @@ def _voters(
     label, holder = label.astype(np.int64), holder.astype(np.int64)
     if len(holder) and (holder.min() < 0 or holder.max() >= holders):
         raise ValueError(f"holder_of must lie between 0 and {holders - 1}: pass accounts for all holders.")
-    kept = np.flatnonzero((label >= 0) & (label < n_classes))
-    order = kept[np.lexsort((label[kept], holder[kept]))]
+    rows = np.flatnonzero((label >= 0) & (label < n_classes))
+    order = rows[np.lexsort((label[rows], holder[rows]))]
     return _Voters(np.clip(points[order], -LARGEST, LARGEST), label[order], holder[order])
 
 

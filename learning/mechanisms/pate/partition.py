@@ -67,9 +67,9 @@ def _require_planned(plan: Plan, groups: NDArray[np.int64]) -> None:
             "use plan.index_of."
         )
     planned = [group.holders for group in plan.groups]
-    given = np.bincount(groups[groups != LEFT_OUT], minlength=len(planned)).tolist()
-    if given != planned:
-        raise ValueError(f"The plan is for {planned} holders per group, not {given}: make the plan anew.")
+    counts = np.bincount(groups[groups != LEFT_OUT], minlength=len(planned)).tolist()
+    if counts != planned:
+        raise ValueError(f"The plan is for {planned} holders per group, not {counts}: make the plan anew.")
 
 
 def assign_keyed(

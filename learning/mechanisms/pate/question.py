@@ -208,8 +208,8 @@ class TeachersQuestion:
 
     def disagreements(self, state: VoteState, ballot: Ballot) -> NDArray[np.int64]:
         """(teachers,) how often each teacher has said something else than the student before."""
-        said = ballot.predictions[:, : len(state.guesses)]
-        return ((said != NO_VOTE) & (said != state.guesses) & (state.guesses != NO_VOTE)).sum(axis=1)
+        votes = ballot.predictions[:, : len(state.guesses)]
+        return ((votes != NO_VOTE) & (votes != state.guesses) & (state.guesses != NO_VOTE)).sum(axis=1)
 
     def silent(self, state: VoteState, people: People, ballot: Ballot) -> NDArray[np.bool_]:
         """(teachers,) True where a teacher casts no vote in the next batch."""

@@ -119,20 +119,20 @@ def spend_equally(cost: Cost, targets: Floats, weights: Floats, *, steps: int, r
         slope = float(weights @ (targets / np.exp(logs))) / rate
         sigma = max(SMALLEST_NOISE, math.log1p(slope**2 / steps) ** -0.5)
         slope = math.sqrt(steps * math.expm1(sigma**-2))
-        wanted = targets / (np.exp(logs) * slope)
-        rates = np.where(wanted > 1 - _ROUNDED, 1.0, wanted)  # exactly 1 costs less to compute, and less
+        demand = targets / (np.exp(logs) * slope)
+        rates = np.where(demand > 1 - _ROUNDED, 1.0, demand)  # exactly 1 costs less to compute, and less
         reached = _costs(cost, rates, sigma)
         if np.all(np.abs(reached / targets - 1) <= _CLOSE):
             break
         move = np.log(np.clip(reached / (rates * slope), 1e-3, 1e3))
         logs, before = _accelerated(logs, move, before), (move, move - logs)
-    if sigma <= SMALLEST_NOISE or abs(weights @ wanted / rate - 1) > 1e-9:
+    if sigma <= SMALLEST_NOISE or abs(weights @ demand / rate - 1) > 1e-9:
         raise ValueError(
             f"These promises would be spent in {steps} steps only with a noise multiplier below {SMALLEST_NOISE}: take "
             "more steps or a larger rate."
         )
-    if wanted.max() > 1 + _ROUNDED:
-        raise ValueError(f"A group would have to be sampled at a rate of {wanted.max():.3g}: take a smaller rate.")
+    if demand.max() > 1 + _ROUNDED:
+        raise ValueError(f"A group would have to be sampled at a rate of {demand.max():.3g}: take a smaller rate.")
     for _ in range(_TRIALS):
         if (reached <= targets).all():
             return sigma, rates

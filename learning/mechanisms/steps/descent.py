@@ -37,8 +37,8 @@ _SAME = 1e-6  # of numbers that solvers of two machines may tell apart
 def kept_points(public: ArrayLike) -> NDArray[np.int8]:
     """`(P, d)` coordinates of public points; of more than `MOST_PUBLIC` some, evenly spread."""
     everyone = np.asarray(public)
-    kept = np.linspace(0, len(everyone) - 1, min(len(everyone), MOST_PUBLIC)).astype(np.int64)
-    return everyone[kept].astype(np.int8)
+    places = np.linspace(0, len(everyone) - 1, min(len(everyone), MOST_PUBLIC)).astype(np.int64)
+    return everyone[places].astype(np.int8)
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,8 +135,8 @@ class Descent:
         outputs = gradient.shape[1]
         variance = self.plan.noise**2 / looked * ((1 - 1 / outputs) if self.loss.centred else 1.0)
         spread = weights_spread(observed[:-1], matrices[:, :-1, :-1], variance)
-        wanted = _RIDGE * self.plan.noise / spread**_SPREAD_POWER
-        return observed, min(self.plan.largest_ridge, max(self.plan.ridge, wanted))
+        ridge = _RIDGE * self.plan.noise / spread**_SPREAD_POWER
+        return observed, min(self.plan.largest_ridge, max(self.plan.ridge, ridge))
 
     def _centred(self, vectors: Floats) -> Floats:
         """As the loss has them: gradients of the cross entropy add up to 0 over the classes."""

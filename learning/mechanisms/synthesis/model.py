@@ -40,8 +40,8 @@ class Model:
         groups, cells = np.zeros((2, number, len(self.columns)), np.int64)
         for parent, child in self.edges:
             table = self.of_groups[child]
-            given = table[classes] if parent == NOBODY else table[classes, groups[:, parent]]
-            groups[:, child] = _drawn(given, rng)
+            conditional = table[classes] if parent == NOBODY else table[classes, groups[:, parent]]
+            groups[:, child] = _drawn(conditional, rng)
             of_cells, group_of = self.of_cells[child], np.array(self.columns[child].groups)
             for group in range(self.columns[child].size):
                 mine = np.flatnonzero(groups[:, child] == group)

@@ -73,9 +73,9 @@ class SynthesisPlan:
 
 def synthesis_plan_from_json(rounds: Sequence[Mapping[str, Any]]) -> SynthesisPlan:
     """The plan that a run keeps among its rounds."""
-    kept = [dict(each["marginals"]) for each in rounds if is_counted(each)]
-    rows, bins = ([each.pop(name) for each in kept] for name in ("rows", "bins"))
-    return SynthesisPlan(tuple(CountsPlan(**each) for each in kept), rows[0], bins[0])
+    marginals = [dict(each["marginals"]) for each in rounds if is_counted(each)]
+    rows, bins = ([each.pop(name) for each in marginals] for name in ("rows", "bins"))
+    return SynthesisPlan(tuple(CountsPlan(**each) for each in marginals), rows[0], bins[0])
 
 
 def is_counted(planned: Mapping[str, Any]) -> bool:

@@ -38,13 +38,13 @@ def grouped(column: Column, counts: Numbers, smallest: float) -> Column:
         common = counts >= smallest
         places = np.where(common, np.cumsum(common) - 1, common.sum())
         return replace(column, groups=tuple(places.tolist()))
-    groups, number, held = [], 0, 0.0
+    groups, number, total = [], 0, 0.0
     for count, rest in zip(counts[:bins], np.cumsum(counts[:bins][::-1])[::-1] - counts[:bins], strict=True):
         groups.append(number)
-        held += count
+        total += count
         # What is left over at the end joins the last group.
-        if held >= smallest and rest >= smallest:
-            number, held = number + 1, 0.0
+        if total >= smallest and rest >= smallest:
+            number, total = number + 1, 0.0
     groups += [number + 1] * (len(counts) - bins)
     return replace(column, groups=tuple(groups))
 

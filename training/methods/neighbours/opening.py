@@ -84,8 +84,8 @@ def _residual(run: Run, points: np.ndarray) -> _Opening:
     probabilities = student.predict_proba(points)
     levels, planned = levels_planned(run), run.plan["rounds"]
     others = np.setdiff1d(np.arange(len(points)), question.rows)
-    wanted = planned[1]["queries"]
-    others = others[doubtful_queries(probabilities[others], wanted)]
+    count = planned[1]["queries"]
+    others = others[doubtful_queries(probabilities[others], count)]
     proposed, voters = next_round(
         EarlierRound(
             question.rows,

@@ -166,12 +166,12 @@ class Pate(EngineMethod):
         if release.content["digest"] != labels_digest(batch.start, labels[batch.start :]):
             yield f"{entry}: the labels of {who} are not those that were released."
         try:
-            kept = question.state(arrays_load(batch.released))
+            state = question.state(arrays_load(batch.released))
             before = state_before(question, opened_round, batch.index)
         except (OSError, KeyError, ValueError):
             yield f"{who}: what it released, or what came before it, cannot be read."
             return
-        if not np.array_equal(kept.labels, labels) or not np.array_equal(kept.guesses[: batch.start], before.guesses):
+        if not np.array_equal(state.labels, labels) or not np.array_equal(state.guesses[: batch.start], before.guesses):
             yield f"{who}: its file does not follow from what was released."
         due = self.bounds(question, batch)
         for place, (charge, cost) in enumerate(zip(release.content["charges"], due, strict=True)):

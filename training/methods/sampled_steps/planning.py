@@ -115,10 +115,10 @@ def sampling_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] |
     people = sum(level.holders for level in levels_of(promises, budgets))
     outcome = run.private_dataset.outcome
     usual = usual_parameters(chosen.network, people, outcome.loss)
-    given = {name: getattr(chosen, name) for name in ("steps", "clip_norm", "step_size", "momentum")}
+    settings = {name: getattr(chosen, name) for name in ("steps", "clip_norm", "step_size", "momentum")}
     rate = usual.rate if chosen.expected is None else min(1.0, chosen.expected / people)
     parameters = SampledParameters(
-        **{**asdict(usual), **{name: value for name, value in given.items() if value is not None}, "rate": rate}
+        **{**asdict(usual), **{name: value for name, value in settings.items() if value is not None}, "rate": rate}
     )
     slack = slack_of(run.study.delta)
     if rate < 1 and slack < SMALLEST_SLACK:

@@ -108,8 +108,8 @@ class Sgd(GradientSteps):
         assert opened_round is not None, "it has a question"
         who = f"run {run.pk}, batch {batch.index}"
         try:
-            kept, state = arrays_load(batch.released), state_before(question, opened_round, batch.index)
-            sums, after_batch = kept["sums"], question.state(kept)
+            arrays, state = arrays_load(batch.released), state_before(question, opened_round, batch.index)
+            sums, after_batch = arrays["sums"], question.state(arrays)
         except (OSError, KeyError, ValueError):
             yield f"{who}: what it released, or what came before it, cannot be read."
             return

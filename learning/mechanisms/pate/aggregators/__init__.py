@@ -35,14 +35,14 @@ def aggregator_from_parameters(parameters: Mapping[str, Any]) -> Aggregator:
     name = parameters.get("name")
     if not isinstance(name, str) or name not in AGGREGATORS:
         raise ValueError(f"There is no aggregator {name!r}: name one of {', '.join(AGGREGATORS)}.")
-    given = {key: value for key, value in parameters.items() if key != "name"}
+    settings = {key: value for key, value in parameters.items() if key != "name"}
     needed = {field.name for field in AGGREGATORS[name].fields()}
-    if given.keys() != needed:
+    if settings.keys() != needed:
         raise ValueError(
-            f"{name} takes the parameters {', '.join(sorted(needed))}, not {', '.join(sorted(given)) or 'none'}: "
+            f"{name} takes the parameters {', '.join(sorted(needed))}, not {', '.join(sorted(settings)) or 'none'}: "
             "give exactly those."
         )
-    return AGGREGATORS[name](**given)
+    return AGGREGATORS[name](**settings)
 
 
 __all__ = [
