@@ -56,7 +56,7 @@ def test_translations_fill_in_the_same_values(texts: Texts) -> None:
             assert set(VALUES.findall(translated)) == set(VALUES.findall(text)), text
 
 
-def test_what_is_compiled_holds_every_translation_but_the_guessed(
+def test_catalogues_hold_every_translation_but_fuzzy_ones(
     texts: Texts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copy = shutil.copytree(ROOT / "locale", tmp_path / "locale", ignore=shutil.ignore_patterns("*.mo")) / "de"

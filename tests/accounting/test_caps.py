@@ -60,7 +60,7 @@ def test_which_promises_have_room_for_sums_over_sites() -> None:
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 1.0, 8.0])
-def test_what_a_full_account_is_worth_is_the_promise_and_no_more(epsilon: float) -> None:
+def test_a_full_account_is_worth_exactly_the_promise(epsilon: float) -> None:
     assert epsilon_of(float(caps_of(epsilon, 1e-5)), 1e-5) == pytest.approx(epsilon, rel=1e-6)
     assert epsilon_of(float(caps_of(epsilon, 1e-5)), 1e-5) <= epsilon
     assert epsilon_of(0.0, 1e-5) == 0

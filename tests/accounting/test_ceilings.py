@@ -117,7 +117,7 @@ def test_head_counts_are_charged_within_the_ceiling(settings: Any, pair: tuple[S
     assert spent(two) == 0 < min(others_spent(two))
 
 
-def test_what_is_left_follows_from_links_and_public_numbers_alone(
+def test_room_under_the_ceiling_follows_from_links_and_public_numbers(
     settings: Any, hanna: User, pair: tuple[Study, Study]
 ) -> None:
     """Or a study would tell who takes part in another, at which level, and what they were charged there."""
@@ -197,9 +197,7 @@ def test_a_charge_beyond_the_ceiling_is_found(settings: Any, pair: tuple[Study, 
     assert sentence in list(study_faults(two))
 
 
-def test_what_was_charged_before_the_ceiling_was_set_is_no_fault_and_counts(
-    settings: Any, pair: tuple[Study, Study]
-) -> None:
+def test_charges_before_the_ceiling_are_no_fault_and_count(settings: Any, pair: tuple[Study, Study]) -> None:
     for study in pair:
         run_ask(run_start(study, share=0.7, **LOUD))
     before = [spent(study) for study in pair]

@@ -463,7 +463,7 @@ def test_fate_of_others_does_not_reveal_the_only_holder_asked(level: str) -> Non
     assert told_and_charged(ours, theirs)[0] > 0
 
 
-def test_what_everybody_says_is_charged_to_the_last_bit() -> None:
+def test_every_answer_is_charged_to_the_last_bit() -> None:
     """Of the one's ten records those near a query say one class: the squared norm is all that tells, and is charged."""
     ours, theirs = both(asking_of(1.0, radius_share=0.05))
     charges, charged = told_and_charged(ours, theirs)

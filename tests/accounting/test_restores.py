@@ -178,7 +178,7 @@ def counts_enter(study: Study) -> None:
     head_counts_enter(study=study, acting_user=user_create("olga"), counts=dict.fromkeys(Level.values, 10))
 
 
-def test_what_is_recorded_after_a_restore_does_not_hide_what_was_lost() -> None:
+def test_rows_after_a_restore_do_not_hide_lost_ones() -> None:
     study = study_with_table()
     backup = backup_of(study)
     holder = study.holders.first()
@@ -203,7 +203,7 @@ def test_what_is_recorded_after_a_restore_does_not_hide_what_was_lost() -> None:
     [TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 40.0}}, ASKING_RUN, SYNTHESIS_RUN],
     ids=["teachers", "everybody", "rows"],
 )
-def test_what_was_lost_in_the_middle_of_a_run_is_charged_and_the_run_ends(fields: dict[str, Any]) -> None:
+def test_a_loss_in_the_middle_of_a_run_is_charged_and_ends_it(fields: dict[str, Any]) -> None:
     """All of it was released under a share that the backup knows as granted: the journal says of no other."""
     study = study_with_table()
     run = run_start(study, share=0.25, **fields)
@@ -225,7 +225,7 @@ def test_what_was_lost_in_the_middle_of_a_run_is_charged_and_the_run_ends(fields
         head_counts_draw(study=study, acting_user=user_create("olga"), noise=SimulationNoise(2))
 
 
-def test_what_was_left_of_earlier_shares_may_have_been_spent_since_the_backup() -> None:
+def test_rests_of_earlier_shares_count_as_spent_after_a_restore() -> None:
     study, (idle, held, lost) = study_with_table(), (uuid4() for _ in range(3))
     for subject, share in ((idle, 0.5), (held, 0.125)):
         share_grant(study=study, subject=subject, purpose="run", share=share, acting_user=None)

@@ -93,7 +93,7 @@ def verify(*options: str) -> list[str]:
     return []
 
 
-def test_what_nobody_touched_is_whole_and_the_report_says_so(study: Study) -> None:
+def test_untouched_records_are_whole_and_the_report_says_so(study: Study) -> None:
     ballot_load.cache_clear()
     report = io.StringIO()
     call_command("verify_ledger", "--study", study.slug, "--replay", stdout=report)
@@ -349,7 +349,7 @@ FORGERIES: list[tuple[Callable[[Study], object], str]] = [
 
 
 @pytest.mark.parametrize("part", range(3))
-def test_what_follows_from_the_chains_is_compared_with_them(study: Study, part: int) -> None:
+def test_derived_rows_are_compared_with_the_chains(study: Study, part: int) -> None:
     for forge, fault in FORGERIES[part::3]:
         with undone():
             forge(study)

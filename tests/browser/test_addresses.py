@@ -38,7 +38,7 @@ def test_an_address_is_left_confirmed_and_deleted(visit, path: str, size: str) -
 
 
 @each_size
-def test_who_decides_later_says_when_to_be_reminded(visit, path: str, size: str) -> None:
+def test_a_postponed_decision_names_the_day_of_its_reminder(visit, path: str, size: str) -> None:
     site: Site = visit(size)
     site.open(path)
     site.press("Decide later")

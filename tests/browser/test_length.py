@@ -100,9 +100,7 @@ AGAIN = ("before-and-now", "changed")
 
 
 @pytest.mark.parametrize("language", ["en", "de"])
-def test_who_is_asked_again_reads_the_change_first_and_scrolls_no_further(
-    visit: Any, study: Study, language: str
-) -> None:
+def test_a_renewal_begins_with_the_change_and_needs_no_scrolling(visit: Any, study: Study, language: str) -> None:
     holder = DataHolder.objects.get(study=study)
     factories.consent_choose(holder=holder, level="HIGH", form=study.consent_forms.get())
     factories.policy_approve(study, 2, 4, 8)

@@ -41,7 +41,7 @@ def test_without_a_script_it_says_when_it_ends_and_the_button_leads_back(visit, 
 
 
 @pytest.mark.parametrize("javascript", [True, False])
-def test_what_comes_too_late_is_there_when_the_link_is_opened_again(visit, path: str, javascript: bool) -> None:
+def test_a_late_answer_is_shown_when_the_link_is_opened_again(visit, path: str, javascript: bool) -> None:
     site = visit("phone", javascript=javascript)
     site.open(path)
     site.page.get_by_label("Low protection").check()

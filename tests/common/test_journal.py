@@ -76,7 +76,7 @@ def test_a_crash_after_the_commit_leaves_what_the_next_transaction_confirms(
     assert noted(holder) == [second.sequence, second.hash]
 
 
-def test_what_was_pending_at_a_restore_counts_as_committed(holder: DataHolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pending_releases_at_a_restore_count_as_committed(holder: DataHolder, monkeypatch: pytest.MonkeyPatch) -> None:
     give(holder)
     with monkeypatch.context() as patched:
         patched.setattr(Note, "__call__", lambda self: None)

@@ -126,7 +126,9 @@ def test_news_and_reminders_reach_the_address_and_letters_are_no_longer_due(
     ]
 
 
-def test_who_wishes_letters_gets_receipts_on_paper(browser: Client, holder: DataHolder, study: Study) -> None:
+def test_receipts_come_on_paper_for_holders_who_prefer_letters(
+    browser: Client, holder: DataHolder, study: Study
+) -> None:
     confirmed(browser)
     decide(holder)
     assert letters_due(study, Letter.Kind.RECEIPT) == []
@@ -196,7 +198,7 @@ def test_the_copy_of_everything_stored_has_the_address(browser: Client, holder: 
     assert [mail["kind"] for mail in copy["mails"]] == ["address_left"]
 
 
-def test_who_has_an_account_is_led_to_its_wishes(study: Study) -> None:
+def test_an_account_leads_to_its_mail_settings(study: Study) -> None:
     user = factories.user_create("hanna")
     holder = factories.holder_create(study, user=user)
     assert "You have an account: mails go to its address." in text(as_(user).get(TOLD))
@@ -223,7 +225,7 @@ def after(monkeypatch: pytest.MonkeyPatch, days: int) -> None:
     monkeypatch.setattr(timezone, "now", lambda: now)
 
 
-def test_who_decides_later_is_reminded_once(
+def test_a_postponed_decision_is_reminded_once(
     browser: Client, holder: DataHolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert browser.post("/my/digits/", {"later": "1"}).url == LATER

@@ -234,7 +234,7 @@ def test_account_changes_missing_from_a_backup_are_faults_until_reviewed() -> No
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_has_no_transaction_of_its_own_is_on_record() -> None:
+def test_changes_by_commands_and_in_the_admin_are_on_record() -> None:
     """The command that makes superusers, and the page of the admin on which they set somebody's password."""
     call_command("createsuperuser", interactive=False, username="root", email="root@example.org", verbosity=0)
     ada, client = user_create("ada"), as_(User.objects.get(username="root"))

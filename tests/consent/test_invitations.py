@@ -384,7 +384,7 @@ def test_a_weak_password_is_refused(client: Client, invited: IssuedInvitation) -
     assert not User.objects.filter(username="hanna@example.org").exists()
 
 
-def test_what_is_no_address_is_refused_politely_in_german(client: Client, invited: IssuedInvitation) -> None:
+def test_a_wrong_address_is_refused_politely_in_german(client: Client, invited: IssuedInvitation) -> None:
     client.get(link(invited.code))
     client.cookies["django_language"] = "de"
     assert "Geben Sie eine gültige E-Mail-Adresse an" in take_account(client, email="hanna").text
@@ -492,7 +492,7 @@ def test_a_code_that_has_to_wait_is_not_named_in_the_log(
     assert invited.code not in caplog.text
 
 
-def test_what_is_tried_with_other_peoples_addresses_is_limited(
+def test_attempts_with_addresses_of_others_are_limited(
     client: Client, invited: IssuedInvitation, few_tries: int
 ) -> None:
     """A weak password for an unknown address and a wrong one for a known address differ in their answers."""

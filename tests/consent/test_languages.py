@@ -78,7 +78,7 @@ def test_an_operator_adds_a_language_and_writes_the_text(study: Study, client: C
     assert 'lang="pl"' in form
 
 
-def test_what_a_study_says_of_itself_is_in_the_readers_language_and_marked(
+def test_study_texts_come_in_the_readers_language_with_its_mark(
     study: Study, holder: DataHolder, client: Client
 ) -> None:
     factories.form_publish(study, TEXTS)

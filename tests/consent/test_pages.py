@@ -318,7 +318,7 @@ def test_no_place_among_the_answers_is_always_the_right_one(study: Study) -> Non
     assert places == [right_places(holder) for holder in holders], "the same each time"
 
 
-def test_what_the_answers_say_of_recipients_agrees_with_the_study(browser: Client, hanna: User) -> None:
+def test_answers_about_recipients_agree_with_the_study(browser: Client, hanna: User) -> None:
     study = factories.study_open("others", recipients="The state archive.")
     factories.holder_create(study, user=hanna)
     page = text(browser.get(url("study", study)))

@@ -145,7 +145,7 @@ def test_an_earlier_version_that_was_signed_counts_as_that_version(study: Study)
         (row(records="keep"), "Row 2: records is “keep”. Write keep for somebody who withdraws, or nothing."),
     ],
 )
-def test_what_is_wrong_is_told_by_row_and_nothing_is_recorded(study: Study, wrong: PaperConsent, message: str) -> None:
+def test_faults_are_reported_by_row_and_nothing_is_recorded(study: Study, wrong: PaperConsent, message: str) -> None:
     assert message in error_message(study, row("P-3", number=1), wrong)
 
 

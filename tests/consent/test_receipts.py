@@ -176,7 +176,7 @@ def test_a_receipt_says_the_decision_in_a_sentence_and_has_a_code_to_read_out(
     assert receipt_event("00000-00000-00000") is None
 
 
-def test_what_was_read_then_stays_readable_after_newer_versions(
+def test_an_older_form_stays_readable_after_newer_versions(
     browser: Client, study: Study, holder: DataHolder, give: Decide
 ) -> None:
     give(holder, "HIGH")

@@ -156,7 +156,7 @@ def test_there_are_three_decisions_about_earlier_consents(study: Study) -> None:
         factories.form_publish(study, {"en": "More"}, renewal="perhaps")
 
 
-def test_what_a_form_means_for_earlier_consents_is_part_of_its_hash(study: Study) -> None:
+def test_the_hash_of_a_form_covers_its_meaning_for_earlier_consents(study: Study) -> None:
     form = factories.form_publish(study, {"en": "More"}, renewal=Renewal.REQUIRED)
     form.renewal = Renewal.NOT_ASKED
     assert form.computed_hash() != form.hash

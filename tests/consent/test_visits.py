@@ -125,14 +125,14 @@ def test_what_was_ticked_is_kept_for_a_month_or_until_it_is_decided(
     assert "checked" not in postponed.get(url("study", study)).text, "it is forgotten once they have decided"
 
 
-def test_that_they_talked_is_kept_with_it(postponed: Client, study: Study, codes: list[str], clock: Clock) -> None:
+def test_a_talk_is_recorded_with_the_decision(postponed: Client, study: Study, codes: list[str], clock: Clock) -> None:
     clock.days_pass(14)
     postponed = opened(Client(), codes[0])
     assert 'id="id_talked" checked' in postponed.get(url("check", study)).text
 
 
 @pytest.mark.parametrize("what", ["policy", "form"])
-def test_what_means_something_else_by_now_is_not_ticked(
+def test_a_choice_with_a_new_meaning_is_not_ticked(
     postponed: Client, study: Study, codes: list[str], clock: Clock, what: str
 ) -> None:
     if what == "policy":

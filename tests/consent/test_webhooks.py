@@ -172,7 +172,7 @@ def test_a_share_that_is_nearly_used_is_told_once(receiver: Receiver) -> None:
     assert {group for group, _share in entries} <= {group["name"] for group in run.plan["groups"]}
 
 
-def test_what_fails_is_tried_again_and_given_up_in_the_end(
+def test_failed_deliveries_are_repeated_and_then_dropped(
     study: Study, receiver: Receiver, caplog: pytest.LogCaptureFixture
 ) -> None:
     new = made(study, receiver.url)

@@ -284,9 +284,7 @@ def test_everything_counts_as_used_with_a_shorter_journal(tmp_path: Path, journa
     assert not missing_rows(Study.objects.get(pk=study.pk))
 
 
-def test_what_a_restoration_refuses_leaves_everything_as_it_is(
-    tmp_path: Path, identity: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refused_restoration_changes_nothing(tmp_path: Path, identity: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study_with_table()
     made = backup(tmp_path / "backups")
     before = files()

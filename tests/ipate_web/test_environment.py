@@ -75,7 +75,7 @@ def test_what_a_variable_says_is_read_as_its_kind(
         (env.HTTP_URL, "login.example"),
     ],
 )
-def test_what_is_not_of_its_kind_is_refused_by_name_and_never_repeated(
+def test_settings_of_the_wrong_kind_are_refused_by_name_and_not_printed(
     monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder, kind: env.Kind[Any], text: str
 ) -> None:
     monkeypatch.setenv("IPATE_X", text)

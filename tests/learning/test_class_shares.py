@@ -89,7 +89,7 @@ def test_the_first_step_counts_classes(shares: list[float]) -> None:
     assert all(w.high - w.low > s.high - s.low for w, s in zip(weak, found, strict=True))
 
 
-def test_nothing_is_told_where_people_may_have_fallen_silent_before_the_first_step() -> None:
+def test_class_shares_are_unknown_after_silence_before_the_first_step() -> None:
     assert released([0.9, 0.1], 500, 0.9, sigma=1.0) == []
     assert released([0.9, 0.1], 500, 1.1, sigma=1.0) != []
 

@@ -70,7 +70,7 @@ def test_a_forecast_survives_json() -> None:
 
 
 @pytest.mark.parametrize(("points", "ways"), [(9, 3), (600, 3), (601, 1), (3000, 1)])
-def test_of_few_points_every_one_judges(points: int, ways: int) -> None:
+def test_every_point_judges_where_there_are_few(points: int, ways: int) -> None:
     divided = thirds(points)
     assert len(divided) == ways
     for standing, judged in divided:

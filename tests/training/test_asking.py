@@ -671,7 +671,7 @@ def test_a_plan_warns_of_drowning_noise_and_of_a_whole_share() -> None:
     assert any("no later run could ask again" in note for note in notes)
 
 
-def test_what_is_left_open_is_chosen_by_the_public_rule() -> None:
+def test_open_settings_are_chosen_by_the_public_rule() -> None:
     study = small_study()
     run = run_finish(run_start(study, share=0.5, **ASKING_RUN | {"choices": {}}))
     assert run.status == Run.Status.FINISHED

@@ -61,7 +61,7 @@ def test_the_first_answer_alone_is_kept_in_one_row(study: Study) -> None:
     assert stored(holder) == [(0b0011, 0b0010, False)]
 
 
-def test_whoever_is_counted_is_charged_by_how_many_questions_they_answered(study: Study) -> None:
+def test_holders_are_charged_by_the_questions_they_answered(study: Study) -> None:
     first, second, third = study.holders.order_by("pk")[:3]
     answer(first)
     answer(second, 0b0001, 0b0000)
@@ -138,7 +138,7 @@ def test_a_new_version_deletes_what_was_answered_to_the_one_before(study: Study)
     assert count(study).content["form_version"] == 2
 
 
-def test_who_has_spent_more_than_a_stricter_level_allows_is_not_counted() -> None:
+def test_an_account_beyond_a_stricter_level_is_not_counted() -> None:
     study, holder = study_with_overspent()
     before = balances(study).of(np.array([holder.pk]))
     answer(holder)

@@ -106,7 +106,7 @@ def test_a_forged_count_is_found() -> None:
 
 
 @pytest.mark.slow
-def test_who_withdraws_between_counts_and_steps_is_in_the_counts_alone() -> None:
+def test_a_withdrawal_between_counts_and_steps_counts_from_the_steps_on() -> None:
     study = study_with_table(retain_votes=True)
     run = run_begun(run_like(study, COUNTED_STEPS_RUN))
     for _ in range(3):
@@ -161,7 +161,7 @@ def test_what_needs_a_student_is_refused(choices: dict[str, Any], wrong: str, wo
 
 
 @pytest.mark.slow
-def test_of_images_public_points_are_needed() -> None:
+def test_images_need_public_points() -> None:
     study = study_with_data()
     with pytest.raises(ValidationError, match="Only of tables that declare classes"):
         run_propose(

@@ -71,7 +71,7 @@ def test_a_seed_repeats_the_rows_however_they_were_asked(monkeypatch: pytest.Mon
     assert one.result.digest == other.result.digest != third.result.digest
 
 
-def test_where_no_row_passes_the_run_ends_with_advice() -> None:
+def test_a_run_without_a_passing_row_ends_with_advice() -> None:
     # Half of 400 records are seeds, and of 100 cells of two columns none holds 190 of them.
     run = finished(plausible=190, fewest=0, most=0, values=100, epsilon0=4.0)
     assert run.status == Run.Status.FAILED and "smaller k" in run.message

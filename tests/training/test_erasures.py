@@ -157,9 +157,7 @@ def _owned(dataset: Dataset) -> tuple[list[int], list[tuple[float, ...]]]:
 
 
 @pytest.mark.parametrize("recipe", [COUNTS_RUN, SYNTHESIS_RUN, COUNTED_STEPS_RUN], ids=["counts", "rows", "steps"])
-def test_what_was_counted_stays_when_somebody_is_erased(
-    recipe: dict[str, Any], django_capture_on_commit_callbacks: Commits
-) -> None:
+def test_counts_stay_after_an_erasure(recipe: dict[str, Any], django_capture_on_commit_callbacks: Commits) -> None:
     """Releases, table and rows stay as they were and agree with the register; the account knows what was charged."""
     study = small_study(after_withdrawal=AfterWithdrawal.ERASED, retain_votes=True)
     run = run_finish(run_start(study, share=0.5, **recipe))

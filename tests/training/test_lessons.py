@@ -128,7 +128,7 @@ def test_counts_of_images_are_refined_where_the_votes_were_cast() -> None:
     np.testing.assert_array_equal(student_fit(run, lesson_of(run)).predict_proba(points), model.predict_proba(points))
 
 
-def test_what_gradient_steps_publish_does_not_depend_on_the_test_data() -> None:
+def test_the_model_of_gradient_steps_does_not_depend_on_the_test_data() -> None:
     """Labelled public points decide, of which the student had not learned; a tie is the model's."""
     for slug, test in (("with", True), ("without", False)):
         study = study_with_table(slug, points=24)
@@ -140,7 +140,7 @@ def test_what_gradient_steps_publish_does_not_depend_on_the_test_data() -> None:
         assert run.student.is_released_itself == (entry["student"] <= entry["model"])
 
 
-def test_a_duel_counts_what_either_says_right_of_points_that_the_student_had_not_learned_from() -> None:
+def test_a_duel_counts_right_answers_on_held_out_points() -> None:
     """Taught labels by chance: of the others a nearest neighbour knows nothing."""
     run = run_finish(run_start(study_with_table(points=60), **STEPS_RUN))
     taught = np.random.default_rng(0).integers(0, 3, 60)

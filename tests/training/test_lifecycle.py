@@ -306,7 +306,7 @@ def test_a_study_may_keep_the_votes_of_finished_runs_alone(django_capture_on_com
     assert files(finished) == []
 
 
-def test_what_a_late_worker_wrote_for_an_ended_run_is_deleted_too(django_capture_on_commit_callbacks: Commits) -> None:
+def test_files_of_a_late_worker_are_deleted_with_an_ended_run(django_capture_on_commit_callbacks: Commits) -> None:
     run = to_training(study_with_table())
     chunk = run.chunks.filter(state="pending").earliest("start")
     run.chunks.filter(pk=chunk.pk).update(claimed_by="a worker", heartbeat=timezone.now(), state="running")

@@ -184,7 +184,7 @@ def test_holders_read_what_was_learned_and_which_records_are_theirs(study: Study
     assert run.private_dataset.seen_classes == []
 
 
-def test_what_learns_classes_alone_refuses_when_it_is_proposed(study: Study) -> None:
+def test_methods_for_classes_refuse_other_outcomes_when_proposed(study: Study) -> None:
     words = OUTCOME_LABELS[study.slug]
     for method in (TABLE_RUN, *([ASKING_RUN] if study.slug == "times" else [])):
         with pytest.raises(ValidationError, match=f"does not learn {words}"):
@@ -252,7 +252,7 @@ def test_arrays_hold_a_column_for_each_part(kind: str, tmp_path: Path) -> None:
         read_file(path, schema, holders=False)
 
 
-def test_who_withdraws_has_no_part_in_the_next_run(study: Study) -> None:
+def test_a_withdrawal_excludes_from_the_next_run(study: Study) -> None:
     holder = DataHolder.objects.get(study=study, pseudonym="p-3")
     withdraw(holder)
     run = learned(study)

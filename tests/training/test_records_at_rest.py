@@ -58,7 +58,7 @@ def test_a_file_tells_who_owns_rows_and_nothing_of_them() -> None:
     assert (arrays_load(artifact, "holder")["holder"] == content["holder"]).all()
 
 
-def test_whose_key_is_destroyed_is_read_by_nobody_from_no_file() -> None:
+def test_no_file_is_readable_after_its_key_is_destroyed() -> None:
     content = arrays(2)
     old = stored(content)
     first, *others = np.unique(content["holder"]).tolist()
@@ -75,7 +75,7 @@ def test_whose_key_is_destroyed_is_read_by_nobody_from_no_file() -> None:
     assert len(ring_load(ring_of(old.artifact)).numbers) == len(records_load(new)["x"]) == 0
 
 
-def test_what_was_changed_or_given_to_another_is_not_read() -> None:
+def test_changed_or_exchanged_files_are_not_read() -> None:
     content = arrays(3, 4, 4)
     dataset = stored(content)
     with arrays_opened(dataset.artifact) as file:

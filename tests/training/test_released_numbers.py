@@ -228,7 +228,7 @@ def test_nobody_who_has_no_room_takes_part_in_steps_over_samples(full: DataHolde
         assert arrays_load(batch.attempt)["holder"].tolist() == charged.tolist()
 
 
-def test_what_is_charged_beside_a_batch_leaves_less_room_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_charges_beside_a_batch_reduce_its_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two votes fit into everybody's account, one beside a drawing of head counts: one is counted, and charged."""
     monkeypatch.setattr(noise, "noise_of", lambda run: NoNoise())
     study = small_study(levels="H")

@@ -231,7 +231,7 @@ def test_a_first_publication_notifies_current_participants() -> None:
     assert mail_render(Mail.objects.filter(kind="result_published").first()) is None
 
 
-def test_who_withdraws_before_the_mail_is_delivered_gets_none() -> None:
+def test_a_withdrawal_stops_mails_that_are_not_delivered_yet() -> None:
     study = study_with_table()
     people(study)
     publish(study)
@@ -285,7 +285,7 @@ def test_no_year_is_told_of_a_closed_study_or_a_rehearsal(monkeypatch: pytest.Mo
     assert years_tell() == 0
 
 
-def test_whoever_does_without_these_mails_says_so_on_their_account() -> None:
+def test_mails_can_be_turned_off_on_the_account_page() -> None:
     user = person("hanna")
     factories.holder_create(factories.study_open(), user=user)
     as_(user).post(reverse("account_overview"), {"first_name": "H", "last_name": "H", "language": "en"})

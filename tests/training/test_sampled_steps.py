@@ -445,7 +445,7 @@ FORGERIES: list[Forgery] = [
 ]
 
 
-def test_what_does_not_follow_from_the_releases_is_found() -> None:
+def test_forgeries_of_a_batch_are_found() -> None:
     run = run_ask(approved(small_study()))
     assert_found(run, run.batches.get(index=2).released, [*FORGERIES_OF_STEPS, *FORGERIES])
     assert_whole(run)

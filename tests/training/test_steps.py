@@ -309,7 +309,7 @@ def test_a_chunk_recomputed_after_a_crash_charges_the_same(exact: None) -> None:
     assert charges[0] == charges[1]
 
 
-def test_what_was_drawn_for_a_commit_that_failed_is_deleted(
+def test_files_of_a_failed_commit_are_deleted(
     monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Callable[..., Any]
 ) -> None:
     study = small_study()
@@ -417,7 +417,7 @@ FORGERIES: list[Forgery] = [
 ]
 
 
-def test_what_does_not_follow_from_the_releases_is_found() -> None:
+def test_forgeries_of_a_batch_are_found() -> None:
     run = run_finish(learning_run(small_study()))
     assert_found(run, run.batches.get(index=1).released, [*FORGERIES_OF_STEPS, *FORGERIES])
     assert_whole(run)

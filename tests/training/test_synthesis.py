@@ -80,7 +80,7 @@ def test_rows_follow_from_what_was_released() -> None:
     assert any("not those that were released" in fault for fault in release_faults(run))
 
 
-def test_who_withdraws_between_two_rounds_is_in_the_first_alone() -> None:
+def test_a_withdrawal_between_two_rounds_counts_from_the_second_on() -> None:
     study = study_with_table(retain_votes=True)
     run = commit(attempt(run_begun(run_like(study, SYNTHESIS_RUN))))
     holder = everybody(study)[0]
@@ -144,7 +144,7 @@ def test_choices_that_cannot_be_carried_out_are_refused(choices: dict[str, Any],
     assert any(name.startswith(wrong) for name in refused.value.message_dict)
 
 
-def test_of_images_no_rows_are_drawn() -> None:
+def test_synthetic_rows_of_images_are_refused() -> None:
     study = study_with_data()
     private = study.datasets.get(kind="private")
     with pytest.raises(ValidationError, match="tables alone"):

@@ -94,7 +94,7 @@ def test_another_version_learns_from_the_same_releases_and_costs_nothing(run: Ru
         ({"student_learner": "consistency", "student_parameters": {}}, "images"),
     ],
 )
-def test_what_cannot_learn_is_refused_before_anything_is_trained(run: Run, wish: Student, message: str) -> None:
+def test_an_unusable_student_is_refused_before_training(run: Run, wish: Student, message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         student_ask(run=run, acting_user=None, **BOOSTED | wish)
     assert run_versions(run).training is None

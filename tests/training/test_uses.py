@@ -120,7 +120,7 @@ def test_holder_who_joins_a_run_is_told_from_then_on() -> None:
     assert so_far(usage_of(late)) >= balances(study).of(np.array([late.pk]))[0]
 
 
-def test_what_was_not_used_of_earlier_shares_counts_for_who_joined_later() -> None:
+def test_unused_shares_count_for_later_members() -> None:
     """Or the bound would be below what they can have spent."""
     study = study_with_table(levels="L-")
     late = DataHolder.objects.filter(study=study, consent_events=None).earliest("pk")

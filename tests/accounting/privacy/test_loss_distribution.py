@@ -165,7 +165,7 @@ def test_a_coarser_grid_keeps_both_masses_and_is_above() -> None:
             assert both[1] == pytest.approx(both[0], rel=1e-13)
 
 
-def test_what_is_cut_counts_as_infinite_and_small_losses_as_the_next() -> None:
+def test_cut_losses_count_as_infinite_and_small_ones_as_the_next() -> None:
     losses = Losses(0.1, 0, np.array([1e-9, 0.5, 0.5, 1e-9, 1e-12]), 0.0, 0.0)
     zero = Losses(0.1, 0, np.ones(1), 0.0, 0.0)
     cut = losses.plus(zero, 1e-8)

@@ -42,7 +42,7 @@ def test_staff_are_signed_out_after_an_hour_without_a_request(client: Client, ol
     assert "_auth_user_id" not in client.session
 
 
-def test_what_an_open_page_asks_by_itself_is_no_sign_of_somebody(client: Client, olga: User, after) -> None:
+def test_requests_of_an_open_page_do_not_count_as_activity(client: Client, olga: User, after) -> None:
     client.force_login(olga)
     client.get("/studies/digits/")
     for _ in range(3):

@@ -158,7 +158,7 @@ def test_an_installation_can_require_it_of_staff(client: Client, olga: User, set
     assert client.get("/glossary/").status_code == 200
 
 
-def test_tokens_that_staff_made_before_it_was_asked_for_are_refused_until_they_have_one(olga: User, settings) -> None:
+def test_older_staff_tokens_need_a_second_factor_once_required(olga: User, settings) -> None:
     _token, secret = ApiToken.objects.create(olga, name="notebook")
     asks = {"Authorization": f"Bearer {secret}"}
     assert Client().get("/api/v1/runs", headers=asks).status_code == 200

@@ -37,7 +37,7 @@ def test_nothing_of_teachers_has_to_be_given(study: Study, client: Client) -> No
 
 
 @pytest.mark.slow
-def test_what_is_not_named_is_what_is_suggested_for_the_study(study: Study, client: Client) -> None:
+def test_missing_fields_take_the_suggestion_for_the_study(study: Study, client: Client) -> None:
     suggested = method_suggested("table", POINTS)
     body = {name: value for name, value in proposal(study).items() if name not in ("method", "student_learner")}
     for address, code in ((f"{RUNS}/plan", 200), (RUNS, 201)):

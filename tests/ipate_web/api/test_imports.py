@@ -66,7 +66,7 @@ def test_a_steward_uploads_looks_and_stores(study: Study, steward: Any) -> None:
     )
 
 
-def test_what_is_wrong_with_the_rows_is_told_and_nothing_is_stored(steward: Any) -> None:
+def test_faults_of_rows_are_reported_and_nothing_is_stored(steward: Any) -> None:
     begun = begin(steward, TEXT + "eve,old,no,ill\n").json()
     import_work(begun["id"])
     address = f"/api/v1/studies/ward/imports/{begun['id']}"

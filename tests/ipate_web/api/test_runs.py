@@ -178,7 +178,7 @@ def test_a_plan_is_made_for_a_share_of_every_cap(study: Study, client: Client, s
     assert errors(answer).keys() == {"share"}
 
 
-def test_what_the_head_counts_do_not_allow_is_a_conflict(study: Study, client: Client) -> None:
+def test_a_plan_beyond_the_head_counts_is_a_conflict(study: Study, client: Client) -> None:
     response = client("researcher").post(f"{RUNS}/plan", proposal(study, teachers=1 + PUBLIC), format="json")
     assert response.status_code == 409
     assert f"ask for at most {PUBLIC} teachers" in response.json()["detail"]
@@ -459,7 +459,7 @@ def test_a_proposal_with_a_key_is_saved_once(study: Study, client: Client) -> No
 # --- States that do not allow it ------------------------------------------------------------------------------------
 
 
-def test_what_has_ended_is_neither_approved_nor_cancelled(study: Study, client: Client) -> None:
+def test_an_ended_run_is_neither_approved_nor_cancelled(study: Study, client: Client) -> None:
     operator, draft = client("operator"), run_draft(study)
     Run.objects.filter(pk=draft.pk).update(status="failed", message="The data were gone.", ended_at=timezone.now())
     for what in ("approve", "cancel"):

@@ -91,7 +91,7 @@ def test_a_webhook_outlives_the_account_of_whoever_made_it(ward: Study, receiver
     assert (listed["id"], listed["created_by"]) == (pk, None)
 
 
-def test_what_failed_says_why_and_when_it_is_tried_again(ward: Study, receiver: Receiver, client: Client) -> None:
+def test_a_failed_delivery_shows_its_reason_and_next_try(ward: Study, receiver: Receiver, client: Client) -> None:
     pk = made(ward, receiver)
     receiver.answer = 503
     operator = client("operator")

@@ -69,7 +69,7 @@ def test_without_labels_the_forecast_says_what_it_assumes(study: Study) -> None:
     assert "An assumption, since no public points are labelled" in page.text
 
 
-def test_what_was_chosen_is_what_is_saved_and_proposed_again(study: Study) -> None:
+def test_choices_are_saved_and_proposed_again(study: Study) -> None:
     client = as_("operator")
     changes = {
         "asking-representation": "embedding", "asking-stated-embedding": "on", "asking-rounds": 2,

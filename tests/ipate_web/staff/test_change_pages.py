@@ -63,7 +63,7 @@ def test_there_are_pages(study: Study) -> None:
     assert "Study table" in page_of(study, "aud", "?page=2")
 
 
-def test_what_is_sealed_is_for_auditors_and_names_nobody(study: Study) -> None:
+def test_sealed_changes_are_for_auditors_and_name_nobody(study: Study) -> None:
     page = page_of(study, "aud", "?record=sealed")
     assert "Sealed changes, newest first" in page and "Linked at" in page and "Code" in page
     holder = DataHolder.objects.get(study=study, user__username="hanna")

@@ -217,7 +217,7 @@ DECIDERS = (Role.OPERATOR, Role.COMMITTEE, Role.CHAIR)
 
 
 @pytest.mark.parametrize("role", DECIDERS)
-def test_what_people_did_is_not_told_by_the_length_of_a_chain(run: Run, role: str) -> None:
+def test_the_length_of_a_chain_does_not_reveal_acts_of_people(run: Run, role: str) -> None:
     roles_fill(run.study)
     address, holder = url("ledger_check", run.study), DataHolder.objects.filter(study=run.study).earliest("pk")
     circumstance_record(study=run.study, pseudonym=holder.pseudonym, kind="died", reason="A letter.", acting_user=None)

@@ -47,7 +47,7 @@ def draft_publish(client: Client, renewal: str, texts: dict[str, str] = MORE):
 # --- Home -----------------------------------------------------------------------------------------------------------
 
 
-def test_what_waits_is_seen_at_once_by_those_who_decide(study: Study) -> None:
+def test_deciders_see_waiting_tasks_at_once(study: Study) -> None:
     assert "ε policy, version 2" not in text(as_("conrad").get("/"))
     policy_propose(study)
     factories.form_propose(study, MORE)

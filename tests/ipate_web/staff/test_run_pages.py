@@ -122,7 +122,7 @@ def test_the_plan_is_shown_before_anything_is_saved(study: Study) -> None:
         assert budget.allowed == pytest.approx(0.25 * budget.cap), "what an approver is offered first"
 
 
-def test_who_has_a_plan_computed_already_asks_again_and_keeps_what_they_filled_in(study: Study) -> None:
+def test_a_second_plan_at_a_time_is_refused_and_the_form_keeps_its_fields(study: Study) -> None:
     client = as_("operator")
     with slot(User.objects.get(username="operator").pk):  # in another tab, say
         page = client.post(url("run_new", study), filled_in(study))

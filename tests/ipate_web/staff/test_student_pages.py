@@ -57,7 +57,7 @@ def test_another_version_is_trained_compared_and_published(run: Run) -> None:
     )
 
 
-def test_what_is_wrong_with_the_form_is_said_beside_the_field(run: Run) -> None:
+def test_form_errors_stand_beside_their_field(run: Run) -> None:
     client = as_("researcher")
     wrong = client.post(url("run_student_new", run), BOOSTED | {"student_learner-boosting-leaf": "0"})
     assert wrong.status_code == 422 and "student_learner-boosting-leaf" in wrong.context["form"].errors

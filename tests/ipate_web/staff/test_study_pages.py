@@ -418,7 +418,7 @@ def test_accounts_can_only_be_looked_at(finished: Study, root: Client, model: st
         ("studentmodel", set()),
     ],
 )
-def test_of_runs_and_data_only_names_and_claims_are_repaired(
+def test_repairs_of_runs_and_data_change_names_and_claims_alone(
     finished: Study, root: Client, model: str, repairable: set[str]
 ) -> None:
     base = f"admin:training_{model}"

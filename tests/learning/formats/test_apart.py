@@ -72,7 +72,7 @@ def test_a_draft_and_a_refusal_are_those_of_the_reader(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_file_that_takes_too_much_memory_is_told_and_costs_its_own_process_alone(tmp_path):
+def test_a_file_that_takes_too_much_memory_ends_its_own_process_alone(tmp_path):
     path = _unfolding(tmp_path / "a.parquet")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(DataError, match="takes more than 500 MB of memory and was stopped"):

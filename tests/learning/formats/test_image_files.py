@@ -84,7 +84,7 @@ def test_colours_and_sizes_are_brought_to_those_declared(tmp_path):
     assert read_file(path, GREY, holders=False).x[0].max() == round(200 * 299 / 1000)  # ITU-R 601
 
 
-def test_a_photograph_is_turned_as_its_camera_says_and_what_is_transparent_is_black(tmp_path):
+def test_photographs_are_turned_by_orientation_and_transparency_is_black(tmp_path):
     pixels = np.zeros((2, 4), np.uint8)
     pixels[:, 0] = 255
     turned = Image.fromarray(pixels)

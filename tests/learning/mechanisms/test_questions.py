@@ -185,7 +185,7 @@ def test_people_vote_for_the_part_of_the_range_that_holds_their_number() -> None
     assert shares.sum() == plain.sum() and question.digest() != classes.digest()
 
 
-def test_a_head_count_leaves_out_who_has_no_room_and_charges_by_the_number_of_cells() -> None:
+def test_head_counts_skip_full_accounts_and_charge_by_cells() -> None:
     question, part = HeadCountQuestion(cells=3, most=3, noise=2.0), slice(0, 1)
     who = People(np.arange(4), np.ones(4), np.array([1.0, 1.0, 1 / 12, 0.0]), np.zeros(4))
     counted = np.array([[1, 1, 1, 1], [1, 0, 0, 1], [1, 0, 0, 0]], dtype=bool)

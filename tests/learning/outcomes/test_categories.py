@@ -85,6 +85,6 @@ def test_a_code_is_of_the_category_that_holds_it() -> None:
         assert (outcome.categories_of(np.array([-1, 2**40, -(2**62)])) == -1).all()
 
 
-def test_of_more_labels_than_seven_there_are_no_categories() -> None:
+def test_more_than_seven_labels_have_no_categories() -> None:
     assert len(Labels(tuple("abcdefg")).categories) == MOST_CATEGORIES
     assert Labels(tuple("abcdefgh")).categories == ()

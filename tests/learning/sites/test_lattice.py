@@ -110,7 +110,7 @@ def test_several_rounded_normals_are_as_near_to_one_as_docs_say(scale: float, co
             assert found > 0.95 * bound
 
 
-def test_what_is_taken_from_delta_covers_any_number_of_sites() -> None:
+def test_the_reserve_of_delta_covers_any_number_of_sites() -> None:
     with mp.workdps(40):
         least = mp.mpf(LARGEST_ROUNDED_SCALE) / 2
         most = mp.npdf(1) / (12 * least**2) + 10**6 * mp.mpf(2) ** -256  # (k - 1)/k < 1; a million sites' samplers

@@ -145,7 +145,7 @@ def test_teachers_of_all_sites_vote_as_they_would_together(aggregator: Any, coun
     assert (state.guesses != NO_VOTE).any() == bool(aggregator), "some votes were residual"
 
 
-def test_what_is_no_sum_with_one_noise_is_not_put_to_sites() -> None:
+def test_questions_without_a_single_noise_are_not_put_to_sites() -> None:
     joint, part = Joint(3), slice(0, 4)
     confident = {"name": "confident_gnmax", "sigma": 6.0, "sigma_threshold": 9.0, "threshold": 3.0}
     laplace = {"name": "lnmax", "gamma": 0.5}

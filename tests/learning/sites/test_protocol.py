@@ -59,7 +59,7 @@ def test_the_total_of_all_is_their_sum(mode: Mode) -> None:
     assert second.shape == (2, 3) and not np.array_equal(second, np.sum(SUMS, axis=0))
 
 
-def test_who_is_left_goes_on_with_another_question() -> None:
+def test_the_remaining_sites_go_on_with_another_question() -> None:
     joint = Joint(4)
     first = joint.question(1)
     made = joint.answers(first, [*SUMS, SUMS[0]], NoNoise)
@@ -70,7 +70,7 @@ def test_who_is_left_goes_on_with_another_question() -> None:
     assert lattice_of(joint.roster, left).spread > lattice_of(joint.roster, first).spread, "each adds more noise"
 
 
-def test_what_a_site_sends_says_nothing_without_the_others(joint: Joint) -> None:
+def test_the_vector_of_one_site_reveals_nothing_alone(joint: Joint) -> None:
     lattice = lattice_of(joint.roster, joint.question())
     for each, sums in zip(joint.answers(joint.question(), SUMS, NoNoise), SUMS, strict=True):
         units = np.frombuffer(each.vector, "<u8").reshape(2, 3)

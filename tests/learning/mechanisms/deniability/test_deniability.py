@@ -116,7 +116,7 @@ def test_rows_leave_where_there_are_enough_plausible_seeds() -> None:
 
 
 @pytest.mark.statistical
-def test_whoever_guesses_whether_somebody_was_a_seed_gains_no_more_than_theorem_1_allows() -> None:
+def test_guesses_about_a_seed_stay_within_theorem_1() -> None:
     """The distinguishing game: a row that has the person's copied columns leaves with them more often than without."""
     net, k, gamma, epsilon0, number = network(), 5, 4.0, 1.0, 200_000
     copied = net.order[:2]

@@ -97,7 +97,7 @@ def test_a_plan_says_why_there_are_so_many_rounds_if_it_chose_them(holders: int,
 
 
 @pytest.mark.parametrize("rounds", [1, 2, None])
-def test_what_is_chosen_by_hand_is_planned_and_forecast(rounds: int | None) -> None:
+def test_settings_chosen_by_hand_are_planned_and_forecast(rounds: int | None) -> None:
     public, _ = blobs(0, 200)
     levels = [Level("ALL", CAP, 3000)]
     proposed = plan_rounds(public, levels, share=1.0, n_classes=4, rounds=rounds)

@@ -67,7 +67,7 @@ def test_without_labels_it_says_what_it_assumes() -> None:
     assert loud is not None and loud.high < 0.6 and few_people([loud], 3)
 
 
-def test_where_it_cannot_tell_it_says_nothing() -> None:
+def test_an_aggregator_that_may_answer_nothing_has_no_forecast() -> None:
     known, labels = points(4, 60)
     asks = InteractiveGNMax(sigma=4.0, sigma_threshold=4.0, threshold=20.0, confidence=0.9)
     assert forecast_votes(planned(asks), LEARNER, 3, points=known, labels=labels) is None

@@ -225,7 +225,7 @@ def test_the_plan_warns(options: dict, part: str) -> None:
         ),
     ],
 )
-def test_what_cannot_be_planned_is_refused_with_a_reason(options: dict, message: str) -> None:
+def test_an_impossible_plan_is_refused_with_a_reason(options: dict, message: str) -> None:
     with pytest.raises(PlanError, match=message):
         plan_of(**options)
 

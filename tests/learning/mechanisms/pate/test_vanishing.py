@@ -83,7 +83,7 @@ def test_a_group_pays_for_its_costliest_teacher_and_not_more(batch) -> None:
 
 @repeatable
 @given(batch=batches())
-def test_what_a_query_costs_does_not_depend_on_its_own_noise(batch) -> None:
+def test_the_cost_of_a_query_does_not_depend_on_its_noise(batch) -> None:
     costs, present, answered = batch
     added = participation_costs(costs, present, answered)
     for query in range(len(answered)):

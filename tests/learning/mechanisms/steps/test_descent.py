@@ -165,7 +165,7 @@ def test_states_are_the_same_but_for_last_digits_of_a_solver() -> None:
     assert not state.same(replace(state, step=2)) and not state.same(replace(state, total=state.total + 1.0))
 
 
-def test_of_many_public_points_some_are_kept_and_say_the_same_again() -> None:
+def test_a_fixed_part_of_many_public_points_is_used() -> None:
     rng = np.random.default_rng(0)
     points = rng.integers(-50, 50, (9001, 2)).astype(np.int8)
     state = Descent.begin(begin().plan, points, 3)
