@@ -33,6 +33,7 @@ class Recipe:
     learning_rate: float
     threshold: float
     filters: int
+    deep: bool
     moves: Moves
 
 
@@ -61,19 +62,18 @@ def train_consistently(
     counts, informative = (torch.from_numpy(each) for each in likelihood)
     classes = counts.shape[1]
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    generator = torch.Generator().manual_seed(seed)
-    layers = network(x.shape[1:], classes, recipe.filters)
+    generator = torch.Generator(device).manual_seed(seed)
+    layers = network(x.shape[1:], classes, recipe.filters, deep=recipe.deep).to(device).train()
     initialise(layers, generator)
-    layers.to(device).train()
     pixels = as_images(x, device)
     labelled = torch.arange(len(x)) if not informative.any() else torch.nonzero(informative)[:, 0]
-    counts, informative = counts.to(device).float(), informative.to(device)
+    counts, informative, labelled = counts.to(device).float(), informative.to(device), labelled.to(device)
     strong, weak = recipe.moves, recipe.moves.weaker(_WEAK)
     optimiser = torch.optim.AdamW(layers.parameters(), lr=recipe.learning_rate, weight_decay=_WEIGHT_DECAY, fused=True)
     for step in range(restored(checkpoint.load(), layers, optimiser, generator), recipe.steps):
         for group in optimiser.param_groups:
             group["lr"] = recipe.learning_rate * _rate(step / recipe.steps)
-        chosen = _drawn(labelled, len(x), recipe.batch, generator).to(device)
+        chosen = _drawn(labelled, len(x), recipe.batch, generator)
         images = pixels[chosen]
         with torch.no_grad(), _quick(device):
             logits = layers(weak(images, generator))
@@ -96,17 +96,18 @@ def train_consistently(
 
 
 def _quick(device: torch.device) -> torch.autocast:
-    """Convolutions in bfloat16 where the processor has instructions for it; weights and losses stay float32."""
+    """Convolutions in bfloat16 where the device has instructions for it; weights and losses stay float32."""
     able = torch.cpu.get_capabilities()
-    fast = device.type == "cpu" and (able.get("avx512_bf16") or able.get("amx_bf16"))
+    fast = device.type == "cuda" or able.get("avx512_bf16") or able.get("amx_bf16")
     return torch.autocast(device.type, torch.bfloat16, enabled=bool(fast))
 
 
 def _drawn(labelled: torch.Tensor, points: int, count: int, generator: torch.Generator) -> torch.Tensor:
     """Positions of a batch, with replacement."""
     half = count // 2
-    first = labelled[torch.randint(0, len(labelled), (half,), generator=generator)]
-    return torch.cat([first, torch.randint(0, points, (count - half,), generator=generator)])
+    first = labelled[torch.randint(0, len(labelled), (half,), generator=generator, device=generator.device)]
+    others = torch.randint(0, points, (count - half,), generator=generator, device=generator.device)
+    return torch.cat([first, others])
 
 
 def _rate(done: float) -> float:

@@ -38,7 +38,10 @@ class Moves:
         )
 
     def __call__(self, images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-        """Every image of `(n, channels, height, width)` moved at random by itself; what comes from outside is 0."""
+        """Every image of `(n, channels, height, width)` moved at random by itself; what comes from outside is 0.
+
+        Moves are drawn where the generator is.
+        """
         moved = images
         if self.rotation or self.shift or self.stretch or self.bend or self.mirror:
             maps = self._maps(len(images), generator).to(images.device)
@@ -50,11 +53,12 @@ class Moves:
 
     def _maps(self, count: int, generator: torch.Generator) -> torch.Tensor:
         """`(count, 2, 3)` affine maps from places in the result to places in the image, both from -1 to 1."""
-        uniform = 2 * torch.rand(count, 5, generator=generator) - 1
+        uniform = 2 * torch.rand(count, 5, generator=generator, device=generator.device) - 1
         angle = uniform[:, 0] * math.radians(self.rotation)
         width, height = (1 + self.stretch * uniform[:, axis] for axis in (1, 2))
         if self.mirror:
-            width = width * (1 - 2 * torch.randint(0, 2, (count,), generator=generator))
+            turned = torch.randint(0, 2, (count,), generator=generator, device=generator.device)
+            width = width * (1 - 2 * turned)
         cos, sin = torch.cos(angle), torch.sin(angle)
         first = torch.stack([cos * width, -sin * height, 2 * self.shift * uniform[:, 3]], 1)
         second = torch.stack([sin * width, cos * height, 2 * self.shift * uniform[:, 4]], 1)
@@ -62,7 +66,8 @@ class Moves:
 
     def _bends(self, images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         """`(n, height, width, 2)` shifts of places, smooth between 4×4 that are drawn (after Simard et al. 2003)."""
-        drawn = 2 * self.bend * (2 * torch.rand(len(images), 2, _BENDS, _BENDS, generator=generator) - 1)
+        uniform = torch.rand(len(images), 2, _BENDS, _BENDS, generator=generator, device=generator.device)
+        drawn = 2 * self.bend * (2 * uniform - 1)
         smooth = functional.interpolate(drawn, size=images.shape[2:], mode="bicubic", align_corners=True)
         return smooth.permute(0, 2, 3, 1)
 
@@ -71,8 +76,8 @@ class Moves:
         count, _, *sides = images.shape
         side = max(1, round(self.erase * min(sides)))
         for length in sides:
-            first = torch.randint(0, length - side + 1, (count, 1), generator=generator)
-            places = torch.arange(length)
+            first = torch.randint(0, length - side + 1, (count, 1), generator=generator, device=generator.device)
+            places = torch.arange(length, device=generator.device)
             inside.append((places >= first) & (places < first + side))
         square = (inside[0][:, :, None] & inside[1][:, None, :]).to(images.device)
         return images.masked_fill(square[:, None], 0.0)

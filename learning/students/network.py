@@ -14,13 +14,15 @@ if TYPE_CHECKING:
     from learning.exports.graph import Graph
 
 _HIDDEN = 128
+_CONVOLUTIONS = 3
+"""Convolutions of a network that is not deep."""
 _LARGE = 16
 """Images with a shorter side of at least so many pixels are halved by the first convolution."""
 _POOLED = 4
 """Maps with a shorter side of fewer pixels are not pooled."""
 
 
-def network(shape: tuple[int, ...], classes: int, filters: int) -> nn.Sequential:
+def network(shape: tuple[int, ...], classes: int, filters: int, *, deep: bool = False) -> nn.Sequential:
     """Convolutions 5×5, 3×3 and 3×3 with max pool 2, dense 128, each with batch norm and ReLU.
 
     The first convolution has stride 2 where images are large enough.
@@ -29,6 +31,7 @@ def network(shape: tuple[int, ...], classes: int, filters: int) -> nn.Sequential
         shape: of an image.
         classes: how many.
         filters: of the first convolution; the second has twice and the third four times as many.
+        deep: whether the second and the third are followed by another one like them.
     """
     height, width, channels = shape if len(shape) == 3 else (*shape, 1)
     stride = 2 if min(height, width) >= _LARGE else 1
@@ -38,6 +41,8 @@ def network(shape: tuple[int, ...], classes: int, filters: int) -> nn.Sequential
         layers += [nn.BatchNorm2d(before), nn.ReLU()]
         if after:
             layers += [nn.Conv2d(before, after, 3, 1, 1, bias=False)]
+            if deep:
+                layers += [nn.BatchNorm2d(after), nn.ReLU(), nn.Conv2d(after, after, 3, 1, 1, bias=False)]
             if min(height, width) >= _POOLED:
                 layers += [nn.MaxPool2d(2)]
                 height, width = height // 2, width // 2
@@ -53,7 +58,8 @@ class ConsistencyModel(ImageModel[nn.Sequential]):
     def _network(cls, tensors: Mapping[str, torch.Tensor], shape: tuple[int, ...]) -> tuple[nn.Sequential, int]:
         places = sorted(tensors, key=_place)
         classes = len(tensors[places[-1]])
-        return network(shape, classes, len(tensors[places[0]])), classes
+        deep = sum(tensor.ndim == 4 for tensor in tensors.values()) > _CONVOLUTIONS
+        return network(shape, classes, len(tensors[places[0]]), deep=deep), classes
 
     def inner_modules(self) -> tuple[nn.Module, ...]:
         return tuple(self.network)[:-1]

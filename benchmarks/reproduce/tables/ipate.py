@@ -8,10 +8,12 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
 from benchmarks.reproduce.cache import Json, kept_json
 from benchmarks.reproduce.divided import divided
-from benchmarks.reproduce.ensembles import CLASSES, NETWORK, with_copies
+from benchmarks.reproduce.ensembles import CLASSES, MOVES
 from benchmarks.reproduce.published import published
 from benchmarks.reproduce.rehearsals import (
     AGGREGATORS,
@@ -34,8 +36,8 @@ SEEDS = (0, 1, 2)
 """Of order and noise."""
 LN2 = math.log(2)
 EVERYBODY = "everybody at {}, PATE"
-STUDENT = NETWORK | {"epochs": 5}
-"""The teachers' network; it sees its few images oftener."""
+STUDENT, COPIES = {"epochs": 5}, 7
+"""Passes over the labelled images and their moved copies. The network is the teachers'."""
 MORE = ">2000"
 """Printed where the votes did not end before 2,000 labels."""
 
@@ -185,12 +187,21 @@ def _votes(promises: Promises, variant: str, seeds: Sequence[int]) -> tuple[list
 def _right(name: str, counted: Counted, seed: int) -> float:
     if name == "mnist":
         data = divided()
-        x, labels = with_copies(data.public.x[counted.rows], counted.labels, seed=seed)
+        x, labels = _with_copies(data.public.x[counted.rows], counted.labels, seed=seed)
         model = learner_create("cnn", STUDENT).fit(x, labels, classes=CLASSES, seed=seed)
         return 100 * float((model.predict(data.test.x) == data.test.y).mean())
     x, test = points(name)[0][counted.rows], splits_load(name).test
     model = LEARNERS[name].fit(x, counted.labels, classes=2, seed=seed)
     return 100 * float((model.predict(test.x) == test.y).mean())
+
+
+def _with_copies(
+    images: NDArray[np.float32], labels: NDArray[np.integer], *, seed: int
+) -> tuple[NDArray[np.float32], NDArray[np.integer]]:
+    """The images and their turned and shifted copies, each by itself, and the classes of all."""
+    copies = torch.from_numpy(images)[:, None].repeat(COPIES, 1, 1, 1)
+    moved = MOVES(copies, torch.Generator().manual_seed(seed)).numpy()[:, 0]
+    return np.concatenate([images, moved]), np.tile(labels, 1 + COPIES)
 
 
 def _labels_row(found: Voted, known: float | None, spread: float | None = None) -> Row:

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 FAST = {
     "random_forest": {"trees": 15},
     "cnn": {"epochs": 1},
-    "consistency": {"steps": 20},
+    "consistency": {"steps": 7, "thorough": True},
     "boosting": {"iterations": 8},
     "nearest_neighbour": {"neighbours": 3},
 }

@@ -183,6 +183,19 @@ def test_a_network_is_read_with_as_many_filters_as_it_was_stored_with(filters, d
     assert len(model.network[0].weight) == filters
 
 
+def test_a_thorough_network_is_deeper_learns_longer_and_is_read_again(digits):
+    points, truth = digits.private.x[:500], digits.private.y[:500]
+    releases = counted(np.arange(500), _noisy(truth, 10), 12.0)
+    seen = []
+    student = student_create("consistency", FAST["consistency"] | {"thorough": True})
+    model = student_learn(student, points, releases, seed=1, progress=lambda *step: seen.append(step))
+    assert seen[-1] == (180, 180)
+    assert sum(parameter.ndim == 4 for parameter in model.network.parameters()) == 5
+    assert _right(model, digits.test) > 0.9
+    stored = student_create("consistency").model_from_bytes(model.to_bytes())
+    assert (stored.predict_proba(digits.test.x) == model.predict_proba(digits.test.x)).all()
+
+
 def test_progress_is_told(digits):
     seen = []
     student = student_create("consistency", {"steps": 150, "filters": 8})
