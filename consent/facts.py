@@ -171,8 +171,8 @@ def together(alliance: Mapping[str, Any]) -> str:
         return ""
     text = _(
         "Together with %(sites)s. %(hub)s asks all of them the same questions and adds up what they answer. Records "
-        "stay where they are. Only sums over all people of an organisation leave it, changed at random so that nobody "
-        "can be read from them. Whoever takes part at two of them is counted at each."
+        "stay where they are. Only sums over all people of an organisation leave it, changed at random. The limit that "
+        "each person chose holds for these, too. Whoever takes part at two of them is counted at each."
     )
     return text % {"sites": ", ".join(alliance["sites"]), "hub": alliance["hub"]}
 
