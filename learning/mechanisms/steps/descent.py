@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,6 +29,8 @@ EARLY = 0.5
 LOOKED = 0.25
 """Of the steps; after these the ridge follows from what they released."""
 _RIDGE, _SPREAD_POWER = 5.0, 1.5  # noises of a step at a spread of 1, and how fast they grow below it
+_ANEW_POWER, _ANEW_RIDGE = 2.5, 320.0  # how fast where the descent begins anew, and noises of a step at most
+_LOUD = 50.0  # signal of a plan from which small weights are told from weights that noise hides
 _PARAMETER_STEPS = 2.0**24
 _OBSERVED_STEPS = 2.0**40
 _SMALLEST_CURVATURE = 1e-9
@@ -47,8 +50,10 @@ class Descent:
 
     Every noisy gradient is multiplied by the inverse of the public points' curvature at the parameters that it was
     taken at, and of a ridge in proportion to the noise. The ridge is large for the first quarter of the steps; then it
-    is the smaller, the larger the weights are that these steps released, see `weights_spread`. The mean of the iterates
-    (Polyak and Juditsky 1992) averages the noise of their steps. Everything here is public.
+    is the smaller, the larger the weights are that these steps released, see `weights_spread`. Where the weights are so
+    small that this ridge was not large enough, what the parameters followed was noise: the descent begins anew with a
+    larger one, at the ridge regression of all that was released. The mean of the iterates (Polyak and Juditsky 1992)
+    averages the noise of their steps. Everything here is public.
 
     plan: steps, step size, clipping norm, ridge and the people expected.  points: `(P, d)` coordinates of public
     points.  length: of a typical one of them; steps are taken where that is 1.  parameters: `(d + 1, outputs)`.  total:
@@ -103,8 +108,10 @@ class Descent:
         gradient = self._centred(gradient)
         with one_thread():
             matrices = self._curvatures()
-            moved = self.parameters - self.plan.step_size * self._direction(gradient, matrices)
+            moved = self.parameters - self.plan.step_size * self._direction(gradient, matrices, self.ridge)
             observed, ridge = self._seen(gradient, matrices)
+            if ridge > max(self.ridge, self.plan.largest_ridge):
+                moved = self._direction(observed, matrices, ridge / math.sqrt(self._looked))
         # Linear solvers differ in their last digits between machines; the parameters need not.
         parameters = np.rint(moved * _PARAMETER_STEPS) / _PARAMETER_STEPS
         total = self.total + parameters if self.step + 1 > self._early else self.total
@@ -114,17 +121,17 @@ class Descent:
         constant = np.full((len(self.points), 1), float(INTERCEPT))
         return curvatures(np.hstack([self.points, constant]) / self.length, self.parameters, self.loss)
 
-    def _direction(self, gradient: Floats, matrices: Floats) -> Floats:
-        """The gradient multiplied by the inverse of the public curvature and the ridge."""
+    def _direction(self, gradient: Floats, matrices: Floats, ridge: float) -> Floats:
+        """The gradient multiplied by the inverse of the public curvature and a ridge."""
         directions = np.empty_like(gradient)
         for place, matrix in enumerate(matrices):
             alike = slice(place, place + 1) if len(matrices) > 1 else slice(None)
-            directions[:, alike] = solve(self._ridged(matrix), gradient[:, alike], assume_a="pos")
+            directions[:, alike] = solve(_ridged(matrix, ridge), gradient[:, alike], assume_a="pos")
         return self._centred(directions)
 
     def _seen(self, gradient: Floats, matrices: Floats) -> tuple[Floats, float]:
         """`observed` and `ridge` after this step: near the best parameters B, the gradient is H·(parameters - B)."""
-        looked = max(1, int(LOOKED * self.plan.steps))
+        looked = self._looked
         if self.step >= looked or self.plan.largest_ridge <= self.plan.ridge:
             return self.observed, self.ridge
         every = np.broadcast_to(matrices, (gradient.shape[1], *matrices.shape[1:]))
@@ -134,19 +141,22 @@ class Descent:
             return observed, self.ridge
         outputs = gradient.shape[1]
         variance = self.plan.noise**2 / looked * ((1 - 1 / outputs) if self.loss.centred else 1.0)
-        spread = weights_spread(observed[:-1], matrices[:, :-1, :-1], variance)
-        ridge = _RIDGE * self.plan.noise / spread**_SPREAD_POWER
-        return observed, min(self.plan.largest_ridge, max(self.plan.ridge, ridge))
+        return observed, self._ridge_of(weights_spread(observed[:-1], matrices[:, :-1, :-1], variance))
+
+    def _ridge_of(self, spread: float) -> float:
+        """The ridge for weights of this spread; where it is above the largest ridge, the descent begins anew."""
+        ridge, largest = _RIDGE * self.plan.noise / spread**_SPREAD_POWER, self.plan.largest_ridge
+        if ridge <= largest or self.plan.signal < _LOUD:
+            return min(largest, max(self.plan.ridge, ridge))
+        return max(largest, min(_ANEW_RIDGE, _RIDGE / spread**_ANEW_POWER) * self.plan.noise)
 
     def _centred(self, vectors: Floats) -> Floats:
         """As the loss has them: gradients of the cross entropy add up to 0 over the classes."""
         return vectors - vectors.mean(axis=1, keepdims=True) if self.loss.centred else vectors
 
-    def _ridged(self, matrix: Floats) -> Floats:
-        """With a whole ridge the intercept would be learned last; with none, noise would move it far."""
-        ridge = np.full(len(matrix), self.ridge + _SMALLEST_CURVATURE)
-        ridge[-1] *= min(1.0, self.ridge / matrix[-1, -1])
-        return matrix + np.diag(ridge)
+    @property
+    def _looked(self) -> int:
+        return max(1, int(LOOKED * self.plan.steps))
 
     @property
     def _early(self) -> int:
@@ -197,3 +207,10 @@ class Descent:
 def nearly_same(ours: Floats, theirs: Floats) -> bool:
     """Whether two arrays of weights are equal but for the last digits."""
     return ours.shape == theirs.shape and np.allclose(ours, theirs, rtol=_SAME, atol=_SAME * np.abs(theirs).max())
+
+
+def _ridged(matrix: Floats, ridge: float) -> Floats:
+    """With a whole ridge the intercept would be learned last; with none, noise would move it far."""
+    added = np.full(len(matrix), ridge + _SMALLEST_CURVATURE)
+    added[-1] *= min(1.0, ridge / matrix[-1, -1])
+    return matrix + np.diag(added)

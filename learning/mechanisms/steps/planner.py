@@ -22,7 +22,7 @@ from learning.outcomes import CROSS_ENTROPY, Loss
 STEPS = 60
 STEP_SIZE = 1.0
 RIDGE, LEAST_RIDGE = 3.5, 10.0  # noises of a step: by the root of the number of scores, and where people are weak
-LARGEST_RIDGE = 20.0  # while nothing is known of the signal, and where releases show little of it
+LARGEST_RIDGE = 20.0  # while nothing is known of the signal
 COUNTED = 0.1
 """Part of a run's share that counts people where there are no public points; docs/sgd.md has the measurements."""
 ROWS = 10_000
@@ -40,11 +40,11 @@ class StepsPlan:
 
     sigma: noise multiplier, the same for all steps.  steps: how many.  clip_norm: of a holder's gradient, where points
     have norm 1.  step_size: 1 is Newton's.  ridge: what is added to the curvature of public points, at least.
-    largest_ridge: what is added at first, and at most.  largest_cap: μ² of the most lenient level, see `level_weights`.
-    people: the sum of all holders' weights, by public head counts.  strength: see `strength_of`.  signal: what all
-    people together can say about a number, in standard deviations of its noise over the whole round, divided by the
-    root of how many numbers there are.  until: by level, the share of the cap that this round uses at most, earlier
-    rounds not counted.  notes: for plan and card.  warnings: what is unlikely to work.
+    largest_ridge: what is added at first; where it turns out too small, see `descent.Descent`.  largest_cap: μ² of the
+    most lenient level, see `level_weights`.  people: the sum of all holders' weights, by public head counts.  strength:
+    see `strength_of`.  signal: what all people together can say about a number, in standard deviations of its noise
+    over the whole round, divided by the root of how many numbers there are.  until: by level, the share of the cap that
+    this round uses at most, earlier rounds not counted.  notes: for plan and card.  warnings: what is unlikely to work.
     """
 
     sigma: float

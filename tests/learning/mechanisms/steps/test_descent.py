@@ -54,11 +54,14 @@ def test_a_step_is_newtons_with_the_curvature_of_the_public_points() -> None:
     assert after.weights == pytest.approx(after.parameters / 50)
 
 
-@pytest.mark.parametrize(("true", "noises"), [(3.0, 10.0), (0.3, 20.0), (0.0, 20.0)])
-def test_the_ridge_shrinks_where_the_first_steps_show_large_weights(true: float, noises: float) -> None:
-    """Sums as people with these weights release them where the loss is quadratic, at ten dimensions of one length."""
+@pytest.mark.parametrize(("true", "people", "noises"), [(3.0, 1000.0, 10.0), (0.0, 1000.0, 320.0), (0.0, 100.0, 20.0)])
+def test_the_first_steps_say_how_large_the_ridge_is(true: float, people: float, noises: float) -> None:
+    """Sums as people with these weights release them where the loss is quadratic, at ten dimensions of one length.
+
+    Few people cannot tell small weights from none, so that their descent goes on.
+    """
     rng, public = np.random.default_rng(0), 50 * np.vstack([np.eye(10), -np.eye(10)]).astype(np.int64)
-    plan = plan_steps([Level("ALL", 4.0, 1000.0)], dimensions=10, n_classes=2, share=1.0)
+    plan = plan_steps([Level("ALL", 4.0, people)], dimensions=10, n_classes=2, share=1.0)
     state, best = Descent.begin(plan, public, 2), np.zeros((11, 2))
     best[:10, 0] = true * rng.choice([-1, 1], 10)
     best[:10, 1] = -best[:10, 0]
@@ -73,6 +76,22 @@ def test_the_ridge_shrinks_where_the_first_steps_show_large_weights(true: float,
             .after(np.rint(gradient * CLIP_STEPS * plan.people / plan.clip_norm))
         )
     assert state.ridge == pytest.approx(noises * plan.noise, rel=0.01)
+
+
+def test_where_weights_are_small_the_descent_begins_anew_at_a_regression_of_what_was_released() -> None:
+    public = 50 * np.vstack([np.eye(10), -np.eye(10)]).astype(np.int64)
+    plan = plan_steps([Level("ALL", 4.0, 1000.0)], dimensions=10, n_classes=2, share=1.0)
+    state, gradient = Descent.begin(plan, public, 2), np.zeros((11, 2))
+    gradient[:10] = 0.003 * np.array([1, -1])
+    features, seen = np.hstack([public, np.full((20, 1), INTERCEPT)]) / 50, np.zeros((11, 2))
+    for _ in range(15):
+        before, matrix = state, curvatures(features, state.parameters)[0]
+        seen += (matrix @ state.parameters - gradient) / 15
+        state = state.after(np.rint(gradient * CLIP_STEPS * plan.people / plan.clip_norm))
+    assert before.ridge == plan.largest_ridge < state.ridge < 320 * plan.noise
+    ridge = state.ridge / np.sqrt(15)
+    curved = matrix + ridge * np.diag([*[1.0] * 10, min(1.0, ridge / matrix[-1, -1])])
+    assert state.parameters == pytest.approx(np.linalg.solve(curved, seen), rel=1e-3, abs=1e-6)
 
 
 def test_a_ridge_that_was_chosen_stays() -> None:
