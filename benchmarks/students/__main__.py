@@ -16,18 +16,17 @@ from typing import Any
 from benchmarks.cells import missing
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "students.json"
-FIGURE = Path(__file__).resolve().parents[2] / "docs" / "choosing-diabetes.svg"
 
 
 def main() -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     from benchmarks.neighbours.__main__ import table
     from benchmarks.students import compared, parts
-    from benchmarks.students.summary import drawn, summary
+    from benchmarks.students.summary import summary
 
     every = (parts.images, parts.few_points, parts.few_people, parts.digits, parts.tables, parts.steps)
     known = {each.__name__: each for each in every}
-    cells = {each.__name__: each for each in (compared.compared, compared.noise, compared.few, compared.splits)}
+    cells = {each.__name__: each for each in (compared.compared, compared.few, compared.splits)}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", help="all if none is named", metavar="part")
     parser.add_argument("--quick", action="store_true")
@@ -41,8 +40,6 @@ def main() -> None:
             rows.append(row)
             if not options.quick:
                 RESULTS.write_text(json.dumps(_kept() | {name: rows}, indent=1) + "\n")
-        if name == "noise" and not options.quick:
-            FIGURE.write_text(drawn([*rows, *_kept()["compared"]]))
         print(f"\n{name}: {part.__doc__}")
         table(rows if name in known else list(summary(rows)))
 

@@ -87,12 +87,6 @@ def few(quick: bool) -> Iterator[Cell]:
                 yield from _cells(Study(name, holders=holders), (1.0,), method)
 
 
-def noise(quick: bool) -> Iterator[Cell]:
-    """Diabetes: the linear model of private steps over ε; draws docs/choosing-diabetes.svg."""
-    for draw in range(1 if quick else 2):
-        yield from _cells(Study("diabetes", draw), (0.1, 0.5, 2.0, 8.0), linear)
-
-
 def _cells(study: Study, promises: Sequence[Promise], method: Callable[[Study, Promise], Row]) -> Iterator[Cell]:
     for promise in promises:
         epsilon = promise if isinstance(promise, float) else list(promise)

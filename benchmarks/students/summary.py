@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.neighbours.figure import Line, figure
-
 Row = dict[str, Any]
 _SAME = ("name", "public", "holders", "method", "epsilon")
 
@@ -48,23 +46,3 @@ def summary(rows: Iterable[Row]) -> Iterator[Row]:
 def _mean(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return float(np.mean(known)) if known else None
-
-
-def drawn(rows: Iterable[Row]) -> str:
-    """The area under the curve of Diabetes over ε as a chart, beside the same model without a promise."""
-    areas = {
-        (row["method"], str(row["epsilon"])): (row["epsilon"], row["auc_all"])
-        for row in summary(row for row in rows if row["name"] == "diabetes")
-        if row["model"] == "linear" and not isinstance(row["epsilon"], list)
-    }
-    _, without = areas.pop(("no promise", ""))
-    return figure(
-        [Line("private steps", dict(areas.values()))],
-        target=without,
-        title="Linear model of private gradient steps: readmission in Diabetes, by patient",
-        across="ε of everyone",
-        up="area under the curve, public and test points",
-        target_label=f"the same model without a promise: {without:.3f}",
-        span=(0.6, 0.7),
-        shown="{:.2f}".format,
-    )
