@@ -96,6 +96,7 @@ def test_a_model_from_proposal_to_download(visit, study, size: str) -> None:
     run_finish(run)
 
     rosa.open(f"/studies/table/runs/{run.pk}/")
+    rosa.press("Model card")
     rosa.says("The rows take the place of public points.")
     steps = page.evaluate(
         "[...document.querySelectorAll('[data-chart]')]"

@@ -90,6 +90,7 @@ def test_a_run_from_proposal_to_student(visit, study, size: str, tmp_path: Path)
         site.says("Download the model")
     run = Run.objects.get()
     assert run.status == Run.Status.FINISHED
+    site.press("What it costs each group")
     site.page.locator("canvas[data-chart=costs]").wait_for()
     assert chart_points(site) == run.batches.count() + 1
     site.is_in_order()
@@ -152,6 +153,7 @@ def test_every_holder_votes_from_proposal_to_student(visit, study, size: str, tm
     run.refresh_from_db()
     assert run.student.publication_reason == "It is a demonstration."
     assert (run.status, run.position) == (Run.Status.FINISHED, run.public_dataset.rows)
+    site.press("Model card")
     site.says("Round 2: 28 queries")
     assert chart_points(site) == run.batches.count() + 1
     site.is_in_order()
