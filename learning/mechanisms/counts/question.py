@@ -114,8 +114,11 @@ class CountsQuestion:
         """Owners, cells and whole numbers of what people add to one table."""
         cells, cell = number_of_cells(columns), places.cells(columns)
         inside = cell >= 0
-        pairs, times = np.unique(owner[inside] * cells + cell[inside], return_counts=True)
-        owner, cell = pairs // cells, pairs % cells
+        owner, cell = owner[inside], cell[inside]
+        times = np.ones(len(owner), np.int64)
+        if owned.max(initial=0) > 1:  # to sort takes longer than all else
+            pairs, times = np.unique(owner * cells + cell, return_counts=True)
+            owner, cell = pairs // cells, pairs % cells
         shares = most[owner] * times / owned[owner]
         values = np.rint(shares)
         # Rounded to the nearest, a person divided among very many records could exceed their weight.
