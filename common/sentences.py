@@ -27,14 +27,25 @@ class Sentence(str):
 
     def to_json(self) -> dict[str, Any]:
         """JSON that `from_json` reads; values that JSON does not know become their texts."""
-        values = {
-            name: each if isinstance(each, int | float | str) else str(each) for name, each in self.values.items()
-        }
-        return {"template": self.template, "values": values}
+        return {"template": self.template, "values": {name: _value(each) for name, each in self.values.items()}}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> "Sentence":
-        return cls(document["template"], **document["values"])
+        values = {
+            name: cls.from_json(each) if isinstance(each, dict) else each for name, each in document["values"].items()
+        }
+        return cls(document["template"], **values)
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, Sentence):
+        return value.to_json()
+    return value if isinstance(value, int | float | str) else str(value)
+
+
+def said_by(error: Exception) -> str:
+    """What an error says, as the sentence that it was raised with."""
+    return next((each for each in error.args if isinstance(each, Sentence)), str(error))
 
 
 def in_words(document: Any) -> Any:

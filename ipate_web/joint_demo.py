@@ -2,13 +2,13 @@
 
 import json
 import os
-import socket
+import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +24,23 @@ ENDED = ("finished", "failed", "cancelled")
 
 @dataclass(frozen=True)
 class Installation:
-    """An installation in a folder of its own."""
+    """An installation in a folder of its own.
+
+    Attributes:
+        name: Of the hub or the site.
+        folder: Its database, files and logs.
+        port: Where its pages are.
+        address: Of its pages, as others know it.
+        within: What every command of it begins with.
+        variables: Of its environment, beside those that all have.
+    """
 
     name: str
     folder: Path
     port: int
-
-    @property
-    def address(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+    address: str
+    within: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -40,33 +48,69 @@ class Installation:
         return {
             "IPATE_VAR_DIR": str(self.folder),
             "IPATE_SITE_URL": self.address,
-            "DATABASE_URL": f"sqlite:///{self.folder / 'ipate.sqlite3'}",
+            "DATABASE_URL": f"sqlite:///{self.database}",
             "IPATE_BROKER_URL": "filesystem://",
             "IPATE_SECRET_KEY": "",
+            "IPATE_SITES_INTERVAL": "1",
             "NO_PROXY": "127.0.0.1",
+            **self.variables,
         }
 
-    def manage(self, *arguments: str) -> str:
-        """Output of a management command in this installation.
+    @property
+    def database(self) -> Path:
+        return self.folder / "ipate.sqlite3"
 
-        Raises:
-            CommandError: It has failed.
-        """
-        done = subprocess.run(  # noqa: S603 - our own command
-            [sys.executable, "manage.py", *arguments],
+    @property
+    def logs(self) -> Path:
+        return self.folder / "log"
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Process that carries out steps of `training.joint_demonstration` in an installation, one after the other."""
+
+    at: Installation
+    process: subprocess.Popen
+
+    def begin(self, step: str, **given: Any) -> None:
+        """Let a step begin; `end` says how it went."""
+        assert self.process.stdin is not None, "a pipe"
+        self.process.stdin.write(json.dumps({"step": step, "given": given}) + "\n")
+        self.process.stdin.flush()
+
+    def end(self) -> dict[str, Any]:
+        """What the step that has begun tells. Raises CommandError: it has failed."""
+        assert self.process.stdout is not None, "a pipe"
+        if line := self.process.stdout.readline():
+            return json.loads(line)
+        raise CommandError(f"{self.at.name}: a step has failed; see {self.at.logs / 'steps.log'}.")
+
+    def do(self, step: str, **given: Any) -> dict[str, Any]:
+        """Carry out a step. Raises CommandError: it has failed."""
+        self.begin(step, **given)
+        return self.end()
+
+
+@contextmanager
+def stepping(at: Installation) -> Iterator[Steps]:
+    """A process for the steps of an installation, which ends with the block."""
+    at.logs.mkdir(exist_ok=True)
+    with (at.logs / "steps.log").open("ab") as log:
+        process = subprocess.Popen(  # noqa: S603 - our own command
+            [*at.within, sys.executable, "manage.py", "demo_step"],
             cwd=settings.BASE_DIR,
-            env=os.environ | self.environment,
-            capture_output=True,
+            env=os.environ | at.environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
             text=True,
-            check=False,
+            start_new_session=True,
         )
-        if done.returncode:
-            raise CommandError(f"{self.name}: {' '.join(arguments[:2])} has failed.\n{done.stderr[-2000:]}")
-        return done.stdout
-
-    def step(self, step: str, **given: Any) -> dict[str, Any]:
-        """Carry out a step of `training.joint_demonstration` here."""
-        return json.loads(self.manage("demo_step", step, json.dumps(given)).splitlines()[-1])
+    with process:
+        try:
+            yield Steps(at, process)
+        finally:
+            process.kill()
 
 
 def installations(sites: int, port: int) -> list[Installation]:
@@ -80,7 +124,7 @@ def installations(sites: int, port: int) -> list[Installation]:
         port = free_port(port)
         place = folder / name.lower().replace(" ", "-")
         place.mkdir(parents=True, mode=0o700)
-        places.append(Installation(name, place, port))
+        places.append(Installation(name, place, port, f"http://127.0.0.1:{port}"))
         port += 1
     return places
 
@@ -93,76 +137,102 @@ def joint_demo(
     Raises:
         CommandError: A step has failed, or a process has stopped.
     """
-    hub, *clinics = all_of_them = installations(sites, port)
+    among = installations(sites, port)
     with ExitStack() as stack:
-        for each in all_of_them:
-            each.manage("migrate", "--verbosity", "0")
-        told = hub.step("hub_found", data=data, names=[each.name for each in clinics], address=hub.address)
-        logins, processes = told["logins"], []
-        for each in all_of_them:
-            logs = each.folder / "log"
-            for command, log in ((site_command(each.port), "site.log"), (worker_command(1), "worker.log")):
-                processes.append(stack.enter_context(running(command, logs / log, each.environment)))
-        _wait_for_port(hub)
-        write("The alliance is founded.\n")
-        for place, each in enumerate(clinics):
-            invited = told["invitations"][each.name]
-            given = {"data": data, "place": place, "of": len(clinics), "name": each.name, "told": invited}
-            logins += each.step("site_register", **given)["logins"]
-        hub.step("hub_sign")
-        for each in clinics:
-            write(f"{each.name} has joined: {each.step('site_join', data=data)['holders']} people consent.\n")
-        number = hub.step("hub_run", mode=mode)["number"]
-        for each in clinics:
-            each.step("site_run", number=number)
+        steps = [stack.enter_context(stepping(each)) for each in among]
+        databases_make(steps)
+        processes = [stack.enter_context(pages(each)) for each in (among if serve else among[:1])]
+        logins = alliance_make(steps, data, write)
+        processes += [stack.enter_context(worker(each)) for each in among]
+        run_begin(steps, mode)
         write("The run is approved by all.\n")
-        states = _wait_for_end(all_of_them, processes, write)
         if serve:
-            _serve(all_of_them, logins, processes, write)
+            for each in steps:
+                each.begin("collect")
+            for each, those in zip(steps, logins, strict=True):
+                each.end()
+                _present(each.at, those, write)
+        states = _wait_for_end(steps, processes, write)
+        if serve:
+            write("\nAll of them run until Ctrl-C.\n")
+            while all(process.poll() is None for process in processes):
+                time.sleep(0.3)
+            raise CommandError(f"A process has stopped; see {settings.VAR_DIR / 'sites'}.")
         return states
 
 
-def _wait_for_port(hub: Installation) -> None:
-    for _ in range(600):
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", hub.port)) == 0:
-                return
-        time.sleep(0.2)
-    raise CommandError(f"The hub does not listen; see {hub.folder / 'log'}.")
+def pages(of: Installation) -> AbstractContextManager[subprocess.Popen]:
+    """The pages of an installation, and its API."""
+    return running([*of.within, *site_command(of.port)], of.logs / "site.log", dict(of.environment))
+
+
+def worker(of: Installation) -> AbstractContextManager[subprocess.Popen]:
+    """The worker of an installation."""
+    return running([*of.within, *worker_command(1)], of.logs / "worker.log", dict(of.environment))
+
+
+def databases_make(steps: list[Steps]) -> None:
+    """Give each installation a database: the sites that of the hub while nothing is in it."""
+    steps[0].do("migrate")
+    with closing(sqlite3.connect(steps[0].at.database)) as made:
+        for each in steps[1:]:
+            with closing(sqlite3.connect(each.at.database)) as copy:
+                made.backup(copy)
+
+
+def alliance_make(
+    steps: list[Steps], data: str, write: Callable[[str], Any], certificate: str = ""
+) -> list[list[dict[str, str]]]:
+    """Found an alliance that all sites join; returns the logins of each installation."""
+    hub, *clinics = steps
+    told = hub.do("hub_found", data=data, names=[each.at.name for each in clinics], address=hub.at.address)
+    hub.do("listened", port=hub.at.port)
+    write("The alliance is founded.\n")
+    for place, each in enumerate(clinics):
+        given = {"place": place, "of": len(clinics), "name": each.at.name, "told": told["invitations"][each.at.name]}
+        each.begin("site_register", data=data, certificate=certificate, **given)
+    logins = [told["logins"], *(each.end()["logins"] for each in clinics)]
+    hub.do("hub_sign")
+    for each in clinics:
+        each.begin("site_join", data=data)
+    for each in clinics:
+        write(f"{each.at.name} has joined: {each.end()['holders']} people consent.\n")
+    return logins
+
+
+def run_begin(steps: list[Steps], mode: str, share: float = 0.9) -> None:
+    """Propose a run at the hub, and let all approve it."""
+    hub, *clinics = steps
+    number = hub.do("hub_run", mode=mode, share=share)["number"]
+    for each in clinics:
+        each.begin("site_run", number=number, share=share)
+    for each in clinics:
+        each.end()
 
 
 def _wait_for_end(
-    among: list[Installation], processes: list[subprocess.Popen], write: Callable[[str], Any]
+    steps: list[Steps], processes: list[subprocess.Popen], write: Callable[[str], Any]
 ) -> list[dict[str, Any]]:
-    before = -1
+    begun, before = time.monotonic(), -1
     while True:
-        states = [each.step("run_state") for each in among]
-        if states[0]["position"] != before:
-            before = states[0]["position"]
-            write(f"{before} of {states[0]['size']} questions are added up.\n")
-        if all(state["status"] in ENDED for state in states):
-            for each, state in zip(among, states, strict=True):
-                right = "" if state["accuracy"] is None else f", {100 * state['accuracy']:.1f} % of the test data right"
-                write(f"{each.name:20} {state['status']}{right} {state['message']}\n")
-            return states
+        hub = steps[0].do("run_state")
+        if hub["position"] != before:
+            before = hub["position"]
+            took = time.monotonic() - begun
+            write(f"{before} of {hub['size']} questions are added up after {took:.0f} seconds.\n")
+        if hub["status"] in ENDED:
+            states = [hub, *(each.do("run_state") for each in steps[1:])]
+            if all(state["status"] in ENDED for state in states):
+                for each, state in zip(steps, states, strict=True):
+                    right = "" if state["accuracy"] is None else f", {100 * state['accuracy']:.1f} % right"
+                    write(f"{each.at.name:20} {state['status']}{right} {state['message']}\n")
+                return states
         if any(process.poll() is not None for process in processes):
             raise CommandError(f"A process has stopped; see {settings.VAR_DIR / 'sites'}.")
-        time.sleep(1)
-
-
-def _serve(
-    among: list[Installation],
-    logins: list[dict[str, str]],
-    processes: list[subprocess.Popen],
-    write: Callable[[str], Any],
-) -> None:
-    each_has = len(logins) // len(among)
-    for place, each in enumerate(among):
-        each.manage("collectstatic", "--no-input", "--verbosity", "0")
-        write(f"\n{each.name}: {each.address}\n")
-        for login in logins[place * each_has : (place + 1) * each_has]:
-            write(f"  {login['role']:32} {login['username']:16} {login['password']}\n")
-    write("\nAll of them run until Ctrl-C.\n")
-    while all(process.poll() is None for process in processes):
         time.sleep(0.3)
-    raise CommandError(f"A process has stopped; see {settings.VAR_DIR / 'sites'}.")
+
+
+def _present(at: Installation, logins: list[dict[str, str]], write: Callable[[str], Any]) -> None:
+    write(f"\n{at.name}: {at.address}\n")
+    for login in logins:
+        write(f"  {login['role']:32} {login['username']:16} {login['password']}\n")

@@ -280,6 +280,13 @@ else:
 HEARTBEAT_TIMEOUT = env.read("IPATE_HEARTBEAT_TIMEOUT", env.POSITIVE, default=30.0)
 #: How often the sweep looks for such work, in seconds.
 SWEEP_INTERVAL = env.read("IPATE_SWEEP_INTERVAL", env.POSITIVE, default=10.0)
+#: How often a site asks its hub what is new, in seconds; for how many seconds a worker asks again and again while a run
+#: is under way, before it turns to other work; and after how many seconds without a word of a site a question is over.
+SITES_INTERVAL = env.read("IPATE_SITES_INTERVAL", env.POSITIVE, default=60.0)
+SITES_WAIT = env.read("IPATE_SITES_WAIT", env.POSITIVE, default=10.0)
+SITES_PATIENCE = env.read("IPATE_SITES_PATIENCE", env.POSITIVE, default=900.0)
+#: Seconds of silence of a site, or of the hub, after which operators of the other side are told.
+SITES_SILENCE = env.read("IPATE_SITES_SILENCE", env.POSITIVE, default=300.0)
 CELERY_BEAT_SCHEDULE = {
     name: {
         "task": task,
@@ -301,7 +308,7 @@ CELERY_BEAT_SCHEDULE = {
         ("erase what is due", "training.tasks.records_due_erase", 900.0),
         # Looked at every hour, done once a year in each study.
         ("tell of a year", "training.tasks.years_tell", 3600.0),
-        ("ask hubs", "training.tasks.alliances_contact", 60.0),
+        ("ask hubs", "training.tasks.alliances_contact", SITES_INTERVAL),
         # Looked at every hour, done once a night.
         ("verify studies", "training.tasks.studies_verify", 3600.0),
         # Due once a day: looked for every hour, as Beat does not remember when it last was.
@@ -310,10 +317,6 @@ CELERY_BEAT_SCHEDULE = {
         ("sweep accounts", "accounting.tasks.accounts_sweep", 3600.0),
     )
 }
-#: For how many seconds a worker of a site asks its hub again and again, before it turns to other work; and after how
-#: many seconds without a word of a site a question to sites is over.
-SITES_WAIT = env.read("IPATE_SITES_WAIT", env.POSITIVE, default=10.0)
-SITES_PATIENCE = env.read("IPATE_SITES_PATIENCE", env.POSITIVE, default=900.0)
 #: The largest ε that a policy may promise to anyone.
 EPSILON_CAP = env.read("IPATE_EPSILON_CAP", env.POSITIVE, default=10.0)
 #: The most that all studies together may charge the person of one account, in μ²; None: each study by itself. 1.8: at

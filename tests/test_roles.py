@@ -225,6 +225,7 @@ TABLE: dict[str, Row] = {
     "staff:run_withdraw": Row(frozenset(), DRAFT, turned_away={"root": 403}),
     "staff:run_approve": Row(OPERATORS, DRAFT),
     "staff:run_cancel": Row(OPERATORS, DRAFT),
+    "staff:joint_run_without": Row(OPERATORS, VERSION, answer=404),  # it is not over sites
     "staff:ledger": Row(STAFF, SLUG),
     "staff:ledger_check": Row(STAFF, SLUG),
     "staff:ledger_export": Row(STAFF, ("slug", "format")),
@@ -242,6 +243,13 @@ TABLE: dict[str, Row] = {
     "api:studies": Row(SIGNED_IN),
     "api:study": Row(RUNNERS, SLUG),
     "api:study-encoders": Row(RUNNERS, SLUG),
+    "api:study-alliances": Row(RUNNERS, SLUG),
+    "api:study-alliance": Row(RUNNERS, ("slug", "hub")),
+    "api:alliance-runs": Row(USERS, ("slug", "hub"), "post", answer=415),  # nothing is sent
+    "api:proposal-take": Row(USERS, ("slug", "site", "proposal_of_hub"), "post", answer=415),
+    "api:proposal-decline": Row(OPERATORS, ("slug", "site", "proposal_of_hub"), "post"),
+    "api:run-sites": Row(RUNNERS, ("run",), answer=404),  # it is not over sites
+    "api:run-go-on": Row(OPERATORS, ("run",), "post", answer=404),
     "api:study-datasets": Row(STEWARDS, SLUG, "post", answer=400),  # nothing is sent
     "api:study-imports": Row(STEWARDS, SLUG, "post", answer=400),
     "api:study-import": Row(STEWARDS, ("slug", "import")),

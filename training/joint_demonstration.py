@@ -9,9 +9,12 @@ from typing import Any
 
 from django.contrib.auth.models import User
 
+from accounting.book import balances
+from accounting.caps import caps_of
+from accounting.models import Release
 from consent.models import DataHolder, Study
+from consent.selectors import consent_snapshot
 from learning.formats import Splits
-from learning.students import student_suggested
 from training.demonstration import STUDIES, Login, consents_give, members_add, people, study_begin, study_publish
 from training.models import Alliance, Dataset, JointRun, Run
 from training.services import alliances
@@ -20,10 +23,11 @@ from training.services.head_counts import head_counts_draw
 from training.services.joint_runs import joint_run_propose, joint_run_take
 from training.services.runs import run_approve
 from training.sites.exchange import exchange
+from training.verification import checks_of
 
 SLUG = "demo-sites"
-#: Of every holder's cap the joint run may use, beside what the head counts cost.
-SHARE = 0.9
+#: Steps with the curvature of public points need no more; each is a question to all sites.
+QUESTIONS = 15
 
 Step = Callable[..., dict[str, Any]]
 
@@ -57,7 +61,9 @@ def hub_found(data: str, splits: Splits, names: list[str], address: str) -> dict
     return {"invitations": told, "logins": _told(logins)}
 
 
-def site_register(data: str, splits: Splits, place: int, of: int, name: str, told: str) -> dict[str, Any]:
+def site_register(
+    data: str, splits: Splits, place: int, of: int, name: str, told: str, certificate: str
+) -> dict[str, Any]:
     """At a site: a study with its part of the records, registered at the hub."""
     users, logins = people()
     study = study_begin(STUDIES[data], SLUG, users, name)
@@ -70,7 +76,7 @@ def site_register(data: str, splits: Splits, place: int, of: int, name: str, tol
         schema=splits.schema,
         acting_user=users["steward"],
     )
-    alliances.alliance_connect(study=study, told=told, acting_user=users["operator"])
+    alliances.alliance_connect(study=study, told=told, acting_user=users["operator"], certificate=certificate)
     return {"logins": _told(logins)}
 
 
@@ -95,7 +101,7 @@ def site_join(data: str) -> dict[str, Any]:
     return {"holders": DataHolder.objects.filter(study=study).count()}
 
 
-def hub_run(mode: str) -> dict[str, Any]:
+def hub_run(mode: str, share: float) -> dict[str, Any]:
     """At the hub: propose a run and approve it."""
     alliance = _alliance()
     datasets = {dataset.kind: dataset for dataset in Dataset.objects.filter(study=alliance.study, rows__gt=0)}
@@ -106,21 +112,21 @@ def hub_run(mode: str) -> dict[str, Any]:
         title="Steps over sites",
         purpose="Learn together; the records stay where they are.",
         method=Run.Method.SGD,
+        choices={"steps": QUESTIONS},
         public_dataset=datasets["public"],
         test_dataset=datasets["test"],
-        student_learner=student_suggested(datasets["public"].schema["kind"]).name,
     )
-    run_approve(run=run, acting_user=_user("operator2"), share=SHARE)
+    run_approve(run=run, acting_user=_user("operator2"), share=share)
     return {"number": run.pk.hex}
 
 
-def site_run(number: str) -> dict[str, Any]:
+def site_run(number: str, share: float) -> dict[str, Any]:
     """At a site: take up the run, and approve it."""
     alliance = _alliance()
     exchange(alliance)
     private = Dataset.objects.get(study=alliance.study, kind=Dataset.Kind.PRIVATE)
     run = joint_run_take(alliance=alliance, number=number, private_dataset=private, acting_user=_user("operator"))
-    run_approve(run=run, acting_user=_user("operator2"), share=SHARE)
+    run_approve(run=run, acting_user=_user("operator2"), share=share)
     return {}
 
 
@@ -137,6 +143,22 @@ def run_state() -> dict[str, Any]:
     }
 
 
+def accounts_state() -> dict[str, Any]:
+    """What is wrong in this installation, whether every account is within its cap, and what was charged for what."""
+    study = Study.objects.get(slug=SLUG)
+    snapshot = consent_snapshot(study)
+    spent, caps = balances(study).of(snapshot.holders), caps_of(snapshot.epsilons, study.delta)
+    sums = Release.objects.filter(study=study, kind=Release.Kind.SUMS)
+    charged = [(str(release.run), release.content["number"]) for release in sums]
+    return {
+        "faults": [fault for check in checks_of(study) for fault in check.faults()],
+        "within": bool((spent <= caps).all()),
+        "most": float((spent / caps).max(initial=0.0)),
+        "charged": len(charged),
+        "twice": len(charged) - len(set(charged)),
+    }
+
+
 def _alliance() -> Alliance:
     return Alliance.objects.select_related("study").get(study__slug=SLUG)
 
@@ -150,6 +172,7 @@ def _told(logins: list[Login]) -> list[dict[str, str]]:
 
 
 STEPS: dict[str, Step] = {
-    step.__name__: step for step in (hub_found, site_register, hub_sign, site_join, hub_run, site_run, run_state)
+    step.__name__: step
+    for step in (hub_found, site_register, hub_sign, site_join, hub_run, site_run, run_state, accounts_state)
 }
 """By name, as ``manage.py demo_step`` is told."""

@@ -51,6 +51,58 @@ def hub_fingerprint(alliance: Alliance) -> str:
 
 
 @dataclass(frozen=True)
+class Waiting:
+    """Site that the open question of a run waits for.
+
+    Attributes:
+        name: In the alliance.
+        place: Among the sites of the run.
+        last_contact: At the hub: when it was last heard.
+        endorsed: Whether all have endorsed the question, so that people are charged for it.
+        opened_at: When the question was asked.
+    """
+
+    name: str
+    place: int
+    last_contact: datetime | None
+    endorsed: bool
+    opened_at: datetime
+
+
+def waits_for(run: Run) -> list[Waiting]:
+    """Sites that the open question of a run over sites waits for, as far as this side knows."""
+    joint = JointRun.objects.filter(run=run.pk).select_related("run__alliance").first()
+    asked = None if joint is None or run.has_ended else joint.questions.filter(closed_at=None).first()
+    if joint is None or run.alliance is None or asked is None or (asked.is_endorsed and not run.alliance.is_hub):
+        return []
+    heard = dict(run.alliance.sites.values_list("name", "last_contact"))
+    return [
+        Waiting(name, joint.sites.index(name), heard.get(name), asked.is_endorsed, asked.opened_at)
+        for name in asked.waits_for
+    ]
+
+
+@dataclass(frozen=True)
+class Left:
+    """Sites that a run would ask without one of them, and how many it needs."""
+
+    names: list[str]
+    least: int
+
+    @property
+    def are_enough(self) -> bool:
+        return len(self.names) >= self.least
+
+
+def left_without(run: Run, name: str) -> Left:
+    """The sites that a run over sites would still ask without this one."""
+    alliance = run.alliance
+    assert alliance is not None, "a run over sites"
+    names = [each for each in run.joint.participants if each != name]
+    return Left(names, alliance.colluding + 2 if run.joint.mode == JointRun.Mode.TOGETHER else 1)
+
+
+@dataclass(frozen=True)
 class Asked:
     """Question to sites as a page shows it.
 
@@ -111,4 +163,5 @@ def joint_told(run: Run) -> dict[str, Any] | None:
         "missing": joint.missing,
         "dropped": {name: Sentence.from_json(why) for name, why in joint.dropped.items()},
         "questions": questions,
+        "waits_for": waits_for(run),
     }

@@ -6,7 +6,7 @@ from django.utils.translation import gettext_lazy as _
 
 from consent.models import Mail
 from consent.services.mail import MailKind, kinds_register
-from training.models import Run, RunResult, StudentModel, Verification
+from training.models import Alliance, Run, RunResult, StudentModel, Verification
 
 
 def _run(mail: Mail) -> dict[str, Any] | None:
@@ -29,6 +29,18 @@ def _waiting_run(mail: Mail) -> dict[str, Any] | None:
     return {"run": run} if run else None
 
 
+def _proposal(mail: Mail) -> dict[str, Any] | None:
+    alliance = Alliance.objects.filter(pk=mail.about, left_at=None).first()
+    return {"alliance": alliance} if alliance and alliance.open_proposals else None
+
+
+def _waiting_alliance(mail: Mail) -> dict[str, Any] | None:
+    alliance = Alliance.objects.filter(pk=mail.about, left_at=None).first()
+    if alliance is None or not alliance.runs.filter(status__in=Run.ACTIVE).exists():
+        return None
+    return {"alliance": alliance}
+
+
 def _outcome(mail: Mail) -> dict[str, Any] | None:
     outcome = Verification.objects.filter(study=mail.study_id).first()
     return {"outcome": outcome} if outcome and (outcome.faults or outcome.locked) else None
@@ -41,6 +53,8 @@ def register() -> None:
         MailKind("run_approved", _("a run was approved"), _run, wish="approvals"),
         MailKind("run_ended", _("a run has ended"), _run, wish="ends"),
         MailKind("share_used", _("a group has used most of a run's share"), _run, wish="shares"),
+        MailKind("joint_proposed", _("a hub proposes a run over sites"), _proposal, wish="approvals"),
+        MailKind("site_silent", _("a run over sites waits for a site or the hub"), _waiting_alliance, wish="ends"),
         MailKind("model_withdrawn", _("a model that you took was withdrawn"), _model),
         MailKind("result_withdrawn", _("a table that you took was withdrawn"), _result),
         MailKind("new_use", _("a new run begins"), _run),

@@ -10,7 +10,7 @@ from consent.models import Membership, News, Role
 from consent.services.mail import holders_mail, mails_send
 from consent.services.news import news_tell
 from consent.services.webhooks import event_send
-from training.models import Run, RunResult, StudentModel
+from training.models import Alliance, Run, RunResult, StudentModel
 
 #: Parts of a run's share at which its operators are told that a group has used them.
 SHARES_OF_NOTICE = (0.8, 1.0)
@@ -64,6 +64,22 @@ def share_used_tell(run: Run, used: Sequence[float], before: Sequence[float]) ->
         operators = Membership.objects.filter(study=run.study_id, role=Role.OPERATOR)
         mails_send("share_used", operators.values_list("user_id", flat=True), study=run.study, about=run.pk)
         _event_send("share.used", run, groups=groups)
+
+
+def joint_proposed_tell(alliance: Alliance) -> None:
+    """Tell operators of a site that the hub proposes a run, which somebody has to take up."""
+    _alliance_tell("joint_proposed", "joint.proposed", alliance)
+
+
+def silence_tell(alliance: Alliance, silent: Sequence[str]) -> None:
+    """Tell operators for whom a run over sites waits: ``silent`` are sites, or the hub."""
+    _alliance_tell("site_silent", "site.silent", alliance, silent=list(silent))
+
+
+def _alliance_tell(mail: str, event: str, alliance: Alliance, **facts: Any) -> None:
+    operators = Membership.objects.filter(study=alliance.study_id, role=Role.OPERATOR)
+    mails_send(mail, operators.values_list("user_id", flat=True), study=alliance.study, about=alliance.pk)
+    event_send(event, alliance.study, alliance=alliance.name, **facts)
 
 
 def model_withdrawn_mail(model: StudentModel, users: Iterable[int]) -> None:

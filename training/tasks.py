@@ -79,8 +79,9 @@ def alliance_contact(alliance_id: str, *_: object, **__: object) -> None:
 
 @shared_task
 def alliances_contact(*_: object, **__: object) -> None:
-    """Ask the hubs of all alliances what is new."""
+    """Ask the hubs of all alliances what is new, and tell operators who is silent."""
     alliances.alliances_contact()
+    alliances.silences_tell()
 
 
 @worker_ready.connect

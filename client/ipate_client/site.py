@@ -273,6 +273,39 @@ class Site:
         """End a run that has not ended, as an operator. What it released stays released and charged."""
         return _run(self._json("POST", f"runs/{_id(run)}/cancel"))
 
+    # --- Runs over sites
+
+    def alliances(self, study: Study | str) -> list[dict[str, Any]]:
+        """The alliances of a study, with their sites; at a site also the runs that the hub proposes."""
+        return self._request("GET", f"studies/{_slug(study)}/alliances").json()
+
+    def propose_over_sites(self, study: Study | str, alliance: int, **proposal: Any) -> Run:
+        """Save a draft of a run over sites, at their hub.
+
+        Args:
+            study: The hub's.
+            alliance: Its ``id`` in `alliances`.
+            **proposal: ``title``, ``method``, ``mode``, ``sites`` and so on, as the site's /api/docs lists them.
+        """
+        return _run(self._json("POST", f"studies/{_slug(study)}/alliances/{alliance}/runs", json=proposal))
+
+    def take_up(self, study: Study | str, alliance: int, number: str, *, private_dataset: int) -> Run:
+        """Save a run that the hub proposes as a draft of a site's study; another operator approves it."""
+        path = f"studies/{_slug(study)}/alliances/{alliance}/proposals/{number}/take"
+        return _run(self._json("POST", path, json={"private_dataset": private_dataset}))
+
+    def decline(self, study: Study | str, alliance: int, number: str) -> dict[str, Any]:
+        """Decline a run that the hub proposes, as an operator of a site: the hub ends it."""
+        return self._json("POST", f"studies/{_slug(study)}/alliances/{alliance}/proposals/{number}/decline")
+
+    def over_sites(self, run: Run | str) -> dict[str, Any]:
+        """Who takes part in a run over sites, who is waited for, and its questions."""
+        return self._json("GET", f"runs/{_id(run)}/sites")
+
+    def go_on(self, run: Run | str, *, without: str) -> dict[str, Any]:
+        """Go on without a site that a run waits for, as an operator of the hub."""
+        return self._json("POST", f"runs/{_id(run)}/go-on", json={"without": without})
+
     def runs(self, **filters: str) -> list[Run]:
         """The runs that you may see, newest first.
 

@@ -6,6 +6,8 @@ from contextlib import contextmanager
 
 from django.db import DatabaseError
 
+from common.sentences import said_by
+
 logger = logging.getLogger(__name__)
 
 
@@ -30,7 +32,7 @@ def guarded(
     try:
         yield
     except expected as error:
-        fail(str(error))
+        fail(said_by(error))
     except (DatabaseError, OSError):
         logger.exception("%s could not go on; it is tried again.", work)
         if retry is not None:

@@ -6,6 +6,7 @@ docs/sites.md describes it. Nothing here is for people or for the clients of the
 from collections.abc import Callable
 from functools import wraps
 from http import HTTPStatus
+from typing import Any
 from uuid import UUID
 
 from django.core.exceptions import RequestDataTooBig
@@ -14,6 +15,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods
 
+from common.sentences import Sentence, gettext_noop
 from ipate_web.api.problems import MEDIA_TYPE
 from learning.sites.documents import Refused
 from training.models import Alliance, AllianceSite, JointRun
@@ -28,7 +30,9 @@ BYTES = "application/octet-stream"
 
 
 def _problem(status: HTTPStatus, detail: str) -> JsonResponse:
-    document = {"title": status.phrase, "status": status.value, "detail": detail}
+    document: dict[str, Any] = {"title": status.phrase, "status": status.value, "detail": detail}
+    if isinstance(detail, Sentence):
+        document["sentence"] = detail.to_json()  # which the site can translate
     return JsonResponse(document, status=status, content_type=MEDIA_TYPE)
 
 
@@ -49,7 +53,7 @@ def _of_alliance(method: str) -> Callable[[View], View]:
             except RequestDataTooBig:
                 return _problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The request is too large for this hub.")
             except Refused as error:
-                return _problem(HTTPStatus.CONFLICT, str(error))
+                return _problem(HTTPStatus.CONFLICT, error.told)
 
         return wrapped
 
@@ -67,7 +71,7 @@ def _signed(view: View) -> View:
         try:
             name = request_check(header, known.get, request.method or "", path, request.body)
         except Refused as error:
-            return _problem(HTTPStatus.UNAUTHORIZED, str(error))
+            return _problem(HTTPStatus.UNAUTHORIZED, error.told)
         site = sites[name]
         site.alliance = alliance
         return view(request, site, **given)
@@ -105,7 +109,7 @@ def answer(request: HttpRequest, site: AllianceSite, run: str, number: int) -> H
     try:
         content = bytes.fromhex(request.headers.get(CONTENT, "")).decode()
     except ValueError as error:
-        raise Refused("The answer is not described.") from error
+        raise Refused(gettext_noop("The answer is not described.")) from error
     answer_keep(site, _joint(site, run), number, content, request.headers.get(SIGNATURE, ""), request.body)
     return HttpResponse(status=HTTPStatus.NO_CONTENT)
 
@@ -134,5 +138,5 @@ def model(_request: HttpRequest, site: AllianceSite, run: str, file: str) -> Htt
 def _joint(site: AllianceSite, number: str) -> JointRun:
     joint = joint_of(site.alliance, number)
     if joint is None or site.name not in joint.sites or not site.takes_part:
-        raise Refused("The alliance has no such run of this site.")
+        raise Refused(gettext_noop("The alliance has no such run of this site."))
     return joint

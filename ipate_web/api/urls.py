@@ -4,6 +4,7 @@ from django.urls import include, path, re_path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
 from ipate_web.api import (
+    alliances,
     base,
     comparisons,
     costs,
@@ -36,6 +37,19 @@ version_1 = [
     path("studies/<slug:slug>/consents", imports.StudyConsents.as_view(), name="study-consents"),
     path("studies/<slug:slug>/head-counts", imports.StudyHeadCounts.as_view(), name="study-head-counts"),
     path("studies/<slug:slug>/encoders", encoders.StudyEncoders.as_view(), name="study-encoders"),
+    path("studies/<slug:slug>/alliances", alliances.StudyAlliances.as_view(), name="study-alliances"),
+    path("studies/<slug:slug>/alliances/<int:pk>", alliances.StudyAlliance.as_view(), name="study-alliance"),
+    path("studies/<slug:slug>/alliances/<int:pk>/runs", alliances.AllianceRuns.as_view(), name="alliance-runs"),
+    path(
+        "studies/<slug:slug>/alliances/<int:pk>/proposals/<str:number>/take",
+        alliances.ProposalTake.as_view(),
+        name="proposal-take",
+    ),
+    path(
+        "studies/<slug:slug>/alliances/<int:pk>/proposals/<str:number>/decline",
+        alliances.ProposalDecline.as_view(),
+        name="proposal-decline",
+    ),
     path("studies/<slug:slug>/webhooks", webhooks.StudyWebhooks.as_view(), name="study-webhooks"),
     path(
         "studies/<slug:slug>/webhooks/deliveries",
@@ -58,6 +72,8 @@ version_1 = [
     path("runs/<uuid:pk>/approve", runs.RunApprove.as_view(), name="run-approve"),
     path("runs/<uuid:pk>/withdraw", runs.RunWithdraw.as_view(), name="run-withdraw"),
     path("runs/<uuid:pk>/cancel", runs.RunCancel.as_view(), name="run-cancel"),
+    path("runs/<uuid:pk>/sites", alliances.RunSites.as_view(), name="run-sites"),
+    path("runs/<uuid:pk>/go-on", alliances.RunGoOn.as_view(), name="run-go-on"),
     path("runs/<uuid:pk>/labels", labels.RunLabels.as_view(), name="run-labels"),
     path("runs/<uuid:pk>/costs", costs.RunCosts.as_view(), name="run-costs"),
     path("runs/<uuid:pk>/table", tables.RunTable.as_view(), name="run-table"),

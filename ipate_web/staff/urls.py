@@ -115,6 +115,7 @@ study_patterns = [
     path("runs/<uuid:pk>/withdraw/", proposals.run_withdraw, name="run_withdraw"),
     path("runs/<uuid:pk>/approve/", proposals.run_approve, name="run_approve"),
     path("runs/<uuid:pk>/cancel/", proposals.run_cancel, name="run_cancel"),
+    path("runs/<uuid:pk>/without/<int:place>/", alliances.joint_run_without, name="joint_run_without"),
     path("models/", registry.models, name="models"),
     path("models/<uuid:pk>/threshold/", registry.model_threshold, name="model_threshold"),
     path("models/<uuid:pk>/stage/", registry.model_stage, name="model_stage"),

@@ -11,18 +11,29 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import ClassVar, Generic, Literal, Self, TypeVar
+from functools import lru_cache
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from pydantic import TypeAdapter, ValidationError
+
+from common.sentences import Sentence, gettext_noop
 
 DOMAIN = "ipate-sites-1"
 """Version of the protocol: sites that have another one refuse."""
 
 
 class Refused(ValueError):
-    """Something that a site or a hub must not act upon. The message says what, and what to do."""
+    """Something that a site or a hub must not act upon. The message says what, and what to do.
+
+    Attributes:
+        told: The message, which pages translate.
+    """
+
+    def __init__(self, text: str, **values: Any) -> None:
+        self.told = text if isinstance(text, Sentence) else Sentence(text, **values)
+        super().__init__(str(self.told))
 
 
 @dataclass(frozen=True)
@@ -44,14 +55,23 @@ class Document:
             Refused: They are of another version or kind, or are not canonical.
         """
         with suppress(ValidationError):
-            document = TypeAdapter(cls).validate_json(content.partition(b"\n")[2], strict=True)
+            document = _adapter(cls).validate_json(content.partition(b"\n")[2], strict=True)
             if document.content() == content:
                 return document
-        raise Refused(f"This is no {cls.kind} of {DOMAIN}: hub and sites need one version of the protocol.")
+        raise Refused(
+            gettext_noop("This is no %(kind)s of %(protocol)s: hub and sites need one version of the protocol."),
+            kind=cls.kind,
+            protocol=DOMAIN,
+        )
 
     def digest(self) -> str:
         """SHA-256 of the canonical bytes."""
         return hashlib.sha256(self.content()).hexdigest()
+
+
+@lru_cache(maxsize=16)
+def _adapter(kind: type[Document]) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
 
 
 @dataclass(frozen=True)
@@ -201,7 +221,11 @@ class Signed(Generic[AnyDocument]):
             Ed25519PublicKey.from_public_bytes(bytes.fromhex(key)).verify(self.signature, self.document.content())
         except (InvalidSignature, ValueError) as error:
             raise Refused(
-                f"The signature of {signer} under this {self.document.kind} is wrong: compare the fingerprints of keys."
+                gettext_noop(
+                    "The signature of %(signer)s under this %(kind)s is wrong: compare the fingerprints of keys."
+                ),
+                signer=signer,
+                kind=self.document.kind,
             ) from error
         return self.document
 

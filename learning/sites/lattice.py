@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.noise import LARGEST_ROUNDED_SCALE, Noise, Shape
+from common.sentences import gettext_noop
 from learning.sites.documents import Refused
 
 Numbers = NDArray[Any]
@@ -47,7 +48,13 @@ class Lattice:
         _, above = math.frexp(spread / grain)  # the power of 2 above the noise, in grains
         shift = int(math.log2(LARGEST_ROUNDED_SCALE)) - above
         if shift < 0:
-            raise Refused(f"Noise of {spread:g} is too large to be drawn in units of {grain:g}: plan for less noise.")
+            raise Refused(
+                gettext_noop(
+                    "Noise of %(spread)g is too large to be drawn in units of %(grain)g: plan for less noise."
+                ),
+                spread=spread,
+                grain=grain,
+            )
         return cls(grain, shift, spread)
 
     def most(self, sites: int) -> float:
@@ -62,11 +69,18 @@ class Lattice:
         """
         grains = np.asarray(sums) / self.grain if self.grain != 1 else np.asarray(sums)
         if (grains != np.rint(grains)).any():
-            raise Refused(f"The sums are no whole multiples of {self.grain:g}: something has rounded them.")
+            raise Refused(
+                gettext_noop("The sums are no whole multiples of %(grain)g: something has rounded them."),
+                grain=self.grain,
+            )
         if (np.abs(grains) > self._room(sites)).any():
             raise Refused(
-                f"A sum of more than {self.most(sites):g} cannot be added up over {sites} sites with so little noise: "
-                "plan for more noise or fewer people."
+                gettext_noop(
+                    "A sum of more than %(most)g cannot be added up over %(number)s sites with so little "
+                    "noise: plan for more noise or fewer people."
+                ),
+                most=self.most(sites),
+                number=sites,
             )
         return grains.astype(np.int64).view(np.uint64) << np.uint64(self.shift)
 
@@ -109,12 +123,16 @@ class IncludedNoise:
         return np.zeros(shape, np.int64)
 
     def laplace(self, scale: float, shape: Shape) -> NDArray[np.float64]:
-        raise Refused("Sites add Gaussian noise: choose an aggregator that needs no other.")
+        raise Refused(gettext_noop("Sites add Gaussian noise: choose an aggregator that needs no other."))
 
     def _use(self, scale: float) -> None:
         if scale != self._spread:
             raise Refused(
-                f"What is released needs noise of {scale:g}, and the total has {self._spread or 0:g} left for it: only "
-                "one noisy sum can be released."
+                gettext_noop(
+                    "What is released needs noise of %(needed)g, and the total has %(left)g left for it: "
+                    "only one noisy sum can be released."
+                ),
+                needed=scale,
+                left=self._spread or 0,
             )
         self._spread = None

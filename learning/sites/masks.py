@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from common.sentences import gettext_noop
 from learning.sites.documents import DOMAIN, JointQuestion, Refused, Roster
 from learning.sites.lattice import Units
 
@@ -55,7 +56,7 @@ def pair_key(own: X25519PrivateKey, other: str, info: bytes) -> bytes:
     try:
         shared = own.exchange(X25519PublicKey.from_public_bytes(bytes.fromhex(other)))
     except ValueError as error:  # of the wrong length, or of small order
-        raise Refused("The agreement key of a site is none: it has to approve the run anew.") from error
+        raise Refused(gettext_noop("The agreement key of a site is none: it has to approve the run anew.")) from error
     return HKDF(hashes.SHA256(), 32, salt=None, info=info).derive(shared)
 
 

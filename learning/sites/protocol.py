@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from common.noise import Noise
+from common.sentences import gettext_noop
 from learning.sites.documents import (
     Alliance,
     Answer,
@@ -108,19 +109,26 @@ def roster_of(alliance: Alliance, run: Signed[JointRun], approvals: Iterable[Sig
     """
     proposal = run.checked(alliance.hub, "the hub")
     if proposal.alliance != alliance.digest():
-        raise Refused("The run is of another alliance, or of another version of this one: compare both digests.")
+        raise Refused(
+            gettext_noop("The run is of another alliance, or of another version of this one: compare both digests.")
+        )
     _check_participants(alliance, proposal, proposal.participants, alliance.sites)
     agreements = {}
     for approval in approvals:
         site = approval.document.site
         if site not in proposal.participants or site in agreements:
-            raise Refused(f"There is an approval of {site} too many: each participant approves once.")
+            raise Refused(
+                gettext_noop("There is an approval of %(site)s too many: each participant approves once."), site=site
+            )
         if approval.checked(alliance.sites[site], site).run != proposal.digest():
-            raise Refused(f"The approval of {site} is of another run: ask it to approve this one.")
+            raise Refused(
+                gettext_noop("The approval of %(site)s is of another run: ask it to approve this one."), site=site
+            )
         agreements[site] = approval.document.agreement
     if missing := set(proposal.participants) - set(agreements):
         raise Refused(
-            f"The approval of {', '.join(sorted(missing))} is missing: wait for it, or propose a run without."
+            gettext_noop("The approval of %(sites)s is missing: wait for it, or propose a run without."),
+            sites=", ".join(sorted(missing)),
         )
     return Roster(alliance, proposal, agreements)
 
@@ -142,7 +150,11 @@ def question_for(
         Refused: What is released of this question is no total of sums.
     """
     if question.spread is None:
-        raise Refused("What is released here is not one sum with Gaussian noise: choose another method or aggregator.")
+        raise Refused(
+            gettext_noop(
+                "What is released here is not one sum with Gaussian noise: choose another method or aggregator."
+            )
+        )
     content = json.dumps([question.digest(), question.describe()], sort_keys=True)
     return JointQuestion(
         roster=roster.digest(),
@@ -175,7 +187,10 @@ def endorse(
     document = question.checked(roster.alliance.hub, "the hub")
     differing = [field.name for field in fields(own) if getattr(own, field.name) != getattr(document, field.name)]
     if differing:
-        raise Refused(f"The hub asks something else than was approved ({', '.join(differing)}): ask whoever runs it.")
+        raise Refused(
+            gettext_noop("The hub asks something else than was approved (%(fields)s): ask whoever runs it."),
+            fields=", ".join(differing),
+        )
     _check_question(site, roster, document, ledger)
     return sign(Endorsement(document.digest(), site.name), site.identity)
 
@@ -208,7 +223,10 @@ def answer(
     for endorsement in endorsements:
         name = endorsement.document.site
         if endorsement.checked(_key(roster, question, name), name).question != digest:
-            raise Refused(f"{name} was asked another question: the hub is wrong or lies. Nothing was answered.")
+            raise Refused(
+                gettext_noop("%(site)s was asked another question: the hub is wrong or lies. Nothing was answered."),
+                site=name,
+            )
     _check_all({each.document.site for each in endorsements}, question, "endorsement")
     lattice = lattice_of(roster, question)
     units = lattice.encode(sums, len(question.participants)) + lattice.noise(noise, sums.shape)
@@ -232,11 +250,20 @@ def total(roster: Roster, question: JointQuestion, answers: Sequence[SiteAnswer]
         name = each.answer.document.site
         document = each.answer.checked(_key(roster, question, name), name)
         if document.question != question.digest():
-            raise Refused(f"{name} has answered another question: its answer is of no use here.")
+            raise Refused(
+                gettext_noop("%(site)s has answered another question: its answer is of no use here."), site=name
+            )
         if document.vector != hashlib.sha256(each.vector).hexdigest():
-            raise Refused(f"The numbers of {name} are not those that it has signed: ask for them again.")
+            raise Refused(
+                gettext_noop("The numbers of %(site)s are not those that it has signed: ask for them again."), site=name
+            )
         if document.shape != answers[0].answer.document.shape or len(each.vector) != 8 * math.prod(document.shape):
-            raise Refused(f"The answer of {name} has another shape than the others: compare the versions of the sites.")
+            raise Refused(
+                gettext_noop(
+                    "The answer of %(site)s has another shape than the others: compare the versions of the sites."
+                ),
+                site=name,
+            )
         units.append(np.frombuffer(each.vector, "<u8").astype(np.uint64).reshape(document.shape))
     _check_all([each.answer.document.site for each in answers], question, "answer")
     return lattice_of(roster, question).decode(np.sum(units, axis=0, dtype=np.uint64))
@@ -259,35 +286,52 @@ def total_spread(roster: Roster, question: JointQuestion) -> float:
 
 def _check_question(site: Site, roster: Roster, question: JointQuestion, ledger: Ledger) -> None:
     if question.roster != roster.digest():
-        raise Refused("The question is of another run, or the others have approved another list: compare the digests.")
+        raise Refused(
+            gettext_noop(
+                "The question is of another run, or the others have approved another list: compare the digests."
+            )
+        )
     _check_participants(roster.alliance, roster.run, question.participants, roster.run.participants)
     if site.name not in question.participants:
-        raise Refused(f"{site.name} does not take part in this question.")
+        raise Refused(gettext_noop("%(site)s does not take part in this question."), site=site.name)
     if question.number <= ledger.last(question.roster):
-        raise Refused(f"Question {question.number} of the run, or a later one, is answered: each is answered once.")
+        raise Refused(
+            gettext_noop("Question %(number)s of the run, or a later one, is answered: each is answered once."),
+            number=question.number,
+        )
 
 
 def _check_participants(alliance: Alliance, run: JointRun, names: Sequence[str], known: Iterable[str]) -> None:
     """That so many participants, of those who are known, can be asked together."""
     if unknown := set(names) - set(known):
-        raise Refused(f"{', '.join(sorted(unknown))} must not take part: only who has approved is asked.")
+        raise Refused(
+            gettext_noop("%(sites)s must not take part: only who has approved is asked."),
+            sites=", ".join(sorted(unknown)),
+        )
     if list(names) != sorted(set(names)):
-        raise Refused("The participants are not in order, or one is named twice.")
+        raise Refused(gettext_noop("The participants are not in order, or one is named twice."))
     if alliance.colluding < 0:
-        raise Refused("Fewer than no site cannot collude: the alliance is wrong.")
+        raise Refused(gettext_noop("Fewer than no site cannot collude: the alliance is wrong."))
     least = alliance.colluding + 2 if run.mode == "together" else 1
     if len(names) < least:
-        raise Refused(f"There are {len(names)} participants, and at least {least} are needed: the run cannot go on.")
+        raise Refused(
+            gettext_noop("There are %(number)s participants, and at least %(least)s are needed: the run cannot go on."),
+            number=len(names),
+            least=least,
+        )
 
 
 def _key(roster: Roster, question: JointQuestion, site: str) -> str:
     if site not in question.participants:
-        raise Refused(f"{site} does not take part in this question.")
+        raise Refused(gettext_noop("%(site)s does not take part in this question."), site=site)
     return roster.alliance.sites[site]
 
 
 def _check_all(names: Iterable[str], question: JointQuestion, what: str) -> None:
     if sorted(names) != list(question.participants):
         raise Refused(
-            f"There is not one {what} of each participant: the question is over, ask those who are left anew."
+            gettext_noop(
+                "There is not one %(what)s of each participant: the question is over, ask those who are left anew."
+            ),
+            what=what,
         )

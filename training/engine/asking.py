@@ -127,7 +127,7 @@ class Asking:
             if held is not None and not held.shards.exists():
                 attempts.attempt_write(held, self.questions.people(held))
                 shards.shards_cut(held, size)
-        return False
+        return held is not None
 
     def _batch_end(self, run: Run) -> bool:
         """Release a batch that every shard has answered, with what it cost everybody."""

@@ -101,6 +101,14 @@ def _counted(run: Run) -> list[tuple[str, str, float, int]]:
     return promises
 
 
+def sites_of(run: Run) -> int:
+    """How many sites a run asks; 1 of a run in one study."""
+    if run.alliance is None:
+        return 1
+    joint = JointRun.objects.filter(run=run.pk).first()
+    return len(joint.sites) if joint else sum(site.takes_part for site in run.alliance.sites.all())
+
+
 def _at_sites(run: Run) -> list[tuple[str, str, float, int]]:
     """The same of the people of all sites that take part, by the head counts that these have released."""
     alliance = run.alliance

@@ -19,11 +19,10 @@ MOST_SHARDS = 256
 
 
 def shards_cut(run: Run, size: int) -> None:
-    """Cut those who are asked into shards of about ``size`` holders, and send these to the workers."""
+    """Cut those who are asked into shards of about ``size`` holders."""
     holders = sum(promise["holders"] for promise in run.plan["promises"])
     number = min(MOST_SHARDS, max(1, math.ceil(holders / size)))
     Shard.objects.bulk_create(Shard(run=run, number=place) for place in range(number))
-    transaction.on_commit(lambda: shards_send(run))
 
 
 def shards_send(run: Run) -> None:

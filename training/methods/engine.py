@@ -1,7 +1,7 @@
 """Methods that ask every holder: what all of them tell the services alike."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from django.utils.translation import gettext_noop
@@ -10,9 +10,11 @@ from accounting.models import Release
 from common.sentences import Sentence
 from learning.outcomes import Classes
 from training.engine.asking import Asking
+from training.engine.budgets import PlannedPromise
 from training.engine.faults import batch_faults
 from training.engine.questions import Questions, position_in_round
 from training.methods.base import Outcome, Stage, Step, stage_asking
+from training.methods.levels import budgets_of
 from training.models import Batch, Run
 
 
@@ -27,6 +29,8 @@ class EngineMethod(ABC):
     charges_ahead = False
     charges_promises_of_approval = False
     curves_help = ""
+    #: Whether what is forecast follows from the people whose answers are added up.
+    forecast_by_people = True
 
     def __init__(self) -> None:
         self.asking = Asking(self.questions)
@@ -38,6 +42,12 @@ class EngineMethod(ABC):
 
     def may_go_on(self, run: Run) -> bool:
         return self.asking.may_go_on(run)
+
+    def joined(
+        self, run: Run, told: Mapping[str, Any], promises: list[PlannedPromise], share: float
+    ) -> tuple[list[PlannedPromise], Sequence[Any]]:
+        """Promises and budgets of a site's own people, under the plan that its hub has ``told``. Raises PlanError."""
+        return promises, budgets_of(run, promises, share)
 
     def facts(self, run: Run) -> list[tuple[str, list[Sentence]]]:
         return []

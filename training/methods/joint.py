@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -14,15 +15,17 @@ from common.sentences import Sentence
 from learning.mechanisms.base import PlanError
 from training.engine.budgets import PlannedPromise, promises_counted
 from training.engine.faults import batch_faults
-from training.methods.base import RunMethod, Step, Wrong
+from training.methods.base import RunMethod, Stage, Step, Wrong, stage_asking
 from training.methods.engine import EngineMethod
-from training.methods.levels import budgets_of
 from training.methods.plans import MethodPlan
 from training.models import Batch, Run
 from training.sites.approvals import plan_told
 from training.sites.asking import HubAsking, SiteAsking
+from training.sites.documents import noise_among, planned_noise_factor
 
 _UNSOUND = gettext_noop("The plan of the hub uses more than the share of a run, or has no noise: do not approve it.")
+_OVERFLOWS = gettext_noop("With so many people and so little noise the sums could overflow: plan for more noise.")
+_NOISIER = gettext_noop("The noise of a total over these sites is %(factor).2f times that of a single study.")
 
 
 @dataclass(frozen=True)
@@ -47,29 +50,58 @@ class JointMethod:
         self._method, self._is_hub = method, is_hub
         self.asking = HubAsking(method.questions) if is_hub else SiteAsking(method.questions)
         self.steps: Mapping[str, Step] = {Run.Status.APPROVED: self.asking.open, Run.Status.ASKING: self.asking.step}
+        if not is_hub and Run.Status.PREPARING in method.steps:
+            self.steps = {**method.steps, **self.steps, Run.Status.APPROVED: self._prepare}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._method, name)
 
+    def _prepare(self, run: Run) -> bool:
+        """Prepare the people of a site once all have approved."""
+        return self.asking.is_agreed(run) and self._method.steps[Run.Status.APPROVED](run)
+
     def may_go_on(self, run: Run) -> bool:
-        return self.asking.may_go_on(run)
+        return (self._method if run.status == Run.Status.PREPARING else self.asking).may_go_on(run)
+
+    def stages(self, run: Run) -> list[Stage]:
+        """A hub only asks, whatever the people of its sites are prepared for."""
+        if not self._is_hub:
+            return self._method.stages(run)
+        planned = sum(self._method.round_sizes(run)) or self._method.size(run)  # type: ignore[attr-defined]
+        return [stage_asking(run, run.position / max(planned, 1))]
+
+    def table(self, run: Run) -> Any:
+        """What a run has released, about the people of all sites."""
+        if not self._is_hub:
+            run = copy(run)
+            run.plan = plan_told(run.joint)
+        return self._method.table(run)  # type: ignore[attr-defined]
 
     def check(self, run: Run, wrong: Wrong) -> None:
         self._method.check(run, wrong)  # type: ignore[attr-defined]
 
     def plan(self, run: Run, share: float = 1.0, promises: list[PlannedPromise] | None = None) -> MethodPlan:
-        if self._is_hub:
-            return self._method.plan(run, share, promises)  # type: ignore[attr-defined]
         promises = promises or promises_counted(run)
+        if self._is_hub:
+            return self._hub_plan(run, share, promises)
         told = plan_told(run.joint)
         if not _is_sound(told):
-            raise PlanError(
-                gettext_noop(
-                    "The plan of the hub uses more than the share of a run, or has no noise: do not approve it."
-                )
-            )
+            raise PlanError(_UNSOUND)
+        if sum(each.holders for each in promises) > _most_people(run, told):
+            raise PlanError(_OVERFLOWS)
         notes = tuple(map(Sentence.from_json, told["notes"]))
-        return SitePlan(promises, budgets_of(run, promises, share), (), notes, told)
+        own, budgets = self._method.joined(run, told, promises, share)
+        return SitePlan(own, budgets, (), notes, told)
+
+    def _hub_plan(self, run: Run, share: float, promises: list[PlannedPromise]) -> MethodPlan:
+        """The plan of one study, with the forecast for the noise that a total over sites has."""
+        plan = self._method.plan(run, share, promises)  # type: ignore[attr-defined]
+        factor = planned_noise_factor(run)
+        if self._method.forecast_by_people:
+            fewer = [replace(each, holders=round(each.holders / factor)) for each in promises]
+            heard = self._method.plan(run, share, fewer)  # type: ignore[attr-defined]
+            plan = replace(plan, forecasts=heard.forecasts)
+        return replace(plan, notes=(*plan.notes, Sentence(_NOISIER, factor=factor)))
 
     def content_faults(self, run: Run, batch: Batch, release: Release) -> Iterator[str]:
         if batch.round is None or batch.round.run_id != run.pk:
@@ -105,17 +137,25 @@ def _is_sound(told: Mapping[str, Any]) -> bool:
     """
     try:
         until = [float(each["until"]) for each in told["rounds"]]
-        return all(0 < part <= 1 for part in until) and until == sorted(until) and all(_noises(told["rounds"]))
+        noises = _noises([told["rounds"], told.get("aggregator", {})])
+        return all(0 < part <= 1 for part in until) and until == sorted(until) and all(noises)
     except (KeyError, TypeError, ValueError):
         return False
 
 
-def _noises(told: Any) -> Iterator[bool]:
-    """Of each σ in a document, whether it is a finite number above 0."""
+def _most_people(run: Run, told: Mapping[str, Any]) -> float:
+    """People of a site whose sums do not overflow: `Lattice.most` leaves 2²⁸ / sites times the noise of a site."""
+    sites, among = len(run.joint.sites), noise_among(run)
+    noises = [noise for noise in _noises([told.get("rounds"), told.get("aggregator")]) if noise > 0]
+    return 2.0**27 * min(noises, default=0.0) / (sites * math.sqrt(among))
+
+
+def _noises(told: Any) -> Iterator[float]:
+    """Every σ in a document; 0 where it is no finite number above 0."""
     if isinstance(told, Mapping):
         for name, value in told.items():
             if name == "sigma":
-                yield isinstance(value, int | float) and 0 < value < math.inf
+                yield value if isinstance(value, int | float) and 0 < value < math.inf else 0.0
             else:
                 yield from _noises(value)
     elif isinstance(told, list):
@@ -131,4 +171,4 @@ def joint_method(method: RunMethod, *, is_hub: bool) -> Any:
 
 
 #: Methods whose release is a total of sums; of steps those of all people, not of samples.
-_JOINT = {Run.Method.NEIGHBOURS, Run.Method.SGD, Run.Method.COUNTS, Run.Method.SYNTHESIS}
+_JOINT = {Run.Method.NEIGHBOURS, Run.Method.PATE, Run.Method.SGD, Run.Method.COUNTS, Run.Method.SYNTHESIS}

@@ -9,6 +9,7 @@ from django.db.models import F, Q
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
+from common.sentence_field import SentenceField
 from consent.models import Recorded, Study, StudyChained
 from consent.models.actors import actor, actor_or_null
 from learning.formats import outcome_of
@@ -188,7 +189,7 @@ class Run(Recorded):
     outcome = models.JSONField(
         default=dict, blank=True, help_text="Rehearsals: ε that each level spent, and what else is known of the vote."
     )
-    message = models.TextField(blank=True, help_text="Why it failed or waits, and what to do.")
+    message = SentenceField(blank=True, help_text="Why it failed or waits, and what to do.")
     student = models.ForeignKey(
         "StudentModel",
         on_delete=models.PROTECT,

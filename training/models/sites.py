@@ -27,7 +27,7 @@ class Alliance(Recorded):
     )
     # Long, and for programs: people read names and fingerprints on the alliance's page.
     sealed_fields = ("content", "signature")
-    working_fields = ("code", "last_contact", "problem", "version", "proposals")
+    working_fields = ("code", "last_contact", "problem", "silence_told", "version", "proposals")
 
     study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="alliances")
     key = models.UUIDField(_("number"), default=uuid.uuid4, editable=False, help_text="The same at hub and sites.")
@@ -60,6 +60,7 @@ class Alliance(Recorded):
     )
     last_contact = models.DateTimeField(null=True, blank=True, help_text="At a site: when the hub last answered.")
     problem = models.JSONField(default=str, blank=True, help_text="At a site: why the hub could not be asked.")
+    silence_told = models.BooleanField(default=False, help_text="At a site: operators know that the hub is silent.")
     version = models.CharField(max_length=40, blank=True, help_text="Of the other side's software.")
     proposals = models.JSONField(
         default=dict, blank=True, help_text="At a site: runs that the hub has proposed and nobody has taken up here."
@@ -76,6 +77,11 @@ class Alliance(Recorded):
     @property
     def is_hub(self) -> bool:
         return not self.own_name
+
+    @property
+    def open_proposals(self) -> list[str]:
+        """Numbers of the runs that the hub has proposed and nobody has taken up or declined here."""
+        return [number for number, told in self.proposals.items() if not told.get("declined")]
 
     @property
     def document(self) -> AllianceDocument:
@@ -167,6 +173,7 @@ class JointQuestion(models.Model):
     endorsements = models.JSONField(default=dict, blank=True, help_text="Signature of each site.")
     opened_at = models.DateTimeField(default=timezone.now, editable=False)
     moved_at = models.DateTimeField(default=timezone.now, help_text="When a site last said something about it.")
+    silence_told = models.BooleanField(default=False, help_text="At the hub: operators know for whom it waits.")
     closed_at = models.DateTimeField(null=True, blank=True)
     ended = models.JSONField(default=str, blank=True, help_text="Why it was ended without a total.")
     total = models.CharField(max_length=200, blank=True, help_text="The file of its total, which carries its noise.")
@@ -202,6 +209,12 @@ class JointQuestion(models.Model):
     def is_endorsed(self) -> bool:
         """Whether every participant has endorsed it."""
         return set(self.endorsements) == set(self.document.participants)
+
+    @property
+    def waits_for(self) -> list[str]:
+        """Sites whose endorsement is missing; of what all have endorsed, at the hub, whose answer is missing."""
+        said = set(self.answers.values_list("site", flat=True)) if self.is_endorsed else set(self.endorsements)
+        return [site for site in self.document.participants if site not in said]
 
 
 class JointAnswer(models.Model):

@@ -10,6 +10,7 @@ import logging
 import secrets
 import uuid
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -32,7 +33,8 @@ from learning.sites.documents import DOMAIN, Refused, public_key, sign
 from learning.sites.documents import Alliance as AllianceDocument
 from training.dispatch import send
 from training.engine.records import records_store
-from training.models import Alliance, AllianceSite, Dataset, Run
+from training.models import Alliance, AllianceSite, Dataset, JointQuestion, Run
+from training.notices import silence_tell
 from training.services.runs import run_cancel
 from training.sites.alliances import facts_told, form_tells, refusal
 from training.sites.documents import alliance_checked, digest_of, points_digest, told_text
@@ -122,7 +124,7 @@ def code_owner(alliance: Alliance, code: str) -> AllianceSite:
     """The site that a code belongs to. Raises Refused."""
     site = AllianceSite.objects.filter(alliance=alliance, code_digest=_code_digest(code)).first()
     if site is None:
-        raise Refused("The alliance knows no such code: ask its hub for a new invitation.")
+        raise Refused(gettext_noop("The alliance knows no such code: ask its hub for a new invitation."))
     return site
 
 
@@ -135,14 +137,14 @@ def site_register(*, alliance: Alliance, code: str, key: str) -> AllianceSite:
     """
     site = AllianceSite.objects.select_for_update().get(pk=code_owner(alliance, code).pk)
     if site.public_key not in ("", key):
-        raise Refused("With this code another key was registered: ask the hub for a new invitation.")
+        raise Refused(gettext_noop("With this code another key was registered: ask the hub for a new invitation."))
     try:
         if len(bytes.fromhex(key)) != 32:
             raise ValueError
     except ValueError as error:
-        raise Refused("The key is no public key of Ed25519.") from error
+        raise Refused(gettext_noop("The key is no public key of Ed25519.")) from error
     if alliance.is_signed and not site.public_key:
-        raise Refused("The alliance was signed without this site.")
+        raise Refused(gettext_noop("The alliance was signed without this site."))
     site.public_key, site.last_contact = key, timezone.now()
     site.save(update_fields=["public_key", "last_contact"])
     return site
@@ -240,10 +242,10 @@ def alliance_connect(*, study: Study, told: str, acting_user: AbstractBaseUser, 
         study=study, key=known, name="…", own_name="…", address=address.rstrip("/"), certificate=certificate.strip()
     )
     try:
-        with Hub(alliance) as hub:
-            named = hub.post("name", {"code": code}, signed=False)
-            alliance.own_name = str(named["site"])[:100]
-            answer = hub.post("register", {"code": code, "key": public_key(identity(alliance))}, signed=False)
+        hub = Hub(alliance)
+        named = hub.post("name", {"code": code}, signed=False)
+        alliance.own_name = str(named["site"])[:100]
+        answer = hub.post("register", {"code": code, "key": public_key(identity(alliance))}, signed=False)
     except Unreachable as error:
         raise ValidationError(str(error)) from error
     except (KeyError, ValueError) as error:
@@ -399,13 +401,28 @@ def alliances_contact() -> None:
         try:
             is_new = exchange(alliance)
         except (Unreachable, Refused) as error:
-            problem = error.told.to_json() if isinstance(error, Unreachable) else str(error)
+            problem = error.told.to_json()
             Alliance.objects.filter(pk=alliance.pk).update(problem=problem)
             logger.warning("The hub of alliance %s was not heard: %s", alliance.pk, error)
             continue
         if is_new:
             for pk in alliance.runs.filter(status__in=Run.ACTIVE).values_list("pk", flat=True):
                 send("run_advance", pk)
+
+
+def silences_tell() -> None:
+    """Tell operators once of each question for whose sites a hub waits, and of hubs that do not answer a run."""
+    before = timezone.now() - timedelta(seconds=settings.SITES_SILENCE)
+    asked = JointQuestion.objects.filter(closed_at=None, moved_at__lt=before, silence_told=False)
+    for question in asked.filter(joint__run__alliance__own_name="").select_related("joint__run__alliance__study"):
+        with transaction.atomic():
+            if JointQuestion.objects.filter(pk=question.pk, silence_told=False).update(silence_told=True):
+                silence_tell(question.joint.run.alliance, question.waits_for)  # type: ignore[arg-type]
+    silent = Alliance.objects.exclude(own_name="").filter(left_at=None, last_contact__lt=before, silence_told=False)
+    for alliance in silent.filter(runs__status__in=Run.ACTIVE).select_related("study").distinct():
+        with transaction.atomic():
+            if Alliance.objects.filter(pk=alliance.pk, silence_told=False).update(silence_told=True):
+                silence_tell(alliance, [alliance.terms["hub"]])
 
 
 def _code_digest(code: str) -> str:

@@ -57,7 +57,7 @@ def model_take(run: Run) -> bool:
         message_set(run, error.told)
         return False
     except (Refused, ValueError, KeyError) as error:
-        raise RunError(Sentence(_NOT_OURS, why=error)) from error
+        raise RunError(Sentence(_NOT_OURS, why=getattr(error, "told", error))) from error
     artifact = f"students/{run.pk}-{uuid4().hex[:12]}.model"
     model_store(artifact, content)
     model_store(f"{artifact}.onnx", onnx)

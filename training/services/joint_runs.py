@@ -11,20 +11,28 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils.translation import gettext as _
 
+from common.logging import logging_run
+from common.sentences import Sentence, gettext_noop
 from learning.formats import Rows, schema_from_json
 from learning.mechanisms.base import content_digest
 from learning.sites.documents import JointRun as RunDocument
 from learning.sites.documents import Refused, Signed
+from learning.students import student_suggested
+from training.dispatch import send
+from training.methods import METHODS, Outcome
 from training.models import Alliance, Dataset, JointRun, Run
 from training.services.alliances import people_of_sites
 from training.services.datasets import dataset_import
 from training.services.runs import run_propose
 from training.sites.alliances import refusal
 from training.sites.approvals import COMMON
+from training.sites.asking import question_end
 from training.sites.documents import digest_of, points_digest, signature_of
 from training.sites.wire import Hub, Unreachable
 
 logger = logging.getLogger(__name__)
+
+_LEFT_OUT = gettext_noop("Operators of the hub have gone on without %(site)s.")
 
 
 @transaction.atomic
@@ -38,7 +46,7 @@ def joint_run_propose(
         acting_user: Who proposes.
         mode: A :class:`JointRun.Mode`.
         sites: Names of the sites that are to take part; all that have joined by default.
-        **fields: As `run_propose` takes them; the private dataset is that of the sites.
+        **fields: As `run_propose` takes them, with a ``method``; the private dataset is that of the sites.
 
     Raises:
         ValidationError: by field.
@@ -56,7 +64,11 @@ def joint_run_propose(
     told = alliance.terms["public"]
     if public is not None and (told is None or points_digest(public) != told["digest"]):
         raise ValidationError({"public_dataset": _("These are not the public points of the alliance.")})
-    if fields.get("method") == Run.Method.SGD:
+    if METHODS[fields["method"]].outcome == Outcome.TABLE:
+        fields |= {"public_dataset": None, "test_dataset": None, "student_learner": "", "batch_size": 1}
+    else:
+        fields.setdefault("student_learner", student_suggested(alliance.terms["schema"]["kind"]).name)
+    if fields["method"] == Run.Method.SGD:
         fields["batch_size"] = 1  # each step is a question of its own
     fields["private_dataset"] = people_of_sites(alliance.study, alliance.terms["schema"])
     run = run_propose(study=alliance.study, acting_user=acting_user, alliance=alliance, **fields)
@@ -88,13 +100,13 @@ def joint_run_take(
             points cannot be fetched.
     """
     told = alliance.proposals.get(number)
-    if told is None:
+    if told is None or told.get("declined"):
         raise ValidationError(_("The hub proposes no such run, or it was taken up before."))
     try:
         document = RunDocument.read(told["content"].encode())
         Signed(document, signature_of(told["signature"])).checked(alliance.document.hub, "the hub")
         if document.plan != digest_of(told["told"]) or document.alliance != alliance.document.digest():
-            raise Refused("The hub has signed another plan, or for another alliance.")
+            raise Refused(gettext_noop("The hub has signed another plan, or for another alliance."))
     except Refused as error:
         raise refusal(error) from error
     planned = json.loads(told["told"])
@@ -119,14 +131,53 @@ def joint_run_take(
     return run
 
 
+@transaction.atomic
+def joint_run_decline(*, alliance: Alliance, number: str, acting_user: AbstractBaseUser) -> None:
+    """Decline a run that the hub has proposed: its hub is told, and ends it. Declining again changes nothing.
+
+    Raises:
+        ValidationError: There is no such proposal, or it was taken up: such a run is cancelled.
+    """
+    held = Alliance.objects.select_for_update().get(pk=alliance.pk)
+    if number not in held.proposals:
+        raise ValidationError(_("The hub proposes no such run, or it was taken up before."))
+    held.proposals[number] = held.proposals[number] | {"declined": True}
+    held.save(update_fields=["proposals"])
+    send("alliance_contact", alliance.pk)
+    logger.info("User %s declined a run over sites that alliance %s proposed.", acting_user.pk, alliance.pk)
+
+
+@transaction.atomic
+def joint_run_go_on(*, run: Run, without: str, acting_user: AbstractBaseUser) -> None:
+    """End the open question of a run at its hub, and ask those who are left another one.
+
+    Charges stay for a question that all had endorsed. Where too few are left the run ends.
+
+    Args:
+        run: At the hub.
+        without: Name of the site that is asked no more in this run.
+        acting_user: Who decides it.
+
+    Raises:
+        ValidationError: No question waits for this site.
+    """
+    joint = JointRun.objects.select_for_update().select_related("run__alliance").get(run=run.pk)
+    asked = joint.questions.filter(closed_at=None).first()
+    if not joint.run.alliance.is_hub or asked is None or without not in asked.waits_for:  # type: ignore[union-attr]
+        raise ValidationError(_("No question waits for this site."))
+    question_end(run, Sentence(_LEFT_OUT, site=without), [without])
+    send("run_advance", run.pk)
+    with logging_run(run.pk):
+        logger.info("User %s goes on without a site.", acting_user.pk)
+
+
 def _points(alliance: Alliance, digest: str, acting_user: AbstractBaseUser) -> Dataset:
     """The public points of the alliance at a site: what is there already, or as the hub has them."""
     for dataset in Dataset.objects.filter(study=alliance.study, kind=Dataset.Kind.PUBLIC, removed_at=None):
         if points_digest(dataset) == digest:
             return dataset
     try:
-        with Hub(alliance) as hub:
-            content = hub.get("points")
+        content = Hub(alliance).get("points")
     except Unreachable as error:
         raise ValidationError(str(error)) from error
     try:
@@ -157,4 +208,4 @@ def points_content(alliance: Alliance) -> bytes:
             buffer = io.BytesIO()
             np.savez(buffer, allow_pickle=False, **arrays_load(dataset.artifact, "x"))
             return buffer.getvalue()
-    raise Refused("The alliance has no public points.")
+    raise Refused(gettext_noop("The alliance has no public points."))

@@ -8,6 +8,7 @@ from django.core.exceptions import ValidationError
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
+from common.sentences import gettext_noop
 from consent.selectors import consent_form_in_force
 from consent.services.changes import changes_recorded
 from learning.sites.documents import Alliance as AllianceDocument
@@ -58,13 +59,17 @@ def document_keep(alliance: Alliance, told: Mapping[str, Any]) -> bool:
         document = AllianceDocument.read(told["content"].encode())
         Signed(document, signature_of(told["signature"])).checked(document.hub, "the hub")
         if document.terms != digest_of(told_text(told["terms"])):
-            raise Refused("The hub has signed other terms than it tells: ask whoever runs it.")
+            raise Refused(gettext_noop("The hub has signed other terms than it tells: ask whoever runs it."))
         if document.sites.get(alliance.own_name) != public_key(identity(alliance)):
-            raise Refused("The hub has signed an alliance that does not name this site with its key.")
+            raise Refused(gettext_noop("The hub has signed an alliance that does not name this site with its key."))
         names = ("name", "content", "signature", "terms")
         values = {name: told[name] for name in names} | {"colluding": document.colluding}
     elif alliance.is_signed and told["content"] != alliance.content:
-        raise Refused("The hub has signed another alliance than the one that is on record here: ask whoever runs it.")
+        raise Refused(
+            gettext_noop(
+                "The hub has signed another alliance than the one that is on record here: ask whoever runs it."
+            )
+        )
     if told["ended"] and alliance.left_at is None:
         values["left_at"] = timezone.now()
     if not values:

@@ -7,8 +7,10 @@ each step can be repeated after a crash.
 import hashlib
 import logging
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
@@ -19,7 +21,7 @@ from django.utils import timezone
 from common.artifacts import arrays_delete
 from common.noise import SystemNoise
 from common.sentences import Sentence, gettext_noop
-from learning.mechanisms.base import Question
+from learning.mechanisms.base import Arrays, People, Question
 from learning.sites.documents import Answer, Refused, Signed, sign
 from learning.sites.documents import JointQuestion as QuestionDocument
 from learning.sites.lattice import IncludedNoise, Numbers
@@ -27,7 +29,7 @@ from learning.sites.protocol import answer, endorse, lattice_of, question_for, t
 from training.engine import attempts, shards
 from training.engine.asking import Asking, charges_of_answers, costs_of, released_of
 from training.engine.commits import batch_commit
-from training.engine.questions import batch_part, round_under_way, state_before
+from training.engine.questions import batch_part, draws_of, round_under_way, state_before
 from training.engine.spending import message_set, spending
 from training.errors import RunError
 from training.models import JointQuestion, JointRun, Round, Run
@@ -59,19 +61,32 @@ ENDED = gettext_noop("The hub has ended the run: %(why)s")
 _LATE = gettext_noop("%(sites)s did not answer in time.")
 _FEW = gettext_noop("Too few sites are left: %(why)s")
 _REFUSED = gettext_noop("This site has refused, and takes no more part in the run: %(why)s")
-#: Seconds between two questions of a worker to the hub, at first and at most.
-_PAUSE, _PAUSES = 0.1, 2.0
+#: Seconds between two questions of a worker to the hub: after news, and at most.
+_PAUSE, _PAUSES = 0.1, 1.0
 
 
-class JointAsking(Asking):
+class JointAsking(Asking, ABC):
     """What hub and sites do alike."""
+
+    def may_go_on(self, run: Run) -> bool:
+        """Whether a run that waited can go on now; the word of another installation wakes it when it comes."""
+        if run.status == Run.Status.APPROVED:
+            return not run.joint.missing and super().may_go_on(run)
+        return run.status == Run.Status.ASKING and self._can_ask(run)
+
+    @abstractmethod
+    def _can_ask(self, run: Run) -> bool:
+        """Whether the batch under way of a run can go on now."""
+
+    def is_agreed(self, run: Run) -> bool:
+        """Whether every participant has approved a run; its message says who has not. Raises RunError: it is over."""
+        if missing := run.joint.missing:
+            message_set(run, Sentence(_APPROVALS, sites=", ".join(missing)))
+        return not missing
 
     def open(self, run: Run) -> bool:
         """Begin to ask, once every participant has approved and no other run of the study spends."""
-        if missing := run.joint.missing:
-            message_set(run, Sentence(_APPROVALS, sites=", ".join(missing)))
-            return False
-        return super().open(run)
+        return self.is_agreed(run) and super().open(run)
 
     def asked(self, joint: JointRun, current: Round, number: int, participants: Sequence[str]) -> QuestionDocument:
         """The question that follows from the plan and from all releases so far. Raises Refused."""
@@ -128,15 +143,12 @@ class JointAsking(Asking):
 class HubAsking(JointAsking):
     """The steps of a run at its hub, which asks nobody itself."""
 
-    def open(self, run: Run) -> bool:
-        """Begin to ask, unless a site has ended the run before all had approved it."""
+    def is_agreed(self, run: Run) -> bool:
         if run.joint.dropped:
             raise RunError("; ".join(str(Sentence.from_json(why)) for why in run.joint.dropped.values()))
-        return super().open(run)
+        return super().is_agreed(run)
 
-    def may_go_on(self, run: Run) -> bool:
-        if run.status != Run.Status.ASKING:
-            return super().may_go_on(run)
+    def _can_ask(self, run: Run) -> bool:
         open_one = run.joint.questions.filter(closed_at=None).first()
         return open_one is not None and _has_all_answers(open_one)
 
@@ -147,7 +159,7 @@ class HubAsking(JointAsking):
             return self._ask(run, current)
         if _has_all_answers(asked):
             return self._total(run, asked)
-        waits_for = _silent(asked)
+        waits_for = asked.waits_for
         if gone := [site for site in waits_for if site in joint.dropped]:
             question_end(run, Sentence.from_json(joint.dropped[gone[0]]), [])
             return True
@@ -167,7 +179,7 @@ class HubAsking(JointAsking):
             if len(document.participants) < least:
                 raise Refused("; ".join(str(Sentence.from_json(why)) for why in joint.dropped.values()))
         except Refused as error:
-            raise RunError(Sentence(_FEW, why=error)) from error
+            raise RunError(Sentence(_FEW, why=error.told)) from error
         alliance = run.alliance
         assert alliance is not None, "a joint run is one of an alliance"
         signed = sign(document, identity_known(alliance))
@@ -184,8 +196,8 @@ class HubAsking(JointAsking):
         try:
             summed = total(roster(asked.joint), asked.document, [answer_of(each) for each in asked.answers.all()])
         except Refused as error:
-            question_end(run, Sentence(gettext_noop("The answers do not fit: %(why)s"), why=error), [])
-            raise RunError(str(error)) from error
+            question_end(run, Sentence(gettext_noop("The answers do not fit: %(why)s"), why=error.told), [])
+            raise RunError(error.told) from error
         vector = total_bytes(summed, asked.document.grain)
         told = Answer(asked.document.digest(), "", tuple(summed.shape), hashlib.sha256(vector).hexdigest())
         asked.total_content = told.content().decode()
@@ -215,17 +227,14 @@ def question_end(run: Run, why: Sentence, silent: Sequence[str]) -> None:
 class SiteAsking(JointAsking):
     """The steps of a run at a site, which asks its own people what the hub asks."""
 
-    def open(self, run: Run) -> bool:
-        """Begin to ask once the hub says that all have approved."""
+    def is_agreed(self, run: Run) -> bool:
         _news(run)
         run.joint.refresh_from_db()
         if run.joint.ended:
             raise RunError(Sentence(ENDED, why=run.joint.ended))
-        return super().open(run)
+        return super().is_agreed(run)
 
-    def may_go_on(self, run: Run) -> bool:
-        if run.status != Run.Status.ASKING:
-            return super().may_go_on(run)
+    def _can_ask(self, run: Run) -> bool:
         return shards.shards_done(run) or (wait_most() > 0 and not run.alliance.problem)  # type: ignore[union-attr]
 
     def _batch(self, run: Run, current: Round) -> bool:
@@ -234,7 +243,9 @@ class SiteAsking(JointAsking):
             done = self._act(run, current)
             if done is not None:
                 return done
-            if not _news(run):
+            if _news(run):
+                pause = _PAUSE
+            else:
                 if time.monotonic() >= until or not Run.objects.filter(pk=run.pk, status=run.status).exists():
                     message_set(run, _HUB)
                     return False
@@ -256,13 +267,13 @@ class SiteAsking(JointAsking):
             return None
         try:
             if not form_tells(run.alliance):  # type: ignore[arg-type]
-                raise Refused("The consent form in force does not tell people of this alliance any more.")
+                raise Refused(gettext_noop("The consent form in force does not tell people of this alliance any more."))
             return self._act_on(run, current, asked)
         except Unreachable as error:
             message_set(run, error.told)
             return None
         except Refused as error:
-            raise RunError(Sentence(_REFUSED, why=error)) from error
+            raise RunError(Sentence(_REFUSED, why=error.told)) from error
 
     def _act_on(self, run: Run, current: Round, asked: JointQuestion) -> bool | None:
         if asked.ended or (asked.joint.ended and not asked.total_content):
@@ -288,7 +299,7 @@ class SiteAsking(JointAsking):
         """Refuse a question that does not follow from what this site knows."""
         document = asked.document
         if self.asked(asked.joint, current, document.number, document.participants) != document:
-            raise Refused("The hub has asked something else than follows from the plan and its releases.")
+            raise Refused(gettext_noop("The hub has asked something else than follows from the plan and its releases."))
 
     def _endorse(self, run: Run, current: Round, asked: JointQuestion) -> None:
         joint, document = asked.joint, asked.document
@@ -297,7 +308,9 @@ class SiteAsking(JointAsking):
         question, people = self.questions.question(current), sum(each["holders"] for each in run.plan["promises"])
         room = lattice_of(known, own).most(len(own.participants))
         if 2 * people * own.spread / question.sigma > room:
-            raise Refused("With so many people and so little noise the sums could overflow: plan for more noise.")
+            raise Refused(
+                gettext_noop("With so many people and so little noise the sums could overflow: plan for more noise.")
+            )
         site = site_of(joint)
         signed = endorse(site, known, Signed(asked.document, signature_of(asked.signature)), own, SiteLedger(run))
         with transaction.atomic():
@@ -307,28 +320,34 @@ class SiteAsking(JointAsking):
 
     def _answer(self, run: Run, current: Round, asked: JointQuestion) -> bool | None:
         """Ask the people of this site, and answer once all shards are done."""
-        if not run.shards.exists():
-            size = self.questions.shard_of(current)
-            assert size is not None, "the proposal was checked"
-            self._batch_begin(run, size)
-            return False
-        if not shards.shards_done(run):
+        size = self.questions.shard_of(current)
+        if size is not None and not run.shards.exists():
+            if not self._batch_begin(run, size):
+                return False
+            if run.shards.count() == 1:  # this worker is as good as any other
+                shards.shard_ask(run.shards.get(), self.questions)
+        if size is not None and not shards.shards_done(run):
             shards.shards_send(run)
             return False
         self.questions.warm(run)
         known, site, endorsements = roster(asked.joint), site_of(asked.joint), endorsements_of(asked)
         with spending(run, Run.Status.ASKING) as held:
-            if held is None or not shards.shards_done(held):
+            if held is None or (size is not None and not shards.shards_done(held)):
                 return False
-            answers = self._answers(held)
-            if answers is None:
-                return True
             question, part = self._part(held)
             bounds = question.bounds(part)
             assert bounds is not None, "the proposal was checked"
+            if size is None:
+                people, groups = self.questions.people(held), bounds
+                answers = [self._answer_at_once(held, question, part, people)]
+            else:
+                people, groups = attempts.attempt_load(held.assignment), None
+                answers = self._answers(held)
+                if answers is None:
+                    return True
             ledger = SiteLedger(
                 held,
-                charges_of_answers(attempts.attempt_load(held.assignment), answers, None),
+                charges_of_answers(people, answers, groups),
                 costs_of(held, bounds),
                 bounds,
                 {"mechanism": question.describe(), "question": question.digest()},
@@ -339,6 +358,16 @@ class SiteAsking(JointAsking):
             held.shards.all().delete()
             transaction.on_commit(lambda: arrays_delete(*files))
         return True
+
+    def _answer_at_once(self, run: Run, question: Question, part: slice, people: People) -> Arrays:
+        """What people answer from what they left before."""
+        before = state_before(question, round_under_way(run), run.batches.count())
+
+        def records() -> Any:
+            return self.questions.records(run, question.fitted, people)
+
+        said = question.answer(part, before, people, records, alone=False, draws=draws_of(run))
+        return {**said, "holder": people.holders}
 
     def _part(self, run: Run) -> tuple[Question, slice]:
         current = round_under_way(run)
@@ -356,14 +385,8 @@ def _news(run: Run) -> bool:
         message_set(run, error.told)
         return False
     except Refused as error:
-        raise RunError(Sentence(_REFUSED, why=error)) from error
+        raise RunError(Sentence(_REFUSED, why=error.told)) from error
 
 
 def _has_all_answers(asked: JointQuestion) -> bool:
     return set(asked.answers.values_list("site", flat=True)) == set(asked.document.participants)
-
-
-def _silent(asked: JointQuestion) -> list[str]:
-    """Sites that a question waits for: for their endorsement, or for their answer."""
-    said = set(asked.endorsements) if not asked.is_endorsed else set(asked.answers.values_list("site", flat=True))
-    return [site for site in asked.document.participants if site not in said]

@@ -2,11 +2,13 @@
 
 import hashlib
 import json
+import math
 from typing import Any
 
 import numpy as np
 
 from common.artifacts import arrays_load, arrays_save
+from common.sentences import gettext_noop
 from learning.mechanisms.base import content_digest
 from learning.sites.documents import (
     Alliance as AllianceDocument,
@@ -23,6 +25,7 @@ from learning.sites.documents import JointQuestion as QuestionDocument
 from learning.sites.documents import JointRun as RunDocument
 from learning.sites.lattice import Numbers
 from learning.sites.protocol import SiteAnswer, roster_of, total_spread
+from training.engine.budgets import sites_of
 from training.models import Alliance, Dataset, JointAnswer, JointQuestion, JointRun, Run
 
 _UNREADABLE = "A signature is no hexadecimal number: hub and sites need one version of the protocol."
@@ -49,11 +52,11 @@ def digest_of(text: str) -> str:
 def alliance_checked(alliance: Alliance) -> AllianceDocument:
     """The alliance that the hub has signed, of exactly the terms on record. Raises Refused."""
     if not alliance.is_signed:
-        raise Refused("The hub has not signed the alliance yet: wait until all sites have registered.")
+        raise Refused(gettext_noop("The hub has not signed the alliance yet: wait until all sites have registered."))
     document = alliance.document
     Signed(document, signature_of(alliance.signature)).checked(document.hub, "the hub")
     if document.terms != digest_of(told_text(alliance.terms)):
-        raise Refused("The hub has signed other terms than it tells: ask whoever runs it.")
+        raise Refused(gettext_noop("The hub has signed other terms than it tells: ask whoever runs it."))
     return document
 
 
@@ -116,6 +119,20 @@ def noise_factor(run: Run) -> float:
     return max((total_spread(known, each) / each.spread for each in asked), default=1.0)
 
 
+def noise_among(run: Run) -> int:
+    """Among how many sites of a run the noise that people are charged by is divided; see `learning.sites`."""
+    joint = JointRun.objects.select_related("run__alliance").filter(run=run.pk).first()
+    alliance = run.alliance
+    assert alliance is not None, "a run over sites"
+    sites = len(joint.sites) if joint else sum(site.takes_part for site in alliance.sites.all())
+    return max(1, sites - alliance.colluding) if joint is None or joint.mode == JointRun.Mode.TOGETHER else 1
+
+
+def planned_noise_factor(run: Run) -> float:
+    """By how much the noise of a total of all sites of a run exceeds that of one study."""
+    return math.sqrt(sites_of(run) / noise_among(run))
+
+
 # --- Totals ---------------------------------------------------------------------------------------------------------
 
 
@@ -136,9 +153,9 @@ def total_read(question: JointQuestion, vector: bytes) -> Numbers:
     Signed(told, signature_of(question.total_signature)).checked(alliance.document.hub, "the hub")
     asked: QuestionDocument = question.document
     if told.question != asked.digest() or told.site:
-        raise Refused("The hub has sent the total of another question: ask whoever runs it.")
+        raise Refused(gettext_noop("The hub has sent the total of another question: ask whoever runs it."))
     if told.vector != hashlib.sha256(vector).hexdigest() or len(vector) != 8 * int(np.prod(told.shape)):
-        raise Refused("The total is not the one that the hub has signed: it is asked for again.")
+        raise Refused(gettext_noop("The total is not the one that the hub has signed: it is asked for again."))
     grains = np.frombuffer(vector, "<i8").astype(np.int64).reshape(told.shape)
     return grains if asked.grain == 1 else grains * asked.grain
 

@@ -30,6 +30,7 @@ from learning.sites.documents import JointQuestion as QuestionDocument
 from learning.sites.documents import JointRun as RunDocument
 from training.dispatch import send
 from training.models import Alliance, AllianceSite, JointQuestion, JointRun, Run
+from training.notices import joint_proposed_tell
 from training.sites.alliances import document_keep
 from training.sites.documents import digest_of, signature_of, vector_load, vector_save
 from training.sites.keys import identity_known
@@ -166,23 +167,24 @@ def exchange(alliance: Alliance) -> bool:
             {"level": count.level, "epsilon": count.epsilon, "count": count.count}
             for count in (head_counts(alliance.study) if alliance.joined_at else ())
         ],
-        "runs": {key: _run_told(joint, alliance.own_name) for key, joint in runs.items()},
+        "runs": {key: _run_told(joint, alliance.own_name) for key, joint in runs.items()} | _declined_told(alliance),
     }
     try:
-        with Hub(alliance) as hub:
-            answer = hub.post("exchange", told)
+        answer = Hub(alliance).post("exchange", told)
         if answer.get("protocol") != DOMAIN:
             text = gettext_noop("The hub speaks %(theirs)s and this site %(ours)s: update the older one of the two.")
             raise Unreachable(Sentence(text, theirs=str(answer.get("protocol"))[:40], ours=DOMAIN))
         told_back = HubTold.model_validate(answer).model_dump()
     except ValidationError as error:
-        raise Refused("What the hub sends cannot be read: compare the versions of hub and site.") from error
+        raise Refused(
+            gettext_noop("What the hub sends cannot be read: compare the versions of hub and site.")
+        ) from error
     except Unreachable as error:
         Alliance.objects.filter(pk=alliance.pk).update(problem=error.told.to_json())
         alliance.problem = error.told.to_json()
         raise
     Alliance.objects.filter(pk=alliance.pk).update(
-        last_contact=timezone.now(), problem="", version=told_back["version"][:40]
+        last_contact=timezone.now(), problem="", silence_told=False, version=told_back["version"][:40]
     )
     alliance.problem = ""
     changed = document_keep(alliance, told_back["alliance"])
@@ -195,8 +197,7 @@ def answer_send(question: JointQuestion, vector: bytes) -> None:
     assert alliance is not None, "a joint run is one of an alliance"
     path = f"runs/{_key(question.joint)}/answers/{question.number}"
     headers = {CONTENT: question.answer_content.encode().hex(), SIGNATURE: question.answer_signature}
-    with Hub(alliance) as hub:
-        hub.put(path, vector, **{"Content-Type": "application/octet-stream"}, **headers)
+    Hub(alliance).put(path, vector, **{"Content-Type": "application/octet-stream"}, **headers)
     JointQuestion.objects.filter(pk=question.pk).update(sent_at=timezone.now())
 
 
@@ -204,8 +205,7 @@ def total_fetch(question: JointQuestion) -> bytes:
     """Numbers of the total of a question. Raises Unreachable."""
     alliance = question.joint.run.alliance
     assert alliance is not None, "a joint run is one of an alliance"
-    with Hub(alliance) as hub:
-        return hub.get(f"runs/{_key(question.joint)}/totals/{question.number}")
+    return Hub(alliance).get(f"runs/{_key(question.joint)}/totals/{question.number}")
 
 
 def _joints(alliance: Alliance) -> list[JointRun]:
@@ -238,16 +238,27 @@ def _run_told(joint: JointRun, own: str) -> dict[str, Any]:
     return told
 
 
+def _declined_told(alliance: Alliance) -> dict[str, Any]:
+    """What the hub is told of runs that this site has declined."""
+    declined = {"after": 0, "approval": None, "ended": "declined", "endorsement": None}
+    return {number: declined for number, told in alliance.proposals.items() if told.get("declined")}
+
+
 def _proposals_keep(alliance: Alliance, answer: Mapping[str, Any], known: Mapping[str, JointRun]) -> bool:
     """Keep proposals that nobody has taken up here."""
     proposals = {}
     if alliance.joined_at and not alliance.left_at:
         for key, told in answer["runs"].items():
-            if key not in known and alliance.own_name in _proposal(alliance, told).participants and told["told"]:
+            if alliance.proposals.get(key, {}).get("declined"):
+                proposals[key] = alliance.proposals[key]
+            elif key not in known and alliance.own_name in _proposal(alliance, told).participants and told["told"]:
                 proposals[key] = {name: told[name] for name in ("content", "signature", "told")}
     if proposals == alliance.proposals:
         return False
-    Alliance.objects.filter(pk=alliance.pk).update(proposals=proposals)
+    with transaction.atomic():
+        Alliance.objects.filter(pk=alliance.pk).update(proposals=proposals)
+        if set(proposals) - set(alliance.proposals):
+            joint_proposed_tell(alliance)
     alliance.proposals = proposals
     return True
 
@@ -257,7 +268,7 @@ def _proposal(alliance: Alliance, told: Mapping[str, Any]) -> RunDocument:
     document = RunDocument.read(told["content"].encode())
     Signed(document, signature_of(told["signature"])).checked(alliance.document.hub, "the hub")
     if told["told"] and digest_of(told["told"]) != document.plan:
-        raise Refused("The hub tells another plan than it has signed: ask whoever runs it.")
+        raise Refused(gettext_noop("The hub tells another plan than it has signed: ask whoever runs it."))
     return document
 
 
@@ -275,7 +286,9 @@ def _run_keep(pk: Any, told: Mapping[str, Any]) -> bool:
     changed = False
     for site, approval in told["approvals"].items():
         if joint.approvals.get(site) not in (None, approval):
-            raise Refused(f"The hub shows another approval of {site} than before: ask whoever runs it.")
+            raise Refused(
+                gettext_noop("The hub shows another approval of %(site)s than before: ask whoever runs it."), site=site
+            )
         if site not in joint.approvals:
             joint.approvals[site] = approval
             changed = True
@@ -302,10 +315,10 @@ def _question_keep(joint: JointRun, told: Mapping[str, Any]) -> bool:
         assert alliance is not None, "a joint run is one of an alliance"
         Signed(document, signature_of(told["signature"])).checked(alliance.document.hub, "the hub")
         if document.number != told["number"]:
-            raise Refused("The hub has numbered a question in two ways: ask whoever runs it.")
+            raise Refused(gettext_noop("The hub has numbered a question in two ways: ask whoever runs it."))
         row = JointQuestion(joint=joint, number=document.number, content=told["content"], signature=told["signature"])
     elif row.content != told["content"]:
-        raise Refused("The hub has asked two questions of one number: ask whoever runs it.")
+        raise Refused(gettext_noop("The hub has asked two questions of one number: ask whoever runs it."))
     elif row.closed_at is not None:
         return False
     before = (row.pk, dict(row.endorsements), row.ended, row.total_content)
@@ -329,9 +342,15 @@ def exchange_answer(site: AllianceSite, said: Any) -> dict[str, Any]:
     try:
         told = SiteSaid.model_validate(said).model_dump()
     except ValidationError as error:
-        raise Refused("What the site sends cannot be read: compare the versions of hub and site.") from error
+        raise Refused(
+            gettext_noop("What the site sends cannot be read: compare the versions of hub and site.")
+        ) from error
     if told["protocol"] != DOMAIN:
-        raise Refused(f"The hub speaks {DOMAIN} and the site {told['protocol']}: update the older one of the two.")
+        raise Refused(
+            gettext_noop("The hub speaks %(protocol)s and the site %(theirs)s: update the older one of the two."),
+            protocol=DOMAIN,
+            theirs=told["protocol"],
+        )
     site = AllianceSite.objects.select_for_update().select_related("alliance__study").get(pk=site.pk)
     alliance = site.alliance
     site.last_contact, site.version = timezone.now(), told["version"]
@@ -410,7 +429,7 @@ def _said_keep(joint: JointRun, site: str, said: Mapping[str, Any]) -> None:
         signed = Signed(Approval.read(approval["content"].encode()), signature_of(approval["signature"]))
         document = signed.checked(key, site)
         if (document.run, document.site) != (joint.document.digest(), site):
-            raise Refused("The approval is of another run, or of another site.")
+            raise Refused(gettext_noop("The approval is of another run, or of another site."))
         joint.approvals[site] = {"content": approval["content"], "signature": approval["signature"]}
         changed = True
     if changed:
@@ -436,19 +455,19 @@ def answer_keep(site: AllianceSite, joint: JointRun, number: int, content: str, 
     with transaction.atomic():
         row = joint.questions.select_for_update().filter(number=number).first()
         if row is None or site.name not in row.document.participants:
-            raise Refused("The site was not asked this question.")
+            raise Refused(gettext_noop("The site was not asked this question."))
         if row.closed_at is not None:
             return
         earlier = row.answers.filter(site=site.name).first()
         if earlier is not None:
             if earlier.content != content:
-                raise Refused("The site has answered this question before, with other numbers.")
+                raise Refused(gettext_noop("The site has answered this question before, with other numbers."))
             return
         document = Signed(Answer.read(content.encode()), signature_of(signature)).checked(signed_by, site.name)
         if document.question != row.document.digest() or document.site != site.name:
-            raise Refused("The answer is to another question, or of another site.")
+            raise Refused(gettext_noop("The answer is to another question, or of another site."))
         if document.vector != hashlib.sha256(vector).hexdigest():
-            raise Refused("The numbers are not those that the site has signed.")
+            raise Refused(gettext_noop("The numbers are not those that the site has signed."))
         artifact = f"{sums_folder(joint)}/{number}-{site.pk}.npz"
         vector_save(artifact, vector)
         row.answers.create(site=site.name, content=content, signature=signature, artifact=artifact)
@@ -462,7 +481,7 @@ def total_content(joint: JointRun, number: int) -> bytes:
     """Numbers of a total, for sites. Raises Refused."""
     row = joint.questions.filter(number=number).exclude(total="").first()
     if row is None:
-        raise Refused("There is no total of this question.")
+        raise Refused(gettext_noop("There is no total of this question."))
     return vector_load(row.total)
 
 
@@ -477,4 +496,4 @@ def json_of(body: bytes) -> Any:
     try:
         return json.loads(body)
     except ValueError as error:
-        raise Refused("This is no JSON.") from error
+        raise Refused(gettext_noop("This is no JSON.")) from error

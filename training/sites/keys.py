@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from django.conf import settings
 
 from common.artifacts import arrays_delete, arrays_load, arrays_save
+from common.sentences import gettext_noop
 from learning.sites.documents import Refused, public_key
 from learning.sites.protocol import Site
 from training.models import Alliance, JointRun
@@ -41,8 +42,10 @@ def identity(alliance: Alliance, public: str = "") -> Ed25519PrivateKey:
         if public in ("", public_key(key)):
             return key
     raise Refused(
-        "The secret key of this installation is not the one with which it joined the alliance: add the old one to "
-        "IPATE_SECRET_KEY_FALLBACKS, or make a new alliance."
+        gettext_noop(
+            "The secret key of this installation is not the one with which it joined the "
+            "alliance: add the old one to IPATE_SECRET_KEY_FALLBACKS, or make a new alliance."
+        )
     )
 
 
@@ -90,7 +93,9 @@ def site_of(joint: JointRun) -> Site:
         raw = arrays_load(joint.agreement, "key")["key"].tobytes()
     except (FileNotFoundError, ValueError) as error:
         raise Refused(
-            "The key that this site has made for the run is gone, as after a restored backup: the site takes no more "
-            "part in it."
+            gettext_noop(
+                "The key that this site has made for the run is gone, as after a restored backup: the "
+                "site takes no more part in it."
+            )
         ) from error
     return Site(alliance.own_name, identity_known(alliance), X25519PrivateKey.from_private_bytes(raw))

@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from accounting.models import Release
 from accounting.services import release_record
+from common.sentences import gettext_noop
 from learning.sites.documents import JointQuestion as QuestionDocument
 from learning.sites.documents import Refused
 from learning.sites.protocol import SiteAnswer
@@ -46,7 +47,7 @@ class SiteLedger:
         assert self.charges is not None, "made to commit"
         row = JointQuestion.objects.select_for_update().get(joint__run=self.run.pk, number=question.number)
         if question.number <= self.last(question.roster):
-            raise Refused("This question, or a later one of the run, was answered meanwhile.")
+            raise Refused(gettext_noop("This question, or a later one of the run, was answered meanwhile."))
         artifact = f"{sums_folder(row.joint)}/{question.number}-{uuid4().hex[:12]}.npz"
         vector_save(artifact, answer.vector)
         document = answer.answer.document

@@ -5,6 +5,7 @@ import json
 from typing import Any
 
 from common.artifacts import model_fetch
+from common.sentences import gettext_noop
 from learning.sites.documents import Publication, Refused, Signed, sign
 from training.models import JointRun, Run, StudentModel
 from training.sites.documents import digest_of, signature_of, told_text
@@ -32,7 +33,7 @@ def model_content(joint: JointRun, file: str) -> bytes:
     """A file of the model, at the hub. Raises Refused."""
     version = _version(joint)
     if version is None or file not in FILES:
-        raise Refused("There is no such file of this run.")
+        raise Refused(gettext_noop("There is no such file of this run."))
     return model_fetch(version.artifact if file == "file" else version.onnx)
 
 
@@ -43,7 +44,7 @@ def model_checked(joint: JointRun) -> tuple[Publication, dict[str, Any]]:
     document = Publication.read(joint.model["content"].encode())
     Signed(document, signature_of(joint.model["signature"])).checked(alliance.document.hub, "the hub")
     if document.run != joint.document.digest() or document.told != digest_of(joint.model["told"]):
-        raise Refused("The hub has signed the model of another run, or tells something else of it.")
+        raise Refused(gettext_noop("The hub has signed the model of another run, or tells something else of it."))
     return document, json.loads(joint.model["told"])
 
 
@@ -56,10 +57,9 @@ def file_fetch(joint: JointRun, file: str, digest: str) -> bytes:
     """
     alliance = joint.run.alliance
     assert alliance is not None, "a joint run is one of an alliance"
-    with Hub(alliance) as hub:
-        content = hub.get(f"runs/{joint.document.number}/model/{file}")
+    content = Hub(alliance).get(f"runs/{joint.document.number}/model/{file}")
     if hashlib.sha256(content).hexdigest() != digest:
-        raise Refused("The model is not the one that the hub has signed.")
+        raise Refused(gettext_noop("The model is not the one that the hub has signed."))
     return content
 
 

@@ -6,8 +6,10 @@ times that are off by more than `CLOCK_SKEW`; a request that is repeated within 
 
 import hashlib
 import json
+import os
 import ssl
 import time
+from functools import lru_cache
 from typing import Any
 
 import httpx
@@ -27,6 +29,8 @@ CLOCK_SKEW = 300
 _TIMEOUT = httpx.Timeout(30.0, connect=10.0)
 #: Largest answer of a hub, in bytes: a total of some millions of numbers, or a model.
 _MOST = 256 * 2**20
+#: Largest problem document whose sentence is taken over.
+_PROBLEM = 4096
 
 
 class Unreachable(Exception):
@@ -66,12 +70,16 @@ def request_check(header: str, public: Any, method: str, path: str, body: bytes)
         told = header.removeprefix("Site ").split(":")
         name, at, signature = bytes.fromhex(told[0]).decode(), int(told[1]), bytes.fromhex(told[2])
     except (IndexError, ValueError) as error:
-        raise Refused("This address is for sites of an alliance, whose requests are signed.") from error
+        raise Refused(gettext_noop("This address is for sites of an alliance, whose requests are signed.")) from error
     off = at - time.time()
     if abs(off) > CLOCK_SKEW:
         raise Refused(
-            f"The clocks of site and hub differ by {abs(off):.0f} seconds, and at most {CLOCK_SKEW} are allowed: set "
-            "both by a time server."
+            gettext_noop(
+                "The clocks of site and hub differ by %(seconds).0f seconds, and at most %(most)s are "
+                "allowed: set both by a time server."
+            ),
+            seconds=abs(off),
+            most=CLOCK_SKEW,
         )
     key = public(name)
     try:
@@ -79,35 +87,43 @@ def request_check(header: str, public: Any, method: str, path: str, body: bytes)
             signature, request_content(method, path, at, body)
         )
     except (InvalidSignature, ValueError) as error:
-        raise Refused("The request is not signed by a site of this alliance: compare the fingerprints.") from error
+        raise Refused(
+            gettext_noop("The request is not signed by a site of this alliance: compare the fingerprints.")
+        ) from error
     return name
 
 
+@lru_cache(maxsize=16)
+def _client(address: str, certificate: str, transport: httpx.BaseTransport | None, process: int) -> httpx.Client:
+    """Client whose connections are kept from one request to the next. Raises ValueError: the certificate is none."""
+    del process  # connections are not shared with those that this process begins
+    # True: by the environment's proxies and the system's authorities
+    verify: Any = True
+    if certificate:
+        try:
+            verify = ssl.create_default_context(cadata=certificate)
+        except (ssl.SSLError, TypeError) as error:
+            raise ValueError("The certificate of the hub cannot be read.") from error
+    return httpx.Client(
+        base_url=address.rstrip("/"),
+        verify=verify,
+        timeout=_TIMEOUT,
+        follow_redirects=False,
+        trust_env=True,
+        transport=transport,
+        headers={"User-Agent": f"iPATE/{__version__}"},
+    )
+
+
 class Hub:
-    """The hub of an alliance, as a site asks it. One connection is kept for all requests; close it in the end."""
+    """The hub of an alliance, as a site asks it."""
 
     #: Only tests have another one.
     transport: httpx.BaseTransport | None = None
 
     def __init__(self, alliance: Alliance) -> None:
         self._alliance = alliance
-        # None: by the environment's proxies and the system's authorities
-        verify: Any = ssl.create_default_context(cadata=alliance.certificate) if alliance.certificate else True
-        self._client = httpx.Client(
-            base_url=alliance.address.rstrip("/"),
-            verify=verify,
-            timeout=_TIMEOUT,
-            follow_redirects=False,
-            trust_env=True,
-            transport=self.transport,
-            headers={"User-Agent": f"iPATE/{__version__}"},
-        )
-
-    def __enter__(self) -> "Hub":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._client.close()
+        self._client = _client(alliance.address, alliance.certificate, self.transport, os.getpid())
 
     def get(self, path: str) -> bytes:
         """Content of something that the hub keeps. Raises Unreachable."""
@@ -148,7 +164,9 @@ class Hub:
             raise Unreachable(Sentence(text, address=alliance.address, problem=_short(error))) from error
         if answer.status_code >= 300:
             text = gettext_noop("The hub refuses (%(status)s): %(problem)s")
-            raise Unreachable(Sentence(text, status=answer.status_code, problem=_problem(content)))
+            raise Unreachable(
+                Sentence(text, status=answer.status_code, problem=_problem(content, answer.reason_phrase))
+            )
         return content
 
 
@@ -156,13 +174,15 @@ def _short(error: Exception) -> str:
     return (str(error) or type(error).__name__)[:200].rstrip(".")
 
 
-def _problem(content: bytes) -> str:
-    """What the hub says is wrong, of a problem document (RFC 9457) or of anything else."""
+def _problem(content: bytes, otherwise: str) -> str:
+    """What a problem document (RFC 9457) says, of a hub a sentence; of a page of something between: ``otherwise``."""
     try:
         told = json.loads(content)
+        if len(content) < _PROBLEM and "sentence" in told:
+            return Sentence.from_json(told["sentence"])
         return str(told.get("detail") or told.get("title"))[:500]
-    except (ValueError, AttributeError):
-        return content[:200].decode(errors="replace")
+    except (ValueError, AttributeError, KeyError, TypeError):
+        return otherwise
 
 
 def wait_most() -> float:

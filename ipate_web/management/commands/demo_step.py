@@ -1,25 +1,53 @@
-"""Carry out one step of the demonstration of sites in this installation; ``manage.py demo --sites`` calls it."""
+"""Carry out steps of the demonstration of sites in this installation, one a line, for ``manage.py demo --sites``.
+
+A line is a JSON object: ``step``, and what it is ``given``. The answer is a line of JSON, too.
+"""
 
 import json
-from argparse import ArgumentParser
+import socket
+import sys
+import time
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand
+from django.core.management import call_command
+from django.core.management.base import BaseCommand, CommandError
 
 from learning.formats import catalogue_load
-from training.joint_demonstration import STEPS
+from training.joint_demonstration import STEPS, Step
 
 
 class Command(BaseCommand):
     help = __doc__
 
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("step", choices=sorted(STEPS))
-        parser.add_argument("given", help="its arguments, a JSON object; with “data” the records are read")
+    def handle(self, **_options: Any) -> None:
+        for line in sys.stdin:
+            told = json.loads(line)
+            step, given = told["step"], told["given"]
+            if step in ("hub_found", "site_register"):
+                given["splits"] = catalogue_load(given["data"], settings.DATA_DIR or None)
+            self.stdout.write(json.dumps({**STEPS, **_OWN}[step](**given)))
+            self.stdout.flush()
 
-    def handle(self, **options: Any) -> None:
-        given = json.loads(options["given"])
-        if options["step"] in ("hub_found", "site_register"):
-            given["splits"] = catalogue_load(given["data"], settings.DATA_DIR or None)
-        self.stdout.write(json.dumps(STEPS[options["step"]](**given)))
+
+def _migrate() -> dict[str, Any]:
+    call_command("migrate", verbosity=0)
+    return {}
+
+
+def _collect() -> dict[str, Any]:
+    call_command("collectstatic", interactive=False, verbosity=0)
+    return {}
+
+
+def _listened(port: int) -> dict[str, Any]:
+    """Wait until something listens on a port of this host."""
+    for _ in range(600):
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return {}
+        time.sleep(0.2)
+    raise CommandError(f"Nothing listens on port {port}.")
+
+
+_OWN: dict[str, Step] = {"migrate": _migrate, "collect": _collect, "listened": _listened}

@@ -59,6 +59,10 @@ class ConnectForm(forms.Form):
     )
 
 
+#: Methods that a hub proposes on its page; votes of teachers need choices that the API alone takes.
+_METHODS = (Run.Method.SGD, Run.Method.NEIGHBOURS, Run.Method.COUNTS, Run.Method.SYNTHESIS)
+
+
 class JointRunForm(forms.Form):
     """Form with which a hub proposes a run over sites."""
 
@@ -66,23 +70,41 @@ class JointRunForm(forms.Form):
     purpose = forms.CharField(label=_("What it is for"), required=False, widget=forms.Textarea(attrs={"rows": 2}))
     method = forms.ChoiceField(
         label=_("Method"),
-        choices=[(name, Run.Method(name).label) for name in (Run.Method.SGD, Run.Method.NEIGHBOURS)],
-        help_text=_("Choices of the method are the usual ones."),
+        choices=[(name, Run.Method(name).label) for name in _METHODS],
+    )
+    choices = forms.JSONField(
+        label=_("Choices of the method"),
+        required=False,
+        help_text=_(
+            "As JSON, such as {“steps”: 15} or {“column”: “age”}; the API's documentation lists them. Empty: the usual."
+        ),
     )
     mode = forms.ChoiceField(label=_("Mode"), choices=JointRun.Mode.choices, widget=forms.RadioSelect)
     sites = forms.MultipleChoiceField(label=_("Sites"), widget=forms.CheckboxSelectMultiple)
-    public_dataset = forms.ModelChoiceField(label=_("Public points"), queryset=Dataset.objects.none())
+    public_dataset = forms.ModelChoiceField(
+        label=_("Public points"),
+        queryset=Dataset.objects.none(),
+        required=False,
+        help_text=_("Whoever counts people needs none."),
+    )
     test_dataset = forms.ModelChoiceField(label=_("Evaluation data"), queryset=Dataset.objects.none(), required=False)
 
     def __init__(self, data: Any = None, *, alliance: Alliance) -> None:
         super().__init__(data)
         names = [site.name for site in alliance.sites.all() if site.takes_part]
+        self.fields["choices"].widget.attrs |= {"rows": 2, "spellcheck": "false"}
         self.fields["sites"].choices = [(name, name) for name in names]  # type: ignore[attr-defined]
         self.fields["sites"].initial = names
         self.fields["mode"].initial = JointRun.Mode.TOGETHER
         for field, kind in (("public_dataset", Dataset.Kind.PUBLIC), ("test_dataset", Dataset.Kind.TEST)):
             found = datasets(alliance.study, kind)
             self.fields[field].queryset, self.fields[field].initial = found, found.first()  # type: ignore[attr-defined]
+
+    def clean_choices(self) -> dict[str, Any]:
+        chosen = self.cleaned_data["choices"] or {}
+        if not isinstance(chosen, dict):
+            raise ValidationError(_("Give names and values in braces."))
+        return chosen
 
 
 class TakeForm(forms.Form):

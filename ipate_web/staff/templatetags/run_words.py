@@ -418,8 +418,10 @@ def group_labels(names: Iterable[str]) -> str:
 
 
 def _filled_in(place: re.Match[str], values: dict[str, Any]) -> str:
-    """Value of a sentence at ``place``; the only words among its values are the names of groups."""
+    """Value of a sentence at ``place``: another sentence, a name, of a group or whatever, or a number."""
     value = values[place["name"]]
+    if isinstance(value, Sentence):
+        return said(value)
     if isinstance(value, str):
         return group_label(value)
     text = place[0] % values

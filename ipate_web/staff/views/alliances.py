@@ -14,11 +14,11 @@ from common.requests import SignedInRequest
 from consent.models import Study
 from ipate_web.staff.forms.alliances import ConnectForm, FoundForm, JointRunForm, TakeForm, faults_add
 from ipate_web.staff.views.pages import render_page, study_form, study_page
-from learning.students import student_suggested
-from training.joint_selectors import hub_fingerprint, participants_told
+from training.joint_selectors import hub_fingerprint, left_without, participants_told, waits_for
 from training.models import Alliance
+from training.selectors import runs_visible_to
 from training.services import alliances as services
-from training.services.joint_runs import joint_run_propose, joint_run_take
+from training.services.joint_runs import joint_run_decline, joint_run_go_on, joint_run_propose, joint_run_take
 from training.sites.alliances import form_tells
 
 _MAY = "training.manage_alliances"
@@ -117,11 +117,8 @@ def joint_run_new(request: SignedInRequest, study: Study, pk: int) -> HttpRespon
     found = get_object_or_404(Alliance.objects.select_related("study"), study=study, pk=pk, own_name="", left_at=None)
     form = JointRunForm(request.POST or None, alliance=found)
     if form.is_valid():
-        student = student_suggested(found.terms["schema"]["kind"])
         try:
-            run = joint_run_propose(
-                alliance=found, acting_user=request.user, student_learner=student.name, **form.cleaned_data
-            )
+            run = joint_run_propose(alliance=found, acting_user=request.user, **form.cleaned_data)
         except ValidationError as error:
             faults_add(form, error)
         else:
@@ -130,12 +127,38 @@ def joint_run_new(request: SignedInRequest, study: Study, pk: int) -> HttpRespon
     return render_page(request, study, "staff/alliances/run.html", context, status=422 if form.errors else 200)
 
 
+@study_form("training.cancel_run")
+def joint_run_without(request: SignedInRequest, study: Study, pk: str, place: int) -> HttpResponse:
+    """Explain what it means to go on without a site that a run waits for, and do it."""
+    run = get_object_or_404(runs_visible_to(request.user), study=study, pk=pk, alliance__own_name="")
+    waiting = next((each for each in waits_for(run) if each.place == place), None)
+    if waiting is None:
+        messages.info(request, _("The run does not wait for this site any more."))
+        return redirect("staff:run", study.slug, run.pk)
+    if request.method == "POST":
+        try:
+            joint_run_go_on(run=run, without=waiting.name, acting_user=request.user)
+        except ValidationError as error:
+            messages.error(request, error.messages[0])
+        else:
+            messages.success(request, _("The run goes on without this site."))
+        return redirect("staff:run", study.slug, run.pk)
+    context = {"run": run, "waiting": waiting, "left": left_without(run, waiting.name)}
+    return render_page(request, study, "staff/runs/without.html", context)
+
+
 @study_form("training.propose_run")
 def joint_run_taking(request: SignedInRequest, study: Study, pk: int, number: str) -> HttpResponse:
     """Take up a run that the hub has proposed, as a draft of this site."""
     found = get_object_or_404(Alliance.objects.select_related("study"), study=study, pk=pk, left_at=None)
-    if number not in found.proposals:
+    if number not in found.open_proposals:
         raise Http404
+    if "decline" in request.POST:
+        if "training.cancel_run" not in request.can:
+            raise PermissionDenied
+        joint_run_decline(alliance=found, number=number, acting_user=request.user)
+        messages.success(request, _("The run is declined. The hub is told."))
+        return redirect("staff:alliance", study.slug, pk)
     form = TakeForm(request.POST or None, study=study)
     if form.is_valid():
         try:

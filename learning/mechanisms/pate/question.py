@@ -134,10 +134,16 @@ class TeachersQuestion:
         return self.plan.aggregator.parameters()
 
     def part(self, batch: int, start: int, most: int) -> slice:
-        """A batch ends where a plain vote does, so that a student can learn from all of it."""
+        """A batch ends where a plain vote does, so that a student can learn from all of it.
+
+        Where every query is answered it also ends before the first that is too dear: its counts are never asked for.
+        """
         del batch
-        firsts = [budget.first for budget in self.budgets if budget.first is not None and budget.first > start]
-        return slice(start, min([start + most, self.size, *firsts]))
+        ends = [budget.first for budget in self.budgets if budget.first is not None]
+        if self.plan.aggregator.adds_noise_once:
+            every = np.ones(start + most, dtype=np.bool_)
+            ends += [budget.affordable(every) for budget in self.budgets]
+        return slice(start, min([start + most, self.size, *(end for end in ends if end > start)]))
 
     def state(self, released: Arrays | None) -> VoteState:
         return _NOTHING if released is None else VoteState(released["labels"], released["guesses"])

@@ -119,8 +119,11 @@ def _written(column: Any, encoded: NDArray[np.float32]) -> list[str]:
     return [[*names, missing][each] for each in place.tolist()]
 
 
-def rows_drawn(marginals: Marginals) -> SyntheticRows[Description]:
-    """Description from the model that all rounds make; the seed of their draw follows from what was released, too."""
+def rows_drawn(marginals: Marginals, noisier: float = 1.0) -> SyntheticRows[Description]:
+    """Description from the model that all rounds make; the seed of their draw follows from what was released, too.
+
+    The noise of what was released is that of the questions times ``noisier``.
+    """
     digest = content_digest({str(number): sums for number, sums in enumerate(marginals.released)})
     rng = np.random.default_rng(int(hashlib.sha256(digest.encode()).hexdigest(), 16))
     classes, cells = marginals.model.draw(marginals.plan.rows, rng)
@@ -129,7 +132,7 @@ def rows_drawn(marginals: Marginals) -> SyntheticRows[Description]:
         cells_encode(x, column, cells[:, number], rng)
     names = tuple(column.name for column in (*marginals.columns, marginals.label))
     return SyntheticRows(
-        marginals.schema, x, classes, Description(names, len(x), *_distances(marginals, classes, cells))
+        marginals.schema, x, classes, Description(names, len(x), *_distances(marginals, classes, cells, noisier))
     )
 
 
@@ -162,7 +165,7 @@ def cells_encode(x: NDArray[np.float32], column: Column, cells: NDArray[np.int64
 
 
 def _distances(
-    marginals: Marginals, classes: NDArray[np.int64], cells: NDArray[np.int64]
+    marginals: Marginals, classes: NDArray[np.int64], cells: NDArray[np.int64], noisier: float
 ) -> tuple[tuple[Marginal, ...], float, float]:
     """Distances between rows and the released tables, of at least 0."""
     last = marginals.plan.rounds[2]
@@ -172,8 +175,8 @@ def _distances(
         rows = [cells[:, each] for each in (parent, child) if each != NOBODY]
         names = (marginals.label.name, *(column.name for column in columns))
         distance = _distance(table, _counted(classes, table.shape[0], columns, rows))
-        summaries.append(Marginal(names, table.size, round(last.error, 1), round(distance, _DIGITS)))
-    sigma, apart, noise = marginals.plan.rounds[1].sigma, [], []
+        summaries.append(Marginal(names, table.size, round(noisier * last.error, 1), round(distance, _DIGITS)))
+    sigma, apart, noise = noisier * marginals.plan.rounds[1].sigma, [], []
     for (a, b), table in zip(pairs_of(len(marginals.columns)), marginals.pairs, strict=True):
         columns = [marginals.coarse[a], marginals.coarse[b]]
         counted = _counted(classes, table.shape[0], columns, [cells[:, a], cells[:, b]])

@@ -8,6 +8,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from consent.models import Study, WebhookEndpoint
+from tests.everything import alliances_make
 from tests.factories import holder_create, user_create
 from tests.ipate_web.api.conftest import Client
 from tests.ipate_web.api.test_runs import proposal
@@ -21,6 +22,13 @@ TABLE = {
     ("GET", "root"): (200, 200, 200, 200, 200, 200, 401),
     ("GET", "studies"): (200, 200, 200, 200, 200, 200, 401),
     ("POST", "studies"): (403, 403, 403, 403, 403, 403, 401),  # administrators set them up, see test_rehearsals
+    ("GET", "study-alliances"): (200, 200, 200, 200, 404, 404, 401),
+    ("GET", "study-alliance"): (200, 200, 200, 200, 404, 404, 401),
+    ("POST", "alliance-runs"): (400, 403, 403, 400, 404, 404, 401),  # nothing is sent
+    ("POST", "proposal-take"): (400, 403, 403, 400, 404, 404, 401),
+    ("POST", "proposal-decline"): (200, 403, 403, 403, 404, 404, 401),
+    ("GET", "run-sites"): (404, 404, 404, 404, 404, 404, 401),  # it is not over sites, see test_alliances
+    ("POST", "run-go-on"): (404, 403, 403, 403, 404, 404, 401),
     ("POST", "study-datasets"): (403, 403, 403, 403, 404, 404, 401),  # data stewards of a rehearsal, there as well
     ("POST", "study-imports"): (403, 403, 403, 403, 404, 404, 401),  # data stewards, see test_imports
     ("GET", "study-import"): (403, 403, 403, 403, 404, 404, 401),
@@ -85,6 +93,7 @@ def test_every_role_can_do_what_it_should_and_nothing_else(study: Study, run: Ru
     webhook = WebhookEndpoint.objects.create(
         study=study, url="https://hooks.example.org/", events=[], created_by=user_create("operator")
     )
+    hub, site = alliances_make(study)
     bodies: dict[str, dict[str, Any]] = {
         "runs": proposal(study),
         "run-plan": proposal(study),
@@ -109,6 +118,10 @@ def test_every_role_can_do_what_it_should_and_nothing_else(study: Study, run: Ru
             arguments = {"slug": study.slug}
         if name in ("study-webhook", "study-webhook-test"):
             arguments["pk"] = webhook.pk
+        if name in ("study-alliance", "alliance-runs"):
+            arguments = {"slug": study.slug, "pk": hub.pk}
+        if name.startswith("proposal-"):
+            arguments = {"slug": study.slug, "pk": site.pk, "number": "ab"}
         if name in ("study-import", "study-import-store"):
             arguments["pk"] = uuid4()
         if name.startswith("run-student-"):

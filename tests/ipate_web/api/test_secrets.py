@@ -62,6 +62,11 @@ POSTED = {
     "model-predict",
     "model-stage",
     "model-threshold",
+    "study-alliance",
+    "alliance-runs",
+    "proposal-take",
+    "proposal-decline",
+    "run-go-on",
     "study-datasets",
     "study-imports",
     "study-import",
@@ -71,7 +76,7 @@ POSTED = {
     "study-webhook",
     "study-webhook-test",
 }
-STUDY = {"study", "study-encoders", "study-webhooks", "study-webhook-deliveries"}
+STUDY = {"study", "study-alliances", "study-encoders", "study-webhooks", "study-webhook-deliveries"}
 """Endpoints about a study; those of its webhooks are for operators alone."""
 ROLES = [*Role.values, "stranger", "root"]
 

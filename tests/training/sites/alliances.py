@@ -13,7 +13,7 @@ from tests.factories import committee_fill, form_publish, policy_approve, study_
 from tests.training.runs import TABLE, consents_give, head_counts_state, table_rows
 from training.models import Alliance, Dataset, Run
 from training.services import alliances
-from training.services.advance import run_advance, shard_ask
+from training.services.advance import chunk_train, run_advance, shard_ask
 from training.services.datasets import dataset_import
 from training.services.joint_runs import joint_run_propose, joint_run_take
 from training.services.runs import run_approve
@@ -53,7 +53,7 @@ class Installations:
 
     @staticmethod
     def dataset(study: Study, kind: str) -> Dataset:
-        return Dataset.objects.get(study=study, kind=kind)
+        return Dataset.objects.filter(study=study, kind=kind).earliest("pk")
 
     @staticmethod
     def _study(place: int, holders: int) -> Study:
@@ -118,6 +118,8 @@ def advance(run: Run) -> Run:
     run_advance(run.pk)
     for shard in run.shards.all():
         shard_ask(shard.pk)
+    for chunk in run.chunks.all():
+        chunk_train(chunk.pk)
     return Run.objects.get(pk=run.pk)
 
 

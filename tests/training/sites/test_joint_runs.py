@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from django.core.exceptions import ValidationError
 
 from accounting.book import balances, charges_of
 from accounting.caps import caps_of
@@ -15,12 +16,15 @@ from common.sentences import Sentence
 from consent.models import Study
 from consent.selectors import consent_snapshot
 from learning.formats import Rows
+from learning.mechanisms.base import PlanError
 from learning.sites.documents import sign
 from tests.factories import committee_fill, form_publish, policy_approve, study_create
 from tests.training.asking import NoNoise
 from tests.training.runs import TABLE, consents_give, head_counts_state, run_start
-from tests.training.sites.alliances import Installations, advance, finish
+from tests.training.sites.alliances import POINTS, Installations, advance, finish
 from training.engine.records import records_load
+from training.methods.pate.ballot import ballot_load
+from training.methods.pate.questions import vote_question
 from training.models import JointQuestion, Run
 from training.services.datasets import dataset_import
 from training.sites import asking
@@ -39,6 +43,21 @@ VOTES: dict[str, Any] = {
     "method": Run.Method.NEIGHBOURS,
     "choices": {"sigma": 10.0, "radius_share": 0.2},
     "batch_size": 6,
+    "student_learner": "nearest_neighbour",
+}
+
+COUNTS: dict[str, Any] = {"method": Run.Method.COUNTS, "choices": {"column": "class", "across": "length"}}
+SYNTHESIS: dict[str, Any] = {"method": Run.Method.SYNTHESIS, "choices": {"rows": 200, "bins": 4}}
+TEACHERS: dict[str, Any] = {
+    "method": Run.Method.PATE,
+    "variant": Run.Variant.WEIGHTING,
+    "choices": {
+        "teachers": 3,
+        "learner": "nearest_neighbour",
+        "aggregator": {"name": "gnmax", "sigma": 40.0},
+        "small_groups": "merge",
+    },
+    "batch_size": 5,
     "student_learner": "nearest_neighbour",
 }
 
@@ -64,6 +83,8 @@ def central(there: Installations, **fields: Any) -> Run:
     for kind in ("public", "test"):
         found = arrays_load(there.dataset(there.hub_study, kind).artifact)
         dataset_import(study=study, name=kind, kind=kind, rows=Rows(found["x"], found["y"]), schema=TABLE)
+    if fields["method"] in (Run.Method.COUNTS, Run.Method.SYNTHESIS):
+        fields |= {"public_dataset": None, "test_dataset": None, "student_learner": "", "batch_size": 1}
     committee_fill(study)
     form_publish(study)
     policy_approve(study)
@@ -90,9 +111,20 @@ def no_noise(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_noise")
-@pytest.mark.parametrize(("fields", "mode"), [(STEPS, "together"), (VOTES, "separate")], ids=["steps", "votes"])
-def test_noise_set_aside_a_joint_run_releases_what_a_central_one_does(fields: dict[str, Any], mode: str) -> None:
-    there = Installations()
+@pytest.mark.parametrize(
+    ("fields", "mode", "count"),
+    [
+        (STEPS, "together", 3),
+        (STEPS, "together", 5),
+        (VOTES, "separate", 3),
+        (VOTES, "together", 20),
+    ],
+    ids=lambda value: value["method"] if isinstance(value, dict) else value,
+)
+def test_noise_set_aside_a_joint_run_releases_what_a_central_one_does(
+    fields: dict[str, Any], mode: str, count: int
+) -> None:
+    there = Installations(count, 12 if count < 20 else 6)
     runs = finish(there.start(mode=mode, **fields))
     assert {run.status for run in runs} == {Run.Status.FINISHED}, [str(run.message) for run in runs]
     alone = central(there, **fields | {"batch_size": runs[0].batch_size})
@@ -107,6 +139,71 @@ def test_noise_set_aside_a_joint_run_releases_what_a_central_one_does(fields: di
         kinds = list(Release.objects.filter(study=study, kind="sums").values_list("kind", flat=True))
         assert len(kinds) == runs[0].batches.count()
     assert not Release.objects.filter(study=there.hub_study).exclude(charges="").exists()
+
+
+@pytest.mark.usefixtures("no_noise")
+@pytest.mark.parametrize("count", [3, 5, 20])
+@pytest.mark.parametrize("fields", [COUNTS, SYNTHESIS], ids=["counts", "synthesis"])
+def test_tables_over_sites_are_those_of_a_central_run(fields: dict[str, Any], count: int) -> None:
+    there = Installations(count, 12 if count < 20 else 6)
+    runs = finish(there.start(asks=False, **fields))
+    assert {run.status for run in runs} == {Run.Status.FINISHED}, [str(run.message) for run in runs]
+    alone = central(there, **fields)
+    for run in runs:
+        assert released(run) == released(alone)
+        assert faults(run.study) == []
+        assert (run.result.digest == alone.result.digest) == (fields is SYNTHESIS), "the noise of a count is larger"
+    assert len({run.result.digest for run in runs}) == 1
+    for study in there.studies:
+        assert_within_caps(study)
+        assert Release.objects.filter(study=study, kind="sums").count() == runs[0].batches.count()
+
+
+@pytest.mark.usefixtures("no_noise")
+@pytest.mark.parametrize("count", [3, 5, 20])
+def test_teachers_of_all_sites_vote_together_and_their_members_pay(count: int) -> None:
+    there = Installations(count, 12 if count < 20 else 6)
+    runs = finish(there.start(**TEACHERS), lambda runs: {run.status for run in runs} == {Run.Status.ASKING})
+    ballots = [ballot_load(run.pk) for run in runs[1:]]
+    question = vote_question(runs[1])
+    weights = question.plan.teacher_weights()
+    votes = sum(question.plan.aggregator.count(each.predictions, 3, weights) for each in ballots)
+    runs = finish(runs)
+    assert {run.status for run in runs} == {Run.Status.FINISHED}, [str(run.message) for run in runs]
+    labels = votes.argmax(axis=1)[: runs[0].position].tolist()
+    paid = sum(question.charges(question.state(None), np.ones(runs[0].position, dtype=bool)))
+    assert runs[0].position == POINTS and paid > 0
+    for run in runs:
+        assert list(run.queries.order_by("row").values_list("label", flat=True)) == labels
+        assert faults(run.study) == []
+    for study in there.studies:
+        assert_within_caps(study)
+    for run, ballot in zip(runs[1:], ballots, strict=True):
+        charged = [charges_of(each) for each in Release.objects.filter(run=run.pk, kind="sums")]
+        assert len(charged) == runs[0].batches.count()
+        assert all(set(ballot.members) == set(each.holders) and each.spent.all() for each in charged)
+
+
+def test_a_site_does_not_take_up_a_vote_of_teachers_that_it_would_pay_otherwise() -> None:
+    there = Installations()
+    run = there.propose(**TEACHERS)
+    with pytest.raises((ValidationError, PlanError), match="do not follow"):
+        there.take(run, 0, share=0.4)
+
+
+@pytest.mark.parametrize(
+    ("choices", "field"),
+    [
+        ({"aggregator": {"name": "confident_gnmax", "sigma": 9.0, "sigma_threshold": 9.0, "threshold": 2.0}},
+         "choices.aggregator"),
+        ({"on_exhausted": "retire"}, "choices.on_exhausted"),
+    ],
+)  # fmt: skip
+def test_votes_of_teachers_that_are_no_one_noisy_sum_are_not_put_to_sites(choices: dict[str, Any], field: str) -> None:
+    there = Installations()
+    with pytest.raises(ValidationError) as refused:
+        there.propose(**TEACHERS | {"choices": TEACHERS["choices"] | choices})
+    assert field in refused.value.message_dict
 
 
 def test_a_site_whose_answer_is_lost_sends_the_same_bytes_and_charges_once(monkeypatch: pytest.MonkeyPatch) -> None:

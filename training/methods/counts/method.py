@@ -1,5 +1,6 @@
 """Tables of counts: one question to every holder, whose noisy answer is the result of the run."""
 
+from dataclasses import replace
 from typing import Any
 
 from django.utils.translation import gettext_noop
@@ -24,6 +25,7 @@ from training.methods.base import Tile, Wrong
 from training.methods.counted import Cells, CountedMethod, CountedPlan, sums_of
 from training.methods.levels import budgets_of, levels_of, share_warning
 from training.models import Round, Run
+from training.sites.documents import noise_factor
 
 _SPACE = Sentence(gettext_noop("The cells of the table, by what the schema declares."))
 
@@ -83,7 +85,8 @@ class CountsMethod(CountedMethod):
     def table(self, run: Run) -> CountTable:
         planned = zip(run.plan["promises"], run.plan["budgets"], strict=True)
         levels = [Level(promise["name"], budget["cap"], promise["holders"]) for promise, budget in planned]
-        return CountTable.released(_question(run), sums_of(run.batches.get()), levels)
+        table = CountTable.released(_question(run), sums_of(run.batches.get()), levels)
+        return replace(table, sigma=table.sigma * noise_factor(run))
 
 
 def _columns(run: Run, names: list[str], bins: int) -> tuple[Column, ...]:

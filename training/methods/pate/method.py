@@ -1,6 +1,8 @@
 """Teachers vote: Individualized PATE, as the services see it."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,8 +14,9 @@ from accounting.models import Release
 from common.artifacts import arrays_load
 from common.sentences import Sentence
 from learning.learners import learner_create
-from learning.mechanisms.pate import REJECTED
-from learning.mechanisms.pate.choices import Teachers
+from learning.mechanisms.base import PlanError
+from learning.mechanisms.pate import LEFT_OUT, REJECTED
+from learning.mechanisms.pate.choices import STOP, Teachers
 from learning.mechanisms.pate.question import TeachersQuestion, labels_digest
 from training.engine.budgets import PlannedPromise
 from training.engine.faults import charged_faults
@@ -60,6 +63,7 @@ class Pate(EngineMethod):
     releases_labels = True
     questions = Ballots()
     batch_size = 50
+    forecast_by_people = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -73,6 +77,11 @@ class Pate(EngineMethod):
         chosen = choices_check(run, wrong, self.choices)
         if chosen is None:
             return
+        if run.alliance_id and (not chosen.vote().adds_noise_once or chosen.vote().asks_student):
+            message = _("Over sites teachers vote with GNMax: its labels follow from one noisy sum.")
+            wrong("choices.aggregator", message)
+        if run.alliance_id and chosen.on_exhausted != STOP:
+            wrong("choices.on_exhausted", _("Over sites the vote ends when the share of one group is used up."))
         shape_check(run, "choices.learner", learner_create(chosen.learner, chosen.learner_parameters), wrong)
         if chosen.vote().asks_student and run.rehearsal:
             wrong(
@@ -112,6 +121,24 @@ class Pate(EngineMethod):
 
     def plan(self, run: Run, share: float = 1.0, promises: list[PlannedPromise] | None = None) -> RunPlan:
         return run_plan(run, share, promises)
+
+    def joined(
+        self, run: Run, told: Mapping[str, Any], promises: list[PlannedPromise], share: float
+    ) -> tuple[list[PlannedPromise], Sequence[Any]]:
+        """See :meth:`EngineMethod.joined`. Groups, weights and budgets are those that follow from the hub's numbers."""
+        own = run_plan(run, share, [PlannedPromise(**each) for each in told["promises"]])
+        document = json.loads(json.dumps(own.to_json()))
+        names = ("variant", "teachers", "aggregator", "groups", "left_out", "budgets")
+        if any(document[name] != told[name] for name in names):
+            raise PlanError(
+                gettext_noop(
+                    "Teachers and budgets of the hub's plan do not follow from its head counts here: approve it with "
+                    "the share that the hub has given it, in a study with the same δ."
+                )
+            )
+        groups = {(each.level, each.epsilon): each.group for each in own.promises}
+        mine = [replace(each, group=groups.get((each.level, each.epsilon), LEFT_OUT)) for each in promises]
+        return mine, own.budgets
 
     def may_go_on(self, run: Run) -> bool:
         # The last teacher may have been trained while another worker held the run: nobody else would go on then.
@@ -155,6 +182,17 @@ class Pate(EngineMethod):
         before = question.state({"labels": labels[: batch.start], "guesses": labels[: batch.start]})
         return question.charges(before, labels[batch.start :] != REJECTED)
 
+    def content_faults(self, run: Run, batch: Batch, release: Release) -> Iterator[str]:
+        yield from super().content_faults(run, batch, release)
+        if batch.round is None:
+            return
+        entry, due = f"release {release.sequence}", self.bounds(self.questions.question(batch.round), batch)
+        for place, (charge, cost) in enumerate(zip(release.content["charges"], due, strict=True)):
+            if charge != cost:
+                yield f"{entry}: group {place} was not charged what run {run.pk}, batch {batch.index} cost."
+        if set(charges_of(release).spent.tolist()) - set(due):
+            yield f"{entry}: somebody was charged something else than their group."
+
     def kept_faults(self, batch: Batch, release: Release, question: TeachersQuestion) -> Iterator[str]:
         who, entry, opened_round = (
             f"run {batch.run_id}, batch {batch.index}",
@@ -173,12 +211,6 @@ class Pate(EngineMethod):
             return
         if not np.array_equal(state.labels, labels) or not np.array_equal(state.guesses[: batch.start], before.guesses):
             yield f"{who}: its file does not follow from what was released."
-        due = self.bounds(question, batch)
-        for place, (charge, cost) in enumerate(zip(release.content["charges"], due, strict=True)):
-            if charge != cost:
-                yield f"{entry}: group {place} was not charged what {who} cost."
-        if set(charges_of(release).spent.tolist()) - set(due):
-            yield f"{entry}: somebody was charged something else than their group."
 
     def charges_faults(self, batch: Batch, release: Release, question: TeachersQuestion) -> Iterator[str]:
         ballot = ballot_load(batch.run_id)

@@ -19,7 +19,7 @@ from learning.mechanisms.pate import Group, GroupPlan, Plan, aggregator_from_par
 from learning.mechanisms.pate.budgets import VoteBudget
 from learning.mechanisms.pate.choices import Teachers
 from learning.mechanisms.pate.forecast import forecast_votes
-from training.engine.budgets import RESERVE, PlannedPromise, promises_counted
+from training.engine.budgets import RESERVE, PlannedPromise, promises_counted, sites_of
 from training.methods.plans import MethodPlan
 from training.models import Dataset, Run
 
@@ -66,7 +66,8 @@ def run_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] | None
     account is looked at (conditions 1 and 2 of the guarantee); in a rehearsal study nothing is secret.
     """
     chosen, promises = Teachers.from_json(run.choices), promises or promises_counted(run)
-    groups = [Group(promise.name, promise.epsilon, promise.holders) for promise in promises]
+    sites = sites_of(run)
+    groups = [Group(promise.name, promise.epsilon, promise.holders // sites) for promise in promises]
     plan = make_plan(
         groups,
         variant=run.variant,
@@ -83,7 +84,7 @@ def run_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] | None
     test, classes = run.test_dataset, len(run.private_dataset.classes)
     planned_run = RunPlan(planned, budgets, (), (), plan)
     forecasts = _forecasts(
-        replace(plan, notes=()),
+        _of_all(plan, sites),
         chosen.learner,
         json.dumps(chosen.learner_parameters),
         classes,
@@ -92,6 +93,12 @@ def run_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] | None
     )
     warnings = (*_warnings(run, plan, budgets, share), *few_people(forecasts, classes))
     return replace(planned_run, notes=(*plan.notes, *warnings), forecasts=forecasts)
+
+
+def _of_all(plan: Plan, sites: int) -> Plan:
+    """The plan with the teachers of all sites, each of which has as many."""
+    groups = (replace(each, holders=sites * each.holders, teachers=sites * each.teachers) for each in plan.groups)
+    return replace(plan, notes=(), groups=tuple(groups), teachers=sites * plan.teachers)
 
 
 # Datasets never change; a plan is looked at, approved under the study's lock, and carried out one after the other.

@@ -27,6 +27,7 @@ from training.methods.pate.interim import interim_probabilities
 from training.methods.pate.planning import plan_from_json
 from training.methods.pate.teaching import holders_gone
 from training.models import Round, Run
+from training.sites.documents import points_digest
 
 _SPACE = Sentence(gettext_noop("The public points as they are, each put to all teachers."))
 _NOBODY = People(np.empty(0, np.int64), np.empty(0), np.empty(0), np.empty(0))
@@ -50,7 +51,8 @@ class Ballots(Questions):
         question = vote_question(run)
         if question.student is not None:
             question.student(state_of(question, run).labels)
-        ballot_load(run.pk)
+        if run.assignment:  # the hub of sites has no teachers
+            ballot_load(run.pk)
 
     def is_over(self, opened_round: Round) -> bool:
         return self._stop(opened_round.run) is not None
@@ -96,7 +98,7 @@ def vote_question(run: Run) -> TeachersQuestion:
         _budgets(run),
         size=run.public_points.rows,
         n_classes=len(run.classes),
-        points=run.public_points.digest,
+        points=run.public_points.digest if run.alliance_id is None else points_digest(run.public_points),
         wanted_labels=run.wanted_labels,
         goes_on=Teachers.from_json(run.choices).on_exhausted != STOP,
         student=partial(interim_probabilities, run) if plan.aggregator.asks_student else None,

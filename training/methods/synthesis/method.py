@@ -22,6 +22,7 @@ from training.methods.counted import CountedMethod, CountedPlan
 from training.methods.levels import budgets_of, levels_of, share_warning
 from training.methods.synthesis.rounds import MarginalCells, marginals_of, rows_check
 from training.models import Run
+from training.sites.documents import noise_factor
 
 
 class SynthesisMethod(CountedMethod):
@@ -65,4 +66,4 @@ class SynthesisMethod(CountedMethod):
         return synthesis_plan_from_json(run.plan["rounds"]).describe()
 
     def table(self, run: Run) -> SyntheticRows[Description]:
-        return rows_drawn(marginals_of(run, len(run.plan["rounds"])))
+        return rows_drawn(marginals_of(run, len(run.plan["rounds"])), noise_factor(run))

@@ -1,0 +1,281 @@
+"""Endpoints of alliances and of runs over sites, at the hub and at a site."""
+
+from typing import Any
+from uuid import UUID
+
+from rest_framework import exceptions, serializers, status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from common.sentences import in_words
+from consent.models import Study
+from ipate_web.api.base import (
+    ApiView,
+    MinuteField,
+    StrictSerializer,
+    body_of,
+    operation,
+    permission_check,
+    request_user,
+    visible_study,
+)
+from ipate_web.api.problems import CONFLICT, UNPROCESSABLE
+from ipate_web.api.run_documents import ChoicesField, RunDetailSerializer, run_document, visible_run
+from ipate_web.tokens.models import Scope
+from training.joint_selectors import hub_fingerprint, joint_told, participants_told
+from training.models import Alliance, Dataset, JointRun, Run
+from training.services.alliances import proposal_told
+from training.services.joint_runs import joint_run_decline, joint_run_go_on, joint_run_propose, joint_run_take
+
+
+class ParticipantSerializer(serializers.Serializer):
+    """A site of an alliance."""
+
+    name = serializers.CharField()
+    fingerprint = serializers.CharField(help_text="Of its public key; empty before it has registered.")
+    joined_at = MinuteField(allow_null=True, help_text="To the minute; at sites null.")
+    left_at = MinuteField(allow_null=True, help_text="To the minute; at sites null.")
+    last_contact = MinuteField(allow_null=True, help_text="To the minute; at sites null.")
+    version = serializers.CharField(help_text="Of its software; at sites empty.")
+
+
+class ProposalSerializer(serializers.Serializer):
+    """A run that the hub proposes to this site, and that nobody has taken up or declined here."""
+
+    number = serializers.CharField(help_text="By which hub and sites name it.")
+    title = serializers.CharField()
+    purpose = serializers.CharField(allow_blank=True)
+    method = serializers.CharField()
+    share = serializers.FloatField(help_text="Of every cap, at the hub.")
+
+
+class AllianceSerializer(serializers.Serializer):
+    """An alliance, as this side knows it."""
+
+    id = serializers.IntegerField(source="pk")
+    key = serializers.UUIDField(help_text="The same at hub and sites.")
+    name = serializers.CharField()
+    own_name = serializers.CharField(help_text="Of this site; empty at the hub.")
+    hub = serializers.CharField(source="terms.hub", help_text="Whose study the hub is.")
+    hub_fingerprint = serializers.SerializerMethodField(help_text="Of its public key; empty before it has signed.")
+    colluding = serializers.IntegerField(help_text="t: so many sites may collude with the hub.")
+    is_signed = serializers.BooleanField()
+    joined_at = MinuteField(allow_null=True, help_text="At a site, to the minute.")
+    left_at = MinuteField(allow_null=True, help_text="To the minute.")
+    last_contact = MinuteField(allow_null=True, help_text="At a site, to the minute: when the hub last answered.")
+    problem = serializers.SerializerMethodField(help_text="At a site: why the hub could not be asked; or empty.")
+    sites = serializers.SerializerMethodField()
+    proposals = serializers.SerializerMethodField()
+
+    def get_hub_fingerprint(self, alliance: Alliance) -> str:
+        return hub_fingerprint(alliance)
+
+    def get_problem(self, alliance: Alliance) -> str:
+        return in_words(alliance.problem) if alliance.problem else ""
+
+    def get_sites(self, alliance: Alliance) -> list[ParticipantSerializer]:
+        return ParticipantSerializer(participants_told(alliance), many=True).data  # type: ignore[return-value]
+
+    def get_proposals(self, alliance: Alliance) -> list[ProposalSerializer]:
+        told = [{**proposal_told(alliance, number), "number": number} for number in alliance.open_proposals]
+        return ProposalSerializer(told, many=True).data  # type: ignore[return-value]
+
+
+class JointProposalSerializer(StrictSerializer):
+    """A run over sites, proposed at their hub."""
+
+    title = serializers.CharField(max_length=200)
+    purpose = serializers.CharField(required=False, allow_blank=True)
+    method = serializers.ChoiceField(Run.Method.choices)
+    variant = serializers.ChoiceField(Run.Variant.choices, required=False, allow_blank=True)
+    mode = serializers.ChoiceField(JointRun.Mode.choices, required=False, default=JointRun.Mode.TOGETHER)
+    sites = serializers.ListField(child=serializers.CharField(), required=False, help_text="Names; all if left out.")
+    public_dataset = serializers.PrimaryKeyRelatedField(
+        queryset=Dataset.objects.none(), required=False, allow_null=True, help_text="The alliance's public points."
+    )
+    test_dataset = serializers.PrimaryKeyRelatedField(queryset=Dataset.objects.none(), required=False, allow_null=True)
+    choices = ChoicesField(required=False)
+    student_learner = serializers.CharField(required=False, allow_blank=True)
+    batch_size = serializers.IntegerField(required=False, min_value=1)
+    wanted_labels = serializers.IntegerField(required=False, allow_null=True, min_value=1)
+
+    def get_fields(self) -> dict[str, serializers.Field]:
+        fields = super().get_fields()
+        _among_datasets(fields, self.context.get("study"))
+        return fields
+
+
+class TakingSerializer(StrictSerializer):
+    """What a site takes a proposal up with."""
+
+    private_dataset = serializers.PrimaryKeyRelatedField(queryset=Dataset.objects.none())
+    test_dataset = serializers.PrimaryKeyRelatedField(queryset=Dataset.objects.none(), required=False, allow_null=True)
+
+    def get_fields(self) -> dict[str, serializers.Field]:
+        fields = super().get_fields()
+        _among_datasets(fields, self.context.get("study"))
+        return fields
+
+
+def _among_datasets(fields: dict[str, serializers.Field], study: Study | None) -> None:
+    """Let fields name datasets of this study alone."""
+    for field in fields.values():
+        if study is not None and isinstance(field, serializers.RelatedField):
+            field.queryset = Dataset.objects.filter(study=study, removed_at=None)  # type: ignore[assignment]
+
+
+class WaitingSiteSerializer(serializers.Serializer):
+    """A site that the open question waits for."""
+
+    name = serializers.CharField()
+    last_contact = MinuteField(allow_null=True, help_text="To the minute; at sites null.")
+
+
+class JointQuestionSerializer(serializers.Serializer):
+    """A question to sites."""
+
+    number = serializers.IntegerField()
+    participants = serializers.IntegerField(help_text="How many sites were asked.")
+    endorsed = serializers.IntegerField(help_text="How many have endorsed it.")
+    state = serializers.ChoiceField(["open", "total", "ended"])
+    ended = serializers.SerializerMethodField(help_text="Why it ended without a total; or empty.")
+    opened_at = MinuteField(help_text="To the minute.")
+    answered_at = MinuteField(allow_null=True, help_text="At a site, to the minute: when its people were charged.")
+    sent_at = MinuteField(allow_null=True, help_text="At a site, to the minute: when the hub had its answer.")
+    charge = serializers.FloatField(allow_null=True, help_text="At a site: the most that anybody was charged, in μ².")
+
+    def get_ended(self, question: Any) -> str:
+        return str(question.ended or "")
+
+
+class JointRunSerializer(serializers.Serializer):
+    """What a run over sites asked, who is waited for, and what left."""
+
+    alliance = serializers.IntegerField(source="alliance.pk")
+    is_hub = serializers.BooleanField()
+    mode = serializers.SerializerMethodField()
+    sites = serializers.ListField(child=serializers.CharField())
+    missing = serializers.ListField(child=serializers.CharField(), help_text="Sites whose approval is missing.")
+    dropped = serializers.SerializerMethodField(help_text="Why which sites are asked no more.")
+    waits_for = WaitingSiteSerializer(many=True)
+    questions = JointQuestionSerializer(many=True)
+
+    def get_mode(self, told: dict[str, Any]) -> str:
+        return JointRun.Mode.TOGETHER.value if told["masked"] else JointRun.Mode.SEPARATE.value
+
+    def get_dropped(self, told: dict[str, Any]) -> dict[str, str]:
+        return {name: str(why) for name, why in told["dropped"].items()}
+
+
+class GoOnSerializer(StrictSerializer):
+    """The site that a run goes on without."""
+
+    without = serializers.CharField(help_text="A site that the open question waits for.")
+
+
+def _alliance(request: Request, slug: str, pk: int, permission: str = "") -> Alliance:
+    """An alliance of a study that the user may see. Raises NotFound, PermissionDenied."""
+    study = visible_study(request.user, slug)
+    found = Alliance.objects.filter(study=study, pk=pk).select_related("study").first()
+    if found is None:
+        raise exceptions.NotFound("There is no such alliance in this study.")
+    if permission:
+        permission_check(request.user, permission, study)
+    return found
+
+
+class StudyAlliances(ApiView):
+    @operation("Alliances of a study", "alliances", AllianceSerializer(many=True))
+    def get(self, request: Request, slug: str) -> Response:
+        """The alliances that the study has founded or registered at."""
+        study = visible_study(request.user, slug)
+        return Response(AllianceSerializer(Alliance.objects.filter(study=study), many=True).data)
+
+
+class StudyAlliance(ApiView):
+    @operation("An alliance", "alliances", AllianceSerializer)
+    def get(self, request: Request, slug: str, pk: int) -> Response:
+        """Who is in it, with fingerprints and the last contact; at a site also what the hub proposes."""
+        return Response(AllianceSerializer(_alliance(request, slug, pk)).data)
+
+
+class AllianceRuns(ApiView):
+    @operation(
+        "Propose a run over sites (at their hub)",
+        "alliances",
+        RunDetailSerializer,
+        CONFLICT,
+        UNPROCESSABLE,
+        status=201,
+        request=JointProposalSerializer,
+    )
+    def post(self, request: Request, slug: str, pk: int) -> Response:
+        """Save a draft. Another operator of the hub approves it, and then every site with a share of its own."""
+        found = _alliance(request, slug, pk, "training.propose_run")
+        sent = body_of(request, JointProposalSerializer, study=found.study)
+        run = joint_run_propose(alliance=found, acting_user=request_user(request), **sent)
+        document = run_document(visible_run(request.user, run.pk), request.user)
+        return Response(document, status=status.HTTP_201_CREATED)
+
+
+class ProposalTake(ApiView):
+    @operation(
+        "Take up a proposed run (at a site)",
+        "alliances",
+        RunDetailSerializer,
+        CONFLICT,
+        UNPROCESSABLE,
+        status=201,
+        request=TakingSerializer,
+    )
+    def post(self, request: Request, slug: str, pk: int, number: str) -> Response:
+        """Save what the hub proposes as a draft of this study, which another operator approves with a share."""
+        found = _alliance(request, slug, pk, "training.propose_run")
+        sent = body_of(request, TakingSerializer, study=found.study)
+        run = joint_run_take(alliance=found, number=number, acting_user=request_user(request), **sent)
+        document = run_document(visible_run(request.user, run.pk), request.user)
+        return Response(document, status=status.HTTP_201_CREATED)
+
+
+class ProposalDecline(ApiView):
+    scope = Scope.DECIDE
+
+    @operation("Decline a proposed run (operators, at a site)", "alliances", AllianceSerializer, CONFLICT, request=None)
+    def post(self, request: Request, slug: str, pk: int, number: str) -> Response:
+        """Tell the hub that this site takes no part in a run: the run ends, and the hub can propose one without it."""
+        found = _alliance(request, slug, pk, "training.cancel_run")
+        joint_run_decline(alliance=found, number=number, acting_user=request_user(request))
+        return Response(AllianceSerializer(_alliance(request, slug, pk)).data)
+
+
+class RunSites(ApiView):
+    @operation("A run over sites", "alliances", JointRunSerializer)
+    def get(self, request: Request, pk: UUID) -> Response:
+        """Who takes part, who is waited for, and every question; 404 of a run in one study."""
+        return Response(JointRunSerializer(_joint(visible_run(request.user, pk))).data)
+
+
+class RunGoOn(ApiView):
+    scope = Scope.DECIDE
+
+    @operation(
+        "Go on without a site (operators, at the hub)",
+        "alliances",
+        JointRunSerializer,
+        CONFLICT,
+        request=GoOnSerializer,
+    )
+    def post(self, request: Request, pk: UUID) -> Response:
+        """End the open question, and ask the sites that are left another one; the run ends where these are too few."""
+        run = visible_run(request.user, pk, "training.cancel_run")
+        _joint(run)
+        sent = body_of(request, GoOnSerializer)
+        joint_run_go_on(run=run, without=sent["without"], acting_user=request_user(request))
+        return Response(JointRunSerializer(_joint(visible_run(request.user, pk))).data)
+
+
+def _joint(run: Run) -> dict[str, Any]:
+    told = joint_told(run)
+    if told is None:
+        raise exceptions.NotFound("This run asks the people of one study alone.")
+    return told
