@@ -51,7 +51,7 @@ class Installation:
             "DATABASE_URL": f"sqlite:///{self.database}",
             "IPATE_BROKER_URL": "filesystem://",
             "IPATE_SECRET_KEY": "",
-            "IPATE_SITES_INTERVAL": "1",
+            "IPATE_SITES_INTERVAL": "2",
             "NO_PROXY": "127.0.0.1",
             **self.variables,
         }

@@ -112,7 +112,7 @@ def hub_run(mode: str, share: float) -> dict[str, Any]:
         title="Steps over sites",
         purpose="Learn together; the records stay where they are.",
         method=Run.Method.SGD,
-        choices={"steps": QUESTIONS},
+        choices={"steps": QUESTIONS, "publish": "model"},
         public_dataset=datasets["public"],
         test_dataset=datasets["test"],
     )

@@ -395,9 +395,12 @@ def proposal_told(alliance: Alliance, number: str) -> dict[str, Any]:
 def alliances_contact() -> None:
     """Ask the hub of every alliance of this installation what is new, and wake the runs that wait for it.
 
-    One that does not answer leaves the others; its alliance says why, and since when.
+    One that does not answer leaves the others; its alliance says why, and since when. A hub that a run has just asked
+    is not asked again.
     """
-    for alliance in Alliance.objects.exclude(own_name="").filter(left_at=None).select_related("study"):
+    heard = timezone.now() - timedelta(seconds=settings.SITES_INTERVAL / 2)
+    sites = Alliance.objects.exclude(own_name="").exclude(last_contact__gt=heard).filter(left_at=None)
+    for alliance in sites.select_related("study"):
         try:
             is_new = exchange(alliance)
         except (Unreachable, Refused) as error:

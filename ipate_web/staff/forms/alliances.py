@@ -75,9 +75,7 @@ class JointRunForm(forms.Form):
     choices = forms.JSONField(
         label=_("Choices of the method"),
         required=False,
-        help_text=_(
-            "As JSON, such as {“steps”: 15} or {“column”: “age”}; the API's documentation lists them. Empty: the usual."
-        ),
+        help_text=_('As JSON, such as {"steps": 15}; the documentation of the API lists them. Empty: the usual.'),
     )
     mode = forms.ChoiceField(label=_("Mode"), choices=JointRun.Mode.choices, widget=forms.RadioSelect)
     sites = forms.MultipleChoiceField(label=_("Sites"), widget=forms.CheckboxSelectMultiple)
