@@ -140,6 +140,11 @@ def main() -> None:
     arguments.add_argument("--write", action="store_true")
     given = arguments.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="ipate-site-kills-"))
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ipate_web.settings")
+    os.environ["IPATE_VAR_DIR"] = str(folder / "own")
+    import django
+
+    django.setup()
     with tqdm(total=given.kills) as bar:
         found = kills(folder, given.kills, given.seed, os.getpid() % 250, bar)
     print(json.dumps(found, indent=1))
@@ -170,11 +175,6 @@ def kills(folder: Path, number: int, seed: int, net: int, bar: tqdm) -> dict[str
         net: Number of the network, up to 250, that nobody else has.
         bar: Moves with every strike.
     """
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ipate_web.settings")
-    os.environ["IPATE_VAR_DIR"] = str(folder / "own")
-    import django
-
-    django.setup()
     from ipate_web.joint_demo import alliance_make, databases_make, pages, run_begin, stepping, worker
 
     hosts, chance = "abcd"[: SITES + 1], random.Random(seed)

@@ -31,9 +31,10 @@ from consent.services.changes import changes_recorded
 from learning.formats import records_alike, schema_from_json
 from learning.sites.documents import DOMAIN, Refused, public_key, sign
 from learning.sites.documents import Alliance as AllianceDocument
+from learning.sites.documents import JointRun as RunDocument
 from training.dispatch import send
 from training.engine.records import records_store
-from training.models import Alliance, AllianceSite, Dataset, JointQuestion, Run
+from training.models import Alliance, AllianceSite, Dataset, JointQuestion, JointRun, Run
 from training.notices import silence_tell
 from training.services.runs import run_cancel
 from training.sites.alliances import facts_told, form_tells, refusal
@@ -388,8 +389,14 @@ def alliance_contact(pk: str | int) -> None:
 
 
 def proposal_told(alliance: Alliance, number: str) -> dict[str, Any]:
-    """What a hub tells of a run that it proposes: its parameters, share and plan."""
-    return json.loads(alliance.proposals[number]["told"])
+    """What a hub tells of a run that it proposes: its parameters, share and plan, and who takes part in which mode."""
+    proposal = alliance.proposals[number]
+    told = json.loads(proposal["told"])
+    if proposal["content"]:
+        document = RunDocument.read(proposal["content"].encode())
+        told |= {"mode": JointRun.Mode(document.mode).label, "sites": list(document.participants)}
+        told["method_label"] = Run.Method(told["method"]).label
+    return told
 
 
 def alliances_contact() -> None:

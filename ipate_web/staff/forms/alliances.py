@@ -75,6 +75,7 @@ class JointRunForm(forms.Form):
     choices = forms.JSONField(
         label=_("Choices of the method"),
         required=False,
+        initial=dict,
         help_text=_('As JSON, such as {"steps": 15}; the documentation of the API lists them. Empty: the usual.'),
     )
     mode = forms.ChoiceField(label=_("Mode"), choices=JointRun.Mode.choices, widget=forms.RadioSelect)

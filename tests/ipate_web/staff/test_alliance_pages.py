@@ -10,7 +10,7 @@ from consent.services import membership_add
 from learning.mechanisms.base import PlanError
 from tests.factories import user_create
 from tests.pages import as_, text, url
-from tests.training.sites.alliances import Installations, InThisProcess, olga
+from tests.training.sites.alliances import Installations, InThisProcess, advance, olga
 from training.models import Run
 from training.services.joint_runs import joint_run_take
 from training.services.runs import run_approve
@@ -51,6 +51,34 @@ def test_both_sides_see_a_run_from_its_proposal_to_its_approval() -> None:
         page = browser.get(url(name, taken))
         assert page.status_code == 200
     assert "This is a site: its records stay here." in text(browser.get(url("run", taken)))
+
+
+def test_operators_of_the_hub_go_on_without_a_silent_site_once_they_have_read_what_that_means() -> None:
+    there, browser = Installations(3), as_("olga")
+    steps = {"method": Run.Method.SGD, "choices": {"steps": 3, "sigma": 10.0}}
+    runs = there.start(**steps)
+    for run in (*runs[1:], runs[0], *runs[2:]):  # all approve, the hub asks, and Clinic A is silent
+        advance(run)
+    page = browser.get(url("run", runs[0]))
+    assert "Go on without Clinic A" in text(page) and "Go on without Clinic B" not in text(page)
+    go_on = reverse("staff:joint_run_without", args=[there.hub_study.slug, runs[0].pk, 0])
+    asked = text(browser.get(go_on))
+    assert "Nobody is charged for it" in asked and "The run ends: at least 3 sites have to be left" in asked
+    assert browser.post(go_on).status_code == 302
+    assert "The run does not wait for this site any more." in text(browser.get(go_on, follow=True))
+    assert advance(runs[0]).status == Run.Status.FAILED
+
+
+def test_a_site_declines_what_it_is_proposed() -> None:
+    there, browser = Installations(3), as_("olga")
+    run = there.propose(method=Run.Method.COUNTS, choices={"column": "class"}, asks=False)
+    site = there.sites[0]
+    exchange(site)
+    take = reverse("staff:joint_run_take", args=[site.study.slug, site.pk, run.pk.hex])
+    page = text(browser.get(take))
+    assert "People are counted" in page and "Clinic A, Clinic B, Clinic C" in page and "50.0 % of every cap" in page
+    assert browser.post(take, {"decline": "1"}).status_code == 302
+    assert browser.get(take).status_code == 404
 
 
 @pytest.mark.parametrize("until", [5.0, -1.0, None])
