@@ -218,7 +218,7 @@ def alliances_make(study: Study) -> list[Alliance]:
     )
     AllianceSite.objects.filter(alliance=hub).update(public_key="ab" * 32)
     hub = alliance_sign(alliance=hub, acting_user=olga)
-    text = json.dumps({"title": "Steps to be taken", "purpose": ""})
+    text = json.dumps({"title": "Steps to be taken", "purpose": "", "method": "sgd", "share": 0.5})
     site = Alliance(
         study=study,
         name="Wards",
