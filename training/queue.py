@@ -51,6 +51,11 @@ class QueuedRun:
     ends: datetime | None = None
     takes: timedelta | None = None
 
+    @property
+    def is_next(self) -> bool:
+        """Whether it waits for nothing but a free worker."""
+        return _is_now(self.starts)
+
 
 @dataclass(frozen=True)
 class Worker:
@@ -70,6 +75,10 @@ class Queue:
     under_way: list[QueuedRun]
     waiting: list[QueuedRun]
     workers: list[Worker]
+
+
+def _is_now(starts: datetime | None) -> bool:
+    return starts is not None and starts <= timezone.now()
 
 
 def _unbegun() -> list[UUID]:
@@ -97,7 +106,7 @@ class Wait:
     @property
     def is_next(self) -> bool:
         """Whether it waits for nothing but a free worker."""
-        return self.starts is not None and self.starts <= timezone.now()
+        return _is_now(self.starts)
 
 
 def run_wait(run: Run) -> Wait | None:
