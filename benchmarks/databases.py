@@ -14,6 +14,7 @@ def empty_database(folder: str) -> Iterator[None]:
         "DJANGO_SETTINGS_MODULE": "ipate_web.settings",
         "IPATE_LOG_LEVEL": "ERROR",
         "IPATE_BROKER_URL": "filesystem://",
+        "IPATE_LEAST_TEST_POINTS": "none",
     }
     if not given.startswith("postgres"):
         os.environ["DATABASE_URL"] = f"sqlite:///{folder}/db"
