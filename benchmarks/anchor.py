@@ -41,7 +41,7 @@ class Line:
     data: str
     what: str
     ours: str
-    numbers: Sequence[float | None]
+    numbers: Sequence[float | str | None]
     without: float | None
     best: Best | None
     measured: str
@@ -75,7 +75,7 @@ def lines() -> Iterator[Line]:
     ):
         if name in steps:
             yield _line(data, name, key, best, steps[name], DRAWS.format(name))
-    beyond = {row["data"] for row in steps.get("beyond", [])}
+    beyond, named = {row["data"] for row in steps.get("beyond", [])}, set()
     for data, name, best in (
         ("SMS spam, words", "sms", None),
         ("SMS spam, MiniLM", "sms-encoder", None),
@@ -85,9 +85,12 @@ def lines() -> Iterator[Line]:
         ("CIFAR-10, EfficientNet-Lite0", "cifar10-encoder", PRETRAINED),
     ):
         if name in beyond:
+            named.add(data)
             rows = [row for row in steps["beyond"] if row["data"] == name]
             yield _line(data, name, "accuracy", best, rows, DRAWS.format("beyond"))
-    yield from _photographs(_kept("encoders")["cifar10"])
+    encoders = _kept("encoders")
+    yield from (line for line in _texts(encoders["texts"]) if line.data not in named)
+    yield from _photographs(encoders["cifar10"])
 
 
 def _line(data: str, name: str, key: str, best: Best | None, rows: Sequence[Json], measured: str) -> Line:
@@ -96,6 +99,16 @@ def _line(data: str, name: str, key: str, best: Best | None, rows: Sequence[Json
     numbers = [_of(rows, promise, key) for promise in PROMISES]
     kept = [row for row in _kept("sgd").get("noiseless", []) if row["data"] == name]
     return Line(data, what, LINEAR, numbers, _mean([row[key] for row in kept], _scale(key)), best, measured)
+
+
+def _texts(kept: Json) -> Iterator[Line]:
+    """Texts, the lowest and the highest of three draws; what `benchmarks.encoders texts` has printed."""
+    of = {str(epsilon): place for place, epsilon in enumerate(kept["epsilons"])}
+    for name, found in kept["lowest and highest right, %"].items():
+        ends = [found[place] if (place := of.get(_named(promise))) is not None else None for promise in PROMISES]
+        numbers = [f"{pair[0]} to {pair[1]}" if pair else None for pair in ends]
+        without = kept["without privacy, %, at 1"][name]
+        yield Line(name, "right, %", LINEAR, numbers, without, None, "`benchmarks.encoders texts`, seeds 0 to 2")
 
 
 def _photographs(kept: Json) -> Iterator[Line]:
@@ -108,8 +121,8 @@ def _photographs(kept: Json) -> Iterator[Line]:
     ):
         found = kept["held out"]["right, %"][name]
         numbers = [found[place] if (place := of.get(_named(promise))) is not None else None for promise in PROMISES]
-        draws = 2 if name.startswith("patches") else 1
-        measured = f"`benchmarks.encoders images`, seeds 0 to {draws - 1}"
+        seeds = "seeds 0 and 1" if name.startswith("patches") else "seed 0"
+        measured = f"`benchmarks.encoders images`, {seeds}"
         yield Line(f"CIFAR-10, {name}", "right, %", LINEAR, numbers, None, best, measured)
 
 
@@ -185,9 +198,9 @@ def _mean(values: Sequence[float], scale: float = 100) -> float | None:
     return scale * fmean(values) if values else None
 
 
-def _shown(value: float | None) -> str:
-    if value is None:
-        return "–"
+def _shown(value: float | str | None) -> str:
+    if value is None or isinstance(value, str):
+        return value or "–"
     return f"{value:.3f}" if value <= 1 else f"{value:.1f}"
 
 
