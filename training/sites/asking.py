@@ -18,6 +18,7 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
+from accounting.services import ROUNDING
 from common.artifacts import arrays_delete
 from common.noise import SystemNoise
 from common.sentences import Sentence, gettext_noop
@@ -28,6 +29,7 @@ from learning.sites.lattice import IncludedNoise, Numbers
 from learning.sites.protocol import answer, endorse, lattice_of, question_for, total, total_spread
 from training.engine import attempts, shards
 from training.engine.asking import Asking, charges_of_answers, costs_of, released_of
+from training.engine.budgets import budgets_from_json
 from training.engine.commits import batch_commit
 from training.engine.questions import batch_part, draws_of, round_under_way, state_before
 from training.engine.spending import message_set, spending
@@ -338,6 +340,7 @@ class SiteAsking(JointAsking):
             bounds = question.bounds(part)
             assert bounds is not None, "the proposal was checked"
             if size is None:
+                _room_check(held, bounds)
                 people, groups = self.questions.people(held), bounds
                 answers = [self._answer_at_once(held, question, part, people)]
             else:
@@ -373,6 +376,16 @@ class SiteAsking(JointAsking):
         current = round_under_way(run)
         question = self.questions.question(current)
         return question, batch_part(question, current)
+
+
+def _room_check(run: Run, bounds: Sequence[float]) -> None:
+    """Refuse a question that all people of a group pay for, once what was never added up has used their room.
+
+    Where everybody pays for what they add, their accounts see to it.
+    """
+    allowed = [budget.allowed * (1 + ROUNDING) for budget in budgets_from_json(run.plan)]
+    if any(spent + bound > most for spent, bound, most in zip(run.spent, bounds, allowed, strict=True)):
+        raise Refused(gettext_noop("Questions that ended without a total have used up the share of the run here."))
 
 
 def _news(run: Run) -> bool:

@@ -184,6 +184,17 @@ def test_teachers_of_all_sites_vote_together_and_their_members_pay(count: int) -
         assert all(set(ballot.members) == set(each.holders) and each.spent.all() for each in charged)
 
 
+def test_a_vote_of_teachers_ends_where_lost_questions_have_used_up_the_share() -> None:
+    there = Installations(3)
+    hub, *sites = finish(there.start(**TEACHERS), lambda runs: {run.status for run in runs} == {Run.Status.ASKING})
+    allowed = [budget["allowed"] for budget in sites[0].plan["budgets"]]
+    Run.objects.filter(pk=sites[0].pk).update(spent=allowed)
+    runs = finish([hub, *sites])
+    assert {run.status for run in runs} == {Run.Status.FAILED}
+    assert "have used up the share of the run here" in str(runs[1].message)
+    assert not Release.objects.filter(run=runs[1].pk, kind="sums").exists()
+
+
 def test_a_site_does_not_take_up_a_vote_of_teachers_that_it_would_pay_otherwise() -> None:
     there = Installations()
     run = there.propose(**TEACHERS)
