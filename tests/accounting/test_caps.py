@@ -93,6 +93,7 @@ def test_caps_have_the_shape_of_the_promises() -> None:
     assert caps_of(1.0, 1e-5).shape == ()
 
 
+@pytest.mark.slow
 def test_odds_told_for_a_promise_hold_with_the_coins_of_all_sampled_runs() -> None:
     """A coin that reveals a holder with probability 10·δ/1000, two for two records; caps have less than the whole δ."""
     for delta in np.geomspace(2.1e-9, 0.01, 25).tolist():

@@ -539,6 +539,7 @@ def shape(text: str) -> str:
     return re.sub(r"[A-Za-z0-9+/]{43,}=*", "#", re.sub(r"\b[0-9a-f]{64}\b", "#", text))
 
 
+@pytest.mark.slow
 def test_a_checkpoint_tells_nothing_of_what_was_recorded(
     study: Study, holder: DataHolder, give: Decide, clock: Clock, tmp_path: Path
 ) -> None:

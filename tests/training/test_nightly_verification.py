@@ -176,6 +176,7 @@ def test_deciders_never_see_a_holders_choice(
         assert "Somebody asked for the erasure of their records" in pages(study, role)[1]
 
 
+@pytest.mark.slow
 def test_what_belongs_to_no_study_is_verified_too(study: Study, metric: Callable[[str], float]) -> None:
     factories.user_create("eve")
     User.objects.filter(username="eve").update(is_superuser=True)  # past the services
@@ -188,6 +189,7 @@ def test_what_belongs_to_no_study_is_verified_too(study: Study, metric: Callable
         assert "What belongs to no study" not in text(as_(role).get("/"))
 
 
+@pytest.mark.slow
 def test_a_verification_that_did_not_run_is_shown(
     study: Study, metric: Callable[[str], float], monkeypatch: pytest.MonkeyPatch
 ) -> None:

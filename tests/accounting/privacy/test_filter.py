@@ -48,6 +48,7 @@ votes = {
 quick = settings(derandomize=True, deadline=None, max_examples=200)
 
 
+@pytest.mark.slow
 @quick
 @given(**votes, budget=st.floats(0.3, 8))
 def test_it_is_the_definition_and_nobody_overspends(
@@ -115,6 +116,7 @@ def test_a_group_that_pays_nothing_never_stops_the_filter() -> None:
     np.testing.assert_allclose(prefix.spent[1], 2e-3 * ORDERS)
 
 
+@pytest.mark.slow
 def test_large_batches_are_cut_inside_without_a_trace() -> None:
     label = np.full((9000, 10, DEFAULT_ORDERS.size), 1e-7) * DEFAULT_ORDERS
     past = np.zeros((10, DEFAULT_ORDERS.size))

@@ -40,6 +40,7 @@ def page_of(study: Study, name: str, query: str = "") -> str:
     return as_(user_create(name)).get(reverse("staff:changes", args=[study.slug]) + query).text
 
 
+@pytest.mark.slow
 def test_old_and_new_values_stand_side_by_side_with_who_changed_them(study: Study) -> None:
     page = page_of(study, "carla")
     assert '<th scope="row">Title</th><td class="words">Study table</td><td class="words">Another title</td>' in page

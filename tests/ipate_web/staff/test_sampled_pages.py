@@ -14,7 +14,7 @@ from tests.training.asking import SAMPLED_RUN, batch_ask, run_ask
 from tests.training.runs import rehearsal_with_table, run_draft, run_start
 from training.models import Run
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
 #: Everybody is drawn in every step, so that plans take no time.
 ALL = {"steps-variant": "scale", "steps-expected": 60, "steps-steps": 6, "steps-batch_size": 2}

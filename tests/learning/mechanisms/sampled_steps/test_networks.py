@@ -46,6 +46,7 @@ def test_the_convolutional_network_takes_images(shape: tuple[int, ...]) -> None:
     assert network(torch.zeros(2, *shape)).shape == (2, 10)
 
 
+@pytest.mark.slow
 def test_max_pool_is_pytorchs_own() -> None:
     """The layers of the paper, written with PyTorch's modules."""
     network = network_create("cnn", (28, 28), 10, seed=2)
