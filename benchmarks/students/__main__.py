@@ -26,7 +26,8 @@ def main() -> None:
 
     every = (parts.images, parts.few_points, parts.few_people, parts.digits, parts.tables, parts.steps)
     known = {each.__name__: each for each in every}
-    cells = {each.__name__: each for each in (compared.compared, compared.few, compared.splits)}
+    sides = (compared.compared, compared.few, compared.splits, compared.thorough)
+    cells = {each.__name__: each for each in sides}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", help="all if none is named", metavar="part")
     parser.add_argument("--quick", action="store_true")

@@ -28,7 +28,14 @@ from learning.students import Releases, labelled, predicted
 Promise = float | Sequence[float]
 IMAGES: tuple[Promise, ...] = (LEVELS, 1.0, 0.25, 0.1)
 TABLES: tuple[Promise, ...] = (1.0, 0.25, LEVELS)
-STUDENTS = {"mnist": ("consistency",), "adult": ("boosting", "shares"), "diabetes": ("boosting", "shares")}
+CLOTHES = {"rotation": 3.3, "shift": 0.047, "stretch": 0.033, "bend": 0.0, "mirror": True, "erase": 0.3}
+"""Moves of Fashion-MNIST: clothes are upright, and either side may be the left one."""
+STUDENTS = {
+    "mnist": ("consistency",),
+    "fashion": ("consistency",),
+    "adult": ("boosting", "shares"),
+    "diabetes": ("boosting", "shares"),
+}
 
 
 @dataclass(frozen=True)
@@ -36,18 +43,31 @@ class Study:
     """Data of a measurement: of MNIST a split of the official test images, of tables the split of the catalogue.
 
     split: its seed, which is also that of the noise.  public: how many public points there are, None for all.
-    holders: how many of them take part, None for all.
+    holders: how many of them take part, None for all.  thorough: the student of images, None for the usual one.
     """
 
     name: str
     split: int = 0
     public: int | None = None
     holders: int | None = None
+    thorough: bool | None = None
 
     @property
     def about(self) -> Row:
         """Values that tell the study from others in a row."""
         return {name: value for name, value in vars(self).items() if value is not None}
+
+    @property
+    def images(self) -> bool:
+        """Whether the points are images, whose releases are refined and which are divided at random."""
+        return self.name in ("mnist", "fashion")
+
+    @property
+    def parameters(self) -> Row:
+        """Parameters of the student that differ from its defaults."""
+        if not self.thorough:
+            return {}
+        return {"thorough": True} | (CLOTHES if self.name == "fashion" else {})
 
     @property
     def data(self) -> Data:
@@ -63,6 +83,14 @@ def splits(quick: bool) -> Iterator[Cell]:
         yield study.about | {"method": "truth"}, lambda study=study: _learned(study, true_labels(study.data))
     for split in range(2):
         yield from _cells(Study("mnist", split), (0.25, 0.1), two_rounds)
+
+
+def thorough(quick: bool) -> Iterator[Cell]:
+    """The thorough student, five splits: MNIST by votes; Fashion-MNIST by votes and by steps. Hours, or a GPU."""
+    for split in range(1 if quick else 5):
+        for name, methods in (("mnist", (neighbours,)), ("fashion", (neighbours, sgd))):
+            for method in methods:
+                yield from _cells(Study(name, split, thorough=True), IMAGES, method)
 
 
 def compared(quick: bool) -> Iterator[Cell]:
@@ -98,15 +126,15 @@ def neighbours(study: Study, epsilon: Promise) -> Row:
     """Method neighbours, one round by the planner."""
     held = hold(study.data, epsilon, seed=1 + study.split)
     row = {"asked": held.rounds, "release_seconds": held.rounds[-1]["seconds"]}
-    return row | _learned(study, held.releases, refine=study.name == "mnist")
+    return row | _learned(study, held.releases, refine=study.images)
 
 
 def two_rounds(study: Study, epsilon: Promise) -> Row:
     """Method neighbours, two rounds, with the student that is published between them."""
-    teach = teacher(STUDENTS[study.name][0], study.data if study.name == "mnist" else None)
+    teach = teacher(STUDENTS[study.name][0], study.data if study.images else None)
     held = hold(study.data, epsilon, teach, seed=1 + study.split)
     row = {"asked": held.rounds, "release_seconds": sum(one["seconds"] for one in held.rounds)}
-    return row | _learned(study, held.releases, refine=study.name == "mnist")
+    return row | _learned(study, held.releases, refine=study.images)
 
 
 def sgd(study: Study, epsilon: Promise) -> Row:
@@ -170,7 +198,7 @@ def _learned(study: Study, releases: Releases, *, refine: bool = False) -> Row:
     data, rows = study.data, {}
     for student in STUDENTS[study.name]:
         clock = time.process_time()
-        model: Model = teacher(student, data if refine else None)(data.x, releases)
+        model: Model = teacher(student, data if refine else None, **study.parameters)(data.x, releases)
         seconds = time.process_time() - clock
         rows[student] = _judged(data, model) | {"seconds": seconds}
     labels = float((releases.labels == data.truth[releases.rows]).mean())
@@ -179,7 +207,7 @@ def _learned(study: Study, releases: Releases, *, refine: bool = False) -> Row:
 
 def _judged(data: Data, model: Model) -> Row:
     """As `judged`; of tables also on public and test points together."""
-    if data.name == "mnist":
+    if data.name in ("mnist", "fashion"):
         return judged(data, model)
     return judged(data, model) | _scores(data, model.predict_proba(data.x), model.predict_proba(data.test_x))
 
@@ -196,8 +224,8 @@ def _scores(data: Data, public: np.ndarray, test: np.ndarray) -> Row:
 
 @cache
 def _data(study: Study) -> Data:
-    if study.name == "mnist":
-        data = data_split("mnist", study.split, study.public)
+    if study.images:
+        data = data_split(study.name, study.split, study.public)
     else:
         data = data_load(study.name)
         data = Data(**(vars(data) | {name: getattr(data, name)[: study.public] for name in ("x", "truth", "public")}))
