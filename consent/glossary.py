@@ -24,9 +24,9 @@ WORDS: Final[dict[str, tuple[str | Promise, str | Promise]]] = {
     "protection": (
         _("Protection"),
         _(
-            "A limit on how often a guess about you can be right: whether you took part, or which records "
-            "are yours. It holds for guesses from all that is released. High protection is the strictest "
-            "limit, low protection the loosest."
+            "A limit on how often a guess about a person can be right: whether they took part, or which records are "
+            "theirs. It holds for guesses from all that is released. High protection is the strictest limit, low "
+            "protection the loosest."
         ),
     ),
     "times": (
