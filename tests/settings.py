@@ -30,5 +30,7 @@ if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
     DATABASES["default"]["TEST"] = {"NAME": str(VAR_DIR / "test.sqlite3")}
 STORAGES["staticfiles"] = {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+# Whether somebody has built the documents changes pages: tests that want them name a folder.
+DOCUMENTS = VAR_DIR / "docs"
 # Test data of small studies are small: tests of the rule by which models are published set it themselves.
 LEAST_TEST_POINTS = None
