@@ -121,7 +121,7 @@ def _among_datasets(fields: dict[str, serializers.Field], study: Study | None) -
     """Let fields name datasets of this study alone."""
     for field in fields.values():
         if study is not None and isinstance(field, serializers.RelatedField):
-            field.queryset = Dataset.objects.filter(study=study, removed_at=None)  # type: ignore[assignment]
+            field.queryset = Dataset.objects.filter(study=study, removed_at=None)  # type: ignore[arg-type]
 
 
 class WaitingSiteSerializer(serializers.Serializer):

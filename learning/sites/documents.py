@@ -55,7 +55,7 @@ class Document:
             Refused: They are of another version or kind, or are not canonical.
         """
         with suppress(ValidationError):
-            document = _adapter(cls).validate_json(content.partition(b"\n")[2], strict=True)
+            document = _adapter(cls).validate_json(content.partition(b"\n")[2], strict=True)  # type: ignore[arg-type]
             if document.content() == content:
                 return document
         raise Refused(

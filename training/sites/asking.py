@@ -345,9 +345,10 @@ class SiteAsking(JointAsking):
                 answers = [self._answer_at_once(held, question, part, people)]
             else:
                 people, groups = attempts.attempt_load(held.assignment), None
-                answers = self._answers(held)
-                if answers is None:
+                kept = self._answers(held)
+                if kept is None:
                     return True
+                answers = kept
             ledger = SiteLedger(
                 held,
                 charges_of_answers(people, answers, groups),
