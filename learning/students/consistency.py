@@ -97,8 +97,14 @@ class Consistency(Student):
         from learning.students.moves import Moves
 
         longer, further = (_LONGER, _FURTHER) if self.thorough else (1, 1.0)
-        limits = (each * further for each in (self.rotation, self.shift, self.stretch, self.bend))
-        moves = Moves(*limits, self.mirror, self.erase)
+        moves = Moves(
+            rotation=self.rotation * further,
+            shift=self.shift * further,
+            stretch=self.stretch * further,
+            bend=self.bend * further,
+            mirror=self.mirror,
+            erase=self.erase,
+        )
         recipe = Recipe(
             self.steps * longer,
             self.batch,
