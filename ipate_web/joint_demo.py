@@ -185,13 +185,14 @@ def alliance_make(
 ) -> list[list[dict[str, str]]]:
     """Found an alliance that all sites join; returns the logins of each installation."""
     hub, *clinics = steps
-    told = hub.do("hub_found", data=data, names=[each.at.name for each in clinics], address=hub.at.address)
+    hub_facts = hub.do("hub_found", data=data, names=[each.at.name for each in clinics], address=hub.at.address)
     hub.do("listened", port=hub.at.port)
     write("The alliance is founded.\n")
     for place, each in enumerate(clinics):
-        given = {"place": place, "of": len(clinics), "name": each.at.name, "told": told["invitations"][each.at.name]}
+        invited = hub_facts["invitations"][each.at.name]
+        given = {"place": place, "of": len(clinics), "name": each.at.name, "invitation": invited}
         each.begin("site_register", data=data, certificate=certificate, **given)
-    logins = [told["logins"], *(each.end()["logins"] for each in clinics)]
+    logins = [hub_facts["logins"], *(each.end()["logins"] for each in clinics)]
     hub.do("hub_sign")
     for each in clinics:
         each.begin("site_join", data=data)

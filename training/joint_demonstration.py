@@ -57,12 +57,12 @@ def hub_found(data: str, splits: Splits, names: list[str], address: str) -> dict
         public=points["public"],
         acting_user=users["operator"],
     )
-    told = {name: alliances.invitation(alliance, code, address) for name, code in codes.items()}
-    return {"invitations": told, "logins": _told(logins)}
+    invitations = {name: alliances.invitation(alliance, code, address) for name, code in codes.items()}
+    return {"invitations": invitations, "logins": _login_rows(logins)}
 
 
 def site_register(
-    data: str, splits: Splits, place: int, of: int, name: str, told: str, certificate: str
+    data: str, splits: Splits, place: int, of: int, name: str, invitation: str, certificate: str
 ) -> dict[str, Any]:
     """At a site: a study with its part of the records, registered at the hub."""
     users, logins = people()
@@ -76,8 +76,10 @@ def site_register(
         schema=splits.schema,
         acting_user=users["steward"],
     )
-    alliances.alliance_connect(study=study, told=told, acting_user=users["operator"], certificate=certificate)
-    return {"logins": _told(logins)}
+    alliances.alliance_connect(
+        study=study, invitation=invitation, acting_user=users["operator"], certificate=certificate
+    )
+    return {"logins": _login_rows(logins)}
 
 
 def hub_sign() -> dict[str, Any]:
@@ -167,7 +169,7 @@ def _user(name: str) -> User:
     return User.objects.get(username=f"demo-{name}")
 
 
-def _told(logins: list[Login]) -> list[dict[str, str]]:
+def _login_rows(logins: list[Login]) -> list[dict[str, str]]:
     return [asdict(login) for login in logins]
 
 

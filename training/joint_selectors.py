@@ -24,7 +24,7 @@ class Participant:
     version: str = ""
 
 
-def participants_told(alliance: Alliance) -> list[Participant]:
+def participant_rows(alliance: Alliance) -> list[Participant]:
     """The sites of an alliance, as far as this side knows them."""
     if alliance.is_hub:
         return [
@@ -103,7 +103,7 @@ def left_without(run: Run, name: str) -> Left:
 
 
 @dataclass(frozen=True)
-class Asked:
+class QuestionRow:
     """Question to sites as a page shows it.
 
     Attributes:
@@ -129,7 +129,7 @@ class Asked:
     charge: float | None
 
 
-def joint_told(run: Run) -> dict[str, Any] | None:
+def joint_document(run: Run) -> dict[str, Any] | None:
     """What a page says of a run over sites; None of any other run."""
     joint = JointRun.objects.filter(run=run.pk).select_related("run__alliance").first()
     if joint is None or run.alliance is None:
@@ -141,7 +141,7 @@ def joint_told(run: Run) -> dict[str, Any] | None:
         )
     }
     questions = [
-        Asked(
+        QuestionRow(
             number=each.number,
             participants=len(each.document.participants),
             endorsed=len(each.endorsements),

@@ -86,7 +86,7 @@ class LettersWaiting:
     since: datetime
 
 
-class Told(models.TextChoices):
+class Way(models.TextChoices):
     """Ways in which people are told of decisions and news."""
 
     ACCOUNT = "account", gettext_lazy("mails to the account")
@@ -97,21 +97,21 @@ class Told(models.TextChoices):
     LETTER = "letter", gettext_lazy("letters: they left no address")
 
 
-def people_told(study: Study) -> QuerySet[DataHolder]:
-    """Everybody whom a study asks, by pseudonym, each with the way (``told``, of `Told`) in which they are told.
+def people_by_way(study: Study) -> QuerySet[DataHolder]:
+    """Everybody whom a study asks, by pseudonym, each with the way (``way``, of `Way`) in which they are told.
 
     It follows from accounts and wishes alone, whatever somebody decided.
     """
     address = HolderAddress.objects.filter(holder=OuterRef("pk"))
-    told = Case(
-        When(Exists(_confirmed("user")), then=Value(Told.ACCOUNT)),
-        When(Exists(address.filter(confirmed_at__isnull=False)), then=Value(Told.ADDRESS)),
-        When(Q(user__isnull=False) | Exists(address.filter(way="mail")), then=Value(Told.UNCONFIRMED)),
-        When(Exists(address.filter(way="letter")), then=Value(Told.WISH)),
-        When(Exists(address.filter(way="nothing")), then=Value(Told.NO_NEWS)),
-        default=Value(Told.LETTER),
+    way = Case(
+        When(Exists(_confirmed("user")), then=Value(Way.ACCOUNT)),
+        When(Exists(address.filter(confirmed_at__isnull=False)), then=Value(Way.ADDRESS)),
+        When(Q(user__isnull=False) | Exists(address.filter(way="mail")), then=Value(Way.UNCONFIRMED)),
+        When(Exists(address.filter(way="letter")), then=Value(Way.WISH)),
+        When(Exists(address.filter(way="nothing")), then=Value(Way.NO_NEWS)),
+        default=Value(Way.LETTER),
     )
-    return DataHolder.objects.filter(study=study, erased_at=None).annotate(told=told).order_by("pseudonym")
+    return DataHolder.objects.filter(study=study, erased_at=None).annotate(way=way).order_by("pseudonym")
 
 
 def _confirmed(user: str) -> QuerySet[EmailAddress]:

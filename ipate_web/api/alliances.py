@@ -22,9 +22,9 @@ from ipate_web.api.base import (
 from ipate_web.api.problems import CONFLICT, UNPROCESSABLE
 from ipate_web.api.run_documents import ChoicesField, RunDetailSerializer, run_document, visible_run
 from ipate_web.tokens.models import Scope
-from training.joint_selectors import hub_fingerprint, joint_told, participants_told
+from training.joint_selectors import hub_fingerprint, joint_document, participant_rows
 from training.models import Alliance, Dataset, JointRun, Run
-from training.services.alliances import proposal_told
+from training.services.alliances import proposal_document
 from training.services.joint_runs import joint_run_decline, joint_run_go_on, joint_run_propose, joint_run_take
 
 
@@ -74,10 +74,10 @@ class AllianceSerializer(serializers.Serializer):
         return in_words(alliance.problem) if alliance.problem else ""
 
     def get_sites(self, alliance: Alliance) -> list[ParticipantSerializer]:
-        return ParticipantSerializer(participants_told(alliance), many=True).data  # type: ignore[return-value]
+        return ParticipantSerializer(participant_rows(alliance), many=True).data  # type: ignore[return-value]
 
     def get_proposals(self, alliance: Alliance) -> list[ProposalSerializer]:
-        told = [{**proposal_told(alliance, number), "number": number} for number in alliance.open_proposals]
+        told = [{**proposal_document(alliance, number), "number": number} for number in alliance.open_proposals]
         return ProposalSerializer(told, many=True).data  # type: ignore[return-value]
 
 
@@ -275,7 +275,7 @@ class RunGoOn(ApiView):
 
 
 def _joint(run: Run) -> dict[str, Any]:
-    told = joint_told(run)
+    told = joint_document(run)
     if told is None:
         raise exceptions.NotFound("This run asks the people of one study alone.")
     return told

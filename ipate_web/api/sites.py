@@ -53,7 +53,7 @@ def _of_alliance(method: str) -> Callable[[View], View]:
             except RequestDataTooBig:
                 return _problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The request is too large for this hub.")
             except Refused as error:
-                return _problem(HTTPStatus.CONFLICT, error.told)
+                return _problem(HTTPStatus.CONFLICT, error.sentence)
 
         return wrapped
 
@@ -71,7 +71,7 @@ def _signed(view: View) -> View:
         try:
             name = request_check(header, known.get, request.method or "", path, request.body)
         except Refused as error:
-            return _problem(HTTPStatus.UNAUTHORIZED, error.told)
+            return _problem(HTTPStatus.UNAUTHORIZED, error.sentence)
         site = sites[name]
         site.alliance = alliance
         return view(request, site, **given)

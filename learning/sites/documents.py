@@ -28,12 +28,12 @@ class Refused(ValueError):
     """Something that a site or a hub must not act upon. The message says what, and what to do.
 
     Attributes:
-        told: The message, which pages translate.
+        sentence: The message, which pages translate.
     """
 
     def __init__(self, text: str, **values: Any) -> None:
-        self.told = text if isinstance(text, Sentence) else Sentence(text, **values)
-        super().__init__(str(self.told))
+        self.sentence = text if isinstance(text, Sentence) else Sentence(text, **values)
+        super().__init__(str(self.sentence))
 
 
 @dataclass(frozen=True)

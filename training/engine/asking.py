@@ -138,7 +138,7 @@ class Asking:
             answers = self._answers(held)
             if answers is not None:
                 attempt = attempts.attempt_load(held.assignment)
-                charges = self._release(held, attempt, answers, draws_of(held).noise, asked=held.assignment)
+                charges = self._release(held, attempt, answers, draws_of(held).noise, attempt=held.assignment)
                 if held.rehearsal:
                     attempts.attempt_write(held, replace(attempt, spent=attempt.spent + charges.spent))
                 held.shards.all().delete()
@@ -159,7 +159,7 @@ class Asking:
             shards.shards_renew(run, set(run.shards.values_list("number", flat=True)))
         return None
 
-    def _release(self, run: Run, people: People, answers: list[Arrays], noise: Noise, asked: str = "") -> Charges:
+    def _release(self, run: Run, people: People, answers: list[Arrays], noise: Noise, attempt: str = "") -> Charges:
         """Release a batch and charge for it; the caller's transaction makes them one."""
         opened_round, index = round_under_way(run), run.batches.count()
         question = self.questions.question(opened_round)
@@ -176,7 +176,7 @@ class Asking:
             None if bounds is None else charges,
             kind=self.questions.kind_of(opened_round),
             opened_round=opened_round,
-            attempt=asked,
+            attempt=attempt,
         )
         return charges
 

@@ -44,9 +44,9 @@ class EngineMethod(ABC):
         return self.asking.may_go_on(run)
 
     def joined(
-        self, run: Run, told: Mapping[str, Any], promises: list[PlannedPromise], share: float
+        self, run: Run, hub_plan: Mapping[str, Any], promises: list[PlannedPromise], share: float
     ) -> tuple[list[PlannedPromise], Sequence[Any]]:
-        """Promises and budgets of a site's own people, under the plan that its hub has ``told``. Raises PlanError."""
+        """Promises and budgets of a site's own people, under the plan that its hub has told. Raises PlanError."""
         return promises, budgets_of(run, promises, share)
 
     def facts(self, run: Run) -> list[tuple[str, list[Sentence]]]:

@@ -19,7 +19,7 @@ from training.methods.base import RunMethod, Stage, Step, Wrong, stage_asking
 from training.methods.engine import EngineMethod
 from training.methods.plans import MethodPlan
 from training.models import Batch, Run
-from training.sites.approvals import plan_told
+from training.sites.approvals import hub_plan
 from training.sites.asking import HubAsking, SiteAsking
 from training.sites.documents import noise_among, planned_noise_factor
 
@@ -32,11 +32,11 @@ _NOISIER = gettext_noop("The noise of a total over these sites is %(factor).2f t
 class SitePlan(MethodPlan):
     """The hub's plan, with the promises and budgets of a site's own people; forecasts are the hub's to make."""
 
-    told: Mapping[str, Any]
+    document: Mapping[str, Any]
 
     def details(self) -> dict[str, Any]:
         """Whatever the hub has planned, but for whom it rests on."""
-        return {name: value for name, value in self.told.items() if name not in _OWN}
+        return {name: value for name, value in self.document.items() if name not in _OWN}
 
 
 #: What a site's plan has of its own people.
@@ -74,7 +74,7 @@ class JointMethod:
         """What a run has released, about the people of all sites."""
         if not self._is_hub:
             run = copy(run)
-            run.plan = plan_told(run.joint)
+            run.plan = hub_plan(run.joint)
         return self._method.table(run)  # type: ignore[attr-defined]
 
     def check(self, run: Run, wrong: Wrong) -> None:
@@ -84,14 +84,14 @@ class JointMethod:
         promises = promises or promises_counted(run)
         if self._is_hub:
             return self._hub_plan(run, share, promises)
-        told = plan_told(run.joint)
-        if not _is_sound(told):
+        document = hub_plan(run.joint)
+        if not _is_sound(document):
             raise PlanError(_UNSOUND)
-        if sum(each.holders for each in promises) > _most_people(run, told):
+        if sum(each.holders for each in promises) > _most_people(run, document):
             raise PlanError(_OVERFLOWS)
-        notes = tuple(map(Sentence.from_json, told["notes"]))
-        own, budgets = self._method.joined(run, told, promises, share)
-        return SitePlan(own, budgets, (), notes, told)
+        notes = tuple(map(Sentence.from_json, document["notes"]))
+        own, budgets = self._method.joined(run, document, promises, share)
+        return SitePlan(own, budgets, (), notes, document)
 
     def _hub_plan(self, run: Run, share: float, promises: list[PlannedPromise]) -> MethodPlan:
         """The plan of one study, with the forecast for the noise that a total over sites has."""
@@ -130,36 +130,36 @@ class NoJointMethod(JointMethod):
         )
 
 
-def _is_sound(told: Mapping[str, Any]) -> bool:
+def _is_sound(document: Mapping[str, Any]) -> bool:
     """Whether rounds of a hub's plan use parts of a share that never fall and end at 1 at most, with noise in each.
 
     People are charged for what they contribute, whatever a plan says; but up to which limit, its rounds say.
     """
     try:
-        until = [float(each["until"]) for each in told["rounds"]]
-        noises = _noises([told["rounds"], told.get("aggregator", {})])
+        until = [float(each["until"]) for each in document["rounds"]]
+        noises = _noises([document["rounds"], document.get("aggregator", {})])
         return all(0 < part <= 1 for part in until) and until == sorted(until) and all(noises)
     except (KeyError, TypeError, ValueError):
         return False
 
 
-def _most_people(run: Run, told: Mapping[str, Any]) -> float:
+def _most_people(run: Run, document: Mapping[str, Any]) -> float:
     """People of a site whose sums do not overflow: `Lattice.most` leaves 2²⁸ / sites times the noise of a site."""
     sites, among = len(run.joint.sites), noise_among(run)
-    noises = [noise for noise in _noises([told.get("rounds"), told.get("aggregator")]) if noise > 0]
+    noises = [noise for noise in _noises([document.get("rounds"), document.get("aggregator")]) if noise > 0]
     return 2.0**27 * min(noises, default=0.0) / (sites * math.sqrt(among))
 
 
-def _noises(told: Any) -> Iterator[float]:
+def _noises(document: Any) -> Iterator[float]:
     """Every σ in a document; 0 where it is no finite number above 0."""
-    if isinstance(told, Mapping):
-        for name, value in told.items():
+    if isinstance(document, Mapping):
+        for name, value in document.items():
             if name == "sigma":
                 yield value if isinstance(value, int | float) and 0 < value < math.inf else 0.0
             else:
                 yield from _noises(value)
-    elif isinstance(told, list):
-        for each in told:
+    elif isinstance(document, list):
+        for each in document:
             yield from _noises(each)
 
 

@@ -434,7 +434,7 @@ class Migration(migrations.Migration):
                 ),
                 ("mode", models.CharField(default="together", max_length=10)),
                 ("sites", models.JSONField(default=list)),
-                ("told", models.TextField(blank=True)),
+                ("proposal", models.TextField(blank=True)),
                 ("content", models.TextField(blank=True)),
                 ("signature", models.CharField(blank=True, max_length=128)),
                 ("approvals", models.JSONField(blank=True, default=dict)),

@@ -130,7 +130,7 @@ class JointRun(models.Model):
     run = models.OneToOneField(Run, on_delete=models.CASCADE, related_name="joint", primary_key=True)
     mode = models.CharField(_("mode"), max_length=10, choices=Mode, default=Mode.TOGETHER)
     sites = models.JSONField(default=list, help_text="Names of the sites that are to take part, in order.")
-    told = models.TextField(blank=True, help_text="What is planned, as the hub told it: JSON, whose digest is signed.")
+    proposal = models.TextField(blank=True, help_text="Plan as the hub told it: JSON, whose digest is signed.")
     content = models.TextField(blank=True, help_text="The proposal that the hub has signed; empty of its draft.")
     signature = models.CharField(max_length=128, blank=True)
     approvals = models.JSONField(default=dict, blank=True, help_text="Of each site: content and signature.")

@@ -121,9 +121,9 @@ def shard_ask(shard_id: str | int) -> bool:
     shard = Shard.objects.select_related("run").filter(pk=shard_id).first()
     if shard is None or shard.run.status != Run.Status.ASKING:
         return False
-    asked = False
+    is_answered = False
     with logging_run(shard.run_id), _guarded(shard.run_id):
-        asked = shards.shard_ask(shard, method_of(shard.run).asking.questions)
-        if asked and shards.shards_done(shard.run):
+        is_answered = shards.shard_ask(shard, method_of(shard.run).asking.questions)
+        if is_answered and shards.shards_done(shard.run):
             send("run_advance", shard.run_id)
-    return asked
+    return is_answered

@@ -37,8 +37,8 @@ from training.engine.records import records_store
 from training.models import Alliance, AllianceSite, Dataset, JointQuestion, JointRun, Run
 from training.notices import silence_tell
 from training.services.runs import run_cancel
-from training.sites.alliances import facts_told, form_tells, refusal
-from training.sites.documents import alliance_checked, digest_of, points_digest, told_text
+from training.sites.alliances import facts_of_alliance, form_tells, refusal
+from training.sites.documents import alliance_checked, digest_of, document_text, points_digest
 from training.sites.exchange import exchange
 from training.sites.keys import identity
 from training.sites.wire import Hub, Unreachable
@@ -168,7 +168,7 @@ def alliance_sign(*, alliance: Alliance, acting_user: AbstractBaseUser) -> Allia
     key = identity(alliance)
     document = AllianceDocument(
         name=alliance.name,
-        terms=digest_of(told_text(alliance.terms)),
+        terms=digest_of(document_text(alliance.terms)),
         colluding=alliance.colluding,
         hub=public_key(key),
         sites=sites,
@@ -214,12 +214,14 @@ EMPTY = gettext_noop("The records of a joint run stay at its sites; here are non
 # --- At a site ------------------------------------------------------------------------------------------------------
 
 
-def alliance_connect(*, study: Study, told: str, acting_user: AbstractBaseUser, certificate: str = "") -> Alliance:
+def alliance_connect(
+    *, study: Study, invitation: str, acting_user: AbstractBaseUser, certificate: str = ""
+) -> Alliance:
     """Register a study at the hub that has invited it. Nothing is joined, and nothing is told to people, by that.
 
     Args:
         study: Of the site.
-        told: The invitation, one line.
+        invitation: The, one line.
         acting_user: Who accepts it.
         certificate: PEM of the hub's certificate or of the authority that has signed it, to accept no other one.
 
@@ -229,7 +231,7 @@ def alliance_connect(*, study: Study, told: str, acting_user: AbstractBaseUser, 
     study_open_check(study)
     if study.rehearsal:
         raise ValidationError(_("A rehearsal asks nobody, and joins no alliance."))
-    address, _mark, rest = told.strip().partition(_MARK)
+    address, _mark, rest = invitation.strip().partition(_MARK)
     key, _dot, code = rest.partition(".")
     parts = urlsplit(address)
     loopback = parts.hostname in ("127.0.0.1", "localhost", "::1", "testserver")
@@ -238,7 +240,7 @@ def alliance_connect(*, study: Study, told: str, acting_user: AbstractBaseUser, 
     except ValueError:
         known = None
     if not known or not code or not parts.hostname or (parts.scheme != "https" and not loopback):
-        raise ValidationError({"told": _("This is no invitation: it begins with https:// and holds one #.")})
+        raise ValidationError({"invitation": _("This is no invitation: it begins with https:// and holds one #.")})
     alliance = Alliance(
         study=study, key=known, name="…", own_name="…", address=address.rstrip("/"), certificate=certificate.strip()
     )
@@ -269,8 +271,8 @@ def schema_differences(alliance: Alliance) -> list[Sentence]:
     datasets = Dataset.objects.filter(study=alliance.study, kind=Dataset.Kind.PRIVATE, removed_at=None, rows__gt=0)
     if not datasets:
         return [Sentence(gettext_noop("This study has no private dataset yet. Import one."))]
-    told = [_differences(alliance.terms["schema"], dataset.schema) for dataset in datasets]
-    return [] if any(not each for each in told) else min(told, key=len)
+    differences = [_differences(alliance.terms["schema"], dataset.schema) for dataset in datasets]
+    return [] if any(not each for each in differences) else min(differences, key=len)
 
 
 def _differences(theirs: dict[str, Any], ours: dict[str, Any]) -> list[Sentence]:
@@ -319,13 +321,13 @@ def alliance_tell(*, alliance: Alliance, acting_user: AbstractBaseUser) -> Conse
         alliance_checked(alliance)
     except Refused as error:
         raise refusal(error) from error
-    facts = facts_told(alliance)
+    facts = facts_of_alliance(alliance)
     latest = consent_form_in_force(study)
     if latest is None:
         study_update(study=study, acting_user=acting_user, alliance=facts)
         return None
-    told = {**latest.facts, "alliance": facts}
-    return consent_form_draft_save(study=study, acting_user=acting_user, texts=latest.texts, facts=told)
+    facts_of_form = {**latest.facts, "alliance": facts}
+    return consent_form_draft_save(study=study, acting_user=acting_user, texts=latest.texts, facts=facts_of_form)
 
 
 @transaction.atomic
@@ -388,7 +390,7 @@ def alliance_contact(pk: str | int) -> None:
         logger.warning("The hub of alliance %s was not heard: %s", alliance.pk, error)
 
 
-def proposal_told(alliance: Alliance, number: str) -> dict[str, Any]:
+def proposal_document(alliance: Alliance, number: str) -> dict[str, Any]:
     """What a hub tells of a run that it proposes: its parameters, share and plan, and who takes part in which mode."""
     proposal = alliance.proposals[number]
     told = json.loads(proposal["told"])
@@ -411,7 +413,7 @@ def alliances_contact() -> None:
         try:
             is_new = exchange(alliance)
         except (Unreachable, Refused) as error:
-            problem = error.told.to_json()
+            problem = error.sentence.to_json()
             Alliance.objects.filter(pk=alliance.pk).update(problem=problem)
             logger.warning("The hub of alliance %s was not heard: %s", alliance.pk, error)
             continue

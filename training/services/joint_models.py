@@ -21,7 +21,7 @@ from training.models import JointRun, Run, StudentModel
 from training.notices import published_tell, run_ended_tell
 from training.sites.asking import ENDED
 from training.sites.exchange import exchange
-from training.sites.published import TOLD, file_fetch, model_checked
+from training.sites.published import FIELDS, file_fetch, model_checked
 from training.sites.wire import Unreachable
 
 logger = logging.getLogger(__name__)
@@ -50,14 +50,14 @@ def model_take(run: Run) -> bool:
                 raise RunError(Sentence(ENDED, why=joint.ended))
             message_set(run, _WAITS)
             return False
-        document, told = model_checked(joint)
+        document, facts = model_checked(joint)
         content, onnx = file_fetch(joint, "file", document.file), file_fetch(joint, "onnx", document.onnx)
-        published_load(told["learner"], content)
+        published_load(facts["learner"], content)
     except Unreachable as error:
-        message_set(run, error.told)
+        message_set(run, error.sentence)
         return False
     except (Refused, ValueError, KeyError) as error:
-        raise RunError(Sentence(_NOT_OURS, why=getattr(error, "told", error))) from error
+        raise RunError(Sentence(_NOT_OURS, why=getattr(error, "sentence", error))) from error
     artifact = f"students/{run.pk}-{uuid4().hex[:12]}.model"
     model_store(artifact, content)
     model_store(f"{artifact}.onnx", onnx)
@@ -73,17 +73,17 @@ def model_take(run: Run) -> bool:
             digest=document.file,
             onnx=f"{artifact}.onnx",
             onnx_digest=document.onnx,
-            **{name: told[name] for name in TOLD},
+            **{name: facts[name] for name in FIELDS},
         )
         said = {"learner": version.learner, "labels": run.labels, "version": 1, "calibration": version.calibration}
         release_record(
             study=run.study,
             kind=Release.Kind.MODEL,
             run=run.pk,
-            content={"digest": version.digest, "onnx": version.onnx_digest, "published": told["published"], **said},
+            content={"digest": version.digest, "onnx": version.onnx_digest, "published": facts["published"], **said},
             acting_user_id=run.approved_by_id,
         )
-        run.student = version if told["published"] else None
+        run.student = version if facts["published"] else None
         run.status, run.ended_at, run.message = Run.Status.FINISHED, timezone.now(), ""
         run.save(update_fields=["student", "status", "ended_at", "message"])
         run_ended_tell(run)

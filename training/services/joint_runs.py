@@ -61,8 +61,8 @@ def joint_run_propose(
     if len(chosen) < least:
         raise ValidationError({"sites": _("At least %(least)d sites are needed.") % {"least": least}})
     public = fields.get("public_dataset")
-    told = alliance.terms["public"]
-    if public is not None and (told is None or points_digest(public) != told["digest"]):
+    terms = alliance.terms["public"]
+    if public is not None and (terms is None or points_digest(public) != terms["digest"]):
         raise ValidationError({"public_dataset": _("These are not the public points of the alliance.")})
     if METHODS[fields["method"]].outcome == Outcome.TABLE:
         fields |= {"public_dataset": None, "test_dataset": None, "student_learner": "", "batch_size": 1}
@@ -99,17 +99,17 @@ def joint_run_take(
         ValidationError: There is no such proposal, it was taken up before, it is not signed by the hub, or the public
             points cannot be fetched.
     """
-    told = alliance.proposals.get(number)
-    if told is None or told.get("declined"):
+    proposal = alliance.proposals.get(number)
+    if proposal is None or proposal.get("declined"):
         raise ValidationError(_("The hub proposes no such run, or it was taken up before."))
     try:
-        document = RunDocument.read(told["content"].encode())
-        Signed(document, signature_of(told["signature"])).checked(alliance.document.hub, "the hub")
-        if document.plan != digest_of(told["told"]) or document.alliance != alliance.document.digest():
+        document = RunDocument.read(proposal["content"].encode())
+        Signed(document, signature_of(proposal["signature"])).checked(alliance.document.hub, "the hub")
+        if document.plan != digest_of(proposal["told"]) or document.alliance != alliance.document.digest():
             raise Refused(gettext_noop("The hub has signed another plan, or for another alliance."))
     except Refused as error:
         raise refusal(error) from error
-    planned = json.loads(told["told"])
+    planned = json.loads(proposal["told"])
     public = None if planned["points"] is None else _points(alliance, planned["points"], acting_user)
     with transaction.atomic():
         run = run_propose(
@@ -122,7 +122,7 @@ def joint_run_take(
             **{name: planned[name] for name in COMMON},
         )
         joint = JointRun(run=run, mode=document.mode, sites=list(document.participants))
-        joint.told, joint.content, joint.signature = told["told"], told["content"], told["signature"]
+        joint.proposal, joint.content, joint.signature = proposal["told"], proposal["content"], proposal["signature"]
         joint.full_clean()
         joint.save()
         left = Alliance.objects.select_for_update().get(pk=alliance.pk)
@@ -200,9 +200,9 @@ def _points(alliance: Alliance, digest: str, acting_user: AbstractBaseUser) -> D
 
 def points_content(alliance: Alliance) -> bytes:
     """The public points of an alliance at its hub, as an npz file. Raises Refused."""
-    told = alliance.terms["public"]
+    terms = alliance.terms["public"]
     for dataset in Dataset.objects.filter(study=alliance.study, kind=Dataset.Kind.PUBLIC, removed_at=None):
-        if told and points_digest(dataset) == told["digest"]:
+        if terms and points_digest(dataset) == terms["digest"]:
             from common.artifacts import arrays_load
 
             buffer = io.BytesIO()

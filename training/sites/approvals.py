@@ -10,7 +10,7 @@ from learning.sites.documents import JointRun as RunDocument
 from learning.sites.documents import Refused, sign
 from training.models import Alliance, JointRun, Run
 from training.sites.alliances import form_tells, refusal
-from training.sites.documents import alliance_checked, digest_of, points_digest, told_text
+from training.sites.documents import alliance_checked, digest_of, document_text, points_digest
 from training.sites.keys import agreement_make, identity_known, site_of
 
 #: Fields of a run that sites take over from the hub as they are.
@@ -41,15 +41,15 @@ def joint_approve(run: Run) -> None:
         raise refusal(error) from error
 
 
-def told_of_run(run: Run) -> dict[str, Any]:
+def run_terms(run: Run) -> dict[str, Any]:
     """What a hub tells sites of a run: its parameters and plan, all of it public."""
     points = None if run.public_dataset is None else points_digest(run.public_dataset)
     return {name: getattr(run, name) for name in COMMON} | {"share": run.share, "points": points, "plan": run.plan}
 
 
-def plan_told(joint: JointRun) -> dict[str, Any]:
+def hub_plan(joint: JointRun) -> dict[str, Any]:
     """The plan of a joint run as its hub told it."""
-    return json.loads(joint.told)["plan"]
+    return json.loads(joint.proposal)["plan"]
 
 
 def _hub_sign(run: Run, alliance: Alliance) -> None:
@@ -57,11 +57,11 @@ def _hub_sign(run: Run, alliance: Alliance) -> None:
     there = {site.name for site in alliance.sites.all() if site.takes_part}
     if gone := [name for name in joint.sites if name not in there]:
         raise ValidationError(_("These sites do not take part: %(sites)s.") % {"sites": ", ".join(gone)})
-    joint.told = told_text(told_of_run(run))
+    joint.proposal = document_text(run_terms(run))
     document = RunDocument(
         alliance=alliance.document.digest(),
         number=run.pk.hex,
-        plan=digest_of(joint.told),
+        plan=digest_of(joint.proposal),
         mode=joint.mode,  # type: ignore[arg-type]
         participants=tuple(sorted(joint.sites)),
     )

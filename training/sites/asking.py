@@ -90,7 +90,9 @@ class JointAsking(Asking, ABC):
         """Begin to ask, once every participant has approved and no other run of the study spends."""
         return self.is_agreed(run) and super().open(run)
 
-    def asked(self, joint: JointRun, current: Round, number: int, participants: Sequence[str]) -> QuestionDocument:
+    def question_of(
+        self, joint: JointRun, current: Round, number: int, participants: Sequence[str]
+    ) -> QuestionDocument:
         """The question that follows from the plan and from all releases so far. Raises Refused."""
         question = self.questions.question(current)
         return question_for(
@@ -102,21 +104,21 @@ class JointAsking(Asking, ABC):
             participants=participants,
         )
 
-    def release(self, run: Run, asked: JointQuestion, summed: Numbers, vector: bytes, *, charged: bool) -> bool:
+    def release(self, run: Run, entry: JointQuestion, summed: Numbers, vector: bytes, *, charged: bool) -> bool:
         """Release a total, which carries its noise, as the batch under way.
 
         Args:
             run: The run.
-            asked: The question of which it is the total, as it was read, with what the hub has signed of it.
+            entry: The question of which it is the total, as it was read, with what the hub has signed of it.
             summed: The total.
             vector: The same as it is kept.
             charged: Whether people were charged for it before: of a site.
         """
         self.questions.warm(run)
-        artifact = f"{sums_folder(asked.joint)}/total-{asked.number}-{uuid4().hex[:12]}.npz"
+        artifact = f"{sums_folder(entry.joint)}/total-{entry.number}-{uuid4().hex[:12]}.npz"
         vector_save(artifact, vector)
         with spending(run, Run.Status.ASKING) as held:
-            row = JointQuestion.objects.select_for_update().get(pk=asked.pk)
+            row = JointQuestion.objects.select_for_update().get(pk=entry.pk)
             if held is None or row.closed_at is not None:
                 arrays_delete(artifact)
                 return False
@@ -136,7 +138,7 @@ class JointAsking(Asking, ABC):
             }
             costs = [0.0] * len(held.plan["budgets"]) if bounds is None else costs_of(held, bounds)
             batch_commit(held, released, costs, None, kind=self.questions.kind_of(current), opened_round=current)
-            row.total, row.total_content, row.total_signature = artifact, asked.total_content, asked.total_signature
+            row.total, row.total_content, row.total_signature = artifact, entry.total_content, entry.total_signature
             row.state, row.closed_at = state_after(row, state_of(held.joint)), timezone.now()
             row.save(update_fields=["total", "total_content", "total_signature", "state", "closed_at"])
         return True
@@ -156,16 +158,16 @@ class HubAsking(JointAsking):
 
     def _batch(self, run: Run, current: Round) -> bool:
         joint = run.joint
-        asked = joint.questions.filter(closed_at=None).first()
-        if asked is None:
+        question = joint.questions.filter(closed_at=None).first()
+        if question is None:
             return self._ask(run, current)
-        if _has_all_answers(asked):
-            return self._total(run, asked)
-        waits_for = asked.waits_for
+        if _has_all_answers(question):
+            return self._total(run, question)
+        waits_for = question.waits_for
         if gone := [site for site in waits_for if site in joint.dropped]:
             question_end(run, Sentence.from_json(joint.dropped[gone[0]]), [])
             return True
-        if asked.moved_at < timezone.now() - timedelta(seconds=settings.SITES_PATIENCE):
+        if question.moved_at < timezone.now() - timedelta(seconds=settings.SITES_PATIENCE):
             question_end(run, Sentence(_LATE, sites=", ".join(waits_for)), waits_for)
             return True
         message_set(run, Sentence(_SITES, sites=", ".join(waits_for)))
@@ -175,13 +177,13 @@ class HubAsking(JointAsking):
         joint = run.joint
         number = joint.questions.count() + 1
         try:
-            document = self.asked(joint, current, number, joint.participants)
+            document = self.question_of(joint, current, number, joint.participants)
             known = roster(joint)
             least = known.alliance.colluding + 2 if known.run.mode == "together" else 1
             if len(document.participants) < least:
                 raise Refused("; ".join(str(Sentence.from_json(why)) for why in joint.dropped.values()))
         except Refused as error:
-            raise RunError(Sentence(_FEW, why=error.told)) from error
+            raise RunError(Sentence(_FEW, why=error.sentence)) from error
         alliance = run.alliance
         assert alliance is not None, "a joint run is one of an alliance"
         signed = sign(document, identity_known(alliance))
@@ -192,20 +194,22 @@ class HubAsking(JointAsking):
                 )
         return False
 
-    def _total(self, run: Run, asked: JointQuestion) -> bool:
+    def _total(self, run: Run, question: JointQuestion) -> bool:
         alliance = run.alliance
         assert alliance is not None, "a joint run is one of an alliance"
         try:
-            summed = total(roster(asked.joint), asked.document, [answer_of(each) for each in asked.answers.all()])
+            summed = total(
+                roster(question.joint), question.document, [answer_of(each) for each in question.answers.all()]
+            )
         except Refused as error:
-            question_end(run, Sentence(gettext_noop("The answers do not fit: %(why)s"), why=error.told), [])
-            raise RunError(error.told) from error
-        vector = total_bytes(summed, asked.document.grain)
-        told = Answer(asked.document.digest(), "", tuple(summed.shape), hashlib.sha256(vector).hexdigest())
-        asked.total_content = told.content().decode()
-        asked.total_signature = sign(told, identity_known(alliance)).signature.hex()
-        files = list(asked.answers.values_list("artifact", flat=True))
-        if self.release(run, asked, summed, vector, charged=False):
+            question_end(run, Sentence(gettext_noop("The answers do not fit: %(why)s"), why=error.sentence), [])
+            raise RunError(error.sentence) from error
+        vector = total_bytes(summed, question.document.grain)
+        document = Answer(question.document.digest(), "", tuple(summed.shape), hashlib.sha256(vector).hexdigest())
+        question.total_content = document.content().decode()
+        question.total_signature = sign(document, identity_known(alliance)).signature.hex()
+        files = list(question.answers.values_list("artifact", flat=True))
+        if self.release(run, question, summed, vector, charged=False):
             arrays_delete(*files)
         return True
 
@@ -214,16 +218,16 @@ def question_end(run: Run, why: Sentence, silent: Sequence[str]) -> None:
     """End the open question of a run at its hub without a total; who was ``silent`` is asked no more."""
     with transaction.atomic():
         joint = JointRun.objects.select_for_update().get(run=run.pk)
-        asked = joint.questions.filter(closed_at=None).first()
-        if asked is None:
+        question = joint.questions.filter(closed_at=None).first()
+        if question is None:
             return
-        files = list(asked.answers.values_list("artifact", flat=True))
-        asked.ended, asked.closed_at = why.to_json(), timezone.now()
-        asked.save(update_fields=["ended", "closed_at"])
+        files = list(question.answers.values_list("artifact", flat=True))
+        question.ended, question.closed_at = why.to_json(), timezone.now()
+        question.save(update_fields=["ended", "closed_at"])
         joint.dropped |= {site: why.to_json() for site in silent}
         joint.save(update_fields=["dropped"])
         transaction.on_commit(lambda: arrays_delete(*files))
-    logger.info("Question %d to sites is over: %s", asked.number, why)
+    logger.info("Question %d to sites is over: %s", question.number, why)
 
 
 class SiteAsking(JointAsking):
@@ -262,51 +266,55 @@ class SiteAsking(JointAsking):
             another word of the hub is needed.
         """
         joint = JointRun.objects.select_related("run__alliance__study").get(run=run.pk)
-        asked = joint.questions.filter(closed_at=None).select_related("joint__run__alliance").first()
-        if asked is None:
+        question = joint.questions.filter(closed_at=None).select_related("joint__run__alliance").first()
+        if question is None:
             if joint.ended:
                 raise RunError(Sentence(ENDED, why=joint.ended))
             return None
         try:
             if not form_tells(run.alliance):  # type: ignore[arg-type]
                 raise Refused(gettext_noop("The consent form in force does not tell people of this alliance any more."))
-            return self._act_on(run, current, asked)
+            return self._act_on(run, current, question)
         except Unreachable as error:
-            message_set(run, error.told)
+            message_set(run, error.sentence)
             return None
         except Refused as error:
-            raise RunError(Sentence(_REFUSED, why=error.told)) from error
+            raise RunError(Sentence(_REFUSED, why=error.sentence)) from error
 
-    def _act_on(self, run: Run, current: Round, asked: JointQuestion) -> bool | None:
-        if asked.ended or (asked.joint.ended and not asked.total_content):
-            JointQuestion.objects.filter(pk=asked.pk).update(closed_at=timezone.now())
+    def _act_on(self, run: Run, current: Round, question: JointQuestion) -> bool | None:
+        if question.ended or (question.joint.ended and not question.total_content):
+            JointQuestion.objects.filter(pk=question.pk).update(closed_at=timezone.now())
             return True
-        document, own = asked.document, run.alliance.own_name  # type: ignore[union-attr]
-        if asked.total_content:
-            self._compare(run, current, asked)
-            vector = total_fetch(asked)
-            return None if vector is None else self.release(run, asked, total_read(asked, vector), vector, charged=True)
+        document, own = question.document, run.alliance.own_name  # type: ignore[union-attr]
+        if question.total_content:
+            self._compare(run, current, question)
+            vector = total_fetch(question)
+            return (
+                None
+                if vector is None
+                else self.release(run, question, total_read(question, vector), vector, charged=True)
+            )
         if own not in document.participants:
             return None
-        if own not in asked.endorsements:
-            self._endorse(run, current, asked)
+        if own not in question.endorsements:
+            self._endorse(run, current, question)
             return None
-        if asked.answered_at is None:
-            return self._answer(run, current, asked) if asked.is_endorsed else None
-        if asked.sent_at is None:
-            answer_send(asked, vector_load(asked.answer))
+        if question.answered_at is None:
+            return self._answer(run, current, question) if question.is_endorsed else None
+        if question.sent_at is None:
+            answer_send(question, vector_load(question.answer))
         return None
 
-    def _compare(self, run: Run, current: Round, asked: JointQuestion) -> None:
+    def _compare(self, run: Run, current: Round, question: JointQuestion) -> None:
         """Refuse a question that does not follow from what this site knows."""
-        document = asked.document
-        if self.asked(asked.joint, current, document.number, document.participants) != document:
+        document = question.document
+        if self.question_of(question.joint, current, document.number, document.participants) != document:
             raise Refused(gettext_noop("The hub has asked something else than follows from the plan and its releases."))
 
-    def _endorse(self, run: Run, current: Round, asked: JointQuestion) -> None:
-        joint, document = asked.joint, asked.document
+    def _endorse(self, run: Run, current: Round, entry: JointQuestion) -> None:
+        joint, document = entry.joint, entry.document
         known = roster(joint)
-        own = self.asked(joint, current, document.number, document.participants)
+        own = self.question_of(joint, current, document.number, document.participants)
         question, people = self.questions.question(current), sum(each["holders"] for each in run.plan["promises"])
         room = lattice_of(known, own).most(len(own.participants))
         if 2 * people * own.spread / question.sigma > room:
@@ -314,13 +322,13 @@ class SiteAsking(JointAsking):
                 gettext_noop("With so many people and so little noise the sums could overflow: plan for more noise.")
             )
         site = site_of(joint)
-        signed = endorse(site, known, Signed(asked.document, signature_of(asked.signature)), own, SiteLedger(run))
+        signed = endorse(site, known, Signed(entry.document, signature_of(entry.signature)), own, SiteLedger(run))
         with transaction.atomic():
-            row = JointQuestion.objects.select_for_update().get(pk=asked.pk)
+            row = JointQuestion.objects.select_for_update().get(pk=entry.pk)
             row.endorsements |= {site.name: signed.signature.hex()}
             row.save(update_fields=["endorsements"])
 
-    def _answer(self, run: Run, current: Round, asked: JointQuestion) -> bool | None:
+    def _answer(self, run: Run, current: Round, entry: JointQuestion) -> bool | None:
         """Ask the people of this site, and answer once all shards are done."""
         size = self.questions.shard_of(current)
         if size is not None and not run.shards.exists():
@@ -332,7 +340,7 @@ class SiteAsking(JointAsking):
             shards.shards_send(run)
             return False
         self.questions.warm(run)
-        known, site, endorsements = roster(asked.joint), site_of(asked.joint), endorsements_of(asked)
+        known, site, endorsements = roster(entry.joint), site_of(entry.joint), endorsements_of(entry)
         with spending(run, Run.Status.ASKING) as held:
             if held is None or (size is not None and not shards.shards_done(held)):
                 return False
@@ -357,7 +365,7 @@ class SiteAsking(JointAsking):
                 {"mechanism": question.describe(), "question": question.digest()},
             )
             sums = np.sum([each["sums"] for each in answers], axis=0)
-            answer(site, known, asked.document, endorsements, sums, SystemNoise(), ledger)
+            answer(site, known, entry.document, endorsements, sums, SystemNoise(), ledger)
             files = list(held.shards.exclude(artifact="").values_list("artifact", flat=True))
             held.shards.all().delete()
             transaction.on_commit(lambda: arrays_delete(*files))
@@ -396,11 +404,11 @@ def _news(run: Run) -> bool:
     try:
         return exchange(alliance)
     except Unreachable as error:
-        message_set(run, error.told)
+        message_set(run, error.sentence)
         return False
     except Refused as error:
-        raise RunError(Sentence(_REFUSED, why=error.told)) from error
+        raise RunError(Sentence(_REFUSED, why=error.sentence)) from error
 
 
-def _has_all_answers(asked: JointQuestion) -> bool:
-    return set(asked.answers.values_list("site", flat=True)) == set(asked.document.participants)
+def _has_all_answers(question: JointQuestion) -> bool:
+    return set(question.answers.values_list("site", flat=True)) == set(question.document.participants)

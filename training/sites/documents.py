@@ -39,7 +39,7 @@ def signature_of(text: str) -> bytes:
         raise Refused(_UNREADABLE) from error
 
 
-def told_text(document: Any) -> str:
+def document_text(document: Any) -> str:
     """Canonical JSON of something whose digest is signed."""
     return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
@@ -55,7 +55,7 @@ def alliance_checked(alliance: Alliance) -> AllianceDocument:
         raise Refused(gettext_noop("The hub has not signed the alliance yet: wait until all sites have registered."))
     document = alliance.document
     Signed(document, signature_of(alliance.signature)).checked(document.hub, "the hub")
-    if document.terms != digest_of(told_text(alliance.terms)):
+    if document.terms != digest_of(document_text(alliance.terms)):
         raise Refused(gettext_noop("The hub has signed other terms than it tells: ask whoever runs it."))
     return document
 
@@ -115,8 +115,8 @@ def noise_factor(run: Run) -> float:
         return 1.0
     joint = JointRun.objects.select_related("run__alliance").get(run=run.pk)
     known = roster(joint)
-    asked = [each.document for each in joint.questions.exclude(total="")]
-    return max((total_spread(known, each) / each.spread for each in asked), default=1.0)
+    questions = [each.document for each in joint.questions.exclude(total="")]
+    return max((total_spread(known, each) / each.spread for each in questions), default=1.0)
 
 
 def noise_among(run: Run) -> int:
@@ -149,15 +149,15 @@ def total_read(question: JointQuestion, vector: bytes) -> Numbers:
     """
     alliance = question.joint.run.alliance
     assert alliance is not None, "a joint run is one of an alliance"
-    told = Answer.read(question.total_content.encode())
-    Signed(told, signature_of(question.total_signature)).checked(alliance.document.hub, "the hub")
-    asked: QuestionDocument = question.document
-    if told.question != asked.digest() or told.site:
+    summed = Answer.read(question.total_content.encode())
+    Signed(summed, signature_of(question.total_signature)).checked(alliance.document.hub, "the hub")
+    document: QuestionDocument = question.document
+    if summed.question != document.digest() or summed.site:
         raise Refused(gettext_noop("The hub has sent the total of another question: ask whoever runs it."))
-    if told.vector != hashlib.sha256(vector).hexdigest() or len(vector) != 8 * int(np.prod(told.shape)):
+    if summed.vector != hashlib.sha256(vector).hexdigest() or len(vector) != 8 * int(np.prod(summed.shape)):
         raise Refused(gettext_noop("The total is not the one that the hub has signed: it is asked for again."))
-    grains = np.frombuffer(vector, "<i8").astype(np.int64).reshape(told.shape)
-    return grains if asked.grain == 1 else grains * asked.grain
+    grains = np.frombuffer(vector, "<i8").astype(np.int64).reshape(summed.shape)
+    return grains if document.grain == 1 else grains * document.grain
 
 
 def state_after(question: JointQuestion, before: str) -> str:

@@ -35,11 +35,11 @@ from training.sites.alliances import document_keep
 from training.sites.documents import digest_of, signature_of, vector_load, vector_save
 from training.sites.keys import identity_known
 from training.sites.ledger import sums_folder
-from training.sites.published import model_told
+from training.sites.published import model_message
 from training.sites.wire import Hub, Unreachable
 
 #: For so long a hub tells sites of runs that have ended.
-_TOLD = timedelta(days=30)
+_PAST = timedelta(days=30)
 _JSON = ConfigDict(extra="ignore", strict=True, str_max_length=10_000_000)
 
 
@@ -59,7 +59,7 @@ class Numbered(BaseModel):
     signature: str
 
 
-class HeadCountTold(BaseModel):
+class HeadCountMessage(BaseModel):
     """Released number of people of one promise."""
 
     model_config = _JSON
@@ -68,7 +68,7 @@ class HeadCountTold(BaseModel):
     count: int
 
 
-class RunSaid(BaseModel):
+class RunReport(BaseModel):
     """What a site says of a run: ``after`` is the last question that is over there."""
 
     model_config = _JSON
@@ -78,7 +78,7 @@ class RunSaid(BaseModel):
     endorsement: Numbered | None
 
 
-class SiteSaid(BaseModel):
+class SiteMessage(BaseModel):
     """What a site tells its hub: ``joined`` is its signature of the alliance."""
 
     model_config = _JSON
@@ -86,11 +86,11 @@ class SiteSaid(BaseModel):
     version: str
     joined: str | None
     left: bool
-    head_counts: list[HeadCountTold]
-    runs: dict[str, RunSaid]
+    head_counts: list[HeadCountMessage]
+    runs: dict[str, RunReport]
 
 
-class QuestionTold(BaseModel):
+class QuestionMessage(BaseModel):
     """Question with what has become of it; ``ended`` is a sentence, empty while it goes on."""
 
     model_config = _JSON
@@ -102,13 +102,13 @@ class QuestionTold(BaseModel):
     total: SignedText | None
 
 
-class ModelSaid(SignedText):
+class ModelMessage(SignedText):
     """What a hub has signed of its model, and what it tells of it, as JSON."""
 
     told: str
 
 
-class RunTold(BaseModel):
+class RunMessage(BaseModel):
     """What a hub tells of a run: ``told`` is its plan, empty for a site that has it."""
 
     model_config = _JSON
@@ -119,11 +119,11 @@ class RunTold(BaseModel):
     message: str
     approvals: dict[str, SignedText]
     dropped: dict[str, dict[str, Any]]
-    questions: list[QuestionTold]
-    model: ModelSaid | None
+    questions: list[QuestionMessage]
+    model: ModelMessage | None
 
 
-class AllianceTold(BaseModel):
+class AllianceMessage(BaseModel):
     """What a hub tells of the alliance; ``content`` is empty before it is signed."""
 
     model_config = _JSON
@@ -134,14 +134,14 @@ class AllianceTold(BaseModel):
     ended: bool
 
 
-class HubTold(BaseModel):
+class HubMessage(BaseModel):
     """What a hub answers."""
 
     model_config = _JSON
     protocol: str
     version: str
-    alliance: AllianceTold
-    runs: dict[str, RunTold]
+    alliance: AllianceMessage
+    runs: dict[str, RunMessage]
 
 
 #: Headers of an answer, beside its numbers.
@@ -158,7 +158,7 @@ def exchange(alliance: Alliance) -> bool:
         Refused: What the hub says contradicts what it has said before, or is not signed by it.
     """
     runs = {_key(joint): joint for joint in _joints(alliance)}
-    told = {
+    message = {
         "protocol": DOMAIN,
         "version": __version__,
         "joined": _own_signature(alliance) if alliance.joined_at and not alliance.left_at else None,
@@ -167,28 +167,28 @@ def exchange(alliance: Alliance) -> bool:
             {"level": count.level, "epsilon": count.epsilon, "count": count.count}
             for count in (head_counts(alliance.study) if alliance.joined_at else ())
         ],
-        "runs": {key: _run_told(joint, alliance.own_name) for key, joint in runs.items()} | _declined_told(alliance),
+        "runs": {key: _run_report(joint, alliance.own_name) for key, joint in runs.items()} | _declined_told(alliance),
     }
     try:
-        answer = Hub(alliance).post("exchange", told)
+        answer = Hub(alliance).post("exchange", message)
         if answer.get("protocol") != DOMAIN:
             text = gettext_noop("The hub speaks %(theirs)s and this site %(ours)s: update the older one of the two.")
             raise Unreachable(Sentence(text, theirs=str(answer.get("protocol"))[:40], ours=DOMAIN))
-        told_back = HubTold.model_validate(answer).model_dump()
+        reply = HubMessage.model_validate(answer).model_dump()
     except ValidationError as error:
         raise Refused(
             gettext_noop("What the hub sends cannot be read: compare the versions of hub and site.")
         ) from error
     except Unreachable as error:
-        Alliance.objects.filter(pk=alliance.pk).update(problem=error.told.to_json())
-        alliance.problem = error.told.to_json()
+        Alliance.objects.filter(pk=alliance.pk).update(problem=error.sentence.to_json())
+        alliance.problem = error.sentence.to_json()
         raise
     Alliance.objects.filter(pk=alliance.pk).update(
-        last_contact=timezone.now(), problem="", silence_told=False, version=told_back["version"][:40]
+        last_contact=timezone.now(), problem="", silence_told=False, version=reply["version"][:40]
     )
     alliance.problem = ""
-    changed = document_keep(alliance, told_back["alliance"])
-    return changed | _proposals_keep(alliance, told_back, runs) | _runs_keep(told_back, runs)
+    changed = document_keep(alliance, reply["alliance"])
+    return changed | _proposals_keep(alliance, reply, runs) | _runs_keep(reply, runs)
 
 
 def answer_send(question: JointQuestion, vector: bytes) -> None:
@@ -209,7 +209,7 @@ def total_fetch(question: JointQuestion) -> bytes:
 
 
 def _joints(alliance: Alliance) -> list[JointRun]:
-    recent = timezone.now() - _TOLD
+    recent = timezone.now() - _PAST
     found = JointRun.objects.filter(run__alliance=alliance).select_related("run__alliance", "run__study")
     return [joint for joint in found if not joint.run.has_ended or (joint.run.ended_at or recent) > recent]
 
@@ -223,19 +223,19 @@ def _own_signature(alliance: Alliance) -> str:
     return sign(alliance.document, identity_known(alliance)).signature.hex()
 
 
-def _run_told(joint: JointRun, own: str) -> dict[str, Any]:
+def _run_report(joint: JointRun, own: str) -> dict[str, Any]:
     run = joint.run
-    asked = joint.questions.filter(closed_at=None).first()
+    question = joint.questions.filter(closed_at=None).first()
     closed = joint.questions.exclude(closed_at=None).order_by("number").values_list("number", flat=True).last()
-    told: dict[str, Any] = {
+    message: dict[str, Any] = {
         "after": closed or 0,
         "approval": joint.approvals.get(own),
         "ended": run.get_status_display() if run.has_ended and run.status != Run.Status.FINISHED else None,
         "endorsement": None,
     }
-    if asked is not None and own in asked.endorsements:
-        told["endorsement"] = {"number": asked.number, "signature": asked.endorsements[own]}
-    return told
+    if question is not None and own in question.endorsements:
+        message["endorsement"] = {"number": question.number, "signature": question.endorsements[own]}
+    return message
 
 
 def _declined_told(alliance: Alliance) -> dict[str, Any]:
@@ -248,11 +248,13 @@ def _proposals_keep(alliance: Alliance, answer: Mapping[str, Any], known: Mappin
     """Keep proposals that nobody has taken up here."""
     proposals = {}
     if alliance.joined_at and not alliance.left_at:
-        for key, told in answer["runs"].items():
+        for key, message in answer["runs"].items():
             if alliance.proposals.get(key, {}).get("declined"):
                 proposals[key] = alliance.proposals[key]
-            elif key not in known and alliance.own_name in _proposal(alliance, told).participants and told["told"]:
-                proposals[key] = {name: told[name] for name in ("content", "signature", "told")}
+            elif (
+                key not in known and alliance.own_name in _proposal(alliance, message).participants and message["told"]
+            ):
+                proposals[key] = {name: message[name] for name in ("content", "signature", "told")}
     if proposals == alliance.proposals:
         return False
     with transaction.atomic():
@@ -263,28 +265,28 @@ def _proposals_keep(alliance: Alliance, answer: Mapping[str, Any], known: Mappin
     return True
 
 
-def _proposal(alliance: Alliance, told: Mapping[str, Any]) -> RunDocument:
+def _proposal(alliance: Alliance, message: Mapping[str, Any]) -> RunDocument:
     """A run that the hub proposes. Raises Refused."""
-    document = RunDocument.read(told["content"].encode())
-    Signed(document, signature_of(told["signature"])).checked(alliance.document.hub, "the hub")
-    if told["told"] and digest_of(told["told"]) != document.plan:
+    document = RunDocument.read(message["content"].encode())
+    Signed(document, signature_of(message["signature"])).checked(alliance.document.hub, "the hub")
+    if message["told"] and digest_of(message["told"]) != document.plan:
         raise Refused(gettext_noop("The hub tells another plan than it has signed: ask whoever runs it."))
     return document
 
 
 def _runs_keep(answer: Mapping[str, Any], known: Mapping[str, JointRun]) -> bool:
     changed = False
-    for key, told in answer["runs"].items():
+    for key, message in answer["runs"].items():
         if key in known and not known[key].run.has_ended:
-            changed |= _run_keep(known[key].pk, told)
+            changed |= _run_keep(known[key].pk, message)
     return changed
 
 
 @transaction.atomic
-def _run_keep(pk: Any, told: Mapping[str, Any]) -> bool:
+def _run_keep(pk: Any, message: Mapping[str, Any]) -> bool:
     joint = JointRun.objects.select_for_update().get(pk=pk)
     changed = False
-    for site, approval in told["approvals"].items():
+    for site, approval in message["approvals"].items():
         if joint.approvals.get(site) not in (None, approval):
             raise Refused(
                 gettext_noop("The hub shows another approval of %(site)s than before: ask whoever runs it."), site=site
@@ -292,40 +294,42 @@ def _run_keep(pk: Any, told: Mapping[str, Any]) -> bool:
         if site not in joint.approvals:
             joint.approvals[site] = approval
             changed = True
-    if told["dropped"] != joint.dropped:
-        joint.dropped, changed = told["dropped"], True
-    if told["status"] in (Run.Status.FAILED, Run.Status.CANCELLED, Run.Status.WITHDRAWN) and not joint.ended:
-        joint.ended, changed = f"{told['status']}. {told['message']}"[:500], True
-    if told["model"] and told["model"] != joint.model:
-        joint.model, changed = told["model"], True
+    if message["dropped"] != joint.dropped:
+        joint.dropped, changed = message["dropped"], True
+    if message["status"] in (Run.Status.FAILED, Run.Status.CANCELLED, Run.Status.WITHDRAWN) and not joint.ended:
+        joint.ended, changed = f"{message['status']}. {message['message']}"[:500], True
+    if message["model"] and message["model"] != joint.model:
+        joint.model, changed = message["model"], True
     if changed:
         joint.save(update_fields=["approvals", "dropped", "ended", "model"])
-    for each in told["questions"]:
+    for each in message["questions"]:
         if joint.questions.filter(closed_at=None).exclude(number=each["number"]).exists():
             break  # one after the other
         changed |= _question_keep(joint, each)
     return changed
 
 
-def _question_keep(joint: JointRun, told: Mapping[str, Any]) -> bool:
-    row = joint.questions.select_for_update().filter(number=told["number"]).first()
+def _question_keep(joint: JointRun, message: Mapping[str, Any]) -> bool:
+    row = joint.questions.select_for_update().filter(number=message["number"]).first()
     if row is None:
-        document = QuestionDocument.read(told["content"].encode())
+        document = QuestionDocument.read(message["content"].encode())
         alliance = joint.run.alliance
         assert alliance is not None, "a joint run is one of an alliance"
-        Signed(document, signature_of(told["signature"])).checked(alliance.document.hub, "the hub")
-        if document.number != told["number"]:
+        Signed(document, signature_of(message["signature"])).checked(alliance.document.hub, "the hub")
+        if document.number != message["number"]:
             raise Refused(gettext_noop("The hub has numbered a question in two ways: ask whoever runs it."))
-        row = JointQuestion(joint=joint, number=document.number, content=told["content"], signature=told["signature"])
-    elif row.content != told["content"]:
+        row = JointQuestion(
+            joint=joint, number=document.number, content=message["content"], signature=message["signature"]
+        )
+    elif row.content != message["content"]:
         raise Refused(gettext_noop("The hub has asked two questions of one number: ask whoever runs it."))
     elif row.closed_at is not None:
         return False
     before = (row.pk, dict(row.endorsements), row.ended, row.total_content)
-    row.endorsements = {**told["endorsements"], **row.endorsements}
-    row.ended = told["ended"]
-    if told["total"] is not None:
-        row.total_content, row.total_signature = told["total"]["content"], told["total"]["signature"]
+    row.endorsements = {**message["endorsements"], **row.endorsements}
+    row.ended = message["ended"]
+    if message["total"] is not None:
+        row.total_content, row.total_signature = message["total"]["content"], message["total"]["signature"]
     if row.pk and before == (row.pk, row.endorsements, row.ended, row.total_content):
         return False
     row.moved_at = timezone.now()
@@ -340,28 +344,28 @@ def _question_keep(joint: JointRun, told: Mapping[str, Any]) -> bool:
 def exchange_answer(site: AllianceSite, said: Any) -> dict[str, Any]:
     """Keep what a site says, and answer with what is new for it. Raises Refused, with words for the site."""
     try:
-        told = SiteSaid.model_validate(said).model_dump()
+        message = SiteMessage.model_validate(said).model_dump()
     except ValidationError as error:
         raise Refused(
             gettext_noop("What the site sends cannot be read: compare the versions of hub and site.")
         ) from error
-    if told["protocol"] != DOMAIN:
+    if message["protocol"] != DOMAIN:
         raise Refused(
             gettext_noop("The hub speaks %(protocol)s and the site %(theirs)s: update the older one of the two."),
             protocol=DOMAIN,
-            theirs=told["protocol"],
+            theirs=message["protocol"],
         )
     site = AllianceSite.objects.select_for_update().select_related("alliance__study").get(pk=site.pk)
     alliance = site.alliance
-    site.last_contact, site.version = timezone.now(), told["version"]
-    if told["joined"] and site.joined_at is None and alliance.is_signed:
+    site.last_contact, site.version = timezone.now(), message["version"]
+    if message["joined"] and site.joined_at is None and alliance.is_signed:
         document = alliance.document
-        Signed(document, signature_of(told["joined"])).checked(document.sites[site.name], site.name)
-        site.signature, site.joined_at = told["joined"], timezone.now()
-    if told["left"] and site.joined_at is not None and site.left_at is None:
+        Signed(document, signature_of(message["joined"])).checked(document.sites[site.name], site.name)
+        site.signature, site.joined_at = message["joined"], timezone.now()
+    if message["left"] and site.joined_at is not None and site.left_at is None:
         site.left_at = timezone.now()
     if site.takes_part:
-        site.head_counts = told["head_counts"]
+        site.head_counts = message["head_counts"]
     site.save()
     runs = {}
     if site.takes_part:
@@ -369,38 +373,38 @@ def exchange_answer(site: AllianceSite, said: Any) -> dict[str, Any]:
             key = _key(joint)
             if joint.run.status == Run.Status.DRAFT or site.name not in joint.document.participants:
                 continue
-            word = told["runs"].get(key)
+            word = message["runs"].get(key)
             if word is not None:
-                _said_keep(joint, site.name, word)
+                _report_keep(joint, site.name, word)
                 joint.refresh_from_db()
-            runs[key] = _told(joint, word)
-    document_told = {
+            runs[key] = _run_message(joint, word)
+    terms = {
         "content": alliance.content,
         "signature": alliance.signature,
         "terms": alliance.terms,
         "name": alliance.name,
         "ended": alliance.left_at is not None,
     }
-    return {"protocol": DOMAIN, "version": __version__, "alliance": document_told, "runs": runs}
+    return {"protocol": DOMAIN, "version": __version__, "alliance": terms, "runs": runs}
 
 
-def _told(joint: JointRun, said: Mapping[str, Any] | None) -> dict[str, Any]:
+def _run_message(joint: JointRun, said: Mapping[str, Any] | None) -> dict[str, Any]:
     """What a site is told of a run: the plan only as long as it does not say that it has it."""
     questions = joint.questions.filter(number__gt=said["after"]) if said else joint.questions.none()
     return {
         "content": joint.content,
         "signature": joint.signature,
-        "told": "" if said else joint.told,
+        "told": "" if said else joint.proposal,
         "status": joint.run.status,
         "message": str(joint.run.message),
         "approvals": joint.approvals,
         "dropped": joint.dropped,
-        "questions": [_question_told(question) for question in questions.order_by("number")],
-        "model": model_told(joint) if said else None,
+        "questions": [_question_message(question) for question in questions.order_by("number")],
+        "model": model_message(joint) if said else None,
     }
 
 
-def _question_told(question: JointQuestion) -> dict[str, Any]:
+def _question_message(question: JointQuestion) -> dict[str, Any]:
     """What a question is, and what has become of it, as the hub tells sites."""
     total = {"content": question.total_content, "signature": question.total_signature} if question.total else None
     return {
@@ -413,7 +417,7 @@ def _question_told(question: JointQuestion) -> dict[str, Any]:
     }
 
 
-def _said_keep(joint: JointRun, site: str, said: Mapping[str, Any]) -> None:
+def _report_keep(joint: JointRun, site: str, said: Mapping[str, Any]) -> None:
     """Keep a site's approval, endorsement, or that it has ended the run."""
     alliance = joint.run.alliance
     assert alliance is not None, "a joint run is one of an alliance"

@@ -8,25 +8,27 @@ from common.artifacts import model_fetch
 from common.sentences import gettext_noop
 from learning.sites.documents import Publication, Refused, Signed, sign
 from training.models import JointRun, Run, StudentModel
-from training.sites.documents import digest_of, signature_of, told_text
+from training.sites.documents import digest_of, document_text, signature_of
 from training.sites.keys import identity_known
 from training.sites.wire import Hub
 
 #: What is told of a version.
-TOLD = ("learner", "seed", "calibration", "accuracy", "label_accuracy", "card", "seconds", "score")
+FIELDS = ("learner", "seed", "calibration", "accuracy", "label_accuracy", "card", "seconds", "score")
 #: Files of a version.
 FILES = ("file", "onnx")
 
 
-def model_told(joint: JointRun) -> dict[str, str] | None:
+def model_message(joint: JointRun) -> dict[str, str] | None:
     """What a hub tells sites of the model of a run that has finished; None before."""
     alliance, version = joint.run.alliance, _version(joint)
     if version is None or alliance is None:
         return None
-    told = told_text({name: getattr(version, name) for name in TOLD} | {"published": joint.run.student_id is not None})
-    document = Publication(joint.document.digest(), digest_of(told), version.digest, version.onnx_digest)
+    facts = document_text(
+        {name: getattr(version, name) for name in FIELDS} | {"published": joint.run.student_id is not None}
+    )
+    document = Publication(joint.document.digest(), digest_of(facts), version.digest, version.onnx_digest)
     signature = sign(document, identity_known(alliance)).signature.hex()
-    return {"content": document.content().decode(), "signature": signature, "told": told}
+    return {"content": document.content().decode(), "signature": signature, "told": facts}
 
 
 def model_content(joint: JointRun, file: str) -> bytes:

@@ -34,11 +34,11 @@ _PROBLEM = 4096
 
 
 class Unreachable(Exception):
-    """The hub has not answered, or refuses. ``told`` says what is wrong, as a sentence."""
+    """The hub has not answered, or refuses. ``sentence`` says what is wrong, as a sentence."""
 
-    def __init__(self, told: Sentence) -> None:
-        super().__init__(str(told))
-        self.told = told
+    def __init__(self, sentence: Sentence) -> None:
+        super().__init__(str(sentence))
+        self.sentence = sentence
 
 
 def request_content(method: str, path: str, at: int, body: bytes) -> bytes:
@@ -67,8 +67,8 @@ def request_check(header: str, public: Any, method: str, path: str, body: bytes)
         Refused: The header is none of a site, from another time, or not signed by the site.
     """
     try:
-        told = header.removeprefix("Site ").split(":")
-        name, at, signature = bytes.fromhex(told[0]).decode(), int(told[1]), bytes.fromhex(told[2])
+        fields = header.removeprefix("Site ").split(":")
+        name, at, signature = bytes.fromhex(fields[0]).decode(), int(fields[1]), bytes.fromhex(fields[2])
     except (IndexError, ValueError) as error:
         raise Refused(gettext_noop("This address is for sites of an alliance, whose requests are signed.")) from error
     off = at - time.time()
@@ -148,12 +148,12 @@ class Hub:
     ) -> bytes:
         alliance = self._alliance
         whole = f"/api/v1/alliances/{alliance.key}/{path}"
-        told = dict(headers or {})
+        head = dict(headers or {})
         if signed:
             key = identity_known(alliance)
-            told["Authorization"] = request_authorization(alliance.own_name, key, method, whole, body)
+            head["Authorization"] = request_authorization(alliance.own_name, key, method, whole, body)
         try:
-            with self._client.stream(method, whole, content=body, headers=told) as answer:
+            with self._client.stream(method, whole, content=body, headers=head) as answer:
                 content = b""
                 for piece in answer.iter_bytes():
                     content += piece
@@ -177,10 +177,10 @@ def _short(error: Exception) -> str:
 def _problem(content: bytes, otherwise: str) -> str:
     """What a problem document (RFC 9457) says, of a hub a sentence; of a page of something between: ``otherwise``."""
     try:
-        told = json.loads(content)
-        if len(content) < _PROBLEM and "sentence" in told:
-            return Sentence.from_json(told["sentence"])
-        return str(told.get("detail") or told.get("title"))[:500]
+        document = json.loads(content)
+        if len(content) < _PROBLEM and "sentence" in document:
+            return Sentence.from_json(document["sentence"])
+        return str(document.get("detail") or document.get("title"))[:500]
     except (ValueError, AttributeError, KeyError, TypeError):
         return otherwise
 

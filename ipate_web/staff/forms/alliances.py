@@ -45,7 +45,7 @@ class ConnectForm(forms.Form):
 
     prefix = "connect"
 
-    told = forms.CharField(
+    invitation = forms.CharField(
         label=_("Invitation"),
         max_length=500,
         widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}),

@@ -14,7 +14,7 @@ from common.requests import SignedInRequest
 from consent.models import Study
 from ipate_web.staff.forms.alliances import ConnectForm, FoundForm, JointRunForm, TakeForm, faults_add
 from ipate_web.staff.views.pages import render_page, study_form, study_page
-from training.joint_selectors import hub_fingerprint, left_without, participants_told, waits_for
+from training.joint_selectors import hub_fingerprint, left_without, participant_rows, waits_for
 from training.models import Alliance
 from training.selectors import runs_visible_to
 from training.services import alliances as services
@@ -40,8 +40,8 @@ def alliances(request: SignedInRequest, study: Study) -> HttpResponse:
             made, codes = services.alliance_found(
                 study=study, acting_user=request.user, schema_of=public, public=public, **found.cleaned_data
             )
-            told = [(name, services.invitation(made, code, settings.SITE_URL)) for name, code in codes.items()]
-            return render_page(request, study, "staff/alliances/made.html", {"alliance": made, "invitations": told})
+            invited = [(name, services.invitation(made, code, settings.SITE_URL)) for name, code in codes.items()]
+            return render_page(request, study, "staff/alliances/made.html", {"alliance": made, "invitations": invited})
         if connects and connect.is_valid():
             made = services.alliance_connect(study=study, acting_user=request.user, **connect.cleaned_data)
             return redirect("staff:alliance", study.slug, made.pk)
@@ -63,13 +63,13 @@ def alliance(request: SignedInRequest, study: Study, pk: int) -> HttpResponse:
     found = get_object_or_404(Alliance.objects.select_related("study"), study=study, pk=pk)
     context: dict[str, Any] = {
         "alliance": found,
-        "participants": participants_told(found),
+        "participants": participant_rows(found),
         "hub_fingerprint": hub_fingerprint(found),
         "may": _MAY in request.can and found.left_at is None and not study.is_closed,
         "runs": found.runs.all(),
     }
     if not found.is_hub:
-        context |= {"differences": services.schema_differences(found), "is_told": form_tells(found)}
+        context |= {"differences": services.schema_differences(found), "form_tells": form_tells(found)}
     return render_page(request, study, "staff/alliances/alliance.html", context)
 
 
@@ -167,5 +167,5 @@ def joint_run_taking(request: SignedInRequest, study: Study, pk: int, number: st
             faults_add(form, error)
         else:
             return redirect("staff:run", study.slug, run.pk)
-    context = {"alliance": found, "form": form, "told": services.proposal_told(found, number)}
+    context = {"alliance": found, "form": form, "proposal": services.proposal_document(found, number)}
     return render_page(request, study, "staff/alliances/take.html", context, status=422 if form.errors else 200)

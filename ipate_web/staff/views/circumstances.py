@@ -12,7 +12,7 @@ from common.requests import SignedInRequest
 from consent.models import Circumstance, Letter, Study
 from consent.receipts import receipts_pdf
 from consent.services.handover import circumstance_record
-from consent.services.letters import AT_ONCE, Told, letters_due, letters_print, people_told
+from consent.services.letters import AT_ONCE, Way, letters_due, letters_print, people_by_way
 from ipate_web.staff.forms.circumstances import CircumstanceForm
 from ipate_web.staff.forms.invitations import LettersForm
 from ipate_web.staff.views.invitations import qr_code
@@ -61,9 +61,9 @@ def letters(request: SignedInRequest, study: Study) -> HttpResponse:
         }
         return render_page(request, study, "staff/people/letters_printed.html", context)
     rows = [(kind, len(letters_due(study, kind)), len(letters_due(study, kind, again=True))) for kind in Letter.Kind]
-    people, name = people_told(study), request.GET.get("name", "").strip()
+    people, name = people_by_way(study), request.GET.get("name", "").strip()
     found = people.filter(pseudonym__icontains=name) if name else people
-    page = paginate(request, found.values_list("pseudonym", "told"))
+    page = paginate(request, found.values_list("pseudonym", "way"))
     context = {
         "kinds": rows,
         "at_once": AT_ONCE,
@@ -71,6 +71,6 @@ def letters(request: SignedInRequest, study: Study) -> HttpResponse:
         "language": get_language(),
         "name": name,
         "page": page,
-        "people": [(pseudonym, Told(told).label) for pseudonym, told in page],
+        "people": [(pseudonym, Way(way).label) for pseudonym, way in page],
     }
     return render_page(request, study, "staff/people/letters.html", context)

@@ -28,7 +28,7 @@ from ipate_web.staff.forms.policies import ConditionsForm
 from ipate_web.staff.forms.studies import CORRECTION, ConsentFormForm, FactsForm, PublicationForm
 from ipate_web.staff.views.check_answers import understanding
 from ipate_web.staff.views.pages import render_page, study_form, study_page
-from ipate_web.staff.views.policies import weaker_asked
+from ipate_web.staff.views.policies import weaker_promises
 from ipate_web.staff.views.remarks import remark_form, remark_made
 
 
@@ -165,7 +165,7 @@ def consent_form_publish(request: SignedInRequest, study: Study) -> HttpResponse
         "form": form,
         "latest": latest,
         "affected": people_counted(study),
-        "weaker": weaker_asked(study, selectors.policy_in_force(study)),
+        "weaker": weaker_promises(study, selectors.policy_in_force(study)),
         "texts": _rendered(draft.texts),
         "facts": fact_words(_drafted(study, draft)),
         "missing": facts_missing(_drafted(study, draft)),
@@ -226,7 +226,7 @@ def consent_form_proposal(request: SignedInRequest, study: Study, sequence: int)
         "proposal": proposal,
         "before": before,
         "affected": people_counted(study),
-        "weaker": weaker_asked(study, selectors.policy_in_force(study)),
+        "weaker": weaker_promises(study, selectors.policy_in_force(study)),
         "is_own": proposal.proposed_by_id == request.user.pk,
         "is_waiting": selectors.is_waiting(proposal),
         "published": ConsentForm.objects.filter(proposal=proposal).first(),

@@ -33,7 +33,7 @@ def _comparison(study: Study, proposed: EpsilonPolicy) -> list[dict[str, Any]]:
     ]
 
 
-def weaker_asked(study: Study, proposed: EpsilonPolicy | None) -> dict[str, Any] | None:
+def weaker_promises(study: Study, proposed: EpsilonPolicy | None) -> dict[str, Any] | None:
     """Whether, and of how many people, a policy would ask to accept a weaker promise; public numbers alone."""
     if proposed is None:
         return None
@@ -85,14 +85,14 @@ def policy_new(request: SignedInRequest, study: Study) -> HttpResponse:
             context = {
                 "form": form,
                 "comparison": _comparison_with_consequences(study, proposed),
-                "weaker": weaker_asked(study, proposed),
+                "weaker": weaker_promises(study, proposed),
                 "affordable": AffordableForm(study=study),
             }
             return render_page(request, study, "staff/policies/check.html", context)
     context = {
         "form": form,
         "comparison": _comparison(study, proposed) if proposed else [],
-        "weaker": weaker_asked(study, proposed),
+        "weaker": weaker_promises(study, proposed),
         "affordable": AffordableForm(study=study),
     }
     return render_page(request, study, "staff/policies/new.html", context, status=422 if form.errors else 200)
@@ -107,7 +107,7 @@ def policy_odds(request: SignedInRequest, study: Study) -> HttpResponse:
     context = {
         "study": study,
         "comparison": _comparison(study, proposed) if proposed else [],
-        "weaker": weaker_asked(study, proposed),
+        "weaker": weaker_promises(study, proposed),
         "problems": form.non_field_errors(),
     }
     return render(request, "staff/policies/odds.html", context)
@@ -188,7 +188,7 @@ def policy_approve(request: SignedInRequest, study: Study, version: int) -> Http
         "form": form,
         "policy": policy,
         "comparison": _comparison_with_consequences(study, policy),
-        "weaker": weaker_asked(study, policy),
+        "weaker": weaker_promises(study, policy),
         "is_own": policy.proposed_by_id == request.user.pk,
         "is_approved": hasattr(policy, "approval"),
         "is_waiting": selectors.is_waiting(policy),

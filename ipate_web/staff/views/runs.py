@@ -29,7 +29,7 @@ from ipate_web.staff.views.results import result_context
 from training.comparison import MOST
 from training.fairness import fairness_of
 from training.forecast_outcomes import came_of, outcomes_of
-from training.joint_selectors import joint_told
+from training.joint_selectors import joint_document
 from training.models import Run, RunResult
 from training.queue import run_wait
 from training.run_lists import runs_in_table, runs_listed
@@ -116,7 +116,7 @@ def _live_context(run: Run) -> dict[str, Any]:
         "costs": _on_demand(lambda: cost_chart(history, groups)),
         "history": history,
         "curves": curve_chart(run_curves(run)),
-        "joint": joint_told(run),
+        "joint": joint_document(run),
     }
     result = RunResult.objects.filter(run=run).first() if run.has_ended else None
     if result is not None:

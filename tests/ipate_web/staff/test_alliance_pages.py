@@ -89,9 +89,9 @@ def test_a_plan_that_uses_more_than_the_share_is_not_approved(until: float | Non
     exchange(site)
     private = there.dataset(site.study, "private")
     taken = joint_run_take(alliance=site, number=run.pk.hex, private_dataset=private, acting_user=user_create("otto"))
-    document = json.loads(taken.joint.told)
+    document = json.loads(taken.joint.proposal)
     document["plan"]["rounds"][0]["until"] = until
-    taken.joint.told = json.dumps(document)
+    taken.joint.proposal = json.dumps(document)
     taken.joint.save()
     with pytest.raises(PlanError, match="more than the share"):
         run_approve(run=taken, acting_user=olga(), share=0.5)

@@ -42,7 +42,7 @@ class Installations:
         self.studies = [self._study(place, holders) for place in range(count)]
         self.sites = [
             alliances.alliance_connect(
-                study=study, told=alliances.invitation(self.hub, self.codes[name], ADDRESS), acting_user=olga()
+                study=study, invitation=alliances.invitation(self.hub, self.codes[name], ADDRESS), acting_user=olga()
             )
             for study, name in zip(self.studies, self.names, strict=True)
         ]

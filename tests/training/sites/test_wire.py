@@ -71,5 +71,7 @@ def test_what_is_no_certificate_is_refused_beside_its_field(certificate: str) ->
     there = Installations(joined=False)
     told = alliances.invitation(there.hub, there.codes["Clinic A"], ADDRESS)
     with pytest.raises(ValidationError) as refused:
-        alliances.alliance_connect(study=study_create("other"), told=told, acting_user=olga(), certificate=certificate)
+        alliances.alliance_connect(
+            study=study_create("other"), invitation=told, acting_user=olga(), certificate=certificate
+        )
     assert "certificate" in refused.value.message_dict

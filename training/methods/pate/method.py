@@ -123,13 +123,13 @@ class Pate(EngineMethod):
         return run_plan(run, share, promises)
 
     def joined(
-        self, run: Run, told: Mapping[str, Any], promises: list[PlannedPromise], share: float
+        self, run: Run, hub_plan: Mapping[str, Any], promises: list[PlannedPromise], share: float
     ) -> tuple[list[PlannedPromise], Sequence[Any]]:
         """See :meth:`EngineMethod.joined`. Groups, weights and budgets are those that follow from the hub's numbers."""
-        own = run_plan(run, share, [PlannedPromise(**each) for each in told["promises"]])
+        own = run_plan(run, share, [PlannedPromise(**each) for each in hub_plan["promises"]])
         document = json.loads(json.dumps(own.to_json()))
         names = ("variant", "teachers", "aggregator", "groups", "left_out", "budgets")
-        if any(document[name] != told[name] for name in names):
+        if any(document[name] != hub_plan[name] for name in names):
             raise PlanError(
                 gettext_noop(
                     "Teachers and budgets of the hub's plan do not follow from its head counts here: approve it with "
