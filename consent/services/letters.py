@@ -97,8 +97,8 @@ class Way(models.TextChoices):
     LETTER = "letter", gettext_lazy("letters: they left no address")
 
 
-def people_by_way(study: Study) -> QuerySet[DataHolder]:
-    """Everybody whom a study asks, by pseudonym, each with the way (``way``, of `Way`) in which they are told.
+def people_by_way(study: Study, name: str = "") -> QuerySet[DataHolder, tuple[str, str]]:
+    """Pseudonym, and way (of `Way`) of being told, of everybody whom a study asks and whose pseudonym holds ``name``.
 
     It follows from accounts and wishes alone, whatever somebody decided.
     """
@@ -111,7 +111,8 @@ def people_by_way(study: Study) -> QuerySet[DataHolder]:
         When(Exists(address.filter(way="nothing")), then=Value(Way.NO_NEWS)),
         default=Value(Way.LETTER),
     )
-    return DataHolder.objects.filter(study=study, erased_at=None).annotate(way=way).order_by("pseudonym")
+    people = DataHolder.objects.filter(study=study, erased_at=None, pseudonym__icontains=name)
+    return people.annotate(way=way).order_by("pseudonym").values_list("pseudonym", "way")
 
 
 def _confirmed(user: str) -> QuerySet[EmailAddress]:

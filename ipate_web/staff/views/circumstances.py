@@ -61,9 +61,8 @@ def letters(request: SignedInRequest, study: Study) -> HttpResponse:
         }
         return render_page(request, study, "staff/people/letters_printed.html", context)
     rows = [(kind, len(letters_due(study, kind)), len(letters_due(study, kind, again=True))) for kind in Letter.Kind]
-    people, name = people_by_way(study), request.GET.get("name", "").strip()
-    found = people.filter(pseudonym__icontains=name) if name else people
-    page = paginate(request, found.values_list("pseudonym", "way"))
+    name = request.GET.get("name", "").strip()
+    page = paginate(request, people_by_way(study, name))
     context = {
         "kinds": rows,
         "at_once": AT_ONCE,
