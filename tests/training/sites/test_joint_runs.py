@@ -23,6 +23,7 @@ from tests.training.asking import NoNoise
 from tests.training.runs import TABLE, consents_give, head_counts_state, run_start
 from tests.training.sites.alliances import POINTS, Installations, advance, finish
 from training.engine.records import records_load
+from training.methods import joint
 from training.methods.pate.ballot import ballot_load
 from training.methods.pate.questions import vote_question
 from training.models import JointQuestion, Run
@@ -200,6 +201,16 @@ def test_a_site_does_not_take_up_a_vote_of_teachers_that_it_would_pay_otherwise(
     run = there.propose(**TEACHERS)
     with pytest.raises((ValidationError, PlanError), match="do not follow"):
         there.take(run, 0, share=0.4)
+
+
+def test_a_site_takes_up_no_plan_whose_sums_could_overflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = Installations()
+    run = there.propose(**STEPS)
+    plan = joint.hub_plan(run.joint)
+    plan["rounds"] = [each | {"sigma": 1e-8} for each in plan["rounds"]]
+    monkeypatch.setattr(joint, "hub_plan", lambda _: plan)
+    with pytest.raises((ValidationError, PlanError), match="could overflow"):
+        there.take(run, 0)
 
 
 @pytest.mark.parametrize(
