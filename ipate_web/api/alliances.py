@@ -3,6 +3,7 @@
 from typing import Any
 from uuid import UUID
 
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import exceptions, serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -73,12 +74,14 @@ class AllianceSerializer(serializers.Serializer):
     def get_problem(self, alliance: Alliance) -> str:
         return in_words(alliance.problem) if alliance.problem else ""
 
-    def get_sites(self, alliance: Alliance) -> list[ParticipantSerializer]:
-        return ParticipantSerializer(participant_rows(alliance), many=True).data  # type: ignore[return-value]
+    @extend_schema_field(ParticipantSerializer(many=True))
+    def get_sites(self, alliance: Alliance) -> Any:
+        return ParticipantSerializer(participant_rows(alliance), many=True).data
 
-    def get_proposals(self, alliance: Alliance) -> list[ProposalSerializer]:
+    @extend_schema_field(ProposalSerializer(many=True))
+    def get_proposals(self, alliance: Alliance) -> Any:
         told = [{**proposal_document(alliance, number), "number": number} for number in alliance.open_proposals]
-        return ProposalSerializer(told, many=True).data  # type: ignore[return-value]
+        return ProposalSerializer(told, many=True).data
 
 
 class JointProposalSerializer(StrictSerializer):

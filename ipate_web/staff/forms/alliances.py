@@ -63,6 +63,13 @@ class ConnectForm(forms.Form):
 _METHODS = (Run.Method.SGD, Run.Method.NEIGHBOURS, Run.Method.COUNTS, Run.Method.SYNTHESIS)
 
 
+class _ChoicesField(forms.JSONField):
+    """Choices as JSON; left out, they are shown as an empty field."""
+
+    def prepare_value(self, value: Any) -> Any:
+        return "" if value is None else super().prepare_value(value)
+
+
 class JointRunForm(forms.Form):
     """Form with which a hub proposes a run over sites."""
 
@@ -72,7 +79,7 @@ class JointRunForm(forms.Form):
         label=_("Method"),
         choices=[(name, Run.Method(name).label) for name in _METHODS],
     )
-    choices = forms.JSONField(
+    choices = _ChoicesField(
         label=_("Choices of the method"),
         required=False,
         initial=dict,

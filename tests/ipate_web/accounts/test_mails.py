@@ -31,7 +31,7 @@ from tests.consent.readability import FORMULAS, as_page, sentences
 from tests.ipate_web.accounts.conftest import Mailbox, subject, words
 from tests.snapshots import built_once
 from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_start, study_with_table
-from training.models import Run, RunResult, StudentModel, Verification
+from training.models import Alliance, Run, RunResult, StudentModel, Verification
 from training.services.closing import study_close
 from training.services.ending import run_fail
 from training.services.runs import run_approve, run_cancel
@@ -143,6 +143,15 @@ def people_with_mails() -> dict[str, User]:
         mail.mails_send("address_left", [user.pk])  # which says nothing to an account
         for each in news:
             mail.mails_send(MAILS[News.Kind(each.kind)], [user.pk], study=study, about=each.pk)
+    alliance = Alliance.objects.create(
+        study=study,
+        name="Wards",
+        own_name="A",
+        terms={"hub": "Clinic"},
+        address="https://hub.example.org",
+        proposals={"ab": {"content": "", "signature": "", "told": "{}"}},
+    )
+    Run.objects.filter(pk=run.pk).update(alliance=alliance)
     conrad = factories.user_create("conrad")
     note = "hospital.example/checkpoints\n1\n#\n\n\u2014 hospital.example/checkpoints #\n"
     checkpoint = Checkpoint.objects.create(number=1, day=timezone.localdate(), entry="{}", note=note)
@@ -173,6 +182,8 @@ def people_with_mails() -> dict[str, User]:
         mail.mails_send("model_withdrawn", [user.pk], study=study, about=student.pk)
         mail.mails_send("result_withdrawn", [user.pk], study=study, about=run.pk)
         mail.mails_send("checkpoint", [user.pk], about=checkpoint.pk)
+        for kind in ("joint_proposed", "site_silent"):
+            mail.mails_send(kind, [user.pk], study=study, about=alliance.pk)
         for kind in ("fault_found", "fault_found_committee", "installation_fault", "alarm"):
             mail.mails_send(kind, [user.pk], study=study)
     Verification.objects.create(study=study, faults=1, fault_for_deciders=True)
