@@ -161,7 +161,7 @@ def joint_run_go_on(*, run: Run, without: str, acting_user: AbstractBaseUser) ->
     Raises:
         ValidationError: No question waits for this site.
     """
-    joint = JointRun.objects.select_for_update().select_related("run__alliance").get(run=run.pk)
+    joint = JointRun.objects.select_for_update(of=("self",)).select_related("run__alliance").get(run=run.pk)
     asked = joint.questions.filter(closed_at=None).first()
     if not joint.run.alliance.is_hub or asked is None or without not in asked.waits_for:  # type: ignore[union-attr]
         raise ValidationError(_("No question waits for this site."))

@@ -217,7 +217,11 @@ def test_nobody_is_told_an_exact_number(study: Study, client: Client) -> None:
         for kind, numbers in secrets.items():
             found = [number for number in numbers if np.isclose(shares, number, rtol=1e-9, atol=0).any()]
             assert not found, f"{kind} in {request}: {found}"
-    allowed = [status for (role, request), (status, _) in answers.items() if role in ("researcher", "operator")]
+    allowed = [
+        status
+        for (role, request), (status, _) in answers.items()
+        if role in ("researcher", "operator") and not request.endswith("/sites")  # of runs that are over no sites: 404
+    ]
     assert sorted(set(allowed)) == [200, 403, 409]
     assert allowed.count(403) == 4, "webhooks, their deliveries, and plans of two saved runs, which are for operators"
     assert allowed.count(409) == 4, "two plans too large for the head counts, each asked by both"
