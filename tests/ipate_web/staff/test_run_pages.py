@@ -402,9 +402,9 @@ def test_a_run_that_nobody_works_on_is_said_to_wait(study: Study) -> None:
     long_ago = timezone.now() - timedelta(seconds=2 * settings.HEARTBEAT_TIMEOUT)
     Run.objects.filter(pk=run.pk).update(heartbeat=long_ago)
     assert message in client.get(address).text
-    assert "manage.py up" in client.get(address).text
+    assert "docs/operations.md" in client.get(address).text
     assert message in as_("researcher").get(address).text
-    assert "manage.py" not in as_("researcher").get(address).text, "who cannot reach the server"
+    assert "docs/operations.md" not in as_("researcher").get(address).text, "who cannot reach the server"
     Run.objects.filter(pk=run.pk).update(started_at=long_ago)
     assert message not in client.get(address).text, "one had picked it up"
     assert "It goes on where it stopped" in client.get(address).text
