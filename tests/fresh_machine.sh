@@ -8,19 +8,19 @@ set -euo pipefail
 repository=$1 venv=$2 here=$(dirname "$(readlink -f "$0")")
 fresh=$(mktemp -d)
 mount -t tmpfs -o size=12g tmpfs "$fresh"
-mkdir "$fresh"/{up,work,root}
-mount -t overlay overlay -o "lowerdir=/,upperdir=$fresh/up,workdir=$fresh/work" "$fresh/root"
-mount --rbind /dev "$fresh/root/dev"
-mount -t proc proc "$fresh/root/proc"
-mount -t tmpfs tmpfs "$fresh/root/tmp"
-mkdir "$fresh/root/tmp/repository"
-mount --bind "$repository" "$fresh/root/tmp/repository"
-rm -rf "$fresh/root"/{opt/ipate,etc/ipate,var/lib/ipate*,var/backups/ipate,etc/nginx/sites-enabled/*}
-install -m 755 "$here/fresh_systemctl.py" "$fresh/root/usr/local/bin/systemctl"
-chmod o+x "$fresh/root/root"
+mkdir "$fresh"/{up,work,system}
+mount -t overlay overlay -o "lowerdir=/,upperdir=$fresh/up,workdir=$fresh/work" "$fresh/system"
+mount --rbind /dev "$fresh/system/dev"
+mount -t proc proc "$fresh/system/proc"
+mount -t tmpfs tmpfs "$fresh/system/tmp"
+mkdir "$fresh/system/tmp/repository"
+mount --bind "$repository" "$fresh/system/tmp/repository"
+rm -rf "$fresh/system"/{opt/ipate,etc/ipate,var/lib/ipate*,var/backups/ipate,etc/nginx/sites-enabled/*}
+install -m 755 "$here/fresh_systemctl.py" "$fresh/system/usr/local/bin/systemctl"
+chmod o+x "$fresh/system/root"
 
 # Lines of the chapter's commands, without remarks.
-python3 - "$repository/docs/operations.md" "$venv" > "$fresh/root/tmp/commands" <<'PYTHON'
+python3 - "$repository/docs/operations.md" "$venv" > "$fresh/system/tmp/commands" <<'PYTHON'
 import re, sys
 text = open(sys.argv[1], encoding="utf-8").read()
 block = re.search(r"## One machine with systemd\n\n```\n(.*?)```", text, re.DOTALL)[1]
@@ -29,13 +29,13 @@ if sys.argv[2] != "-":
     block = block.replace("make install", f"ln -s {sys.argv[2]} .venv && .venv/bin/python -m ipate_web.catalogues")
 print("set -euxo pipefail\n" + re.sub(r"   # .*", "", block))
 PYTHON
-split() { sed -n "$1" "$fresh/root/tmp/commands"; }
-last=$(grep -n "environment.example" "$fresh/root/tmp/commands" | cut -d: -f1)
-{ split "1,${last}p"; } > "$fresh/root/tmp/install"
-{ echo "set -euxo pipefail; cd /opt/ipate"; split "$((last + 1)),\$p"; } > "$fresh/root/tmp/start"
+split() { sed -n "$1" "$fresh/system/tmp/commands"; }
+last=$(grep -n "environment.example" "$fresh/system/tmp/commands" | cut -d: -f1)
+{ split "1,${last}p"; } > "$fresh/system/tmp/install"
+{ echo "set -euxo pipefail; cd /opt/ipate"; split "$((last + 1)),\$p"; } > "$fresh/system/tmp/start"
 
 # Filling in, and what Debian's packages of PostgreSQL, Redis and nginx leave running.
-cat > "$fresh/root/tmp/fill" <<'FILL'
+cat > "$fresh/system/tmp/fill" <<'FILL'
 set -euxo pipefail
 cd /opt/ipate
 sed -i "s|^IPATE_SECRET_KEY=.*|IPATE_SECRET_KEY=$(openssl rand -hex 32)|" /etc/ipate/environment
@@ -44,7 +44,7 @@ public=$(ipate backup_key /root/backups.key | grep -o 'age1[a-z0-9]*')
 sed -i "s|^IPATE_BACKUP_RECIPIENT=.*|IPATE_BACKUP_RECIPIENT=$public|" /etc/ipate/environment
 sed -i "s|^IPATE_MAIL=.*|IPATE_MAIL=file:///var/lib/ipate/mail|" /etc/ipate/environment
 FILL
-cat > "$fresh/root/tmp/servers" <<'SERVERS'
+cat > "$fresh/system/tmp/servers" <<'SERVERS'
 set -euxo pipefail
 ip link set lo up
 postgresql=$(ls -d /usr/lib/postgresql/*/bin | tail -1)
@@ -61,7 +61,7 @@ openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=ipate.example -addex
 cp /opt/ipate/deploy/nginx.conf /etc/nginx/conf.d/ipate.conf
 nginx
 SERVERS
-cat > "$fresh/root/tmp/look" <<'LOOK'
+cat > "$fresh/system/tmp/look" <<'LOOK'
 set -euo pipefail
 asked="curl --silent --fail --max-time 60 --cacert /etc/letsencrypt/live/ipate.example/fullchain.pem --resolve ipate.example:443:127.0.0.1"
 for try in $(seq 300); do
@@ -77,9 +77,9 @@ systemctl start ipate-backup && ls /var/backups/ipate
 ipate verify_ledger
 ipate check --deploy
 LOOK
-chroot "$fresh/root" env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root \
+chroot "$fresh/system" env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root \
     ${PIP_EXTRA_INDEX_URL:+PIP_EXTRA_INDEX_URL=$PIP_EXTRA_INDEX_URL} bash -c "bash /tmp/install && bash /tmp/fill"
 # From here on without a way out: the ports are its own.
-unshare --net chroot "$fresh/root" env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root \
+unshare --net chroot "$fresh/system" env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root \
     bash -c "bash /tmp/servers && bash /tmp/start && bash /tmp/look"
 echo "THE FRESH MACHINE IS WHOLE"
