@@ -124,14 +124,13 @@ class CountTable:
 
     def _people(self, weighted: float, *, heaviest: bool) -> float:
         """Fewest or most people whose weights add up to a sum: those with the largest, or the smallest, come first."""
-        left = weighted
-        people = min(left, 0.0)
+        lightest = min((level.weight for level in self.levels), default=1.0)
+        # Noise takes a sum below 0, or above what the head counts allow: the rest at the weight farthest out.
+        left, people = weighted, min(weighted, 0.0) / (lightest if heaviest else 1.0)
         for level in sorted(self.levels, key=lambda level: level.weight, reverse=heaviest):
             here = min(max(left, 0.0), level.weight * level.people)
             left, people = left - here, people + here / level.weight
-        # More than the head counts say: their noise, or that of the sum.
-        least = min((level.weight for level in self.levels), default=1.0)
-        return people + max(left, 0.0) / (1.0 if heaviest else least)
+        return people + max(left, 0.0) / (1.0 if heaviest else lightest)
 
     @property
     def parts(self) -> list[tuple[LevelPart, float, float]]:

@@ -240,6 +240,11 @@ def test_the_wide_interval_holds_however_the_levels_are_spread() -> None:
     beyond = np.array([np.rint(500.0 * PERSON), np.rint(-500.0 * PERSON)]).astype(np.int64)
     many, none = CountTable.released(question, beyond, levels)
     assert many.most > many.least > totals.sum() and none.least < none.most < 0
+    # Wherever noise takes a sum, the wide interval holds the narrow one.
+    for counted in rng.uniform(-totals.sum(), 2 * totals.sum(), 200):
+        sums = np.array([np.rint(counted * PERSON), 0]).astype(np.int64)
+        (cell, _other) = CountTable.released(question, sums, levels)
+        assert cell.least <= cell.low + 0.01 and cell.high <= cell.most + 0.01
 
 
 def test_a_table_says_whom_it_is_about() -> None:
