@@ -9,8 +9,8 @@ low bits by which a draw in floating point can be told from an ideal one.
 """
 
 import math
-import os
 from collections.abc import Callable
+from os import urandom
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -152,7 +152,7 @@ def _rounded(
     quantile: magnitude at a tail probability in (0, 1/2), with a relative error below `_QUANTILE_ERROR`.  guess: the
     same from the logarithm of the probability.  tail_beyond: in multiple precision, the probability beyond a magnitude.
     """
-    bits = np.frombuffer(os.urandom(8 * int(np.prod(shape))), dtype=np.uint64).reshape(shape)
+    bits = np.frombuffer(urandom(8 * int(np.prod(shape))), dtype=np.uint64).reshape(shape)
     cell = bits >> np.uint64(11)  # the tail probability lies between cell and cell + 1, in units of 2^-54
     with np.errstate(divide="ignore"):  # no tail at all: beyond every number
         above = np.floor(quantile(np.float64(2.0**-54) * cell) * (1 + _QUANTILE_ERROR) + 0.5)
@@ -175,7 +175,7 @@ def _refined_magnitude(
 ) -> int:
     """The rounded magnitude of which the first bits, `cell`, do not decide; ``exact`` is the arithmetic to use."""
     half = exact.mpf(0.5)
-    more = int.from_bytes(os.urandom(_MORE_BYTES), "little")
+    more = int.from_bytes(urandom(_MORE_BYTES), "little")
     tail = (cell + (more + half) / 2 ** (8 * _MORE_BYTES)) / 2**54
     magnitude = max(0, round(guess(float(exact.log(tail)))))
     while magnitude > 0 and tail > tail_beyond(exact, magnitude - half):

@@ -19,6 +19,7 @@ from common.append_only import triggers_remove
 from ipate_web.backups import STORAGES
 from ipate_web.catalogues import catalogues_compile
 from tests.databases import MigratedFile
+from tests.draws import repeatable_draws
 
 # The same examples every time, however slow the machine.
 hypothesis_settings.register_profile("ipate", derandomize=True, deadline=None)
@@ -119,6 +120,13 @@ def _append_only_tables_can_be_emptied(request: pytest.FixtureRequest) -> Iterat
     yield
     if transactional:
         triggers_remove(connection)
+
+
+@pytest.fixture(autouse=True)
+def _every_test_draws_the_same_each_time(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A bound that noise breaks once in a thousand times would break one of thousands of tests each time."""
+    with repeatable_draws(request.node.nodeid):
+        yield
 
 
 @pytest.fixture(autouse=True)

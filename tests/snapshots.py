@@ -15,6 +15,7 @@ from django.db import connection, models, transaction
 from django.utils import timezone
 
 from consent.models import Study
+from tests.draws import repeatable_draws
 
 P = ParamSpec("P")
 M = TypeVar("M", bound=models.Model)
@@ -67,7 +68,8 @@ def built_once(build: Callable[P, M]) -> Callable[P, M]:
         if key in kept:
             return kept[key].restore()  # type: ignore[return-value]
         before, stamps = _sizes(), _stamps()
-        found = build(*args, **kwargs)
+        with repeatable_draws(f"{build.__module__}.{build.__qualname__} {key}"):
+            found = build(*args, **kwargs)
         grown = [model for model, size in _sizes().items() if size != before[model]]
         if not any(before[model] for model in grown):
             written = [path for path, stamp in _stamps().items() if stamps.get(path) != stamp]

@@ -1,7 +1,6 @@
 """Noise: the right distributions, from the right source."""
 
 import math
-import os
 
 import mpmath
 import numpy as np
@@ -16,7 +15,7 @@ from learning.mechanisms.pate import SimulationNoise, SystemNoise
 def repeatable_system(monkeypatch: pytest.MonkeyPatch) -> None:
     """The operating system's generator, replaced by one that repeats itself, so that the tests do."""
     generator = np.random.Generator(np.random.PCG64(20))
-    monkeypatch.setattr(os, "urandom", generator.bytes)
+    monkeypatch.setattr("common.noise.urandom", generator.bytes)
 
 
 @pytest.mark.statistical
@@ -35,7 +34,7 @@ def test_noise_has_the_distribution_it_is_named_after(noise, draw, distribution)
 
 @pytest.mark.parametrize("byte", [b"\x00", b"\xff"])
 def test_even_the_most_extreme_random_bits_give_finite_noise(monkeypatch, byte: bytes) -> None:
-    monkeypatch.setattr(os, "urandom", lambda count: byte * count)
+    monkeypatch.setattr("common.noise.urandom", lambda count: byte * count)
     for sample in (SystemNoise().normal(1.0, 1), SystemNoise().laplace(1.0, 1)):
         assert np.isfinite(sample).all()
 
@@ -43,7 +42,7 @@ def test_even_the_most_extreme_random_bits_give_finite_noise(monkeypatch, byte: 
 def test_far_tails_are_reached_on_both_sides(monkeypatch) -> None:
     """Bits of zero throughout lead beyond 8 standard deviations, where the first 53 of them end."""
     for sign_bit in (0, 1):
-        monkeypatch.setattr(os, "urandom", lambda count, bit=sign_bit: np.uint64(bit).tobytes() * (count // 8))
+        monkeypatch.setattr("common.noise.urandom", lambda count, bit=sign_bit: np.uint64(bit).tobytes() * (count // 8))
         assert abs(SystemNoise().normal(1.0, 1)[0]) > -stats.norm.ppf(2.0**-55)
         assert abs(SystemNoise().laplace(1.0, 1)[0]) > 55 * math.log(2)
 
@@ -99,7 +98,7 @@ def test_rounded_noise_of_a_large_scale_is_gaussian(scale: float) -> None:
 def draw_from(monkeypatch: pytest.MonkeyPatch, scale: float, first: int, more: int | None) -> int:
     """One rounded draw from given bits; `more` None if no further bits may be asked for."""
     supply = [first.to_bytes(8, "little")] + ([] if more is None else [more.to_bytes(32, "little")])
-    monkeypatch.setattr(os, "urandom", lambda count: supply.pop(0))
+    monkeypatch.setattr("common.noise.urandom", lambda count: supply.pop(0))
     value = int(SystemNoise().rounded_normal(scale, 1)[0])
     assert not supply
     return value

@@ -174,7 +174,7 @@ def test_a_teacher_that_cannot_learn_is_silently_left_out(trouble: Exception, mo
 
 
 def test_assignment_is_independent_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preparation.secrets, "token_bytes", lambda size: b"k" * size)
+    monkeypatch.setattr(preparation, "token_bytes", lambda size: b"k" * size)
     study = study_with_table()
     everybody = arrays_load(run_prepared(run_start(study, share=0.3, **TABLE_RUN)).assignment)
     holder = study.holders.earliest("pk")

@@ -1,9 +1,9 @@
 """Commands on a run: propose, check, approve, cancel. Starting the started, or ending the ended, does nothing."""
 
 import logging
-import secrets
 from collections.abc import Callable
 from contextlib import suppress
+from secrets import randbits
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
@@ -60,7 +60,7 @@ def run_propose(*, study: Study, acting_user: AbstractBaseUser, **fields: Any) -
         fields.setdefault("batch_size", method_by(name, fields.get("variant", "")).batch_size)
     run = Run(study=study, rehearsal=study.rehearsal, created_by_id=acting_user.pk, **fields)
     if run.rehearsal and run.seed is None:
-        run.seed = secrets.randbits(31)
+        run.seed = randbits(31)
     run_check(run)
     with changes_recorded([run], acting_user=acting_user):
         run.save()

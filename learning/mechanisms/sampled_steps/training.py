@@ -7,9 +7,9 @@ Abadi et al., "Deep learning with differential privacy" (2016), with the holder 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from os import urandom
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
@@ -53,10 +53,10 @@ class SystemSampling:
         limits = np.floor(np.ldexp(np.where(certain, 0.0, rates), 64)).astype(np.uint64)
         # the first 16 bits decide about nearly everybody; 48 more are drawn where they do not
         firsts = (limits >> np.uint64(48)).astype(np.uint16)
-        drawn = np.frombuffer(os.urandom(2 * len(rates)), np.uint16)
+        drawn = np.frombuffer(urandom(2 * len(rates)), np.uint16)
         included = certain | (drawn < firsts)
         undecided = np.flatnonzero(drawn == firsts)
-        rest = np.frombuffer(os.urandom(8 * len(undecided)), np.uint64) >> np.uint64(16)
+        rest = np.frombuffer(urandom(8 * len(undecided)), np.uint64) >> np.uint64(16)
         included[undecided] |= rest < (limits[undecided] & np.uint64(2**48 - 1))
         return np.flatnonzero(included)
 

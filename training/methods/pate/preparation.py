@@ -7,8 +7,8 @@ preparation to its teachers, and a worker that dies before it leaves a file that
 
 import logging
 import math
-import secrets
 from functools import partial
+from secrets import token_bytes
 
 import numpy as np
 from django.db import transaction
@@ -90,7 +90,7 @@ def _assignment(run: Run) -> tuple[dict[str, np.ndarray], int | None]:
     group = np.full(len(snapshot), LEFT_OUT)
     for promise in promises:
         group[snapshot.have(Promise(promise.level, promise.epsilon, True))] = promise.group
-    key = secrets.token_bytes(32)
+    key = token_bytes(32)
     position, teacher = assign_keyed(plan, snapshot.holders, group, key, partial(_note, run))
     assignment = {
         "holder": snapshot.holders[position],

@@ -128,7 +128,7 @@ def test_a_rate_decides_to_its_last_bit(monkeypatch: pytest.MonkeyPatch) -> None
     firsts = np.array([2**15 - 1, 2**15, 2**15, 2**15 + 1], np.uint16).tobytes()
     rest = (np.array([2**14 - 1, 2**14], np.uint64) << np.uint64(16)).tobytes()
     bits = iter([firsts, rest])
-    monkeypatch.setattr("learning.mechanisms.sampled_steps.training.os.urandom", lambda count: next(bits)[:count])
+    monkeypatch.setattr("learning.mechanisms.sampled_steps.training.urandom", lambda count: next(bits)[:count])
     assert SystemSampling().chosen(np.full(4, 0.5 + 2.0**-50)).tolist() == [0, 1]
 
 
