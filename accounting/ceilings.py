@@ -10,7 +10,7 @@ from collections import defaultdict
 
 import numpy as np
 from django.conf import settings
-from django.db.models import F
+from django.db.models import F, QuerySet
 
 from accounting.accounts import floors
 from accounting.caps import caps_of
@@ -19,6 +19,9 @@ from accounting.restores import missing_rows
 from accounting.shares import share_opened
 from consent.models import DataHolder, Study
 from consent.selectors import epsilon_promised_largest
+
+#: A query may name so many holders; beyond that it asks for all of a study.
+_FEW = 500
 
 
 def reach(study: Study) -> float:
@@ -48,10 +51,13 @@ def rooms(study: Study, holders: np.ndarray) -> np.ndarray:
     room = np.full(len(holders), np.inf)
     if settings.PERSON_CEILING is None:
         return room
-    linked = DataHolder.objects.filter(study=study, user__isnull=False).order_by("pk").values_list("pk", "user_id")
-    elsewhere = reached_elsewhere(study)
+    linked = DataHolder.objects.filter(study=study, user__isnull=False)
+    if len(holders) <= _FEW:
+        linked = linked.filter(pk__in=holders.tolist())
+    elsewhere = _reached_elsewhere(study, linked)
+    people = linked.order_by("pk").values_list("pk", "user_id").iterator(chunk_size=10_000)
     own = np.fromiter(
-        ((pk, settings.PERSON_CEILING - elsewhere.get(user, 0.0)) for pk, user in linked.iterator(chunk_size=10_000)),
+        ((pk, settings.PERSON_CEILING - elsewhere.get(user, 0.0)) for pk, user in people),
         dtype=[("holder", np.int64), ("room", np.float64)],
     )
     own = own[np.isin(own["holder"], holders)]
@@ -60,12 +66,12 @@ def rooms(study: Study, holders: np.ndarray) -> np.ndarray:
     return room
 
 
-def reached_elsewhere(study: Study) -> dict[int, float]:
-    """Account → what the other studies of its person can have charged them; who is in no other is not listed."""
+def _reached_elsewhere(study: Study, linked: QuerySet[DataHolder]) -> dict[int, float]:
+    """Account → what other studies can have charged the person of a holder; who is in no other is not listed."""
     totals: dict[int, float] = defaultdict(float)
-    ended = EndedReach.objects.filter(user__holdings__study=study)
-    totals.update(ended.values_list("user_id", "mu_squared"))
-    others = DataHolder.objects.exclude(study=study).filter(user__holdings__study=study).order_by("study_id", "pk")
+    users = linked.values("user")
+    totals.update(EndedReach.objects.filter(user__in=users).values_list("user_id", "mu_squared"))
+    others = DataHolder.objects.exclude(study=study).filter(user__in=users).order_by("study_id", "pk")
     pairs = list(others.values_list("user_id", "study_id").iterator(chunk_size=10_000))
     reaches = {each.pk: reach(each) for each in Study.objects.filter(pk__in={study_id for _user, study_id in pairs})}
     for user, study_id in pairs:

@@ -18,6 +18,7 @@ from uuid import uuid4
 
 from benchmarks.databases import empty_database
 from benchmarks.ledger_speed import holders_copy
+from benchmarks.web_study import site_set_up
 
 
 def timed(what: str, work: Callable[[], Any], repeat: int) -> None:
@@ -57,7 +58,7 @@ def measure(studies: int, holders: int, repeat: int) -> None:
     membership_add(study=study, user=olga, role=Role.STEWARD, acting_user=None)
     holder_create(study, "hanna", user=user_create("hanna"))
     draft = run_draft(study, **ASKING_RUN)
-    staff, holder = Client(), Client()
+    staff, holder = Client(SERVER_NAME="localhost"), Client(SERVER_NAME="localhost")
     staff.force_login(olga)
     holder.force_login(User.objects.get(username="hanna"))
     root = f"/studies/{study.slug}/"
@@ -107,13 +108,9 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=5)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="ipate-studies-") as folder, empty_database(folder):
-        import django
-
-        django.setup()
-        from django.core.management import call_command
+        site_set_up()
         from django.db import connection
 
-        call_command("migrate", verbosity=0)
         print(f"on {connection.vendor}, load {os.getloadavg()[0]:.1f}")
         measure(options.studies, options.holders, options.repeat)
         connection.close()

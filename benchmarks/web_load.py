@@ -3,7 +3,8 @@
     DATABASE_URL=postgres://… python benchmarks/web_load.py [--before COMMIT] [--holders 1000000] [--runs 100]
         [--clients 20] [--rate 14] [--workers 4] [--seconds 30] [--output FILE]
 
-Works in a database of its own beside the one of DATABASE_URL. Clients ask for the study's page, first one request after
+Works in a database of its own beside the one of DATABASE_URL, and the version before in another, as their tables
+differ. Clients ask for the study's page, first one request after
 the other, then together at a rate, whatever the site takes to answer: a request's time is then counted from when it was
 due. Beside times on the wall, which other work on the machine lengthens, it prints the processor time of gunicorn for
 each request, and the page's slowest queries.
@@ -48,14 +49,14 @@ def processor_seconds(parent: int) -> float:
 
 
 @contextmanager
-def gunicorn(folder: Path, workers: int):
-    """Process id and address of a site that serves the version of a folder."""
+def gunicorn(workers: int):
+    """Process id and address of a site that serves this version."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
     command = [sys.executable, "-m", "gunicorn", "--config", "deploy/gunicorn.py", "ipate_web.wsgi:application"]
     environment = os.environ | {"IPATE_BIND": address, "WEB_CONCURRENCY": str(workers), "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(command, cwd=folder, env=environment)
+    process = subprocess.Popen(command, cwd=ROOT, env=environment)
     try:
         for _try in range(600):
             try:
@@ -97,9 +98,9 @@ def load(url: str, cookies: dict[str, str], clients: int, seconds: float, rate: 
     return times
 
 
-def measure(folder: Path, page: str, cookies: dict[str, str], given: argparse.Namespace) -> dict[str, Any]:
+def measure(page: str, cookies: dict[str, str], given: argparse.Namespace) -> dict[str, Any]:
     found = {}
-    with gunicorn(folder, given.workers) as (pid, site):
+    with gunicorn(given.workers) as (pid, site):
         load(site + page, cookies, given.workers, 2.0)
         for name, rate in (("without a pause", 0.0), (f"{given.rate:g} a second", given.rate)):
             before = processor_seconds(pid)
@@ -113,6 +114,19 @@ def measure(folder: Path, page: str, cookies: dict[str, str], given: argparse.Na
             }
             print(f"    {name:<16} {found[name]}, load {os.getloadavg()[0]:.1f}", flush=True)
     return found
+
+
+def measure_before(given: argparse.Namespace, environment: dict[str, str]) -> dict[str, Any]:
+    """What the benchmark of the commit before measures in a database that its own code has built."""
+    names = ("holders", "runs", "clients", "rate", "workers", "seconds")
+    options = [f"--{name}={getattr(given, name)}" for name in names]
+    with version_of(given.before) as folder:
+        output = folder / "web_load.json"
+        script = folder / "benchmarks" / "web_load.py"
+        subprocess.run(
+            [sys.executable, str(script), *options, f"--output={output}"], cwd=folder, env=environment, check=True
+        )
+        return json.loads(output.read_text())["after"]
 
 
 def slowest_queries(page: str, cookies: dict[str, str], number: int = 3) -> None:
@@ -138,7 +152,7 @@ def slowest_queries(page: str, cookies: dict[str, str], number: int = 3) -> None
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--before", help="a commit that is measured on the same database")
+    parser.add_argument("--before", help="a commit whose own benchmark is run after this one")
     parser.add_argument("--holders", type=int, default=1_000_000)
     parser.add_argument("--runs", type=int, default=100)
     parser.add_argument("--clients", type=int, default=20)
@@ -148,6 +162,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path)
     given = parser.parse_args()
     sys.path.insert(1, str(ROOT))
+    environment = dict(os.environ)
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ipate-web-"))
         stack.enter_context(empty_database(folder))
@@ -162,13 +177,10 @@ def main() -> None:
         print(f"{given.holders:,} holders, {given.runs} runs, built in {time.monotonic() - begun:.0f} s", flush=True)
         slowest_queries(addresses["study"], cookies)
         connections.close_all()
-        folders = {"after": ROOT}
-        if given.before:
-            folders["before"] = stack.enter_context(version_of(given.before))
         result: dict[str, Any] = {"holders": given.holders, "runs": given.runs, "clients": given.clients}
-        for name, version in folders.items():
-            print(f"  {name}", flush=True)
-            result[name] = measure(version, addresses["study"], cookies, given)
+        result["after"] = measure(addresses["study"], cookies, given)
+    if given.before:
+        result["before"] = measure_before(given, environment)
     if given.output:
         given.output.write_text(json.dumps(result, indent=2) + "\n")
 

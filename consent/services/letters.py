@@ -6,9 +6,12 @@ withdrawn. All but receipts carry a new link, which replaces the earlier one; wh
 address, or has left one, gets the mail instead. Printing is on record (:class:`consent.models.Letter`).
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import reduce
+from itertools import chain
+from operator import or_
 from typing import Any
 
 from allauth.account.models import EmailAddress
@@ -26,7 +29,6 @@ from django.db.models import (
     OuterRef,
     Q,
     QuerySet,
-    Subquery,
     Value,
     When,
 )
@@ -52,7 +54,7 @@ from consent.models import (
 from consent.services import study_lock
 from consent.services.access import holder_level_access
 from consent.services.invitations import IssuedInvitation, invitations_create
-from consent.services.news import news_unread
+from consent.services.news import news_readers
 from consent.standing import REMINDED
 
 #: So many letters are printed at once; more make a page that browsers print badly.
@@ -133,13 +135,13 @@ def _unreached(studies: Collection[Study]) -> QuerySet[ConsentEvent]:
 
 def _new_form(studies: Collection[Study]) -> QuerySet[ConsentEvent]:
     """Those who decided before the newest version that asks again was published."""
-    asking = ConsentForm.objects.filter(study=OuterRef("study")).exclude(renewal=Renewal.NOT_ASKED).order_by("-version")
-    events = _unreached(studies).annotate(
-        about=Cast(Subquery(asking.values("pk")[:1]), CharField()),
-        asked=Subquery(asking.values("version")[:1]),
-        due_at=Subquery(asking.values("published_at")[:1]),
-    )
-    return events.filter(Q(form=None) | Q(form__version__lt=F("asked")), recorded_at__lt=F("due_at"))
+    asking: dict[int, ConsentForm] = {}
+    current: dict[int, list[int]] = {}
+    for form in ConsentForm.objects.filter(study__in=studies).order_by("version"):
+        if form.renewal != Renewal.NOT_ASKED:
+            asking[form.study_id], current[form.study_id] = form, []
+        current.setdefault(form.study_id, []).append(form.pk)
+    return _before(asking, _unreached(studies).exclude(form__in=chain.from_iterable(current.values())))
 
 
 def _renewal(studies: Collection[Study]) -> QuerySet[ConsentEvent]:
@@ -158,18 +160,26 @@ def _answerer(studies: Collection[Study]) -> QuerySet[Circumstance]:
 
 def _receipt(studies: Collection[Study]) -> QuerySet[ConsentEvent]:
     """Those whose last decision was made on paper, or who wish letters."""
-    wished = Q(holder__address__way=HolderAddress.Way.LETTER)
+    wished = Q(holder__in=HolderAddress.objects.filter(way=HolderAddress.Way.LETTER).values("holder"))
     written = Q(channel=ConsentEvent.Channel.PAPER)
     return _about_itself(_unreached(studies).filter(wished | written), F("recorded_at"))
 
 
 def _news(studies: Collection[Study]) -> QuerySet[ConsentEvent]:
     """Those who had decided before the last news of what was learned, have not withdrawn, and refuse no news."""
+    last = {news.study_id: news for news in News.objects.filter(study__in=studies).order_by("published_at", "pk")}
     refused = HolderAddress.objects.filter(holder=OuterRef("holder"), way=HolderAddress.Way.NOTHING)
-    events = _unreached(studies).filter(~Exists(refused), pk__in=news_unread(studies).values("pk"))
-    last = News.objects.filter(study=OuterRef("study")).order_by("-published_at", "-pk")
-    return events.annotate(
-        about=Cast(Subquery(last.values("pk")[:1]), CharField()), due_at=Subquery(last.values("published_at")[:1])
+    return _before(last, _unreached(studies).filter(~Exists(refused), pk__in=news_readers(studies).values("pk")))
+
+
+def _before(newest: Mapping[int, ConsentForm | News], events: QuerySet[ConsentEvent]) -> QuerySet[ConsentEvent]:
+    """Decisions made before ``newest``, by study, was published: values, as the query would ask anew for each."""
+    published = [(Q(study=study), row) for study, row in newest.items()]
+    return events.filter(
+        reduce(or_, (of & Q(recorded_at__lt=row.published_at) for of, row in published), Q(pk__in=[]))
+    ).annotate(
+        about=Case(*(When(of, then=Value(str(row.pk))) for of, row in published), output_field=CharField()),
+        due_at=Case(*(When(of, then=Value(row.published_at)) for of, row in published), output_field=DateTimeField()),
     )
 
 

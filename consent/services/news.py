@@ -7,7 +7,7 @@ who has decided is, whatever they decided: neither a mail nor a letter tells who
 from collections.abc import Collection
 
 from django.db import transaction
-from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
+from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
 
 from consent.circumstances import circumstances_last
@@ -25,15 +25,6 @@ def news_readers(studies: Collection[Study]) -> QuerySet[ConsentEvent]:
     died = circumstances_last(*studies).filter(holder=OuterRef("holder"), kind=Circumstance.Kind.DIED)
     decided = ConsentEvent.objects.filter(study__in=studies, holder__erased_at=None)
     return decided.filter(~Q(kind=ConsentEvent.Kind.WITHDRAWN), ~Exists(later), ~Exists(died))
-
-
-def news_unread(studies: Collection[Study]) -> QuerySet[ConsentEvent]:
-    """Those of :func:`news_readers` who had decided before the last news, with its key and moment."""
-    last = News.objects.filter(study=OuterRef("study")).order_by("-published_at", "-pk")
-    readers = news_readers(studies).annotate(
-        news=Subquery(last.values("pk")[:1]), published_at=Subquery(last.values("published_at")[:1])
-    )
-    return readers.filter(recorded_at__lt=F("published_at"))
 
 
 @transaction.atomic
