@@ -164,7 +164,7 @@ def _wait_for(runs: list[Run], worker: Any) -> None:
         shape = "{desc} {percentage:3.0f}% |{bar}|"
         bars = {
             run.pk: stack.enter_context(
-                progress_bar(desc=run.title, position=place, bar_format=shape, total=1, leave=True)
+                progress_bar(desc=run.title, position=place, bar_format=shape, total=100, leave=True)
             )
             for place, run in enumerate(runs)
         }
@@ -172,10 +172,9 @@ def _wait_for(runs: list[Run], worker: Any) -> None:
             current = Run.objects.filter(pk__in=bars).select_related("public_dataset")
             for run in current:
                 progress, bar = run_progress(run), bars[run.pk]
-                bar.total = len(progress.stages)
                 bar.set_description_str(f"{run.title[:32]:32} {run.get_status_display()}", refresh=False)
-                done = sum(stage.share for stage in progress.stages)
-                bar.update((bar.total if run.has_ended else done) - bar.n)
+                done = sum(stage.share for stage in progress.stages) / len(progress.stages)
+                bar.update((100 if run.has_ended else round(100 * done)) - bar.n)
             if all(run.has_ended for run in current):
                 return
             if worker.poll() is not None:
