@@ -10,7 +10,6 @@ Contenders take turns, five times; the least of their times counts. Numbers are 
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import time
@@ -372,7 +371,7 @@ def main() -> None:
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(name, "1")
     os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
-    from benchmarks.neighbours.__main__ import parts_of_arguments, table
+    from benchmarks.cells import keep, parts_of_arguments, table
 
     names, quick = parts_of_arguments(__doc__, PEOPLE)
     for name in names:
@@ -380,8 +379,7 @@ def main() -> None:
         print(f"\n{name}: {globals()[name].__doc__}")
         table(rows)
         if not quick:
-            kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-            RESULTS.write_text(json.dumps(kept | {name: rows}, indent=1) + "\n")
+            keep(RESULTS, name, rows)
 
 
 if __name__ == "__main__":

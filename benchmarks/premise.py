@@ -11,8 +11,6 @@ measured again.
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from pathlib import Path
@@ -21,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.cells import Cell, Row, missing
+from benchmarks.cells import Cell, Row, parts_measure
 
 Floats = NDArray[np.float64]
 RESULTS = Path(__file__).resolve().parent / "results" / "premise.json"
@@ -158,23 +156,7 @@ def rows(quick: bool) -> Iterator[Cell]:
 
 
 def main() -> None:
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    from benchmarks.neighbours.__main__ import parts_of_arguments, table
-
-    known = {part.__name__: part for part in (counts, pate, steps, votes, rows)}
-    names, quick = parts_of_arguments(__doc__, known)
-    for name in names:
-        found: list[Row] = [] if quick else _kept().get(name, [])
-        for row in missing(found, known[name](quick)):
-            found.append(row)
-            if not quick:
-                RESULTS.write_text(json.dumps(_kept() | {name: found}, indent=1) + "\n")
-        print(f"\n{name}: {known[name].__doc__}")
-        table(found)
-
-
-def _kept() -> dict[str, list[Row]]:
-    return json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    parts_measure(__doc__, RESULTS, {part.__name__: part for part in (counts, pate, steps, votes, rows)})
 
 
 if __name__ == "__main__":

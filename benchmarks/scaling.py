@@ -152,7 +152,7 @@ def draw(rows: list[Row]) -> None:
 
 def main() -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    from benchmarks.neighbours.__main__ import table
+    from benchmarks.cells import table
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="two sizes of each; keeps nothing")

@@ -6,8 +6,6 @@ MNIST, 60,000 people over five sites, everyone at ε = 1, beside the same as one
 numbers in benchmarks/results/sites.json. Rows that are kept are not measured again. `--quick` keeps nothing.
 """
 
-import json
-import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.cells import Cell, Row, missing
-from benchmarks.neighbours.__main__ import parts_of_arguments, table
+from benchmarks.cells import Cell, Row, parts_measure
 from common.noise import SystemNoise
 from learning.mechanisms.base import Arrays, Draws, People, Question, Records, Release
 from learning.sites.documents import sign
@@ -199,21 +196,7 @@ def _steps(split: int, mode: str) -> Row:
 
 
 def main() -> None:
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    known = {part.__name__: part for part in (speed, steps, neighbours)}
-    names, quick = parts_of_arguments(__doc__, known)
-    for name in names:
-        rows: list[Row] = [] if quick else _kept().get(name, [])
-        for row in missing(rows, known[name](quick)):
-            rows.append(row)
-            if not quick:
-                RESULTS.write_text(json.dumps(_kept() | {name: rows}, indent=1) + "\n")
-        print(f"\n{name}: {known[name].__doc__}")
-        table(rows)
-
-
-def _kept() -> dict[str, list[Row]]:
-    return json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    parts_measure(__doc__, RESULTS, {part.__name__: part for part in (speed, steps, neighbours)})
 
 
 if __name__ == "__main__":

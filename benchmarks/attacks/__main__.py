@@ -131,7 +131,7 @@ def main() -> None:
     from benchmarks.attacks.canaries import CANARIES
     from benchmarks.attacks.faults import FAULTS
     from benchmarks.attacks.one_run import MECHANISMS
-    from benchmarks.neighbours.__main__ import table
+    from benchmarks.cells import table
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", metavar="part", help="all if none is named")

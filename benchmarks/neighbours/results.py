@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
+from benchmarks.cells import Row, keep, kept
+
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "neighbours.json"
 
 
-def kept_rows(part: str) -> list[dict[str, Any]]:
+def kept_rows(part: str) -> list[Row]:
     """The rows of a part, none if it was not run yet."""
-    rows: list[dict[str, Any]] = _all().get(part, [])
-    return rows
+    return kept(RESULTS).get(part, [])
 
 
-def keep_rows(part: str, rows: list[dict[str, Any]]) -> None:
+def keep_rows(part: str, rows: list[Row]) -> None:
     """Put these rows in the place of what was kept of this part."""
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps(_all() | {part: rows}, indent=1) + "\n")
+    keep(RESULTS, part, rows)
 
 
 def measured(
@@ -35,8 +34,3 @@ def measured(
         if not quick:
             keep_rows(part, rows)
     return rows
-
-
-def _all() -> dict[str, Any]:
-    kept: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    return kept

@@ -10,12 +10,10 @@ measured again; take them out of the file to have them anew. `--quick` takes few
 were tuned on public points alone: see docs/sgd.md.
 """
 
-import json
 import os
 from pathlib import Path
 
-from benchmarks.cells import Row, missing
-from benchmarks.neighbours.__main__ import parts_of_arguments, table
+from benchmarks.cells import parts_measure
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "sgd.json"
 
@@ -41,20 +39,7 @@ def main() -> None:
         parts.levels,
         parts.speed,
     )
-    known = {part.__name__: part for part in every}
-    names, quick = parts_of_arguments(__doc__, known)
-    for name in names:
-        rows = [] if quick else _kept().get(name, [])
-        for row in missing(rows, known[name](quick)):
-            rows.append(row)
-            if not quick:
-                RESULTS.write_text(json.dumps(_kept() | {name: rows}, indent=1) + "\n")
-        print(f"\n{name}: {known[name].__doc__}")
-        table(rows)
-
-
-def _kept() -> dict[str, list[Row]]:
-    return json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    parts_measure(__doc__, RESULTS, {part.__name__: part for part in every})
 
 
 if __name__ == "__main__":
