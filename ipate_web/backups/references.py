@@ -21,6 +21,7 @@ FIELDS = (
     ("training.Batch", "attempt", "private"),
     ("training.Batch", "released", "private"),
     ("training.JointQuestion", "answer", "private"),
+    ("training.JointQuestion", "attempt", "private"),
     ("training.JointQuestion", "total", "private"),
     ("training.JointAnswer", "artifact", "private"),
     ("training.StudentModel", "artifact", "models"),

@@ -19,7 +19,7 @@ from training.engine.budgets import RESERVE
 from training.engine.files import run_folder
 from training.engine.records import owners_of
 from training.engine.rehearsals import rehearsal_holders
-from training.models import Run
+from training.models import JointQuestion, Run
 
 
 def attempt_write(run: Run, people: People) -> None:
@@ -28,8 +28,14 @@ def attempt_write(run: Run, people: People) -> None:
     run.assignment = f"{run_folder(run)}/asked-{uuid4().hex}.npz"
     arrays_save(run.assignment, holder=people.holders, cap=people.caps, limit=people.limits, spent=people.spent)
     Run.objects.filter(pk=run.pk).update(assignment=run.assignment, heartbeat=timezone.now())
-    if old and not run.batches.filter(attempt=old).exists():
+    if old and old not in attempts_kept(run):
         transaction.on_commit(lambda: arrays_delete(old))
+
+
+def attempts_kept(run: Run) -> set[str]:
+    """Files that say who was asked in batches of a run, and in what its site has answered."""
+    answered = JointQuestion.objects.filter(joint__run=run.pk).exclude(attempt="")
+    return {*run.batches.values_list("attempt", flat=True), *answered.values_list("attempt", flat=True)}
 
 
 def attempt_load(name: str) -> People:

@@ -12,13 +12,13 @@ from django.utils.translation import gettext_noop
 
 from accounting.models import Release
 from common.sentences import Sentence
-from learning.mechanisms.base import PlanError
+from learning.mechanisms.base import PlanError, Question
 from training.engine.budgets import PlannedPromise, promises_counted
 from training.engine.faults import batch_faults
 from training.methods.base import RunMethod, Stage, Step, Wrong, stage_asking
 from training.methods.engine import EngineMethod
 from training.methods.plans import MethodPlan
-from training.models import Batch, Run
+from training.models import Batch, JointQuestion, Run
 from training.sites.approvals import hub_plan
 from training.sites.asking import HubAsking, SiteAsking
 from training.sites.documents import noise_among, planned_noise_factor
@@ -112,11 +112,17 @@ class JointMethod:
         bounds = self._method.bounds(question, batch) if self._is_hub else None
         yield from batch_faults(question, batch, release, bounds)
         yield from self._method.kept_faults(batch, release, question)
+        for asked, paid in _answers(batch, release):
+            yield from _answer_faults(question, asked, paid)
 
     def replay_faults(self, batch: Batch, release: Release) -> Iterator[str]:
-        """None: a batch is a total, which charges nobody of this installation."""
-        del batch, release
-        yield from ()
+        """Of what a site has answered for a total: the total itself charges nobody."""
+        assert batch.round is not None, "a batch over sites is in a round"
+        question = self.asking.questions.question(batch.round)
+        for asked, paid in _answers(batch, release):
+            answered = copy(batch)
+            answered.attempt = asked.attempt
+            yield from self._method.charges_faults(answered, paid, question)
 
 
 class NoJointMethod(JointMethod):
@@ -128,6 +134,29 @@ class NoJointMethod(JointMethod):
             "method",
             _("This method cannot be carried out over sites. Choose votes of all people, individual steps, or counts."),
         )
+
+
+def _answers(batch: Batch, release: Release) -> Iterator[tuple[JointQuestion, Release]]:
+    """What a site has answered in the state before a batch, with what paid for it: also where a question has ended."""
+    questions = JointQuestion.objects.filter(joint__run=batch.run_id).order_by("number")
+    state = questions.get(number=release.content["joint"]["number"]).document.state
+    sums = Release.objects.filter(run=batch.run_id, kind=Release.Kind.SUMS)
+    paid = {each.content["number"]: each for each in sums}
+    for each in questions.exclude(answered_at=None):
+        if each.document.state == state and each.number in paid:
+            yield each, paid[each.number]
+
+
+def _answer_faults(question: Question, asked: JointQuestion, paid: Release) -> Iterator[str]:
+    """Differences between a question that a site has answered and the entry of the register that paid for it."""
+    document, content = asked.document, paid.content
+    bounds = question.bounds(slice(*document.part))
+    assert bounds is not None, "what is put to sites is charged by its bounds"
+    said = (content["question"], content["mechanism"], content["asked"])
+    if said != (question.digest(), question.describe(), document.digest()):
+        yield f"release {paid.sequence}: question {asked.number} to sites is another one than was paid for."
+    if paid.charge != max(bounds):
+        yield f"release {paid.sequence}: its public charge is not what question {asked.number} to sites can have cost."
 
 
 def _is_sound(document: Mapping[str, Any]) -> bool:

@@ -467,6 +467,7 @@ class Migration(migrations.Migration):
                 ("answer_content", models.TextField(blank=True)),
                 ("answer_signature", models.CharField(blank=True, max_length=128)),
                 ("answered_at", models.DateTimeField(blank=True, null=True)),
+                ("attempt", models.CharField(blank=True, max_length=200)),
                 ("sent_at", models.DateTimeField(blank=True, null=True)),
             ],
             options={

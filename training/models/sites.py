@@ -184,6 +184,11 @@ class JointQuestion(models.Model):
     answer_content = models.TextField(blank=True, help_text="What the site has signed of it.")
     answer_signature = models.CharField(max_length=128, blank=True)
     answered_at = models.DateTimeField(null=True, blank=True, help_text="At a site: when people were charged for it.")
+    attempt = models.CharField(
+        max_length=200,
+        blank=True,
+        help_text="At a site: the file that says who was asked, where that is not the same throughout the run.",
+    )
     sent_at = models.DateTimeField(null=True, blank=True, help_text="At a site: when the hub had taken it.")
 
     class Meta:

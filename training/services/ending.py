@@ -10,6 +10,7 @@ from accounting.shares import share_settle
 from common.artifacts import arrays_delete, arrays_delete_folder, arrays_list
 from consent.services import study_lock
 from training.dispatch import send
+from training.engine.attempts import attempts_kept
 from training.engine.files import released_tidy, run_folder
 from training.engine.spending import runs_send_on, share_used
 from training.methods.lessons import checkpoints_folder
@@ -56,7 +57,7 @@ def run_forget(run: Run) -> None:
     arrays_delete_folder(checkpoints_folder(run))
     if run.study.retain_votes and run.status == Run.Status.FINISHED:
         files = {run.assignment, *run.chunks.values_list("artifact", flat=True)}
-        files |= set(run.batches.values_list("attempt", flat=True))
+        files |= attempts_kept(run)
         arrays_delete(*(name for name in arrays_list(run_folder(run)) if name not in files))
         predictions_forget_erased(run)
         return

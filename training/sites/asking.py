@@ -363,6 +363,7 @@ class SiteAsking(JointAsking):
                 costs_of(held, bounds),
                 bounds,
                 {"mechanism": question.describe(), "question": question.digest()},
+                "" if size is None else held.assignment,
             )
             sums = np.sum([each["sums"] for each in answers], axis=0)
             answer(site, known, entry.document, endorsements, sums, SystemNoise(), ledger)

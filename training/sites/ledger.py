@@ -30,6 +30,7 @@ class SiteLedger:
         costs: What each promise of the plan counts as charged, in μ²; public.
         bounds: The most that anybody of each promise can have been charged, in μ²; public.
         content: What the register says of the question.
+        attempt: The file that says who was asked, where that is not the same throughout the run.
     """
 
     run: Run
@@ -37,6 +38,7 @@ class SiteLedger:
     costs: Sequence[float] = ()
     bounds: Sequence[float] = ()
     content: dict[str, Any] | None = None
+    attempt: str = ""
 
     def last(self, roster: str) -> int:
         del roster  # a run has one
@@ -72,7 +74,8 @@ class SiteLedger:
         charged_tell(self.run, self.costs)
         row.answer, row.answer_content = artifact, document.content().decode()
         row.answer_signature, row.answered_at = answer.answer.signature.hex(), timezone.now()
-        row.save(update_fields=["answer", "answer_content", "answer_signature", "answered_at"])
+        row.attempt = self.attempt
+        row.save(update_fields=["answer", "answer_content", "answer_signature", "answered_at", "attempt"])
         spent = (np.array(self.run.spent) + self.costs).tolist()
         Run.objects.filter(pk=self.run.pk).update(spent=spent, heartbeat=timezone.now())
 

@@ -7,7 +7,7 @@ import httpx
 import numpy as np
 from django.test import Client
 
-from consent.models import Study
+from consent.models import AfterWithdrawal, Study
 from learning.formats import Rows
 from tests.factories import committee_fill, form_publish, policy_approve, study_create, user_create
 from tests.training.runs import TABLE, consents_give, head_counts_state, table_rows
@@ -57,7 +57,8 @@ class Installations:
 
     @staticmethod
     def _study(place: int, holders: int) -> Study:
-        study = study_create(f"clinic-{place}", delta=1e-4, controller=f"Clinic {chr(65 + place)}")
+        kept = {"retain_votes": True, "after_withdrawal": AfterWithdrawal.ERASED}
+        study = study_create(f"clinic-{place}", delta=1e-4, controller=f"Clinic {chr(65 + place)}", **kept)
         owners = [f"p{place}-{number:03}" for number in range(holders)]
         x = np.random.default_rng(place).uniform(0, 1, (holders, 2)).astype(np.float32)
         rows = Rows(x, (np.arange(holders) % 3).astype(np.int64), owners)

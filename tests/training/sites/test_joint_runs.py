@@ -2,19 +2,24 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 from django.core.exceptions import ValidationError
+from django.db import connection
 
 from accounting.book import balances, charges_of
 from accounting.caps import caps_of
 from accounting.models import Release
-from common.artifacts import arrays_load, model_fetch
+from accounting.verification import Check
+from common.append_only import triggers_remove
+from common.artifacts import arrays_delete, arrays_load, arrays_save, model_fetch
 from common.sentences import Sentence
-from consent.models import Study
+from consent.models import DataHolder, Study
 from consent.selectors import consent_snapshot
+from consent.services import consent_withdraw
 from learning.formats import Rows
 from learning.mechanisms.base import PlanError
 from learning.sites.documents import sign
@@ -28,10 +33,11 @@ from training.methods.pate.ballot import ballot_load
 from training.methods.pate.questions import vote_question
 from training.models import JointQuestion, Run
 from training.services.datasets import dataset_import
+from training.services.erasures import records_erase
 from training.sites import asking
 from training.sites.keys import identity_known
 from training.sites.wire import Unreachable
-from training.verification import checks_of
+from training.verification import batches_kept, checks_of, release_faults, replay_faults
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
@@ -64,7 +70,13 @@ TEACHERS: dict[str, Any] = {
 
 
 def faults(study: Study) -> list[str]:
-    return [fault for check in checks_of(study) for fault in check.faults()]
+    return [fault for check in checks_of(study) for fault in check.faults()] + replayed(study)
+
+
+def replayed(study: Study) -> list[str]:
+    """What is wrong with charges of a study that are computed anew."""
+    checks = [Check("replay", partial(replay_faults, batch)) for batch in batches_kept(study)]
+    return [fault for check in checks for fault in check.faults()]
 
 
 def assert_within_caps(study: Study) -> None:
@@ -271,6 +283,63 @@ def test_with_too_few_sites_left_a_run_ends_everywhere_with_a_reason() -> None:
     assert all("Clinic A is silent" in str(run.message) for run in runs), [str(run.message) for run in runs]
     for run in runs:
         assert faults(run.study) == []
+
+
+def finished_with_a_lost_question() -> Run:
+    """A run at a site, which has answered four questions for three totals: one ended when another site was silent."""
+    there = Installations(4)
+    hub, *sites = finish(
+        there.start(**STEPS), lambda runs: JointQuestion.objects.filter(answered_at__isnull=False).count() == 4
+    )
+    asking.question_end(hub, Sentence("Clinic A is silent."), ["Clinic A"])
+    run = finish([hub, *sites])[-1]
+    assert (run.status, len(batches_kept(run.study)), faults(run.study)) == (Run.Status.FINISHED, 3, [])
+    return run
+
+
+def test_charges_of_every_answer_are_computed_anew_also_after_an_erasure() -> None:
+    run = finished_with_a_lost_question()
+    study, files = run.study, run.joint.questions.values_list("attempt", flat=True)
+    assert len(set(files)) == 4, "who was asked is kept of each, of what has ended too"
+    for name in files:
+        arrays = arrays_load(name)
+        for wrong, told in [
+            ({"cap": 0.5 * arrays["cap"]}, "cost those who were asked something else"),
+            ({"holder": arrays["holder"] + 1}, "was not charged to those who were asked"),
+        ]:
+            arrays_save(name, **arrays | wrong)
+            assert [told in fault for fault in replayed(study)] == [True]
+        arrays_delete(name)
+        assert ["FileNotFoundError" in fault for fault in replayed(study)] == [True]
+        arrays_save(name, **arrays)
+    for holder in DataHolder.objects.filter(study=study)[::5]:
+        consent_withdraw(holder=holder, acting_user=None)
+    assert records_erase(study.pk) == 3
+    assert faults(study) == []
+    arrays_save(files[0], **arrays | {"cap": 0.5 * arrays["cap"]})
+    assert replayed(study), "those who are left are still looked at"
+
+
+@pytest.mark.parametrize("lost", [True, False], ids=["of a lost question", "of the last one"])
+def test_an_altered_charge_of_an_answer_is_found(lost: bool) -> None:
+    run = finished_with_a_lost_question()
+    entries = Release.objects.filter(run=run.pk, kind="sums").order_by("sequence")
+    entry = entries.first() if lost else entries.last()
+    arrays = arrays_load(entry.charges)
+    arrays_save(entry.charges, **arrays | {"spent": arrays["spent"] * np.where(np.arange(12) == 3, 0.9, 1.0)})
+    assert replayed(run.study) == [
+        f"release {entry.sequence}: batch {0 if lost else 2} cost those who were asked something else."
+    ]
+    arrays_save(entry.charges, **arrays)
+    triggers_remove(connection)
+    for name, wrong, told in [
+        ("charge", 2 * entry.charge, "its public charge is not what question"),
+        ("content", entry.content | {"question": "0" * 64}, "is another one than was paid for"),
+        ("content", entry.content | {"asked": "0" * 64}, "is another one than was paid for"),
+    ]:
+        Release._base_manager.filter(pk=entry.pk).update(**{name: wrong})
+        assert [told in fault for fault in release_faults(run)] == [True]
+        Release._base_manager.filter(pk=entry.pk).update(charge=entry.charge, content=entry.content)
 
 
 def lie(change: dict[str, Any]) -> Callable[[JointQuestion], None]:
