@@ -150,13 +150,20 @@ class AlternativeSerializer(serializers.Serializer):
     """Way to ask people: as they chose, or all at one promise."""
 
     kind = serializers.ChoiceField(
-        ["levels", "threshold", "smallest"],
-        help_text="As everybody chose; the best single ε, to whoever allows it; the smallest ε, to everybody.",
+        ["levels", "threshold", "smallest", "lenient"],
+        help_text="As everybody chose; the best single ε, to whoever allows it; the smallest ε, to everybody; as they "
+        "chose, without those who allow least, where accounts end the run.",
     )
     epsilon = serializers.FloatField(allow_null=True, help_text="Of the one promise.")
     holders = serializers.IntegerField(help_text="Who is asked, by the head counts.")
     signal = serializers.FloatField(help_text="Sum of everybody's μ, for their whole cap.")
     forecast = ForecastSerializer(allow_null=True, help_text="Of the model, or of its labels, if there is one.")
+    labels = serializers.IntegerField(
+        required=False, allow_null=True, help_text="Released at least before accounts end the run, where they do."
+    )
+    left_out = serializers.ListField(
+        child=serializers.CharField(), required=False, help_text="Promises of whom the lenient way does not ask."
+    )
 
 
 @extend_schema_field({"type": "object", "properties": {"name": {"type": "string"}}, "additionalProperties": True})

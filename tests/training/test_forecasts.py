@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from django.core.management import CommandError, call_command
 from django.urls import reverse
+from django.utils import translation
 
 from accounting.caps import caps_of
 from accounting.models import HeadCount
@@ -16,6 +17,7 @@ from common.sentences import Sentence, in_words
 from consent import services
 from consent.models import Study
 from ipate_web.staff.forms.runs import initial_for
+from ipate_web.staff.templatetags.run_words import said
 from learning.forecasts import Forecast
 from learning.mechanisms.pate.aggregators import AGGREGATORS
 from tests import factories
@@ -161,9 +163,42 @@ def test_a_plan_says_where_levels_bring_little() -> None:
     study = study_with_table(levels="LLLLLLLLLA")
     expected = forecast(run_draft(study, **TABLE_RUN))
     (note,) = [str(note) for note in expected.notes if "Levels bring little" in str(note)]
-    _levels, threshold, _smallest = expected.alternatives
+    _levels, threshold, _smallest, _lenient = expected.alternatives
     assert f"ε = {threshold.epsilon:g} " in note
-    assert [each.forecast.of for each in expected.alternatives if each.forecast] == ["labels"] * 3
+    assert [each.forecast.of for each in expected.alternatives if each.forecast] == ["labels"] * 4
+
+
+def test_a_plan_of_teachers_says_how_many_labels_the_strictest_cost(study: Study) -> None:
+    run = run_draft(study, **TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 6.0}})
+    expected = forecast(run, 0.9)
+    levels, _threshold, smallest, lenient = expected.alternatives
+    told = {each["kind"]: each for each in planned(run, share=0.9)["alternatives"]}
+    page = as_("ada").get(reverse("staff:run_approve", args=[study.slug, run.pk])).text
+    assert '<th scope="row">everybody but High protection, as they chose</th>' in page
+    HeadCount.objects.filter(study=study, level="HIGH").update(count=0)
+    without = forecast(run, 0.9).plan.labels
+    assert levels.labels is not None and without is not None and smallest.labels is not None
+    assert (lenient.labels, lenient.holders, lenient.left_out) == (without, 20, ("HIGH",))
+    assert smallest.labels < levels.labels < without < 12, "of 12 public points"
+    assert (told["lenient"]["labels"], told["lenient"]["left_out"]) == (without, ["HIGH"])
+    (note,) = [note for note in expected.notes if "strictest promise" in str(note)]
+    more = without - levels.labels
+    assert f"costs {more} labels: without the 10 holders of HIGH, accounts would afford {without} in" in str(note)
+    with translation.override("de"):
+        words = f"der Stufe Hoher Schutz würden die Konten für {without} statt {levels.labels} reichen"
+        assert words in said(note)
+
+
+def test_labels_end_at_the_public_points(study: Study) -> None:
+    run = run_draft(study, **TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 40.0}})
+    expected = forecast(run, 0.9)
+    assert [each.labels for each in expected.alternatives] == [12] * 4
+    assert not [note for note in expected.notes if "strictest promise" in str(note)]
+
+
+def test_where_the_strict_fall_silent_they_end_no_vote(study: Study) -> None:
+    expected = forecast(run_draft(study, **TABLE_RUN, on_exhausted="retire"), 0.9)
+    assert [each.labels for each in expected.alternatives] == [None] * 3
 
 
 @pytest.mark.parametrize(("value", "is_noted"), [(0.902, True), (0.91, False)])

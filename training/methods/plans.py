@@ -27,6 +27,11 @@ class MethodPlan(abc.ABC):
     forecasts: tuple[Forecast, ...]
     notes: tuple[Sentence, ...]
 
+    @property
+    def labels(self) -> int | None:
+        """Labels that are released at least before accounts end the run; None where they do not end it."""
+        return None
+
     @abc.abstractmethod
     def details(self) -> dict[str, Any]:
         """JSON of what the plan of this method has beside: at least its ``rounds``, with what each may use."""

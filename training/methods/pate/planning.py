@@ -17,7 +17,7 @@ from learning.forecasts import Forecast, few_people
 from learning.learners import learner_create
 from learning.mechanisms.pate import Group, GroupPlan, Plan, aggregator_from_parameters, make_plan
 from learning.mechanisms.pate.budgets import VoteBudget
-from learning.mechanisms.pate.choices import Teachers
+from learning.mechanisms.pate.choices import STOP, Teachers
 from learning.mechanisms.pate.forecast import forecast_votes
 from training.engine.budgets import RESERVE, PlannedPromise, promises_counted, sites_of
 from training.methods.plans import MethodPlan
@@ -29,10 +29,17 @@ _SAMPLE, _LEAST = 600, 12
 
 @dataclass(frozen=True)
 class RunPlan(MethodPlan):
-    """Plan of teachers that vote; ``budgets`` stand beside ``plan.groups``, none in a rehearsal."""
+    """Plan of teachers that vote.
+
+    Attributes:
+        budgets: stand beside ``plan.groups``; none in a rehearsal.
+        plan: of the vote.
+        stops: whether it ends when the share of one group is used up.
+    """
 
     budgets: list[VoteBudget]
     plan: Plan
+    stops: bool
 
     @property
     def groups(self) -> list[tuple[GroupPlan, VoteBudget | None]]:
@@ -44,6 +51,11 @@ class RunPlan(MethodPlan):
         """Number of answered queries that the run affords at least; None in a rehearsal, and where it affords all."""
         limits = [budget.answers for budget in self.budgets]
         return min((limit for limit in limits if limit is not None), default=None)
+
+    @property
+    def labels(self) -> int | None:
+        """``answers``, if the vote ends with them."""
+        return self.answers if self.stops else None
 
     def details(self) -> dict[str, Any]:
         """JSON of teachers and vote, and of the only round."""
@@ -82,7 +94,7 @@ def run_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] | None
     budgets = [] if run.rehearsal else group_budgets(plan, run.study.delta, share)
     planned = [replace(promise, group=plan.index_of(promise.name)) for promise in promises]
     test, classes = run.test_dataset, len(run.private_dataset.classes)
-    planned_run = RunPlan(planned, budgets, (), (), plan)
+    planned_run = RunPlan(planned, budgets, (), (), plan, chosen.on_exhausted == STOP)
     forecasts = _forecasts(
         _of_all(plan, sites),
         chosen.learner,
