@@ -77,7 +77,7 @@ def elsewhere_load(name: str, data_dir: Path) -> Splits:
 
 
 FASHION = ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "boot")
-_FASHION_5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b56 = {
+_FASHION_FILES = {
     "train-images-idx3-ubyte": "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
     "train-labels-idx1-ubyte": "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
     "t10k-images-idx3-ubyte": "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
@@ -95,7 +95,7 @@ def fashion_load(data_dir: Path) -> Splits:
     if folder is None:
         raise DataError("Fashion-MNIST is missing.", f"Put its four .gz files into {places[0]}.")
     schema, paths = ImageSchema(28, 28, 1, FASHION), []
-    for name, sha256 in _FASHION_5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b56.items():
+    for name, sha256 in _FASHION_FILES.items():
         paths.append(folder / f"{name}.gz")
         check_sha256(paths[-1], sha256, name)
     private = read_file(paths[0], schema, label_file=paths[1], holders=False)
