@@ -260,7 +260,7 @@ class Reader:
 DATA = re.compile(
     "|".join(re.escape(told) for told in (*factories.FACTS.values(), *factories.HARM.values()) if isinstance(told, str))
     + "|Ｌｅｅｒ: .*|"  # words of a letter in its own language, where the field is left empty
-    r"\S+@\S+|https?://\S+|/join/\S*|encoders/\S+|\b[0-9a-f]*\d[0-9a-f]*\b|\b[0-9A-Z]{5}(?:-[0-9A-Z]{5})+\b|erased:\S+|\w+\.\w+|"
+    r"\S+@\S+|https?://\S+|/join/\S*|encoders/\S+|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|\b[0-9a-f]*\d[0-9a-f]*\b|\b[0-9A-Z]{5}(?:-[0-9A-Z]{5})+\b|erased:\S+|\w+\.\w+|"
     r"^[{\[].*|\b(?:"
     r"^again$|old \d+|Done|iPATE|Reading digits|University Hospital|"
     r"Study (?:empty|again|rehearsal)|Long over|"
