@@ -15,6 +15,7 @@ from django.db import connection, models, transaction
 from django.utils import timezone
 
 from consent.models import Study
+from tests.clock import Clock
 from tests.draws import repeatable_draws
 
 P = ParamSpec("P")
@@ -30,13 +31,15 @@ _STORAGES = ("private", "models", "keys")
 class Snapshot:
     """What was built with all that came with it: rows by the statement that inserts them, files by storage and name.
 
-    ``model`` and ``pk`` say which row was returned: a study, or something of one.
+    ``model`` and ``pk`` say which row was returned: a study, or something of one. ``moment`` is the time of a test's
+    :class:`Clock` afterwards.
     """
 
     model: type[models.Model]
     pk: Any
     rows: dict[str, list[tuple[Any, ...]]]
     files: dict[tuple[str, str], bytes]
+    moment: Any = None
 
     def restore(self) -> models.Model:
         """Insert the rows with their primary keys; write the files again, because a test may have changed them."""
@@ -55,8 +58,8 @@ def built_once(build: Callable[P, M]) -> Callable[P, M]:
     It may stand below ``pytest.fixture`` where the fixture depends on no other but ``db``.
 
     It is called again where its result could differ: the database holds people or studies already, settings or the
-    time are a test's own, or the test commits what it does without a live server. What is built for a live server gives
-    no permissions of Django: they have other numbers in each such test.
+    time are a test's own (a :class:`Clock` of another moment), or the test commits what it does without a live server.
+    What is built for a live server gives no permissions of Django: they have other numbers in each such test.
     """
     kept: dict[str, Snapshot] = {}
 
@@ -64,8 +67,11 @@ def built_once(build: Callable[P, M]) -> Callable[P, M]:
     def built(*args: P.args, **kwargs: P.kwargs) -> M:
         if not _as_for_others():
             return build(*args, **kwargs)
-        key = repr((args, sorted(kwargs.items()), connection.in_atomic_block))
+        clock = _clock()
+        key = repr((args, sorted(kwargs.items()), connection.in_atomic_block, clock and clock.moment))
         if key in kept:
+            if clock:
+                clock.moment = kept[key].moment
             return kept[key].restore()  # type: ignore[return-value]
         before, stamps = _sizes(), _stamps()
         with repeatable_draws(f"{build.__module__}.{build.__qualname__} {key}"):
@@ -74,7 +80,7 @@ def built_once(build: Callable[P, M]) -> Callable[P, M]:
         if not any(before[model] for model in grown):
             written = [path for path, stamp in _stamps().items() if stamps.get(path) != stamp]
             files = {(alias, name): storages[alias].open(name).read() for alias, name in written}
-            kept[key] = Snapshot(type(found), found.pk, dict(map(_rows, grown)), files)
+            kept[key] = Snapshot(type(found), found.pk, dict(map(_rows, grown)), files, clock and clock.moment)
         return found
 
     return built
@@ -82,10 +88,16 @@ def built_once(build: Callable[P, M]) -> Callable[P, M]:
 
 def _as_for_others() -> bool:
     """Whether nothing of the current test can change what is built."""
-    changed = _settings_changed()
-    if timezone.now is not _now or changed - _OF_LIVE_SERVERS or not (connection.in_atomic_block or changed):
+    changed, told_time = _settings_changed(), timezone.now is _now or _clock() is not None
+    if not told_time or changed - _OF_LIVE_SERVERS or not (connection.in_atomic_block or changed):
         return False
     return not (Study.objects.exists() or User.objects.exists())
+
+
+def _clock() -> Clock | None:
+    """The clock that tells the current test's time; None where it is the system's, or something else."""
+    owner = getattr(timezone.now, "__self__", None)
+    return owner if isinstance(owner, Clock) else None
 
 
 def _settings_changed() -> set[str]:

@@ -39,7 +39,7 @@ from consent.models import DataHolder, Level, Study
 from learning.mechanisms.base import PlanError, Records
 from learning.mechanisms.counts.columns import Places
 from tests import factories
-from tests.consent.conftest import Clock
+from tests.clock import Clock
 from tests.training.asking import ASKING_RUN, COUNTS_RUN, SYNTHESIS_RUN
 from tests.training.runs import TABLE, head_counts_state, run_draft, table_rows
 from training.engine import drawings, noise

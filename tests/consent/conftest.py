@@ -1,7 +1,6 @@
 """Fixtures of the consent tests."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.contrib.auth.models import User
@@ -10,22 +9,9 @@ from django.utils import timezone
 from consent import selectors
 from consent.models import ConsentEvent, DataHolder, Study
 from tests import factories
+from tests.clock import Clock
 
 Decide = Callable[[DataHolder, str], ConsentEvent]
-
-
-class Clock:
-    """A time that only tests move on; every look at it is a microsecond later, as in a quick computer."""
-
-    def __init__(self) -> None:
-        self.moment = datetime(2026, 1, 1, tzinfo=UTC)
-
-    def now(self) -> datetime:
-        self.moment += timedelta(microseconds=1)
-        return self.moment
-
-    def days_pass(self, days: float) -> None:
-        self.moment += timedelta(days=days)
 
 
 @pytest.fixture

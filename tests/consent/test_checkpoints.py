@@ -48,7 +48,8 @@ from consent.services.checkpoints import (
 from consent.tasks import checkpoints_make
 from ipate_web.signing_key import key_check
 from tests import factories
-from tests.consent.conftest import Clock, Decide
+from tests.clock import Clock
+from tests.consent.conftest import Decide
 from tests.pages import as_
 
 SCRIPT = Path(client.__file__)

@@ -14,7 +14,8 @@ from consent.services.handover import circumstance_record, hand_overs
 from consent.services.invitations import Invited, invitation_open, invitations_create, invited_read
 from consent.standing import standing
 from tests import factories
-from tests.consent.conftest import Clock, Decide
+from tests.clock import Clock
+from tests.consent.conftest import Decide
 
 OF_AGE = date(2026, 6, 1)
 

@@ -14,7 +14,8 @@ from consent.models import DataHolder, DecisionCount, Study
 from consent.selectors import consent_current, lapsed
 from consent.services.handover import circumstance_record
 from tests import factories
-from tests.consent.conftest import Clock, Decide
+from tests.clock import Clock
+from tests.consent.conftest import Decide
 
 
 def counted_one_by_one(study: Study) -> dict[str, int]:

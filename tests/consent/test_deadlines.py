@@ -17,7 +17,7 @@ from consent.services.deadlines import overdue_mails_send
 from consent.services.mail import mail_render
 from ipate_web.waiting import waiting_for
 from tests import factories
-from tests.consent.conftest import Clock
+from tests.clock import Clock
 from tests.pages import as_, roles_fill, text, url
 
 pytestmark = pytest.mark.django_db

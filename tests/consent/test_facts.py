@@ -18,7 +18,8 @@ from consent.paper_documents import FormsOnPaper, FormWritten
 from consent.services.consent_forms import OBJECTION_DAYS, form_faults
 from consent.standing import standing
 from tests import factories
-from tests.consent.conftest import Clock, Decide
+from tests.clock import Clock
+from tests.consent.conftest import Decide
 from tests.pages import as_, text
 from training.verification import checks_of
 

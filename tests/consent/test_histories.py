@@ -28,7 +28,7 @@ from consent.services.handover import circumstance_record
 from consent.services.replays import _decisions_apply
 from consent.standing import standing
 from tests import factories
-from tests.consent.conftest import Clock
+from tests.clock import Clock
 
 pytestmark = pytest.mark.django_db
 

@@ -24,7 +24,8 @@ from consent.services import invitations
 from consent.services.handover import circumstance_record
 from consent.services.invitations import IssuedInvitation, code_hash
 from tests import factories
-from tests.consent.conftest import Clock, Decide
+from tests.clock import Clock
+from tests.consent.conftest import Decide
 from tests.pages import as_
 
 HERE = "203.0.113.7"

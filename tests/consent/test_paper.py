@@ -15,7 +15,8 @@ from consent.services.handover import circumstance_record
 from consent.services.paper import PaperConsent, PaperError, paper_consents_record, paper_list_read, scan_load
 from consent.standing import standing
 from tests import factories
-from tests.consent.conftest import Clock, Decide
+from tests.clock import Clock
+from tests.consent.conftest import Decide
 
 PDF = b"%PDF-1.7 signed"
 HEAD = "pseudonym,level,form_version,signed_on,evidence\n"

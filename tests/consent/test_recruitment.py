@@ -8,7 +8,8 @@ from consent import recruitment, services
 from consent.models import Study
 from consent.recruitment import recruitment_history, recruitment_overview
 from tests import factories
-from tests.consent.conftest import Clock, Decide
+from tests.clock import Clock
+from tests.consent.conftest import Decide
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ from consent.counts import holders_per_level
 from consent.models import DataHolder, Study
 from consent.standing import standing
 from tests import factories
-from tests.consent.conftest import Clock, Decide
+from tests.clock import Clock
+from tests.consent.conftest import Decide
 
 
 @pytest.fixture

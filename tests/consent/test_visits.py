@@ -15,7 +15,7 @@ from consent.services.erasures import erasure_ask, erasure_state
 from consent.services.handover import circumstance_record
 from consent.tasks import addresses_sweep
 from tests import factories
-from tests.consent.conftest import Clock
+from tests.clock import Clock
 from training.services import closing
 
 ANSWER = {"form_version": 1, "policy_version": 1}
