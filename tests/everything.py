@@ -34,11 +34,12 @@ from tests.training.asking import (
 )
 from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_draft, run_finish, run_start, study_with_table
 from training.models import Alliance, AllianceSite, DatasetImport, Encoder
-from training.services.alliances import alliance_found, alliance_sign
+from training.services.alliances import alliance_found, alliance_sign, site_register
 from training.services.encoders import encoder_register
 from training.services.erasures import records_erase
 from training.services.head_counts import head_counts_draw
 from training.services.imports import import_begin, import_declare, import_work
+from training.services.renewals import renewal_propose
 from training.services.trainings import student_ask, student_learn
 
 #: Half of every cap pays for all of its points.
@@ -210,7 +211,10 @@ def encoder_make(study: Study) -> Encoder:
 
 
 def alliances_make(study: Study) -> list[Alliance]:
-    """An alliance of which the study is the hub, and one of which it is a site, to which a run is proposed."""
+    """An alliance of which the study is the hub, and one of which it is a site, to which a run is proposed.
+
+    A new key of a site waits at the hub.
+    """
     public = study.datasets.filter(kind="public").earliest("pk")
     olga = factories.user_create("olga")
     hub, _codes = alliance_found(
@@ -218,6 +222,8 @@ def alliances_make(study: Study) -> list[Alliance]:
     )
     AllianceSite.objects.filter(alliance=hub).update(public_key="ab" * 32)
     hub = alliance_sign(alliance=hub, acting_user=olga)
+    code = renewal_propose(alliance=hub, site="A", acting_user=factories.user_create("otto"))
+    site_register(alliance=hub, code=code, key="cd" * 32)
     text = json.dumps({"title": "Steps to be taken", "purpose": "", "method": "sgd", "share": 0.5})
     site = Alliance(
         study=study,

@@ -192,6 +192,7 @@ TABLE: dict[str, Row] = {
     "staff:alliances": Row(STAFF, SLUG),
     "staff:alliance": Row(STAFF, ("slug", "hub")),
     "staff:alliance_act": Row(OPERATORS, ("slug", "hub", "act"), "post", answer=302),
+    "staff:alliance_keys": Row(OPERATORS, ("slug", "hub")),
     "staff:alliance_leave": Row(OPERATORS, ("slug", "hub")),
     "staff:joint_run_new": Row(USERS, ("slug", "hub")),
     "staff:joint_run_take": Row(USERS, ("slug", "site", "proposal_of_hub")),

@@ -23,6 +23,7 @@ from training.services.head_counts import head_counts_draw
 from training.services.joint_runs import joint_run_propose, joint_run_take
 from training.services.runs import run_approve
 from training.sites.exchange import exchange
+from training.sites.invitations import invitation_write
 from training.verification import checks_of
 
 SLUG = "demo-sites"
@@ -57,7 +58,7 @@ def hub_found(data: str, splits: Splits, names: list[str], address: str) -> dict
         public=points["public"],
         acting_user=users["operator"],
     )
-    invitations = {name: alliances.invitation(alliance, code, address) for name, code in codes.items()}
+    invitations = {name: invitation_write(alliance, code, address) for name, code in codes.items()}
     return {"invitations": invitations, "logins": _login_rows(logins)}
 
 

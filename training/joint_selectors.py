@@ -13,7 +13,10 @@ from training.sites.keys import fingerprint, identity_known
 
 @dataclass(frozen=True)
 class Participant:
-    """Site of an alliance as a page shows it; moments are None where this side does not know them."""
+    """Site of an alliance as a page shows it; moments are None where this side does not know them.
+
+    ``waits`` says, at the hub, that it has joined and not confirmed a new key yet.
+    """
 
     name: str
     fingerprint: str
@@ -22,6 +25,7 @@ class Participant:
     left_at: datetime | None = None
     last_contact: datetime | None = None
     version: str = ""
+    waits: bool = False
 
 
 def participant_rows(alliance: Alliance) -> list[Participant]:
@@ -36,6 +40,7 @@ def participant_rows(alliance: Alliance) -> list[Participant]:
                 site.left_at,
                 site.last_contact,
                 site.version,
+                site.takes_part and not site.is_asked,
             )
             for site in alliance.sites.all()
         ]

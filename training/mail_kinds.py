@@ -34,6 +34,11 @@ def _proposal(mail: Mail) -> dict[str, Any] | None:
     return {"alliance": alliance} if alliance and alliance.open_proposals else None
 
 
+def _key(mail: Mail) -> dict[str, Any] | None:
+    alliance = Alliance.objects.filter(pk=mail.about, left_at=None).first()
+    return {"alliance": alliance} if alliance and (alliance.renewal or alliance.offered) else None
+
+
 def _waiting_alliance(mail: Mail) -> dict[str, Any] | None:
     alliance = Alliance.objects.filter(pk=mail.about, left_at=None).first()
     if alliance is None or not alliance.runs.filter(status__in=Run.ACTIVE).exists():
@@ -54,6 +59,7 @@ def register() -> None:
         MailKind("run_ended", _("a run has ended"), _run, wish="ends"),
         MailKind("share_used", _("a group has used most of a run's share"), _run, wish="shares"),
         MailKind("joint_proposed", _("a hub proposes a run over sites"), _proposal, wish="approvals"),
+        MailKind("key_waiting", _("a new key of a site waits to be confirmed"), _key, wish="approvals"),
         MailKind("site_silent", _("a run over sites waits for a site or the hub"), _waiting_alliance, wish="ends"),
         MailKind("model_withdrawn", _("a model that you took was withdrawn"), _model),
         MailKind("result_withdrawn", _("a table that you took was withdrawn"), _result),

@@ -71,6 +71,11 @@ def joint_proposed_tell(alliance: Alliance) -> None:
     _alliance_tell("joint_proposed", "joint.proposed", alliance)
 
 
+def key_waits_tell(alliance: Alliance) -> None:
+    """Tell operators that a new key of a site waits for one of them to compare and confirm it."""
+    _alliance_tell("key_waiting", "alliance.key", alliance)
+
+
 def silence_tell(alliance: Alliance, silent: Sequence[str]) -> None:
     """Tell operators for whom a run over sites waits: ``silent`` are sites, or the hub."""
     _alliance_tell("site_silent", "site.silent", alliance, silent=list(silent))

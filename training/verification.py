@@ -23,9 +23,9 @@ from learning.sites.documents import Answer, Refused
 from training.engine.records import ring_of
 from training.engine.spending import share_used
 from training.methods import Outcome, method_of, table_of
-from training.models import Batch, Dataset, JointQuestion, Query, Run, RunResult
+from training.models import Batch, Dataset, JointQuestion, JointRun, Query, Run, RunResult
 from training.services.results import table_digest
-from training.sites.documents import vector_load
+from training.sites.documents import roster, vector_load
 
 #: Until an erasure that was asked for is done.
 LONGEST_WAIT = timedelta(days=1)
@@ -117,6 +117,12 @@ def _joint_faults(run: Run) -> Iterator[str]:
     answered = [(each.number, _signed_vector(each.answer_content)) for each in questions if each.answered_at]
     if released != answered:
         yield f"run {run.pk}: what left for its hub is not what the register says."
+    joint = JointRun.objects.filter(run=run.pk).select_related("run__alliance").first()
+    if joint is not None and joint.content and not joint.missing:
+        try:
+            roster(joint)
+        except Refused as error:
+            yield f"run {run.pk}: who has approved it does not agree with what was signed: {error}"
     for each in questions:
         files = [(each.answer, each.answer_content), (each.total, each.total_content)]
         for artifact, content in files:

@@ -36,6 +36,7 @@ EVENTS: dict[str, str | Promise] = {
     "run.failed": gettext_lazy("a run has failed"),
     "run.cancelled": gettext_lazy("a run was cancelled"),
     "share.used": gettext_lazy("a group has used most or all of a run's share"),
+    "alliance.key": gettext_lazy("a new key of a site waits to be confirmed"),
     "joint.proposed": gettext_lazy("a hub proposes a run over sites"),
     "site.silent": gettext_lazy("a run over sites waits for a site or the hub"),
     "policy.proposed": gettext_lazy("an ε policy waits for approval"),

@@ -27,6 +27,7 @@ from training.joint_selectors import hub_fingerprint, joint_document, participan
 from training.models import Alliance, Dataset, JointRun, Run
 from training.services.alliances import proposal_document
 from training.services.joint_runs import joint_run_decline, joint_run_go_on, joint_run_propose, joint_run_take
+from training.services.renewals import renewals_waiting
 
 
 class ParticipantSerializer(serializers.Serializer):
@@ -50,6 +51,14 @@ class ProposalSerializer(serializers.Serializer):
     share = serializers.FloatField(help_text="Of every cap, at the hub.")
 
 
+class RenewalSerializer(serializers.Serializer):
+    """A key of a site that waits to be replaced."""
+
+    site = serializers.CharField()
+    former = serializers.CharField(help_text="Fingerprint of the key that is in force.")
+    fingerprint = serializers.CharField(help_text="Of the new key; empty before the site has registered it.")
+
+
 class AllianceSerializer(serializers.Serializer):
     """An alliance, as this side knows it."""
 
@@ -67,6 +76,7 @@ class AllianceSerializer(serializers.Serializer):
     problem = serializers.SerializerMethodField(help_text="At a site: why the hub could not be asked; or empty.")
     sites = serializers.SerializerMethodField()
     proposals = serializers.SerializerMethodField()
+    renewals = serializers.SerializerMethodField(help_text="Keys that operators here have to compare and confirm.")
 
     def get_hub_fingerprint(self, alliance: Alliance) -> str:
         return hub_fingerprint(alliance)
@@ -82,6 +92,10 @@ class AllianceSerializer(serializers.Serializer):
     def get_proposals(self, alliance: Alliance) -> Any:
         told = [{**proposal_document(alliance, number), "number": number} for number in alliance.open_proposals]
         return ProposalSerializer(told, many=True).data
+
+    @extend_schema_field(RenewalSerializer(many=True))
+    def get_renewals(self, alliance: Alliance) -> Any:
+        return RenewalSerializer(renewals_waiting(alliance), many=True).data
 
 
 class JointProposalSerializer(StrictSerializer):

@@ -3,7 +3,8 @@
 docs/sites.md describes it. Nothing here is for people or for the clients of the API.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import wraps
 from http import HTTPStatus
 from typing import Any
@@ -21,6 +22,7 @@ from learning.sites.documents import Refused
 from training.models import Alliance, AllianceSite, JointRun
 from training.services.alliances import code_owner, site_register
 from training.services.joint_runs import points_content
+from training.sites.documents import documents_of
 from training.sites.exchange import CONTENT, SIGNATURE, answer_keep, exchange_answer, joint_of, json_of, total_content
 from training.sites.published import model_content
 from training.sites.wire import request_check
@@ -66,17 +68,38 @@ def _signed(view: View) -> View:
     @wraps(view)
     def wrapped(request: HttpRequest, alliance: Alliance, **given: object) -> HttpResponse:
         sites = {site.name: site for site in AllianceSite.objects.filter(alliance=alliance).exclude(public_key="")}
-        known = {name: site.public_key for name, site in sites.items()}
-        header, path = request.headers.get("Authorization", ""), request.get_full_path()
+
+        def signer(keys: Mapping[str, str]) -> str:
+            header, path = request.headers.get("Authorization", ""), request.get_full_path()
+            return request_check(header, keys.get, request.method or "", path, request.body)
+
         try:
-            name = request_check(header, known.get, request.method or "", path, request.body)
+            name = signer({name: site.public_key for name, site in sites.items()})
         except Refused as error:
-            return _problem(HTTPStatus.UNAUTHORIZED, error.sentence)
+            return _problem(HTTPStatus.UNAUTHORIZED, _of_another_key(alliance, signer) or error.sentence)
         site = sites[name]
         site.alliance = alliance
         return view(request, site, **given)
 
     return wrapped
+
+
+def _of_another_key(alliance: Alliance, signer: Callable[[Mapping[str, str]], str]) -> Sentence | None:
+    """What a site is told that has signed with a key which waits to be confirmed, or was replaced."""
+    waiting = {alliance.renewal["site"]: alliance.renewal["key"]} if alliance.renewal else {}
+    former = [(_REPLACED, each.document.sites) for each in documents_of(alliance)]
+    for text, keys in [(_WAITS, waiting), *former]:
+        with suppress(Refused):
+            return Sentence(text, site=signer(keys))
+    return None
+
+
+_WAITS = gettext_noop(
+    "The hub has not confirmed the new key of %(site)s yet: read its fingerprint to an operator there."
+)
+_REPLACED = gettext_noop(
+    "The hub has replaced the key of %(site)s, and takes nothing that the former one signs: ask whoever runs it."
+)
 
 
 @_of_alliance("POST")

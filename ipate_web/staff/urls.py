@@ -80,6 +80,7 @@ study_patterns = [
     path("alliances/", alliances.alliances, name="alliances"),
     path("alliances/<int:pk>/", alliances.alliance, name="alliance"),
     path("alliances/<int:pk>/leave/", alliances.alliance_leaving, name="alliance_leave"),
+    path("alliances/<int:pk>/keys/", alliances.alliance_keys, name="alliance_keys"),
     path("alliances/<int:pk>/run/", alliances.joint_run_new, name="joint_run_new"),
     path("alliances/<int:pk>/runs/<str:number>/", alliances.joint_run_taking, name="joint_run_take"),
     path("alliances/<int:pk>/<str:act>/", alliances.alliance_act, name="alliance_act"),

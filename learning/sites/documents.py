@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
@@ -92,6 +92,21 @@ class Alliance(Document):
     colluding: int
     hub: str
     sites: Mapping[str, str]
+
+
+def renewed_site(before: Alliance, after: Alliance) -> str:
+    """Name of the site whose key is another one in the document of an alliance that follows another.
+
+    Raises:
+        Refused: Something else differs, or nothing, or the key is that of somebody else.
+    """
+    renewed = [name for name, key in after.sites.items() if before.sites.get(name) != key]
+    taken = {before.hub, *before.sites.values()}
+    if len(renewed) != 1 or replace(after, sites=before.sites) != before or set(after.sites) != set(before.sites):
+        raise Refused(gettext_noop("The new document of the alliance differs in more than the key of one site."))
+    if after.sites[renewed[0]] in taken:
+        raise Refused(gettext_noop("The new key of %(site)s is one that the alliance knows already."), site=renewed[0])
+    return renewed[0]
 
 
 @dataclass(frozen=True)

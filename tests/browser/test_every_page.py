@@ -260,7 +260,7 @@ def see_datasets(tour: Tour, study: Study) -> None:
     tour.open_each("staff:dataset staff:dataset_remove", "digits", private.pk)
     hub, site = Alliance.objects.filter(study=study).order_by("pk")
     tour.open("staff:alliances", "digits")
-    tour.open_each("staff:alliance staff:alliance_leave", "digits", hub.pk)
+    tour.open_each("staff:alliance staff:alliance_keys staff:alliance_leave", "digits", hub.pk)
     tour.open("staff:joint_run_new", "digits", hub.pk)
     tour.open("staff:alliance", "digits", site.pk)
     tour.open("staff:joint_run_take", "digits", site.pk, "ab")

@@ -23,11 +23,11 @@ class Alliance(Recorded):
 
     open_fields = (
         *("key", "name", "own_name", "colluding", "terms", "address", "certificate"),
-        *("joined_at", "left_at"),
+        *("joined_at", "left_at", "renewal"),
     )
     # Long, and for programs: people read names and fingerprints on the alliance's page.
-    sealed_fields = ("content", "signature")
-    working_fields = ("code", "last_contact", "problem", "silence_told", "version", "proposals")
+    sealed_fields = ("content", "signature", "former")
+    working_fields = ("last_contact", "problem", "silence_told", "version", "proposals", "offered")
 
     study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="alliances")
     key = models.UUIDField(_("number"), default=uuid.uuid4, editable=False, help_text="The same at hub and sites.")
@@ -49,11 +49,24 @@ class Alliance(Recorded):
         blank=True,
         help_text=_("As PEM, where it is not signed by an authority that everybody trusts: no other one is accepted."),
     )
-    code = models.CharField(max_length=64, blank=True, editable=False, help_text="With which a site registers.")
     content = models.TextField(
         _("signed document"), blank=True, help_text="The document that is signed; empty before the hub has."
     )
     signature = models.CharField(_("signature"), max_length=128, blank=True, help_text="Of the hub.")
+    former = models.JSONField(
+        _("former documents"),
+        default=list,
+        blank=True,
+        help_text="Content and signature of each that was in force before, from the first on.",
+    )
+    renewal = models.JSONField(
+        _("key to be replaced"), default=dict, blank=True, help_text="At the hub: of which site, by which, by whom."
+    )
+    offered = models.JSONField(
+        default=list,
+        blank=True,
+        help_text="At a site: documents that follow, which nobody has confirmed here.",
+    )
     joined_at = models.DateTimeField(_("joined on"), null=True, blank=True, help_text="At a site: when it signed.")
     left_at = models.DateTimeField(
         _("left on"), null=True, blank=True, help_text="When the site has left, or the hub has ended it."
@@ -89,6 +102,11 @@ class Alliance(Recorded):
         return AllianceDocument.read(self.content.encode())
 
     @property
+    def founding(self) -> AllianceDocument:
+        """What was signed first: later documents have other keys alone. Raises Refused."""
+        return AllianceDocument.read(self.former[0]["content"].encode()) if self.former else self.document
+
+    @property
     def is_signed(self) -> bool:
         return bool(self.content)
 
@@ -100,7 +118,7 @@ class AllianceSite(models.Model):
     name = models.CharField(_("name"), max_length=100)
     code_digest = models.CharField(max_length=64, help_text="SHA-256 of the code with which it registers.")
     public_key = models.CharField(max_length=64, blank=True, help_text="Ed25519, in hexadecimal.")
-    signature = models.CharField(max_length=128, blank=True, help_text="Of the alliance.")
+    signature = models.CharField(max_length=128, blank=True, help_text="Of the document that is in force.")
     joined_at = models.DateTimeField(null=True, blank=True)
     left_at = models.DateTimeField(null=True, blank=True)
     head_counts = models.JSONField(default=list, blank=True, help_text="That it has released.")
@@ -118,6 +136,11 @@ class AllianceSite(models.Model):
     @property
     def takes_part(self) -> bool:
         return self.joined_at is not None and self.left_at is None
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether it can be asked to take part in a new run: it has signed the document that is in force."""
+        return self.takes_part and bool(self.signature)
 
 
 class JointRun(models.Model):

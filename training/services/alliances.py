@@ -4,15 +4,12 @@ A site joins once its consent form tells people of exactly this alliance. So its
 decide about an alliance as they decide about a form.
 """
 
-import hashlib
 import json
 import logging
 import secrets
-import uuid
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
-from urllib.parse import urlsplit
 
 import numpy as np
 from django.conf import settings
@@ -36,17 +33,17 @@ from training.dispatch import send
 from training.engine.records import records_store
 from training.models import Alliance, AllianceSite, Dataset, JointQuestion, JointRun, Run
 from training.notices import silence_tell
+from training.services.renewals import key_register
 from training.services.runs import run_cancel
 from training.sites.alliances import facts_of_alliance, form_tells, refusal
 from training.sites.documents import alliance_checked, digest_of, document_text, points_digest
 from training.sites.exchange import exchange
+from training.sites.invitations import code_digest, invitation_read
 from training.sites.keys import identity
 from training.sites.wire import Hub, Unreachable
 
 logger = logging.getLogger(__name__)
 
-#: A site's invitation is an address of its hub, with the alliance and the code.
-_MARK = "#"
 #: What a schema says of files, in which sites may differ.
 _OF_FILES = ("delimiter", "header", "comment", "decimal", "one_record")
 
@@ -110,20 +107,15 @@ def alliance_found(
         alliance.save()
     codes = {each: secrets.token_urlsafe(24) for each in names}
     AllianceSite.objects.bulk_create(
-        AllianceSite(alliance=alliance, name=each, code_digest=_code_digest(code)) for each, code in codes.items()
+        AllianceSite(alliance=alliance, name=each, code_digest=code_digest(code)) for each, code in codes.items()
     )
     logger.info("User %s founded the alliance %s.", acting_user.pk, alliance.pk)
     return alliance, codes
 
 
-def invitation(alliance: Alliance, code: str, address: str) -> str:
-    """What an operator of a site enters: address of the hub, alliance and code, in one line."""
-    return f"{address.rstrip('/')}/{_MARK}{alliance.key.hex}.{code}"
-
-
 def code_owner(alliance: Alliance, code: str) -> AllianceSite:
     """The site that a code belongs to. Raises Refused."""
-    site = AllianceSite.objects.filter(alliance=alliance, code_digest=_code_digest(code)).first()
+    site = AllianceSite.objects.filter(alliance=alliance, code_digest=code_digest(code)).first()
     if site is None:
         raise Refused(gettext_noop("The alliance knows no such code: ask its hub for a new invitation."))
     return site
@@ -133,17 +125,20 @@ def code_owner(alliance: Alliance, code: str) -> AllianceSite:
 def site_register(*, alliance: Alliance, code: str, key: str) -> AllianceSite:
     """Take the public key of a site that knows its code; the same key again changes nothing.
 
+    A key that is to replace another one waits until an operator of the hub confirms it.
+
     Raises:
         Refused: Nobody has this code, another key was registered with it, or the key is none.
     """
     site = AllianceSite.objects.select_for_update().get(pk=code_owner(alliance, code).pk)
-    if site.public_key not in ("", key):
-        raise Refused(gettext_noop("With this code another key was registered: ask the hub for a new invitation."))
     try:
         if len(bytes.fromhex(key)) != 32:
             raise ValueError
     except ValueError as error:
         raise Refused(gettext_noop("The key is no public key of Ed25519.")) from error
+    if alliance.renewal.get("site") == site.name or site.public_key not in ("", key):
+        key_register(alliance, site, key)
+        return site
     if alliance.is_signed and not site.public_key:
         raise Refused(gettext_noop("The alliance was signed without this site."))
     site.public_key, site.last_contact = key, timezone.now()
@@ -231,18 +226,9 @@ def alliance_connect(
     study_open_check(study)
     if study.rehearsal:
         raise ValidationError(_("A rehearsal asks nobody, and joins no alliance."))
-    address, _mark, rest = invitation.strip().partition(_MARK)
-    key, _dot, code = rest.partition(".")
-    parts = urlsplit(address)
-    loopback = parts.hostname in ("127.0.0.1", "localhost", "::1", "testserver")
-    try:
-        known = uuid.UUID(key)
-    except ValueError:
-        known = None
-    if not known or not code or not parts.hostname or (parts.scheme != "https" and not loopback):
-        raise ValidationError({"invitation": _("This is no invitation: it begins with https:// and holds one #.")})
+    address, known, code = invitation_read(invitation)
     alliance = Alliance(
-        study=study, key=known, name="…", own_name="…", address=address.rstrip("/"), certificate=certificate.strip()
+        study=study, key=known, name="…", own_name="…", address=address, certificate=certificate.strip()
     )
     try:
         hub = Hub(alliance)
@@ -435,7 +421,3 @@ def silences_tell() -> None:
         with transaction.atomic():
             if Alliance.objects.filter(pk=alliance.pk, silence_told=False).update(silence_told=True):
                 silence_tell(alliance, [alliance.terms["hub"]])
-
-
-def _code_digest(code: str) -> str:
-    return hashlib.sha256(code.encode()).hexdigest()

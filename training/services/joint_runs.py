@@ -25,7 +25,7 @@ from training.services.alliances import people_of_sites
 from training.services.datasets import dataset_import
 from training.services.runs import run_propose
 from training.sites.alliances import refusal
-from training.sites.approvals import COMMON
+from training.sites.approvals import COMMON, renewal_check, sites_fault
 from training.sites.asking import question_end
 from training.sites.documents import digest_of, points_digest, signature_of
 from training.sites.wire import Hub, Unreachable
@@ -53,10 +53,10 @@ def joint_run_propose(
     """
     if not alliance.is_hub:
         raise ValidationError(_("The hub proposes joint runs."))
-    there = [site.name for site in alliance.sites.order_by("name") if site.takes_part]
+    there = [site.name for site in alliance.sites.order_by("name") if site.is_asked]
     chosen = there if sites is None else sorted(set(sites))
-    if unknown := [name for name in chosen if name not in there]:
-        raise ValidationError({"sites": _("These sites do not take part: %(sites)s.") % {"sites": ", ".join(unknown)}})
+    if fault := sites_fault(alliance, chosen):
+        raise ValidationError({"sites": fault})
     least = alliance.colluding + 2 if mode == JointRun.Mode.TOGETHER else 1
     if len(chosen) < least:
         raise ValidationError({"sites": _("At least %(least)d sites are needed.") % {"least": least}})
@@ -102,6 +102,7 @@ def joint_run_take(
     proposal = alliance.proposals.get(number)
     if proposal is None or proposal.get("declined"):
         raise ValidationError(_("The hub proposes no such run, or it was taken up before."))
+    renewal_check(alliance)
     try:
         document = RunDocument.read(proposal["content"].encode())
         Signed(document, signature_of(proposal["signature"])).checked(alliance.document.hub, "the hub")

@@ -1,6 +1,7 @@
 """The moment at which a joint run is approved: the hub signs what it proposes, a site its approval."""
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from django.core.exceptions import ValidationError
@@ -31,6 +32,7 @@ def joint_approve(run: Run) -> None:
     assert alliance is not None, "a joint run is one of an alliance"
     if alliance.left_at is not None:
         raise ValidationError(_("The alliance has ended here."))
+    renewal_check(alliance)
     try:
         alliance_checked(alliance)
         if alliance.is_hub:
@@ -39,6 +41,23 @@ def joint_approve(run: Run) -> None:
             _site_sign(run, alliance)
     except Refused as error:
         raise refusal(error) from error
+
+
+def sites_fault(alliance: Alliance, names: Iterable[str]) -> str:
+    """What keeps a hub from asking sites to take part in a run; empty if nothing does."""
+    there = {site.name: site for site in alliance.sites.all() if site.takes_part}
+    if gone := [name for name in names if name not in there]:
+        return _("These sites do not take part: %(sites)s.") % {"sites": ", ".join(gone)}
+    if unsigned := [name for name in names if not there[name].is_asked]:
+        text = _("The key of a site was replaced, and these sites have not confirmed it yet: %(sites)s.")
+        return text % {"sites": ", ".join(unsigned)}
+    return ""
+
+
+def renewal_check(alliance: Alliance) -> None:
+    """Check at a site that it has confirmed every key that was replaced. Raises ValidationError."""
+    if alliance.offered:
+        raise ValidationError(_("The key of a site was replaced. Compare its fingerprint, and confirm it first."))
 
 
 def run_terms(run: Run) -> dict[str, Any]:
@@ -54,9 +73,8 @@ def hub_plan(joint: JointRun) -> dict[str, Any]:
 
 def _hub_sign(run: Run, alliance: Alliance) -> None:
     joint = run.joint
-    there = {site.name for site in alliance.sites.all() if site.takes_part}
-    if gone := [name for name in joint.sites if name not in there]:
-        raise ValidationError(_("These sites do not take part: %(sites)s.") % {"sites": ", ".join(gone)})
+    if fault := sites_fault(alliance, joint.sites):
+        raise ValidationError(fault)
     joint.proposal = document_text(run_terms(run))
     document = RunDocument(
         alliance=alliance.document.digest(),
@@ -71,6 +89,8 @@ def _hub_sign(run: Run, alliance: Alliance) -> None:
 
 
 def _site_sign(run: Run, alliance: Alliance) -> None:
+    if run.joint.document.alliance != alliance.document.digest():
+        raise ValidationError(_("The key of a site was replaced since the hub proposed this run. It ends it."))
     if not form_tells(alliance):
         raise ValidationError(_("The consent form in force does not tell people of this alliance."))
     joint = run.joint

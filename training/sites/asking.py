@@ -37,6 +37,7 @@ from training.errors import RunError
 from training.models import JointQuestion, JointRun, Round, Run
 from training.sites.alliances import form_tells
 from training.sites.documents import (
+    alliance_checked,
     answer_of,
     endorsements_of,
     roster,
@@ -63,6 +64,7 @@ ENDED = gettext_noop("The hub has ended the run: %(why)s")
 _LATE = gettext_noop("%(sites)s did not answer in time.")
 _FEW = gettext_noop("Too few sites are left: %(why)s")
 _REFUSED = gettext_noop("This site has refused, and takes no more part in the run: %(why)s")
+_RENEWED = gettext_noop("The key of %(sites)s was replaced since this run was proposed. Propose it anew.")
 #: Seconds between two questions of a worker to the hub: after news, and at most.
 _PAUSE, _PAUSES = 0.1, 1.0
 
@@ -82,9 +84,14 @@ class JointAsking(Asking, ABC):
 
     def is_agreed(self, run: Run) -> bool:
         """Whether every participant has approved a run; its message says who has not. Raises RunError: it is over."""
+        _in_force_check(run)
         if missing := run.joint.missing:
             message_set(run, Sentence(_APPROVALS, sites=", ".join(missing)))
         return not missing
+
+    def step(self, run: Run) -> bool:
+        _in_force_check(run)
+        return super().step(run)
 
     def open(self, run: Run) -> bool:
         """Begin to ask, once every participant has approved and no other run of the study spends."""
@@ -396,6 +403,17 @@ def _room_check(run: Run, bounds: Sequence[float]) -> None:
     allowed = [budget.allowed * (1 + ROUNDING) for budget in budgets_from_json(run.plan)]
     if any(spent + bound > most for spent, bound, most in zip(run.spent, bounds, allowed, strict=True)):
         raise Refused(gettext_noop("Questions that ended without a total have used up the share of the run here."))
+
+
+def _in_force_check(run: Run) -> None:
+    """Raise RunError if the key of a site was replaced since the run was proposed: nobody is asked for it any more."""
+    alliance = run.alliance
+    assert alliance is not None, "a joint run is one of an alliance"
+    now, proposed = alliance.document, run.joint.document.alliance
+    if proposed != now.digest():
+        before = alliance_checked(alliance, proposed)
+        renewed = [name for name, key in now.sites.items() if before.sites.get(name) != key]
+        raise RunError(Sentence(_RENEWED, sites=", ".join(renewed)))
 
 
 def _news(run: Run) -> bool:

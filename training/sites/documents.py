@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -49,12 +50,32 @@ def digest_of(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def alliance_checked(alliance: Alliance) -> AllianceDocument:
-    """The alliance that the hub has signed, of exactly the terms on record. Raises Refused."""
+def documents_of(alliance: Alliance) -> list[Signed[AllianceDocument]]:
+    """Every document of an alliance, with its signature, from the first to the one in force. Raises Refused."""
+    texts = [*alliance.former, {"content": alliance.content, "signature": alliance.signature}]
+    return [alliance_read(each) for each in texts if each["content"]]
+
+
+def alliance_read(text: Mapping[str, str]) -> Signed[AllianceDocument]:
+    """A document of an alliance with its signature. Raises Refused."""
+    return Signed(AllianceDocument.read(text["content"].encode()), signature_of(text["signature"]))
+
+
+def alliance_checked(alliance: Alliance, digest: str = "") -> AllianceDocument:
+    """The alliance that the hub has signed, of exactly the terms on record.
+
+    Args:
+        alliance: The alliance.
+        digest: Of the document, which may be a former one; empty for the one in force.
+
+    Raises:
+        Refused: There is no such document, or it is not signed.
+    """
     if not alliance.is_signed:
         raise Refused(gettext_noop("The hub has not signed the alliance yet: wait until all sites have registered."))
-    document = alliance.document
-    Signed(document, signature_of(alliance.signature)).checked(document.hub, "the hub")
+    known = documents_of(alliance)
+    signed = next((each for each in known if digest and each.document.digest() == digest), known[-1])
+    document = signed.checked(known[0].document.hub, "the hub")
     if document.terms != digest_of(document_text(alliance.terms)):
         raise Refused(gettext_noop("The hub has signed other terms than it tells: ask whoever runs it."))
     return document
@@ -73,7 +94,7 @@ def roster(joint: JointRun) -> Roster:
         Signed(Approval.read(each["content"].encode()), signature_of(each["signature"]))
         for each in joint.approvals.values()
     ]
-    return roster_of(alliance_checked(alliance), run_signed(joint), approvals)
+    return roster_of(alliance_checked(alliance, joint.document.alliance), run_signed(joint), approvals)
 
 
 def endorsements_of(question: JointQuestion) -> list[Signed[Endorsement]]:

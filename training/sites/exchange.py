@@ -79,12 +79,13 @@ class RunReport(BaseModel):
 
 
 class SiteMessage(BaseModel):
-    """What a site tells its hub: ``joined`` is its signature of the alliance."""
+    """What a site tells its hub: ``joined`` is its signature of the ``document`` of this digest of the alliance."""
 
     model_config = _JSON
     protocol: str
     version: str
     joined: str | None
+    document: str = ""
     left: bool
     head_counts: list[HeadCountMessage]
     runs: dict[str, RunReport]
@@ -124,12 +125,13 @@ class RunMessage(BaseModel):
 
 
 class AllianceMessage(BaseModel):
-    """What a hub tells of the alliance; ``content`` is empty before it is signed."""
+    """What a hub tells of the alliance; ``content`` is empty before it is signed, ``former`` was in force before."""
 
     model_config = _JSON
     name: str
     content: str
     signature: str
+    former: list[SignedText] = []
     terms: dict[str, Any]
     ended: bool
 
@@ -161,7 +163,7 @@ def exchange(alliance: Alliance) -> bool:
     message = {
         "protocol": DOMAIN,
         "version": __version__,
-        "joined": _own_signature(alliance) if alliance.joined_at and not alliance.left_at else None,
+        **_own_signature(alliance),
         "left": alliance.left_at is not None,
         "head_counts": [
             {"level": count.level, "epsilon": count.epsilon, "count": count.count}
@@ -219,8 +221,15 @@ def _key(joint: JointRun) -> str:
     return joint.document.number
 
 
-def _own_signature(alliance: Alliance) -> str:
-    return sign(alliance.document, identity_known(alliance)).signature.hex()
+def _own_signature(alliance: Alliance) -> dict[str, Any]:
+    """A site's signature of the document that is in force there, once it has joined and while it has its key."""
+    if not alliance.joined_at or alliance.left_at:
+        return {"joined": None}
+    try:
+        signed = sign(alliance.document, identity_known(alliance))
+    except Refused:
+        return {"joined": None}
+    return {"joined": signed.signature.hex(), "document": signed.document.digest()}
 
 
 def _run_report(joint: JointRun, own: str) -> dict[str, Any]:
@@ -252,7 +261,10 @@ def _proposals_keep(alliance: Alliance, answer: Mapping[str, Any], known: Mappin
             if alliance.proposals.get(key, {}).get("declined"):
                 proposals[key] = alliance.proposals[key]
             elif (
-                key not in known and alliance.own_name in _proposal(alliance, message).participants and message["told"]
+                key not in known
+                and message["told"]
+                and message["status"] not in Run.ENDED
+                and alliance.own_name in _proposal(alliance, message).participants
             ):
                 proposals[key] = {name: message[name] for name in ("content", "signature", "told")}
     if proposals == alliance.proposals:
@@ -358,10 +370,11 @@ def exchange_answer(site: AllianceSite, said: Any) -> dict[str, Any]:
     site = AllianceSite.objects.select_for_update().select_related("alliance__study").get(pk=site.pk)
     alliance = site.alliance
     site.last_contact, site.version = timezone.now(), message["version"]
-    if message["joined"] and site.joined_at is None and alliance.is_signed:
+    if message["joined"] and not site.signature and alliance.is_signed:
         document = alliance.document
-        Signed(document, signature_of(message["joined"])).checked(document.sites[site.name], site.name)
-        site.signature, site.joined_at = message["joined"], timezone.now()
+        if message["document"] in ("", document.digest()):  # else a former one: nobody has confirmed the new one there
+            Signed(document, signature_of(message["joined"])).checked(document.sites[site.name], site.name)
+            site.signature, site.joined_at = message["joined"], site.joined_at or timezone.now()
     if message["left"] and site.joined_at is not None and site.left_at is None:
         site.left_at = timezone.now()
     if site.takes_part:
@@ -381,6 +394,7 @@ def exchange_answer(site: AllianceSite, said: Any) -> dict[str, Any]:
     terms = {
         "content": alliance.content,
         "signature": alliance.signature,
+        "former": alliance.former,
         "terms": alliance.terms,
         "name": alliance.name,
         "ended": alliance.left_at is not None,
@@ -460,7 +474,7 @@ def answer_keep(site: AllianceSite, joint: JointRun, number: int, content: str, 
         row = joint.questions.select_for_update().filter(number=number).first()
         if row is None or site.name not in row.document.participants:
             raise Refused(gettext_noop("The site was not asked this question."))
-        if row.closed_at is not None:
+        if row.closed_at is not None or joint.run.has_ended:
             return
         earlier = row.answers.filter(site=site.name).first()
         if earlier is not None:

@@ -8,6 +8,8 @@ database that was restored cannot answer a question of the run a second time.
 """
 
 import hashlib
+import logging
+from collections.abc import Iterator
 
 import numpy as np
 from cryptography.hazmat.primitives import hashes
@@ -21,6 +23,8 @@ from common.sentences import gettext_noop
 from learning.sites.documents import Refused, public_key
 from learning.sites.protocol import Site
 from training.models import Alliance, JointRun
+
+logger = logging.getLogger(__name__)
 
 _PURPOSE = "ipate: identity in an alliance"
 
@@ -44,7 +48,7 @@ def identity(alliance: Alliance, public: str = "") -> Ed25519PrivateKey:
     raise Refused(
         gettext_noop(
             "The secret key of this installation is not the one with which it joined the "
-            "alliance: add the old one to IPATE_SECRET_KEY_FALLBACKS, or make a new alliance."
+            "alliance: add the old one to IPATE_SECRET_KEY_FALLBACKS. A hub can also replace the key of a site."
         )
     )
 
@@ -55,6 +59,20 @@ def identity_known(alliance: Alliance) -> Ed25519PrivateKey:
         return identity(alliance)
     document = alliance.document
     return identity(alliance, document.hub if alliance.is_hub else document.sites[alliance.own_name])
+
+
+def identities(alliance: Alliance) -> Iterator[Ed25519PrivateKey]:
+    """Keys by which the hub may know a site: the one on record, and that of today, which may replace it."""
+    today = identity(alliance)
+    try:
+        known = identity_known(alliance)
+    except Refused:
+        logger.warning("The key that is on record of alliance %s is gone.", alliance.pk)
+    else:
+        yield known
+        if public_key(known) == public_key(today):
+            return
+    yield today
 
 
 def fingerprint(key: str) -> str:

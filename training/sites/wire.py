@@ -10,6 +10,7 @@ import os
 import ssl
 import time
 from functools import lru_cache
+from http import HTTPStatus
 from typing import Any
 
 import httpx
@@ -21,7 +22,7 @@ from common import __version__
 from common.sentences import Sentence, gettext_noop
 from learning.sites.documents import DOMAIN, Refused
 from training.models import Alliance
-from training.sites.keys import identity_known
+from training.sites.keys import identities
 
 #: Seconds by which the clocks of site and hub may differ.
 CLOCK_SKEW = 300
@@ -148,26 +149,33 @@ class Hub:
     ) -> bytes:
         alliance = self._alliance
         whole = f"/api/v1/alliances/{alliance.key}/{path}"
-        head = dict(headers or {})
-        if signed:
-            key = identity_known(alliance)
-            head["Authorization"] = request_authorization(alliance.own_name, key, method, whole, body)
-        try:
-            with self._client.stream(method, whole, content=body, headers=head) as answer:
-                content = b""
-                for piece in answer.iter_bytes():
-                    content += piece
-                    if len(content) > _MOST:
-                        raise Unreachable(Sentence(gettext_noop("The hub sends more than a site takes.")))
-        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-            text = gettext_noop("The hub at %(address)s cannot be reached: %(problem)s. It is tried again.")
-            raise Unreachable(Sentence(text, address=alliance.address, problem=_short(error))) from error
+        for key in identities(alliance) if signed else [None]:
+            head = dict(headers or {})
+            if key is not None:
+                head["Authorization"] = request_authorization(alliance.own_name, key, method, whole, body)
+            answer, content = self._send(method, whole, body, head)
+            if answer.status_code != HTTPStatus.UNAUTHORIZED:
+                break
         if answer.status_code >= 300:
             text = gettext_noop("The hub refuses (%(status)s): %(problem)s")
             raise Unreachable(
                 Sentence(text, status=answer.status_code, problem=_problem(content, answer.reason_phrase))
             )
         return content
+
+    def _send(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> tuple[httpx.Response, bytes]:
+        """The answer to a request, with its content. Raises Unreachable."""
+        content = b""
+        try:
+            with self._client.stream(method, path, content=body, headers=headers) as answer:
+                for piece in answer.iter_bytes():
+                    content += piece
+                    if len(content) > _MOST:
+                        raise Unreachable(Sentence(gettext_noop("The hub sends more than a site takes.")))
+        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+            text = gettext_noop("The hub at %(address)s cannot be reached: %(problem)s. It is tried again.")
+            raise Unreachable(Sentence(text, address=self._alliance.address, problem=_short(error))) from error
+        return answer, content
 
 
 def _short(error: Exception) -> str:

@@ -40,10 +40,19 @@ class FoundForm(forms.Form):
         return [name for name in names if name]
 
 
-class ConnectForm(forms.Form):
-    """Form with which a site accepts the invitation of a hub."""
+class RenewalForm(forms.Form):
+    """Form with which an operator of a hub asks for another key of a site."""
 
-    prefix = "connect"
+    site = forms.ChoiceField(label=_("Site"))
+
+    def __init__(self, data: Any = None, *, alliance: Alliance) -> None:
+        super().__init__(data)
+        names = alliance.sites.filter(left_at=None).values_list("name", flat=True)
+        self.fields["site"].choices = [(name, name) for name in names]  # type: ignore[attr-defined]
+
+
+class InvitationForm(forms.Form):
+    """Form with which a site registers another key."""
 
     invitation = forms.CharField(
         label=_("Invitation"),
@@ -51,6 +60,13 @@ class ConnectForm(forms.Form):
         widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}),
         help_text=_("One line that the hub has given you, by another way than the network if you can."),
     )
+
+
+class ConnectForm(InvitationForm):
+    """Form with which a site accepts the invitation of a hub."""
+
+    prefix = "connect"
+
     certificate = forms.CharField(
         label=_("Certificate of the hub"),
         required=False,
@@ -97,7 +113,7 @@ class JointRunForm(forms.Form):
 
     def __init__(self, data: Any = None, *, alliance: Alliance) -> None:
         super().__init__(data)
-        names = [site.name for site in alliance.sites.all() if site.takes_part]
+        names = [site.name for site in alliance.sites.all() if site.is_asked]
         self.fields["choices"].widget.attrs |= {"rows": 2, "spellcheck": "false"}
         self.fields["sites"].choices = [(name, name) for name in names]  # type: ignore[attr-defined]
         self.fields["sites"].initial = names

@@ -12,14 +12,24 @@ from django.views.decorators.http import require_POST, require_safe
 
 from common.requests import SignedInRequest
 from consent.models import Study
-from ipate_web.staff.forms.alliances import ConnectForm, FoundForm, JointRunForm, TakeForm, faults_add
+from ipate_web.staff.forms.alliances import (
+    ConnectForm,
+    FoundForm,
+    InvitationForm,
+    JointRunForm,
+    RenewalForm,
+    TakeForm,
+    faults_add,
+)
 from ipate_web.staff.views.pages import render_page, study_form, study_page
 from training.joint_selectors import hub_fingerprint, left_without, participant_rows, waits_for
 from training.models import Alliance
 from training.selectors import runs_visible_to
 from training.services import alliances as services
+from training.services import renewals
 from training.services.joint_runs import joint_run_decline, joint_run_go_on, joint_run_propose, joint_run_take
 from training.sites.alliances import form_tells
+from training.sites.invitations import invitation_write
 
 _MAY = "training.manage_alliances"
 
@@ -40,7 +50,7 @@ def alliances(request: SignedInRequest, study: Study) -> HttpResponse:
             made, codes = services.alliance_found(
                 study=study, acting_user=request.user, schema_of=public, public=public, **found.cleaned_data
             )
-            invited = [(name, services.invitation(made, code, settings.SITE_URL)) for name, code in codes.items()]
+            invited = [(name, invitation_write(made, code, settings.SITE_URL)) for name, code in codes.items()]
             return render_page(request, study, "staff/alliances/made.html", {"alliance": made, "invitations": invited})
         if connects and connect.is_valid():
             made = services.alliance_connect(study=study, acting_user=request.user, **connect.cleaned_data)
@@ -65,6 +75,7 @@ def alliance(request: SignedInRequest, study: Study, pk: int) -> HttpResponse:
         "alliance": found,
         "participants": participant_rows(found),
         "hub_fingerprint": hub_fingerprint(found),
+        "waiting": renewals.renewals_waiting(found),
         "may": _MAY in request.can and found.left_at is None and not study.is_closed,
         "runs": found.runs.all(),
     }
@@ -109,6 +120,48 @@ def alliance_leaving(request: SignedInRequest, study: Study, pk: int) -> HttpRes
         messages.success(request, _("The alliance has ended for this study."))
         return redirect("staff:alliance", study.slug, pk)
     return render_page(request, study, "staff/alliances/leave.html", {"alliance": found})
+
+
+@study_form(_MAY)
+def alliance_keys(request: SignedInRequest, study: Study, pk: int) -> HttpResponse:
+    """Replace the key of a site: asked for at the hub, registered at the site, compared and confirmed on all sides."""
+    found = get_object_or_404(Alliance.objects.select_related("study"), study=study, pk=pk, left_at=None)
+    if not found.is_signed:
+        raise Http404
+    data = request.POST if {"site", "invitation"} & set(request.POST) else None
+    form: Any = RenewalForm(data, alliance=found) if found.is_hub else InvitationForm(data)
+    try:
+        if "told" in request.POST:
+            renewals.renewal_confirm(alliance=found, told=request.POST["told"], acting_user=request.user)
+            messages.success(request, _("The new key is confirmed."))
+            return redirect("staff:alliance", study.slug, pk)
+        if "drop" in request.POST:
+            renewals.renewal_drop(alliance=found, acting_user=request.user)
+            messages.success(request, _("The key stays as it is."))
+            return redirect("staff:alliance", study.slug, pk)
+        if form.is_valid() and found.is_hub:
+            code = renewals.renewal_propose(alliance=found, acting_user=request.user, **form.cleaned_data)
+            told = invitation_write(found, code, settings.SITE_URL)
+            context = {"alliance": found, "invitations": [(form.cleaned_data["site"], told)], "is_renewal": True}
+            return render_page(request, study, "staff/alliances/made.html", context)
+        if form.is_valid():
+            renewals.identity_renew(alliance=found, acting_user=request.user, **form.cleaned_data)
+            messages.success(request, _("The new key is registered. Read its fingerprint to the hub by telephone."))
+            return redirect("staff:alliance_keys", study.slug, pk)
+    except ValidationError as error:
+        if data is None:
+            messages.error(request, " ".join(error.messages))
+            return redirect("staff:alliance_keys", study.slug, pk)
+        faults_add(form, error)
+    waiting = renewals.renewals_waiting(found)
+    context = {
+        "alliance": found,
+        "form": form,
+        "waiting": waiting,
+        "is_own": any(each.proposed_by == request.user.pk for each in waiting),
+        "own": renewals.own_renewal(found),
+    }
+    return render_page(request, study, "staff/alliances/keys.html", context, status=422 if form.errors else 200)
 
 
 @study_form("training.propose_run")

@@ -150,6 +150,7 @@ def people_with_mails() -> dict[str, User]:
         terms={"hub": "Clinic"},
         address="https://hub.example.org",
         proposals={"ab": {"content": "", "signature": "", "told": "{}"}},
+        offered=[{"content": "", "signature": ""}],
     )
     Run.objects.filter(pk=run.pk).update(alliance=alliance)
     conrad = factories.user_create("conrad")
@@ -182,7 +183,7 @@ def people_with_mails() -> dict[str, User]:
         mail.mails_send("model_withdrawn", [user.pk], study=study, about=student.pk)
         mail.mails_send("result_withdrawn", [user.pk], study=study, about=run.pk)
         mail.mails_send("checkpoint", [user.pk], about=checkpoint.pk)
-        for kind in ("joint_proposed", "site_silent"):
+        for kind in ("joint_proposed", "key_waiting", "site_silent"):
             mail.mails_send(kind, [user.pk], study=study, about=alliance.pk)
         for kind in ("fault_found", "fault_found_committee", "installation_fault", "alarm"):
             mail.mails_send(kind, [user.pk], study=study)

@@ -11,7 +11,9 @@ from learning.mechanisms.base import PlanError
 from tests.factories import user_create
 from tests.pages import as_, text, url
 from tests.training.sites.alliances import Installations, InThisProcess, advance, olga
+from tests.training.sites.renewals import renewed_make
 from training.models import Run
+from training.services import renewals
 from training.services.joint_runs import joint_run_take
 from training.services.runs import run_approve
 from training.sites.exchange import exchange
@@ -95,3 +97,45 @@ def test_a_plan_that_uses_more_than_the_share_is_not_approved(until: float | Non
     taken.joint.save()
     with pytest.raises(PlanError, match="more than the share"):
         run_approve(run=taken, acting_user=olga(), share=0.5)
+
+
+def test_a_key_is_replaced_on_pages_of_the_hub_the_site_and_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    renewed = renewed_make(monkeypatch)
+    browser, otto, there = as_("olga"), as_("otto"), renewed.there
+    at_hub, at_site, at_other = (
+        url("alliance_keys", alliance.study, alliance.pk) for alliance in (there.hub, *there.sites[:2])
+    )
+    assert "changes IPATE_SECRET_KEY" in text(browser.get(at_site)), "nothing is to be registered"
+    page = text(otto.post(at_hub, {"site": "Clinic A"}))
+    assert "It is shown only now" in page
+    invitation = next(word for word in page.split() if word.startswith("http") and "#" in word)
+    assert "has not registered it yet" in text(browser.get(at_hub))
+    renewed.lose()
+    renewed.as_first()
+    waits = text(browser.get(at_site))
+    (own,) = [renewals.own_renewal(renewed.first)]
+    assert own is not None and own.former in waits and own.fingerprint in waits
+    wrong = browser.post(at_site, {"invitation": "https://hub.example.org/#1.2"})
+    assert wrong.status_code == 422 and "This is no invitation" in text(wrong)
+    assert browser.post(at_site, {"invitation": invitation}).status_code == 302
+    renewed.as_others()
+    for person, may in ((otto, False), (browser, True)):
+        page = text(person.get(at_hub))
+        assert own.former in page and own.fingerprint in page and "by a number that you have from elsewhere" in page
+        assert ("They are the same: confirm" in page) == may and ("You asked for this key yourself" in page) != may
+    refused = text(otto.post(at_hub, {"told": own.fingerprint}, follow=True))
+    assert "You asked for this key yourself" in refused and renewed.hub.renewal
+    assert browser.post(at_hub, {"told": own.fingerprint}).status_code == 302
+    assert (
+        text(browser.get(url("alliance", there.hub_study, there.hub.pk))).count("has not confirmed a new key yet") == 3
+    )
+    renewed.contact(1)
+    assert "The key of a site is to be replaced" in text(
+        browser.get(url("alliance", there.studies[1], there.sites[1].pk))
+    )
+    assert own.fingerprint in text(browser.get(at_other))
+    assert browser.post(at_other, {"told": own.fingerprint}).status_code == 302
+    renewed.contact(1)
+    assert [site.name for site in renewed.hub.sites.all() if site.is_asked] == ["Clinic B"]
+    assert otto.post(at_hub, {"site": "Clinic C"}).status_code == 200
+    assert browser.post(at_hub, {"drop": "1"}).status_code == 302 and not renewed.hub.renewal

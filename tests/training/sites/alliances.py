@@ -18,6 +18,7 @@ from training.services.datasets import dataset_import
 from training.services.joint_runs import joint_run_propose, joint_run_take
 from training.services.runs import run_approve
 from training.sites.exchange import exchange
+from training.sites.invitations import invitation_write
 
 ADDRESS = "http://testserver"
 POINTS = 12
@@ -42,7 +43,7 @@ class Installations:
         self.studies = [self._study(place, holders) for place in range(count)]
         self.sites = [
             alliances.alliance_connect(
-                study=study, invitation=alliances.invitation(self.hub, self.codes[name], ADDRESS), acting_user=olga()
+                study=study, invitation=invitation_write(self.hub, self.codes[name], ADDRESS), acting_user=olga()
             )
             for study, name in zip(self.studies, self.names, strict=True)
         ]

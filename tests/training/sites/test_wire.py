@@ -15,6 +15,7 @@ from training.models import Run
 from training.services import alliances
 from training.sites import wire
 from training.sites.exchange import exchange
+from training.sites.invitations import invitation_write
 from training.sites.wire import Hub, Unreachable
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
@@ -69,7 +70,7 @@ def test_a_secret_key_is_rotated_and_the_alliance_goes_on(settings: LazySettings
 @pytest.mark.parametrize("certificate", ["no certificate", "ä"])
 def test_what_is_no_certificate_is_refused_beside_its_field(certificate: str) -> None:
     there = Installations(joined=False)
-    told = alliances.invitation(there.hub, there.codes["Clinic A"], ADDRESS)
+    told = invitation_write(there.hub, there.codes["Clinic A"], ADDRESS)
     with pytest.raises(ValidationError) as refused:
         alliances.alliance_connect(
             study=study_create("other"), invitation=told, acting_user=olga(), certificate=certificate

@@ -1,0 +1,308 @@
+"""A site's key is replaced within an alliance: by whom, what follows, and everything that is refused."""
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+from django.core.exceptions import ValidationError
+
+from accounting.models import Release
+from consent.models import ConfigurationChange, Mail
+from consent.selectors import consent_form_in_force
+from learning.sites.documents import Refused, sign
+from tests.factories import user_create
+from tests.training.sites.alliances import ADDRESS, advance, finish, olga
+from tests.training.sites.renewals import Renewed, renewed_make
+from training.joint_selectors import participant_rows
+from training.models import Alliance, Run
+from training.services import renewals
+from training.services.joint_runs import joint_run_take
+from training.sites import keys
+from training.sites.alliances import form_tells
+from training.sites.documents import documents_of, roster
+from training.sites.exchange import exchange, exchange_answer
+from training.sites.invitations import invitation_write
+from training.sites.wire import Hub, Unreachable
+from training.verification import checks_of
+
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+
+STEPS: dict[str, Any] = {
+    "method": Run.Method.SGD,
+    "choices": {"steps": 2, "sigma": 10.0},
+    "student_learner": "nearest_neighbour",
+}
+
+
+@pytest.fixture
+def renewed(monkeypatch: pytest.MonkeyPatch) -> Renewed:
+    return renewed_make(monkeypatch)
+
+
+def faults(renewed: Renewed) -> list[str]:
+    studies = [renewed.there.hub_study, *renewed.there.studies]
+    return [fault for study in studies for check in checks_of(study) for fault in check.faults()]
+
+
+def test_a_key_is_replaced_and_everything_before_stays_what_it_was(renewed: Renewed) -> None:
+    there = renewed.there
+    runs = finish(there.start(**STEPS))
+    assert {run.status for run in runs} == {Run.Status.FINISHED}, [str(run.message) for run in runs]
+    before, forms = renewed.hub, [consent_form_in_force(study) for study in there.studies]
+    told = renewed.everywhere()
+    hub = renewed.hub
+    for alliance in (hub, *there.sites):
+        assert (alliance.content, alliance.signature) == (hub.content, hub.signature) != (before.content, "")
+        assert [each["content"] for each in alliance.former] == [before.content]
+        assert alliance.founding == before.document and not alliance.offered and not alliance.renewal
+        changed = {name for name, key in alliance.document.sites.items() if key != before.document.sites[name]}
+        assert changed == {"Clinic A"}
+    assert told in {each.fingerprint for each in participant_rows(hub)}
+    assert all(site.is_asked for site in hub.sites.all())
+    for site, form in zip(there.sites, forms, strict=True):
+        assert form_tells(site) and consent_form_in_force(site.study) == form, "nobody is asked again"
+    assert faults(renewed) == []
+    for run in Run.objects.filter(pk__in=[run.pk for run in runs]):
+        assert roster(run.joint).alliance == before.document, "what was signed then can still be checked"
+
+
+def test_a_run_after_it_is_carried_out_under_the_new_document(renewed: Renewed) -> None:
+    renewed.everywhere()
+    renewed.keeps = True
+    renewed.as_first()  # all are carried out in this process: its keys are now those of everybody
+    runs = finish(renewed.there.start(**STEPS))
+    assert {run.status for run in runs} == {Run.Status.FINISHED}, [str(run.message) for run in runs]
+    assert {roster(run.joint).alliance.digest() for run in runs} == {renewed.hub.document.digest()}
+    assert faults(renewed) == []
+
+
+def test_two_operators_of_the_hub_are_needed_and_both_are_on_record(renewed: Renewed) -> None:
+    renewed.lose()
+    told = renewed.register()
+    with pytest.raises(ValidationError, match="You asked for this key yourself"):
+        renewed.confirm(None, told, by="otto")
+    for wrong in ("", "0000 0000 0000 0000 0000"):
+        with pytest.raises(ValidationError, match="No such key waits"):
+            renewed.confirm(None, wrong)
+    assert renewed.hub.document == renewed.hub.founding and renewed.hub.renewal
+    renewed.confirm(None, told)
+    changes = ConfigurationChange.objects.filter(study=renewed.there.hub_study, after__has_key="renewal")
+    people = [change.changed_by_id for change in changes.order_by("sequence")][-3:]
+    assert people == [user_create("otto").pk, None, olga().pk], "asked for, registered, confirmed"
+    with pytest.raises(ValidationError, match="No such key waits"):
+        renewed.confirm(None, told)
+
+
+def test_a_key_is_registered_once_and_is_new_to_the_alliance(renewed: Renewed) -> None:
+    code = renewals.renewal_propose(alliance=renewed.hub, site="Clinic A", acting_user=user_create("otto"))
+    invitation = invitation_write(renewed.hub, code, ADDRESS)
+    with pytest.raises(ValidationError, match="knows this key already"):
+        renewals.identity_renew(alliance=renewed.first, invitation=invitation, acting_user=olga())
+    with pytest.raises(ValidationError, match="waits to be replaced already"):
+        renewals.renewal_propose(alliance=renewed.hub, site="Clinic B", acting_user=olga())
+    renewed.as_first()
+    told = renewals.identity_renew(alliance=renewed.first, invitation=invitation, acting_user=olga())
+    assert told == renewals.identity_renew(alliance=renewed.first, invitation=invitation, acting_user=olga())
+    renewed.as_first("a third")
+    with pytest.raises(ValidationError, match="another key was registered"):
+        renewals.identity_renew(alliance=renewed.first, invitation=invitation, acting_user=olga())
+    renewed.as_others()
+    renewals.renewal_drop(alliance=renewed.hub, acting_user=olga())
+    with pytest.raises(ValidationError, match="another key was registered"):
+        renewed.as_first()
+        renewals.identity_renew(alliance=renewed.first, invitation=invitation, acting_user=olga())
+    with pytest.raises(ValidationError, match="of another alliance"):
+        renewals.identity_renew(alliance=renewed.first, invitation=f"{ADDRESS}/#{'0' * 32}.{code}", acting_user=olga())
+    renewed.as_others()
+    assert renewed.contact(0).problem == "", "the key in force stays so"
+
+
+def test_before_it_is_confirmed_the_former_key_counts_and_after_it_is_refused_in_words(renewed: Renewed) -> None:
+    renewed.lose()
+    with pytest.raises(Unreachable, match="compare the fingerprints"):
+        renewed.contact(0)
+    told = renewed.register()
+    with pytest.raises(Unreachable, match="has not confirmed the new key of Clinic A yet"):
+        renewed.contact(0)
+    renewed.lost = False  # whoever has the former key
+    assert renewed.contact(0).problem == ""
+    renewed.confirm(None, told)
+    with pytest.raises(Unreachable, match="has replaced the key of Clinic A"):
+        renewed.contact(0)
+    renewed.lose()
+    assert renewed.contact(0).offered
+
+
+def test_a_key_that_is_still_known_is_replaced_as_well(renewed: Renewed) -> None:
+    renewed.keeps = True
+    renewed.lose()
+    assert renewed.contact(0).problem == "", "the former key is among the fallbacks"
+    renewed.everywhere()
+    assert renewed.contact(0).problem == ""
+
+
+@pytest.mark.parametrize("until", ["proposed", "taken up", "approved", "asking"])
+def test_runs_under_way_end_everywhere_with_a_reason(renewed: Renewed, until: str) -> None:
+    there = renewed.there
+    hub = there.propose(**STEPS)
+    sites = []
+    if until == "taken up":
+        exchange(there.sites[1])
+        private = there.dataset(there.studies[1], "private")
+        joint_run_take(
+            alliance=there.sites[1], number=hub.pk.hex, private_dataset=private, acting_user=user_create("otto")
+        )
+    if until in ("approved", "asking"):
+        sites = [there.take(hub, place) for place in range(3)]
+    if until == "asking":
+        for run in (*sites, hub, *sites):
+            advance(run)
+    renewed.lose()
+    told = renewed.register()
+    renewed.confirm(None, told)
+    assert advance(hub).status == Run.Status.FAILED
+    hub.refresh_from_db()
+    assert "The key of Clinic A was replaced since this run was proposed" in str(hub.message)
+    assert not any(renewed.contact(place).open_proposals for place in (0, 1, 2))
+    for run in sites[1:]:
+        ended = advance(run)
+        assert ended.status == Run.Status.FAILED and "The key of Clinic A was replaced" in str(ended.message)
+    assert not Release.objects.filter(kind="sums").exists()
+    assert faults(renewed) == []
+
+
+def test_a_site_confirms_before_it_takes_up_another_run(renewed: Renewed) -> None:
+    there = renewed.there
+    renewed.lose()
+    told = renewed.register()
+    renewed.confirm(None, told)
+    there.hub = renewed.hub
+    with pytest.raises(ValidationError, match="not confirmed it yet: Clinic A, Clinic B, Clinic C"):
+        there.propose(**STEPS, sites=there.names)
+    for place in (0, 1):
+        renewed.confirm(place, told)
+        renewed.contact(place)
+    with pytest.raises(ValidationError, match="At least 3 sites"):
+        there.propose(**STEPS)
+    waiting = [each.name for each in participant_rows(renewed.hub) if each.waits]
+    assert waiting == ["Clinic C"]
+    run = there.propose(**STEPS, sites=["Clinic A", "Clinic B"], mode="separate")
+    there.sites[1] = renewed.contact(1)
+    assert there.take(run, 1).status == Run.Status.APPROVED
+    # the third has heard of it and does not look
+    alliance = renewed.contact(2)
+    assert [each.fingerprint for each in renewals.renewals_waiting(alliance)] == [told]
+    with pytest.raises(ValidationError, match="Compare its fingerprint, and confirm it first"):
+        proposals = {run.pk.hex: {"content": run.joint.content, "signature": run.joint.signature, "told": "{}"}}
+        Alliance.objects.filter(pk=alliance.pk).update(proposals=proposals)
+        alliance.refresh_from_db()
+        private = there.dataset(alliance.study, "private")
+        joint_run_take(alliance=alliance, number=run.pk.hex, private_dataset=private, acting_user=user_create("otto"))
+
+
+def test_operators_are_told_where_a_key_waits(renewed: Renewed) -> None:
+    renewed.lose()
+    told = renewed.register()
+    assert Mail.objects.filter(kind="key_waiting", study=renewed.there.hub_study).count() == 2
+    renewed.confirm(None, told)
+    for place in (1, 1, 2):
+        renewed.contact(place)
+    for study in renewed.there.studies[1:]:
+        assert Mail.objects.filter(kind="key_waiting", study=study).count() == 2, "once"
+
+
+def test_documents_that_do_not_follow_are_refused_and_old_ones_cannot_be_replayed(
+    renewed: Renewed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = {}
+    site = renewed.there.sites[1]
+    former = renewed.contact(1)
+    post = Hub.post
+
+    def lying(hub: Hub, path: str, document: Any, *, signed: bool = True) -> Any:
+        answer = post(hub, path, document, signed=signed)
+        answer["alliance"] |= told
+        return answer
+
+    renewed.everywhere()
+    site = renewed.contact(1)
+    monkeypatch.setattr(Hub, "post", lying)
+    told |= {"content": former.content, "signature": former.signature, "former": []}
+    with pytest.raises(Refused, match="tells a former document"):
+        renewed.contact(1)
+    hub, key = renewed.hub, keys.identity(renewed.hub)
+    for change, message in [
+        ({}, "signature of the hub"),
+        ({"colluding": 0}, "differs in more than the key of one site"),
+        ({"sites": {**hub.document.sites, "Clinic X": "ab" * 32}}, "differs in more than the key of one site"),
+        ({"sites": dict.fromkeys(hub.document.sites, "ab" * 32)}, "differs in more than the key of one site"),
+        ({"sites": {**hub.document.sites, "Clinic C": hub.document.sites["Clinic A"]}}, "knows already"),
+        ({"sites": {**hub.document.sites, "Clinic B": "ab" * 32}}, "not the one with which it joined"),
+        ({"hub": "ab" * 32}, "differs in more than the key of one site"),
+    ]:
+        document = replace(hub.document, **change)
+        signed = sign(document, key if change else keys.identity(site))
+        told |= {"content": document.content().decode(), "signature": signed.signature.hex()}
+        told["former"] = [*hub.former, {"content": hub.content, "signature": hub.signature}]
+        with pytest.raises(Refused, match=message):
+            renewed.contact(1)
+    told["former"] = []
+    with pytest.raises(Refused, match="another alliance than the one that is on record"):
+        renewed.contact(1)
+    told.clear()
+    assert renewed.contact(1).content == site.content and not renewed.contact(1).offered
+
+
+def test_a_site_that_was_away_for_two_of_them_confirms_both_at_once(
+    renewed: Renewed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    renewed.lose()
+    renewed.confirm(None, renewed.register())
+    renewed.contact(0)
+    # the first site's key is replaced once more, by a third secret key
+    monkeypatch.setattr(renewed, "as_first", partial(renewed.as_first, "a third"))
+    told = renewed.register()
+    renewed.confirm(None, told)
+    site = renewed.contact(2)
+    assert [each.site for each in renewals.renewals_waiting(site)] == ["Clinic A", "Clinic A"]
+    site = renewed.confirm(2, told)
+    assert site.content == renewed.hub.content and len(site.former) == 2
+    assert [each.document for each in documents_of(site)] == [each.document for each in documents_of(renewed.hub)]
+    assert form_tells(site)
+
+
+def test_a_hub_or_site_that_was_restored_replaces_the_key_anew(renewed: Renewed) -> None:
+    before = {alliance.pk: alliance for alliance in (renewed.hub, renewed.contact(1))}
+    keys = list(renewed.hub.sites.values("pk", "public_key", "signature"))
+    told = renewed.everywhere()
+    document = renewed.hub.document
+
+    def restore(alliance: Alliance) -> None:
+        old = before[alliance.pk]
+        Alliance.objects.filter(pk=alliance.pk).update(
+            content=old.content, signature=old.signature, former=[], offered=[], renewal={}
+        )
+
+    site = renewed.contact(1)
+    restore(site)
+    assert renewed.contact(1).offered, "the site hears of it again"
+    assert renewed.confirm(1, told).document == document
+    restore(renewed.hub)
+    for each in keys:
+        renewed.hub.sites.filter(pk=each["pk"]).update(public_key=each["public_key"], signature=each["signature"])
+    with pytest.raises(Refused, match="let it replace the key anew"):
+        renewed.contact(1)
+    with pytest.raises(Unreachable, match="compare the fingerprints"):
+        renewed.contact(0)
+    renewed.confirm(None, renewed.register())
+    assert renewed.hub.document == document
+    for place in range(3):
+        assert not renewed.contact(place).offered, "they have confirmed it before"
+    assert all(each.is_asked for each in renewed.hub.sites.all())
+
+
+def test_an_exchange_of_an_earlier_version_is_still_understood(renewed: Renewed) -> None:
+    site = renewed.hub.sites.get(name="Clinic B")
+    said = {"protocol": "ipate-sites-1", "version": "0.9", "joined": None, "left": False, "head_counts": [], "runs": {}}
+    assert exchange_answer(site, said)["alliance"]["former"] == []

@@ -1,0 +1,226 @@
+"""Replacing the key of a site in an alliance: asked for and confirmed by two operators of its hub, then by every site.
+
+The document that follows differs in this key alone. So nobody is asked for consent again: who takes part, for what and
+what leaves is as it was. Documents that were in force before stay, for what was signed under them.
+"""
+
+import logging
+import secrets
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import pairwise
+
+from django.contrib.auth.models import AbstractBaseUser
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
+from django.utils.translation import gettext as _
+
+from common.sentences import gettext_noop
+from consent.second_person import second_person_check
+from consent.services import study_lock
+from consent.services.changes import changes_recorded
+from learning.sites.documents import Alliance as AllianceDocument
+from learning.sites.documents import Refused, public_key, renewed_site, sign
+from training.dispatch import send
+from training.models import Alliance, AllianceSite, Run
+from training.notices import key_waits_tell
+from training.sites.alliances import refusal
+from training.sites.documents import alliance_checked, alliance_read, documents_of
+from training.sites.invitations import code_digest, invitation_read
+from training.sites.keys import fingerprint, identity, identity_known
+from training.sites.wire import Hub, Unreachable
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Renewal:
+    """Key of a site that is to be replaced, as a page shows it.
+
+    Attributes:
+        site: Name in the alliance.
+        former: Fingerprint of the key that is in force.
+        fingerprint: Of the key that replaces it; empty before the site has registered it.
+        proposed_by: At the hub: number of the operator who has asked for it.
+        proposed_at: At the hub: when.
+    """
+
+    site: str
+    former: str
+    fingerprint: str
+    proposed_by: int | None = None
+    proposed_at: datetime | None = None
+
+
+def renewals_waiting(alliance: Alliance) -> list[Renewal]:
+    """Keys that are to be replaced here: at most one at the hub, at a site those that nobody has confirmed yet."""
+    if waiting := alliance.renewal:
+        key = waiting["key"]
+        former, at = alliance.document.sites[waiting["site"]], parse_datetime(waiting["proposed_at"])
+        new = fingerprint(key) if key else ""
+        return [Renewal(waiting["site"], fingerprint(former), new, waiting["proposed_by"], at)]
+    followed = [alliance_read(each).document for each in alliance.offered]
+    documents = [alliance.document, *followed] if followed else []
+    sites = [(before, after, renewed_site(before, after)) for before, after in pairwise(documents)]
+    return [Renewal(site, fingerprint(old.sites[site]), fingerprint(new.sites[site])) for old, new, site in sites]
+
+
+# --- At the hub -----------------------------------------------------------------------------------------------------
+
+
+@transaction.atomic
+def renewal_propose(*, alliance: Alliance, site: str, acting_user: AbstractBaseUser) -> str:
+    """Ask at the hub for another key of a site; returns the code with which the site registers it, once.
+
+    Nothing changes by that: the key in force stays so until a second operator confirms the new one.
+
+    Raises:
+        ValidationError: The alliance is not signed or has ended, no such site takes part, or a key waits already.
+    """
+    alliance = _held(alliance)
+    if not alliance.is_hub or not alliance.is_signed or alliance.left_at is not None:
+        raise ValidationError(_("Keys are replaced at the hub of an alliance that is signed and goes on."))
+    if alliance.renewal:
+        raise ValidationError(_("A key waits to be replaced already. Confirm it, or drop it."))
+    row = AllianceSite.objects.filter(alliance=alliance, name=site, left_at=None).first()
+    if row is None:
+        raise ValidationError({"site": _("There is no such site in the alliance.")})
+    code = secrets.token_urlsafe(24)
+    row.code_digest = code_digest(code)
+    row.save(update_fields=["code_digest"])
+    at = timezone.now().isoformat(timespec="seconds")
+    _renewal_set(alliance, {"site": site, "key": "", "proposed_by": acting_user.pk, "proposed_at": at}, acting_user)
+    logger.info("User %s asks for another key of a site of alliance %s.", acting_user.pk, alliance.pk)
+    return code
+
+
+def key_register(alliance: Alliance, site: AllianceSite, key: str) -> None:
+    """Take the new key of a site, which knows the code for it; the same key again changes nothing. Raises Refused."""
+    alliance = _held(alliance)
+    waiting = alliance.renewal
+    if waiting.get("site") != site.name or waiting["key"] not in ("", key):
+        raise Refused(gettext_noop("With this code another key was registered: ask the hub for a new invitation."))
+    documents = [each.document for each in documents_of(alliance)]
+    if any(key in (document.hub, *document.sites.values()) for document in documents):
+        raise Refused(
+            gettext_noop(
+                "The alliance knows this key already: give the site another IPATE_SECRET_KEY, and keep the one of "
+                "before in IPATE_SECRET_KEY_FALLBACKS for whatever else it stands for."
+            )
+        )
+    if not waiting["key"]:
+        _renewal_set(alliance, waiting | {"key": key}, None)
+        key_waits_tell(alliance)
+
+
+@transaction.atomic
+def renewal_drop(*, alliance: Alliance, acting_user: AbstractBaseUser) -> None:
+    """Let the key of a site be as it is. Where nothing waits, nothing changes."""
+    alliance = _held(alliance)
+    if alliance.renewal:
+        _renewal_set(alliance, {}, acting_user)
+
+
+# --- On both sides --------------------------------------------------------------------------------------------------
+
+
+@transaction.atomic
+def renewal_confirm(*, alliance: Alliance, told: str, acting_user: AbstractBaseUser) -> Alliance:
+    """Confirm a new key: at the hub, which signs the document that follows, as a second operator; at a site after it.
+
+    Runs that were proposed under the former document end, and the next ones need the new one.
+
+    Args:
+        alliance: As this side knows it.
+        told: Fingerprint of the new key, which was compared with the site's by telephone.
+        acting_user: Who has compared it.
+
+    Raises:
+        ValidationError: Nothing waits, or another key; or ``acting_user`` is no second person.
+    """
+    alliance = _held(alliance)
+    waiting = renewals_waiting(alliance)
+    if alliance.left_at is not None or not waiting or waiting[-1].fingerprint != told or not told:
+        raise ValidationError(_("No such key waits here. Look again at what does."))
+    try:
+        before = alliance_checked(alliance)
+        if alliance.is_hub:
+            second_person_check(
+                alliance.study,
+                waiting[0].proposed_by,
+                acting_user,
+                own=_("You asked for this key yourself. Another operator has to compare and confirm it."),
+            )
+            followed = [_signed_anew(alliance, before)]
+        else:
+            followed = alliance.offered
+    except Refused as error:
+        raise refusal(error) from error
+    former = [*alliance.former, {"content": alliance.content, "signature": alliance.signature}, *followed[:-1]]
+    values = {**followed[-1], "former": former, "renewal": {}, "offered": []}
+    with changes_recorded([alliance], acting_user=acting_user):
+        for name, value in values.items():
+            setattr(alliance, name, value)
+        alliance.save(update_fields=list(values))
+    for pk in alliance.runs.filter(status__in=Run.ACTIVE).values_list("pk", flat=True):
+        send("run_advance", pk)  # those of the former document end, and say why
+    if not alliance.is_hub:
+        send("alliance_contact", alliance.pk)
+    logger.info("User %s confirmed another key of a site of alliance %s.", acting_user.pk, alliance.pk)
+    return alliance
+
+
+def _signed_anew(alliance: Alliance, before: AllianceDocument) -> dict[str, str]:
+    """The document that follows, with the key that waits, signed; only who has it is heard as this site from now on."""
+    site, key = alliance.renewal["site"], alliance.renewal["key"]
+    document = replace(before, sites={**before.sites, site: key})
+    renewed_site(before, document)
+    alliance.sites.update(signature="")
+    alliance.sites.filter(name=site).update(public_key=key)
+    return {
+        "content": document.content().decode(),
+        "signature": sign(document, identity_known(alliance)).signature.hex(),
+    }
+
+
+# --- At the site whose key it is ------------------------------------------------------------------------------------
+
+
+def identity_renew(*, alliance: Alliance, invitation: str, acting_user: AbstractBaseUser) -> str:
+    """Register the key of today's secret key at the hub, with the code that it gave for this; returns its fingerprint.
+
+    Raises:
+        ValidationError: The invitation is none of this alliance, or the hub cannot be reached or refuses.
+    """
+    _address, key, code = invitation_read(invitation)
+    if alliance.is_hub or key != alliance.key:
+        raise ValidationError({"invitation": _("This invitation is of another alliance.")})
+    own = public_key(identity(alliance))
+    try:
+        Hub(alliance).post("register", {"code": code, "key": own}, signed=False)
+    except Unreachable as error:
+        raise ValidationError(str(error)) from error
+    logger.info("User %s registered another key at alliance %s.", acting_user.pk, alliance.pk)
+    return fingerprint(own)
+
+
+def own_renewal(alliance: Alliance) -> Renewal | None:
+    """The key that a site would register today, where the document in force names another one."""
+    if alliance.is_hub or not alliance.is_signed:
+        return None
+    own, known = public_key(identity(alliance)), alliance.document.sites[alliance.own_name]
+    return None if own == known else Renewal(alliance.own_name, fingerprint(known), fingerprint(own))
+
+
+def _held(alliance: Alliance) -> Alliance:
+    """The alliance as it is now, under the lock of its study."""
+    study_lock(alliance.study_id)
+    return Alliance.objects.select_related("study").get(pk=alliance.pk)
+
+
+def _renewal_set(alliance: Alliance, waiting: dict, acting_user: AbstractBaseUser | None) -> None:
+    with changes_recorded([alliance], acting_user=acting_user):
+        alliance.renewal = waiting
+        alliance.save(update_fields=["renewal"])
