@@ -15,6 +15,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from common.artifacts import arrays_opened, arrays_save
+from common.distinct import distinct
 from common.keyrings import Ring, keys_make, ring_load
 from common.sealed_storage import SealError
 from training.models import Dataset
@@ -58,7 +59,7 @@ def records_load(dataset: Dataset, *keys: str, holders: np.ndarray | None = None
 
 def owners_of(dataset: Dataset) -> np.ndarray:
     """Ids in rising order of the holders who own rows of a private dataset."""
-    return np.unique(records_load(dataset, _OWNERS)[_OWNERS])
+    return distinct(records_load(dataset, _OWNERS)[_OWNERS])
 
 
 def records_first(owners: np.ndarray, most: int) -> np.ndarray:

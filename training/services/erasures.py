@@ -14,6 +14,7 @@ from django.db import transaction
 
 from common.artifacts import arrays_delete, arrays_list, arrays_load, arrays_save
 from common.counted import counted
+from common.distinct import distinct
 from common.keyrings import keys_destroy
 from consent.locks import study_lock
 from consent.models import Disposal, Study
@@ -84,7 +85,7 @@ def _rest(dataset: Dataset, holders: Collection[int]) -> _Rest | None:
         artifact,
         digest,
         rows=len(rest["holder"]),
-        holders=len(np.unique(rest["holder"])),
+        holders=len(distinct(rest["holder"])),
         seen_classes=classes_seen(dataset.outcome, rest),
         gone=Counter(owners[gone].tolist()),
     )

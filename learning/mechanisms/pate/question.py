@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from common.distinct import distinct
 from common.noise import GRID, Noise
 from learning.mechanisms.base import Arrays, Draws, People, Release, content_digest
 from learning.mechanisms.pate.aggregators import REJECTED
@@ -52,7 +53,7 @@ class Ballot:
     @property
     def members(self) -> NDArray[np.int64]:
         """(H,) ids in rising order of all who are charged."""
-        return np.unique(self.holder)
+        return distinct(self.holder)
 
     @property
     def group_of(self) -> NDArray[np.int64]:
