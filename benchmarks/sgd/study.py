@@ -200,7 +200,19 @@ class Taken:
     @property
     def logits(self) -> NDArray[np.float64]:
         """`(n, C)` of the test points."""
-        return self.case.test.astype(np.float64) @ self.final.learned[:-1] + INTERCEPT * self.final.learned[-1]
+        return self.logits_of(self.case.test)
+
+    def logits_of(self, points: NDArray[Any]) -> NDArray[np.float64]:
+        """`(n, C)` of points in the coordinates of the case."""
+        return points.astype(np.float64) @ self.final.learned[:-1] + INTERCEPT * self.final.learned[-1]
+
+    @property
+    def area(self) -> float | None:
+        """Under the curve of the test points; None where there are more than two classes."""
+        from sklearn.metrics import roc_auc_score
+
+        logits = self.logits
+        return float(roc_auc_score(self.case.truth, logits[:, 1] - logits[:, 0])) if logits.shape[1] == 2 else None
 
 
 def take(
@@ -211,8 +223,9 @@ def take(
     seed: int,
     weighted: bool = True,
     caps: NDArray[np.float64] | None = None,
+    share: float = 1.0,
 ) -> Taken:
-    """Plan and take all steps of one round, with the whole of every cap.
+    """Plan and take all steps of one round, with this share of every cap.
 
     caps: `(holders,)` in place of what `epsilon` gives them by chance.  weighted: whether levels weigh by √cap, as
     planned; otherwise all alike, until accounts are used up.
@@ -223,8 +236,8 @@ def take(
     values, counts = np.unique(caps, return_counts=True)
     levels = [Level(f"{cap:.3g}", float(cap), count * copies) for cap, count in zip(values, counts, strict=True)]
     classes = CLASSES[case.name.removesuffix(BY_ENCODER)]
-    case = case.placed(steps, strength_of(levels, share=1.0, steps=steps))
-    plan = plan_steps(levels, dimensions=case.public.shape[1], n_classes=classes, share=1.0, steps=steps)
+    case = case.placed(steps, strength_of(levels, share=share, steps=steps))
+    plan = plan_steps(levels, dimensions=case.public.shape[1], n_classes=classes, share=share, steps=steps)
     accounts, noise, weights = IndividualAccounts(caps), SimulationNoise(seed), plan.level_weights(caps)
     if not weighted:
         weights, plan = np.ones(len(caps)), replace(plan, people=float(case.people))
@@ -246,10 +259,6 @@ def take(
 
 def hold(case: Case, epsilon: float | Sequence[float], **how: Any) -> Outcome:
     """What a round of steps leads to; `how` as of `take`."""
-    from sklearn.metrics import roc_auc_score
-
     taken = take(case, epsilon, **how)
-    truth, logits = taken.case.truth, taken.logits
-    auc = float(roc_auc_score(truth, logits[:, 1] - logits[:, 0])) if logits.shape[1] == 2 else None
-    accuracy = float((logits.argmax(axis=1) == truth).mean())
-    return Outcome(taken.final.model(taken.case.fitted), accuracy, auc, taken.spent, taken.seconds)
+    accuracy = float((taken.logits.argmax(axis=1) == taken.case.truth).mean())
+    return Outcome(taken.final.model(taken.case.fitted), accuracy, taken.area, taken.spent, taken.seconds)
