@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from types import ModuleType
@@ -21,6 +22,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy import sparse
+from scipy.cluster.hierarchy import DisjointSet
 
 from accounting.caps import caps_of
 from benchmarks.sgd.study import DELTA, splits_load
@@ -115,6 +117,7 @@ def mst(cells: NDArray[np.int64], columns: tuple[Column, ...], epsilon: float) -
     import mst as authors
 
     authors.cdp_rho = lambda _epsilon, _delta: rho_of(epsilon)
+    authors.DisjointSet = partial(DisjointSet, [column.name for column in columns])  # scipy's adds nobody by itself
     return authors.MST(dataset(cells, columns), epsilon, DELTA).df.to_numpy(np.int64)
 
 

@@ -1,17 +1,17 @@
-"""Processor time of votes and gradient steps over holders, queries and classes: slopes, and other libraries beside.
+"""Processor time over holders, queries, classes and sites: slopes, and other libraries beside.
 
-    python -m benchmarks.scaling [--quick]
+    python -m benchmarks.scaling [holders queries classes sites] [--quick]
 
 Simulated holders with one record of 64 coordinates each (`benchmarks.neighbours.speed`), one thread. A size is measured
 three times, and the least counts; all contenders of a size follow each other. Slopes are those of a least-squares line
 through the logarithms: 1 is in proportion. `pairs` finds all records within a radius of each query, as scikit-learn
 and faiss-cpu (where it is installed; it is no requirement) do; `votes` also looks up accounts, charges them and adds up
-what every holder says. Numbers are kept in benchmarks/results/scaling.json; docs/performance-*.svg are drawn from them.
+what every holder says; `one sum` is a masked one, of all sites and the hub together. Numbers are kept in
+benchmarks/results/scaling.json, those of other parts as they are; docs/performance-*.svg are drawn from them.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import os
@@ -24,22 +24,49 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 HOLDERS = (10_000, 31_623, 100_000, 316_228, 1_000_000)
 QUERIES = (100, 1_000, 10_000, 100_000)
 CLASSES = (2, 5, 15, 50, 150)
+SITES = (3, 6, 12, 25, 50)
 #: What stays the same while something else grows.
 FEW_QUERIES, SOME_HOLDERS, TEN = 1_000, 60_000, 10
+#: That a sum of sites has.
+NUMBERS = 7_850
 #: Of more pairs of a query and a record than these, a library that keeps all distances needs too much memory.
 MOST = 1_000_000_000
+
+GROWN = {"holders": HOLDERS, "queries": QUERIES, "classes": CLASSES, "sites": SITES}
 
 Row = dict[str, Any]
 Work = Callable[[], Any]
 
 
-def sizes(quick: bool) -> Iterator[tuple[str, int, dict[str, int]]]:
-    """Pairs of a quantity that grows and its value, with the numbers of holders, queries and classes."""
+def sizes(over: list[str], quick: bool) -> Iterator[tuple[str, int]]:
+    """Quantities that grow, each with its values."""
+    for name in over:
+        for value in GROWN[name][:2] if quick else GROWN[name]:
+            yield name, value
+
+
+def works(over: str, value: int) -> dict[str, Work]:
+    """What is measured where this has grown to this value, by name."""
+    if over == "sites":
+        return {"one sum": site_sum(value)}
     usual = {"holders": SOME_HOLDERS, "queries": FEW_QUERIES, "classes": TEN}
-    grown = {"holders": HOLDERS, "queries": QUERIES, "classes": CLASSES}
-    for over, values in grown.items():
-        for value in values[:2] if quick else values:
-            yield over, value, usual | {over: value}
+    known = contenders(**(usual | {over: value}))
+    return {name: work for name, work in known.items() if (over, name) != ("queries", "one step")}  # it knows none
+
+
+def site_sum(sites: int, numbers: int = NUMBERS) -> Work:
+    """A question of so many numbers to all sites: what they endorse and answer, and what the hub adds up."""
+    import numpy as np
+
+    from common.noise import SystemNoise
+    from tests.learning.sites.alliances import Joint
+
+    joint, asked, told = Joint(sites), iter(range(1, 1_000)), np.arange(numbers)
+
+    def work() -> None:
+        joint.total(joint.question(next(asked), spread=1e6), [told] * sites, lambda _place: SystemNoise())
+
+    return work
 
 
 def contenders(holders: int, queries: int, classes: int) -> dict[str, Work]:
@@ -96,19 +123,17 @@ def contenders(holders: int, queries: int, classes: int) -> dict[str, Work]:
     return known | {"faiss-cpu": lambda: index.range_search(singles[0], reach + 0.5)}
 
 
-def measured(quick: bool) -> Iterator[Row]:
+def measured(over: list[str], quick: bool) -> Iterator[Row]:
     from threadpoolctl import threadpool_limits
     from tqdm import tqdm
 
     from benchmarks.neighbours.speed import timed
 
     with threadpool_limits(1):
-        for over, value, size in tqdm(list(sizes(quick)), desc="scaling"):
-            for name, work in contenders(**size).items():
-                if name == "one step" and over == "queries":
-                    continue  # it knows none
+        for name, value in tqdm(list(sizes(over, quick)), desc="scaling"):
+            for what, work in works(name, value).items():
                 seconds = min(timed(lambda work=work: work() or 0)[2] for _ in range(3))
-                yield {"over": over, "value": value, "what": name, "cpu_seconds": round(seconds, 5)}
+                yield {"over": name, "value": value, "what": what, "cpu_seconds": round(seconds, 5)}
 
 
 def slopes(rows: list[Row]) -> Iterator[Row]:
@@ -125,7 +150,7 @@ def slopes(rows: list[Row]) -> Iterator[Row]:
 def draw(rows: list[Row]) -> None:
     from benchmarks.neighbours.figure import Line, figure
 
-    for over in ("holders", "queries", "classes"):
+    for over in dict.fromkeys(row["over"] for row in rows):
         names = dict.fromkeys(row["what"] for row in rows if row["over"] == over)
         lines = [
             Line(
@@ -152,17 +177,16 @@ def draw(rows: list[Row]) -> None:
 
 def main() -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    from benchmarks.cells import table
+    from benchmarks.neighbours.__main__ import parts_of_arguments, table
 
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="two sizes of each; keeps nothing")
-    quick = parser.parse_args().quick
-    rows = list(measured(quick))
+    over, quick = parts_of_arguments(__doc__, GROWN)
+    rows = list(measured(over, quick))
     table(rows)
-    found = list(slopes(rows))
-    table(found)
+    table(list(slopes(rows)))
     if not quick:
-        RESULTS.write_text(json.dumps({"seconds": rows, "slopes": found}, indent=1) + "\n")
+        kept = json.loads(RESULTS.read_text())["seconds"] if RESULTS.exists() else []
+        rows = [row for row in kept if row["over"] not in over] + rows
+        RESULTS.write_text(json.dumps({"seconds": rows, "slopes": list(slopes(rows))}, indent=1) + "\n")
         draw(rows)
 
 
