@@ -68,6 +68,21 @@ def _content_hash(columns: Iterable[str], values: Iterable[Any], added: Mapping[
     return hashlib.sha256(_encode(content).encode()).hexdigest()
 
 
+def json_digest(value: Any) -> str:
+    """SHA-256 of a JSON value, in hexadecimal: the same before and after any database has kept it."""
+    return hashlib.sha256(_encode(_numbers_alike(value)).encode()).hexdigest()
+
+
+def _numbers_alike(value: Any) -> Any:
+    """JSON value with floats for all numbers, none a negative zero: databases give back the one for the other."""
+    if isinstance(value, (list, tuple)):
+        return [_numbers_alike(each) for each in value]
+    if isinstance(value, dict):
+        return {str(key): _numbers_alike(each) for key, each in value.items()}
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return value + 0.0 if is_number else value
+
+
 def canonical(value: Any) -> Any:
     """Value of a column as JSON has it, the same on every database."""
     if isinstance(value, datetime):

@@ -14,6 +14,7 @@ from accounting.shares import ROUNDING, shares
 from accounting.verification import Check, study_checks
 from common.artifacts import arrays_digest, arrays_load, model_fetch
 from common.keyrings import ring_load
+from common.row_hashes import json_digest
 from consent.models import Disposal, Study
 from consent.selectors import role_faults
 from consent.services.consent_forms import form_faults
@@ -22,9 +23,9 @@ from consent.services.erasures import holders_waiting
 from learning.sites.documents import Answer, Refused
 from training.engine.records import ring_of
 from training.engine.spending import share_used
-from training.methods import Outcome, method_of, table_of
+from training.methods import Outcome, method_of
 from training.models import Batch, Dataset, JointQuestion, JointRun, Query, Run, RunResult
-from training.services.results import table_digest
+from training.services.cards import card_digest
 from training.sites.documents import roster, vector_load
 
 #: Until an erasure that was asked for is done.
@@ -178,6 +179,8 @@ def _model_faults(run: Run) -> Iterator[str]:
             yield from _file_faults(f"run {run.pk}: the file of version {number} of its student", artifact, recorded)
         if version.calibration != released.get(number, {}).get("calibration"):
             yield f"run {run.pk}: the calibration of version {number} of its student is not the one in the register."
+        if card_digest(version.card) != released.get(number, {}).get("card"):
+            yield f"run {run.pk}: the card of version {number} of its student is not the one in the register."
         if version.card.get("threshold") != renewed.get(number, {}).get("threshold"):
             yield f"run {run.pk}: the threshold of version {number} of its student is not the one in the register."
     yield from _withdrawal_faults(run)
@@ -190,22 +193,26 @@ def _model_faults(run: Run) -> Iterator[str]:
 
 
 def _result_faults(run: Run) -> Iterator[str]:
-    """Is the table in the register, what follows from the release, and withheld if it was withdrawn?"""
+    """Are the table, its file and its card those in the register, and withheld if they were withdrawn?"""
     result = RunResult.objects.filter(run=run).first()
     entries = Release.objects.filter(run=run.pk)
-    digests = [content["digest"] for content in _contents(entries, Release.Kind.RESULT)]
+    released = [
+        {name: content.get(name) for name in ("digest", "content", "card")}
+        for content in _contents(entries, Release.Kind.RESULT)
+    ]
     withdrawn = [content["digest"] for content in _contents(entries, Release.Kind.WITHDRAWAL)]
-    if digests != ([result.digest] if result else []):
-        yield f"run {run.pk}: its table is not the one in the register."
     if result is None:
+        if released:
+            yield f"run {run.pk}: its table is in the register, but not there."
         return
-    try:
-        released = table_of(run)
-    except OSError:
-        yield f"run {run.pk}: what its table was made of is missing."
-        return
-    if result.content != released.to_json() or result.digest != table_digest(released):
-        yield f"run {run.pk}: its table does not follow from what was released."
+    kept = {
+        "digest": result.digest,
+        "content": json_digest(result.content),
+        "card": card_digest(result.card),
+    }
+    if released != [kept]:
+        yield f"run {run.pk}: its table is not the one in the register."
+    yield from _file_faults(f"run {run.pk}: the file of its table", result.artifact, result.digest)
     if withdrawn != ([result.digest] if result.is_withdrawn else []):
         yield f"run {run.pk}: its table is withheld otherwise than the register says."
 
@@ -257,7 +264,7 @@ def erasure_faults(study: Study) -> Iterator[str]:
 
 
 def _file_faults(which: str, artifact: str, recorded: str) -> Iterator[str]:
-    """Is a file of a model there, and the one that was recorded?"""
+    """Is a file of a model or table there, and the one that was recorded?"""
     try:
         digest = hashlib.sha256(model_fetch(artifact)).hexdigest()
     except OSError:

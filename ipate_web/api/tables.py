@@ -13,6 +13,7 @@ from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from common.artifacts import model_fetch
 from ipate_web.api.base import ApiView, MinuteField, body_of, operation, request_user
 from ipate_web.api.labels import LabelFileRenderer
 from ipate_web.api.models import Gone
@@ -23,7 +24,6 @@ from ipate_web.tokens.models import Scope
 from learning.mechanisms.counts.summaries import summaries
 from learning.mechanisms.counts.table import CountTable
 from training.errors import STATE
-from training.methods import table_of
 from training.models import Run, RunResult
 from training.services.downloads import download_record
 from training.services.results import result_withdraw
@@ -200,7 +200,7 @@ class RunTable(ApiView):
         result = _taken(request, run, rows=False)
         table = CountTable.from_json(result.content)
         if request.accepted_renderer.format == "csv":
-            return Response(table.to_csv().encode())
+            return Response(model_fetch(result.artifact))
         document: dict[str, Any] = {"result": result, "table": table, "columns": table.columns}
         document["summaries"] = summaries(table)
         return Response(TableSerializer(document).data)
@@ -224,7 +224,7 @@ class RunRows(ApiView):
         run = visible_run(request.user, pk, "training.use_student")
         result = _taken(request, run, rows=True)
         if request.accepted_renderer.format == "csv":
-            return Response(table_of(run).to_csv().encode())
+            return Response(model_fetch(result.artifact))
         return Response(RowsSerializer({"result": result, **result.content}).data)
 
 

@@ -11,11 +11,12 @@ from django.core.files.storage import storages
 from accounting.models import Release
 from accounting.shares import shares
 from common.artifacts import arrays_load, model_fetch, model_store
+from common.row_hashes import json_digest
 from learning.formats import DataError
 from tests.factories import policy_approve
 from tests.training.runs import TABLE_RUN, head_counts_state, run_finish, run_start, study_with_table
 from training.accuracy import published_accuracy
-from training.models import Dataset, Run
+from training.models import Dataset, Run, StudentModel
 from training.services.students import student_predict
 from training.verification import release_faults
 
@@ -120,9 +121,16 @@ def test_a_model_is_entered_into_the_register() -> None:
         "labels": run.labels,
         "version": 1,
         "calibration": run.student.calibration,
+        "card": json_digest(run.student.card),
         "published": True,
     }
     assert (release.charge, release.charges) == (0.0, ""), "it follows from labels that were charged"
+
+
+def test_a_card_that_was_changed_is_found() -> None:
+    run = finished(study_with_table())
+    StudentModel.objects.filter(run=run).update(card={**run.student.card, "purpose": "Another one"})
+    assert any("the card of version 1" in fault for fault in release_faults(run))
 
 
 @pytest.mark.parametrize("name", ["artifact", "onnx"])

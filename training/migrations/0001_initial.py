@@ -349,6 +349,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("content", models.JSONField()),
+                ("artifact", models.CharField(max_length=200)),
                 ("digest", models.CharField(max_length=64)),
                 ("card", models.JSONField()),
                 foreign("dataset", "training.dataset", blank=True, null=True, related_name="drawn_by"),

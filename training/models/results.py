@@ -10,11 +10,15 @@ from training.models.runs import Run
 
 
 class RunResult(Published):
-    """Table of counts, or synthetic rows, that a run has published with its card: a function of what it released."""
+    """Table of counts, or synthetic rows, that a run has published with its card: a function of what it released.
+
+    Its CSV is kept as a file: what was released once stays the same, however later versions write tables.
+    """
 
     run = models.OneToOneField(Run, on_delete=models.PROTECT, primary_key=True, related_name="result")
     content = models.JSONField(help_text="The table, as its class reads it; of synthetic rows what is said of them.")
-    digest = models.CharField(max_length=64, help_text="SHA-256 of its CSV.")
+    artifact = models.CharField(max_length=200, help_text="Its CSV in the models storage.")
+    digest = models.CharField(max_length=64, help_text="SHA-256 of that file.")
     card = models.JSONField()
     dataset = models.ForeignKey(
         Dataset,

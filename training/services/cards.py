@@ -7,6 +7,7 @@ import numpy as np
 from django.utils.translation import gettext_noop
 
 from common import __version__
+from common.row_hashes import json_digest
 from common.sentences import Sentence
 from consent.selectors import promises_earlier
 from learning.calibration import Calibration
@@ -150,6 +151,11 @@ def shares_document(run: Run, shares: list[Share] | None, truth: np.ndarray | No
         ],
         "differing": differs,
     }
+
+
+def card_digest(document: dict[str, Any]) -> str:
+    """Digest of a card as it was published: without the threshold, which the register has by itself."""
+    return json_digest({name: value for name, value in document.items() if name != "threshold"})
 
 
 def result_card(run: Run) -> dict[str, Any]:

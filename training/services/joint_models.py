@@ -19,6 +19,7 @@ from training.errors import RunError
 from training.methods import Outcome, method_of
 from training.models import JointRun, Run, StudentModel
 from training.notices import published_tell, run_ended_tell
+from training.services.cards import card_digest
 from training.sites.asking import ENDED
 from training.sites.exchange import exchange
 from training.sites.published import FIELDS, file_fetch, model_checked
@@ -76,6 +77,7 @@ def model_take(run: Run) -> bool:
             **{name: facts[name] for name in FIELDS},
         )
         said = {"learner": version.learner, "labels": run.labels, "version": 1, "calibration": version.calibration}
+        said |= {"card": card_digest(version.card)}
         release_record(
             study=run.study,
             kind=Release.Kind.MODEL,

@@ -1,8 +1,8 @@
 """Results of runs that lead to no model: counts or synthetic rows are published with a card, and can be withdrawn."""
 
-import hashlib
 import logging
 from itertools import chain, count
+from uuid import uuid4
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.core.exceptions import ValidationError
@@ -12,16 +12,18 @@ from django.utils.translation import gettext as _
 
 from accounting.models import Release
 from accounting.services import release_record
+from common.artifacts import model_store
 from common.counted import counted
 from common.logging import logging_run
+from common.row_hashes import json_digest
 from consent.services import study_lock
 from learning.formats import Rows
 from learning.mechanisms.synthesis.rows import SyntheticRows
-from training.methods import Table, table_of
+from training.methods import table_of
 from training.models import Dataset, Run, RunResult
 from training.models.datasets import DRAWN
 from training.notices import published_tell, result_withdrawn_mail, run_ended_tell
-from training.services.cards import result_card
+from training.services.cards import card_digest, result_card
 from training.services.datasets import dataset_import
 from training.services.downloads import takers
 from training.services.withdrawals import withdrawal_record
@@ -35,6 +37,9 @@ def result_publish(run: Run) -> bool:
     Synthetic rows become a public dataset of the study, which further runs may ask about.
     """
     table = table_of(run)
+    # A name of its own, so that a second worker cannot touch the file that the row leads to.
+    artifact = f"tables/{run.pk}-{uuid4().hex[:12]}.csv"
+    digest = model_store(artifact, table.to_csv().encode())
     with transaction.atomic():
         study_lock(run.study_id)
         run = Run.objects.select_for_update(of=("self",)).select_related("study").get(pk=run.pk)
@@ -44,7 +49,8 @@ def result_publish(run: Run) -> bool:
         result = RunResult.objects.create(
             run=run,
             content=table.to_json(),
-            digest=table_digest(table),
+            artifact=artifact,
+            digest=digest,
             card=result_card(run),
             dataset=_rows_import(run, drawn) if drawn else None,
         )
@@ -53,7 +59,12 @@ def result_publish(run: Run) -> bool:
                 study=run.study,
                 kind=Release.Kind.RESULT,
                 run=run.pk,
-                content={"digest": result.digest, "rows" if drawn else "cells": len(table)},
+                content={
+                    "digest": result.digest,
+                    "content": json_digest(result.content),
+                    "card": card_digest(result.card),
+                    "rows" if drawn else "cells": len(table),
+                },
                 acting_user_id=run.approved_by_id,
             )
         run.status, run.ended_at, run.message = Run.Status.FINISHED, timezone.now(), ""
@@ -79,11 +90,6 @@ def _rows_import(run: Run, rows: SyntheticRows) -> Dataset:
         provenance=DRAWN,
         artifact=f"datasets/drawn-{run.pk}.npz",
     )
-
-
-def table_digest(table: Table) -> str:
-    """SHA-256 of a table's CSV: whoever has the file can compare it with the register."""
-    return hashlib.sha256(table.to_csv().encode()).hexdigest()
 
 
 @transaction.atomic

@@ -39,7 +39,7 @@ from training.methods.lessons import Recipe, run_recipe
 from training.models import Run, StudentModel, StudentTraining
 from training.notices import model_withdrawn_mail, published_tell, run_ended_tell
 from training.services.calibration import Duel, student_tried
-from training.services.cards import Candidate, card, choice_document, shares_document
+from training.services.cards import Candidate, card, card_digest, choice_document, shares_document
 from training.services.downloads import model_takers
 from training.services.evaluation import evaluation, truth_of
 from training.services.exports import onnx_store, version_load
@@ -190,6 +190,7 @@ def version_add(
                 "labels": run.labels,
                 "version": version.version,
                 "calibration": version.calibration,
+                "card": card_digest(version.card),
                 "published": publishes,
             },
             acting_user_id=acting_user_id,

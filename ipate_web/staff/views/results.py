@@ -10,6 +10,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 from django.views.decorators.http import require_safe
 
+from common.artifacts import model_fetch
 from common.requests import SignedInRequest
 from consent.models import Study
 from ipate_web.staff.forms.endings import WithdrawalForm
@@ -17,7 +18,6 @@ from ipate_web.staff.run_charts import table_chart
 from ipate_web.staff.views.pages import attachment, file_name, render_page, study_form, study_page
 from learning.mechanisms.counts.summaries import summaries
 from learning.mechanisms.counts.table import CountTable
-from training.methods import table_of
 from training.models import Run, RunResult
 from training.services.downloads import download_record, takers
 from training.services.results import result_withdraw
@@ -61,8 +61,7 @@ def run_result_file(request: SignedInRequest, study: Study, pk: str) -> HttpResp
     if request.method != "HEAD":
         what = gettext_noop("table")
         download_record(run=result.run, what=what, digest=result.digest, acting_user=request.user)
-    table = table_of(result.run) if result.is_rows else CountTable.from_json(result.content)
-    return attachment(table.to_csv().encode(), f"{file_name(result.run)}-table.csv", "text/csv; charset=utf-8")
+    return attachment(model_fetch(result.artifact), f"{file_name(result.run)}-table.csv", "text/csv; charset=utf-8")
 
 
 @study_form("training.withdraw_model")

@@ -9,12 +9,15 @@ from django.urls import reverse
 from accounting.models import Release
 from consent.models import Role
 from consent.services import membership_add
+from learning.mechanisms.counts.table import CountTable
+from learning.mechanisms.synthesis.rows import SyntheticRows
 from tests.factories import user_create
 from tests.snapshots import built_once
 from tests.training.asking import COUNTS_RUN, SYNTHESIS_RUN, run_ask
 from tests.training.runs import rehearsal_with_table, run_draft, run_like, study_with_table
 from training.models import Run
 from training.services.results import result_withdraw
+from training.verification import release_faults
 
 pytestmark = [pytest.mark.django_db]
 
@@ -172,6 +175,20 @@ def test_a_table_has_no_student_versions(run: Run) -> None:
 @built_once
 def drawn() -> Run:
     return run_ask(run_like(study_with_table(), SYNTHESIS_RUN, share=0.3))
+
+
+@pytest.mark.parametrize("made", ["run", "drawn"])
+def test_a_file_stays_as_it_was_released_however_tables_are_written_later(
+    made: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = request.getfixturevalue(made).result
+    for kind in (CountTable, SyntheticRows):
+        monkeypatch.setattr(kind, "to_csv", lambda _table: "as a later version writes it")
+    rosa = browser(result.run, Role.RESEARCHER)
+    api = reverse("api:run-rows" if result.is_rows else "api:run-table", args=[result.run_id])
+    for address in (csv(result.run), f"{api}?format=csv"):
+        assert hashlib.sha256(rosa.get(address).content).hexdigest() == result.digest
+    assert list(release_faults(result.run)) == []
 
 
 @pytest.mark.slow
