@@ -580,12 +580,12 @@ _LONGEST = 60
 
 
 def is_formula(text: str) -> bool:
-    """Whether a spreadsheet that opens a file would calculate what a cell says; negative numbers are none.
+    """Whether a spreadsheet that opens a file would calculate what a cell says; numbers and single signs are none.
 
-    >>> is_formula("=1+1"), is_formula("@SUM(A1)"), is_formula("-1.5"), is_formula("<=50K")
-    (True, True, False, False)
+    >>> is_formula("=1+1"), is_formula("@SUM(A1)"), is_formula("-1.5"), is_formula("+"), is_formula("<=50K")
+    (True, True, False, False, False)
     """
-    if not text.startswith(("=", "+", "-", "@", "\t", "\r")):
+    if len(text) < 2 or not text.startswith(("=", "+", "-", "@", "\t", "\r")):
         return False
     try:
         float(text)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from learning.formats.report import harmless
 from learning.mechanisms.counts.planner import WITHIN_95
 from learning.mechanisms.counts.question import PERSON, CountsQuestion
 from learning.mechanisms.levels import Level
@@ -140,11 +141,12 @@ class CountTable:
         return [(each, each.people / people, each.people * each.weight / weight) for each in self.levels]
 
     def to_csv(self) -> str:
-        """Line for each cell: its values, count, interval, sum of weights."""
+        """Line for each cell: its values, count, interval, sum of weights. Ranges of numbers are no formulas."""
         text = io.StringIO()
         lines = csv.writer(text)
-        lines.writerow([*self.columns, "people", "low_95", "high_95", "weighted", "least_95", "most_95"])
+        lines.writerow([*map(harmless, self.columns), "people", "low_95", "high_95", "weighted", "least_95", "most_95"])
         for cell in self:
             numbers = (cell.count, cell.low, cell.high, cell.weighted, cell.least, cell.most)
-            lines.writerow([*cell.values, *(round(number, 2) for number in numbers)])
+            named = [value if edges else harmless(value) for value, edges in zip(cell.values, self.edges, strict=True)]
+            lines.writerow([*named, *(round(number, 2) for number in numbers)])
         return text.getvalue()

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from learning.formats import TabularSchema
 from learning.formats.columns import SEVERAL, CodeColumn, NumericColumn
+from learning.formats.report import harmless
 from learning.mechanisms.base import content_digest
 from learning.mechanisms.counts.choices import MOST_BINS
 from learning.mechanisms.counts.columns import Column, feature_columns
@@ -93,15 +94,15 @@ class SyntheticRows(Generic[S]):
         return self.said.to_json()
 
     def to_csv(self) -> str:
-        """Heading, and a line for each row, as a file of the schema has them."""
+        """Heading, and a line for each row, as a file of the schema has them, but for what would be a formula."""
         text, columns, start = io.StringIO(), [], 0
         for column in self.schema.features:
             columns.append(_written(column, self.x[:, start : start + len(column.features)]))
             start += len(column.features)
         columns.append([self.schema.classes[number] for number in self.classes.tolist()])
         lines = csv.writer(text)
-        lines.writerow([*(column.name for column in self.schema.features), self.said.columns[-1]])
-        lines.writerows(zip(*columns, strict=True))
+        lines.writerow(map(harmless, [*(column.name for column in self.schema.features), self.said.columns[-1]]))
+        lines.writerows(map(harmless, row) for row in zip(*columns, strict=True))
         return text.getvalue()
 
 

@@ -296,3 +296,10 @@ def test_the_forecast_of_a_table_holds_what_noise_makes_of_it() -> None:
     assert forecast.value == pytest.approx(distances.mean(), rel=0.01)
     assert 0.93 < ((forecast.low <= distances) & (distances <= forecast.high)).mean() < 0.97
     assert forecast_table(CountsPlan(4000.0, 0.16, 9.0, 6.0, 20)).high == 1.0
+
+
+def test_names_that_begin_like_formulas_are_none_in_the_file() -> None:
+    edges = ((), (-5.0, 0.0))
+    table = CountTable(("=c", "age"), (("=cmd()",), ("-5 – 0",)), (1.0,), 1.0, 1.0, edges, ())
+    heading, line = table.to_csv().splitlines()
+    assert heading.startswith("'=c,age,people") and line.startswith("'=cmd(),-5 – 0,1.0")

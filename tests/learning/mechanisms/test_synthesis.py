@@ -216,6 +216,13 @@ def test_drawn_rows_are_read_back_as_records_of_the_schema(tmp_path: Path) -> No
     assert np.array_equal(found.y, rows.classes)
 
 
+def test_no_cell_of_a_file_is_a_formula() -> None:
+    schema = TabularSchema((CategoricalColumn("=a", ("=cmd()", "-")), NumericColumn("age", -9, 9)), ("no", "yes"))
+    x = schema.encode([{"=a": "=cmd()", "age": -9}, {"=a": "-", "age": 9}])
+    rows = SyntheticRows(schema, x, np.array([1, 0]), Description((*schema.feature_names, "class"), 2, (), 0.0, 0.0))
+    assert rows.to_csv().split() == ["'=a,age,class", "'=cmd(),-9,yes", "-,9,no"]
+
+
 def test_what_is_said_names_every_table() -> None:
     rows = rows_drawn(marginals_of(records_of(300), people_of(300), rows=500, noise=SimulationNoise(0)))
     assert len(rows.said.marginals) == 4 and rows.said.columns[-1] == "sick"
