@@ -1,51 +1,90 @@
 #!/usr/bin/env bash
-# Follow docs/operations.md, "One machine with systemd", on a fresh root: REPOSITORY VENV|-
+# Follow docs/operations.md, "One machine with systemd" and "Signed checkpoints", on a fresh machine: REPOSITORY VENV|-
 #
-# Called by tests/test_fresh_machine.py in a mount and a process namespace of its own, on a copy of the machine's root
-# that forgets everything (overlay). What the chapter says is run as it stands; `systemctl` is a script that starts the
-# ExecStart lines of the units with their user and environment. VENV: folder that stands for `make install`; -: install.
+# Called by tests/test_fresh_machine.py, as root. The machine is a copy of this one's files that forgets everything
+# (overlay), with mounts, a network, processes and a systemd of its own. What the chapters say is run as it stands.
+# VENV: folder whose packages stand for those of `make install`; -: install.
 set -euo pipefail
-repository=$1 venv=$2 here=$(dirname "$(readlink -f "$0")")
-fresh=$(mktemp -d)
+repository=$1 venv=$2
+# systemd counts and limits processes in control groups: here beneath one of this process's own.
+if [ "${3:-}" != inside ]; then
+    groups=()
+    while IFS=: read -r _ kind path; do
+        case $kind in
+            name=systemd | memory | pids) groups+=("/sys/fs/cgroup/${kind#name=}$path/fresh-$$") ;;
+            "") grep -q :name=systemd: /proc/self/cgroup || groups+=("/sys/fs/cgroup$path/fresh-$$") ;;
+        esac
+    done < /proc/self/cgroup
+    fresh=$(mktemp -d)
+    mkdir "${groups[@]}"
+    trap 'sleep 2; find "${groups[@]}" -depth -type d -exec rmdir {} +; rmdir "$fresh"' EXIT
+    (for group in "${groups[@]}"; do echo "$BASHPID" > "$group/cgroup.procs"; done
+        exec unshare --mount --cgroup bash "$0" "$repository" "$venv" inside "$fresh")
+    exit
+fi
+fresh=$4
 mount -t tmpfs -o size=12g tmpfs "$fresh"
 mkdir "$fresh"/{up,work,system}
 mount -t overlay overlay -o "lowerdir=/,upperdir=$fresh/up,workdir=$fresh/work" "$fresh/system"
-mount --rbind /dev "$fresh/system/dev"
-mount -t proc proc "$fresh/system/proc"
-mount -t tmpfs tmpfs "$fresh/system/tmp"
-mkdir "$fresh/system/tmp/repository"
-mount --bind "$repository" "$fresh/system/tmp/repository"
-rm -rf "$fresh/system"/{opt/ipate,etc/ipate,var/lib/ipate*,var/backups/ipate,etc/nginx/sites-enabled/*}
-install -m 755 "$here/fresh_systemctl.py" "$fresh/system/usr/local/bin/systemctl"
-chmod o+x "$fresh/system/root"
+cd "$fresh/system"
+for folder in tmp run dev; do mount -t tmpfs -o mode=755 tmpfs $folder; done
+mkdir -p dev/{pts,shm} fresh/{repository,around}
+chmod 1777 tmp dev/shm
+for device in null zero full random urandom tty; do touch dev/$device && mount --bind /dev/$device dev/$device; done
+mount -t devpts -o newinstance,ptmxmode=666 devpts dev/pts
+ln -s pts/ptmx dev/ptmx
+ln -s /proc/self/fd dev/fd
+mount -t proc proc proc
+mount --bind "$repository" fresh/repository
+rm -rf {opt/ipate,etc/ipate,var/lib/ipate*,var/backups/ipate,etc/nginx/sites-enabled/*,etc/systemd/system/*.wants}
+if grep -q :name=systemd: /proc/self/cgroup; then
+    mount -t sysfs -o ro sysfs sys && mount -t tmpfs tmpfs sys/fs/cgroup
+    for kind in systemd memory pids; do
+        mkdir sys/fs/cgroup/$kind
+        mount -t cgroup -o "$([ $kind = systemd ] && echo none,name=systemd || echo $kind)" cgroup sys/fs/cgroup/$kind
+    done
+else
+    mount -t sysfs -o ro sysfs sys && mount -t cgroup2 cgroup sys/fs/cgroup
+fi
 
-# Lines of the chapter's commands, without remarks.
-python3 - "$repository/docs/operations.md" "$venv" > "$fresh/system/tmp/commands" <<'PYTHON'
+cat > fresh/commands.py <<'PYTHON'
+"""Print the first commands of a chapter, without remarks: CHAPTER VENV|-"""
 import re, sys
-text = open(sys.argv[1], encoding="utf-8").read()
-block = re.search(r"## One machine with systemd\n\n```\n(.*?)```", text, re.DOTALL)[1]
-block = block.replace("git clone …", "git clone --quiet file:///tmp/repository")
-if sys.argv[2] != "-":
-    block = block.replace("make install", f"ln -s {sys.argv[2]} .venv && .venv/bin/python -m ipate_web.catalogues")
-print("set -euxo pipefail\n" + re.sub(r"   # .*", "", block))
+chapter, venv = sys.argv[1:]
+text = open("/fresh/repository/docs/operations.md", encoding="utf-8").read()
+block = re.search(rf"\n## {chapter}\n.*?```\n(.*?)```", text, re.DOTALL)[1]
+block = block.replace("git clone …", "git clone --quiet file:///fresh/repository")
+if venv != "-":
+    block = block.replace("make install", f". /fresh/given {venv}")
+print(re.sub(r"   # .*|^ +", "", block, flags=re.MULTILINE))
 PYTHON
-split() { sed -n "$1" "$fresh/system/tmp/commands"; }
-last=$(grep -n "environment.example" "$fresh/system/tmp/commands" | cut -d: -f1)
-{ split "1,${last}p"; } > "$fresh/system/tmp/install"
-{ echo "set -euxo pipefail; cd /opt/ipate"; split "$((last + 1)),\$p"; } > "$fresh/system/tmp/start"
+cat > fresh/given <<'GIVEN'
+# Units see no home folders, where Python may be.
+install -d /opt/python
+mount --bind "$("$1/bin/python" -c 'import sys; print(sys.base_prefix)')" /opt/python
+echo /opt/python/lib > /etc/ld.so.conf.d/0-python.conf && ldconfig
+/opt/python/bin/python3 -m venv --without-pip .venv
+mount --bind "$1"/lib/python3.*/site-packages .venv/lib/python3.*/site-packages
+for program in gunicorn celery; do
+    sed "1s|.*|#!$PWD/.venv/bin/python|" "$1/bin/$program" > .venv/bin/$program && chmod +x .venv/bin/$program
+done
+.venv/bin/python -m ipate_web.catalogues
+GIVEN
+commands() { chroot . python3 /fresh/commands.py "$@"; }
+commands "One machine with systemd" "$venv" > fresh/all
+last=$(grep -n "environment.example" fresh/all | cut -d: -f1)
+sed -n "1,${last}p" fresh/all > fresh/install
+sed "1,${last}d" fresh/all > fresh/start
+commands "Signed checkpoints" - > fresh/checkpoints
 
 # Filling in, and what Debian's packages of PostgreSQL, Redis and nginx leave running.
-cat > "$fresh/system/tmp/fill" <<'FILL'
-set -euxo pipefail
-cd /opt/ipate
+cat > fresh/fill <<'FILL'
 sed -i "s|^IPATE_SECRET_KEY=.*|IPATE_SECRET_KEY=$(openssl rand -hex 32)|" /etc/ipate/environment
 install -d -o ipate -g ipate -m 700 /var/lib/ipate
 public=$(ipate backup_key /root/backups.key | grep -o 'age1[a-z0-9]*')
 sed -i "s|^IPATE_BACKUP_RECIPIENT=.*|IPATE_BACKUP_RECIPIENT=$public|" /etc/ipate/environment
-sed -i "s|^IPATE_MAIL=.*|IPATE_MAIL=file:///var/lib/ipate/mail|" /etc/ipate/environment
 FILL
-cat > "$fresh/system/tmp/servers" <<'SERVERS'
-set -euxo pipefail
+cat > fresh/servers <<'SERVERS'
 ip link set lo up
 postgresql=$(ls -d /usr/lib/postgresql/*/bin | tail -1)
 id postgres >/dev/null 2>&1 || adduser --system --group postgres
@@ -61,25 +100,62 @@ openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=ipate.example -addex
 cp /opt/ipate/deploy/nginx.conf /etc/nginx/conf.d/ipate.conf
 nginx
 SERVERS
-cat > "$fresh/system/tmp/look" <<'LOOK'
-set -euo pipefail
+cat > fresh/look <<'LOOK'
 asked="curl --silent --fail --max-time 60 --cacert /etc/letsencrypt/live/ipate.example/fullchain.pem --resolve ipate.example:443:127.0.0.1"
-for try in $(seq 300); do
-    state=$(curl --silent --max-time 60 -H 'Host: ipate.example' -H 'X-Forwarded-Proto: https' http://127.0.0.1:8000/readyz || true)
-    case $state in *'"status": "ready"'*) break ;; esac
-    sleep 2
-done
-echo "readyz: $state"
-case $state in *'"status": "ready"'*) ;; *) tail -n 30 /var/log/fresh-*.log; exit 1 ;; esac
+ready() {
+    for try in $(seq 150); do
+        state=$(curl --silent --max-time 60 -H 'Host: ipate.example' -H 'X-Forwarded-Proto: https' http://127.0.0.1:8000/readyz || true)
+        case $state in *'"status": "ready"'*) echo "readyz: $state"; return ;; esac
+        sleep 2
+    done
+    echo "not ready: $state"
+    false
+}
+ready
 echo "healthz: $($asked https://ipate.example/healthz)"
 $asked https://ipate.example/ >/dev/null && echo "page: served by nginx"
+for unit in web holders worker beat; do systemctl is-active "ipate-$unit"; done
 systemctl start ipate-backup && ls /var/backups/ipate
 ipate verify_ledger
-ipate check --deploy
+# What a unit may do is enough, and what reads uploaded files is confined in it.
+sed 's|^ExecStart=.*|ExecStart=/opt/ipate/ipate check --deploy --fail-level WARNING|; s|^Restart=.*|Type=oneshot|' \
+    /etc/systemd/system/ipate-worker.service > /etc/systemd/system/ipate-checked.service
+systemctl daemon-reload
+systemctl start ipate-checked
+# A worker that is killed comes back.
+worker=$(systemctl show --property MainPID --value ipate-worker)
+systemctl kill --signal KILL ipate-worker
+for try in $(seq 60); do
+    now=$(systemctl show --property MainPID --value ipate-worker)
+    [ "$now" != 0 ] && [ "$now" != "$worker" ] && break
+    sleep 1
+done
+[ "$now" != "$worker" ]
+ready
+systemctl reload ipate-web
+ready
 LOOK
-chroot "$fresh/system" env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root \
-    ${PIP_EXTRA_INDEX_URL:+PIP_EXTRA_INDEX_URL=$PIP_EXTRA_INDEX_URL} bash -c "bash /tmp/install && bash /tmp/fill"
+cat > fresh/look_at_checkpoints <<'LOOK'
+echo "IPATE_CHECKPOINT_KEYS=$(tail -1 /fresh/checkpoints.said)" >> /etc/ipate/environment
+systemctl start ipate-checkpoint
+systemctl list-timers --all --no-pager | grep ipate
+systemctl stop ipate.target ipate-web ipate-holders ipate-worker ipate-beat
+for unit in web holders worker beat backup checkpoint; do
+    [ $(systemctl show --property Result --value "ipate-$unit") = success ]
+done
+LOOK
+clean=(env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root)
+chroot . "${clean[@]}" ${PIP_EXTRA_INDEX_URL:+PIP_EXTRA_INDEX_URL=$PIP_EXTRA_INDEX_URL} \
+    bash -euxc "cd /; . /fresh/install; . /fresh/fill"
 # From here on without a way out: the ports are its own.
-unshare --net chroot "$fresh/system" env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root \
-    bash -c "bash /tmp/servers && bash /tmp/start && bash /tmp/look"
+boot='pivot_root . fresh/around && umount -l fresh/around && mount --make-rshared / && exec /lib/systemd/systemd'
+unshare --mount --pid --net --uts --ipc --fork --kill-child --mount-proc="$fresh/system/proc" "${clean[@]}" \
+    container=fresh bash -c "$boot --show-status=no" &
+trap 'kill -KILL $!; wait' EXIT
+for try in $(seq 60); do [ -S run/systemd/private ] && break; sleep 1; done
+inside=(nsenter --target "$(pgrep --parent $!)" --mount --pid --net --uts --ipc "${clean[@]}")
+for step in "cd /opt/ipate; . /fresh/servers; . /fresh/start" ". /fresh/look" \
+    ". /fresh/checkpoints > /fresh/checkpoints.said; . /fresh/look_at_checkpoints"; do
+    "${inside[@]}" bash -euxc "trap 'journalctl --no-pager --lines 60' ERR; $step"
+done
 echo "THE FRESH MACHINE IS WHOLE"

@@ -55,10 +55,11 @@ def checked(*command: str | Path, env: dict[str, str] | None = None) -> str:
 
 def test_compose_keeps_to_its_schema() -> None:
     checked(BIN / "check-jsonschema", "--builtin-schema", "vendor.compose-spec", "compose.yaml")
-    own = {"setup", "web", "holders", "worker", "beat", "backup"}
-    assert compose()["services"].keys() == {"db", "redis", "mail"} | own
+    assert compose()["services"].keys() == {"db", "redis", "mail"} | OURS
 
 
+#: Services of the image.
+OURS = {"setup", "web", "holders", "worker", "beat", "backup"}
 #: What compose.yaml and the image decide themselves.
 FIXED = {"DATABASE_URL", "IPATE_BROKER_URL", "IPATE_CACHE_URL", "IPATE_VAR_DIR", "IPATE_JOURNAL_DIR", "IPATE_BIND"}
 
@@ -86,9 +87,49 @@ def test_the_table_has_every_variable_that_is_read() -> None:
 def test_compose_passes_every_variable_of_the_table() -> None:
     given = {name: f"value of {name}" for name in documented()} | {"POSTGRES_PASSWORD": "p"}
     services = compose()["services"]
-    for name in ("setup", "web", "holders", "worker", "beat", "backup"):
+    for name in OURS:
         passed = environment_of(services[name], given)
         assert {key for key, text in given.items() if passed.get(key) != text} - FIXED == set(), name
+
+
+def docker_compose() -> list[str]:
+    """Docker Compose, which reads compose.yaml without its daemon; nothing where it is not installed."""
+    for command in (["docker", "compose"], ["docker-compose"]):
+        if shutil.which(command[0]) and not subprocess.run([*command, "version"], capture_output=True).returncode:
+            return command
+    return []
+
+
+@pytest.mark.skipif(not docker_compose(), reason="Docker Compose is not installed")
+def test_docker_compose_itself_reads_the_file_and_the_variables(tmp_path: Path) -> None:
+    # The first version of Docker Compose, which Debian has, knows no name of a project.
+    lines = (ROOT / "compose.yaml").read_text().splitlines(keepends=True)
+    (tmp_path / "compose.yaml").write_text("".join(line for line in lines if not line.startswith("name:")))
+    command = [
+        *docker_compose(),
+        "--project-directory",
+        str(tmp_path),
+        "--file",
+        str(tmp_path / "compose.yaml"),
+        "config",
+    ]
+    given = {name: f"value of {name}, 100 % of it" for name in documented()} | {"POSTGRES_PASSWORD": "p"}
+    given["IPATE_PRIVATE_STORAGE_OPTIONS"] = (
+        '{"bucket_name": "ipate-private", "endpoint_url": "https://s3.example.org"}'
+    )
+    (tmp_path / ".env").write_text("".join(f"{name}={text}\n" for name, text in given.items()))
+    clean = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    found = subprocess.run(command, cwd=tmp_path, env=clean, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr
+    services = yaml.safe_load(found.stdout)["services"]
+    assert services.keys() == compose()["services"].keys()
+    for name in OURS:
+        passed = services[name]["environment"]
+        assert {key for key, text in given.items() if passed.get(key) != text} - FIXED == set(), name
+        assert passed["DATABASE_URL"] == "postgres://ipate:p@db:5432/ipate"
+    (tmp_path / ".env").write_text("IPATE_SECRET_KEY=s\n")
+    refused = subprocess.run(command, cwd=tmp_path, env=clean, capture_output=True, text=True, check=False)
+    assert refused.returncode != 0 and "see the first lines of compose.yaml" in refused.stderr
 
 
 def test_services_of_compose_may_do_little() -> None:
@@ -99,6 +140,8 @@ def test_services_of_compose_may_do_little() -> None:
         assert outside == (name in {"web", "holders", "worker", "mail"}), name
         if name not in {"db", "redis"}:
             assert service["read_only"] and service["cap_drop"] == ["ALL"], name
+        if name in OURS:
+            assert service["pids_limit"] and service["memswap_limit"] == service["mem_limit"], f"{name}: no swap"
     assert everything["networks"]["inside"] == {"internal": True}
 
 
@@ -155,6 +198,10 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
         if unit.suffix == ".service":
             command = ("systemd-analyze", "security", "--offline=true", "--threshold=20")
             assert "OK" in checked(*command, unit, env=where).splitlines()[-1], "at most 2.0 of 10"
+            # It ends: a service by its limit of memory, one that is waited for also by its time.
+            lines = unit.read_text().splitlines()
+            assert [line for line in lines if line.startswith("MemoryMax=")], unit
+            assert any(line.startswith("TimeoutStartSec=") for line in lines) or "Type=oneshot" not in lines, unit
 
 
 # --- The parts at work ----------------------------------------------------------------------------------------------
