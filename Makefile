@@ -96,10 +96,13 @@ advisories: .venv-release/installed ## ask PyPI for advisories about what is loc
 	@for each in site dev; do \
 		$(RELEASE)/pip-audit --strict --progress-spinner off --disable-pip --require-hashes -r requirements/$$each.txt || exit 1; done
 
+LEFT = tests/releases/$(VERSION).tar.xz
 # A release is a tag, the archive of it, what it consists of, their digests, and a signature of the digests by an SSH key.
 release: sbom ## put a signed release of HEAD into var/release (VERSION=1.0.0 KEY=~/.ssh/id_ed25519)
 	@test -n "$(VERSION)" -a -n "$(KEY)" || { echo "Name VERSION and KEY."; exit 1; }
 	@test -z "$$(git status --porcelain --untracked-files=no)" || { echo "Commit first."; exit 1; }
+	@git ls-files --error-unmatch $(LEFT) >/dev/null 2>&1 || { $(BIN)/python -m tests.releases $(LEFT) \
+		&& echo "Commit $(LEFT), which later versions are tried on, and call this again."; exit 1; }
 	@rm -rf var/release && mkdir -p var/release
 	@git archive --prefix=ipate-$(VERSION)/ -o var/release/ipate-$(VERSION).tar.gz HEAD
 	@cp var/sbom.json var/release/ipate-$(VERSION).sbom.json

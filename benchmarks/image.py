@@ -83,6 +83,8 @@ def service_options(service: dict, folder: Path) -> list[str]:
         "IPATE_BIND": f"127.0.0.1:{PORT}",
     }
     options = ["--network", "host", "--read-only", "--security-opt", "no-new-privileges", "--tmpfs", "/tmp"]
+    # podman asks for more than this process may have, which needs a privilege.
+    options += ["--ulimit", "nofile=4096:4096", "--ulimit", "nproc=4096:4096"]
     options += ["--memory", service["mem_limit"], "--pids-limit", str(service["pids_limit"]), "--cap-drop", "ALL"]
     assert service["read_only"] and service["tmpfs"] == ["/tmp"] and service["cap_drop"] == ["ALL"]
     for name, text in environment.items():
@@ -137,6 +139,9 @@ def installation_try(folder: Path) -> None:
         web = f"{DATABASE}-web"
         print("user in the site's container:", podman("exec", web, "id", "-u").strip())
         assert "Read-only file system" in podman("exec", web, "touch", "/opt/ipate/x", check=False)
+        confined = podman("exec", web, "python", "-m", "common.confinement").strip()
+        print("kept from what reads uploads:", confined)
+        assert json.loads(confined) == {"network": True, "files": True}
         with step("backup"):
             print(run("backup", "ipate", "backup", "/var/backups/ipate").strip())
         assert ready()["backup"] == "ok"

@@ -174,21 +174,25 @@ def _with_everything() -> Study:
     link_reissue(study=study, pseudonym=holders[2].pseudonym, acting_user=olga, reason="Lost the letter.")
     factories.user_create("root", is_superuser=True, is_staff=True)
     account_create(username="waiting", first_name="W.", last_name="Ait", email="w@example.org", acting_user=None)
-    HolderAddress.objects.create(
+    left = HolderAddress(
         study=study, holder=holders[5], way="mail", email="left@example.org", language="en", confirmed_at=timezone.now()
     )
+    with changes_recorded([left], acting_user=None):
+        left.save()
     hanna = User.objects.get(username="hanna")
     EmailAddress.objects.create(user=hanna, email="hanna@example.org", verified=True, primary=True)
     EmailAddress.objects.create(user=hanna, email="new@example.org")
     mails_send("password_reset", [hanna.pk])
     factories.study_create("empty")
     services.holders_register(study=study, pseudonyms=["guest"])
-    endpoint = WebhookEndpoint.objects.create(
+    endpoint = WebhookEndpoint(
         study=study,
         url="https://hooks.example.org/ipate/digits",
         events=["run.finished", "run.failed"],
         created_by=hanna,
     )
+    with changes_recorded([endpoint], acting_user=hanna):
+        endpoint.save()
     delivery = endpoint_test(endpoint=endpoint)
     WebhookDelivery.objects.filter(pk=delivery.pk).update(tries=1, fault="ConnectionRefusedError")
     WorkerHeartbeat.objects.create(name="celery@worker-1.example.org:4711", heard_at=timezone.now())

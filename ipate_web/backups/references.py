@@ -26,6 +26,7 @@ FIELDS = (
     ("training.JointAnswer", "artifact", "private"),
     ("training.StudentModel", "artifact", "models"),
     ("training.StudentModel", "onnx", "models"),
+    ("training.RunResult", "artifact", "models"),
 )
 
 

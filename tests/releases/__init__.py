@@ -1,7 +1,8 @@
 """Installations as releases have left them.
 
-`python -m tests.releases FOLDER` makes a small installation with the code at hand. It writes a backup of it, its keys,
-its journal and what holds in it, `facts.json`, into a folder. Each release keeps its own in `tests/releases/<version>`.
+`python -m tests.releases FILE` makes a small installation with the code at hand: a study in which everything has
+happened once. It writes a backup of it, its keys, its journal and what holds in it, `facts.json`, into an archive.
+`make release` wants that of the release to be there: `tests/releases/1.0.0.tar.xz`. All in it is generated.
 """
 
 from collections.abc import Mapping

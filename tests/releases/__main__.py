@@ -1,10 +1,11 @@
-"""Make, tell or go on with an installation of :mod:`tests.releases`: FOLDER, or `facts` or `go_on` in one that is."""
+"""Make, tell or go on with an installation of :mod:`tests.releases`: FILE, or `facts` or `go_on` in one that is."""
 
 import json
 import os
 import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -15,15 +16,24 @@ from django.core.management import call_command
 _FOLDER = Path(__file__).parents[2]
 
 
-def main(asked: str) -> None:
-    """Do what is asked; a folder is asked for in a new process with an empty installation."""
-    if asked not in ("make", "facts", "go_on"):
-        from tests.releases import environment
+def release_write(file: Path) -> None:
+    """Make an installation in a process of its own, and write the archive of what it leaves behind."""
+    from tests.releases import environment
 
-        with TemporaryDirectory() as var:
-            command = [sys.executable, "-m", "tests.releases", "make"]
-            given = os.environ | environment(Path(var)) | {"IPATE_RELEASE_FOLDER": str(Path(asked).absolute())}
-            subprocess.run(command, env=given, cwd=_FOLDER, check=True)
+    with TemporaryDirectory() as var, TemporaryDirectory() as left:
+        command = [sys.executable, "-m", "tests.releases", "make"]
+        given = os.environ | environment(Path(var)) | {"IPATE_RELEASE_FOLDER": left}
+        given.pop("DATABASE_URL", None)
+        subprocess.run(command, env=given, cwd=_FOLDER, check=True)
+        with tarfile.open(file, "w:xz", preset=9) as archive:
+            for path in sorted(Path(left).iterdir()):
+                archive.add(path, path.name)
+
+
+def main(asked: str) -> None:
+    """Do what is asked."""
+    if asked not in ("make", "facts", "go_on"):
+        release_write(Path(asked))
         return
     django.setup()
     from tests.releases import installation
