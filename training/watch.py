@@ -1,15 +1,16 @@
-"""States of studies for pages, metrics and ``/readyz``: locked, faulty, or not verified in time."""
+"""States of studies for pages, metrics and ``/readyz``: locked, faulty, not verified in time; silence of alliances."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from django.db.models import Min
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from accounting.restores import missing_rows
 from consent.models import Study
-from training.models import Verification
+from training.models import Alliance, AllianceSite, Verification
 
 #: What happens every night is overdue after so long.
 OVERDUE = timedelta(hours=26)
@@ -38,6 +39,14 @@ class Watch:
     @property
     def is_fine(self) -> bool:
         return not (self.locked or self.fault or self.overdue)
+
+
+def alliances_silence() -> timedelta:
+    """Time since the hub, or the site, was heard that has been silent longest, of alliances that go on."""
+    hubs = Alliance.objects.exclude(own_name="").filter(left_at=None).aggregate(last=Min("last_contact"))["last"]
+    joined = AllianceSite.objects.filter(alliance__left_at=None, left_at=None, joined_at__isnull=False)
+    heard = [each for each in (hubs, joined.aggregate(last=Min("last_contact"))["last"]) if each is not None]
+    return max((timezone.now() - each for each in heard), default=timedelta(0))
 
 
 def watch_of(study: Study, *, sees_all: bool = False) -> Watch:

@@ -24,7 +24,7 @@ from consent.models import Checkpoint, Mail
 from ipate_web.backups.records import backup_age, backup_last
 from ipate_web.watching import beat_age, certificate_left, disk_free
 from training.durations import STAGES, longest_silence, runs_by_status, stage_durations, worker_deaths
-from training.watch import everything_watched, longest_unverified
+from training.watch import alliances_silence, everything_watched, longest_unverified
 
 logger = logging.getLogger(__name__)
 
@@ -126,6 +126,11 @@ _FAMILIES: Iterable[Callable[[], Metric]] = (
         "ipate_studies_locked",
         "Studies that are locked because their database is older than their journal.",
         lambda: sum(each.locked for each in everything_watched()),
+    ),
+    _gauge(
+        "ipate_alliance_silence_seconds",
+        "Time since the hub or site of an alliance was heard that has been silent longest; 0 without any.",
+        lambda: alliances_silence().total_seconds(),
     ),
     _gauge(
         "ipate_checkpoint_age_seconds",
