@@ -142,6 +142,7 @@ def test_services_of_compose_may_do_little() -> None:
             assert service["read_only"] and service["cap_drop"] == ["ALL"], name
         if name in OURS:
             assert service["pids_limit"] and service["memswap_limit"] == service["mem_limit"], f"{name}: no swap"
+            assert service["stop_grace_period"] == "90s", f"{name}: gunicorn lets requests take 60 s to end"
     assert everything["networks"]["inside"] == {"internal": True}
 
 
