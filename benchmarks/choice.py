@@ -38,7 +38,7 @@ Floats = NDArray[np.float64]
 Settings = Mapping[str, tuple[Case, Steps]]
 """Choices with their representation named, and the case in that."""
 RESULTS = Path(__file__).resolve().parent / "results" / "choice.json"
-DATA = {"support2": 2, "adult": 1, "cardio": 1}
+DATA = {"support2": 2, "adult": 1, "cardio": 1, "diabetes": 1}
 """Data sets, with draws of the noise."""
 PROMISES = (0.1, 1.0, 3.0)
 PILOT, ASKED = 0.02, 0.02
