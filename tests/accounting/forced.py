@@ -8,7 +8,6 @@ the guarantee). Nothing here looks at how the application charges: what a differ
 import contextlib
 import hashlib
 import math
-import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -547,8 +546,7 @@ def world_play(
     """
     with pytest.MonkeyPatch.context() as patch, transaction.atomic():
         keys: Iterator[int] = iter(range(1_000))
-        key = types.SimpleNamespace(token_bytes=lambda size: hashlib.blake2b(bytes([next(keys)])).digest()[:size])
-        patch.setattr(preparation, "secrets", key)
+        patch.setattr(preparation, "token_bytes", lambda size: hashlib.blake2b(bytes([next(keys)])).digest()[:size])
         patch.setattr(preparation, "CHUNKS", chunks)
         world = kind(with_me, **fields)
         for questions in (Votes, Gradients, TableCells, MarginalCells):
