@@ -30,7 +30,7 @@ class WebhookEndpoint(Recorded):
         ordering = ["study", "pk"]
 
     def __str__(self) -> str:
-        return f"webhook {self.pk}"
+        return f"{self._meta.verbose_name} {self.pk}"
 
 
 class WebhookDelivery(models.Model):
