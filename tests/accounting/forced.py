@@ -517,10 +517,9 @@ def _asks(current: Round) -> str:
 
 
 def _but_digest(content: dict[str, Any]) -> dict[str, Any]:
-    """A model's files hold when they were written and the run's id; what the model says is compared instead."""
-    return {
-        name: value for name, value in content.items() if name not in ("digest", "onnx") or "learner" not in content
-    }
+    """Cards and a model's files name the run, and files when they were written; what they say is compared instead."""
+    others = {"card", "digest", "onnx"} if "learner" in content else {"card"}
+    return {name: value for name, value in content.items() if name not in others}
 
 
 def _says(student: StudentModel, points: np.ndarray) -> list[Any]:
