@@ -1,7 +1,7 @@
 """A fresh machine that is set up by docs/operations.md alone, in production form, by a systemd of its own.
 
-What `make install` makes is this environment; with ``IPATE_FRESH_MACHINE=install`` it is installed from the lock (that
-downloads about 1 GB, and takes half an hour).
+What `make install` makes is this environment; with ``IPATE_FRESH_MACHINE=install`` it is installed from the lock, which
+downloads about 1 GB.
 """
 
 import os
