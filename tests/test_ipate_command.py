@@ -56,6 +56,7 @@ SHOW = (
 )
 
 
+@pytest.mark.slow
 def test_the_environment_of_the_file_counts(installation: Path) -> None:
     done = ipate("shell", "-v0", "-c", SHOW, IPATE_ENVIRONMENT=str(installation))
     values = ['Clinic "North"', '{"location": "/mnt/elsewhere"}', "Clinic, Street 1"]
@@ -73,6 +74,7 @@ def test_without_an_environment_nothing_is_started(tmp_path: Path, name: str) ->
     assert sorted(ROOT.iterdir()) == before and not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_key_may_lie_in_a_file_of_its_own(installation: Path) -> None:
     key = installation.parent / "key"
     key.write_text(SECRET)

@@ -71,6 +71,7 @@ def test_charges_add_up_and_newcomers_are_put_in_their_place() -> None:
 # --- Recording ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_book_is_the_sum_of_all_charge_files_bit_for_bit(study: Study) -> None:
     rng, everybody = np.random.default_rng(4), ids(study)
     expected = dict.fromkeys(everybody.tolist(), 0.0)

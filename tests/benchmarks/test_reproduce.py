@@ -171,6 +171,7 @@ def test_an_unknown_table_is_refused() -> None:
     assert "there is no table table-99: choose among pate2017-fig4" in ran.stderr
 
 
+@pytest.mark.slow
 def test_a_table_on_published_votes(data_dir: Path, tmp_path: Path) -> None:
     environment = os.environ | {"IPATE_DATA_DIR": str(data_dir), "IPATE_REPRODUCE_CACHE": str(tmp_path)}
     ran = subprocess.run(

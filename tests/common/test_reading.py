@@ -29,6 +29,7 @@ def test_a_document_is_what_json_says() -> None:
             document_parse(content)
 
 
+@pytest.mark.slow
 def test_what_takes_too_much_ends_with_its_own_process(settings: Any) -> None:
     settings.READER_MEMORY = 50
     with pytest.raises(UnreadableError, match="memory"):

@@ -19,7 +19,7 @@ from tests.factories import holder_create, study_create, user_create
 from training.engine.records import records_load
 from training.models import Dataset
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
 TABLE = {
     "kind": "table",

@@ -60,6 +60,7 @@ def test_one_step_is_never_below_the_closed_form_and_hardly_above(q: float, sigm
 
 @pytest.mark.parametrize("adding", [False, True])
 @pytest.mark.parametrize(("q", "sigma"), [(0.05, 1.0), (0.3, 0.5), (0.01, 0.6)])
+@pytest.mark.slow
 def test_two_steps_are_never_below_the_integral(q: float, sigma: float, adding: bool) -> None:
     """δ of two steps is the mean, over the first output, of the second's δ at what is left of ε."""
     losses = sampled_losses(q, sigma, 2, negligible=1e-8, parts=64)[adding]

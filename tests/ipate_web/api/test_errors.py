@@ -101,6 +101,7 @@ def test_too_frequent_requests_wait(client: Client, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.skipif(not settings.BROKER_URL.startswith("redis"), reason="several processes share counts over Redis")
+@pytest.mark.slow
 def test_processes_that_share_a_cache_count_requests_together() -> None:
     query = f"""
 import django; django.setup()

@@ -20,6 +20,7 @@ def test_digits_are_always_there():
     assert (catalogue_load("digits").private.x == splits.private.x).all()
 
 
+@pytest.mark.slow
 def test_mnist(data_dir):
     seen = []
     splits = catalogue_load("mnist", data_dir, lambda done, total: seen.append(done == total))
@@ -58,6 +59,7 @@ def diabetes(data_dir):
     return catalogue_load("diabetes", data_dir)
 
 
+@pytest.mark.slow
 def test_diabetes_is_split_by_patient(diabetes):
     splits = diabetes
     rows = [splits.private, splits.public, splits.test]
