@@ -1,6 +1,7 @@
 """Many small runs one after the other: does the memory of the workers stay what it was?
 
     [DATABASE_URL=postgres://…] python benchmarks/soak.py [--runs 1000] [--seconds 3600] [--processes 2]
+        [--broker redis://…]
 
 Works in a database of its own. Small runs of teachers in a rehearsal study are approved ten at a time, and a worker
 carries them out; no run has to end well, but all have to end. After each ten it notes the resident memory of the
@@ -42,11 +43,13 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=1_000)
     parser.add_argument("--seconds", type=float, default=3_600)
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--broker", default="filesystem://", help="address of a Redis, which tells of tasks at once")
     given = parser.parse_args()
     sys.path.insert(1, str(ROOT))
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ipate-soak-"))
         stack.enter_context(empty_database(folder))
+        os.environ["IPATE_BROKER_URL"] = given.broker
         import django
 
         django.setup()
