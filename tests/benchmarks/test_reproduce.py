@@ -14,6 +14,7 @@ from benchmarks.reproduce.registry import TABLES
 from benchmarks.reproduce.rehearsals import VARIANTS, by_accounts, by_paper, groups_of, plan_of, tally
 from benchmarks.reproduce.rendering import DOCUMENT, document, remarks_read, text_of
 from benchmarks.reproduce.results import RESULTS, Case, Promises, Row, keep, kept, measured
+from benchmarks.reproduce.tables.pate2017 import accounts_epsilon
 from benchmarks.reproduce.verdicts import verdict
 from benchmarks.reproduce.votes import Votes
 
@@ -74,6 +75,11 @@ def test_a_cell_is_met_within_a_point_a_tenth_or_two_deviations() -> None:
     assert verdict(Row("labels", 100.0, 80.0, here_spread=10.0)) == "met"
     assert [verdict(Row("student, %", 90.0, here)) for here in (91.0, 91.1)] == ["met", "above"]
     assert verdict(Row("labels, printed as more than 2,000", 2000, 1999.0)) == "below"
+
+
+def test_labels_by_many_teachers_of_a_holder_have_an_epsilon_however_large() -> None:
+    by_teachers = [accounts_epsilon(500, 0.05, number) for number in (1, 2, 6, 37)]
+    assert by_teachers == sorted(by_teachers) and np.isfinite(by_teachers).all()
 
 
 def test_results_are_those_of_settings_that_there_are() -> None:
