@@ -4,10 +4,9 @@
         [--clients 20] [--rate 14] [--workers 4] [--seconds 30] [--output FILE]
 
 Works in a database of its own beside the one of DATABASE_URL, and the version before in another, as their tables
-differ. Clients ask for the study's page, first one request after
-the other, then together at a rate, whatever the site takes to answer: a request's time is then counted from when it was
-due. Beside times on the wall, which other work on the machine lengthens, it prints the processor time of gunicorn for
-each request, and the page's slowest queries.
+differ. Clients ask for the study's page, first one request after the other, then together at a rate, whatever the site
+takes to answer: a request's time is then counted from when it was due. Beside times on the wall, which other work on
+the machine lengthens, it prints the processor time of gunicorn for each request, and the page's slowest queries.
 """
 
 import argparse

@@ -81,7 +81,7 @@ commands "Signed checkpoints" - > fresh/checkpoints
 cat > fresh/fill <<'FILL'
 sed -i "s|^IPATE_SECRET_KEY=.*|IPATE_SECRET_KEY=$(openssl rand -hex 32)|" /etc/ipate/environment
 install -d -o ipate -g ipate -m 700 /var/lib/ipate
-public=$(ipate backup_key /root/backups.key | grep -o 'age1[a-z0-9]*')
+public=$(ipate backup_key ~/backups.key | grep -o 'age1[a-z0-9]*')
 sed -i "s|^IPATE_BACKUP_RECIPIENT=.*|IPATE_BACKUP_RECIPIENT=$public|" /etc/ipate/environment
 FILL
 cat > fresh/servers <<'SERVERS'
