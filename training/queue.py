@@ -110,11 +110,14 @@ class Wait:
 
 
 def run_wait(run: Run) -> Wait | None:
-    """Wait of a run that nobody has begun; None for all others."""
+    """Wait of a run that nobody has begun; None for all others, and for one that a worker begins meanwhile."""
     if run.status != Run.Status.APPROVED or run.started_at is not None:
         return None
+    order = _unbegun()
+    if run.pk not in order:
+        return None
     ahead = Run.objects.filter(study_id=run.study_id, status__in=Run.ACTIVE, approved_at__lte=run.approved_at)
-    return Wait(_unbegun().index(run.pk) + 1, _starts(list(ahead.order_by("approved_at", "pk")))[run.pk])
+    return Wait(order.index(run.pk) + 1, _starts(list(ahead.order_by("approved_at", "pk"))).get(run.pk))
 
 
 def _starts(runs: list[Run]) -> dict[UUID, datetime | None]:

@@ -84,6 +84,7 @@ class Site:
     def is_in_order(self) -> None:
         """No accessibility violation, nothing wider than the screen, no script or security complaint."""
         self.fits()
+        self.page.locator(".htmx-request").wait_for(state="detached")  # what waits for an answer is pale
         # Style sheets and media are not loaded beforehand: this serves rules about sound, and one that is off.
         result = Axe().run(self.page, options={"resultTypes": ["violations"], "preload": False})
         assert result.violations_count == 0, result.generate_report()
@@ -114,6 +115,7 @@ def visit(chromium: Browser, live_server: LiveServer) -> Iterator[Callable[..., 
             java_script_enabled=javascript,
             color_scheme=scheme,
             locale=language,
+            reduced_motion="reduce",  # colours are those that last
         )
         contexts.append(context)
         site = Site(context.new_page(), live_server.url)

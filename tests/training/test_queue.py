@@ -60,6 +60,14 @@ def test_runs_wait_in_the_order_in_which_they_were_approved(study: Study, operat
     assert [row.run for row in queue_for(operator).under_way] == [first]
 
 
+def test_a_run_that_a_worker_begins_while_it_is_looked_at_waits_no_more(study: Study) -> None:
+    run = run_start(study, **TABLE_RUN)
+    assert place(run) == 1
+    Run.objects.filter(pk=run.pk).update(started_at=timezone.now())
+    assert run.started_at is None, "it was read before"
+    assert place(run) is None
+
+
 def test_a_workers_claims_say_what_it_is_at(study: Study, operator: User, monkeypatch: pytest.MonkeyPatch) -> None:
     run, now = run_start(study, **TABLE_RUN), timezone.now()
     WorkerHeartbeat.objects.create(name=WORKER, heard_at=now)
