@@ -1,0 +1,100 @@
+"""Pages and answers of the API about a run that another process changes while they are put together.
+
+What another process commits is seen by the next query of a request. Here it commits before each of them in turn.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from itertools import count
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+from django.test import Client
+
+from tests.factories import user_create
+from tests.pages import as_, url
+from tests.training.asking import ASKING_RUN, run_ask
+from tests.training.runs import run_begun, run_draft, run_start, study_with_table
+from training.models import Run
+from training.services.drafts import run_withdraw
+from training.services.runs import run_approve, run_cancel
+
+pytestmark = pytest.mark.django_db
+
+
+def drafted() -> Run:
+    return run_draft(study_with_table(), **ASKING_RUN)
+
+
+def approved() -> Run:
+    return run_start(study_with_table(), share=0.5, **ASKING_RUN)
+
+
+def asking() -> Run:
+    return run_ask(run_begun(approved()), 2)
+
+
+def approve(run: Run) -> None:
+    run_approve(run=run, acting_user=user_create("olga"), share=0.5)
+
+
+def withdraw(run: Run) -> None:
+    run_withdraw(run=run, acting_user=user_create("otto"))
+
+
+def cancel(run: Run) -> None:
+    run_cancel(run=run, acting_user=user_create("olga"))
+
+
+class Undone(Exception):
+    """Ends a transaction without its changes."""
+
+
+@contextmanager
+def committed_before(number: int, change: Callable[[], Any]) -> Iterator[list[str]]:
+    """Context in which ``change`` is made before the query of this number, from 0; yields the queries so far."""
+    queries: list[str] = []
+    is_changing = False
+
+    def execute(execute: Callable[..., Any], sql: str, params: Any, many: bool, context: dict[str, Any]) -> Any:
+        nonlocal is_changing
+        if not is_changing:
+            if len(queries) == number:
+                is_changing = True
+                change()
+                is_changing = False
+            queries.append(sql)
+        return execute(sql, params, many, context)
+
+    with connection.execute_wrapper(execute):
+        yield queries
+
+
+def looked_at(client: Client, page: str, run: Run, change: Callable[[Run], Any]) -> None:
+    """Ask for the page once for each of its queries, with the change before that one; nothing may break."""
+    for number in count():
+        try:
+            with transaction.atomic():
+                before = Run.objects.get(pk=run.pk)
+                with committed_before(number, partial(change, before)) as queries:
+                    response = client.get(page)
+                assert response.status_code < 500, (page, queries[number:])
+                raise Undone
+        except Undone:
+            if number >= len(queries):
+                return  # no query is left before which it could be made
+
+
+@pytest.mark.parametrize(
+    ("start", "change"),
+    [(drafted, approve), (drafted, withdraw), (approved, run_begun), (approved, cancel), (asking, run_ask)],
+)
+def test_a_run_that_changes_meanwhile_is_shown(start: Callable[[], Run], change: Callable[[Run], Any]) -> None:
+    run = start()
+    api = f"/api/v1/runs/{run.pk}"
+    pages = [api, f"{api}/plan", f"{api}/costs", f"{api}/students", "/queue/"]
+    pages += [url(name, run) for name in ("run", "run_live", "run_edit", "run_approve")]
+    for page in pages:
+        looked_at(as_("olga"), page, run, change)
