@@ -61,6 +61,7 @@ _TABLES = (
     Table("small-groups", "Groups too small for a teacher of their own, MNIST", NOBODY, small.cases),
     Table("idpsgd-table2", "MNIST at ε = 1, 2, 3", IDPSGD, idpsgd.table2, derived=True),
     Table("idpsgd-table3", "MNIST at ε = 0.3, fewer steps", IDPSGD, idpsgd.table3, derived=True),
+    Table("idpsgd-table5", "Noise multipliers of Tables 4 and 5", IDPSGD, idpsgd.table5),
     Table("idpsgd-table9", "MNIST, promises by class, fewer steps", IDPSGD, idpsgd.table9, derived=True),
 )
 _BESIDE = Table(

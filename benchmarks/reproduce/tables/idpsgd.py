@@ -1,4 +1,4 @@
-"""Individualized DP-SGD (Boenisch et al. 2023): what `python -m benchmarks.sgd_sampled` has measured."""
+"""Individualized DP-SGD (Boenisch et al. 2023): parameters, and what `benchmarks.sgd_sampled` has measured."""
 
 from __future__ import annotations
 
@@ -8,10 +8,57 @@ from functools import partial
 from statistics import fmean, stdev
 from typing import Any
 
+import numpy as np
+
+from accounting.privacy import epsilon_from_rdp, gdp_mu, sampled_gaussian_rdp
 from benchmarks.reproduce.published import published
 from benchmarks.reproduce.results import Case, Row
+from learning.mechanisms.sampled_steps.calibration import (
+    Cost,
+    balanced_norms,
+    epsilon_cost,
+    required_noise,
+    spend_equally,
+)
 
 Run = dict[str, Any]
+DELTA, EPSILONS = 1e-5, (1.0, 2.0, 3.0)
+HOLDERS = {"MNIST": 60_000, "SVHN": 73_257, "CIFAR-10": 50_000}
+
+
+def table5(quick: bool) -> Iterator[Case]:
+    """Tables 4 and 5: the noise multiplier with which a run spends the promises; quick: Table 4, ε = 1 for all."""
+    setup = published("individualized-dp-sgd")["setup"]
+    printed = {f"{data} standard 100": run for data, run in setup["table4"].items()}
+    for name, run in (printed if quick else printed | setup["table5_tuned"]).items():
+        data, variant, shares = name.split()
+        how = variant, [float(share) / 100 for share in shares.split("/")], run, HOLDERS[data]
+        yield Case(f"{data}, {variant}, {shares} %", (), partial(_noise, *how))
+
+
+def _noise(variant: str, shares: list[float], run: Run, holders: int) -> list[Row]:
+    steps = run["steps"]
+    how = variant, np.array(shares), steps, run["batch"] / holders
+    here, accounts = (_multiplier(cost, *how) for cost in (_renyi_cost(steps), epsilon_cost(steps, DELTA)))
+    return [Row(f"noise multiplier, {steps:,} steps", run["sigma"], here, accounts=accounts)]
+
+
+def _multiplier(cost: Cost, variant: str, shares: np.ndarray, steps: int, rate: float) -> float:
+    targets = np.asarray(gdp_mu(EPSILONS[: len(shares)], DELTA), np.float64)
+    if variant != "scale":  # standard: one group
+        return spend_equally(cost, targets, shares, steps=steps, rate=rate)[0]
+    own = [required_noise(cost, target, steps=steps, rate=rate) for target in targets.tolist()]
+    return balanced_norms(own, shares, 1.0)[0]
+
+
+def _renyi_cost(steps: int) -> Cost:
+    """As the papers account, at our orders."""
+
+    def cost(rate: float, sigma: float) -> float:
+        epsilon, _ = epsilon_from_rdp(sampled_gaussian_rdp(rate, sigma, steps), DELTA)
+        return float(gdp_mu(float(epsilon), DELTA))
+
+    return cost
 
 
 def table2(quick: bool) -> Iterator[Case]:
