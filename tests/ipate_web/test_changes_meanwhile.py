@@ -1,4 +1,4 @@
-"""Pages and answers of the API about a run that another process changes while they are put together.
+"""Pages and answers of the API about what another process changes while they are put together.
 
 What another process commits is seen by the next query of a request. Here it commits before each of them in turn.
 """
@@ -12,8 +12,12 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 from django.test import Client
+from django.urls import reverse
 
-from tests.factories import user_create
+from consent.models import DataHolder
+from consent.selectors import consent_form_in_force
+from consent.services import consent_withdraw
+from tests.factories import consent_choose, form_publish, holder_create, policy_approve, user_create
 from tests.pages import as_, url
 from tests.training.asking import ASKING_RUN, run_ask
 from tests.training.runs import run_begun, run_draft, run_start, study_with_table
@@ -21,7 +25,7 @@ from training.models import Run
 from training.services.drafts import run_withdraw
 from training.services.runs import run_approve, run_cancel
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
 
 def drafted() -> Run:
@@ -72,12 +76,12 @@ def committed_before(number: int, change: Callable[[], Any]) -> Iterator[list[st
         yield queries
 
 
-def looked_at(client: Client, page: str, run: Run, change: Callable[[Run], Any]) -> None:
+def looked_at(client: Client, page: str, changing: Run | DataHolder, change: Callable[[Any], Any]) -> None:
     """Ask for the page once for each of its queries, with the change before that one; nothing may break."""
     for number in count():
         try:
             with transaction.atomic():
-                before = Run.objects.get(pk=run.pk)
+                before = type(changing).objects.get(pk=changing.pk)
                 with committed_before(number, partial(change, before)) as queries:
                     response = client.get(page)
                 assert response.status_code < 500, (page, queries[number:])
@@ -93,8 +97,32 @@ def looked_at(client: Client, page: str, run: Run, change: Callable[[Run], Any])
 )
 def test_a_run_that_changes_meanwhile_is_shown(start: Callable[[], Run], change: Callable[[Run], Any]) -> None:
     run = start()
-    api = f"/api/v1/runs/{run.pk}"
-    pages = [api, f"{api}/plan", f"{api}/costs", f"{api}/students", "/queue/"]
-    pages += [url(name, run) for name in ("run", "run_live", "run_edit", "run_approve")]
+    pages = [f"/api/v1/runs/{run.pk}", "/queue/", url("run", run), url("run_approve", run)]
     for page in pages:
         looked_at(as_("olga"), page, run, change)
+
+
+def policy_change(holder: DataHolder) -> None:
+    policy_approve(holder.study, 2, 4, 8)
+
+
+def form_change(holder: DataHolder) -> None:
+    form_publish(holder.study, {"en": "We ask for more."}, renewal="required")
+
+
+def decide(holder: DataHolder, level: str = "LOW") -> None:
+    consent_choose(holder=holder, level=level, form=consent_form_in_force(holder.study))
+
+
+def withdraw_consent(holder: DataHolder) -> None:
+    consent_withdraw(holder=holder, acting_user=None)
+
+
+@pytest.mark.parametrize("change", [policy_change, form_change, decide, withdraw_consent])
+def test_holders_see_their_pages_while_what_they_show_changes(change: Callable[[DataHolder], None]) -> None:
+    study, hanna = study_with_table(), user_create("hanna")
+    holder = holder_create(study, "P-1", hanna)
+    decide(holder, "AVERAGE")
+    pages = [reverse(f"consent:{name}", args=[study.slug]) for name in ("study", "choice", "uses")]
+    for page in pages:
+        looked_at(as_(hanna), page, holder, change)
