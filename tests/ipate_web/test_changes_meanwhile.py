@@ -5,6 +5,7 @@ What another process commits is seen by the next query of a request. Here it com
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import copy
 from functools import partial
 from itertools import count
 from typing import Any
@@ -81,8 +82,7 @@ def looked_at(client: Client, page: str, changing: Run | DataHolder, change: Cal
     for number in count():
         try:
             with transaction.atomic():
-                before = type(changing).objects.get(pk=changing.pk)
-                with committed_before(number, partial(change, before)) as queries:
+                with committed_before(number, partial(change, copy(changing))) as queries:
                     response = client.get(page)
                 assert response.status_code < 500, (page, queries[number:])
                 raise Undone
