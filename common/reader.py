@@ -14,30 +14,30 @@ from common.confinement import answers, confine
 
 def main() -> None:
     """Read what is asked, confined, and write lines of JSON; the last one says that it is the end, or what is wrong."""
-    told = answers()
-    asked = json.loads(sys.stdin.buffer.readline())
-    if asked["ask"] == "picture":
+    output = answers()
+    request = json.loads(sys.stdin.buffer.readline())
+    if request["ask"] == "picture":
         from PIL import PngImagePlugin  # noqa: F401  # loaded before files are refused
     content = sys.stdin.buffer.read()
-    confine(memory=asked["memory"], seconds=asked["seconds"])
+    confine(memory=request["memory"], seconds=request["seconds"])
     try:
-        for found in _ANSWERS[asked["ask"]](content, asked):
-            told.write(json.dumps(found).encode() + b"\n")
+        for found in _ANSWERS[request["ask"]](content, request):
+            output.write(json.dumps(found).encode() + b"\n")
         end: dict[str, Any] = {"end": True}
     except MemoryError:
         end = {"wrong": "it takes too much memory"}
     except Unreadable as error:
         end = {"wrong": str(error)}
-    told.write(json.dumps(end).encode() + b"\n")
-    told.flush()
+    output.write(json.dumps(end).encode() + b"\n")
+    output.flush()
 
 
 class Unreadable(Exception):
     """The content is not what it was said to be. The message is for whoever sent it."""
 
 
-def _table(content: bytes, asked: dict[str, Any]) -> Iterator[Any]:
-    reader = csv.reader(io.StringIO(content.decode(), newline=""), delimiter=asked["delimiter"])
+def _table(content: bytes, request: dict[str, Any]) -> Iterator[Any]:
+    reader = csv.reader(io.StringIO(content.decode(), newline=""), delimiter=request["delimiter"])
     try:
         for cells in reader:
             yield [reader.line_num, cells]
@@ -45,7 +45,7 @@ def _table(content: bytes, asked: dict[str, Any]) -> Iterator[Any]:
         raise Unreadable(f"line {reader.line_num}: {error}") from error
 
 
-def _document(content: bytes, asked: dict[str, Any]) -> Iterator[Any]:
+def _document(content: bytes, request: dict[str, Any]) -> Iterator[Any]:
     try:
         yield [json.loads(content)]
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
@@ -54,17 +54,17 @@ def _document(content: bytes, asked: dict[str, Any]) -> Iterator[Any]:
         raise Unreadable("its lists lie too deep in one another") from error
 
 
-def _picture(content: bytes, asked: dict[str, Any]) -> Iterator[Any]:
+def _picture(content: bytes, request: dict[str, Any]) -> Iterator[Any]:
     from PIL import Image
 
     try:
         with Image.open(io.BytesIO(content), formats=["PNG"]) as picture:
-            if max(picture.size) > asked["most_pixels"]:  # before it is unpacked
+            if max(picture.size) > request["most_pixels"]:  # before it is unpacked
                 raise Unreadable("too large")
             drawn = picture.convert("RGBA")
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise Unreadable("no PNG") from error
-    drawn.thumbnail((asked["pixels"], asked["pixels"]))
+    drawn.thumbnail((request["pixels"], request["pixels"]))
     plain = Image.new("RGBA", drawn.size)
     plain.paste(drawn)
     target = io.BytesIO()

@@ -74,19 +74,19 @@ def picture_redraw(content: bytes, *, most_pixels: int, pixels: int) -> bytes:
 
 def _read(ask: str, content: bytes, **about: Any) -> Iterator[list[Any]]:
     seconds = min(settings.READER_SECONDS, 60)
-    asked = {"ask": ask, "memory": settings.READER_MEMORY * _MB, "seconds": seconds} | about
+    request = {"ask": ask, "memory": settings.READER_MEMORY * _MB, "seconds": seconds} | about
     with ConfinedProcess("common.reader") as process, process.within(_PATIENCE * seconds):
         try:
-            process.stdin.write(json.dumps(asked).encode() + b"\n" + content)
+            process.stdin.write(json.dumps(request).encode() + b"\n" + content)
             process.stdin.close()
         except BrokenPipeError:
             pass  # how it ended says more
         for line in process.stdout:
-            told = json.loads(line)
-            if isinstance(told, list):
-                yield told
-            elif "end" in told:
+            answer = json.loads(line)
+            if isinstance(answer, list):
+                yield answer
+            elif "end" in answer:
                 return
             else:
-                raise UnreadableError(told["wrong"])
+                raise UnreadableError(answer["wrong"])
     raise UnreadableError("reading it takes too long, or failed")

@@ -21,7 +21,7 @@ study_patterns = [
     path("uses/", records.uses, name="uses"),
     path("learned/", records.results, name="results"),
     path("later/", addresses.later, name="later"),
-    path("told/", addresses.told, name="told"),
+    path("told/", addresses.contact_way, name="contact_way"),
     path("export/", records.export, name="export"),
 ]
 

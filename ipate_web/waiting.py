@@ -193,8 +193,8 @@ def _versions(desk: _Desk) -> Iterator[Waiting]:
     Of these the ones that somebody asked for who may not publish them.
     """
     roles = [role for role, permissions in ROLE_PERMISSIONS.items() if "training.approve_run" in permissions]
-    decides = Membership.objects.filter(study=OuterRef("run__study"), user=OuterRef("asked_by"), role__in=roles)
-    waits = Q(version__gt=F("run__student__version"), asked_by__isnull=False) & ~Exists(decides)
+    decides = Membership.objects.filter(study=OuterRef("run__study"), user=OuterRef("requested_by"), role__in=roles)
+    waits = Q(version__gt=F("run__student__version"), requested_by__isnull=False) & ~Exists(decides)
     versions = StudentModel.objects.filter(run__study__in=desk.may("training.approve_run"), withdrawn_at=None)
     for version in versions.filter(waits | Q(run__student=None)).select_related("run__study"):
         run = version.run

@@ -88,8 +88,8 @@ def built_once(build: Callable[P, M]) -> Callable[P, M]:
 
 def _as_for_others() -> bool:
     """Whether nothing of the current test can change what is built."""
-    changed, told_time = _settings_changed(), timezone.now is _now or _clock() is not None
-    if not told_time or changed - _OF_LIVE_SERVERS or not (connection.in_atomic_block or changed):
+    changed, has_fixed_time = _settings_changed(), timezone.now is _now or _clock() is not None
+    if not has_fixed_time or changed - _OF_LIVE_SERVERS or not (connection.in_atomic_block or changed):
         return False
     return not (Study.objects.exists() or User.objects.exists())
 

@@ -258,7 +258,7 @@ class Reader:
 
 #: What people wrote and named in the studies of these tests; programs, algorithms and codes; what is typed here.
 DATA = re.compile(
-    "|".join(re.escape(told) for told in (*factories.FACTS.values(), *factories.HARM.values()) if isinstance(told, str))
+    "|".join(re.escape(text) for text in (*factories.FACTS.values(), *factories.HARM.values()) if isinstance(text, str))
     + "|Ｌｅｅｒ: .*|"  # words of a letter in its own language, where the field is left empty
     r"\S+@\S+|https?://\S+|/join/\S*|encoders/\S+|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|\b[0-9a-f]*\d[0-9a-f]*\b|\b[0-9A-Z]{5}(?:-[0-9A-Z]{5})+\b|erased:\S+|\w+\.\w+|"
     r"^[{\[].*|\b(?:"
@@ -303,17 +303,17 @@ def starts(study: Study) -> list[Start]:
     over = Study.objects.get(slug="over")
     (late,) = invitations.invitations_create(study=over, acting_user=None, open_places=1)
     study_close(study=over, reason="Done.", acting_user=factories.user_create("olga"), erase_after=timezone.localdate())
-    asked_again = factories.study_open("again", title="Study again")
-    lapsed = factories.holder_create(asked_again, "hilde", user=factories.user_create("hilde"))
-    form = asked_again.consent_forms.latest("version")
+    second_study = factories.study_open("again", title="Study again")
+    lapsed = factories.holder_create(second_study, "hilde", user=factories.user_create("hilde"))
+    form = second_study.consent_forms.latest("version")
     consent_give(holder=lapsed, level="HIGH", form=form, acting_user=lapsed.user)
-    factories.holder_create(asked_again, "Anna Example")
+    factories.holder_create(second_study, "Anna Example")
     (represented,) = invitations.invitations_create(
-        study=asked_again,
+        study=second_study,
         acting_user=None,
         pseudonyms=[invitations.Invited("Anna Example", "guardian", date(2099, 1, 1))],
     )
-    factories.form_publish(asked_again, {"en": "More words.", "de": "Mehr Worte."}, renewal="required")
+    factories.form_publish(second_study, {"en": "More words.", "de": "Mehr Worte."}, renewal="required")
     again = {reverse("account_reauthenticate"): {"password": factories.PASSWORD}}
     keys = ["mfa_index", "mfa_activate_totp", "mfa_add_webauthn", "mfa_list_webauthn"]
     secured = factories.user_create("ada")

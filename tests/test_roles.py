@@ -124,7 +124,7 @@ TABLE: dict[str, Row] = {
     "consent:uses": Row(HOLDER, SLUG, turned_away=NOT_FOUND),
     "consent:results": Row(HOLDER, SLUG, turned_away=NOT_FOUND),
     "consent:later": Row(HOLDER, SLUG, turned_away=NOT_FOUND),
-    "consent:told": Row(HOLDER, SLUG, turned_away=NOT_FOUND),
+    "consent:contact_way": Row(HOLDER, SLUG, turned_away=NOT_FOUND),
     "consent:export": Row(HOLDER, SLUG, turned_away=NOT_FOUND),
     "glossary": Row(EVERYBODY),
     "privacy": Row(EVERYBODY),

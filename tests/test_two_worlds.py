@@ -505,7 +505,7 @@ def _a_chain_of_people_is_public(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(disclosure, "PUBLIC_CHAINS", disclosure.PUBLIC_CHAINS | {"consent.circumstance"})
 
 
-def _faults_are_told_to_everybody(patch: pytest.MonkeyPatch) -> None:
+def _everybody_sees_faults(patch: pytest.MonkeyPatch) -> None:
     """As if somebody had tampered with the last row of each chain."""
     patch.setattr(ledger, "sees_people", lambda user, study: True)
     patch.setattr(Chained, "chain_faults", classmethod(lambda cls, study, after: [str(cls.head(study).sequence)]))
@@ -515,7 +515,7 @@ def _decisions_freeze_a_study(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(studies_services, "is_study_fixed", lambda study: study.consent_events.exists())
 
 
-def _invitations_are_told(patch: pytest.MonkeyPatch) -> None:
+def _all_staff_see_invitations(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(studies_views, "SEES_PEOPLE", "consent.view_dashboard")
 
 
@@ -533,9 +533,9 @@ def _the_committee_reads_who_answers(patch: pytest.MonkeyPatch) -> None:
 #: What is planted for one look, and the page that tells.
 LEAKS: list[tuple[Plant, str]] = [
     (_a_chain_of_people_is_public, "staff:ledger_check"),
-    (_faults_are_told_to_everybody, "staff:ledger_check"),
+    (_everybody_sees_faults, "staff:ledger_check"),
     (_decisions_freeze_a_study, "staff:study_edit"),
-    (_invitations_are_told, "staff:study"),
+    (_all_staff_see_invitations, "staff:study"),
     (_the_committee_reads_who_answers, "staff:circumstances"),
 ]
 

@@ -101,7 +101,7 @@ def study_begin(chosen: dict[str, Any], slug: str, users: dict[str, User], contr
                 "harm": _CHOSEN["harm"]["de"],
                 "contact_hours": _CHOSEN["contact_hours"]["de"],
             }
-            | _facts_told(words["de"], "de")
+            | _notice_facts(words["de"], "de")
         },
         harm=_CHOSEN["harm"]["en"],
         controller=controller,
@@ -113,7 +113,7 @@ def study_begin(chosen: dict[str, Any], slug: str, users: dict[str, User], contr
         without_recipients=True,
         delta=chosen["delta"],
         **_CHOSEN["asked"],
-        **_facts_told(words["en"], "en"),
+        **_notice_facts(words["en"], "en"),
     )
     logo = logo_read(Path(__file__).with_name("demonstration.png").read_bytes())
     letterhead_save(study=study, texts=_CHOSEN["letters"], logo=logo, acting_user=users["operator"])
@@ -144,7 +144,7 @@ def study_publish(study: Study, chosen: dict[str, Any], users: dict[str, User]) 
     services.epsilon_policy_approve(policy=policy, acting_user=users["committee2"])
 
 
-def _facts_told(words: dict[str, str], language: str) -> dict[str, Any]:
+def _notice_facts(words: dict[str, str], language: str) -> dict[str, Any]:
     """What people have to be told beside the title, in a language (GDPR, Articles 13 and 14)."""
     records = words["records"]
     texts = {"purpose": words["purpose"], "data_categories": f"{records[:1].upper()}{records[1:]}."}

@@ -40,7 +40,7 @@ def participant_rows(alliance: Alliance) -> list[Participant]:
                 site.left_at,
                 site.last_contact,
                 site.version,
-                site.takes_part and not site.is_asked,
+                site.takes_part and not site.is_eligible,
             )
             for site in alliance.sites.all()
         ]
@@ -77,13 +77,13 @@ class Waiting:
 def waits_for(run: Run) -> list[Waiting]:
     """Sites that the open question of a run over sites waits for, as far as this side knows."""
     joint = JointRun.objects.filter(run=run.pk).select_related("run__alliance").first()
-    asked = None if joint is None or run.has_ended else joint.questions.filter(closed_at=None).first()
-    if joint is None or run.alliance is None or asked is None or (asked.is_endorsed and not run.alliance.is_hub):
+    question = None if joint is None or run.has_ended else joint.questions.filter(closed_at=None).first()
+    if joint is None or run.alliance is None or question is None or (question.is_endorsed and not run.alliance.is_hub):
         return []
-    heard = dict(run.alliance.sites.values_list("name", "last_contact"))
+    last_contacts = dict(run.alliance.sites.values_list("name", "last_contact"))
     return [
-        Waiting(name, joint.sites.index(name), heard.get(name), asked.is_endorsed, asked.opened_at)
-        for name in asked.waits_for
+        Waiting(name, joint.sites.index(name), last_contacts.get(name), question.is_endorsed, question.opened_at)
+        for name in question.waits_for
     ]
 
 

@@ -117,9 +117,9 @@ class Versions:
 
 
 def run_versions(run: Run) -> Versions:
-    versions = run.students.select_related("asked_by", "assessment").order_by("version")
+    versions = run.students.select_related("requested_by", "assessment").order_by("version")
     is_waiting = ~Q(state=StudentTraining.State.DONE)
-    trainings = list(run.trainings.filter(is_waiting | Q(message__gt="", version=None)).order_by("asked_at"))
+    trainings = list(run.trainings.filter(is_waiting | Q(message__gt="", version=None)).order_by("requested_at"))
     another = [training for training in trainings if training.version_id is None]
     busy = any(training.state != StudentTraining.State.DONE for training in trainings)
     return Versions(list(versions), another[-1] if another else None, busy)

@@ -22,7 +22,7 @@ from consent.views.visits import answer_forget, answer_kept
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @holder_page
-def told(request: HttpRequest, holder: DataHolder) -> HttpResponse:
+def contact_way(request: HttpRequest, holder: DataHolder) -> HttpResponse:
     """Leave an address, ask for letters, or delete either; who has an account is led to its wishes."""
     form = AddressForm(request.POST if request.POST.get("way") == HolderAddress.Way.MAIL else None)
     if request.method == "POST" and (not form.is_bound or form.is_valid()):
@@ -30,14 +30,14 @@ def told(request: HttpRequest, holder: DataHolder) -> HttpResponse:
             messages.success(request, _tell(holder, request.POST.get("way", ""), form))
         except ValidationError as error:
             messages.warning(request, " ".join(error.messages))
-        return redirect("consent:told", holder.study.slug)
+        return redirect("consent:contact_way", holder.study.slug)
     context = {
         "study": holder.study,
         "form": form,
         "left": HolderAddress.objects.filter(holder=holder).first(),
         "has_account": holder.user_id is not None,
     }
-    return render(request, "consent/told.html", context, status=422 if form.errors else 200)
+    return render(request, "consent/contact_way.html", context, status=422 if form.errors else 200)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

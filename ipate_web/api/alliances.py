@@ -90,8 +90,8 @@ class AllianceSerializer(serializers.Serializer):
 
     @extend_schema_field(ProposalSerializer(many=True))
     def get_proposals(self, alliance: Alliance) -> Any:
-        told = [{**proposal_document(alliance, number), "number": number} for number in alliance.open_proposals]
-        return ProposalSerializer(told, many=True).data
+        proposals = [{**proposal_document(alliance, number), "number": number} for number in alliance.open_proposals]
+        return ProposalSerializer(proposals, many=True).data
 
     @extend_schema_field(RenewalSerializer(many=True))
     def get_renewals(self, alliance: Alliance) -> Any:
@@ -177,11 +177,11 @@ class JointRunSerializer(serializers.Serializer):
     waits_for = WaitingSiteSerializer(many=True)
     questions = JointQuestionSerializer(many=True)
 
-    def get_mode(self, told: dict[str, Any]) -> str:
-        return JointRun.Mode.TOGETHER.value if told["masked"] else JointRun.Mode.SEPARATE.value
+    def get_mode(self, document: dict[str, Any]) -> str:
+        return JointRun.Mode.TOGETHER.value if document["masked"] else JointRun.Mode.SEPARATE.value
 
-    def get_dropped(self, told: dict[str, Any]) -> dict[str, str]:
-        return {name: str(why) for name, why in told["dropped"].items()}
+    def get_dropped(self, document: dict[str, Any]) -> dict[str, str]:
+        return {name: str(why) for name, why in document["dropped"].items()}
 
 
 class GoOnSerializer(StrictSerializer):
@@ -292,7 +292,7 @@ class RunGoOn(ApiView):
 
 
 def _joint(run: Run) -> dict[str, Any]:
-    told = joint_document(run)
-    if told is None:
+    document = joint_document(run)
+    if document is None:
         raise exceptions.NotFound("This run asks the people of one study alone.")
-    return told
+    return document

@@ -94,7 +94,7 @@ class StudentVersionSerializer(serializers.ModelSerializer):
     reference = EvaluationSerializer(
         allow_null=True, help_text="The same student, having learned from true labels of the public points."
     )
-    asked_by = UserField("asked_by")
+    requested_by = UserField("requested_by")
     created_at = MinuteField(help_text="To the minute.")
     publication_reason = serializers.CharField(
         help_text="Why a person published it, where the run would not have done so by itself."
@@ -106,7 +106,7 @@ class StudentVersionSerializer(serializers.ModelSerializer):
         model = StudentModel
         fields = [
             *("version", "published", "learner", "parameters", "seed", "score", "evaluation", "reference"),
-            *("seconds", "digest", "asked_by", "created_at", "publication_reason"),
+            *("seconds", "digest", "requested_by", "created_at", "publication_reason"),
             *("withdrawn_at", "withdrawal_reason"),
         ]
 
@@ -115,11 +115,11 @@ class StudentTrainingSerializer(serializers.ModelSerializer):
     """Another version that is being trained, or that could not be."""
 
     message = serializers.CharField(help_text="Why nothing came of it; empty while it is under way.")
-    asked_by = UserField("asked_by")
+    requested_by = UserField("requested_by")
 
     class Meta:
         model = StudentTraining
-        fields = ["learner", "parameters", "progress", "message", "asked_by", "asked_at"]
+        fields = ["learner", "parameters", "progress", "message", "requested_by", "requested_at"]
 
 
 class StudentsSerializer(serializers.Serializer):

@@ -634,7 +634,7 @@ def _teaching_differences(ours: World, theirs: World) -> list[str]:
     return found
 
 
-def told_and_charged(ours: World, theirs: World) -> tuple[float, float]:
+def loss_and_charge(ours: World, theirs: World) -> tuple[float, float]:
     """Loss of the one by all releases, and what they were charged, in μ²."""
     result = sum(losses(seen, beside) for seen, beside in zip(ours.seen, theirs.seen, strict=True))
     return result, ours.accounts[-1].get(FIRST_ID + ME, 0.0)

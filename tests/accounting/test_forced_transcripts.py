@@ -26,7 +26,7 @@ from learning.mechanisms.neighbours.question import VotesQuestion
 from learning.mechanisms.pate import LEFT_OUT
 from learning.mechanisms.pate.budgets import VoteBudget
 from learning.mechanisms.steps import question as steps_question
-from tests.accounting.forced import OTHERS, Step, World, differences, told_and_charged, world_play
+from tests.accounting.forced import OTHERS, Step, World, differences, loss_and_charge, world_play
 from training.engine import asking, attempts, commits, drawings, questions
 from training.engine import budgets as planning
 from training.engine.asking import Asking
@@ -421,7 +421,7 @@ def test_nothing_public_depends_on_one_holder_and_every_release_is_charged(name:
     chunks = (1, 3, 7)[list(HISTORIES).index(name) % 3]
     ours, theirs = both(HISTORIES[name], chunks=chunks)
     assert differences(ours, theirs) == []
-    charges, charged = told_and_charged(ours, theirs)
+    charges, charged = loss_and_charge(ours, theirs)
     assert 0 < charges <= charged * (1 + 1e-9)
     assert charged <= caps_of(3.0, 1e-4)
 
@@ -429,7 +429,7 @@ def test_nothing_public_depends_on_one_holder_and_every_release_is_charged(name:
 def test_the_comparison_is_tight() -> None:
     """The one's teacher says what they say: every label tells 2w², all that is charged for it."""
     ours, theirs = both(run_of(1.0, variant="standard"))
-    charges, charged = told_and_charged(ours, theirs)
+    charges, charged = loss_and_charge(ours, theirs)
     assert charges == pytest.approx(charged)
 
 
@@ -443,7 +443,7 @@ def test_missing_vote_does_not_reveal_the_only_holder_of_a_teacher(history: list
     assert len(ours.taught[0]["mine"]) == 1
     assert not (ours.taught[0]["others"][1] == ours.taught[0]["mine"]).any(), "alone"
     assert differences(ours, theirs) == []
-    assert told_and_charged(ours, theirs)[0] > 0
+    assert loss_and_charge(ours, theirs)[0] > 0
 
 
 @pytest.mark.parametrize("level", Level.values)
@@ -460,13 +460,13 @@ def test_fate_of_others_does_not_reveal_the_only_holder_asked(level: str) -> Non
     ]
     ours, theirs = both(history, levels="-" * 12, my_level=level)
     assert differences(ours, theirs) == []
-    assert told_and_charged(ours, theirs)[0] > 0
+    assert loss_and_charge(ours, theirs)[0] > 0
 
 
 def test_every_answer_is_charged_to_the_last_bit() -> None:
     """Of the one's ten records those near a query say one class: the squared norm is all that tells, and is charged."""
     ours, theirs = both(asking_of(1.0, radius_share=0.05))
-    charges, charged = told_and_charged(ours, theirs)
+    charges, charged = loss_and_charge(ours, theirs)
     assert charges == pytest.approx(charged)
 
 

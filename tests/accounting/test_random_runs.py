@@ -364,7 +364,7 @@ class Site:
             for shard in run.shards.all():
                 advance.shard_ask(shard.pk)
             if run.shards.exists():
-                self._asked_stay(run)
+                self._drop_departed(run)
         step = advance.step_of(run)
         assert step is not None
         try:
@@ -408,7 +408,7 @@ class Site:
             for holder in owners & self.books.events.keys()
         }
 
-    def _asked_stay(self, run: Run) -> None:
+    def _drop_departed(self, run: Run) -> None:
         """Before a release: whoever has left, or may go less far by now, is taken out of the batch."""
         poll = self.books.polls[run.pk]
         assert poll.room is not None

@@ -152,7 +152,7 @@ def see_as_a_guest(tour: Tour, invited: IssuedInvitation, late: IssuedInvitation
     tour.here()
     tour.begin()
     tour.open("open_link", invited.code)
-    tour.open_each("consent:choice consent:later consent:told", "digits")
+    tour.open_each("consent:choice consent:later consent:contact_way", "digits")
     tour.submit()  # nothing filled in
     tour.site.open(urlsplit(address_link(HolderAddress.objects.get())).path)
     tour.here()

@@ -70,24 +70,24 @@ def test_a_run_is_proposed_taken_up_followed_and_goes_on_without_a_silent_site(
     runs = [advance(runs[0]), *map(advance, runs[1:])]
     for _ in range(3):  # everybody but the first site
         runs = [advance(runs[0]), runs[1], *map(advance, runs[2:])]
-    told = olga.over_sites(run)
-    waiting = [each["name"] for each in told["waits_for"]]
-    assert waiting == there.names[:1] and told["questions"][0]["state"] == "open"
+    document = olga.over_sites(run)
+    waiting = [each["name"] for each in document["waits_for"]]
+    assert waiting == there.names[:1] and document["questions"][0]["state"] == "open"
     settings.SITES_SILENCE = 0
     silences_tell()
     silences_tell()
-    told_of = [
+    mail_counts = [
         Mail.objects.filter(kind="site_silent", study=each).count() for each in (there.hub_study, *there.studies)
     ]
-    assert told_of == [2] * 5, "the operators of every installation, once"
+    assert mail_counts == [2] * 5, "the operators of every installation, once"
     with pytest.raises(ProblemError):
         olga.go_on(run, without="Clinic X")
     olga.go_on(run, without=waiting[0])
     assert list(olga.over_sites(run)["dropped"]) == waiting
     runs = finish(runs)
     assert {each.status for each in runs} == {Run.Status.FINISHED}, [str(each.message) for each in runs]
-    told = olga.over_sites(run)
-    assert [each["state"] for each in told["questions"]] == ["ended", "total", "total", "total"]
+    document = olga.over_sites(run)
+    assert [each["state"] for each in document["questions"]] == ["ended", "total", "total", "total"]
     at_site = olga.over_sites(str(runs[-1].pk))
     assert all(each["charge"] > 0 for each in at_site["questions"] if each["answered_at"])
     assert Release.objects.filter(run=runs[-1].pk, kind="sums").count() == 3, "not all had endorsed the first question"

@@ -11,11 +11,11 @@ from common.frames import frame_read, frame_write
 
 def test_what_was_written_is_read() -> None:
     stream = io.BytesIO()
-    frame_write(stream, np.arange(6, dtype=np.float32).reshape(2, 3), told="x")
+    frame_write(stream, np.arange(6, dtype=np.float32).reshape(2, 3), word="x")
     frame_write(stream, width=3)
     stream.seek(0)
     result, array = frame_read(stream, most=24)
-    assert result["told"] == "x" and array is not None and array.tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert result["word"] == "x" and array is not None and array.tolist() == [[0, 1, 2], [3, 4, 5]]
     assert frame_read(stream) == ({"width": 3}, None)
     with pytest.raises(EOFError):
         frame_read(stream)

@@ -24,8 +24,8 @@ def test_a_table_is_read_row_by_row_with_its_lines() -> None:
 
 def test_a_document_is_what_json_says() -> None:
     assert document_parse('{"a": [1, null, "ü"]}') == {"a": [1, None, "ü"]}
-    for content, told in ((b"{", "line 1 column 2"), (b"\xff\xfe\xff", "decode"), (b"[" * 200_000, "too deep")):
-        with pytest.raises(UnreadableError, match=told):
+    for content, reason in ((b"{", "line 1 column 2"), (b"\xff\xfe\xff", "decode"), (b"[" * 200_000, "too deep")):
+        with pytest.raises(UnreadableError, match=reason):
             document_parse(content)
 
 

@@ -123,7 +123,7 @@ def test_participant_cannot_erase_in_passing() -> None:
 # --- The button pressed too late: what it offers was done, or is not possible any more
 
 
-def asked_times() -> int:
+def request_count() -> int:
     return Disposal.objects.filter(kind=Disposal.Kind.ASKED).count()
 
 
@@ -137,7 +137,7 @@ def test_a_press_in_a_second_window_says_that_it_is_under_way_or_done() -> None:
             assert (page.status_code, page.redirect_chain) == (200, [(url("choice"), 302)])
             assert message in page.text and "Nothing was erased" not in page.text
         records_erase(study.pk)
-    assert asked_times() == 1
+    assert request_count() == 1
 
 
 @pytest.mark.parametrize("erased_before", [False, True])
@@ -153,7 +153,7 @@ def test_an_erasure_request_after_rejoining_erases_nothing(erased_before: bool) 
     assert (page.status_code, page.redirect_chain) == (200, [(url("choice"), 302)])
     assert "Nothing was erased, because you take part." in page.text and url("withdraw") in page.text
     assert "are being erased" not in page.text
-    assert asked_times() == int(erased_before) and not holders_waiting(study)
+    assert request_count() == int(erased_before) and not holders_waiting(study)
     assert "Nothing was erased" not in client.get(url("erase"), follow=True).text, "nothing was pressed"
 
 

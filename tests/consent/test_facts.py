@@ -83,7 +83,7 @@ def test_consent_under_another_law_says_which(db: None) -> None:
 @pytest.mark.parametrize("language", ["en", "de"])
 def test_page_and_paper_tell_every_fact_before_anybody_decides(db: None, language: str) -> None:
     """With whom a study learns together, too: receipts alone would tell it too late."""
-    told = {
+    facts = {
         "controller_address": "Hospital Street 1",
         "data_protection_officer": "Dr. D.",
         "supervisory_authority": "The commissioner",
@@ -95,7 +95,7 @@ def test_page_and_paper_tell_every_fact_before_anybody_decides(db: None, languag
         "retention_until": date(2050, 12, 31),
         "alliance": {"name": "Wards", "hub": "The Example Hub", "sites": ["Ward A", "Ward B"], "digest": "ab"},
     }
-    study = factories.study_open(**told)
+    study = factories.study_open(**facts)
     holder = factories.holder_create(study, user=factories.user_create("hanna"))
     browser = as_("hanna")
     browser.cookies["django_language"] = language

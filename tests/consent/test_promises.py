@@ -227,7 +227,7 @@ def test_the_committee_sees_counts_from_released_numbers_alone(study: Study, giv
     assert words(carla.post(page, values)) == shown, "consents are not looked at"
     services.epsilon_policy_approve(policy=policy, acting_user=factories.user_create("conrad"))
     form = factories.form_propose(study, {"en": "More."})
-    asked = words(carla.get(reverse("staff:consent_form_proposal", args=[study.slug, form.sequence])))
-    assert "About 1,302 people would be asked to accept a weaker promise." in asked, "a form that asks again, too"
+    page = words(carla.get(reverse("staff:consent_form_proposal", args=[study.slug, form.sequence])))
+    assert "About 1,302 people would be asked to accept a weaker promise." in page, "a form that asks again, too"
     head_counts_draw(study=study, acting_user=olga)
     assert people_promised_more(study, policy).sigma > 0

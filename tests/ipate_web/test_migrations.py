@@ -11,7 +11,7 @@ from consent.models import Membership, Study
 pytestmark = pytest.mark.django_db
 
 
-def is_asked_for() -> bool:
+def needs_migration() -> bool:
     try:
         call_command("makemigrations", check=True, dry_run=True, stdout=StringIO())
     except SystemExit:
@@ -31,12 +31,12 @@ def test_only_schema_changes_need_a_migration(monkeypatch: pytest.MonkeyPatch) -
         (rule, "violation_error_message", "Other."),
     ):
         monkeypatch.setattr(thing, name, value)
-    assert not is_asked_for()
+    assert not needs_migration()
     out = StringIO()
     call_command("migrate", stdout=out)
     assert "No migrations to apply" in out.getvalue() and "not yet reflected" not in out.getvalue()
     for name, value in (("max_length", 201), ("null", True), ("blank", True)):
         with monkeypatch.context() as patched:
             patched.setattr(field, name, value)
-            assert is_asked_for(), name
-    assert not is_asked_for()
+            assert needs_migration(), name
+    assert not needs_migration()

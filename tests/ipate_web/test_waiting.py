@@ -164,15 +164,15 @@ def test_a_version_requested_by_a_researcher_waits_for_operators(study: Study) -
     fields = {"run": run, "learner": "any", "artifact": "none", "card": {}, "calibration": {"scale": 1, "offsets": []}}
     run.student = StudentModel.objects.create(**fields)
     run.save()
-    StudentModel.objects.create(**fields, version=2, asked_by=member(study, "operator"))  # who decides themself
+    StudentModel.objects.create(**fields, version=2, requested_by=member(study, "operator"))  # who decides themself
     assert tasks_of(study, Kind.VERSION) == {}
-    wanted = StudentModel.objects.create(**fields, version=3, asked_by=rosa)
+    wanted = StudentModel.objects.create(**fields, version=3, requested_by=rosa)
     words = "Version 3 of the student of “First”, to be published or withdrawn"
     assert tasks_of(study, Kind.VERSION) == {"operator": [words]}
     assert task(study, "operator", Kind.VERSION).since == wanted.created_at
     student_publish(run=run, version=3, acting_user=member(study, "operator"))
     assert tasks_of(study, Kind.VERSION) == {}
-    wanted = StudentModel.objects.create(**fields, version=4, asked_by=rosa)
+    wanted = StudentModel.objects.create(**fields, version=4, requested_by=rosa)
     student_withdraw(run=run, version=4, reason="Worse.", acting_user=member(study, "operator"))
     assert tasks_of(study, Kind.VERSION) == {}
 

@@ -30,22 +30,22 @@ def release_write(file: Path) -> None:
                 archive.add(path, path.name)
 
 
-def main(asked: str) -> None:
+def main(command: str) -> None:
     """Do what is asked."""
-    if asked not in ("make", "facts", "go_on"):
-        release_write(Path(asked))
+    if command not in ("make", "facts", "go_on"):
+        release_write(Path(command))
         return
     django.setup()
     from tests.releases import installation
 
-    if asked == "make":
+    if command == "make":
         folder = Path(os.environ["IPATE_RELEASE_FOLDER"])
         call_command("migrate", verbosity=0)
         installation.installation_make()
         call_command("backup", str(folder), "--unencrypted")
         shutil.copytree(settings.JOURNAL_DIR, folder / "journal")
         (folder / "facts.json").write_text(json.dumps(installation.facts(), indent=1) + "\n", "utf-8")
-    elif asked == "facts":
+    elif command == "facts":
         sys.stdout.write(json.dumps(installation.facts()))
     else:
         installation.installation_go_on()

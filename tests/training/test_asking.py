@@ -50,7 +50,7 @@ from tests.training.runs import (
 from training.engine import noise, shards, spending
 from training.engine.records import records_load
 from training.methods import method_of, space
-from training.methods.neighbours import rounds as asked_rounds
+from training.methods.neighbours import rounds as vote_rounds
 from training.methods.neighbours.questions import Votes
 from training.methods.pate.opening import vote_open
 from training.models import Query, Run, Shard
@@ -63,14 +63,14 @@ from training.verification import batches_kept, release_faults, replay_faults
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
 
-def asked_run(study: Study, *, share: float = 0.5, **fields: Any) -> Run:
+def approved_run(study: Study, *, share: float = 0.5, **fields: Any) -> Run:
     """A run that has been approved; ``choices`` adds to how holders are asked."""
     return run_like(study, ASKING_RUN, share=share, **fields)
 
 
 def opened(study: Study, **fields: Any) -> Run:
     """A run that asks, and has not yet begun."""
-    return run_begun(asked_run(study, **fields))
+    return run_begun(approved_run(study, **fields))
 
 
 def begun(study: Study, **fields: Any) -> Run:
@@ -102,7 +102,7 @@ def charged(run: Run, batch: int) -> dict[int, float]:
 def said(run: Run, batch: int, who: DataHolder) -> np.ndarray:
     """(Q, C) what a holder who has room says to a batch of a round of plain votes, by distances in whole numbers."""
     first = run.rounds.get(index=0)
-    question = asked_rounds.question_load(first)
+    question = vote_rounds.question_load(first)
     private = records_load(run.private_dataset)
     mine = private["holder"] == who.pk
     records = question.fitted.transform(private["x"])[mine].astype(int)
@@ -133,7 +133,7 @@ def heard(run: Run, batch: int, among: list[DataHolder]) -> None:
 
 def assert_whole(run: Run) -> None:
     """Nothing is wrong with what was released, nor with what it cost, for somebody who looks at it afresh."""
-    asked_rounds._question.cache_clear()
+    vote_rounds._question.cache_clear()
     run.refresh_from_db()
     assert [*study_faults(run.study), *release_faults(run)] == []
     for batch in batches_kept(run.study):
@@ -150,7 +150,7 @@ def files(run: Run) -> list[str]:
 @pytest.mark.parametrize("retain", [True, False])
 def test_every_planned_point_is_asked_once_and_what_it_cost_is_charged(exact: None, retain: bool) -> None:
     study = small_study(retain_votes=retain)
-    run = run_finish(asked_run(study))
+    run = run_finish(approved_run(study))
     assert (run.status, run.stop_reason) == (Run.Status.FINISHED, Run.StopReason.USED_UP), run.message
     assert (run.position, run.labels, run.rejected) == (12, 12, 0)
     assert sorted(run.queries.values_list("row", flat=True)) == list(range(12))
@@ -166,13 +166,13 @@ def test_every_planned_point_is_asked_once_and_what_it_cost_is_charged(exact: No
 
 def test_two_rounds_ask_different_points_and_residual_votes_cost_at_most_two() -> None:
     study = small_study()
-    run = run_finish(asked_run(study, choices={"rounds": 2, "first_queries": 4}, batch_size=3))
+    run = run_finish(approved_run(study, choices={"rounds": 2, "first_queries": 4}, batch_size=3))
     assert run.status == Run.Status.FINISHED, run.message
     assert list(run.rounds.values_list("index", "size", "position")) == [(0, 4, 4), (1, 8, 8)]
     assert sorted(run.queries.values_list("row", flat=True)) == list(range(12))
     bounds = [release.charge for release in Release.objects.filter(run=run.pk, batch__isnull=False)]
     assert bounds == [each / 100 for each in (3, 1, 6, 6, 4)]
-    assert asked_rounds.question_load(run.rounds.get(index=1)).predicted is not None
+    assert vote_rounds.question_load(run.rounds.get(index=1)).predicted is not None
     assert [each["queries"] for each in run.student.card["privacy"]["mechanism"]["rounds"]] == [4, 8]
     assert_whole(run)
 
@@ -196,7 +196,7 @@ def test_later_rounds_use_the_layer_of_the_previous_student() -> None:
     study = study_with_data(retain_votes=True)
     network = {"student_learner": "cnn", "student_parameters": {"epochs": 3}}
     run = run_finish(
-        asked_run(study, choices={"rounds": 2, "radius_share": 0.1, "embedded": True}, batch_size=40, **network)
+        approved_run(study, choices={"rounds": 2, "radius_share": 0.1, "embedded": True}, batch_size=40, **network)
     )
     assert run.status == Run.Status.FINISHED, run.message
     assert "inner layer" in run.rounds.get(index=1).representation["template"]
@@ -233,7 +233,7 @@ def test_several_records_of_a_holder_are_one_voice(exact: None) -> None:
 
 def test_a_wanted_number_of_labels_is_all_that_is_asked() -> None:
     study = small_study()
-    run = run_finish(asked_run(study, wanted_labels=5, choices={"sigma": 30.0}))
+    run = run_finish(approved_run(study, wanted_labels=5, choices={"sigma": 30.0}))
     assert (run.status, run.stop_reason, run.labels, run.position) == ("finished", Run.StopReason.ENOUGH, 5, 5)
     assert shares(study)[run.pk].used == pytest.approx(5 / 900 / caps_of(1.0, study.delta))
     assert_whole(run)
@@ -352,7 +352,7 @@ def test_single_holders_absent_classes_and_bad_records_are_ordinary(exact: None)
     dull = dataset_import(
         study=study, name="dull", kind="private", rows=Rows(x, np.zeros_like(rows.y), rows.holders), schema=TABLE
     )
-    run = run_finish(asked_run(study, private_dataset=dull))
+    run = run_finish(approved_run(study, private_dataset=dull))
     assert run.status == Run.Status.FINISHED, run.message
     assert set(charged(run, 0)) == {holder(study, 0).pk, holder(study, 11).pk}
     assert_whole(run)
@@ -363,7 +363,7 @@ def test_every_point_is_asked_without_participants_too(rounds: int) -> None:
     study = small_study()
     for who in everybody(study):
         withdraw(who)
-    run = run_finish(asked_run(study, choices={"rounds": rounds}))
+    run = run_finish(approved_run(study, choices={"rounds": rounds}))
     assert (run.status, run.position) == (Run.Status.FINISHED, 12), run.message
     assert not balances(study).spent.any()
     assert_whole(run)
@@ -372,7 +372,7 @@ def test_every_point_is_asked_without_participants_too(rounds: int) -> None:
 def test_holder_without_records_is_not_asked() -> None:
     study = small_study()
     few = dataset_import(study=study, name="few", kind="private", rows=table_rows(2, ["p-003", "p-009"]), schema=TABLE)
-    run = run_finish(asked_run(study, private_dataset=few))
+    run = run_finish(approved_run(study, private_dataset=few))
     assert set(charged(run, 0)) == {holder(study, 3).pk, holder(study, 9).pk}
     assert_whole(run)
 
@@ -504,7 +504,7 @@ def test_a_run_that_ends_in_mid_batch_keeps_what_was_released_and_nothing_else(
 
 def test_a_locked_study_releases_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     study = small_study()
-    run = asked_run(study)
+    run = approved_run(study)
 
     def locked(step: Callable[[Run], object]) -> None:
         with monkeypatch.context() as patch:
@@ -528,7 +528,7 @@ def test_a_locked_study_releases_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_only_one_run_of_a_study_spends_at_a_time_whatever_its_method() -> None:
     study = small_study()
-    teachers, holders = run_start(study, share=0.3, **TABLE_RUN), asked_run(study, share=0.3)
+    teachers, holders = run_start(study, share=0.3, **TABLE_RUN), approved_run(study, share=0.3)
     run_teach(teachers)
     assert asking_of(holders).open(holders)
     teachers = run_teach(teachers)
@@ -536,7 +536,7 @@ def test_only_one_run_of_a_study_spends_at_a_time_whatever_its_method() -> None:
     assert not method_of(teachers).may_go_on(teachers)
     assert run_finish(Run.objects.get(pk=holders.pk)).status == Run.Status.FINISHED
     assert run_finish(teachers).status == Run.Status.FINISHED
-    second, third = run_start(study, share=0.2, **TABLE_RUN), asked_run(study, share=0.1)
+    second, third = run_start(study, share=0.2, **TABLE_RUN), approved_run(study, share=0.1)
     assert vote_open(run_teach(second))
     advance.run_advance(third.pk)
     third.refresh_from_db()
@@ -549,10 +549,10 @@ def test_only_one_run_of_a_study_spends_at_a_time_whatever_its_method() -> None:
 
 def test_an_unused_share_stays_available(exact: None) -> None:
     study = small_study()
-    first = run_finish(asked_run(study, share=0.5, wanted_labels=1, choices={"sigma": 1.5, "radius_share": 0.1}))
+    first = run_finish(approved_run(study, share=0.5, wanted_labels=1, choices={"sigma": 1.5, "radius_share": 0.1}))
     assert shares(study)[first.pk].used == pytest.approx(0.5), "one vote may have cost more than anybody's share"
     assert not balances(study).spent.any(), "but nobody could afford it"
-    second = run_finish(asked_run(study, share=0.5, choices={"sigma": 5.0, "radius_share": 1.0}))
+    second = run_finish(approved_run(study, share=0.5, choices={"sigma": 5.0, "radius_share": 1.0}))
     spent = balances(study).of(np.array([who.pk for who in everybody(study)]))
     caps = caps_of(consent_snapshot(study).epsilons, study.delta)
     assert (spent <= caps).all() and (spent > 0.5 * caps).any()
@@ -567,7 +567,7 @@ def test_a_rehearsal_repeats_itself_by_its_seed_and_charges_nobody() -> None:
     body = {"rounds": 2, "sigma": 4.0}
     reports = []
     for seed in (7, 7, 8):
-        run = run_finish(asked_run(study, share=1.0, seed=seed, choices=body))
+        run = run_finish(approved_run(study, share=1.0, seed=seed, choices=body))
         assert run.status == Run.Status.FINISHED, run.message
         reports.append((list(run.queries.values_list("row", "label", "counts")), run.outcome))
         assert list(release_faults(run)) == []
@@ -627,7 +627,7 @@ def test_a_proposal_that_cannot_be_carried_out_is_refused_by_field(
 
 def test_an_embedding_with_its_statement_is_carried_out() -> None:
     chosen = {"representation": "embedding", "stated": True}
-    run = run_finish(asked_run(small_study(), choices=chosen))
+    run = run_finish(approved_run(small_study(), choices=chosen))
     assert run.status == Run.Status.FINISHED, run.message
     assert (
         "as the operator states" in run.student.card["privacy"]["mechanism"]["rounds"][0]["representation"]["template"]
@@ -655,7 +655,7 @@ def test_no_plan_without_counted_holders_or_with_too_much_noise() -> None:
     enter = {"study": study, "acting_user": user_create("olga")}
     head_counts_enter(**enter, counts=dict.fromkeys(("HIGH", "AVERAGE", "LOW"), 0))
     with pytest.raises(PlanError, match="nobody takes part"):
-        asked_run(study)
+        approved_run(study)
     head_counts_state(study)
     with pytest.raises(PlanError, match="so much noise"):
         run_start(study, share=1e-8, **ASKING_RUN | {"choices": {}})
@@ -664,7 +664,7 @@ def test_no_plan_without_counted_holders_or_with_too_much_noise() -> None:
 
 def test_a_plan_warns_of_drowning_noise_and_of_a_whole_share() -> None:
     study = small_study()
-    notes = [note["template"] for note in asked_run(study, share=0.1, choices={"sigma": 500.0}).plan["notes"]]
+    notes = [note["template"] for note in approved_run(study, share=0.1, choices={"sigma": 500.0}).plan["notes"]]
     assert "Too few people" in notes[0] and len(notes) == 1
     run = run_draft(study, **ASKING_RUN | {"choices": {"sigma": 0.5, "radius_share": 0.3}})
     notes = [note.template for note in method_of(run).plan(run, 1.0).notes]

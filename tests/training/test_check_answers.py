@@ -167,7 +167,7 @@ def test_without_a_form_nothing_can_be_counted() -> None:
 # --- What a count says ----------------------------------------------------------------------------------------------
 
 
-def told(study: Study) -> AnswersCounted:
+def counted_answers(study: Study) -> AnswersCounted:
     found = answers_counted(study)
     assert found is not None
     return found
@@ -179,7 +179,7 @@ def test_the_question_that_was_answered_worst_comes_first() -> None:
     for place, holder in enumerate(study.holders.order_by("pk")):
         answer(holder, ALL, 0b1010 | (0b0001 if place % 2 else 0))
     count(study, 3)
-    found = told(study)
+    found = counted_answers(study)
     assert [each.key for each in found.questions[:2]] == ["access", "protection"]
     assert found.questions[0].right < 25 < 75 < found.questions[-1].right
 
@@ -187,7 +187,7 @@ def test_the_question_that_was_answered_worst_comes_first() -> None:
 def test_few_answers_are_hidden_by_the_noise(study: Study) -> None:
     answer(study.holders.earliest("pk"))
     count(study, 1)
-    assert {each.right for each in told(study).questions} == {None}
+    assert {each.right for each in counted_answers(study).questions} == {None}
 
 
 @pytest.mark.statistical

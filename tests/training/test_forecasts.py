@@ -172,7 +172,7 @@ def test_a_plan_of_teachers_says_how_many_labels_the_strictest_cost(study: Study
     run = run_draft(study, **TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 6.0}})
     expected = forecast(run, 0.9)
     levels, _threshold, smallest, lenient = expected.alternatives
-    told = {each["kind"]: each for each in planned(run, share=0.9)["alternatives"]}
+    documents = {each["kind"]: each for each in planned(run, share=0.9)["alternatives"]}
     page = as_("ada").get(reverse("staff:run_approve", args=[study.slug, run.pk])).text
     assert '<th scope="row">everybody but High protection, as they chose</th>' in page
     HeadCount.objects.filter(study=study, level="HIGH").update(count=0)
@@ -180,7 +180,7 @@ def test_a_plan_of_teachers_says_how_many_labels_the_strictest_cost(study: Study
     assert levels.labels is not None and without is not None and smallest.labels is not None
     assert (lenient.labels, lenient.holders, lenient.left_out) == (without, 20, ("HIGH",))
     assert smallest.labels < levels.labels < without < 12, "of 12 public points"
-    assert (told["lenient"]["labels"], told["lenient"]["left_out"]) == (without, ["HIGH"])
+    assert (documents["lenient"]["labels"], documents["lenient"]["left_out"]) == (without, ["HIGH"])
     (note,) = [note for note in expected.notes if "strictest promise" in str(note)]
     more = without - levels.labels
     assert f"costs {more} labels: without the 10 holders of HIGH, accounts would afford {without} in" in str(note)
@@ -203,10 +203,14 @@ def test_where_the_strict_fall_silent_they_end_no_vote(study: Study) -> None:
 
 @pytest.mark.parametrize(("value", "is_noted"), [(0.902, True), (0.91, False)])
 def test_a_plan_says_where_its_forecast_gains_little_by_levels(value: float, is_noted: bool) -> None:
-    def asked(kind: str, signal: float, value: float) -> Alternative:
+    def alternative(kind: str, signal: float, value: float) -> Alternative:
         return Alternative(kind, 2.0, 30, signal, Forecast("model", value, 0.8, 1.0, 0.95, 100, Sentence("points")))
 
-    compared = (asked("levels", 20.0, value), asked("threshold", 10.0, 0.9), asked("smallest", 5.0, 0.9))
+    compared = (
+        alternative("levels", 20.0, value),
+        alternative("threshold", 10.0, 0.9),
+        alternative("smallest", 5.0, 0.9),
+    )
     assert ["half a point" in note for note in alternatives_notes(compared)] == [True] * is_noted
 
 

@@ -66,7 +66,7 @@ def test_another_version_learns_from_the_same_releases_and_costs_nothing(run: Ru
     run = trained(run)
     first, second = run.students.order_by("version")
     assert run.student == first, "nobody has chosen another"
-    assert (second.version, second.learner, second.asked_by.username) == (2, "boosting", "dan")
+    assert (second.version, second.learner, second.requested_by.username) == (2, "boosting", "dan")
     assert second.card["learner"]["parameters"] == BOOSTED["student_parameters"]
     assert second.card["learned_from"] == first.card["learned_from"]
     assert second.card["software"] == f"iPATE {__version__}" and second.seconds >= 0
@@ -82,7 +82,7 @@ def test_another_version_learns_from_the_same_releases_and_costs_nothing(run: Ru
     assert shares(run.study) == used
     release = Release.objects.filter(run=run.pk, kind=Release.Kind.MODEL).latest("sequence")
     assert (release.content["version"], release.content["digest"], release.charge) == (2, second.digest, 0.0)
-    assert release.recorded_by == second.asked_by
+    assert release.recorded_by == second.requested_by
     assert faults(run) == []
 
 
@@ -243,7 +243,7 @@ def test_versions_that_were_tampered_with_are_found(run: Run) -> None:
 def test_the_command_trains_a_version_here_and_now(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     call_command("student_train", str(run.pk), "--student", "boosting", "--set", "iterations=2", "--set", "leaf=1")
     version = run.students.latest("version")
-    assert (version.version, version.learner, version.asked_by) == (2, "boosting", None)
+    assert (version.version, version.learner, version.requested_by) == (2, "boosting", None)
     assert version.card["learner"]["parameters"] == {"iterations": 2, "leaf": 1}
     assert "Version 2 of the student: boosting" in capsys.readouterr().out
     for wrong in (["--set", "iterations=many"], ["--set", "iterations=0"]):
@@ -263,12 +263,12 @@ def test_progress_is_shown_for_runs_and_versions_and_then_cleared(monkeypatch: p
     original = lessons.student_learn
 
     def watched(*args: Any, progress: Any, **kwargs: Any) -> Any:
-        def told(done: int, total: int) -> None:
+        def watched_progress(done: int, total: int) -> None:
             progress(done, total)
             shares = StudentTraining.objects.filter(run=run, state="running").values_list("progress", flat=True)
             seen.append((Run.objects.get(pk=run.pk).student_progress, *shares))
 
-        return original(*args, progress=told, **kwargs)
+        return original(*args, progress=watched_progress, **kwargs)
 
     monkeypatch.setattr(lessons, "student_learn", watched)
     run = run_finish(run)

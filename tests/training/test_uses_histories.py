@@ -113,7 +113,7 @@ class History:
         ids = np.array([holder.pk for holder in self.holders])
         return dict(zip(ids.tolist(), accounts_stand(self.study, ids).tolist(), strict=True))
 
-    def told(self) -> dict[int, float]:
+    def reported_bounds(self) -> dict[int, float]:
         """What each of them reads."""
         return {holder.pk: usage_of(holder).mu_squared for holder in self.holders}
 
@@ -121,11 +121,11 @@ class History:
 @pytest.mark.parametrize("seed", range(12))
 def test_the_reported_bound_covers_accounts_and_grows_with_releases(seed: int) -> None:
     history = History(seed)
-    record = history.told()
+    record = history.reported_bounds()
     for _ in range(14):
         step = history.random.choice([history.change, history.change, history.run, history.count])
         step()
-        before, record = record, history.told()
+        before, record = record, history.reported_bounds()
         if step == history.change:
             assert record == before, "nothing was released"
         for holder, spent in history.stand().items():
@@ -198,7 +198,7 @@ def test_no_release_exceeds_a_promise_that_was_kept(seed: int) -> None:
         assert dict(zip(snapshot.holders.tolist(), snapshot.epsilons.tolist(), strict=True)) == in_force
         if step == history.change:
             assert history.stand() == before
-        record = history.told()
+        record = history.reported_bounds()
         for holder, spent in history.stand().items():
             assert spent <= record[holder] * (1 + 1e-9)
         if step == history.count:
@@ -219,7 +219,7 @@ def test_the_bound_equals_the_worst_account_where_shares_are_used_up(seed: int) 
             charges = np.maximum(limits - accounts_stand(history.study, snapshot.holders), 0)
             history.release(run, batch, snapshot.holders, charges, limits)
         share_settle(study=history.study, subject=run.pk, used=granted)
-        record = history.told()
+        record = history.reported_bounds()
         for holder, spent in history.stand().items():
             assert record[holder] == pytest.approx(spent, rel=1e-9), "each took all that they could be charged"
 

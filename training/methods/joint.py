@@ -112,16 +112,16 @@ class JointMethod:
         bounds = self._method.bounds(question, batch) if self._is_hub else None
         yield from batch_faults(question, batch, release, bounds)
         yield from self._method.kept_faults(batch, release, question)
-        for asked, paid in _answers(batch, release):
-            yield from _answer_faults(question, asked, paid)
+        for joint_question, paid in _answers(batch, release):
+            yield from _answer_faults(question, joint_question, paid)
 
     def replay_faults(self, batch: Batch, release: Release) -> Iterator[str]:
         """Of what a site has answered for a total: the total itself charges nobody."""
         assert batch.round is not None, "a batch over sites is in a round"
         question = self.asking.questions.question(batch.round)
-        for asked, paid in _answers(batch, release):
+        for joint_question, paid in _answers(batch, release):
             answered = copy(batch)
-            answered.attempt = asked.attempt
+            answered.attempt = joint_question.attempt
             yield from self._method.charges_faults(answered, paid, question)
 
 
@@ -147,16 +147,16 @@ def _answers(batch: Batch, release: Release) -> Iterator[tuple[JointQuestion, Re
             yield each, paid[each.number]
 
 
-def _answer_faults(question: Question, asked: JointQuestion, paid: Release) -> Iterator[str]:
+def _answer_faults(question: Question, joint_question: JointQuestion, paid: Release) -> Iterator[str]:
     """Differences between a question that a site has answered and the entry of the register that paid for it."""
-    document, content = asked.document, paid.content
+    number, document, content = joint_question.number, joint_question.document, paid.content
     bounds = question.bounds(slice(*document.part))
     assert bounds is not None, "what is put to sites is charged by its bounds"
-    said = (content["question"], content["mechanism"], content["asked"])
-    if said != (question.digest(), question.describe(), document.digest()):
-        yield f"release {paid.sequence}: question {asked.number} to sites is another one than was paid for."
+    recorded = (content["question"], content["mechanism"], content["asked"])
+    if recorded != (question.digest(), question.describe(), document.digest()):
+        yield f"release {paid.sequence}: question {number} to sites is another one than was paid for."
     if paid.charge != max(bounds):
-        yield f"release {paid.sequence}: its public charge is not what question {asked.number} to sites can have cost."
+        yield f"release {paid.sequence}: its public charge is not what question {number} to sites can have cost."
 
 
 def _is_sound(document: Mapping[str, Any]) -> bool:

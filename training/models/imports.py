@@ -46,7 +46,7 @@ class DatasetImport(models.Model):
     dataset = models.ForeignKey(Dataset, on_delete=models.SET_NULL, null=True, blank=True, related_name="+")
     claimed_by = models.CharField(max_length=80, blank=True, help_text="The worker that holds it.")
     heartbeat = models.DateTimeField(null=True, blank=True)
-    asked_by = actor_or_null(blank=True)
+    requested_by = actor_or_null(blank=True)
     touched_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta:

@@ -27,7 +27,7 @@ class Alliance(Recorded):
     )
     # Long, and for programs: people read names and fingerprints on the alliance's page.
     sealed_fields = ("content", "signature", "former")
-    working_fields = ("last_contact", "problem", "silence_told", "version", "proposals", "offered")
+    working_fields = ("last_contact", "problem", "silence_is_known", "version", "proposals", "offered")
 
     study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="alliances")
     key = models.UUIDField(_("number"), default=uuid.uuid4, editable=False, help_text="The same at hub and sites.")
@@ -73,7 +73,7 @@ class Alliance(Recorded):
     )
     last_contact = models.DateTimeField(null=True, blank=True, help_text="At a site: when the hub last answered.")
     problem = models.JSONField(default=str, blank=True, help_text="At a site: why the hub could not be asked.")
-    silence_told = models.BooleanField(default=False, help_text="At a site: operators know that the hub is silent.")
+    silence_is_known = models.BooleanField(default=False, help_text="At a site: operators know that the hub is silent.")
     version = models.CharField(max_length=40, blank=True, help_text="Of the other side's software.")
     proposals = models.JSONField(
         default=dict, blank=True, help_text="At a site: runs that the hub has proposed and nobody has taken up here."
@@ -94,7 +94,7 @@ class Alliance(Recorded):
     @property
     def open_proposals(self) -> list[str]:
         """Numbers of the runs that the hub has proposed and nobody has taken up or declined here."""
-        return [number for number, told in self.proposals.items() if not told.get("declined")]
+        return [number for number, proposal in self.proposals.items() if not proposal.get("declined")]
 
     @property
     def document(self) -> AllianceDocument:
@@ -138,7 +138,7 @@ class AllianceSite(models.Model):
         return self.joined_at is not None and self.left_at is None
 
     @property
-    def is_asked(self) -> bool:
+    def is_eligible(self) -> bool:
         """Whether it can be asked to take part in a new run: it has signed the document that is in force."""
         return self.takes_part and bool(self.signature)
 
@@ -196,7 +196,7 @@ class JointQuestion(models.Model):
     endorsements = models.JSONField(default=dict, blank=True, help_text="Signature of each site.")
     opened_at = models.DateTimeField(default=timezone.now, editable=False)
     moved_at = models.DateTimeField(default=timezone.now, help_text="When a site last said something about it.")
-    silence_told = models.BooleanField(default=False, help_text="At the hub: operators know for whom it waits.")
+    silence_is_known = models.BooleanField(default=False, help_text="At the hub: operators know for whom it waits.")
     closed_at = models.DateTimeField(null=True, blank=True)
     ended = models.JSONField(default=str, blank=True, help_text="Why it was ended without a total.")
     total = models.CharField(max_length=200, blank=True, help_text="The file of its total, which carries its noise.")

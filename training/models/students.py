@@ -50,7 +50,7 @@ class StudentModel(Published):
     predictions = models.PositiveBigIntegerField(
         default=0, editable=False, help_text="Records for which this site was asked for its prediction, by anybody."
     )
-    asked_by = actor_or_null(blank=True)
+    requested_by = actor_or_null(blank=True)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     stage = models.CharField(max_length=10, choices=Stage, default=Stage.CANDIDATE, editable=False)
     publication_reason = models.CharField(
@@ -90,13 +90,13 @@ class StudentTraining(Part):
     parameters = models.JSONField(default=dict, blank=True)
     progress = models.FloatField(default=0.0, help_text="How much is done, 0 to 1.")
     message = models.TextField(blank=True, help_text="Why nothing came of it, and what to do.")
-    asked_by = actor_or_null(blank=True)
-    asked_at = models.DateTimeField(default=timezone.now, editable=False)
+    requested_by = actor_or_null(blank=True)
+    requested_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta:
         verbose_name = _("training of a student")
         verbose_name_plural = _("trainings of students")
-        ordering = ["run", "asked_at"]
+        ordering = ["run", "requested_at"]
         constraints = [
             models.UniqueConstraint(
                 fields=["run"],

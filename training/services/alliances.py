@@ -379,12 +379,12 @@ def alliance_contact(pk: str | int) -> None:
 def proposal_document(alliance: Alliance, number: str) -> dict[str, Any]:
     """What a hub tells of a run that it proposes: its parameters, share and plan, and who takes part in which mode."""
     proposal = alliance.proposals[number]
-    told = json.loads(proposal["told"])
+    facts = json.loads(proposal["told"])
     if proposal["content"]:
         document = RunDocument.read(proposal["content"].encode())
-        told |= {"mode": JointRun.Mode(document.mode).label, "sites": list(document.participants)}
-        told["method_label"] = Run.Method(told["method"]).label
-    return told
+        facts |= {"mode": JointRun.Mode(document.mode).label, "sites": list(document.participants)}
+        facts["method_label"] = Run.Method(facts["method"]).label
+    return facts
 
 
 def alliances_contact() -> None:
@@ -411,13 +411,15 @@ def alliances_contact() -> None:
 def silences_tell() -> None:
     """Tell operators once of each question for whose sites a hub waits, and of hubs that do not answer a run."""
     before = timezone.now() - timedelta(seconds=settings.SITES_SILENCE)
-    asked = JointQuestion.objects.filter(closed_at=None, moved_at__lt=before, silence_told=False)
-    for question in asked.filter(joint__run__alliance__own_name="").select_related("joint__run__alliance__study"):
+    open_questions = JointQuestion.objects.filter(closed_at=None, moved_at__lt=before, silence_is_known=False)
+    for question in open_questions.filter(joint__run__alliance__own_name="").select_related(
+        "joint__run__alliance__study"
+    ):
         with transaction.atomic():
-            if JointQuestion.objects.filter(pk=question.pk, silence_told=False).update(silence_told=True):
+            if JointQuestion.objects.filter(pk=question.pk, silence_is_known=False).update(silence_is_known=True):
                 silence_tell(question.joint.run.alliance, question.waits_for)  # type: ignore[arg-type]
-    silent = Alliance.objects.exclude(own_name="").filter(left_at=None, last_contact__lt=before, silence_told=False)
+    silent = Alliance.objects.exclude(own_name="").filter(left_at=None, last_contact__lt=before, silence_is_known=False)
     for alliance in silent.filter(runs__status__in=Run.ACTIVE).select_related("study").distinct():
         with transaction.atomic():
-            if Alliance.objects.filter(pk=alliance.pk, silence_told=False).update(silence_told=True):
+            if Alliance.objects.filter(pk=alliance.pk, silence_is_known=False).update(silence_is_known=True):
                 silence_tell(alliance, [alliance.terms["hub"]])

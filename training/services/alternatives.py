@@ -76,7 +76,9 @@ def alternatives(run: Run, plan: MethodPlan, share: float) -> tuple[Alternative,
     if run.rehearsal or len({promise.epsilon for promise in promises}) < 2:
         return ()
 
-    def asked(kind: str, some: list[PlannedPromise], epsilon: float | None, planned: MethodPlan | None) -> Alternative:
+    def alternative(
+        kind: str, some: list[PlannedPromise], epsilon: float | None, planned: MethodPlan | None
+    ) -> Alternative:
         of_all = {promise.name for promise in some}
         return Alternative(
             kind,
@@ -91,22 +93,22 @@ def alternatives(run: Run, plan: MethodPlan, share: float) -> tuple[Alternative,
     levels = _levels(promises, run.study.delta)
     epsilons = {level.cap: promise.epsilon for level, promise in zip(levels, promises, strict=True)}
     strictest = min(epsilons.values())
-    listed = [asked("levels", promises, None, plan)]
+    options = [alternative("levels", promises, None, plan)]
     for kind, epsilon in (("threshold", epsilons[best_threshold(levels)]), ("smallest", strictest)):
         same = [replace(promise, epsilon=epsilon) for promise in promises if promise.epsilon >= epsilon]
         compares = plan.forecasts or plan.labels is not None
-        listed.append(asked(kind, same, epsilon, _planned(run, share, same) if compares else None))
+        options.append(alternative(kind, same, epsilon, _planned(run, share, same) if compares else None))
     if plan.labels is not None:
         lenient = [promise for promise in promises if promise.epsilon > strictest]
-        listed.append(asked("lenient", lenient, None, _planned(run, share, lenient)))
-    return tuple(listed)
+        options.append(alternative("lenient", lenient, None, _planned(run, share, lenient)))
+    return tuple(options)
 
 
-def alternatives_notes(listed: tuple[Alternative, ...]) -> Iterator[Sentence]:
+def alternatives_notes(options: tuple[Alternative, ...]) -> Iterator[Sentence]:
     """Whether personal levels pay; where accounts end a vote, by its labels."""
-    if not listed:
+    if not options:
         return
-    levels, threshold, _smallest, *lenient = listed
+    levels, threshold, _smallest, *lenient = options
     if levels.signal < (1 + _LITTLE) * threshold.signal:
         part = round(100 * threshold.signal / levels.signal)
         yield Sentence(_BRINGS_LITTLE, epsilon=threshold.epsilon, part=part)

@@ -75,7 +75,7 @@ def import_begin(
         holder_prefix=holder_prefix,
         with_labels=with_labels,
         schema=schema or {},
-        asked_by_id=acting_user.pk,
+        requested_by_id=acting_user.pk,
     )
     try:
         private_save(f"{begun.folder}/data", file)
@@ -188,7 +188,7 @@ def import_drop(*, dataset_import: DatasetImport) -> None:
 def import_work(import_id: str) -> None:
     """Check or store an import, unless a living worker is at it or nothing is asked; can be repeated after a crash."""
     with lease(DatasetImport, import_id) as token:
-        row = DatasetImport.objects.select_related("study", "asked_by").filter(pk=import_id).first()
+        row = DatasetImport.objects.select_related("study", "requested_by").filter(pk=import_id).first()
         if token is None or row is None or row.state not in DatasetImport.BUSY:
             return
         mine = DatasetImport.objects.filter(pk=row.pk, claimed_by=token, state=row.state)
@@ -252,7 +252,7 @@ def _store(row: DatasetImport, mine: Any) -> None:
                     rows=rows,
                     schema=schema_from_json(row.schema),
                     provenance=row.provenance,
-                    acting_user=row.asked_by,
+                    acting_user=row.requested_by,
                     artifact=artifact,
                 )
                 mine.update(state=State.DONE, dataset=stored, rows=len(rows), progress=1.0, touched_at=timezone.now())

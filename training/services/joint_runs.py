@@ -53,7 +53,7 @@ def joint_run_propose(
     """
     if not alliance.is_hub:
         raise ValidationError(_("The hub proposes joint runs."))
-    there = [site.name for site in alliance.sites.order_by("name") if site.is_asked]
+    there = [site.name for site in alliance.sites.order_by("name") if site.is_eligible]
     chosen = there if sites is None else sorted(set(sites))
     if fault := sites_fault(alliance, chosen):
         raise ValidationError({"sites": fault})
@@ -163,8 +163,8 @@ def joint_run_go_on(*, run: Run, without: str, acting_user: AbstractBaseUser) ->
         ValidationError: No question waits for this site.
     """
     joint = JointRun.objects.select_for_update(of=("self",)).select_related("run__alliance").get(run=run.pk)
-    asked = joint.questions.filter(closed_at=None).first()
-    if not joint.run.alliance.is_hub or asked is None or without not in asked.waits_for:  # type: ignore[union-attr]
+    question = joint.questions.filter(closed_at=None).first()
+    if not joint.run.alliance.is_hub or question is None or without not in question.waits_for:  # type: ignore[union-attr]
         raise ValidationError(_("No question waits for this site."))
     question_end(run, Sentence(_LEFT_OUT, site=without), [without])
     send("run_advance", run.pk)

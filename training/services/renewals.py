@@ -127,14 +127,14 @@ def renewal_drop(*, alliance: Alliance, acting_user: AbstractBaseUser) -> None:
 
 
 @transaction.atomic
-def renewal_confirm(*, alliance: Alliance, told: str, acting_user: AbstractBaseUser) -> Alliance:
+def renewal_confirm(*, alliance: Alliance, new_fingerprint: str, acting_user: AbstractBaseUser) -> Alliance:
     """Confirm a new key: at the hub, which signs the document that follows, as a second operator; at a site after it.
 
     Runs that were proposed under the former document end, and the next ones need the new one.
 
     Args:
         alliance: As this side knows it.
-        told: Fingerprint of the new key, which was compared with the site's by telephone.
+        new_fingerprint: Fingerprint of the new key, which was compared with the site's by telephone.
         acting_user: Who has compared it.
 
     Raises:
@@ -142,7 +142,7 @@ def renewal_confirm(*, alliance: Alliance, told: str, acting_user: AbstractBaseU
     """
     alliance = _held(alliance)
     waiting = renewals_waiting(alliance)
-    if alliance.left_at is not None or not waiting or waiting[-1].fingerprint != told or not told:
+    if alliance.left_at is not None or not waiting or waiting[-1].fingerprint != new_fingerprint or not new_fingerprint:
         raise ValidationError(_("No such key waits here. Look again at what does."))
     try:
         before = alliance_checked(alliance)

@@ -153,7 +153,7 @@ def version_add(
     taught: Taught,
     *,
     acting_user_id: int | None,
-    asked_by_id: int | None = None,
+    requested_by_id: int | None = None,
     publishes: bool = False,
 ) -> StudentModel:
     """Add the next version with its release, and have it assessed; the caller's transaction, under the study's lock.
@@ -176,7 +176,7 @@ def version_add(
         card=taught.card,
         seconds=taught.seconds,
         score=taught.score,
-        asked_by_id=asked_by_id,
+        requested_by_id=requested_by_id,
     )
     if not run.rehearsal:
         release_record(

@@ -78,7 +78,7 @@ def student_ask(
         run=run,
         learner=student_learner,
         parameters=dict(student_parameters),
-        asked_by_id=acting_user.pk if acting_user is not None else None,
+        requested_by_id=acting_user.pk if acting_user is not None else None,
         heartbeat=timezone.now(),
     )
     if by_worker:
@@ -156,7 +156,9 @@ def _version_train(training: StudentTraining, progress: Progress) -> None:
         study_lock(training.run.study_id)
         if _is_done(training):
             return
-        version_add(training.run, taught, acting_user_id=training.asked_by_id, asked_by_id=training.asked_by_id)
+        version_add(
+            training.run, taught, acting_user_id=training.requested_by_id, requested_by_id=training.requested_by_id
+        )
     logger.info("Another version of the student has learned.")
 
 

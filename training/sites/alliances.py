@@ -58,17 +58,17 @@ def document_keep(alliance: Alliance, message: Mapping[str, Any]) -> bool:
         Refused: It contradicts what is on record, is not signed, or does not name this site with its key.
     """
     values: dict[str, Any] = {}
-    told = [*message["former"], {"content": message["content"], "signature": message["signature"]}]
+    texts = [*message["former"], {"content": message["content"], "signature": message["signature"]}]
     if message["content"] and not alliance.is_signed:
-        if alliance_follow(told).sites.get(alliance.own_name) != public_key(identity(alliance)):
+        if alliance_follow(texts).sites.get(alliance.own_name) != public_key(identity(alliance)):
             raise Refused(gettext_noop("The hub has signed an alliance that does not name this site with its key."))
-        document = alliance_read(told[-1]).document
+        document = alliance_read(texts[-1]).document
         if document.terms != digest_of(document_text(message["terms"])):
             raise Refused(gettext_noop("The hub has signed other terms than it tells: ask whoever runs it."))
         names = ("name", "content", "signature", "terms", "former")
         values = {name: message[name] for name in names} | {"colluding": document.colluding}
     elif alliance.is_signed:
-        offered = _documents_after(alliance, told)
+        offered = _documents_after(alliance, texts)
         if offered != alliance.offered:
             values["offered"] = offered
     if message["ended"] and alliance.left_at is None:
@@ -94,9 +94,9 @@ def alliance_follow(texts: Sequence[Mapping[str, str]]) -> AllianceDocument:
     return document
 
 
-def _documents_after(alliance: Alliance, told: Sequence[Mapping[str, str]]) -> list[Mapping[str, str]]:
+def _documents_after(alliance: Alliance, texts: Sequence[Mapping[str, str]]) -> list[Mapping[str, str]]:
     """Documents that the hub tells to have followed the one on record at a site. Raises Refused."""
-    contents = [each["content"] for each in told]
+    contents = [each["content"] for each in texts]
     if contents[-1] in [each["content"] for each in alliance.former]:
         raise Refused(
             gettext_noop(
@@ -110,7 +110,7 @@ def _documents_after(alliance: Alliance, told: Sequence[Mapping[str, str]]) -> l
                 "The hub has signed another alliance than the one that is on record here: ask whoever runs it."
             )
         )
-    after = list(told[contents.index(alliance.content) + 1 :])
+    after = list(texts[contents.index(alliance.content) + 1 :])
     if after:
         document = alliance_follow([{"content": alliance.content, "signature": alliance.signature}, *after])
         identity(alliance, document.sites[alliance.own_name])

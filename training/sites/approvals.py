@@ -48,7 +48,7 @@ def sites_fault(alliance: Alliance, names: Iterable[str]) -> str:
     there = {site.name: site for site in alliance.sites.all() if site.takes_part}
     if gone := [name for name in names if name not in there]:
         return _("These sites do not take part: %(sites)s.") % {"sites": ", ".join(gone)}
-    if unsigned := [name for name in names if not there[name].is_asked]:
+    if unsigned := [name for name in names if not there[name].is_eligible]:
         text = _("The key of a site was replaced, and these sites have not confirmed it yet: %(sites)s.")
         return text % {"sites": ", ".join(unsigned)}
     return ""

@@ -169,7 +169,8 @@ def exchange(alliance: Alliance) -> bool:
             {"level": count.level, "epsilon": count.epsilon, "count": count.count}
             for count in (head_counts(alliance.study) if alliance.joined_at else ())
         ],
-        "runs": {key: _run_report(joint, alliance.own_name) for key, joint in runs.items()} | _declined_told(alliance),
+        "runs": {key: _run_report(joint, alliance.own_name) for key, joint in runs.items()}
+        | _declined_reports(alliance),
     }
     try:
         answer = Hub(alliance).post("exchange", message)
@@ -186,7 +187,7 @@ def exchange(alliance: Alliance) -> bool:
         alliance.problem = error.sentence.to_json()
         raise
     Alliance.objects.filter(pk=alliance.pk).update(
-        last_contact=timezone.now(), problem="", silence_told=False, version=reply["version"][:40]
+        last_contact=timezone.now(), problem="", silence_is_known=False, version=reply["version"][:40]
     )
     alliance.problem = ""
     changed = document_keep(alliance, reply["alliance"])
@@ -247,10 +248,10 @@ def _run_report(joint: JointRun, own: str) -> dict[str, Any]:
     return message
 
 
-def _declined_told(alliance: Alliance) -> dict[str, Any]:
+def _declined_reports(alliance: Alliance) -> dict[str, Any]:
     """What the hub is told of runs that this site has declined."""
     declined = {"after": 0, "approval": None, "ended": "declined", "endorsement": None}
-    return {number: declined for number, told in alliance.proposals.items() if told.get("declined")}
+    return {number: declined for number, proposal in alliance.proposals.items() if proposal.get("declined")}
 
 
 def _proposals_keep(alliance: Alliance, answer: Mapping[str, Any], known: Mapping[str, JointRun]) -> bool:

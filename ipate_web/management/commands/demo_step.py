@@ -22,11 +22,11 @@ class Command(BaseCommand):
 
     def handle(self, **_options: Any) -> None:
         for line in sys.stdin:
-            told = json.loads(line)
-            step, given = told["step"], told["given"]
+            order = json.loads(line)
+            step, arguments = order["step"], order["given"]
             if step in ("hub_found", "site_register"):
-                given["splits"] = catalogue_load(given["data"], settings.DATA_DIR or None)
-            self.stdout.write(json.dumps({**STEPS, **_OWN}[step](**given)))
+                arguments["splits"] = catalogue_load(arguments["data"], settings.DATA_DIR or None)
+            self.stdout.write(json.dumps({**STEPS, **_OWN}[step](**arguments)))
             self.stdout.flush()
 
 

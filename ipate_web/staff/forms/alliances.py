@@ -113,7 +113,7 @@ class JointRunForm(forms.Form):
 
     def __init__(self, data: Any = None, *, alliance: Alliance) -> None:
         super().__init__(data)
-        names = [site.name for site in alliance.sites.all() if site.is_asked]
+        names = [site.name for site in alliance.sites.all() if site.is_eligible]
         self.fields["choices"].widget.attrs |= {"rows": 2, "spellcheck": "false"}
         self.fields["sites"].choices = [(name, name) for name in names]  # type: ignore[attr-defined]
         self.fields["sites"].initial = names

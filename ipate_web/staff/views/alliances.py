@@ -131,8 +131,10 @@ def alliance_keys(request: SignedInRequest, study: Study, pk: int) -> HttpRespon
     data = request.POST if {"site", "invitation"} & set(request.POST) else None
     form: Any = RenewalForm(data, alliance=found) if found.is_hub else InvitationForm(data)
     try:
-        if "told" in request.POST:
-            renewals.renewal_confirm(alliance=found, told=request.POST["told"], acting_user=request.user)
+        if "fingerprint" in request.POST:
+            renewals.renewal_confirm(
+                alliance=found, new_fingerprint=request.POST["fingerprint"], acting_user=request.user
+            )
             messages.success(request, _("The new key is confirmed."))
             return redirect("staff:alliance", study.slug, pk)
         if "drop" in request.POST:
@@ -141,8 +143,8 @@ def alliance_keys(request: SignedInRequest, study: Study, pk: int) -> HttpRespon
             return redirect("staff:alliance", study.slug, pk)
         if form.is_valid() and found.is_hub:
             code = renewals.renewal_propose(alliance=found, acting_user=request.user, **form.cleaned_data)
-            told = invitation_write(found, code, settings.SITE_URL)
-            context = {"alliance": found, "invitations": [(form.cleaned_data["site"], told)], "is_renewal": True}
+            invitation = invitation_write(found, code, settings.SITE_URL)
+            context = {"alliance": found, "invitations": [(form.cleaned_data["site"], invitation)], "is_renewal": True}
             return render_page(request, study, "staff/alliances/made.html", context)
         if form.is_valid():
             renewals.identity_renew(alliance=found, acting_user=request.user, **form.cleaned_data)

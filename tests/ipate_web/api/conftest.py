@@ -42,7 +42,7 @@ Client = Callable[[str], APIClient]
 
 
 @pytest.fixture(autouse=True)
-def _nobody_has_asked_yet() -> Iterator[None]:
+def _empty_throttles() -> Iterator[None]:
     """Throttles count in the cache."""
     cache.clear()
     yield

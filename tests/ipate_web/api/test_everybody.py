@@ -12,7 +12,7 @@ from learning.mechanisms.neighbours.choices import NeighbourChoices
 from learning.mechanisms.suggestions import method_suggested
 from learning.representations import representation_create
 from tests.ipate_web.api.conftest import HEAD_COUNTS, POINTS, Client
-from tests.ipate_web.api.test_runs import RUNS, mistake_is_told
+from tests.ipate_web.api.test_runs import RUNS, assert_refused
 from tests.training.runs import run_draft
 from training.models import Dataset, Query, Run
 
@@ -67,7 +67,7 @@ def test_missing_fields_take_the_suggestion_for_the_study(study: Study, client: 
     ],
 )
 def test_a_mistake_is_told_by_field(study: Study, client: Client, fields: Any, field: str, words: str) -> None:
-    mistake_is_told(client, proposal(study, **fields), field, words)
+    assert_refused(client, proposal(study, **fields), field, words)
 
 
 def test_a_plan_says_what_is_asked_and_what_to_expect(study: Study, client: Client) -> None:

@@ -44,7 +44,7 @@ def errors(response: Any) -> dict[str, str]:
     return {error["field"]: error["message"] for error in response.json()["errors"]}
 
 
-def mistake_is_told(client: Client, sent: dict[str, Any], field: str, words: str) -> None:
+def assert_refused(client: Client, sent: dict[str, Any], field: str, words: str) -> None:
     """A proposal is refused with ``words`` about a field, and nothing is left of it."""
     answer = client("researcher").post(RUNS, sent, format="json")
     assert answer.status_code == 400

@@ -7,7 +7,7 @@ import pytest
 from consent.models import Study
 from learning.published import published_load
 from tests.ipate_web.api.conftest import HEAD_COUNTS, Client
-from tests.ipate_web.api.test_runs import RUNS, mistake_is_told
+from tests.ipate_web.api.test_runs import RUNS, assert_refused
 from tests.ipate_web.api.test_steps import MODELS, proposal
 from tests.training.asking import SAMPLED_RUN, run_ask
 from tests.training.runs import run_start
@@ -56,7 +56,7 @@ def test_public_points_and_a_student_may_be_left_out(study: Study, client: Clien
     ],
 )
 def test_a_mistake_is_told_by_field(study: Study, client: Client, fields: Any, field: str, words: str) -> None:
-    mistake_is_told(client, over_samples(study, **fields), field, words)
+    assert_refused(client, over_samples(study, **fields), field, words)
 
 
 def test_a_plan_says_what_everybody_is_charged_before_the_first_step(study: Study, client: Client) -> None:

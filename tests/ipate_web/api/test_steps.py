@@ -9,7 +9,7 @@ from consent.models import Study
 from learning.published import published_load
 from tests.ipate_web.api.conftest import HEAD_COUNTS, Client
 from tests.ipate_web.api.test_everybody import proposal as everybody
-from tests.ipate_web.api.test_runs import RUNS, mistake_is_told
+from tests.ipate_web.api.test_runs import RUNS, assert_refused
 from tests.training.asking import STEPS_RUN, run_ask
 from tests.training.runs import run_draft, run_start
 from training.models import Run
@@ -51,7 +51,7 @@ def test_nothing_of_teachers_has_to_be_given(study: Study, client: Client) -> No
     ],
 )
 def test_a_mistake_is_told_by_field(study: Study, client: Client, fields: Any, field: str, words: str) -> None:
-    mistake_is_told(client, proposal(study, **fields), field, words)
+    assert_refused(client, proposal(study, **fields), field, words)
 
 
 def test_a_plan_says_which_steps_are_taken(study: Study, client: Client) -> None:

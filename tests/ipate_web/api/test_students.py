@@ -43,7 +43,7 @@ def test_a_researcher_trains_another_version_and_an_operator_publishes_it(run: R
     assert document["training"] is None
     first, second = document["versions"]
     assert (first["published"], second["published"]) == (True, False)
-    assert (second["parameters"], second["asked_by"]) == (BOOSTED["student_parameters"], "researcher")
+    assert (second["parameters"], second["requested_by"]) == (BOOSTED["student_parameters"], "researcher")
     assert first["score"] is not None and first["reference"]["accuracy"] <= 1
     low, high = second["evaluation"]["interval"]
     assert low <= second["evaluation"]["accuracy"] <= high

@@ -64,8 +64,8 @@ def test_operators_of_the_hub_go_on_without_a_silent_site_once_they_have_read_wh
     page = browser.get(url("run", runs[0]))
     assert "Go on without Clinic A" in text(page) and "Go on without Clinic B" not in text(page)
     go_on = reverse("staff:joint_run_without", args=[there.hub_study.slug, runs[0].pk, 0])
-    asked = text(browser.get(go_on))
-    assert "Nobody is charged for it" in asked and "The run ends: at least 3 sites have to be left" in asked
+    page = text(browser.get(go_on))
+    assert "Nobody is charged for it" in page and "The run ends: at least 3 sites have to be left" in page
     assert browser.post(go_on).status_code == 302
     assert "The run does not wait for this site any more." in text(browser.get(go_on, follow=True))
     assert advance(runs[0]).status == Run.Status.FAILED
@@ -123,9 +123,9 @@ def test_a_key_is_replaced_on_pages_of_the_hub_the_site_and_the_others(monkeypat
         page = text(person.get(at_hub))
         assert own.former in page and own.fingerprint in page and "by a number that you have from elsewhere" in page
         assert ("They are the same: confirm" in page) == may and ("You asked for this key yourself" in page) != may
-    refused = text(otto.post(at_hub, {"told": own.fingerprint}, follow=True))
+    refused = text(otto.post(at_hub, {"fingerprint": own.fingerprint}, follow=True))
     assert "You asked for this key yourself" in refused and renewed.hub.renewal
-    assert browser.post(at_hub, {"told": own.fingerprint}).status_code == 302
+    assert browser.post(at_hub, {"fingerprint": own.fingerprint}).status_code == 302
     assert (
         text(browser.get(url("alliance", there.hub_study, there.hub.pk))).count("has not confirmed a new key yet") == 3
     )
@@ -134,8 +134,8 @@ def test_a_key_is_replaced_on_pages_of_the_hub_the_site_and_the_others(monkeypat
         browser.get(url("alliance", there.studies[1], there.sites[1].pk))
     )
     assert own.fingerprint in text(browser.get(at_other))
-    assert browser.post(at_other, {"told": own.fingerprint}).status_code == 302
+    assert browser.post(at_other, {"fingerprint": own.fingerprint}).status_code == 302
     renewed.contact(1)
-    assert [site.name for site in renewed.hub.sites.all() if site.is_asked] == ["Clinic B"]
+    assert [site.name for site in renewed.hub.sites.all() if site.is_eligible] == ["Clinic B"]
     assert otto.post(at_hub, {"site": "Clinic C"}).status_code == 200
     assert browser.post(at_hub, {"drop": "1"}).status_code == 302 and not renewed.hub.renewal

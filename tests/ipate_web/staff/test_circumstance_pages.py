@@ -207,8 +207,8 @@ def test_stewards_read_how_each_person_is_told_and_no_address_or_choice(study: S
             confirmed_at=confirmed,
         )
     factories.holder_create(study, "plain")
-    told = dict(re.findall(r'<tr><th scope="row">(\w+)</th><td>([^<]+)</td>', as_("olga").get(LETTERS).text))
-    assert told == {
+    way_labels = dict(re.findall(r'<tr><th scope="row">(\w+)</th><td>([^<]+)</td>', as_("olga").get(LETTERS).text))
+    assert way_labels == {
         "account": "mails to the account",
         "left": "mails to an address that they left",
         "fresh": "letters, until their mail address is confirmed",
@@ -224,7 +224,7 @@ def test_stewards_read_how_each_person_is_told_and_no_address_or_choice(study: S
     for holder in study.holders.all():
         services.consent_refuse(holder=holder, acting_user=None)
     again = as_("olga").get(LETTERS).text
-    assert dict(re.findall(r'<tr><th scope="row">(\w+)</th><td>([^<]+)</td>', again)) == told
+    assert dict(re.findall(r'<tr><th scope="row">(\w+)</th><td>([^<]+)</td>', again)) == way_labels
 
 
 def print_letters(kind: str, **fields: str) -> str:

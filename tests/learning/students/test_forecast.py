@@ -51,13 +51,13 @@ def test_the_forecast_is_near_what_a_vote_brings(world, sigma):
 def test_noise_and_few_voters_are_distinguished_without_labels(world):
     _, (public, _), _ = world
 
-    def told(voters, sigma, queries=400):
+    def best_forecast(voters, sigma, queries=400):
         fixed = {"radius_share": RADIUS, "n_classes": 4}
         made = student_forecast(np.arange(queries), public, np.full(queries, voters), sigma=sigma, **fixed)
         assert made.value is None and made.judged == 0, "clusters bound it, and no more"
         return made.high
 
-    assert told(200.0, 10.0) > 0.9
-    assert told(200.0, 20_000.0) < 0.6
-    assert told(2.0, 200.0) < told(200.0, 200.0)
-    assert told(200.0, 10.0, queries=100) > 0.8
+    assert best_forecast(200.0, 10.0) > 0.9
+    assert best_forecast(200.0, 20_000.0) < 0.6
+    assert best_forecast(2.0, 200.0) < best_forecast(200.0, 200.0)
+    assert best_forecast(200.0, 10.0, queries=100) > 0.8

@@ -76,30 +76,30 @@ class Renewed:
         """The hub asks for another key, and the site registers it; its fingerprint."""
         code = renewals.renewal_propose(alliance=self.hub, site="Clinic A", acting_user=user_create("otto"))
         self.as_first()
-        told = renewals.identity_renew(
+        fingerprint = renewals.identity_renew(
             alliance=self.first, invitation=invitation_write(self.hub, code, ADDRESS), acting_user=olga()
         )
         self.as_others()
-        return told
+        return fingerprint
 
-    def confirm(self, place: int | None, told: str, by: str = "olga") -> Alliance:
+    def confirm(self, place: int | None, fingerprint: str, by: str = "olga") -> Alliance:
         """Confirm at the hub (None), or at a site after it has heard of it."""
         alliance = self.hub if place is None else self.contact(place)
         (self.as_first if place == 0 else self.as_others)()
-        done = renewals.renewal_confirm(alliance=alliance, told=told, acting_user=user_create(by))
+        done = renewals.renewal_confirm(alliance=alliance, new_fingerprint=fingerprint, acting_user=user_create(by))
         self.as_others()
         return done
 
     def everywhere(self) -> str:
         self.lose()
-        told = self.register()
+        fingerprint = self.register()
         for place in (None, *range(len(self.there.sites))):
-            self.confirm(place, told)
+            self.confirm(place, fingerprint)
         for place in range(len(self.there.sites)):
             self.contact(place)
         self.there.hub = self.hub
         self.there.sites = list(map(self.contact, range(len(self.there.sites))))
-        return told
+        return fingerprint
 
 
 def renewed_make(monkeypatch: pytest.MonkeyPatch) -> Renewed:

@@ -303,12 +303,12 @@ def test_charges_of_every_answer_are_computed_anew_also_after_an_erasure() -> No
     assert len(set(files)) == 4, "who was asked is kept of each, of what has ended too"
     for name in files:
         arrays = arrays_load(name)
-        for wrong, told in [
+        for wrong, fault_text in [
             ({"cap": 0.5 * arrays["cap"]}, "cost those who were asked something else"),
             ({"holder": arrays["holder"] + 1}, "was not charged to those who were asked"),
         ]:
             arrays_save(name, **arrays | wrong)
-            assert [told in fault for fault in replayed(study)] == [True]
+            assert [fault_text in fault for fault in replayed(study)] == [True]
         arrays_delete(name)
         assert ["FileNotFoundError" in fault for fault in replayed(study)] == [True]
         arrays_save(name, **arrays)
@@ -332,13 +332,13 @@ def test_an_altered_charge_of_an_answer_is_found(lost: bool) -> None:
     ]
     arrays_save(entry.charges, **arrays)
     triggers_remove(connection)
-    for name, wrong, told in [
+    for name, wrong, fault_text in [
         ("charge", 2 * entry.charge, "its public charge is not what question"),
         ("content", entry.content | {"question": "0" * 64}, "is another one than was paid for"),
         ("content", entry.content | {"asked": "0" * 64}, "is another one than was paid for"),
     ]:
         Release._base_manager.filter(pk=entry.pk).update(**{name: wrong})
-        assert [told in fault for fault in release_faults(run)] == [True]
+        assert [fault_text in fault for fault in release_faults(run)] == [True]
         Release._base_manager.filter(pk=entry.pk).update(charge=entry.charge, content=entry.content)
 
 

@@ -50,7 +50,7 @@ def test_a_key_is_replaced_and_everything_before_stays_what_it_was(renewed: Rene
     runs = finish(there.start(**STEPS))
     assert {run.status for run in runs} == {Run.Status.FINISHED}, [str(run.message) for run in runs]
     before, forms = renewed.hub, [consent_form_in_force(study) for study in there.studies]
-    told = renewed.everywhere()
+    fingerprint = renewed.everywhere()
     hub = renewed.hub
     for alliance in (hub, *there.sites):
         assert (alliance.content, alliance.signature) == (hub.content, hub.signature) != (before.content, "")
@@ -58,8 +58,8 @@ def test_a_key_is_replaced_and_everything_before_stays_what_it_was(renewed: Rene
         assert alliance.founding == before.document and not alliance.offered and not alliance.renewal
         changed = {name for name, key in alliance.document.sites.items() if key != before.document.sites[name]}
         assert changed == {"Clinic A"}
-    assert told in {each.fingerprint for each in participant_rows(hub)}
-    assert all(site.is_asked for site in hub.sites.all())
+    assert fingerprint in {each.fingerprint for each in participant_rows(hub)}
+    assert all(site.is_eligible for site in hub.sites.all())
     for site, form in zip(there.sites, forms, strict=True):
         assert form_tells(site) and consent_form_in_force(site.study) == form, "nobody is asked again"
     assert faults(renewed) == []
@@ -79,19 +79,19 @@ def test_a_run_after_it_is_carried_out_under_the_new_document(renewed: Renewed) 
 
 def test_two_operators_of_the_hub_are_needed_and_both_are_on_record(renewed: Renewed) -> None:
     renewed.lose()
-    told = renewed.register()
+    fingerprint = renewed.register()
     with pytest.raises(ValidationError, match="You asked for this key yourself"):
-        renewed.confirm(None, told, by="otto")
+        renewed.confirm(None, fingerprint, by="otto")
     for wrong in ("", "0000 0000 0000 0000 0000"):
         with pytest.raises(ValidationError, match="No such key waits"):
             renewed.confirm(None, wrong)
     assert renewed.hub.document == renewed.hub.founding and renewed.hub.renewal
-    renewed.confirm(None, told)
+    renewed.confirm(None, fingerprint)
     changes = ConfigurationChange.objects.filter(study=renewed.there.hub_study, after__has_key="renewal")
     people = [change.changed_by_id for change in changes.order_by("sequence")][-3:]
     assert people == [user_create("otto").pk, None, olga().pk], "asked for, registered, confirmed"
     with pytest.raises(ValidationError, match="No such key waits"):
-        renewed.confirm(None, told)
+        renewed.confirm(None, fingerprint)
 
 
 def test_a_key_is_registered_once_and_is_new_to_the_alliance(renewed: Renewed) -> None:
@@ -102,8 +102,8 @@ def test_a_key_is_registered_once_and_is_new_to_the_alliance(renewed: Renewed) -
     with pytest.raises(ValidationError, match="waits to be replaced already"):
         renewals.renewal_propose(alliance=renewed.hub, site="Clinic B", acting_user=olga())
     renewed.as_first()
-    told = renewals.identity_renew(alliance=renewed.first, invitation=invitation, acting_user=olga())
-    assert told == renewals.identity_renew(alliance=renewed.first, invitation=invitation, acting_user=olga())
+    fingerprint = renewals.identity_renew(alliance=renewed.first, invitation=invitation, acting_user=olga())
+    assert fingerprint == renewals.identity_renew(alliance=renewed.first, invitation=invitation, acting_user=olga())
     renewed.as_first("a third")
     with pytest.raises(ValidationError, match="another key was registered"):
         renewals.identity_renew(alliance=renewed.first, invitation=invitation, acting_user=olga())
@@ -122,12 +122,12 @@ def test_before_it_is_confirmed_the_former_key_counts_and_after_it_is_refused_in
     renewed.lose()
     with pytest.raises(Unreachable, match="compare the fingerprints"):
         renewed.contact(0)
-    told = renewed.register()
+    fingerprint = renewed.register()
     with pytest.raises(Unreachable, match="has not confirmed the new key of Clinic A yet"):
         renewed.contact(0)
     renewed.lost = False  # whoever has the former key
     assert renewed.contact(0).problem == ""
-    renewed.confirm(None, told)
+    renewed.confirm(None, fingerprint)
     with pytest.raises(Unreachable, match="has replaced the key of Clinic A"):
         renewed.contact(0)
     renewed.lose()
@@ -159,8 +159,8 @@ def test_runs_under_way_end_everywhere_with_a_reason(renewed: Renewed, until: st
         for run in (*sites, hub, *sites):
             advance(run)
     renewed.lose()
-    told = renewed.register()
-    renewed.confirm(None, told)
+    fingerprint = renewed.register()
+    renewed.confirm(None, fingerprint)
     assert advance(hub).status == Run.Status.FAILED
     hub.refresh_from_db()
     assert "The key of Clinic A was replaced since this run was proposed" in str(hub.message)
@@ -175,13 +175,13 @@ def test_runs_under_way_end_everywhere_with_a_reason(renewed: Renewed, until: st
 def test_a_site_confirms_before_it_takes_up_another_run(renewed: Renewed) -> None:
     there = renewed.there
     renewed.lose()
-    told = renewed.register()
-    renewed.confirm(None, told)
+    fingerprint = renewed.register()
+    renewed.confirm(None, fingerprint)
     there.hub = renewed.hub
     with pytest.raises(ValidationError, match="not confirmed it yet: Clinic A, Clinic B, Clinic C"):
         there.propose(**STEPS, sites=there.names)
     for place in (0, 1):
-        renewed.confirm(place, told)
+        renewed.confirm(place, fingerprint)
         renewed.contact(place)
     with pytest.raises(ValidationError, match="At least 3 sites"):
         there.propose(**STEPS)
@@ -192,7 +192,7 @@ def test_a_site_confirms_before_it_takes_up_another_run(renewed: Renewed) -> Non
     assert there.take(run, 1).status == Run.Status.APPROVED
     # the third has heard of it and does not look
     alliance = renewed.contact(2)
-    assert [each.fingerprint for each in renewals.renewals_waiting(alliance)] == [told]
+    assert [each.fingerprint for each in renewals.renewals_waiting(alliance)] == [fingerprint]
     with pytest.raises(ValidationError, match="Compare its fingerprint, and confirm it first"):
         proposals = {run.pk.hex: {"content": run.joint.content, "signature": run.joint.signature, "told": "{}"}}
         Alliance.objects.filter(pk=alliance.pk).update(proposals=proposals)
@@ -203,9 +203,9 @@ def test_a_site_confirms_before_it_takes_up_another_run(renewed: Renewed) -> Non
 
 def test_operators_are_told_where_a_key_waits(renewed: Renewed) -> None:
     renewed.lose()
-    told = renewed.register()
+    fingerprint = renewed.register()
     assert Mail.objects.filter(kind="key_waiting", study=renewed.there.hub_study).count() == 2
-    renewed.confirm(None, told)
+    renewed.confirm(None, fingerprint)
     for place in (1, 1, 2):
         renewed.contact(place)
     for study in renewed.there.studies[1:]:
@@ -215,20 +215,20 @@ def test_operators_are_told_where_a_key_waits(renewed: Renewed) -> None:
 def test_documents_that_do_not_follow_are_refused_and_old_ones_cannot_be_replayed(
     renewed: Renewed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = {}
+    forgery = {}
     site = renewed.there.sites[1]
     former = renewed.contact(1)
     post = Hub.post
 
     def lying(hub: Hub, path: str, document: Any, *, signed: bool = True) -> Any:
         answer = post(hub, path, document, signed=signed)
-        answer["alliance"] |= told
+        answer["alliance"] |= forgery
         return answer
 
     renewed.everywhere()
     site = renewed.contact(1)
     monkeypatch.setattr(Hub, "post", lying)
-    told |= {"content": former.content, "signature": former.signature, "former": []}
+    forgery |= {"content": former.content, "signature": former.signature, "former": []}
     with pytest.raises(Refused, match="tells a former document"):
         renewed.contact(1)
     hub, key = renewed.hub, keys.identity(renewed.hub)
@@ -243,14 +243,14 @@ def test_documents_that_do_not_follow_are_refused_and_old_ones_cannot_be_replaye
     ]:
         document = replace(hub.document, **change)
         signed = sign(document, key if change else keys.identity(site))
-        told |= {"content": document.content().decode(), "signature": signed.signature.hex()}
-        told["former"] = [*hub.former, {"content": hub.content, "signature": hub.signature}]
+        forgery |= {"content": document.content().decode(), "signature": signed.signature.hex()}
+        forgery["former"] = [*hub.former, {"content": hub.content, "signature": hub.signature}]
         with pytest.raises(Refused, match=message):
             renewed.contact(1)
-    told["former"] = []
+    forgery["former"] = []
     with pytest.raises(Refused, match="another alliance than the one that is on record"):
         renewed.contact(1)
-    told.clear()
+    forgery.clear()
     assert renewed.contact(1).content == site.content and not renewed.contact(1).offered
 
 
@@ -262,11 +262,11 @@ def test_a_site_that_was_away_for_two_of_them_confirms_both_at_once(
     renewed.contact(0)
     # the first site's key is replaced once more, by a third secret key
     monkeypatch.setattr(renewed, "as_first", partial(renewed.as_first, "a third"))
-    told = renewed.register()
-    renewed.confirm(None, told)
+    fingerprint = renewed.register()
+    renewed.confirm(None, fingerprint)
     site = renewed.contact(2)
     assert [each.site for each in renewals.renewals_waiting(site)] == ["Clinic A", "Clinic A"]
-    site = renewed.confirm(2, told)
+    site = renewed.confirm(2, fingerprint)
     assert site.content == renewed.hub.content and len(site.former) == 2
     assert [each.document for each in documents_of(site)] == [each.document for each in documents_of(renewed.hub)]
     assert form_tells(site)
@@ -275,7 +275,7 @@ def test_a_site_that_was_away_for_two_of_them_confirms_both_at_once(
 def test_a_hub_or_site_that_was_restored_replaces_the_key_anew(renewed: Renewed) -> None:
     before = {alliance.pk: alliance for alliance in (renewed.hub, renewed.contact(1))}
     keys = list(renewed.hub.sites.values("pk", "public_key", "signature"))
-    told = renewed.everywhere()
+    fingerprint = renewed.everywhere()
     document = renewed.hub.document
 
     def restore(alliance: Alliance) -> None:
@@ -287,7 +287,7 @@ def test_a_hub_or_site_that_was_restored_replaces_the_key_anew(renewed: Renewed)
     site = renewed.contact(1)
     restore(site)
     assert renewed.contact(1).offered, "the site hears of it again"
-    assert renewed.confirm(1, told).document == document
+    assert renewed.confirm(1, fingerprint).document == document
     restore(renewed.hub)
     for each in keys:
         renewed.hub.sites.filter(pk=each["pk"]).update(public_key=each["public_key"], signature=each["signature"])
@@ -299,7 +299,7 @@ def test_a_hub_or_site_that_was_restored_replaces_the_key_anew(renewed: Renewed)
     assert renewed.hub.document == document
     for place in range(3):
         assert not renewed.contact(place).offered, "they have confirmed it before"
-    assert all(each.is_asked for each in renewed.hub.sites.all())
+    assert all(each.is_eligible for each in renewed.hub.sites.all())
 
 
 def test_an_exchange_of_an_earlier_version_is_still_understood(renewed: Renewed) -> None:

@@ -26,11 +26,11 @@ def problem(site: Any) -> tuple[str, str]:
     with pytest.raises(Unreachable):
         exchange(site)
     site.refresh_from_db()
-    told = []
+    problems = []
     for language in ("en", "de"):
         with translation.override(language):
-            told.append(said(site.problem))
-    return told[0], told[1]
+            problems.append(said(site.problem))
+    return problems[0], problems[1]
 
 
 def test_clocks_that_differ_are_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,9 +70,9 @@ def test_a_secret_key_is_rotated_and_the_alliance_goes_on(settings: LazySettings
 @pytest.mark.parametrize("certificate", ["no certificate", "ä"])
 def test_what_is_no_certificate_is_refused_beside_its_field(certificate: str) -> None:
     there = Installations(joined=False)
-    told = invitation_write(there.hub, there.codes["Clinic A"], ADDRESS)
+    invitation = invitation_write(there.hub, there.codes["Clinic A"], ADDRESS)
     with pytest.raises(ValidationError) as refused:
         alliances.alliance_connect(
-            study=study_create("other"), invitation=told, acting_user=olga(), certificate=certificate
+            study=study_create("other"), invitation=invitation, acting_user=olga(), certificate=certificate
         )
     assert "certificate" in refused.value.message_dict

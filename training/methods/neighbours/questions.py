@@ -27,5 +27,5 @@ class Votes(Questions):
         return question_load(opened_round)
 
     def stop_reason(self, run: Run) -> str:
-        asked_for_less = run.wanted_labels is not None and run.position < run.public_points.rows
-        return Run.StopReason.ENOUGH if asked_for_less else Run.StopReason.USED_UP
+        wants_fewer_labels = run.wanted_labels is not None and run.position < run.public_points.rows
+        return Run.StopReason.ENOUGH if wants_fewer_labels else Run.StopReason.USED_UP

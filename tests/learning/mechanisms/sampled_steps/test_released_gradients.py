@@ -23,7 +23,7 @@ from learning.mechanisms.steps.records import owned_records
 PEOPLE = 3000
 
 
-def asked_of(network: str, shape: tuple[int, ...]) -> SampledQuestion:
+def question_of(network: str, shape: tuple[int, ...]) -> SampledQuestion:
     """A question of 200 steps of two classes; in each step a tenth of the people."""
     mechanism = SampledMechanism(np.array([0.1]), np.array([0.2]), 2.0, 0.2, PEOPLE / 10)
     return SampledQuestion(
@@ -64,7 +64,7 @@ def trained(question: SampledQuestion, x: np.ndarray, y: np.ndarray) -> list[Sam
 def test_a_network_of_clipped_steps_is_too_sure_before_and_calibrated_after(
     network: str, shape: tuple[int, ...]
 ) -> None:
-    question = asked_of(network, shape)
+    question = question_of(network, shape)
     states = trained(question, *people_like(shape, PEOPLE, 0))
     public, _unknown = people_like(shape, 1000, 1)
     test, truth = people_like(shape, 4000, 2)
@@ -79,7 +79,7 @@ def test_a_network_of_clipped_steps_is_too_sure_before_and_calibrated_after(
 
 def test_what_a_chunk_released_is_read_from_two_states() -> None:
     """Weights and momentum before and after a chunk tell the sum of its gradients, whatever its steps were."""
-    question = asked_of("mlp", (8,))
+    question = question_of("mlp", (8,))
     rng, begin = np.random.default_rng(3), question.begin
     state = replace(begin, velocity=rng.normal(size=begin.weights.shape))
     taken, after = [], state
@@ -98,7 +98,7 @@ def test_what_a_chunk_released_is_read_from_two_states() -> None:
 
 @pytest.mark.parametrize(("network", "shape"), [("linear", (8,)), ("mlp", (8,)), ("cnn", (16, 16))])
 def test_lengths_are_those_of_whole_gradients(network: str, shape: tuple[int, ...]) -> None:
-    question, points = asked_of(network, shape), people_like(shape, 5, 5)[0]
+    question, points = question_of(network, shape), people_like(shape, 5, 5)[0]
     module = network_create(network, shape, 2)
     whole, unit = released_gradients._as_in_steps(question, points)
     gradients = released_gradients.RecordGradients(module, shape)
@@ -116,6 +116,6 @@ def test_lengths_are_those_of_whole_gradients(network: str, shape: tuple[int, ..
 
 
 def test_a_run_without_a_step_is_left_as_it_is() -> None:
-    question = asked_of("linear", (8,))
+    question = question_of("linear", (8,))
     found = network_calibration(question, [question.begin], people_like((8,), 10, 1)[0], records=1.0)
     assert found == Calibration.none(2)
