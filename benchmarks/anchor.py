@@ -151,7 +151,7 @@ def premise() -> Iterator[str]:
             mine = {row["way"]: row for row in rows if row["data"] == data}
             for key, what in KEYS.items():
                 if all(row.get(key) is not None for row in mine.values()):
-                    numbers = [_told(key, mine[way][key]) if way in mine else "–" for way in WAYS]
+                    numbers = [_text(key, mine[way][key]) if way in mine else "–" for way in WAYS]
                     yield f"| {method} | {data} | {what} | {' | '.join(numbers)} |"
 
 
@@ -166,7 +166,7 @@ KEYS = {
 WAYS = ("levels", "threshold", "smallest", "without strictest")
 
 
-def _told(key: str, value: float) -> str:
+def _text(key: str, value: float) -> str:
     if key == "right":
         return f"{100 * value:.1f}"
     return f"{value:.3f}" if key in ("area", "distance") else f"{value:,}"

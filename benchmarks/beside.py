@@ -218,8 +218,8 @@ def counts(people: int) -> Contenders:
         whole, draws = slice(0, 1), Draws(SystemNoise())
 
         def work() -> None:
-            asked = People(everybody, caps, caps, np.zeros(people))
-            answer = question.answer(whole, None, asked, lambda: records, alone=True, draws=draws)
+            participants = People(everybody, caps, caps, np.zeros(people))
+            answer = question.answer(whole, None, participants, lambda: records, alone=True, draws=draws)
             question.release(whole, None, [answer], SystemNoise())
 
         return work
@@ -228,11 +228,11 @@ def counts(people: int) -> Contenders:
         import opendp.prelude as dp
 
         dp.enable_features("contrib")
-        told = of.tolist()
+        holders = of.tolist()
         space = dp.vector_domain(dp.atom_domain(T=int)), dp.symmetric_distance()
         counting = space >> dp.t.then_count_by_categories(categories=list(range(CELLS)), MO=dp.L2Distance[int])
         release = counting >> dp.m.then_gaussian(scale=10.0)
-        return lambda: release(told)
+        return lambda: release(holders)
 
     return {OURS: ("", ours), "OpenDP": ("opendp", by_opendp)}
 
@@ -266,11 +266,11 @@ def sums(people: int) -> Contenders:
     from benchmarks.scaling import NUMBERS, site_sum
 
     numbers = NUMBERS if people > BATCH else 100
-    told = np.arange(numbers, dtype=np.float64)
-    return {OURS: ("", lambda: site_sum(SITES, numbers)), "Flower, SecAgg+": ("flwr", lambda: partial(_secagg, told))}
+    values = np.arange(numbers, dtype=np.float64)
+    return {OURS: ("", lambda: site_sum(SITES, numbers)), "Flower, SecAgg+": ("flwr", lambda: partial(_secagg, values))}
 
 
-def _secagg(told: np.ndarray) -> np.ndarray:
+def _secagg(values: np.ndarray) -> np.ndarray:
     """A round of SecAgg+ by Flower's own stages: four of every client, and the removal of masks at the server."""
     from flwr.common import bytes_to_ndarray, ndarrays_to_parameters
     from flwr.common.secure_aggregation import ndarrays_arithmetic as arithmetic
@@ -284,7 +284,7 @@ def _secagg(told: np.ndarray) -> np.ndarray:
         Key.SAMPLE_NUMBER: SITES,
         Key.SHARE_NUMBER: SITES,
         Key.THRESHOLD: SITES // 2 + 1,
-        Key.CLIPPING_RANGE: float(told.max()),
+        Key.CLIPPING_RANGE: float(values.max()),
         Key.TARGET_RANGE: 1 << 22,
         Key.MOD_RANGE: modulus,
         Key.MAX_WEIGHT: 1.0,
@@ -303,7 +303,7 @@ def _secagg(told: np.ndarray) -> np.ndarray:
     total: list[np.ndarray] = []
     for site, state in states.items():
         mail = {Key.SOURCE_LIST: [of for of, _ in posted[site]], Key.CIPHERTEXT_LIST: [one for _, one in posted[site]]}
-        made = client._collect_masked_vectors(state, mail, 1, ndarrays_to_parameters([told]))
+        made = client._collect_masked_vectors(state, mail, 1, ndarrays_to_parameters([values]))
         masked = [bytes_to_ndarray(one) for one in made[Key.MASKED_PARAMETERS]]
         total = masked if not total else arithmetic.parameters_addition(total, masked)
     shares: dict[int, list[bytes]] = {site: [] for site in sites}

@@ -101,8 +101,8 @@ def _draw(settings: Settings, epsilon: float, draw: int) -> Row:
     row: Row = {label: one.area for label, one in zip(labels, whole, strict=True)}
     row["rules on the rest"] = on_the_rest(RULE)
     for form in (vote, scores):
-        free, _, _ = asked(form, whole, epsilon, 300 + draw)
-        chosen, silent, spent = asked(form, pilots, epsilon, 300 + draw)
+        free, _, _ = choice_outcome(form, whole, epsilon, 300 + draw)
+        chosen, silent, spent = choice_outcome(form, pilots, epsilon, 300 + draw)
         row |= {
             f"free {form.__name__}": whole[free].area,
             f"free {form.__name__}, chosen": labels[free],
@@ -156,7 +156,7 @@ def scores(losses: Floats, public: Floats) -> NDArray[np.int64]:
     return np.trunc(centred / UNIT).astype(np.int64)  # towards 0, so that no norm grows
 
 
-def asked(form: Form, models: list[Taken], epsilon: float, seed: int) -> tuple[int, int, float]:
+def choice_outcome(form: Form, models: list[Taken], epsilon: float, seed: int) -> tuple[int, int, float]:
     """Whom the question chooses, whom it would choose without noise, and the mean part of an account that it spends."""
     caps = caps_draw(epsilon, len(models[0].case.records))
     sigma = (1 / (ASKED * caps.max())) ** 0.5

@@ -28,7 +28,7 @@ WAYS = ("levels", "threshold", "smallest", "without strictest")
 PEOPLE = 60_000
 
 
-def asked(way: str, caps: Floats) -> Floats:
+def effective_caps(way: str, caps: Floats) -> Floats:
     """`(people,)` by how much everybody takes part, in μ²; 0 of those who do not."""
     from learning.mechanisms.levels import Level, best_threshold
 
@@ -64,7 +64,7 @@ def counts(quick: bool) -> Iterator[Cell]:
         from learning.mechanisms.counts.planner import plan_counts
         from learning.mechanisms.levels import Level, signal
 
-        values, people = np.unique(asked(way, _caps(PEOPLE)), return_counts=True)
+        values, people = np.unique(effective_caps(way, _caps(PEOPLE)), return_counts=True)
         levels = [Level(str(c), float(c), float(n)) for c, n in zip(values, people, strict=True) if c]
         plan = plan_counts(levels, cells=1_024, share=1.0, counts=Counts(column="any"))
         return {"people": int(people[values > 0].sum()), "distance": plan.distance, "signal": round(signal(levels))}
@@ -80,7 +80,7 @@ def pate(quick: bool) -> Iterator[Cell]:
         from learning.mechanisms.pate import GNMax, Group, make_plan
 
         of_epsilon = {float(caps_of(one, DELTA)): one for one in LEVELS}
-        values, people = np.unique(asked(way, _caps(PEOPLE)), return_counts=True)
+        values, people = np.unique(effective_caps(way, _caps(PEOPLE)), return_counts=True)
         groups = [Group(f"{of_epsilon[c]:g}", of_epsilon[c], int(n)) for c, n in zip(values, people, strict=True) if c]
         teachers = round(sum(group.holders for group in groups) / 240)
         plan = make_plan(
@@ -110,7 +110,7 @@ def steps(quick: bool) -> Iterator[Cell]:
 
     def measure(name: str, way: str) -> Row:
         case = load(name)
-        caps = asked(way, _caps(len(case.records)))
+        caps = effective_caps(way, _caps(len(case.records)))
         some = case.of(caps > 0)
         held = [hold(some, LEVELS, steps=Steps(), seed=seed, caps=caps[caps > 0]) for seed in range(1 if quick else 3)]
         areas = [one.auc for one in held if one.auc is not None]
@@ -127,7 +127,7 @@ def votes(quick: bool) -> Iterator[Cell]:
 
     def measure(name: str, way: str) -> Row:
         data = data_split(name)
-        caps = asked(way, _caps(data.holders))
+        caps = effective_caps(way, _caps(data.holders))
         held = hold(data.of(caps > 0), LEVELS, caps=caps[caps > 0], seed=1)
         return {"people": int((caps > 0).sum()), "right": float(held.rounds[0]["right"])}
 
@@ -145,7 +145,7 @@ def rows(quick: bool) -> Iterator[Cell]:
     def measure(way: str) -> Row:
         splits = splits_load("adult")
         schema: Any = splits.schema
-        caps = asked(way, _caps(len(splits.private)))
+        caps = effective_caps(way, _caps(len(splits.private)))
         mine = caps > 0
         owner = np.arange(int(mine.sum()))
         drawn = rows_drawn(count(schema, Records(splits.private.x[mine], splits.private.y[mine], owner), caps[mine], 1))

@@ -61,10 +61,10 @@ def site_sum(sites: int, numbers: int = NUMBERS) -> Work:
     from common.noise import SystemNoise
     from tests.learning.sites.alliances import Joint
 
-    joint, asked, told = Joint(sites), iter(range(1, 1_000)), np.arange(numbers)
+    joint, question_numbers, values = Joint(sites), iter(range(1, 1_000)), np.arange(numbers)
 
     def work() -> None:
-        joint.total(joint.question(next(asked), spread=1e6), [told] * sites, lambda _place: SystemNoise())
+        joint.total(joint.question(next(question_numbers), spread=1e6), [values] * sites, lambda _place: SystemNoise())
 
     return work
 

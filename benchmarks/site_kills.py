@@ -222,7 +222,7 @@ def kills(folder: Path, number: int, seed: int, net: int, bar: tqdm) -> dict[str
                     hits += 1
                     bar.update()
                 time.sleep(chance.uniform(*BETWEEN))
-            runs.append(_told(states, hits, time.monotonic() - begun))
+            runs.append(_run_outcome(states, hits, time.monotonic() - begun))
         return {
             "seed": seed,
             "strikes": dict(sorted(struck.items())),
@@ -263,7 +263,7 @@ def _strike(target: Target, net: int, away: float) -> None:
     target.start()
 
 
-def _told(states: list[dict[str, Any]], hits: int, seconds: float) -> dict[str, Any]:
+def _run_outcome(states: list[dict[str, Any]], hits: int, seconds: float) -> dict[str, Any]:
     """How a run ended: everywhere finished, or ended with a reason."""
     ended = all(state["status"] == "finished" or (state["status"] == "failed" and state["message"]) for state in states)
     return {

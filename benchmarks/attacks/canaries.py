@@ -380,13 +380,13 @@ SPREAD = 1e6
 def seen_by_colluders(sums: NDArray[np.int64]) -> Floats:
     """What the hub and one of three sites learn together of the sums of another site: they take off what they know."""
     joint = Joint(3)
-    asked, known = joint.question(1, spread=SPREAD), secrets.randbits(63)
+    question, known = joint.question(1, spread=SPREAD), secrets.randbits(63)
     total = joint.total(
-        asked,
+        question,
         [sums, np.zeros_like(sums), np.zeros_like(sums)],
         lambda place: SimulationNoise(known) if place == 1 else SystemNoise(),
     )
-    lattice = protocol.lattice_of(joint.roster, asked)
+    lattice = protocol.lattice_of(joint.roster, question)
     own = lattice.decode(lattice.noise(SimulationNoise(known), sums.shape))
     return np.asarray(total - own, np.float64)
 

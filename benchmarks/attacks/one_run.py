@@ -135,8 +135,8 @@ def sampled_scores(takes_part: Taking, epsilon: float, delta: float) -> Floats:
             noise=noise,
             sampling=training.SystemSampling(),
         )
-        told = (after.weights - state.weights)[: 2 * count].reshape(2, count) * mechanism.expected
-        drawn = ((told[0] - told[1]) * each - each**2) / spread**2
+        sums = (after.weights - state.weights)[: 2 * count].reshape(2, count) * mechanism.expected
+        drawn = ((sums[0] - sums[1]) * each - each**2) / spread**2
         scores += np.log1p(RATE * np.expm1(drawn))
         state = after
     return scores

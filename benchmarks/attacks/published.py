@@ -165,8 +165,8 @@ def counts_target(name: str, people: int, epsilons: Sequence[float]) -> Target:
         levels = [Level(str(cap), float(cap), float((caps[taking] == cap).sum())) for cap in of_levels]
         plan = plan_counts(levels, cells=number_of_cells(columns), share=1.0, counts=Counts(column=columns[0].name))
         question = CountsQuestion(plan, (columns,), tuple(of_levels.tolist()))
-        asked = People(mine, caps[taking], caps[taking], np.zeros(len(mine)))
-        sums, _ = question.contributions(asked, Records(x[taking], truth[taking], mine))
+        participants = People(mine, caps[taking], caps[taking], np.zeros(len(mine)))
+        sums, _ = question.contributions(participants, Records(x[taking], truth[taking], mine))
         released = question.release(slice(0, 1), None, [{"sums": sums}], SimulationNoise(seed)).arrays["sums"]
         share = 0.5 + released[cells] / (4 * PERSON * people)
         return np.tile(share[:, None], (1, len(schema.classes)))

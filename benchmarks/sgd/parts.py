@@ -180,9 +180,13 @@ def _noiseless(name: str) -> Row:
     levels = [Level(str(cap), float(cap), float(count)) for cap, count in zip(caps, counts, strict=True)]
     case = case.placed(steps, strength_of(levels, share=1.0, steps=steps))
     x, test = (each.astype(np.float32) / 127 for each in (case.records.x, case.test))
-    told = LogisticRegression(max_iter=200).fit(x, case.records.y).predict_proba(test)
-    area = float(roc_auc_score(case.truth, told[:, 1])) if told.shape[1] == 2 else None
-    return {"accuracy": float((told.argmax(axis=1) == case.truth).mean()), "auc": area, "coordinates": x.shape[1]}
+    probabilities = LogisticRegression(max_iter=200).fit(x, case.records.y).predict_proba(test)
+    area = float(roc_auc_score(case.truth, probabilities[:, 1])) if probabilities.shape[1] == 2 else None
+    return {
+        "accuracy": float((probabilities.argmax(axis=1) == case.truth).mean()),
+        "auc": area,
+        "coordinates": x.shape[1],
+    }
 
 
 def _calibration(name: str, promise: float) -> Row:
