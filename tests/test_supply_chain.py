@@ -54,7 +54,7 @@ def test_no_list_names_cuda() -> None:
     assert [name for name in names if name.startswith(("nvidia-", "cuda-")) or name == "triton"] == []
 
 
-def test_the_lists_hold_what_is_asked_for() -> None:
+def test_the_lists_pin_the_required_versions() -> None:
     for name in ("site", "dev", "encoders", "release"):
         found = locked(f"{name}.txt")
         for line in (REQUIREMENTS / f"{name}.in").read_text().splitlines():

@@ -75,7 +75,7 @@ def test_a_worse_sampler_would_take_its_distance_out_of_delta(monkeypatch: pytes
     assert float(caps_of(1.0, 1e-5)) < 0.97 * float(gdp_mu(1.0, 1e-5)) ** 2
 
 
-def test_a_cap_does_not_depend_on_which_others_are_asked_for() -> None:
+def test_a_cap_does_not_depend_on_the_promises_beside_it() -> None:
     """To the last bit: a single holder with a promise of their own would show in what others may spend."""
     known = [0.1, 0.25, 0.5, 0.8, 0.9, 1.0, 1.2, 1.5, 1.8, 1.9, 2.0, 2.5, 2.6, 2.9, 3.0, 4.0, 5.0, 8.0]
     alone = {epsilon: float(caps_of(epsilon, 1e-6)) for epsilon in known}

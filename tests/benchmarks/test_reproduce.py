@@ -114,7 +114,7 @@ def test_a_case_is_kept_with_seeds_versions_and_hardware(tmp_path: Path) -> None
     assert shown == ["one", "labels", "10.0", "±", "1.000", "12.0", "+2", "met", "3.000", "9,000"]
 
 
-def test_what_was_computed_is_not_computed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cached_rows_are_not_computed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IPATE_REPRODUCE_CACHE", str(tmp_path / "cache"))
     calls = []
 

@@ -273,7 +273,7 @@ def refusals(study: Study) -> list[ConsentEvent]:
     return [ConsentEvent(study=study, holder_id=pk, kind="refused", channel="staff") for pk in ids.values()]
 
 
-def test_many_rows_are_the_same_as_one_by_one(study: Study, refusals: list[ConsentEvent]) -> None:
+def test_bulk_rows_equal_single_rows(study: Study, refusals: list[ConsentEvent]) -> None:
     ConsentEvent.append(refusals)
     assert ConsentEvent.objects.count() == 5 + MANY
     assert faults(study) == []

@@ -9,7 +9,7 @@ import pytest
 from common.frames import frame_read, frame_write
 
 
-def test_what_was_written_is_read() -> None:
+def test_a_message_is_read_as_written() -> None:
     stream = io.BytesIO()
     frame_write(stream, np.arange(6, dtype=np.float32).reshape(2, 3), word="x")
     frame_write(stream, width=3)
@@ -22,7 +22,7 @@ def test_what_was_written_is_read() -> None:
 
 
 @pytest.mark.parametrize("shape", [[7], [1 << 40], [-1, 6], [-1, -1]])
-def test_an_array_that_nobody_asked_for_is_not_read(shape: list[int]) -> None:
+def test_an_unexpected_array_is_not_read(shape: list[int]) -> None:
     line = json.dumps({"shape": shape, "type": "float32"}).encode() + b"\n"
     with pytest.raises((ValueError, EOFError)):
         frame_read(io.BytesIO(line + bytes(28)), most=24 if shape != [-1, -1] else 0)

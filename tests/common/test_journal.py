@@ -101,7 +101,7 @@ def test_nothing_is_committed_where_the_journal_cannot_be_written(
     assert noted(holder)[0] == 2
 
 
-def test_what_a_savepoint_takes_back_is_not_noted(holder: DataHolder) -> None:
+def test_rolled_back_rows_are_not_noted(holder: DataHolder) -> None:
     event = give(holder)
     with transaction.atomic():
         study_lock(holder.study_id)

@@ -208,7 +208,7 @@ def test_an_account_leads_to_its_mail_settings(study: Study) -> None:
     assert holder.user == user
 
 
-def test_what_is_no_address_is_said_beside_the_field(browser: Client) -> None:
+def test_an_invalid_address_is_refused_at_its_field(browser: Client) -> None:
     answer = browser.post(TOLD, {"way": "mail", "email": "hanna"})
     assert answer.status_code == 422
     assert "Enter a valid e-mail address" in text(answer)

@@ -19,7 +19,7 @@ def admin(db: None) -> Client:
 @pytest.mark.parametrize(
     "model", ["consentform", "epsilonpolicy", "epsilonpolicyapproval", "consentevent", "rolechange"]
 )
-def test_what_is_append_only_can_only_be_looked_at(admin: Client, holder: DataHolder, give: Decide, model: str) -> None:
+def test_append_only_rows_are_read_only(admin: Client, holder: DataHolder, give: Decide, model: str) -> None:
     pk = {"consentevent": give(holder, "HIGH").pk}.get(model)
     if pk is None:
         pk = ConsentEvent._meta.apps.get_model("consent", model).objects.first().pk

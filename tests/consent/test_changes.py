@@ -120,7 +120,7 @@ OTHERS: dict[str, tuple[str, Callable[[], Any]]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("which", OTHERS)
-def test_what_an_sql_prompt_changes_is_found(study: Study, which: str) -> None:
+def test_changes_by_sql_are_found(study: Study, which: str) -> None:
     assert verified() == []
     statement, value = OTHERS[which]
     sql(statement, value())
@@ -128,7 +128,7 @@ def test_what_an_sql_prompt_changes_is_found(study: Study, which: str) -> None:
     assert any(f": {field} is not what was recorded." in fault for fault in verified())
 
 
-def test_what_query_sets_and_saves_change_is_found(study: Study) -> None:
+def test_changes_by_query_sets_and_saves_are_found(study: Study) -> None:
     Study.objects.filter(pk=study.pk).update(delta=1e-3)
     run = Run.objects.get(study=study)
     run.title = "Another"

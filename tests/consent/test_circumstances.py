@@ -134,7 +134,7 @@ def test_the_study_says_what_death_and_incapacity_do(db, give, kind, setting, po
     assert not takes_part(holder)
 
 
-def test_what_ended_does_not_begin_again_by_itself(study, holder, give) -> None:
+def test_an_ended_circumstance_does_not_return_by_itself(study, holder, give) -> None:
     give(holder, "LOW")
     record(holder, "died")
     record(holder, "person")
@@ -186,7 +186,7 @@ def test_links_end_where_somebody_else_answers_and_stay_where_nobody_does(study,
         (["proxy"], "incapable", None, "answers for this person already"),
     ],
 )
-def test_what_cannot_be_is_refused(study, holder, history, kind, until, message) -> None:
+def test_impossible_values_are_refused(study, holder, history, kind, until, message) -> None:
     for each in history:
         record(holder, each)
     with pytest.raises(ValidationError, match=message):

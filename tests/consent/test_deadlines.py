@@ -155,7 +155,7 @@ def test_the_forms_ask_for_the_day_and_refuse_one_that_is_over(staffed: Study, c
     assert ConsentFormProposal.objects.latest("pk").answer_by == today(clock) + timedelta(days=6)
 
 
-def test_the_chair_alone_is_told(staffed: Study, clock: Clock) -> None:
+def test_overdue_mails_go_to_chairs_alone(staffed: Study, clock: Clock) -> None:
     services.membership_add(study=staffed, user=factories.user_create("second"), role=Role.CHAIR, acting_user=None)
     propose(staffed, 0, clock=clock)
     clock.days_pass(1)

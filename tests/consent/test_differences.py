@@ -45,7 +45,7 @@ def test_a_line_broken_elsewhere_is_no_change() -> None:
 
 
 @pytest.mark.parametrize(("older", "newer"), [("Why", "# Why"), ("We ask.", "Nothing of this kind stood here.")])
-def test_what_is_another_line_is_removed_and_added(older: str, newer: str) -> None:
+def test_a_different_line_is_removed_and_added(older: str, newer: str) -> None:
     assert [line.change for line in line_differences(older, newer)] == ["removed", "added"]
 
 

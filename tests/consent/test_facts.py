@@ -280,7 +280,7 @@ def test_a_correction_that_was_overtaken_is_left_out(study: Study, clock: Clock)
         ),
     ],
 )
-def test_what_changes_more_than_words_is_no_correction(study: Study, words: str, says: str) -> None:
+def test_changed_facts_are_no_correction(study: Study, words: str, says: str) -> None:
     with pytest.raises(ValidationError, match=says):
         correct(study, {"en": words})
     assert ConsentFormProposal.objects.count() == 1

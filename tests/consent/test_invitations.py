@@ -352,7 +352,7 @@ def test_a_new_link_ends_the_old_one_and_is_on_record(
     assert "Lost the letter; called back." in overseer.get(reverse("staff:holder_looks", args=[study.slug])).text
 
 
-def test_holder_with_an_account_is_told_of_a_new_link(steward: Client, study: Study, holder: DataHolder) -> None:
+def test_a_new_link_notifies_the_account_of_the_holder(steward: Client, study: Study, holder: DataHolder) -> None:
     new_link(steward, study, holder.pseudonym)
     assert list(
         Mail.objects.exclude(kind__in=("form_approved", "policy_approved", "role_changed")).values_list(
@@ -437,9 +437,7 @@ def wrong(study: Study) -> str:
 
 @pytest.mark.parametrize("kind", [used_up, revoked, wrong])
 @pytest.mark.parametrize("way", ["link", "form"])
-def test_whatever_is_wrong_with_a_code_the_answer_is_the_same(
-    study: Study, kind, way: str, django_assert_num_queries
-) -> None:
+def test_all_wrong_codes_get_the_same_answer(study: Study, kind, way: str, django_assert_num_queries) -> None:
     code = kind(study)
     client = Client()
     with django_assert_num_queries(7):  # the same work, so the same time

@@ -184,7 +184,7 @@ def test_a_wrong_day_loses_no_code(study: Study) -> None:
 
 
 @pytest.mark.parametrize("field", ["", "{}", "[]", "[1]", '[{"code": 1}]', '[{"code": "x"}]', "nonsense"])
-def test_what_no_page_sends_makes_no_letter(study: Study, field: str) -> None:
+def test_unknown_letters_are_refused(study: Study, field: str) -> None:
     answer = as_("olga").post(page("letters_pdf", study), {"letters": field, "language": "en"})
     assert answer.status_code == 422
 

@@ -81,7 +81,7 @@ def test_the_list_says_what_stands(browser: Client, holder: DataHolder, give: De
     assert "You take part: average protection." in text(browser.get(url("my_studies")))
 
 
-def test_a_holder_without_studies_is_told_so(browser: Client) -> None:
+def test_the_page_says_that_a_holder_has_no_study(browser: Client) -> None:
     assert "No study asks for your data" in text(browser.get(url("my_studies")))
 
 
@@ -196,7 +196,7 @@ def test_the_numbers_behind_the_odds_stand_among_the_details_for_experts(browser
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("delta", "right"), [(1e-9, 54), (1e-5, 56), (1e-3, 58)])
-def test_the_same_odds_are_told_everywhere(browser: Client, hanna: User, delta: float, right: int) -> None:
+def test_all_pages_show_the_same_odds(browser: Client, hanna: User, delta: float, right: int) -> None:
     study = factories.study_open("everywhere", delta=delta)
     holder = factories.holder_create(study, user=hanna)
     html = [browser.get(url("study", study)), checked(browser, holder, "HIGH")]
@@ -224,7 +224,7 @@ def test_four_equal_answers_and_none_is_preselected(browser: Client, holder: Dat
     assert " checked" not in html
 
 
-def test_what_stands_is_said_not_preselected(browser: Client, holder: DataHolder, give: Decide) -> None:
+def test_the_current_decision_is_stated_and_not_preselected(browser: Client, holder: DataHolder, give: Decide) -> None:
     give(holder, "LOW")
     response = browser.get(url("study", holder.study))
     assert "You take part: low protection." in text(response)
@@ -376,7 +376,9 @@ def test_not_taking_part_is_on_record(browser: Client, holder: DataHolder) -> No
 
 @pytest.mark.parametrize("step", ["study", "decide"])
 @pytest.mark.parametrize("what", ["form", "policy"])
-def test_what_changed_meanwhile_must_be_read_first(browser: Client, holder: DataHolder, step: str, what: str) -> None:
+def test_changes_since_the_page_was_opened_must_be_read_first(
+    browser: Client, holder: DataHolder, step: str, what: str
+) -> None:
     if what == "form":
         factories.form_publish(holder.study, {"en": "We ask for more now."})
         response = submit(browser, step, holder, "HIGH", form_version=1)

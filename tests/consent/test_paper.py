@@ -105,7 +105,7 @@ def test_weaker_protection_on_paper_needs_its_own_box(study: Study) -> None:
     assert list(selectors.promise_faults(study)) == []
 
 
-def test_what_was_decided_since_stands(study: Study, give: Decide) -> None:
+def test_newer_decisions_stand(study: Study, give: Decide) -> None:
     give(study.holders.get(pseudonym="P-1"), "HIGH")
     with pytest.raises(PaperError, match="has decided on 2026-01-11; what is newer stands"):
         record(study, row(level="LOW", day=5))
@@ -223,7 +223,7 @@ def test_a_list_takes_the_declaration_of_a_guardian(study: Study) -> None:
         (row(authority="parents", text="fr"), "version 1 of the form has no text “fr”. Write one of de, en"),
     ],
 )
-def test_a_declaration_that_cannot_be_is_told(study: Study, wrong: PaperConsent, message: str) -> None:
+def test_an_impossible_declaration_is_refused(study: Study, wrong: PaperConsent, message: str) -> None:
     guardian_recorded(study)
     assert message in error_message(study, wrong)
 

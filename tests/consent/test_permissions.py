@@ -66,7 +66,7 @@ def test_a_role_allows_in_its_study_what_the_table_says(study: Study, hanna: Use
     assert study_permissions(hanna, study) == {permission for permission, roles in TABLE.items() if role in roles}
 
 
-def test_what_belongs_to_a_study_is_judged_by_it(study: Study, holder, hanna: User) -> None:
+def test_permissions_on_an_object_are_those_in_its_study(study: Study, holder, hanna: User) -> None:
     services.membership_add(study=study, user=hanna, role="auditor", acting_user=None)
     assert hanna.has_perm("consent.view_dashboard", holder)
 

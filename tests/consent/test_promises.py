@@ -64,7 +64,7 @@ def test_pages_say_before_and_now_in_odds(high: DataHolder, hanna: User) -> None
     assert "up to 4 times (average) or 12 times (low)" in page, "an answer more changes none of the others"
 
 
-def test_a_new_form_alone_is_told_beside_the_same_odds(
+def test_a_new_form_alone_is_shown_beside_the_same_odds(
     study: Study, holder: DataHolder, give: Decide, hanna: User
 ) -> None:
     give(holder, "HIGH")
@@ -153,7 +153,7 @@ def test_mails_say_what_every_level_meant_before(high: DataHolder, hanna: User) 
     assert [change.now.right_guesses for change in level_changes(high.study)] == [60, 68, 80]
 
 
-def test_a_stronger_policy_is_told_as_one(study: Study, holder: DataHolder, give: Decide, hanna: User) -> None:
+def test_a_stronger_policy_is_called_stronger(study: Study, holder: DataHolder, give: Decide, hanna: User) -> None:
     give(holder, "HIGH")
     policy = factories.policy_approve(study, 0.5, 1, 1.5)
     page = words(as_(hanna).get(reverse("consent:choice", args=["digits"])))

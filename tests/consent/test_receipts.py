@@ -322,7 +322,7 @@ def test_nobody_else_reaches_them(
 
 
 @pytest.mark.parametrize("field", ["data_categories", "recipients", "retention", "jurisdiction"])
-def test_what_a_receipt_says_stays_as_it_was_read(give: Decide, db: None, field: str) -> None:
+def test_a_receipt_keeps_the_words_that_were_read(give: Decide, db: None, field: str) -> None:
     study = factories.study_open("told", **{field: "before"})
     holder = factories.holder_create(study)
     give(holder, "HIGH")
@@ -341,7 +341,7 @@ def test_what_a_receipt_says_stays_as_it_was_read(give: Decide, db: None, field:
 @pytest.mark.parametrize(
     ("renewal", "says"), [("asked", "Until then your decision stands."), ("required", "Your records are not used now.")]
 )
-def test_holder_asked_again_is_told_what_counts_meanwhile(
+def test_a_renewal_page_says_which_decision_counts_until_the_answer(
     browser: Client, study: Study, holder: DataHolder, give: Decide, renewal: str, says: str
 ) -> None:
     give(holder, "HIGH")

@@ -305,7 +305,7 @@ def recipients() -> set[str]:
     return names
 
 
-def test_everybody_in_the_study_is_told_of_every_change(study: Study, otto: User) -> None:
+def test_a_change_notifies_everybody_in_the_study(study: Study, otto: User) -> None:
     everybody = set(Membership.objects.values_list("user__username", flat=True))
     clara = User.objects.get(username="clara")
     recipients()

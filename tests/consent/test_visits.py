@@ -111,7 +111,7 @@ def postponed(visitor: Client, study: Study) -> Client:
 
 
 @pytest.mark.parametrize("device", ["same", "another"])
-def test_what_was_ticked_is_kept_for_a_month_or_until_it_is_decided(
+def test_ticked_answers_are_kept_for_a_month_or_until_the_decision(
     postponed: Client, study: Study, codes: list[str], clock: Clock, device: str
 ) -> None:
     clock.days_pass(29)
@@ -143,7 +143,7 @@ def test_a_choice_with_a_new_meaning_is_not_ticked(
 
 
 @pytest.mark.parametrize("end", ["forgotten", "decided elsewhere", "a guardian", "a month", "erased"])
-def test_what_was_ticked_ends(postponed: Client, study: Study, codes: list[str], clock: Clock, end: str) -> None:
+def test_ticked_answers_expire(postponed: Client, study: Study, codes: list[str], clock: Clock, end: str) -> None:
     holder = DataHolder.objects.get(pseudonym="P-1")
     clock.days_pass(1)
     if end == "forgotten":
@@ -169,7 +169,7 @@ def test_what_was_ticked_ends(postponed: Client, study: Study, codes: list[str],
     assert not AnswerDraft.objects.exists()
 
 
-def test_what_was_ticked_is_shown_to_nobody_else(postponed: Client, codes: list[str]) -> None:
+def test_ticked_answers_are_shown_to_nobody_else(postponed: Client, codes: list[str]) -> None:
     assert "checked" not in again(postponed, codes[1]).text
     postponed.post(reverse("leave"))
     assert "checked" not in again(postponed, codes[1]).text

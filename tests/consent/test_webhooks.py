@@ -86,7 +86,7 @@ def test_a_message_is_signed_so_that_the_client_knows_it(study: Study, receiver:
         (lambda body, headers, secret: (body, {}, secret), "timestamp"),
     ],
 )
-def test_what_is_not_the_sites_is_refused(
+def test_messages_of_others_are_refused(
     study: Study, receiver: Receiver, change: Callable[..., tuple[bytes, dict[str, str], str]], words: str
 ) -> None:
     new = made(study, receiver.url)
@@ -135,7 +135,7 @@ def test_proposals_and_approvals_reveal_nothing_about_people(study: Study, recei
 
 
 @pytest.mark.slow
-def test_the_states_of_runs_are_told(receiver: Receiver) -> None:
+def test_webhooks_receive_the_states_of_runs(receiver: Receiver) -> None:
     study = study_with_table()
     made(study, receiver.url)
     run = run_finish(run_start(study, share=0.2, **TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 40.0}}))
@@ -159,7 +159,7 @@ def test_the_states_of_runs_are_told(receiver: Receiver) -> None:
 
 
 @pytest.mark.slow
-def test_a_share_that_is_nearly_used_is_told_once(receiver: Receiver) -> None:
+def test_each_limit_of_a_share_is_sent_once(receiver: Receiver) -> None:
     study = study_with_table()
     made(study, receiver.url, ["share.used"])
     run = run_finish(run_start(study, share=0.5, **TABLE_RUN))
@@ -197,7 +197,7 @@ def test_failed_deliveries_are_repeated_and_then_dropped(
         assert secret not in caplog.text
 
 
-def test_what_failed_arrives_when_the_receiver_is_back(study: Study, receiver: Receiver) -> None:
+def test_failed_messages_arrive_when_the_receiver_is_back(study: Study, receiver: Receiver) -> None:
     new = made(study, receiver.url)
     receiver.answer = 503
     endpoint_test(endpoint=new.endpoint)

@@ -508,7 +508,7 @@ def test_a_killed_restoration_leaves_a_whole_database_and_can_be_repeated(
     }
 
 
-def test_what_cannot_be_written_leaves_no_file(tmp_path: Path) -> None:
+def test_a_failed_backup_leaves_no_file(tmp_path: Path) -> None:
     study_with_table()
     (tmp_path / "file").write_text("")
     with pytest.raises(CommandError, match=r"could not be written|pg_dump failed"):

@@ -39,7 +39,7 @@ from ipate_web import environment as env
         (env.MAIL_ADDRESS, "iPATE <noreply@ipate.example>", "iPATE <noreply@ipate.example>"),
     ],
 )
-def test_what_a_variable_says_is_read_as_its_kind(
+def test_variables_are_read_as_their_kind(
     monkeypatch: pytest.MonkeyPatch, kind: env.Kind[Any], text: str, value: Any
 ) -> None:
     monkeypatch.setenv("IPATE_X", text)
@@ -91,7 +91,7 @@ def test_a_variable_that_is_empty_or_missing_leaves_the_default(monkeypatch: pyt
     assert env.read("IPATE_X", env.POSITIVE, default=7.0) == 7.0
 
 
-def test_what_belongs_together_is_set_together() -> None:
+def test_dependent_variables_are_set_together() -> None:
     env.all_or_none({"IPATE_X": "", "IPATE_Y": ""})
     env.all_or_none({"IPATE_X": "secret", "IPATE_Y": "b"})
     with pytest.raises(ImproperlyConfigured, match=r"^Set IPATE_Y, too, or none of them. See docs/operations.md.$"):

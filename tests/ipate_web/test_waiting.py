@@ -178,7 +178,7 @@ def test_a_version_requested_by_a_researcher_waits_for_operators(study: Study) -
 
 
 @pytest.mark.slow
-def test_what_was_begun_waits_for_those_who_can_end_it(study: Study) -> None:
+def test_unfinished_work_waits_for_those_who_can_end_it(study: Study) -> None:
     services.consent_form_draft_save(study=study, acting_user=factories.user_create("olga"), texts=factories.FORM)
     assert set(tasks_of(study, Kind.DRAFT)) == {"operator", "committee", "chair"}
     assert set(tasks_of(study, Kind.PROVENANCE)) == {"operator", "steward"}
@@ -206,7 +206,7 @@ def test_a_young_study_says_to_each_what_comes_next() -> None:
     }
 
 
-def test_administrator_is_told_of_a_missing_second_person() -> None:
+def test_users_see_that_a_second_person_is_missing() -> None:
     study = factories.study_create("alone")
     olga, chair = factories.user_create("olga"), factories.user_create("clara")
     services.membership_add(study=study, user=chair, role=Role.CHAIR, acting_user=None)

@@ -53,7 +53,7 @@ def test_a_planted_fault_is_found(fault, name):
         assert exceeds(canary, 160_000 if fault in ("weight-squared", "colluders-counted") else 20_000)
 
 
-def test_a_planted_fault_that_no_canary_shows_is_told(monkeypatch, capsys):
+def test_a_planted_fault_without_a_canary_is_reported(monkeypatch, capsys):
     """Canaries that only see whether noise is whole: of the faults, they find one."""
     from benchmarks.attacks import __main__ as attacks
     from common.noise import SystemNoise
@@ -97,7 +97,7 @@ def test_the_bound_covers_the_truth_and_comes_near():
 
 
 @pytest.mark.statistical
-def test_nothing_is_told_of_a_mechanism_that_tells_nothing():
+def test_noise_alone_yields_no_bound():
     random = np.random.default_rng(6)
     assert gdp_bound(random.standard_normal(5_000), random.standard_normal(5_000), doubt=DOUBT).least == 0
 

@@ -491,7 +491,7 @@ def test_an_import_that_fails_in_the_middle_leaves_nothing_and_can_be_repeated(
     assert Dataset.objects.count() == 1
 
 
-def test_a_name_that_was_taken_meanwhile_is_told(study: Study) -> None:
+def test_a_duplicate_name_makes_the_import_a_draft_again(study: Study) -> None:
     first, second = (begin(study, "a.csv", (HEADER + GOOD).encode(), TABLE) for _ in range(2))
     for begun in (first, second):
         import_declare(dataset_import=begun, schema=TABLE, acting_user=user_create("sven"))

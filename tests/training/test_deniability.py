@@ -63,7 +63,7 @@ def test_the_paper_s_shapes_are_seen_in_what_passes() -> None:
     assert "length" in parents["class"] or "class" in parents["length"], "the class follows from the length"
 
 
-def test_a_seed_repeats_the_rows_however_they_were_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_seed_repeats_the_rows_with_shards_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     study = rehearsal_with_table(holders=400)
     one = run_ask(run_like(study, DENIABLE_RUN, seed=1))
     monkeypatch.setattr("training.methods.deniability.method.Seeds.shard", 90)
@@ -85,7 +85,7 @@ def test_a_run_without_a_passing_row_ends_with_advice() -> None:
         ({"plausible": 5, "epsilon0": 1.0}, "larger k"),
     ],
 )
-def test_what_cannot_be_carried_out_has_no_plan(choices: dict[str, Any], words: str) -> None:
+def test_impossible_runs_have_no_plan(choices: dict[str, Any], words: str) -> None:
     study = rehearsal_with_table(holders=400)
     run = run_draft(study, **DENIABLE_RUN | {"choices": CHOICES | choices})
     with pytest.raises(ValueError, match=words):

@@ -130,7 +130,7 @@ def test_records_that_come_later_are_encoded_too():
     assert records_key(encoder.digest) in records_load(Dataset.objects.get(pk=later.pk))
 
 
-def test_what_cannot_be_used_is_not_registered():
+def test_unusable_encoders_are_not_registered():
     study = study_of("refused", SCHEMA, images)
     for fields, field in (
         ({"stated": False}, "stated"),

@@ -391,7 +391,7 @@ def test_a_closed_study_asks_nobody_and_learns_nothing(django_capture_on_commit_
     assert faults(study) == []
 
 
-def test_nobody_is_told_one_last_day_and_kept_until_another() -> None:
+def test_records_are_kept_until_the_announced_day_at_most() -> None:
     last_day = timezone.localdate() + timedelta(days=10)
     study = small_study(retention_until=last_day)
     with pytest.raises(ValidationError, match="never later"):

@@ -156,7 +156,7 @@ def test_without_a_policy_nobody_is_counted() -> None:
         draw(study_create("nothing"))
 
 
-def test_what_is_drawn_is_never_logged(study: Study, caplog: pytest.LogCaptureFixture) -> None:
+def test_draws_are_never_logged(study: Study, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
         draw(study)
     assert not [record for record in caplog.records if record.name.startswith(("accounting", "training"))]

@@ -140,7 +140,7 @@ def test_npz_arrays(study: Study, folder: Path) -> None:
         ("who,age,back\n", ["no records"]),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place(study: Study, folder: Path, content: str, expected: list[str]) -> None:
+def test_errors_name_row_and_column(study: Study, folder: Path, content: str, expected: list[str]) -> None:
     (folder / "rows.csv").write_text(content)
     message = refused(folder / "rows.csv", schema=folder / "table.json")
     for words in [*expected, "Nothing was imported"]:

@@ -214,7 +214,7 @@ def test_a_study_that_a_worker_is_at_is_left_to_it(study: Study) -> None:
     assert Verification.objects.get(study=study).verified_at is not None
 
 
-def test_administrators_are_told_when_a_backup_last_succeeded(study: Study, metric: Callable[[str], float]) -> None:
+def test_administrators_read_when_the_last_backup_succeeded(study: Study, metric: Callable[[str], float]) -> None:
     administrator = factories.user_create("ada")
     administrator_set(user=administrator, appointed=True, acting_user=factories.user_create("root", is_superuser=True))
     assert metric("ipate_backup_age_seconds") == float("inf")

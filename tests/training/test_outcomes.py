@@ -223,7 +223,7 @@ def test_a_schema_of_another_target_does_not_fit(study: Study, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_faults_of_a_file_are_told_with_their_place(kind: str, tmp_path: Path) -> None:
+def test_faults_of_a_file_name_row_and_column(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "wrong.csv"
     wrong = {"numbers": "x", "times": "-3,gone", "labels": "maybe,2"}[kind]
     heading, first, *_rest = lines(kind, 3, 1)

@@ -70,7 +70,7 @@ def test_a_plan_survives_its_way_through_the_database() -> None:
     assert budgets_from_json(document) == [Budget(each.cap, each.allowed) for each in planned.budgets]
 
 
-def test_what_is_missing_for_a_plan_is_said() -> None:
+def test_a_plan_names_what_is_missing() -> None:
     study = study_create("unready")
     for kind, rows in (("private", table_rows(9, ["a", "b", "c"] * 3)), ("public", table_rows(3))):
         dataset_import(study=study, name=kind, kind=kind, rows=rows, schema=TABLE)

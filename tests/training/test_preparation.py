@@ -144,7 +144,7 @@ def test_a_cancellation_at_the_last_moment_counts(study: Study, monkeypatch: pyt
         (RuntimeError("P-0001 is odd"), "An unexpected error; the logs of the worker tell it under this run's id."),
     ],
 )
-def test_a_preparation_that_fails_is_told_in_words(
+def test_a_failed_preparation_has_a_message(
     study: Study, monkeypatch: pytest.MonkeyPatch, trouble: Exception, message: str
 ) -> None:
     run = run_start(study, **TABLE_RUN)

@@ -148,7 +148,7 @@ def test_studies_take_turns_in_the_queue() -> None:
 
 
 @pytest.mark.slow
-def test_only_the_number_of_other_studies_runs_is_told(study: Study, operator: User) -> None:
+def test_the_queue_shows_only_the_number_of_runs_of_other_studies(study: Study, operator: User) -> None:
     foreign = run_start(study_with_table("foreign"), title="Nobody's business", **TABLE_RUN)
     mine = run_start(study, title="Mine", **TABLE_RUN)
     foreign.study.memberships.filter(user=operator).delete()

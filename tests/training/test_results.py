@@ -114,7 +114,7 @@ def test_nobody_else_reads_what_it_cost_and_who_took_no_part_paid_nothing() -> N
     assert [each.cost for each in results_of(study)] == [None]
 
 
-def test_use_is_told_as_far_as_it_is_known() -> None:
+def test_results_count_the_uses_of_a_model() -> None:
     study, olga = study_with_table(), factories.user_create("olga")
     run = publish(study)
     for user, records in ((olga, 1), (olga, 2), (factories.user_create("dan"), 1500)):
@@ -240,7 +240,7 @@ def test_a_withdrawal_stops_mails_that_are_not_delivered_yet() -> None:
     assert mail_render(Mail.objects.get(kind="result_published", user=holder.user)) is None
 
 
-def test_the_withdrawal_says_that_nothing_more_is_told() -> None:
+def test_the_withdrawal_page_says_that_news_ends() -> None:
     holder = held(study_with_table(), "HIGH")
     page_of(holder)
     page = text(as_(holder.user).get(reverse("consent:withdraw", args=[holder.study.slug])))
@@ -274,7 +274,7 @@ def test_a_year_with_releases_is_reported_once(monkeypatch: pytest.MonkeyPatch) 
     assert mail_body.index("Who drinks") < mail_body.index("Who smokes")
 
 
-def test_no_year_is_told_of_a_closed_study_or_a_rehearsal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closed_studies_and_rehearsals_show_no_year(monkeypatch: pytest.MonkeyPatch) -> None:
     study = study_with_table()
     publish(study)
     study_close(

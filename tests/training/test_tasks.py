@@ -50,7 +50,7 @@ def test_a_task_is_sent_with_ids_alone_and_exists(
     assert {name for name, _ in sent} <= set(current_app.tasks)
 
 
-def test_what_is_rolled_back_is_not_sent(
+def test_tasks_of_a_rolled_back_block_are_not_sent(
     sent: list[tuple[str, list[str]]], django_capture_on_commit_callbacks: Commits
 ) -> None:
     with (

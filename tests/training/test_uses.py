@@ -43,7 +43,7 @@ def test_nothing_was_used_before_the_first_vote() -> None:
     assert (usage.uses, so_far(usage)) == ([], 0.0)
 
 
-def test_runs_are_told_newest_first_and_their_shares_add_up() -> None:
+def test_uses_list_runs_newest_first_with_shares_that_add_up() -> None:
     study = study_with_table(levels="A")
     fields = {"variant": Run.Variant.STANDARD, "wanted_labels": 4, "share": 0.5}
     holder = holder_at(study, "AVERAGE")
@@ -97,7 +97,7 @@ def test_participants_read_the_same_whether_or_not_their_records_voted() -> None
     assert spent.max() <= fields[1] == pytest.approx(used * float(caps_of(2.0, study.delta)))
 
 
-def test_a_run_in_which_no_record_voted_is_told() -> None:
+def test_uses_list_a_run_in_which_no_record_voted() -> None:
     study = study_with_table(levels="L")
     run = ask(study, choices={"sigma": 40.0, "radius_share": 0.2})
     batch = run_ask(run, batches=1).batches.get()
@@ -106,7 +106,7 @@ def test_a_run_in_which_no_record_voted_is_told() -> None:
     assert [use.purpose for use in usage_of(nobodys).uses] == [run.purpose]
 
 
-def test_holder_who_joins_a_run_is_told_from_then_on() -> None:
+def test_uses_of_a_holder_begin_when_they_join() -> None:
     study = study_with_table(levels="L-")
     late = DataHolder.objects.filter(study=study, consent_events=None).earliest("pk")
     run = run_ask(ask(study, share=0.5), batches=1)

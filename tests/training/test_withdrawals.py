@@ -119,7 +119,7 @@ def test_another_version_can_take_its_place_and_it_never_comes_back(run: Run) ->
     assert list(release_faults(Run.objects.get(pk=run.pk))) == []
 
 
-def test_all_users_of_a_rehearsal_are_told() -> None:
+def test_a_withdrawal_notifies_all_users_of_a_rehearsal() -> None:
     run = finished(rehearsal_with_table())
     student_withdraw(run=run, version=1, reason=REASON, acting_user=user_create("olga"))
     mails = set(Mail.objects.filter(kind="model_withdrawn").values_list("user__username", flat=True))

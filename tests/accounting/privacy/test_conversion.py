@@ -54,7 +54,7 @@ def test_nothing_spent_is_no_epsilon_and_no_curve_gives_a_negative_one() -> None
     assert epsilon_from_rdp([1e-9, 1e-9, 1e-9], 0.5, [1.5, 1.9, 3.0])[0] == 0
 
 
-def test_orders_that_end_too_early_are_told() -> None:
+def test_too_small_orders_raise_a_warning() -> None:
     with pytest.warns(UserWarning, match="widen the orders"):
         epsilon, order = epsilon_from_rdp(1e-4 * PAPER_ORDERS, 1e-5, PAPER_ORDERS, "classic")
     assert order == 50

@@ -104,7 +104,7 @@ def test_storing_and_opening_an_account_never_gives_anything_away(
     assert total <= Fraction(float(spent[0])) <= Fraction(cap)
 
 
-def test_what_fits_exactly_is_allowed() -> None:
+def test_an_exact_fit_is_allowed() -> None:
     for cap, sigma, count in [(1.0, 1.0, 4), (1.0, 2.0, 16), (0.05, 10.0, 20)]:
         accounts = IndividualAccounts([cap], None)
         assert [bool(accounts.charge([0.25], sigma)[0]) for _ in range(count + 2)] == [True] * count + [False] * 2

@@ -288,7 +288,7 @@ def test_a_server_that_does_not_answer_is_tried_again_later(
     assert "hanna" not in logged
 
 
-def test_what_failed_once_is_delivered_once(mailbox: Mailbox, holder: DataHolder) -> None:
+def test_a_failed_mail_is_delivered_once(mailbox: Mailbox, holder: DataHolder) -> None:
     decide(holder, "LOW")
     mailbox.refuses = True
     mailbox.deliver()
@@ -332,7 +332,7 @@ def test_news_goes_to_every_account_of_the_study(study: Study, holder: DataHolde
     }
 
 
-def test_a_change_of_a_role_is_told_with_both_names(mailbox: Mailbox, study: Study) -> None:
+def test_the_mail_about_a_role_names_both_people(mailbox: Mailbox, study: Study) -> None:
     for name, role in (("clara", Role.CHAIR), ("aud", Role.AUDITOR)):
         services.membership_add(study=study, user=person(name), role=role, acting_user=None)
     mailbox.deliver()
@@ -351,7 +351,7 @@ def test_a_change_of_a_role_is_told_with_both_names(mailbox: Mailbox, study: Stu
         assert line in words(confirmed[0])
 
 
-def test_uses_are_told_to_those_who_wish_it(study: Study) -> None:
+def test_mails_about_uses_go_to_those_who_wish_them(study: Study) -> None:
     study = study_with_table("table")
     factories.holder_create(study, "wishes", user=person("wishes", uses=True))
     factories.holder_create(study, "not", user=person("not", uses=False))

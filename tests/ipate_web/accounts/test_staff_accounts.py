@@ -68,7 +68,7 @@ def test_the_link_is_sent_again_to_those_who_never_signed_in(administrator: Clie
 @pytest.mark.parametrize(
     "wrong", [{"username": "ADA"}, {"email": "no address"}, {"username": "a b"}, {"last_name": ""}]
 )
-def test_what_is_wrong_is_said(administrator: Client, wrong: dict[str, str]) -> None:
+def test_wrong_entries_are_refused(administrator: Client, wrong: dict[str, str]) -> None:
     answer = administrator.post(reverse("staff_account_new"), PERSON | wrong)
     assert answer.status_code == 422
     assert "There is a problem" in answer.text

@@ -28,7 +28,7 @@ def problem(response: Any, status: int) -> dict[str, Any]:
     return document
 
 
-def test_strangers_are_told_how_to_sign_in(client: Client) -> None:
+def test_the_answer_to_strangers_says_how_to_sign_in(client: Client) -> None:
     response = client("").get("/api/v1/runs")
     assert "Authorization: Bearer" in problem(response, 401)["detail"]
     assert response["WWW-Authenticate"] == "Bearer"

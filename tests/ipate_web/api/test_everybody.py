@@ -66,7 +66,7 @@ def test_missing_fields_take_the_suggestion_for_the_study(study: Study, client: 
         ({"asking": {"rounds": 2}}, "asking", "There is no such field"),
     ],
 )
-def test_a_mistake_is_told_by_field(study: Study, client: Client, fields: Any, field: str, words: str) -> None:
+def test_the_answer_names_the_wrong_field(study: Study, client: Client, fields: Any, field: str, words: str) -> None:
     assert_refused(client, proposal(study, **fields), field, words)
 
 

@@ -88,7 +88,7 @@ def test_faults_of_rows_are_reported_and_nothing_is_stored(steward: Any) -> None
         ({"colour": "red"}, "colour"),
     ],
 )
-def test_what_is_wrong_with_the_request_leaves_nothing(steward: Any, fields: dict[str, Any], field: str) -> None:
+def test_a_wrong_request_leaves_no_import(steward: Any, fields: dict[str, Any], field: str) -> None:
     answer = begin(steward, **fields)
     assert answer.status_code == 400 and (not field or field in errors(answer))
     assert not DatasetImport.objects.exists()

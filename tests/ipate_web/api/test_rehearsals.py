@@ -100,7 +100,7 @@ def test_one_person_proposes_and_the_other_approves(rehearsal: Study, ada: Any, 
 
 
 @pytest.mark.slow
-def test_a_dataset_is_told_like_any_other(rehearsal: Study, ada: Any) -> None:
+def test_a_rehearsal_dataset_has_the_usual_document(rehearsal: Study, ada: Any) -> None:
     datasets_send(ada, rehearsal)
     answer = {each["kind"]: each for each in ada.get(f"{STUDIES}/dry-run").json()["datasets"]}
     assert {kind: each["rows"] for kind, each in answer.items()} == {"private": None, "public": 40, "test": 20}

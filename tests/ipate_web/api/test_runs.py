@@ -114,7 +114,7 @@ def test_a_cancelled_draft_cannot_be_approved(study: Study, client: Client) -> N
         ({"simulation": True}, "simulation", "There is no such field"),
     ],
 )
-def test_a_mistake_is_told_by_field(study: Study, client: Client, fields: Any, field: str, words: str) -> None:
+def test_the_answer_names_the_wrong_field(study: Study, client: Client, fields: Any, field: str, words: str) -> None:
     response = client("researcher").post(RUNS, proposal(study, **fields), format="json")
     assert response.status_code == 400
     assert response["Content-Type"] == "application/problem+json"
@@ -229,7 +229,7 @@ def test_a_draft_has_cost_nothing(study: Study, client: Client) -> None:
     assert costs == {"groups": [], "history": {"queries": [], "labels": [], "shares": {}}}
 
 
-def test_times_are_told_to_the_minute(run: Run, client: Client) -> None:
+def test_times_are_rounded_to_the_minute(run: Run, client: Client) -> None:
     """Times of teachers and of a vote's end may depend on private records."""
     exact = datetime(2026, 3, 4, 5, 6, 7, 890_000, tzinfo=UTC)
     names = ("approved_at", "started_at", "spending_began_at", "ended_at")
@@ -408,7 +408,7 @@ def test_a_rehearsal_is_marked_and_used_like_any_run(tryout: Study, client: Clie
         ({"holders": 3}, "Unknown parameters: holders"),
     ],
 )
-def test_a_mistake_in_a_rehearsal_is_told(tryout: Study, client: Client, rehearsed: Any, words: str) -> None:
+def test_a_wrong_rehearsal_is_refused(tryout: Study, client: Client, rehearsed: Any, words: str) -> None:
     response = client("researcher").post(RUNS, proposal(tryout, rehearsed=rehearsed), format="json")
     assert response.status_code == 400
     assert words in errors(response)["rehearsed"]

@@ -55,7 +55,7 @@ def test_public_points_and_a_student_may_be_left_out(study: Study, client: Clien
         ({"choices": {"teachers": 20}}, "choices", "There is no choice teachers"),
     ],
 )
-def test_a_mistake_is_told_by_field(study: Study, client: Client, fields: Any, field: str, words: str) -> None:
+def test_the_answer_names_the_wrong_field(study: Study, client: Client, fields: Any, field: str, words: str) -> None:
     assert_refused(client, over_samples(study, **fields), field, words)
 
 

@@ -64,7 +64,7 @@ def test_every_reference_leads_somewhere(schema: dict[str, Any]) -> None:
     assert names <= set(schema["components"]["schemas"])
 
 
-def test_what_is_sent_comes_with_an_example(schema: dict[str, Any]) -> None:
+def test_every_request_has_an_example(schema: dict[str, Any]) -> None:
     for path in SENT:
         assert examples(schema, path), path
 

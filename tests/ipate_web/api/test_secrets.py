@@ -205,7 +205,7 @@ def secret_numbers(study: Study) -> dict[str, set[float]]:
     return {kind: {each for each in numbers if each not in public} for kind, numbers in found.items()}
 
 
-def test_nobody_is_told_an_exact_number(study: Study, client: Client) -> None:
+def test_no_answer_contains_an_exact_number(study: Study, client: Client) -> None:
     Study.objects.update(retain_votes=True)  # so that they can be looked for
     runs = [run_whole(study, share=0.5), run_whole(study, share=0.5)]
     secrets = secret_numbers(study)
@@ -227,7 +227,7 @@ def test_nobody_is_told_an_exact_number(study: Study, client: Client) -> None:
     assert allowed.count(409) == 4, "two plans too large for the head counts, each asked by both"
 
 
-def test_a_number_told_would_be_found() -> None:
+def test_numbers_in_answers_are_found() -> None:
     """The test above can fail."""
     assert list(numbers_in(b'{"holders": 187, "of": {"id": 259}, "said": "There are 113 holders: 2.5 each."}')) == [
         *(187, 113, 2.5)
@@ -269,7 +269,7 @@ def work_changes(study: Study) -> None:
             study.runs.filter(pk=run.pk).update(**{name: moment.replace(second=59 - moment.second)})
 
 
-def test_nobody_is_told_what_a_holder_was_charged(asking_run: Run, study: Study, client: Client) -> None:
+def test_no_answer_contains_charges_of_a_holder(asking_run: Run, study: Study, client: Client) -> None:
     spent = set(balances(study).spent.tolist()) - {0.0, *asking_run.spent}
     assert spent, "else this test shows nothing"
     counted = {*map(float, HOLDERS.values()), float(sum(HOLDERS.values())), float(sum(HOLDERS.values()) + UNDECIDED)}
@@ -333,7 +333,7 @@ def test_retrained_teachers_reveal_no_withdrawal(study: Study, client: Client) -
 
 
 @pytest.mark.parametrize(("teachers", "steps"), [(4, 4), (12, 10), (25, 10)])
-def test_progress_of_teachers_is_told_in_tenths(study: Study, client: Client, teachers: int, steps: int) -> None:
+def test_progress_of_teachers_is_rounded_to_tenths(study: Study, client: Client, teachers: int, steps: int) -> None:
     researcher, in_all = client("researcher"), set()
     for variant in ("weighting", "upsampling"):
         run = run_start(study, share=0.25, variant=variant, teachers=teachers)

@@ -50,7 +50,7 @@ def test_nothing_of_teachers_has_to_be_given(study: Study, client: Client) -> No
         ({"wanted_labels": 3}, "wanted_labels", "Nobody is asked for labels"),
     ],
 )
-def test_a_mistake_is_told_by_field(study: Study, client: Client, fields: Any, field: str, words: str) -> None:
+def test_the_answer_names_the_wrong_field(study: Study, client: Client, fields: Any, field: str, words: str) -> None:
     assert_refused(client, proposal(study, **fields), field, words)
 
 

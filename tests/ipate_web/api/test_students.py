@@ -95,6 +95,6 @@ def test_an_operator_withdraws_a_version_for_good(run: Run, ask: Callable[..., A
         ({**BOOSTED, "seed": 3}, "seed"),
     ],
 )
-def test_what_is_wrong_with_a_request_is_said_by_field(ask: Callable[..., Any], wish: Any, field: str) -> None:
+def test_the_answer_names_the_wrong_field(ask: Callable[..., Any], wish: Any, field: str) -> None:
     answer = ask("researcher", data=wish)
     assert answer.status_code == 400 and field in answer.text

@@ -80,7 +80,7 @@ def test_a_rehearsal_has_no_committee(study: Study, client: Client) -> None:
     assert client("researcher").get(f"{STUDIES}/dress").json()["committee"] is None
 
 
-def test_a_drawing_of_head_counts_is_told_with_its_noise(study: Study, client: Client) -> None:
+def test_a_draw_of_head_counts_states_its_noise(study: Study, client: Client) -> None:
     drawn = head_counts_draw(study=study, acting_user=user_create("olga"))
     document = client("researcher").get(f"{STUDIES}/ward").json()
     entries = [(item["level"], item["count"], item["sigma"]) for item in document["head_counts"]]
@@ -96,21 +96,21 @@ def test_a_study_without_policy_or_data(client: Client, db: Any) -> None:
     assert {item["epsilon"] for item in document["levels"]} == {None}
 
 
-def test_every_learner_can_be_made_from_what_is_told(client: Client, db: Any) -> None:
+def test_each_listed_learner_can_be_created(client: Client, db: Any) -> None:
     learners = client("anyone").get("/api/v1/learners").json()
     assert {learner["name"] for learner in learners} == set(LEARNERS)
     for learner in learners:
         learner_create(learner["name"], {field["name"]: field["default"] for field in learner["parameters"]})
 
 
-def test_every_student_can_be_made_from_what_is_told(client: Client, db: Any) -> None:
+def test_each_listed_student_can_be_created(client: Client, db: Any) -> None:
     students = client("anyone").get("/api/v1/students").json()
     assert {student["name"] for student in students} == set(STUDENTS) > set(LEARNERS)
     for student in students:
         student_create(student["name"], {field["name"]: field["default"] for field in student["parameters"]})
 
 
-def test_exactly_the_aggregators_that_a_run_may_use_are_told(client: Client, study: Study) -> None:
+def test_the_study_lists_exactly_the_allowed_aggregators(client: Client, study: Study) -> None:
     aggregators = client("anyone").get("/api/v1/aggregators").json()
     refused = []
     for aggregator in AGGREGATORS.values():
@@ -125,7 +125,7 @@ def test_exactly_the_aggregators_that_a_run_may_use_are_told(client: Client, stu
     assert [message["name"] for message in aggregators] == list(AGGREGATORS)
 
 
-def test_every_aggregator_can_be_made_from_what_is_told(client: Client, db: Any) -> None:
+def test_each_listed_aggregator_can_be_created(client: Client, db: Any) -> None:
     for message in client("anyone").get("/api/v1/aggregators").json():
         suggested = {field.name: field.suggested(100) for field in AGGREGATORS[message["name"]].fields()}
         parameters = {parameter["name"]: suggested[parameter["name"]] for parameter in message["parameters"]}

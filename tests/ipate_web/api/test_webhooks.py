@@ -103,7 +103,7 @@ def test_a_failed_delivery_shows_its_reason_and_next_try(ward: Study, receiver: 
     assert delivery["next_try"] == due.isoformat().replace("+00:00", "Z"), "to the minute"
 
 
-def test_the_secret_is_told_once_and_stands_in_no_log(
+def test_the_secret_appears_once_and_in_no_log(
     ward: Study, receiver: Receiver, client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     operator = client("operator")
@@ -191,7 +191,9 @@ def test_a_token_for_something_else_does_not_reach_them(ward: Study, client: Cli
         ({"secret": "mine"}, "secret", "There is no such field. Use: url, events."),
     ],
 )
-def test_a_mistake_is_told_by_field(ward: Study, client: Client, sent: dict[str, Any], field: str, words: str) -> None:
+def test_the_answer_names_the_wrong_field(
+    ward: Study, client: Client, sent: dict[str, Any], field: str, words: str
+) -> None:
     good = {"url": "https://127.0.0.1/", "events": list(EVENTS)}
     answer = client("operator").post(WEBHOOKS, good | sent, format="json")
     assert answer.status_code == 400, answer.content

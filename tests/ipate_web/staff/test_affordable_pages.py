@@ -105,7 +105,9 @@ def test_a_level_without_anybody_and_a_first_policy_are_ordinary(study: Study) -
         (SAME, {"public_dataset": "0"}, "Public dataset"),
     ],
 )
-def test_what_is_missing_is_said(study: Study, values: dict[str, str], changes: dict[str, str], message: str) -> None:
+def test_the_page_names_what_is_missing(
+    study: Study, values: dict[str, str], changes: dict[str, str], message: str
+) -> None:
     page = forecast_page(study, values, **changes)
     assert message in text(page) and "forecasts" not in page.context
 

@@ -35,7 +35,7 @@ def study() -> Study:
 # --- Proposing ------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_left_open_is_chosen_by_the_forecast(study: Study) -> None:
+def test_the_forecast_chooses_what_is_left_open(study: Study) -> None:
     form = as_("operator").get(url("run_new", study)).context["form"]
     for name in ("sigma", "radius_share", "first_queries"):
         assert form[f"asking-{name}"].value() is None
@@ -140,7 +140,7 @@ def test_a_single_round_has_no_student_to_compare_by(study: Study) -> None:
         ({"method": "guessing"}, "method", "guessing"),
     ],
 )
-def test_what_is_wrong_is_said_beside_the_field(
+def test_the_page_shows_errors_beside_their_fields(
     study: Study, changes: dict[str, Any], field: str, message: str
 ) -> None:
     proposal_is_refused(study, filled_in(study, **changes), field, message)

@@ -81,7 +81,7 @@ def test_a_steward_records_and_the_auditor_reads(study: Study) -> None:
     assert Circumstance.objects.count() == 1
 
 
-def test_what_is_wrong_is_said_at_its_field(study: Study) -> None:
+def test_the_page_shows_errors_beside_their_fields(study: Study) -> None:
     page = as_("olga").post(ANSWERS, {"pseudonym": "P-9", "kind": "died", "reason": "Letter."})
     assert page.status_code == 422
     assert "Nobody in this study is called so." in text(page)
@@ -185,7 +185,7 @@ def test_a_proposal_keeps_its_validity(study: Study) -> None:
 # --- Letters --------------------------------------------------------------------------------------------------------
 
 
-def test_stewards_read_how_each_person_is_told_and_no_address_or_choice(study: Study) -> None:
+def test_stewards_read_ways_of_contact_and_no_address_or_choice(study: Study) -> None:
     """For questions by telephone: the same page whatever anybody decided."""
     for name in ("account", "fresh"):
         user = factories.user_create(name, email=f"{name}@example.org")

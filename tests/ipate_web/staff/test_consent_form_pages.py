@@ -107,7 +107,7 @@ def test_the_first_version_asks_nobody_again() -> None:
     assert ConsentFormProposal.objects.get().texts == {"en": "Hello"}
 
 
-def test_what_was_not_seen_is_not_published(olga: Client) -> None:
+def test_an_unseen_form_is_not_published(olga: Client) -> None:
     olga.post(BASE + "new/", {"en": "Mine"})
     digest = seen(olga)
     olga.post(BASE + "new/", {"en": "Somebody else's"})
@@ -124,7 +124,7 @@ def test_what_was_not_seen_is_not_published(olga: Client) -> None:
     ("texts", "message"),
     [({"de": "Hallo"}, "needs a text in English"), (factories.FORM, "what the version in force says")],
 )
-def test_what_cannot_be_published_says_why(olga: Client, texts: dict[str, str], message: str) -> None:
+def test_the_page_says_why_a_form_cannot_be_published(olga: Client, texts: dict[str, str], message: str) -> None:
     olga.post(BASE + "new/", texts)
     response = olga.post(BASE + "publish/", {"seen": seen(olga), "renewal": "asked"})
     assert response.status_code == 422

@@ -72,7 +72,7 @@ def test_the_proposer_changes_a_draft_on_its_page(study: Study, draft: Run) -> N
     assert ProposalChange.objects.count() == 1, "nothing was changed"
 
 
-def test_what_is_wrong_changes_nothing(draft: Run) -> None:
+def test_a_refused_edit_changes_nothing(draft: Run) -> None:
     sent = filled_in(draft.study, teachers=0, confirmed="1")
     assert as_("researcher").post(url("run_edit", draft), sent).status_code == 422
     with pytest.raises(ValidationError):
@@ -92,7 +92,7 @@ def test_nobody_else_changes_or_withdraws_it(draft: Run) -> None:
     assert url("run_edit", draft) not in page and url("run_cancel", draft) in page
 
 
-def test_what_was_not_looked_at_is_not_approved(draft: Run) -> None:
+def test_an_unseen_draft_is_not_approved(draft: Run) -> None:
     page = as_("operator").get(url("run_approve", draft))
     assert '<input type="hidden" name="revision" value="1">' in page.text
     values = {field.attname: getattr(draft, field.attname) for field in Run._meta.fields}

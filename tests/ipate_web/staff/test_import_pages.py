@@ -182,7 +182,7 @@ def test_holders_with_too_many_rows_are_named_to_stewards_alone(client: Client, 
     assert "at most 1 count" in shown and "ada" not in shown
 
 
-def test_everything_wrong_with_a_schema_is_told_at_once(client: Client, study: Study) -> None:
+def test_the_page_lists_all_errors_of_a_schema(client: Client, study: Study) -> None:
     upload(client)
     begun = DatasetImport.objects.get()
     url = reverse("staff:import", args=["ward", begun.pk])
@@ -197,7 +197,7 @@ def test_everything_wrong_with_a_schema_is_told_at_once(client: Client, study: S
     assert begun.state == "draft"
 
 
-def test_what_is_dropped_leaves_nothing(client: Client, study: Study) -> None:
+def test_a_dropped_import_leaves_nothing(client: Client, study: Study) -> None:
     upload(client)
     begun = DatasetImport.objects.get()
     assert files()
@@ -496,7 +496,7 @@ def test_columns_are_saved_edited_and_taken_over_as_a_file(client: Client, study
         ({"upload": "1", "file": SimpleUploadedFile("a.csv", b"\xff\xfe")}, "not UTF-8"),
     ],
 )
-def test_what_changes_no_column_is_said(client: Client, study: Study, fields: dict[str, Any], message: str) -> None:
+def test_a_change_of_no_column_is_refused(client: Client, study: Study, fields: dict[str, Any], message: str) -> None:
     upload(client, wide(120))
     answer = client.post(reverse("staff:import_columns", args=["ward", DatasetImport.objects.get().pk]), fields)
     assert answer.status_code == 422 and message in answer.content.decode()

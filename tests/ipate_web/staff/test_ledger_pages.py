@@ -278,9 +278,7 @@ def test_page_checks_the_end_of_a_long_chain(run: Run, forged: Any, monkeypatch:
         ("{}", False),
     ],
 )
-def test_content_that_the_site_never_wrote_is_told_and_named(
-    run: Run, forged: Any, content: str, unreadable: bool
-) -> None:
+def test_forged_content_is_shown_and_named(run: Run, forged: Any, content: str, unreadable: bool) -> None:
     forged(Release, "content", content)
     page = as_("auditor").get(url("ledger", run.study))
     assert page.status_code == 200
@@ -298,7 +296,7 @@ def test_a_charge_without_end_is_shown_as_it_is(run: Run, forged: Any) -> None:
 
 
 @pytest.mark.parametrize("charges", ['["much"]', "[0.1]", "5", '{"0": 1}'])
-def test_charges_that_are_none_are_told_in_the_report(run: Run, forged: Any, charges: str) -> None:
+def test_the_report_shows_invalid_charges(run: Run, forged: Any, charges: str) -> None:
     forged(Release, "content", f'{{"queries": 4, "labels": 4, "charges": {charges}}}')
     page = as_("auditor").get(url("ledger_report", run.study, run.pk))
     assert page.status_code == 200
@@ -308,7 +306,7 @@ def test_charges_that_are_none_are_told_in_the_report(run: Run, forged: Any, cha
 
 @pytest.mark.both
 @pytest.mark.skipif(connection.vendor != "sqlite", reason="only SQLite takes any text for any column")
-def test_an_entry_that_cannot_be_read_is_told(run: Run, forged: Any) -> None:
+def test_the_page_shows_an_unreadable_entry(run: Run, forged: Any) -> None:
     forged(Release, "run", "forged")
     page = as_("auditor").get(url("ledger", run.study))
     assert "These entries cannot be read any more." in page.text
@@ -322,7 +320,7 @@ def test_an_entry_of_an_unknown_run_is_shown_with_its_id(run: Run, forged: Any) 
 
 
 @pytest.mark.parametrize("column", ["subject", "limit"])
-def test_shares_that_do_not_follow_from_each_other_are_told(run: Run, forged: Any, column: str) -> None:
+def test_forged_shares_are_shown(run: Run, forged: Any, column: str) -> None:
     subject = uuid4().hex if connection.vendor == "sqlite" else uuid4()
     value, kind = (subject, "granted") if column == "subject" else (math.inf, "opened")
     forged(ShareRecord, column, value, f"kind = '{kind}'")

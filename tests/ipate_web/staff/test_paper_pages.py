@@ -63,7 +63,7 @@ def test_one_decision_is_recorded_with_who_did_it(olga: Client) -> None:
         ({"level": ""}, "What they chose: This field is required."),
     ],
 )
-def test_what_is_wrong_with_one_is_said(olga: Client, changes: dict[str, object], message: str) -> None:
+def test_the_page_shows_the_error_of_one_decision(olga: Client, changes: dict[str, object], message: str) -> None:
     response = olga.post(ONE, one(**changes))
     assert response.status_code == 422
     assert message in text(response)
@@ -93,7 +93,7 @@ def test_a_list_is_tried_and_then_recorded(olga: Client) -> None:
         ("P-1,LOW,x,2020-01-01,a.pdf\n", "Row 2: form_version must be a whole number"),
     ],
 )
-def test_what_is_wrong_with_a_list_is_said_by_row(olga: Client, rows: str, message: str) -> None:
+def test_the_page_names_the_row_of_each_error(olga: Client, rows: str, message: str) -> None:
     response = olga.post(MANY, many(rows, record="1"))
     assert response.status_code == 422
     assert message in text(response)

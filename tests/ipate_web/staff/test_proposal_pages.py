@@ -61,7 +61,7 @@ def test_deciders_see_waiting_tasks_at_once(study: Study) -> None:
     assert "ε policy, version 2" not in text(as_("olga").get("/")), "an operator does not decide on these"
 
 
-def test_what_is_decided_waits_no_more(study: Study) -> None:
+def test_a_decided_proposal_waits_no_more(study: Study) -> None:
     policy, proposal = policy_propose(study), factories.form_propose(study, MORE)
     conrad = factories.user_create("conrad")
     services.proposal_remark(proposal=policy, acting_user=conrad, kind="rejection", text="Too much.")

@@ -131,7 +131,7 @@ def test_a_second_plan_at_a_time_is_refused_and_the_form_keeps_its_fields(study:
     assert "6 teachers in all" in again.text
 
 
-def test_what_was_checked_is_what_is_saved(study: Study) -> None:
+def test_a_run_is_saved_as_it_was_checked(study: Study) -> None:
     client = as_("operator")
     changes = {"learner": "random_forest", "learner-random_forest-trees": 7, "learner-random_forest-balanced": "on"}
     page = client.post(url("run_new", study), filled_in(study, **changes))
@@ -170,7 +170,7 @@ def test_one_can_go_back_and_change_it(study: Study) -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_said_beside_the_field(
+def test_the_page_shows_errors_beside_their_fields(
     study: Study, changes: dict[str, Any], field: str, message: str
 ) -> None:
     proposal_is_refused(study, filled_in(study, **changes), field, message)
@@ -412,7 +412,7 @@ def test_a_run_that_nobody_works_on_is_said_to_wait(study: Study) -> None:
     assert "It goes on where it stopped" not in client.get(address).text
 
 
-def test_how_far_teachers_are_is_told_in_steps(study: Study) -> None:
+def test_the_page_shows_progress_of_teachers_in_steps(study: Study) -> None:
     """In upsampling their number follows from the sizes of groups; the steps are the same whatever it is."""
     run = run_teach(run_start(study, **TABLE_RUN | {"variant": "upsampling", "teachers": 4}))
     TeacherChunk.objects.filter(run=run, start__gte=3).update(state=TeacherChunk.State.PENDING, artifact="")
@@ -641,7 +641,7 @@ def test_a_rehearsal_is_proposed_approved_and_finished_without_a_share(rehearsal
     [({"HIGH-share": 0}, None), ({"HIGH-epsilon": ""}, "HIGH-epsilon"), ({"LOW-epsilon": -1}, "LOW-epsilon"),
      ({"counted": "guessing"}, "counted"), ({"seed": -1}, "seed")],
 )  # fmt: skip
-def test_what_is_wrong_with_a_rehearsal_is_said(rehearsal: Study, changes: dict[str, Any], field: str | None) -> None:
+def test_the_page_shows_errors_of_a_rehearsal(rehearsal: Study, changes: dict[str, Any], field: str | None) -> None:
     page = as_("operator").post(url("run_new", rehearsal), filled_in(rehearsal, **changes))
     assert page.status_code == 422
     assert set(page.context["form"].errors) == {field or "__all__"}

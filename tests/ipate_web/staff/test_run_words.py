@@ -63,7 +63,7 @@ def test_numbers_in_a_sentence_have_the_readers_decimal_separator() -> None:
         assert said(note).startswith("σ = 0,5 ")
 
 
-def test_what_has_no_german_is_marked_as_english() -> None:
+def test_text_without_german_is_marked_as_english() -> None:
     unknown = Sentence("<%(count)d> of some kind", count=3)
     assert said(unknown) == "<3> of some kind"
     with translation.override("de"):
@@ -71,7 +71,7 @@ def test_what_has_no_german_is_marked_as_english() -> None:
         assert said("Cancelled by olga.") == '<span lang="en">Cancelled by olga.</span>'
 
 
-def test_what_a_student_chose_is_told_parameter_words() -> None:
+def test_chosen_parameters_of_a_student_have_words() -> None:
     assert chosen_words({"penalty": 1e-4, "depth": 3.0}) == "ridge penalty: 0.0001, depth: 3"
     with translation.override("de"):
         assert chosen_words({"penalty": 0.5}) == "Ridge-Strafterm: 0,5"

@@ -43,7 +43,7 @@ def test_a_plan_shows_noise_norms_and_charges_of_each_level(study: Study) -> Non
         assert words in page.text, words
 
 
-def test_what_was_chosen_is_saved_and_offered_again(study: Study) -> None:
+def test_choices_are_saved_and_offered_again(study: Study) -> None:
     chosen = ALL | {"steps-network": "mlp", "steps-clip_norm": 0.7, "steps-step_size": 3, "steps-momentum": 0.5}
     chosen |= {"steps-publish": "student"}
     as_("operator").post(url("run_new", study), filled_in(study, **chosen, confirmed="1"))
@@ -107,7 +107,9 @@ def test_without_public_points_only_the_model_itself_can_be_published(study: Stu
         ({"public_dataset": "", "method": "neighbours"}, "public_dataset", "Choose the public points"),
     ],
 )
-def test_a_mistake_is_told_beside_its_field(study: Study, changes: dict[str, Any], field: str, words: str) -> None:
+def test_the_page_shows_errors_beside_their_fields(
+    study: Study, changes: dict[str, Any], field: str, words: str
+) -> None:
     page = as_("operator").post(url("run_new", study), filled_in(study, **ALL | changes))
     assert page.status_code == 422
     assert words in str(page.context["form"].errors[field])

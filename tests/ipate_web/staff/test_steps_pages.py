@@ -23,7 +23,7 @@ def study() -> Study:
     return study_with_roles(holders=60)
 
 
-def test_what_is_left_open_is_chosen_by_rule(study: Study) -> None:
+def test_the_rule_chooses_what_is_left_open(study: Study) -> None:
     page = as_("operator").post(url("run_new", study), filled_in(study))
     assert page.status_code == 200, page.context["form"].errors
     (planned,) = page.context["plan"].rounds
@@ -37,7 +37,7 @@ def test_what_is_left_open_is_chosen_by_rule(study: Study) -> None:
         assert words in page.text, words
 
 
-def test_what_was_chosen_is_saved_and_offered_again(study: Study) -> None:
+def test_choices_are_saved_and_offered_again(study: Study) -> None:
     chosen = {"steps-steps": 9, "steps-sigma": 4.5, "steps-clip_norm": 0.7, "steps-step_size": 3}
     chosen |= {"steps-ridge": 0.5, "steps-publish": "model", "steps-rounds": 2, "steps-batch_size": 4}
     as_("operator").post(url("run_new", study), filled_in(study, **chosen, confirmed="1"))
@@ -66,7 +66,9 @@ def test_what_was_chosen_is_saved_and_offered_again(study: Study) -> None:
         ({"wanted_labels": 5}, "wanted_labels", "Nobody is asked for labels"),
     ],
 )
-def test_a_mistake_is_told_beside_its_field(study: Study, changes: dict[str, Any], field: str, words: str) -> None:
+def test_the_page_shows_errors_beside_their_fields(
+    study: Study, changes: dict[str, Any], field: str, words: str
+) -> None:
     page = as_("operator").post(url("run_new", study), filled_in(study, **changes))
     assert page.status_code == 422
     assert words in str(page.context["form"].errors[field])

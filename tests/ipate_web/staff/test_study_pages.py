@@ -194,7 +194,7 @@ def test_holders_asked_by_a_new_form_stay_in_the_numbers(study: Study) -> None:
         assert message in re.sub(r"\s+", " ", as_("auditor").get(url(page, study)).text)
 
 
-def test_whether_anybody_has_decided_is_not_told_by_what_can_be_changed(empty: Study) -> None:
+def test_editable_fields_do_not_reveal_decisions(empty: Study) -> None:
     """δ and the texts are fixed from the moment on at which a form and a policy are in force together."""
     factories.policy_approve(empty, effective_from=timezone.now() + timedelta(days=1))
     factories.form_publish(empty)
@@ -283,7 +283,7 @@ def test_the_page_names_vacant_roles_and_people_on_both_sides(empty: Study) -> N
     assert "Nobody has these roles" not in text(as_("operator").get(url("members", empty)))
 
 
-def test_whether_a_holder_has_an_account_is_not_told_by_giving_it_a_role(empty: Study) -> None:
+def test_giving_a_role_does_not_reveal_an_account(empty: Study) -> None:
     factories.user_create("ada@example.org")
     for name in ("ada@example.org", "nobody@example.org"):
         page = as_("operator").post(url("members", empty), {"username": name, "role": "auditor"})

@@ -84,7 +84,7 @@ def test_a_file_that_takes_too_much_memory_ends_its_own_process_alone(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_file_that_takes_too_long_is_told(tmp_path):
+def test_a_slow_file_is_a_fault(tmp_path):
     path = tmp_path / "a.csv.gz"
     path.write_bytes(gzip.compress(TEXT.encode() + b"\n" * 100_000_000))
     report = Report()

@@ -162,7 +162,7 @@ def test_numbers_to_learn_are_combined(tmp_path: Path) -> None:
     ("column", "value", "words"),
     [("visited", "soon", "neither date nor number"), ("who", "", "no holder"), ("pulse", "high", "no number")],
 )
-def test_what_is_wrong_is_told_by_row(tmp_path: Path, column: str, value: str, words: str) -> None:
+def test_errors_name_their_row(tmp_path: Path, column: str, value: str, words: str) -> None:
     frame = drawn(3)
     frame[column] = frame[column].astype(object)
     frame.loc[1, column] = value
@@ -173,7 +173,7 @@ def test_what_is_wrong_is_told_by_row(tmp_path: Path, column: str, value: str, w
 
 
 @pytest.mark.parametrize("column", ["who", "visited"])
-def test_a_missing_column_is_told_once(tmp_path: Path, column: str) -> None:
+def test_a_missing_column_is_reported_once(tmp_path: Path, column: str) -> None:
     report = Report()
     read(tmp_path, drawn(3).drop(columns=column), schema(), report=report)
     assert [(fault.column, fault.problem) for fault in report.faults] == [(column, "The column is missing.")]

@@ -44,7 +44,7 @@ def test_days_are_numbered_as_a_calendar_does() -> None:
         ("٢٠٢٦-٠٢-٠٣", "ymd"),
     ],
 )
-def test_what_is_no_date_in_this_order_has_no_day(text: str, written: str) -> None:
+def test_text_in_another_order_is_no_date(text: str, written: str) -> None:
     assert day_number(text, written) is None
 
 
@@ -88,7 +88,7 @@ def test_a_number_within_the_range_is_the_duration_already(tmp_path: Path) -> No
     assert (fault.row, fault.column, str(fault.problem)) == (3, "born", "“1960” is no date.")
 
 
-def test_every_wrong_date_is_told_with_what_to_do(tmp_path: Path) -> None:
+def test_an_error_of_a_date_says_what_to_do(tmp_path: Path) -> None:
     stay = {"name": "left", "role": "feature", "type": "date", "since": "came", "minimum": 0, "maximum": 20}
     schema = table({"name": "came", "role": "ignore"}, stay)
     report = Report()

@@ -178,7 +178,7 @@ def test_a_name_that_is_also_a_value_is_a_name(tmp_path: Path, first: str, heade
         ("a.zip", zipped(person__csv=b"\xff\xfea", measurement__csv=""), "UTF-16"),
     ],
 )
-def test_what_is_wrong_with_an_extract_is_one_error(tmp_path: Path, name: str, content: bytes, words: str) -> None:
+def test_a_wrong_extract_raises_one_error(tmp_path: Path, name: str, content: bytes, words: str) -> None:
     path = tmp_path / name
     path.write_bytes(content)
     with pytest.raises(DataError) as error:

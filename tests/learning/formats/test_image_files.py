@@ -148,7 +148,7 @@ def test_a_draft_says_size_colours_classes_and_window(tmp_path):
         ({"cats/a.png": picture(), "t.csv": "file,class\n"}, "holds no images"),
     ],
 )
-def test_what_is_wrong_is_told_once_with_its_file(tmp_path, members, message):
+def test_the_error_of_an_archive_is_one_line(tmp_path, members, message):
     path = archive(tmp_path, members)
     with pytest.raises(DataError) as error:
         read_file(path, GREY, holders=False)

@@ -129,7 +129,7 @@ def test_house_numbers_as_svhn_publishes_them(tmp_path):
     assert read_file(path, COLOUR, labels=False, holders=False).y is None
 
 
-def test_the_format_is_told_by_the_file_itself(tmp_path, pixels):
+def test_the_content_of_a_file_decides_its_format(tmp_path, pixels):
     images, labels = _idx(tmp_path / "images", pixels), _idx(tmp_path / "labels", np.array([3, 0, 9, 1]))
     assert read_file(images, GREY, label_file=labels, holders=False).y.tolist() == [3, 0, 9, 1]
     (tmp_path / "t.csv").write_text("a,b\n1,0\n")

@@ -174,7 +174,7 @@ def test_a_wrong_schema_is_refused_with_what_to_do(document, problem):
     assert problem in str(error.value) and error.value.remedy
 
 
-def test_all_errors_of_a_schema_are_told_at_once():
+def test_a_schema_error_lists_all_errors():
     columns = [
         {"name": "x", "role": "feature", "type": "numeric", "minimum": True, "maximum": 1, "colour": "red"},
         {"name": "y", "role": "feature", "type": "numeric", "minimum": 3, "maximum": 2},
@@ -255,7 +255,7 @@ def test_icd9_codes_fall_into_their_chapters(code, group):
 
 
 @pytest.mark.parametrize("code", ["", "0", "1000", "25O", "V", "E1.x", "250.8x", "-1", "²50"])
-def test_what_is_no_icd9_code_is_refused(code):
+def test_invalid_icd9_codes_are_refused(code):
     assert chapter("icd9", code) is None
 
 
@@ -302,7 +302,7 @@ def test_icd10_codes_are_read_as_countries_write_them(code):
     + [("atc", code) for code in ("", "E01", "A1", "A10B2", "A10BA0", "a10", "A10BA022")]
     + [("loinc", code) for code in ("", "2345", "2345-77", "LP123-4")],
 )
-def test_what_is_no_code_is_refused(system, code):
+def test_invalid_codes_are_refused(system, code):
     assert chapter(system, code) is None
 
 

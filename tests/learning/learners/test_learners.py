@@ -92,7 +92,7 @@ def test_predicting_other_records_is_refused(learner, digits):
         model.predict(np.zeros((1, 28, 28)))
 
 
-def test_progress_is_told_by_learners_that_take_several_steps(digits):
+def test_learners_of_several_steps_report_progress(digits):
     seen = []
     learner_create("cnn", {"epochs": 3}).fit(
         digits.private.x[:20], digits.private.y[:20], classes=10, seed=1, progress=lambda *step: seen.append(step)

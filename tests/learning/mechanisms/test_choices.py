@@ -45,7 +45,7 @@ def test_every_choice_is_described_and_its_default_can_be_chosen(kind: type[Choi
         (Teachers, GIVEN[Teachers] | {"aggregator": GNMAX | {"sigma": 0}}, ["aggregator"]),
     ],
 )
-def test_what_cannot_be_chosen_is_told_by_name(kind: type[Choices], document: Any, names: list[str]) -> None:
+def test_an_impossible_choice_is_named(kind: type[Choices], document: Any, names: list[str]) -> None:
     with pytest.raises(ChoicesError) as refused:
         kind.from_json(document)
     assert [name for name, _message in refused.value.faults] == names

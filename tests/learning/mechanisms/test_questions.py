@@ -165,7 +165,7 @@ def test_the_state_after_a_release_is_what_its_file_says() -> None:
     assert after.same(state)
 
 
-def test_whatever_is_asked_changes_the_digest() -> None:
+def test_different_questions_have_different_digests() -> None:
     one = votes()
     other = replace(one, radii=one.radii + 1)
     digests = {one.digest(), other.digest(), steps().digest(), sampled().digest(), head_count().digest()}

@@ -16,7 +16,7 @@ def test_a_suggestion_can_be_taken(kind: str, points: int) -> None:
     assert suggested.because.startswith("Of ") and suggested.because.endswith(".")
 
 
-def test_few_public_images_are_told_and_change_nothing_else() -> None:
+def test_few_public_images_add_a_note_alone() -> None:
     few, enough, none_yet = (method_suggested("image", points) for points in (FEW_POINTS - 1, FEW_POINTS, 0))
     assert "add more" in few.because and "add more" not in enough.because + none_yet.because
     assert {each.method for each in (few, enough, none_yet)} == {"neighbours"}

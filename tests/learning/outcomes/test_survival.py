@@ -92,7 +92,7 @@ def test_measures_of_labels_are_those_of_each() -> None:
     assert [value["area", name] for name in target.names] == pytest.approx(areas)
 
 
-def test_a_curve_is_told_beside_what_was_observed() -> None:
+def test_a_predicted_curve_stands_beside_the_observed_one() -> None:
     target = Times((1, 2, 4), "years")
     times, events = np.array([0.5, 1.5, 3.0, 9.0]), np.array([1.0, 1.0, 1.0, 0.0])
     said = np.tile([0.75, 0.5, 0.25], (4, 1))

@@ -132,7 +132,7 @@ def test_no_two_questions_have_the_same_mask(change: dict) -> None:
 
 
 @pytest.mark.statistical
-def test_what_is_masked_looks_like_chance() -> None:
+def test_masked_numbers_look_random() -> None:
     """Of each bit half are set, whatever was masked: the noise alone would leave the high bits as they are."""
     joint = Joint(3)
     (made, *_) = joint.answers(joint.question(), [np.zeros(20_000, np.int64)] * 3)

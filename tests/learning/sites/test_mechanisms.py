@@ -161,7 +161,7 @@ def test_a_release_takes_the_noise_that_the_sites_were_asked_for() -> None:
         released(question, part, None, {"sums": np.zeros((4, 3))}, IncludedNoise(4.0))
 
 
-def test_whatever_changes_what_is_asked_changes_the_question_of_the_sites() -> None:
+def test_different_questions_differ_at_the_sites() -> None:
     joint, question = Joint(3), test_questions.votes()
     digests = {
         put(joint, other, slice(0, 4)).digest()

@@ -196,7 +196,7 @@ def test_a_thorough_network_is_deeper_learns_longer_and_is_read_again(digits):
     assert (stored.predict_proba(digits.test.x) == model.predict_proba(digits.test.x)).all()
 
 
-def test_progress_is_told(digits):
+def test_students_report_progress(digits):
     seen = []
     student = student_create("consistency", {"steps": 150, "filters": 8})
     releases = labelled(np.arange(20), digits.private.y[:20], classes=10)
@@ -204,7 +204,7 @@ def test_progress_is_told(digits):
     assert seen == [(100, 150), (150, 150)]
 
 
-def test_what_does_not_fit_is_refused(student, digits):
+def test_unfit_input_is_refused(student, digits):
     points, releases = digits.private.x[:20], labelled([30], [1], classes=10)
     with pytest.raises(ValueError, match="Releases are about points 0 to 30"):
         student.learn(points, releases, seed=1)

@@ -138,7 +138,7 @@ def test_guesses_about_a_seed_stay_within_theorem_1() -> None:
     assert within > 1.8 * without, "and they do gain something"
 
 
-def test_fewer_rows_leave_the_more_seeds_are_asked_for() -> None:
+def test_more_required_seeds_leave_fewer_rows() -> None:
     net, seeds, rng = network(), records(2_000, seed=8), np.random.default_rng(7)
     for omegas in ([1], [2], [1, 2, 3]):
         passing = []

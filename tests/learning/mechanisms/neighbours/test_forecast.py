@@ -25,7 +25,7 @@ def blobs(seed: int, count: int) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("records", [1, 3])
 @pytest.mark.parametrize("labelled", [True, False])
-def test_what_was_forecast_comes_true(records, labelled) -> None:
+def test_the_forecast_comes_true(records, labelled) -> None:
     public, truth = blobs(0, 300)
     private, classes_of = blobs(1, 3000)
     sample = Sample(*blobs(2, 600)) if labelled else None

@@ -141,7 +141,7 @@ def test_a_query_nobody_voted_on_is_decided_by_the_noise_alone(aggregator: Aggre
 
 
 @by_name
-def test_with_one_class_there_is_one_answer(aggregator: Aggregator) -> None:
+def test_one_class_has_one_answer(aggregator: Aggregator) -> None:
     """Nothing can be told from it, so its exact cost is 0."""
     votes = np.full((500, 1), 100.0)
     release = aggregator.release(votes, SimulationNoise(0), np.zeros((500, 1)))
@@ -249,7 +249,7 @@ def test_a_confidence_of_1_would_never_reinforce() -> None:
 
 @by_name
 @pytest.mark.parametrize("votes", [[1.0, 2.0], [[]], [[np.nan, 1.0]]])
-def test_what_is_no_vote_count_is_refused(aggregator: Aggregator, votes) -> None:
+def test_invalid_vote_counts_are_refused(aggregator: Aggregator, votes) -> None:
     with pytest.raises(ValueError, match="votes"):
         aggregator.release(votes, SimulationNoise(0), votes)
 

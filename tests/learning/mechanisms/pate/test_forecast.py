@@ -47,7 +47,7 @@ def held(plan: Plan) -> float:
     [GNMax(sigma=4.0), GNMax(sigma=40.0), ConfidentGNMax(sigma=4.0, sigma_threshold=4.0, threshold=30.0)],
     ids=["little noise", "much noise", "rejections"],
 )
-def test_what_was_forecast_comes_true(aggregator: Aggregator) -> None:
+def test_the_forecast_comes_true(aggregator: Aggregator) -> None:
     plan, (known, labels) = planned(aggregator), points(4, 300)
     forecast = forecast_votes(plan, LEARNER, 3, points=known, labels=labels)
     right = held(plan)

@@ -177,5 +177,5 @@ CHANGES: list[Callable[[TeachersQuestion], TeachersQuestion]] = [
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_whatever_is_asked_changes_the_digest(change: Callable[[TeachersQuestion], TeachersQuestion]) -> None:
+def test_different_questions_have_different_digests(change: Callable[[TeachersQuestion], TeachersQuestion]) -> None:
     assert change(question()).digest() != question().digest() == question().digest()

@@ -108,7 +108,7 @@ def test_equal_promises_are_one_group() -> None:
         ({"epsilons": [300.0, 200.0], "rate": 0.001}, "more steps"),
     ],
 )
-def test_what_cannot_be_is_refused(wrong: dict, message: str) -> None:
+def test_impossible_values_are_refused(wrong: dict, message: str) -> None:
     right = {"epsilons": [1.0, 2.0], "group_sizes": [1, 1], "delta": 1e-5, "steps": 100, "rate": 0.1} | wrong
     with pytest.raises(ValueError, match=message):
         sample_rates(right.pop("epsilons"), right.pop("group_sizes"), **right)

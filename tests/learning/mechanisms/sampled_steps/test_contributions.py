@@ -122,7 +122,7 @@ def test_whole_coordinates_are_scaled_first() -> None:
     assert (found[0] == found[1]).all()
 
 
-def test_what_lies_beyond_one_counts_as_one() -> None:
+def test_values_beyond_one_count_as_one() -> None:
     holders = some_holders((6,), [1, 2, 1])
     expected = sums("mlp", OwnedRecords(np.sign(holders.x), holders.y, holders.first, holders.identity))
     assert (sums("mlp", OwnedRecords(1e6 * holders.x, holders.y, holders.first, holders.identity)) == expected).all()

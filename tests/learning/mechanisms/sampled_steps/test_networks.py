@@ -77,7 +77,7 @@ def test_initial_weights_follow_from_the_arguments() -> None:
     ("arguments", "message"),
     [(("tree", (5,), 2), "choose one of"), (("mlp", (5,), 1), "classes"), (("cnn", (15, 28), 2), "16×16")],
 )
-def test_what_does_not_fit_is_refused(arguments: tuple, message: str) -> None:
+def test_unfit_input_is_refused(arguments: tuple, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         network_create(*arguments)
 

@@ -81,7 +81,7 @@ def test_a_note_says_when_noise_is_too_loud() -> None:
         ({"rate": 0.0}, "rate"),
     ],
 )
-def test_what_cannot_be_is_refused(wrong: dict, message: str) -> None:
+def test_impossible_values_are_refused(wrong: dict, message: str) -> None:
     right = RUN | {"steps": 20, "variant": "sample", "caps": [0.1, 0.2], "group_sizes": [1, 1]} | wrong
     with pytest.raises(ValueError, match=message):
         plan_sampled(right.pop("variant"), right.pop("caps"), right.pop("group_sizes"), **right)

@@ -35,7 +35,7 @@ def test_steps_of_full_contributions_fit_into_every_account() -> None:
             assert plan.steps / plan.sigma**2 <= share * cap
 
 
-def test_what_is_chosen_by_hand_is_taken() -> None:
+def test_the_planner_takes_choices_by_hand() -> None:
     chosen = Steps(steps=7, clip_norm=2.0, sigma=30.0, step_size=3.0, ridge=0.5)
     plan = plan_steps(LEVELS, dimensions=24, n_classes=4, share=1.0, steps=chosen)
     assert (plan.steps, plan.clip_norm, plan.sigma, plan.step_size) == (7, 2.0, 30.0, 3.0)
@@ -52,7 +52,7 @@ def test_people_who_are_too_few_and_noise_that_is_too_little_are_warned_of() -> 
     assert loud.until == {"HIGH": 1.0, "LOW": 1.0}
 
 
-def test_what_cannot_be_planned_is_refused() -> None:
+def test_impossible_plans_are_refused() -> None:
     with pytest.raises(ValueError, match="noise multiplier"):
         plan_steps([Level("ALL", 1e-6, 100.0)], dimensions=5, n_classes=2, share=1.0)
     with pytest.raises(ValueError, match="share"):
