@@ -57,10 +57,10 @@ def accounts_stand(study: Study, holders: np.ndarray) -> np.ndarray:
 
     The only place that says so: whatever asks, charges or verifies asks here.
     """
-    return balances(study).of(holders) + accounts_raised(study, holders)
+    return balances(study).of(holders) + gap_surcharges(study, holders)
 
 
-def accounts_raised(study: Study, holders: np.ndarray) -> np.ndarray:
+def gap_surcharges(study: Study, holders: np.ndarray) -> np.ndarray:
     """By how much gaps raise the accounts of ``holders`` (H,) above what they were charged, (H,) μ². Secret."""
     raised, known = np.zeros(len(holders)), list(floors(study))
     if known:

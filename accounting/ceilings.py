@@ -16,7 +16,7 @@ from accounting.accounts import floors
 from accounting.caps import caps_of
 from accounting.models import EndedReach
 from accounting.restores import missing_rows
-from accounting.shares import share_opened
+from accounting.shares import opened_share
 from consent.models import DataHolder, Study
 from consent.selectors import epsilon_promised_largest
 
@@ -30,7 +30,7 @@ def reach(study: Study) -> float:
     Public: the part of every cap that was opened, of the largest cap that any approved policy has ever promised.
     """
     # Of a restored database nobody knows what else was opened.
-    opened = 1.0 if missing_rows(study) else share_opened(study)
+    opened = 1.0 if missing_rows(study) else opened_share(study)
     # Of policies that a restored database has forgotten, too.
     largest = max([epsilon_promised_largest(study), *(floor.epsilon for floor in floors(study))])
     return opened * float(caps_of(largest, study.delta)) if largest else 0.0

@@ -9,8 +9,8 @@ from accounting.caps import caps_of
 from accounting.models import Release, ShareRecord
 from accounting.restores import missing_rows
 from accounting.services import book_write, gap_record
-from accounting.shares import GAP, share_free, share_opened, share_settle, shares, shares_committed
-from accounting.slacks import slacks_charged
+from accounting.shares import GAP, committed_share, opened_share, share_free, share_settle, shares
+from accounting.slacks import charged_slack
 from accounting.verification import balances_rebuilt
 from common.append_only import chained_models
 from common.journal import journal_read, note
@@ -47,11 +47,11 @@ def gap_settle(*, study: Study, acting_user: AbstractBaseUser | None, share: flo
     if last is not None:
         book_write(study, rebuilt, last)
     reached = 0.0
-    facts, slack = journal_read(study.pk)["facts"], slacks_charged(study)
+    facts, slack = journal_read(study.pk)["facts"], charged_slack(study)
     forgotten = max(0.0, facts.get("slack", slack) - slack)
     if share or forgotten or {Release._meta.label_lower, ShareRecord._meta.label_lower} & set(lost):
         share = _share_of_gap(study, share)
-        reached = min(1.0, share_opened(study) + share)
+        reached = min(1.0, opened_share(study) + share)
         _share_enter(study, share, reached)
         # From policies alone: who has which promise is nobody's to know.
         epsilon = max(epsilon_promised_largest(study), facts.get("epsilon", 0.0))
@@ -68,14 +68,14 @@ def gap_settle(*, study: Study, acting_user: AbstractBaseUser | None, share: flo
         head = model.head(study.pk)
         if head.sequence:
             heads[model._meta.label_lower] = (head.sequence, head.hash)
-    note(study.pk, heads=heads, facts={"share": shares_committed(study)}, replace=True)
+    note(study.pk, heads=heads, facts={"share": committed_share(study)}, replace=True)
     return reached
 
 
 def _share_of_gap(study: Study, share: float | None) -> float:
     """Settle every share that was held at the backup as spent; returns what else may have been spent since."""
     if share is None:
-        known = shares_committed(study)
+        known = committed_share(study)
         share = max(0.0, journal_read(study.pk)["facts"].get("share", known) - known)
     for subject, held in shares(study).items():
         if held.used is None:

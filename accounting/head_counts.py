@@ -19,7 +19,7 @@ def head_counts(study: Study) -> list[HeadCount]:
 
 
 @dataclass(frozen=True)
-class PeopleCounted:
+class HeadCountTotal:
     """About how many people take part, as the head counts say: ``sigma`` is the noise of the sum, 0 if it is public."""
 
     count: int
@@ -27,16 +27,16 @@ class PeopleCounted:
     counted_at: datetime
 
 
-def people_counted(study: Study) -> PeopleCounted | None:
+def head_count_total(study: Study) -> HeadCountTotal | None:
     """Sum of the newest head counts, for those who decide and must not see exact numbers; None before the first."""
     counts = head_counts(study)
     if not counts:
         return None
     sigma = math.sqrt(sum((count.sigma or 0.0) ** 2 for count in counts))
-    return PeopleCounted(sum(count.count for count in counts), sigma, counts[0].release.recorded_at)
+    return HeadCountTotal(sum(count.count for count in counts), sigma, counts[0].release.recorded_at)
 
 
-def people_promised_more(study: Study, policy: EpsilonPolicy) -> PeopleCounted | None:
+def people_promised_more(study: Study, policy: EpsilonPolicy) -> HeadCountTotal | None:
     """About how many people were promised more than ``policy`` gives their level, as the head counts say.
 
     They would be asked to accept a weaker promise. The sum of the newest head counts of such promises; None before the
@@ -49,4 +49,4 @@ def people_promised_more(study: Study, policy: EpsilonPolicy) -> PeopleCounted |
     since = epsilons_since(study, counts[0].release.recorded_at)
     more = [count for count in counts if min(count.epsilon, since[count.level]) < policy.epsilon(count.level)]
     sigma = math.sqrt(sum((count.sigma or 0.0) ** 2 for count in more))
-    return PeopleCounted(sum(count.count for count in more), sigma, counts[0].release.recorded_at)
+    return HeadCountTotal(sum(count.count for count in more), sigma, counts[0].release.recorded_at)

@@ -8,7 +8,7 @@ from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
 
-from accounting.accounts import accounts_raised
+from accounting.accounts import gap_surcharges
 from accounting.book import Balances, balances, balances_store
 from accounting.models import AccountBook, Release
 from accounting.slacks import slack_fits, slack_note
@@ -75,7 +75,7 @@ def release_record(
     owed = Balances(holders, charges)
     after = before.charged(owed)
     if limits is not None:
-        stands = after.of(holders) + accounts_raised(study, holders)
+        stands = after.of(holders) + gap_surcharges(study, holders)
         if ((owed.spent > 0) & (stands > limits * (1 + ROUNDING))).any():
             message = f"A {release.get_kind_display()} of study {study.slug} would exceed an account's limit."
             raise LimitExceeded(message)

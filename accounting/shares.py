@@ -60,27 +60,27 @@ def shares(study: Study) -> dict[UUID, Share]:
     return by_subject
 
 
-def shares_committed(study: Study) -> float:
+def committed_share(study: Study) -> float:
     """The share of every cap that has been used or is held."""
     return sum(share.committed for share in shares(study).values())
 
 
 def share_free(study: Study) -> float:
     """The share of every cap that nothing has used and nothing holds."""
-    return share_left(shares(study))
+    return free_share(shares(study))
 
 
-def share_left(all_shares: Mapping[UUID, Share]) -> float:
+def free_share(all_shares: Mapping[UUID, Share]) -> float:
     """The share of every cap that is left beside all the shares of a study."""
     return max(0.0, 1.0 - sum(share.committed for share in all_shares.values()))
 
 
-def share_suggested(study: Study) -> float:
+def suggested_share(study: Study) -> float:
     """Share that a run is offered: enough to learn something, with something left to ask again; all in a rehearsal."""
     return 1.0 if study.rehearsal else max(min(SUGGESTED, share_free(study)), _LEAST)
 
 
-def share_opened(study: Study) -> float:
+def opened_share(study: Study) -> float:
     """Up to which share of its cap any account can have gone so far."""
     return min(1.0, sum(share.committed for share in shares(study).values() if share.limit is not None))
 
@@ -183,4 +183,4 @@ def _append(
     )
     # What a restored database does not know of must stay in the journal until it is charged.
     if not missing_rows(study):
-        note(study.pk, facts={"share": shares_committed(study)})
+        note(study.pk, facts={"share": committed_share(study)})

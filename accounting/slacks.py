@@ -15,7 +15,7 @@ from consent.models import Study
 _ROUNDING = 1e-9
 
 
-def slacks_charged(study: Study) -> float:
+def charged_slack(study: Study) -> float:
     """The sum of the δ′ of every release of a study that has one."""
     with_slack = Release.objects.filter(study=study, content__has_key="slack")
     return math.fsum(float(content["slack"]) for content in with_slack.values_list("content", flat=True))
@@ -23,15 +23,15 @@ def slacks_charged(study: Study) -> float:
 
 def slack_fits(study: Study, slack: float) -> bool:
     """Whether a further slack fits into what caps leave of the study's δ. The caller holds the study's lock."""
-    return slacks_charged(study) + slack <= SLACKS * slack_of(study.delta) * (1 + _ROUNDING)
+    return charged_slack(study) + slack <= SLACKS * slack_of(study.delta) * (1 + _ROUNDING)
 
 
 def slack_note(study: Study) -> None:
     """Note in the journal which slacks were charged: a backup may forget them."""
-    note(study.pk, facts={"slack": slacks_charged(study)})
+    note(study.pk, facts={"slack": charged_slack(study)})
 
 
 def slack_faults(study: Study) -> Iterator[str]:
     """Are the slacks of all releases together what caps leave of δ, or less?"""
     if not slack_fits(study, 0.0):
-        yield f"The slacks of sampled runs add up to {slacks_charged(study):g}, more than caps leave of the study's δ."
+        yield f"The slacks of sampled runs add up to {charged_slack(study):g}, more than caps leave of the study's δ."

@@ -15,7 +15,7 @@ from accounting.ceiling_checks import ceiling_faults
 from accounting.models import AccountBook, HeadCount, Release
 from accounting.restores import is_distrusted, missing_rows
 from accounting.services import ROUNDING
-from accounting.shares import share_opened, shares
+from accounting.shares import opened_share, shares
 from accounting.slacks import slack_faults
 from common.append_only import chained_models, installation_chains
 from common.artifacts import arrays_digest
@@ -167,7 +167,7 @@ def _cap_faults(study: Study) -> Iterator[str]:
     known = caps > 0
     if strangers := int((~known).sum()):
         yield f"{strangers} accounts belong to holders who never consented."
-    limit = share_opened(study)
+    limit = opened_share(study)
     over = stands[known] > limit * caps[known] * (1 + ROUNDING)
     if count := int(over.sum()):
         yield f"{count} holders have spent more than their promise allows at the share of {limit:g} used so far."

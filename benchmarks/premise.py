@@ -140,7 +140,7 @@ def rows(quick: bool) -> Iterator[Cell]:
     from benchmarks.sgd.study import splits_load
     from benchmarks.synthesis import count, judged, judging
     from learning.mechanisms.base import Records
-    from learning.mechanisms.synthesis.rows import rows_drawn
+    from learning.mechanisms.synthesis.rows import rows_draw
 
     def measure(way: str) -> Row:
         splits = splits_load("adult")
@@ -148,7 +148,7 @@ def rows(quick: bool) -> Iterator[Cell]:
         caps = effective_caps(way, _caps(len(splits.private)))
         mine = caps > 0
         owner = np.arange(int(mine.sum()))
-        drawn = rows_drawn(count(schema, Records(splits.private.x[mine], splits.private.y[mine], owner), caps[mine], 1))
+        drawn = rows_draw(count(schema, Records(splits.private.x[mine], splits.private.y[mine], owner), caps[mine], 1))
         right, area = judged(drawn.x, drawn.classes, *judging("adult"))
         return {"people": len(owner), "right": right, "area": area}
 

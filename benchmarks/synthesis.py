@@ -27,7 +27,7 @@ from learning.mechanisms.steps.planner import ROWS
 from learning.mechanisms.synthesis.choices import Synthesis
 from learning.mechanisms.synthesis.planner import plan_synthesis
 from learning.mechanisms.synthesis.rounds import ROUNDS, Marginals
-from learning.mechanisms.synthesis.rows import Description, SyntheticRows, rows_drawn
+from learning.mechanisms.synthesis.rows import Description, SyntheticRows, rows_draw
 from learning.representations import default_representation
 from learning.students import labelled, student_create, student_learn
 
@@ -49,7 +49,7 @@ def draw(
     several = promise if isinstance(promise, tuple) else (promise,)
     shares = SHARES if len(several) > 1 else (1.0,)
     level_of = np.random.default_rng(seed).choice(len(several), int(records.owner.max()) + 1, p=shares)
-    return rows_drawn(count(schema, records, caps_of(several, DELTA)[level_of], seed, share=share, rows=rows))
+    return rows_draw(count(schema, records, caps_of(several, DELTA)[level_of], seed, share=share, rows=rows))
 
 
 def count(

@@ -51,7 +51,7 @@ def arrays_save(name: str, **arrays: np.ndarray) -> str:
 
 
 @contextmanager
-def arrays_opened(name: str) -> Iterator[NpzFile]:
+def arrays_open(name: str) -> Iterator[NpzFile]:
     """Arrays that :func:`arrays_save` stored under ``name``, each loaded when it is asked for."""
     with _as_os_errors(), storages["private"].open(name) as file, np.load(file, allow_pickle=False) as arrays:
         yield arrays
@@ -59,7 +59,7 @@ def arrays_opened(name: str) -> Iterator[NpzFile]:
 
 def arrays_load(name: str, *keys: str) -> dict[str, np.ndarray]:
     """Load arrays that :func:`arrays_save` stored under ``name``: all, or only those named by ``keys``."""
-    with arrays_opened(name) as arrays:
+    with arrays_open(name) as arrays:
         return {key: arrays[key] for key in keys or arrays.files}
 
 

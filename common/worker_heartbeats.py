@@ -35,7 +35,7 @@ def worker_name() -> str:
     return _own_name
 
 
-def workers_heard() -> int:
+def live_worker_count() -> int:
     """Number of workers heard from within ``HEARTBEAT_TIMEOUT``."""
     alive = timezone.now() - timedelta(seconds=settings.HEARTBEAT_TIMEOUT)
     return WorkerHeartbeat.objects.filter(heard_at__gte=alive).count()

@@ -13,16 +13,16 @@ class ConsentConfig(AppConfig):
         from django.db.models.signals import post_save, pre_delete
 
         from consent import mail_kinds
-        from consent.services.accounts import account_added, account_deleted
+        from consent.services.accounts import account_deletion_record, new_account_record
 
         mail_kinds.register()
 
         def added(instance: Any, created: bool, raw: bool, **_: object) -> None:
             if created and not raw:
-                account_added(instance)
+                new_account_record(instance)
 
         def deleted(instance: Any, **_: object) -> None:
-            account_deleted(instance)
+            account_deletion_record(instance)
 
         # Whatever makes or deletes accounts: Django's commands, its admin, single sign-on.
         post_save.connect(added, sender=get_user_model(), weak=False, dispatch_uid="account added")

@@ -112,7 +112,7 @@ def time_is_over(at: datetime) -> Q:
     return Q(kind__in=REPRESENTED, until__lte=day_of(at))
 
 
-def consent_form_required(study: Study, at: datetime | None = None) -> int:
+def required_form_version(study: Study, at: datetime | None = None) -> int:
     """Oldest version with which a consent counts at ``at`` (default: now): the newest with a required renewal, or 0."""
     required = ConsentForm.objects.filter(study=study, renewal=Renewal.REQUIRED, published_at__lte=at or timezone.now())
     return required.aggregate(newest=Max("version"))["newest"] or 0

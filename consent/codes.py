@@ -65,7 +65,7 @@ def code_new(groups: int) -> str:
     return code_of(secrets.randbits(groups * CHOSEN * 5), groups)
 
 
-def code_spelled(code: str, between: str = " ") -> str:
+def code_in_groups(code: str, between: str = " ") -> str:
     """A code in groups, as it stands on paper."""
     return between.join(code[start : start + GROUP] for start in range(0, len(code), GROUP)).upper()
 
@@ -75,10 +75,10 @@ def _read(text: str) -> str:
     return text.upper().translate(str.maketrans("OIL", "011"))
 
 
-def code_typed(text: str) -> str:
+def code_normalise(text: str) -> str:
     """A code as it was heard or typed, without what stands between groups.
 
-    >>> code_typed("o4hma-asw92 NF6YP")
+    >>> code_normalise("o4hma-asw92 NF6YP")
     '04HMAASW92NF6YP'
     """
     return _read(_BETWEEN.sub("", text))

@@ -16,7 +16,7 @@ from consent.models import (
     Remark,
     Study,
 )
-from consent.selectors import answer_wanted, consent_form_in_force, forms_waiting, policies_waiting, policy_in_force
+from consent.selectors import answer_deadline, consent_form_in_force, forms_waiting, policies_waiting, policy_in_force
 
 #: Decisions that the page lists; the record of changes and the exports have all.
 _LATEST = 30
@@ -32,7 +32,7 @@ class WaitingProposal:
     @property
     def answer_by(self) -> date | None:
         """Last day on which an answer is wanted."""
-        return answer_wanted(self.proposal)
+        return answer_deadline(self.proposal)
 
     @property
     def is_policy(self) -> bool:

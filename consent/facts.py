@@ -177,7 +177,7 @@ def together(alliance: Mapping[str, Any]) -> str:
     return text % {"sites": ", ".join(alliance["sites"]), "hub": alliance["hub"]}
 
 
-def facts_changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+def changed_facts(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     """Names of facts that differ. A text in a language that had none is no change: it says the same."""
     changed = [name for name in FACTS if before.get(name) != after.get(name)]
     translations = after.get("translations", {})

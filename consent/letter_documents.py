@@ -271,7 +271,7 @@ def _pdf(
     return tagged_pdf(TEMPLATE, context)
 
 
-def sample_issued(study: Study) -> IssuedInvitation:
+def sample_invitation(study: Study) -> IssuedInvitation:
     """Invitation whose code opens nothing, for samples."""
     return IssuedInvitation(Invitation(study=study), code_of(0, GROUPS).lower())
 
@@ -284,5 +284,5 @@ def example_address(language: str) -> str:
 
 def sample_pdf(study: Study, head: Letterhead, language: str) -> bytes:
     """A letter with words that may not be saved yet, to an invented person; its code opens nothing."""
-    letter = LetterWritten(sample_issued(study), language, "", example_address(language))
+    letter = LetterWritten(sample_invitation(study), language, "", example_address(language))
     return _pdf(study, [letter], head, timezone.localdate() + timedelta(days=28))

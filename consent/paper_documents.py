@@ -30,7 +30,7 @@ from consent.letter_documents import (
     letter_words,
     reference,
     represented_sentence,
-    sample_issued,
+    sample_invitation,
     sender,
     voice,
 )
@@ -160,5 +160,5 @@ def sample_form_pdf(study: Study, head: Letterhead, language: str) -> bytes:
     Raises:
         LookupError: the study asks nobody at the moment.
     """
-    written = FormWritten(language, issued=sample_issued(study), address=example_address(language))
+    written = FormWritten(language, issued=sample_invitation(study), address=example_address(language))
     return paper_forms_pdf(FormsOnPaper(study, head), [written], timezone.localdate() + timedelta(days=28))

@@ -58,7 +58,7 @@ def commitment(study: Study, pseudonyms: Iterable[str]) -> Iterator[str]:
         yield _MARK + hmac.new(key, pseudonym.encode(), hashlib.sha256).hexdigest()
 
 
-def holders_found(study: Study, pseudonyms: Iterable[str]) -> dict[str, int]:
+def holders_by_pseudonym(study: Study, pseudonyms: Iterable[str]) -> dict[str, int]:
     """Ids of the holders of a study by the pseudonym that was asked for; who is not there is left out.
 
     Raises:
@@ -73,9 +73,9 @@ def holders_found(study: Study, pseudonyms: Iterable[str]) -> dict[str, int]:
     return ids
 
 
-def holder_found(study: Study, pseudonym: str) -> DataHolder | None:
+def holder_by_pseudonym(study: Study, pseudonym: str) -> DataHolder | None:
     """The holder of a study with this pseudonym, or None."""
-    pk = holders_found(study, [pseudonym]).get(pseudonym)
+    pk = holders_by_pseudonym(study, [pseudonym]).get(pseudonym)
     return None if pk is None else DataHolder.objects.get(pk=pk)
 
 

@@ -28,7 +28,7 @@ from django.utils.translation import gettext as _
 from common.keys import Purpose, digest, keys_of
 from common.moments import moment_words
 from consent.circumstances import answering_for, last_day, renew_by
-from consent.codes import code_of, code_spelled, code_typed
+from consent.codes import code_in_groups, code_normalise, code_of
 from consent.comparisons import Column, columns_of_answer, odds_words, promised, record_odds_words
 from consent.facts import study_of_form
 from consent.forms import level_option
@@ -71,7 +71,7 @@ def receipt_code(number: str) -> str:
     >>> receipt_code("0123456789abcdef" + "0" * 48)
     '04HMA-ASW92-NF6YP'
     """
-    return code_spelled(code_of(int(number[:15], 16), GROUPS), "-")
+    return code_in_groups(code_of(int(number[:15], 16), GROUPS), "-")
 
 
 def receipt_event(number: str, study: Study | None = None) -> ConsentEvent | None:
@@ -80,11 +80,11 @@ def receipt_event(number: str, study: Study | None = None) -> ConsentEvent | Non
     Numbers given out under an earlier key for signatures are found while that is still known. A number may also
     be the event's hash: receipts had that once. Or it is the code that was read out.
     """
-    keys, code = keys_of(Purpose.SIGNING), code_typed(number)
+    keys, code = keys_of(Purpose.SIGNING), code_normalise(number)
     events = ConsentEvent.objects.filter(study=study) if study else ConsentEvent.objects.all()
     for pk, event_hash in events.order_by().values_list("pk", "hash").iterator(chunk_size=2000):
         numbers = [receipt_number(event_hash, key) for key in keys]
-        if number in (event_hash, *numbers) or code in map(code_typed, map(receipt_code, numbers)):
+        if number in (event_hash, *numbers) or code in map(code_normalise, map(receipt_code, numbers)):
             return ConsentEvent.objects.select_related("study", "holder", "form", "policy").get(pk=pk)
     return None
 

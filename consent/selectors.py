@@ -21,9 +21,9 @@ from consent.circumstances import (
     Lapse,
     Lapses,
     answering,
-    consent_form_required,
     day_of,
     forms_that_count,
+    required_form_version,
     time_is_over,
 )
 from consent.models import (
@@ -384,7 +384,7 @@ def _lapse_state(study: Study, at: datetime) -> tuple[int, ...]:
     """State that the lapses of consents given before follow from."""
     circumstances = Circumstance.objects.filter(study=study, recorded_at__lte=at)
     return (
-        consent_form_required(study, at),
+        required_form_version(study, at),
         ConsentEvent.objects.filter(study=study, renew_by__lte=at).count(),
         circumstances.count(),
         circumstances.filter(time_is_over(at)).count(),
@@ -425,7 +425,7 @@ def is_waiting(proposal: EpsilonPolicy | ConsentFormProposal) -> bool:
     return proposal in waiting(proposal.study)
 
 
-def answer_wanted(proposal: EpsilonPolicy | ConsentFormProposal) -> date | None:
+def answer_deadline(proposal: EpsilonPolicy | ConsentFormProposal) -> date | None:
     """Last day on which an answer to the proposal is wanted; of a correction, the last one for objections."""
     if isinstance(proposal, ConsentFormProposal) and proposal.objection_until is not None:
         return day_of(proposal.objection_until) - timedelta(days=1)

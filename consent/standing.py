@@ -167,7 +167,7 @@ class Announced:
     lines: list[Line]
 
 
-def correction_announced(study: Study, language: str) -> Announced | None:
+def next_correction(study: Study, language: str) -> Announced | None:
     """Next small correction that comes into force unless the committee objects; None where there is none."""
     proposal = min(
         (each for each in forms_waiting(study) if each.is_correction),

@@ -17,7 +17,7 @@ from django.http import HttpRequest
 from common.admin import ReadOnlyAdmin
 from common.requests import SignedInRequest
 from consent.models import Mail
-from consent.services.accounts import account_touched, standing_recorded
+from consent.services.accounts import account_change_record, standing_record
 
 
 class ForSuperusers(admin.ModelAdmin):
@@ -59,7 +59,7 @@ class Accounts(ForSuperusers):
 
     def _touched(self, request: HttpRequest, obj: Any, *, made: bool) -> None:
         user = obj if isinstance(obj, User) else obj.user
-        account_touched(user=user, acting_user=cast(SignedInRequest, request).user, made=made)
+        account_change_record(user=user, acting_user=cast(SignedInRequest, request).user, made=made)
 
 
 @admin.register(User)
@@ -67,7 +67,7 @@ class AccountAdmin(Accounts, UserAdmin):
     """Django's own, for superusers; on record where it changes what an account may do."""
 
     def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:
-        with standing_recorded(obj, acting_user=cast(SignedInRequest, request).user):
+        with standing_record(obj, acting_user=cast(SignedInRequest, request).user):
             super().save_model(request, obj, form, change)
 
 

@@ -12,7 +12,7 @@ from django.http import HttpRequest, JsonResponse
 from django.views.decorators.http import require_safe
 from kombu.exceptions import OperationalError
 
-from common.worker_heartbeats import workers_heard
+from common.worker_heartbeats import live_worker_count
 from ipate_web.watching import PARTS as WATCHED
 
 logger = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ def _storage() -> bool:
 
 def _worker() -> bool:
     try:
-        return workers_heard() > 0
+        return live_worker_count() > 0
     except DatabaseError:
         logger.exception("Whether a worker was heard from is not known.")
         return False

@@ -7,7 +7,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_safe
 
-from accounting.head_counts import PeopleCounted, people_counted
+from accounting.head_counts import HeadCountTotal, head_count_total
 from accounting.shares import share_free
 from consent.disclosure import SEES_PEOPLE
 from consent.models import DataHolder, Membership, Role, Study
@@ -28,7 +28,7 @@ class Glance:
 
     study: Study
     latest: Run | None
-    people: PeopleCounted | None = None
+    people: HeadCountTotal | None = None
     free: float | None = None
 
 
@@ -36,7 +36,7 @@ def _glance(study: Study, *, sees_overview: bool) -> Glance:
     latest = study.runs.select_related("student").first()
     if not sees_overview or study.rehearsal:
         return Glance(study, latest)
-    return Glance(study, latest, people_counted(study), share_free(study))
+    return Glance(study, latest, head_count_total(study), share_free(study))
 
 
 @require_safe

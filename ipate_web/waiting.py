@@ -35,7 +35,7 @@ from consent.models import (
 )
 from consent.permissions import ROLE_PERMISSIONS, study_permissions
 from consent.role_rules import CONFIRM, GIVERS
-from consent.selectors import answer_wanted, approved_by, forms_waiting, policies_waiting, role_changes_waiting
+from consent.selectors import answer_deadline, approved_by, forms_waiting, policies_waiting, role_changes_waiting
 from consent.services.erasures import erasures_waiting
 from consent.services.letters import letters_waiting
 from consent.study_texts import texts_missing
@@ -138,7 +138,7 @@ def _policies(desk: _Desk) -> Iterator[Waiting]:
         text = _("ε policy, version %(version)d") % {"version": policy.version}
         own = policy.proposed_by_id == desk.user_id or policy.pk in approved
         yield Waiting(
-            policy.study, Kind.POLICY, text, url, policy.proposed_at, is_own=own, answer_by=answer_wanted(policy)
+            policy.study, Kind.POLICY, text, url, policy.proposed_at, is_own=own, answer_by=answer_deadline(policy)
         )
 
 
@@ -157,7 +157,7 @@ def _forms(desk: _Desk) -> Iterator[Waiting]:
         text = words % {"version": proposal.follows}
         own = proposal.proposed_by_id == desk.user_id or proposal.pk in approved
         yield Waiting(
-            proposal.study, Kind.FORM, text, url, proposal.proposed_at, is_own=own, answer_by=answer_wanted(proposal)
+            proposal.study, Kind.FORM, text, url, proposal.proposed_at, is_own=own, answer_by=answer_deadline(proposal)
         )
 
 

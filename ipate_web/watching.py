@@ -30,7 +30,7 @@ from consent.models import Study
 from consent.permissions import administrators
 from consent.services.mail import MailKind, kinds_register, mails_send
 from ipate_web.backups.records import backup_age
-from training.watch import OVERDUE, everything_watched
+from training.watch import OVERDUE, all_watches
 
 logger = logging.getLogger(__name__)
 
@@ -61,14 +61,14 @@ def disk_free() -> float:
     return min((round(usage.free / usage.total, 2) for usage in map(shutil.disk_usage, folders)), default=1.0)
 
 
-def certificate_left() -> timedelta:
+def certificate_lifetime() -> timedelta:
     """Time until the site's certificate ends; the largest there is where none was seen."""
     until = Pulse.objects.filter(name="certificate").values_list("until", flat=True).first()
     return until - timezone.now() if until else timedelta.max
 
 
 def _studies() -> str:
-    watches = everything_watched()
+    watches = all_watches()
     for state, is_so in (
         ("fault found", any(each.fault for each in watches)),
         ("study locked", any(each.locked for each in watches)),
@@ -105,7 +105,7 @@ PARTS: dict[str, Part] = {
         lambda: "almost full" if disk_free() < LEAST_FREE else "ok", _("A disk has less than a tenth of its room left.")
     ),
     "certificate": Part(
-        lambda: "ends soon" if certificate_left() < LEAST_VALID else "ok",
+        lambda: "ends soon" if certificate_lifetime() < LEAST_VALID else "ok",
         _("The certificate of the site ends within 14 days."),
     ),
 }

@@ -407,7 +407,7 @@ def test_no_file_in_german_is_in_english(marked_german: None, monkeypatch: pytes
     client.force_login(factories.user_create("olga"))
     voted = Run.objects.get(title="First vote").pk
     assert client.get(reverse("staff:ledger_report_pdf", args=["digits", voted])).content.startswith(b"%PDF")
-    issued = letter_documents.sample_issued(study)
+    issued = letter_documents.sample_invitation(study)
     issued.invitation.answerer = Answerer.GUARDIAN
     letters = [letter_documents.LetterWritten(issued, "de", kind) for kind in ("", *Letter.Kind.values)]
     letter_documents.letters_pdf(study, letters, date(2031, 5, 4))

@@ -70,7 +70,7 @@ class Comparison:
     parameters: list[Parameter]
 
 
-def runs_compared(runs: Sequence[Run]) -> Comparison:
+def runs_compare(runs: Sequence[Run]) -> Comparison:
     """Compare runs; their datasets and students are read with them where they were selected."""
     each = [run_parameters(run) for run in runs]
     names = list(dict.fromkeys(name for parameters in each for name in parameters))

@@ -17,7 +17,7 @@ from consent.models import ConsentForm, DataHolder, Level, Role, Study
 from consent.services.accounts import administrator_set
 from consent.services.letterheads import letterhead_save, logo_read
 from learning.formats import Splits
-from learning.students import student_suggested
+from learning.students import suggested_student
 from training.models import Dataset, Run
 from training.services.datasets import dataset_import
 from training.services.head_counts import head_counts_draw
@@ -253,7 +253,7 @@ def _run_start(
             private_dataset=datasets["private"],
             public_dataset=datasets["public"],
             test_dataset=datasets["test"],
-            student_learner=student_suggested(datasets["public"].schema["kind"]).name,
+            student_learner=suggested_student(datasets["public"].schema["kind"]).name,
             student_parameters=chosen.get("student_parameters", {}),
             batch_size=chosen["batch_size"],
             **fields,

@@ -8,7 +8,7 @@ from accounting.models import Release
 from common.sentences import Sentence
 from learning.sites.documents import public_key
 from training.models import Alliance, JointRun, Run
-from training.sites.keys import fingerprint, identity_known
+from training.sites.keys import fingerprint, known_identity
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def participant_rows(alliance: Alliance) -> list[Participant]:
             )
             for site in alliance.sites.all()
         ]
-    keys = alliance.document.sites if alliance.is_signed else {alliance.own_name: public_key(identity_known(alliance))}
+    keys = alliance.document.sites if alliance.is_signed else {alliance.own_name: public_key(known_identity(alliance))}
     return [Participant(name, fingerprint(key), name == alliance.own_name) for name, key in sorted(keys.items())]
 
 
@@ -52,7 +52,7 @@ def hub_fingerprint(alliance: Alliance) -> str:
     """Fingerprint of the hub's key; empty at a site before the hub has signed."""
     if alliance.is_signed:
         return fingerprint(alliance.document.hub)
-    return fingerprint(public_key(identity_known(alliance))) if alliance.is_hub else ""
+    return fingerprint(public_key(known_identity(alliance))) if alliance.is_hub else ""
 
 
 @dataclass(frozen=True)

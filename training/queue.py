@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from common.jobs.leases import claimant, worker_claims
 from common.models import WorkerHeartbeat
-from common.worker_heartbeats import workers_heard
+from common.worker_heartbeats import live_worker_count
 from consent.permissions import studies_with_permission
 from training.engine.turns import claims, worker_times
 from training.models import Run
@@ -129,7 +129,7 @@ def _starts(runs: list[Run]) -> dict[UUID, datetime | None]:
         runs: All active runs of some studies, in the order of their approval.
     """
     now, durations = timezone.now(), _durations(runs)
-    free: dict[int, datetime | None] = defaultdict(lambda: now if workers_heard() else None)
+    free: dict[int, datetime | None] = defaultdict(lambda: now if live_worker_count() else None)
     starts = {}
     for run in sorted(runs, key=lambda run: run.status == Run.Status.APPROVED and run.started_at is None):
         takes, before = durations.get((run.study_id, run.method)), free[run.study_id]

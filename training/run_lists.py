@@ -28,7 +28,7 @@ _ORDERS = {
 }
 
 
-def runs_listed(
+def runs_filter(
     runs: QuerySet[Run],
     *,
     study: str = "",
@@ -74,7 +74,7 @@ def runs_listed(
 
 
 def runs_in_table(runs: QuerySet[Run]) -> QuerySet[Run]:
-    """Those of `runs_listed` with the columns of templates/staff/runs/table.html alone: plans are long."""
+    """Those of `runs_filter` with the columns of templates/staff/runs/table.html alone: plans are long."""
     names = ("title", "status", "rehearsal", "method", "variant", "labels", "created_at")
     return runs.only(*names, "study", "alliance", "created_by", "created_by__username", "student", "student__accuracy")
 

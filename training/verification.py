@@ -18,11 +18,11 @@ from common.row_hashes import json_digest
 from consent.models import Disposal, Study
 from consent.selectors import role_faults
 from consent.services.consent_forms import form_faults
-from consent.services.disposals import holders_erased_once, holders_refused
+from consent.services.disposals import holders_erased_once, unstorable_holders
 from consent.services.erasures import holders_waiting
 from learning.sites.documents import Answer, Refused
 from training.engine.records import ring_of
-from training.engine.spending import share_used
+from training.engine.spending import used_share
 from training.methods import Outcome, method_of
 from training.models import Batch, Dataset, JointQuestion, JointRun, Query, Run, RunResult
 from training.services.cards import card_digest
@@ -155,7 +155,7 @@ def _share_faults(run: Run) -> Iterator[str]:
         yield f"run {run.pk}: its share is not the one that was granted."
     if (run.has_ended or run.status == Run.Status.LEARNING) != (share.used is not None):
         yield f"run {run.pk}: is {run.status}, which its share does not say."
-    if share.used is not None and share.limit is not None and share.used < share_used(run) * (1 - 1e-9):
+    if share.used is not None and share.limit is not None and share.used < used_share(run) * (1 - 1e-9):
         yield f"run {run.pk}: used more than the share that it was settled with."
 
 
@@ -250,7 +250,7 @@ def erasure_faults(study: Study) -> Iterator[str]:
     waiting = Disposal.objects.filter(study=study, kind=Disposal.Kind.ASKED, holder__in=holders_waiting(study))
     if waiting.filter(recorded_at__lt=timezone.now() - LONGEST_WAIT).exists():
         yield "Somebody asked for the erasure of their records more than a day ago, and it was not done."
-    gone = holders_refused(study, holders_erased_once(study.pk)) - holders_waiting(study)
+    gone = unstorable_holders(study, holders_erased_once(study.pk)) - holders_waiting(study)
     for dataset in Dataset.objects.filter(study=study, removed_at=None, kind=Dataset.Kind.PRIVATE):
         try:
             owners = arrays_load(dataset.artifact, "holder")["holder"]

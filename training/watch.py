@@ -90,12 +90,12 @@ def installation_watch() -> Watch:
     )
 
 
-def everything_watched() -> list[Watch]:
+def all_watches() -> list[Watch]:
     """States of the installation and of all studies, as those who decide about runs are told of them."""
     return [installation_watch(), *watches(Study.objects.all())]
 
 
-def longest_unverified() -> timedelta:
+def longest_time_unverified() -> timedelta:
     """Time since the verification of the study of which that is longest ago."""
     now = timezone.now()
     moments = Study.objects.values_list(Coalesce("verification__verified_at", "created_at"), flat=True)

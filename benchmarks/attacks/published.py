@@ -34,7 +34,7 @@ from learning.mechanisms.sampled_steps.planner import plan_sampled
 from learning.mechanisms.steps.choices import Steps
 from learning.mechanisms.steps.records import owned_records
 from learning.mechanisms.synthesis.rounds import Marginals
-from learning.mechanisms.synthesis.rows import rows_drawn
+from learning.mechanisms.synthesis.rows import rows_draw
 from learning.mechanisms.synthesis.tree import NOBODY
 from learning.representations import default_representation
 
@@ -196,7 +196,7 @@ def copies(name: str, people: int, epsilons: Sequence[float], studies: int) -> I
     for study in range(studies):
         taking = random.random(people) < 0.5
         marginals = rows.released(taking, study)
-        drawn = rows_drawn(marginals)
+        drawn = rows_draw(marginals)
         made = Records(drawn.x, drawn.classes, np.arange(len(drawn)))
         known = {cells.tobytes() for cells in _cells(marginals, made)}
         has_copy = np.array([cells.tobytes() in known for cells in _cells(marginals, rows.everybody)])

@@ -8,11 +8,11 @@ from consent.models import Study
 
 
 def study_argument(parser: ArgumentParser) -> None:
-    """Let a command take the short name of a study first; `study_named` looks it up."""
+    """Let a command take the short name of a study first; `study_by_slug` looks it up."""
     parser.add_argument("study", help="short name of the study")
 
 
-def study_named(slug: str) -> Study:
+def study_by_slug(slug: str) -> Study:
     """The study with this short name. Raises CommandError."""
     study = Study.objects.filter(slug=slug).first()
     if study is None:

@@ -7,7 +7,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from consent.models import ConsentEvent, LevelAccess, Study
-from consent.pseudonyms import holder_found
+from consent.pseudonyms import holder_by_pseudonym
 from consent.selectors import consent_current
 from consent.services import study_lock
 
@@ -31,7 +31,7 @@ def holder_level_access(
         ValidationError: no holder of the study has this pseudonym, or the reason is empty.
     """
     study_lock(study.pk)
-    holder = holder_found(study, pseudonym)
+    holder = holder_by_pseudonym(study, pseudonym)
     if holder is None:
         raise ValidationError({"pseudonym": _("Nobody in this study is called so. Check the spelling.")})
     look = LevelAccess(

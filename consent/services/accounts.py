@@ -77,7 +77,7 @@ def staff_waiting() -> QuerySet[User]:
 
 
 @transaction.atomic
-def account_touched(*, user: User, acting_user: AbstractBaseUser, made: bool) -> None:
+def account_change_record(*, user: User, acting_user: AbstractBaseUser, made: bool) -> None:
     """Put on record that a superuser has made or changed somebody's account in the admin: whoever's it is."""
     if user.pk != acting_user.pk:
         _record(user, _KIND.CREATED if made else _KIND.CHANGED, acting_user)
@@ -109,7 +109,7 @@ def _standings(of: Q) -> dict[int, dict[str, bool]]:
 
 
 @contextmanager
-def standing_recorded(user: User, *, acting_user: AbstractBaseUser | None) -> Iterator[None]:
+def standing_record(user: User, *, acting_user: AbstractBaseUser | None) -> Iterator[None]:
     """Record what the block changes of what an account may do: open, in the site administration, over everything.
 
     Args:
@@ -126,7 +126,7 @@ def standing_recorded(user: User, *, acting_user: AbstractBaseUser | None) -> It
 
 
 @transaction.atomic
-def account_added(user: User) -> None:
+def new_account_record(user: User) -> None:
     """Record what a new account may do from its beginning, such as one that was made at the command line."""
     for name in ("is_active", "is_staff", "is_superuser"):
         given, taken, usual = _STANDING[name]
@@ -135,7 +135,7 @@ def account_added(user: User) -> None:
 
 
 @transaction.atomic
-def account_deleted(user: User) -> None:
+def account_deletion_record(user: User) -> None:
     """Record that an account is about to be deleted, where the record names it, and empty the references to it."""
     account_forget(user)
     if AccountChange.objects.filter(user_id=user.pk).exists():
@@ -257,7 +257,7 @@ def account_close(*, user: User, acting_user: User | None) -> None:
     others = User.objects.filter(Q(pk__in=administrators) | Q(is_superuser=True), is_active=True).exclude(pk=user.pk)
     if (user.pk in administrators or user.is_superuser) and not others.exists():
         raise ValidationError(_("This is the last administrator. Make somebody else one first."))
-    with standing_recorded(user, acting_user=acting_user):
+    with standing_record(user, acting_user=acting_user):
         user.is_active = False
         user.save(update_fields=["is_active"])
     _sessions_end(user)
@@ -275,7 +275,7 @@ def account_reopen(*, user: User, acting_user: User | None) -> None:
     user = User.objects.select_for_update().get(pk=user.pk)
     if user.is_active:
         return
-    with standing_recorded(user, acting_user=acting_user):
+    with standing_record(user, acting_user=acting_user):
         user.is_active = True
         user.save(update_fields=["is_active"])
 
@@ -322,7 +322,7 @@ def administrator_set(*, user: User, appointed: bool, acting_user: User | None) 
     """
     if acting_user is not None and not acting_user.is_superuser:
         raise PermissionDenied("Only superusers say who administers the installation.")
-    with standing_recorded(user, acting_user=acting_user):
+    with standing_record(user, acting_user=acting_user):
         if appointed:
             Administrator.objects.get_or_create(user=user)
         else:

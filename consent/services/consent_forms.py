@@ -26,9 +26,9 @@ from consent.circumstances import day_begin, day_of
 from consent.facts import (
     FACTS,
     RELIED_ON,
+    changed_facts,
     contradictions,
     fact_label,
-    facts_changed,
     facts_missing,
     facts_of,
     study_with,
@@ -161,7 +161,7 @@ def consent_form_propose(
     if latest is None and renewal != Renewal.NOT_ASKED:
         raise ValidationError(_("Nobody has consented to a version before this one, so nobody can be asked again."))
     if latest is not None and renewal != Renewal.REQUIRED:
-        relied = [name for name in facts_changed(latest.facts, facts) if name in RELIED_ON]
+        relied = [name for name in changed_facts(latest.facts, facts) if name in RELIED_ON]
         if relied:
             message = _(
                 "People consented to other facts: %(facts)s. Their consent cannot count for these before they have "

@@ -24,7 +24,7 @@ from consent.services.erasures import disposal_record, holders_granting, holders
 from consent.services.paper import scan_delete
 
 
-def holders_refused(study: Study, holders: Collection[int]) -> set[int]:
+def unstorable_holders(study: Study, holders: Collection[int]) -> set[int]:
     """Those of some holders whose records must not be stored: erased, or about to be, with no consent since."""
     gone = set(DataHolder.objects.filter(study=study, erased_at__isnull=False).values_list("pk", flat=True))
     gone = (gone | holders_waiting(study)) & set(holders)

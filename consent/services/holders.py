@@ -7,7 +7,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from consent.models import DataHolder, Invitation, Study
-from consent.pseudonyms import holders_found
+from consent.pseudonyms import holders_by_pseudonym
 from consent.services.addresses import addresses_forget
 from consent.services.changes import changes_recorded
 from consent.services.studies import study_open_check
@@ -29,11 +29,11 @@ def holders_register(*, study: Study, pseudonyms: Iterable[str]) -> dict[str, in
     """
     study_open_check(study)
     pseudonyms = list(dict.fromkeys(pseudonyms))
-    known = holders_found(study, pseudonyms)
+    known = holders_by_pseudonym(study, pseudonyms)
     names = [pseudonym for pseudonym in pseudonyms if pseudonym not in known]
     new = (DataHolder(study_id=study.pk, pseudonym=name) for name in names)
     DataHolder.objects.bulk_create(new, batch_size=2000, ignore_conflicts=True)
-    return known | holders_found(study, names)
+    return known | holders_by_pseudonym(study, names)
 
 
 @transaction.atomic

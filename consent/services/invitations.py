@@ -28,9 +28,9 @@ from django.utils.translation import gettext as _
 from common.reading import UnreadableError, table_read
 from common.throttle import Attempt, Counter, attempt_begin, counters_check, hashed
 from consent.circumstances import REPRESENTED, Answering, answering_for, circumstances_last, circumstances_over
-from consent.codes import code_new, code_spelled, code_typed
+from consent.codes import code_in_groups, code_new, code_normalise
 from consent.models import Circumstance, DataHolder, Invitation, LinkReissue, Study
-from consent.pseudonyms import holder_found
+from consent.pseudonyms import holder_by_pseudonym
 from consent.services import holder_link, holders_register, invitations_end, study_asks_check, study_lock
 from consent.services.changes import changes_recorded
 from consent.services.handover import circumstance_record, hand_over
@@ -58,7 +58,7 @@ class Invited:
     address: str = ""
 
 
-def invited_read(lines: Sequence[str]) -> list[Invited]:
+def invitees_read(lines: Sequence[str]) -> list[Invited]:
     """Read a list of people to invite: one pseudonym a line, or CSV whose first line names ``COLUMNS``.
 
     Raises:
@@ -121,7 +121,7 @@ class IssuedInvitation:
     @property
     def spelled(self) -> str:
         """The code in groups, to be typed from paper."""
-        return code_spelled(self.code)
+        return code_in_groups(self.code)
 
 
 def _code() -> str:
@@ -135,10 +135,10 @@ def code_hash(code: str) -> str:
     >>> code_hash("ABCDE fgh1j") == code_hash("abcde-fghlj")
     True
     """
-    return hashlib.sha256(code_typed(code).encode()).hexdigest()
+    return hashlib.sha256(code_normalise(code).encode()).hexdigest()
 
 
-def holders_uninvited(study: Study) -> QuerySet[DataHolder]:
+def uninvited_holders(study: Study) -> QuerySet[DataHolder]:
     """Holders of a study who were never invited and have neither an account nor decided on paper.
 
     Whoever died, cannot decide any more, or had their records erased is not among them.
@@ -220,7 +220,7 @@ def invitations_create(
 
 def _answers_record(study: Study, person: Invited, acting_user: AbstractBaseUser | None) -> None:
     """Record who answers for somebody who is invited; that the person does is recorded where somebody else did."""
-    holder = holder_found(study, person.pseudonym)
+    holder = holder_by_pseudonym(study, person.pseudonym)
     known = Circumstance.objects.filter(holder=holder).exists()
     if person.answers == Circumstance.Kind.PERSON and not known:
         return
@@ -367,7 +367,7 @@ def account_take(*, holder: DataHolder, email: str, password: str, request: Http
         if pending and pending != user:
             pending.delete()
         if confirmed_address(user.pk):
-            account_confirmed(user=user)
+            account_invitations_end(user=user)
     return user
 
 
@@ -381,7 +381,7 @@ def _pending_account(holder: DataHolder) -> User | None:
 
 
 @transaction.atomic
-def account_confirmed(*, user: User) -> None:
+def account_invitations_end(*, user: User) -> None:
     """End the invitations of all holders for whom the account decides: it has proven that it works."""
     for pk in DataHolder.objects.filter(user=user).order_by("study").values_list("pk", flat=True):
         invitations_end(holders=[pk], acting_user=None, account=user)
@@ -403,7 +403,7 @@ def link_reissue(*, study: Study, pseudonym: str, reason: str, acting_user: Abst
         ValidationError: no holder of the study has this pseudonym, or the reason is empty.
     """
     study_lock(study.pk)
-    holder = holder_found(study, pseudonym.strip())
+    holder = holder_by_pseudonym(study, pseudonym.strip())
     if holder is None:
         raise ValidationError({"pseudonym": _("Nobody in this study is called so. Check the spelling.")})
     hand_over(holder)

@@ -39,7 +39,7 @@ from consent.models import (
     Level,
     Study,
 )
-from consent.pseudonyms import holders_found
+from consent.pseudonyms import holders_by_pseudonym
 from consent.selectors import GRANTING, EpsilonRule
 from consent.services import study_lock
 from consent.services.check_answers import check_answers_forget
@@ -301,7 +301,7 @@ class _Paper:
     def _standing(self, consents: Sequence[PaperConsent]) -> tuple[dict[str, int], dict[int, ConsentEvent]]:
         """Pseudonym → holder id, and holder id → their last event, of the holders of some rows."""
         pseudonyms = [consent.pseudonym for consent in consents]
-        holders = holders_found(self.study, pseudonyms)
+        holders = holders_by_pseudonym(self.study, pseudonyms)
         events = ConsentEvent.objects.filter(holder__in=holders.values()).order_by()
         last = events.values("holder").annotate(last=Max("sequence")).values_list("last", flat=True)
         standing = ConsentEvent.objects.filter(study=self.study, sequence__in=list(last))

@@ -51,7 +51,7 @@ def site_name() -> str:
 
 
 @register.simple_tag
-def documents_built() -> bool:
+def has_documents() -> bool:
     """Whether the installation has the site of documents."""
     return (settings.DOCUMENTS / "index.html").is_file()
 

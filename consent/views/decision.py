@@ -28,7 +28,7 @@ from consent.questions import KEYS, Question, questions
 from consent.rendering import consent_text
 from consent.services.erasures import erasure_ask, erasure_state
 from consent.services.mail import confirmed_address
-from consent.standing import Standing, correction_announced, standing
+from consent.standing import Standing, next_correction, standing
 from consent.uses import results_of, right_guesses_together, usage_of
 from consent.views.page import acting_user, holder_page, own_page
 from consent.views.visits import (
@@ -73,7 +73,7 @@ def _read(request: HttpRequest, holder: DataHolder, form: DecisionForm, chosen: 
     context = {
         "standing": stands,
         "changes": stands.changes(get_language() or ""),
-        "announced": correction_announced(holder.study, get_language() or ""),
+        "announced": next_correction(holder.study, get_language() or ""),
         "columns": stands.columns,
         "questions": questions(holder, form.high.right_guesses),
         "study": holder.study,
@@ -285,7 +285,7 @@ def choice(request: HttpRequest, holder: DataHolder) -> HttpResponse:
         "consent_form": selectors.consent_form_in_force(holder.study),
         "standing": stands,
         "changes": stands.changes(get_language() or ""),
-        "announced": correction_announced(holder.study, get_language() or ""),
+        "announced": next_correction(holder.study, get_language() or ""),
         "columns": stands.columns,
         "option": option_in_force(current) if current and current.grants else None,
         "erasure": erasure_state(holder),

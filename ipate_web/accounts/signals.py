@@ -12,7 +12,7 @@ from django.contrib.auth.signals import user_logged_in
 from django.db.models import Model
 from django.db.models.signals import pre_save
 
-from consent.services.invitations import account_confirmed
+from consent.services.invitations import account_invitations_end
 from consent.services.mail import language_note
 
 #: Rows that holders and staff have alike, and whose primary key their owner sees in an address, a key or a file. The
@@ -34,14 +34,14 @@ def _number(sender: type[Model], instance: Model, raw: bool = False, **_: Any) -
 
 
 def _confirmed(email_address: EmailAddress, **_: Any) -> None:
-    account_confirmed(user=email_address.user)
+    account_invitations_end(user=email_address.user)
 
 
 def _reset(user: User, **_: Any) -> None:
     """The link came by mail to the account's own address, or to the one that an administrator has given."""
     address = EmailAddress.objects.filter(user=user, email__iexact=user.email).first()
     if address is not None and not address.verified and address.set_verified():
-        account_confirmed(user=user)
+        account_invitations_end(user=user)
 
 
 def _signed_in(user: User, **_: Any) -> None:

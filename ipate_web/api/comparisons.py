@@ -9,7 +9,7 @@ from rest_framework.response import Response
 
 from ipate_web.api.base import ApiView, operation
 from ipate_web.api.run_documents import RunSerializer, visible_run
-from training.comparison import MOST, runs_compared
+from training.comparison import MOST, runs_compare
 
 
 class ComparisonQuerySerializer(serializers.Serializer):
@@ -78,4 +78,4 @@ class RunComparison(ApiView):
     def get(self, request: Request) -> Response:
         """Outcomes of some runs, and those of their parameters that differ; 404 where you may not see one."""
         runs: list[Any] = [visible_run(request.user, pk) for pk in self.query["runs"]]
-        return Response(ComparisonSerializer(runs_compared(runs)).data)
+        return Response(ComparisonSerializer(runs_compare(runs)).data)

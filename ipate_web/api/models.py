@@ -36,7 +36,7 @@ from learning.published import published_format
 from training.models import StudentModel
 from training.services.downloads import download_record, predictions_record
 from training.services.exports import ModelFile, file_native, file_onnx
-from training.services.stages import model_stage_set, models_registered
+from training.services.stages import model_stage_set, registered_models
 from training.services.statements import model_statement
 from training.services.students import student_predict
 from training.services.thresholds import model_threshold_set
@@ -174,7 +174,7 @@ class ModelList(ApiView, generics.ListAPIView):
         if study := self.query.get("study"):
             models = models.filter(run__study__slug=study)
         if stage := self.query.get("stage"):
-            models = models_registered(models).filter(stage=stage)
+            models = registered_models(models).filter(stage=stage)
         return models
 
     @operation("Student models", "labels and models", parameters=[ModelFilterSerializer])

@@ -8,7 +8,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from accounting.shares import share_check, share_suggested
+from accounting.shares import share_check, suggested_share
 from common.sentences import in_words
 from common.slots import slot
 from ipate_web.api.base import ApiView, operation, request_user
@@ -256,7 +256,7 @@ class RunPlanned(ApiView):
         run = visible_run(request.user, pk, "training.approve_run")
         if run.plan:
             return Response(plan_document(run, run.plan | {"share": run.share}))
-        share = self.query.get("share", share_suggested(run.study))
+        share = self.query.get("share", suggested_share(run.study))
         share_check(share)
         run_check(run)
         with slot(request_user(request).pk):

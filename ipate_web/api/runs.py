@@ -10,7 +10,7 @@ from rest_framework import generics, serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from accounting.shares import share_suggested
+from accounting.shares import suggested_share
 from ipate_web.api.base import ApiView, StrictSerializer, body_of, operation, request_user
 from ipate_web.api.plans import PlanSerializer, plan_document
 from ipate_web.api.problems import CONFLICT, UNPROCESSABLE
@@ -26,7 +26,7 @@ from ipate_web.api.run_documents import RunDetailSerializer, RunSerializer, run_
 from ipate_web.tokens.models import Scope
 from training.errors import STATE
 from training.models import Run
-from training.run_lists import SEARCH_LENGTH, SORTS, runs_listed
+from training.run_lists import SEARCH_LENGTH, SORTS, runs_filter
 from training.selectors import runs_visible_to
 from training.services.drafts import run_edit, run_withdraw
 from training.services.runs import run_approve, run_cancel, run_propose
@@ -55,7 +55,7 @@ class RunList(ApiView, generics.ListAPIView):
     serializer_class = RunSerializer
 
     def get_queryset(self) -> QuerySet[Run]:
-        return runs_listed(runs_visible_to(self.request.user), **self.query)
+        return runs_filter(runs_visible_to(self.request.user), **self.query)
 
     @operation("Runs", "runs", parameters=[RunFilterSerializer])
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
@@ -162,7 +162,7 @@ class RunApprove(ApiView):
         """
         run = visible_run(request.user, pk, "training.approve_run")
         approval = body_of(request, ApprovalSerializer)
-        share = approval.get("share", share_suggested(run.study))
+        share = approval.get("share", suggested_share(run.study))
         run = run_approve(run=run, acting_user=request_user(request), share=share, revision=approval.get("revision"))
         plan = plan_document(run, run.plan | {"share": run.share}) if run.plan else None
         return Response(run_document(visible_run(request.user, pk), request.user) | {"plan": plan})

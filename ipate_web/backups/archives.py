@@ -72,7 +72,7 @@ def _piped(work: Callable[[IO[bytes]], None], *, reads: bool) -> Iterator[IO[byt
 
 
 @contextmanager
-def archive_written(file: BinaryIO, recipients: Sequence[str]) -> Iterator[tarfile.TarFile]:
+def archive_write(file: BinaryIO, recipients: Sequence[str]) -> Iterator[tarfile.TarFile]:
     """A tar that goes to ``file``, encrypted to the ``recipients``; without any it is not encrypted."""
     if not recipients:
         with tarfile.open(fileobj=file, mode="w|", format=tarfile.PAX_FORMAT) as tar:
@@ -99,9 +99,7 @@ def identities_read(path: Path) -> list[pyrage.x25519.Identity]:
 
 
 @contextmanager
-def archive_opened(
-    path: Path, identities: Sequence[pyrage.x25519.Identity]
-) -> Iterator[Iterator[tuple[str, IO[bytes]]]]:
+def archive_open(path: Path, identities: Sequence[pyrage.x25519.Identity]) -> Iterator[Iterator[tuple[str, IO[bytes]]]]:
     """Names and contents of an archive's files, one after the other; all of it is read, and found to be whole.
 
     Raises:

@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from ipate_web.backups import LEFT_OUT, STORAGES, BackupError
 from ipate_web.backups.archives import digest_of
-from ipate_web.backups.references import Name, files_named
+from ipate_web.backups.references import Name, referenced_files
 
 _STAGED = "restoring/"
 
@@ -188,7 +188,7 @@ def files_named_now() -> set[Name]:
             return cursor.fetchall()
 
     try:
-        return files_named(query)
+        return referenced_files(query)
     except DatabaseError:
         connection.close()
         return set()

@@ -19,7 +19,7 @@ from pyrage.x25519 import Identity
 from common.artifacts import arrays_load
 from common.keyrings import ring_load
 from ipate_web.backups import BackupError
-from ipate_web.backups.archives import archive_opened, archive_written
+from ipate_web.backups.archives import archive_open, archive_write
 from ipate_web.backups.files import member_add, names_in
 from training.engine.records import ring_of
 from training.models import Dataset
@@ -49,7 +49,7 @@ def keys_copy(folder: Path, recipients: Sequence[str]) -> Path:
     umask = os.umask(0o077)
     try:
         with partial.open("wb") as file:
-            with archive_written(file, recipients) as archive:
+            with archive_write(file, recipients) as archive:
                 for name in names_in(storages["keys"]):
                     with storages["keys"].open(name) as ring:
                         content = ring.read()
@@ -74,7 +74,7 @@ def keys_beside(backup: Path) -> Path | None:
 def keys_bring_back(copy: Path, identities: Sequence[Identity]) -> int:
     """Bring back the keys of a copy where this installation has none under their name; returns for how many."""
     brought = 0
-    with archive_opened(copy, identities) as members:
+    with archive_open(copy, identities) as members:
         for name, content in members:
             if not storages["keys"].exists(name):
                 storages["keys"].save(name, File(io.BytesIO(content.read())))

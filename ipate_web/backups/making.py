@@ -27,10 +27,10 @@ from common.models import BackupRecord
 from common.progress import progress_bar
 from consent.models import Disposal, Study
 from ipate_web.backups import MANIFEST, BackupError
-from ipate_web.backups.archives import Digesting, archive_written, digest_of
+from ipate_web.backups.archives import Digesting, archive_write, digest_of
 from ipate_web.backups.databases import dump_name, snapshot
 from ipate_web.backups.files import FileCopies, files_named_now, member_add
-from ipate_web.backups.references import files_named, heads_of, migrations_of
+from ipate_web.backups.references import heads_of, migrations_of, referenced_files
 from ipate_web.backups.workspace import workspace
 
 FORMAT = 2
@@ -64,7 +64,7 @@ def backup_make(folder: Path, recipients: Sequence[str]) -> tuple[Path, str]:
         folder.mkdir(parents=True, exist_ok=True)
         with workspace() as space, partial.open("wb") as file:
             written = Digesting(file)
-            with archive_written(written, recipients) as archive:  # type: ignore[arg-type]
+            with archive_write(written, recipients) as archive:  # type: ignore[arg-type]
                 _copy(archive, space)
             file.flush()
             os.fsync(file.fileno())
@@ -131,7 +131,7 @@ def _copy(archive: tarfile.TarFile, folder: Path) -> None:
             made_at = timezone.now()
             bar.set_description("copying the database")
             with snapshot(dump) as query:
-                named, heads, migrations = files_named(query), heads_of(query), migrations_of(query)
+                named, heads, migrations = referenced_files(query), heads_of(query), migrations_of(query)
             bar.set_description("copying what is new")
             there = copies.renew(bar)
             missing = named - copies.digests.keys() - absent

@@ -30,7 +30,7 @@ FIELDS = (
 )
 
 
-def files_named(query: Query) -> set[Name]:
+def referenced_files(query: Query) -> set[Name]:
     """Every file that a row names."""
     named = set()
     for label, field_name, alias in FIELDS:

@@ -21,10 +21,10 @@ from accounting.restores import journal_distrust, missing_rows
 from common import __version__
 from common.models import WorkerHeartbeat
 from common.progress import progress_bar
-from common.worker_heartbeats import workers_heard
+from common.worker_heartbeats import live_worker_count
 from consent.models import Study
 from ipate_web.backups import MANIFEST, STORAGES, BackupError
-from ipate_web.backups.archives import archive_opened, blocks_of, digest_of
+from ipate_web.backups.archives import archive_open, blocks_of, digest_of
 from ipate_web.backups.databases import database_beside
 from ipate_web.backups.files import FilesBeside, names_in
 from ipate_web.backups.making import FORMAT
@@ -45,7 +45,7 @@ def backup_check(path: Path, identities: Sequence[Identity]) -> dict[str, Any]:
         )
     rows_of_backup: set[tuple[str, str]] = set()
     manifest: dict[str, Any] = {}
-    with archive_opened(path, identities) as members:
+    with archive_open(path, identities) as members:
         for name, content in progress_bar(members, desc="checking", unit=" files"):
             if name == MANIFEST:
                 manifest = json.loads(content.read())
@@ -88,7 +88,7 @@ def occupied() -> str:
 def is_running() -> bool:
     """Whether a worker was heard from."""
     try:
-        return workers_heard() > 0
+        return live_worker_count() > 0
     except DatabaseError:
         connection.close()
         return False
@@ -111,7 +111,7 @@ def backup_restore(path: Path, identities: Sequence[Identity], manifest: dict[st
         with workspace() as folder:
             files = FilesBeside(_files_of(manifest), folder)
             dump = folder / manifest["database"]
-            with archive_opened(path, identities) as members:
+            with archive_open(path, identities) as members:
                 for name, content in progress_bar(members, desc="copying files", unit=" files"):
                     alias, _, inner = name.partition("/")
                     if name == dump.name:

@@ -19,12 +19,12 @@ from kombu.exceptions import OperationalError
 from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from common.worker_heartbeats import workers_heard
+from common.worker_heartbeats import live_worker_count
 from consent.models import Checkpoint, Mail
 from ipate_web.backups.records import backup_age, backup_last
-from ipate_web.watching import beat_age, certificate_left, disk_free
+from ipate_web.watching import beat_age, certificate_lifetime, disk_free
 from training.durations import STAGES, longest_silence, runs_by_status, stage_durations, worker_deaths
-from training.watch import alliances_silence, everything_watched, longest_unverified
+from training.watch import all_watches, alliances_silence, longest_time_unverified
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ def _stages() -> Metric:
 
 
 _FAMILIES: Iterable[Callable[[], Metric]] = (
-    _gauge("ipate_workers", "Workers heard from within their heartbeat.", workers_heard),
+    _gauge("ipate_workers", "Workers heard from within their heartbeat.", live_worker_count),
     _gauge("ipate_queue_length", "Tasks that wait at the broker.", queue_length),
     _runs,
     _stages,
@@ -110,22 +110,22 @@ _FAMILIES: Iterable[Callable[[], Metric]] = (
     _gauge(
         "ipate_certificate_seconds",
         "Time until the site's certificate ends; infinite where none was seen.",
-        lambda: _seconds(certificate_left()),
+        lambda: _seconds(certificate_lifetime()),
     ),
     _gauge(
         "ipate_verification_age_seconds",
         "Time since the verification of the study of which that is longest ago.",
-        lambda: longest_unverified().total_seconds(),
+        lambda: longest_time_unverified().total_seconds(),
     ),
     _gauge(
         "ipate_studies_faulty",
         "Studies of which the last verification found a fault; what belongs to no study counts as one.",
-        lambda: sum(each.fault for each in everything_watched()),
+        lambda: sum(each.fault for each in all_watches()),
     ),
     _gauge(
         "ipate_studies_locked",
         "Studies that are locked because their database is older than their journal.",
-        lambda: sum(each.locked for each in everything_watched()),
+        lambda: sum(each.locked for each in all_watches()),
     ),
     _gauge(
         "ipate_alliance_silence_seconds",

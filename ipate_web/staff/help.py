@@ -4,7 +4,7 @@ from typing import Final
 
 from django.urls import reverse
 
-from consent.templatetags.navigation import documents_built
+from consent.templatetags.navigation import has_documents
 
 #: Name of an address → the place in the site of documents. Other pages of staff have `EVERYWHERE`.
 SECTIONS: Final = {
@@ -80,6 +80,6 @@ WORDS: Final = {
 
 def help_address(name: str) -> str:
     """Address of what explains the page with this name; empty where the site of documents is not built."""
-    if not documents_built():
+    if not has_documents():
         return ""
     return reverse("documents") + SECTIONS.get(name, EVERYWHERE)

@@ -15,7 +15,7 @@ from django.utils.text import capfirst
 from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 
-from accounting.shares import shares_committed
+from accounting.shares import committed_share
 from consent.facts import fact_words
 from consent.forms import options
 from consent.models import Study
@@ -120,7 +120,7 @@ def _levels(study: Study) -> Section:
         for each in options(policy, study.delta)[:3]
     ]
     columns = [_("Level"), "ε", _("Whether somebody took part"), _("Which of two records is theirs")]
-    shared = _("Of every cap %(part)s is granted so far.") % {"part": percent(shares_committed(study))}
+    shared = _("Of every cap %(part)s is granted so far.") % {"part": percent(committed_share(study))}
     return Section(
         _("Levels and odds"),
         [

@@ -6,8 +6,8 @@ from learning.learners.registry import (
     LearnerField,
     learner_create,
     learner_parameters,
-    learner_suggested,
     parameter_fields,
+    suggested_learner,
 )
 
 __all__ = [
@@ -16,6 +16,6 @@ __all__ = [
     "Model",
     "learner_create",
     "learner_parameters",
-    "learner_suggested",
     "parameter_fields",
+    "suggested_learner",
 ]

@@ -153,7 +153,7 @@ def seed_check(seed: int) -> None:
 
 
 def _checked(x: npt.NDArray[np.floating], y: npt.NDArray[np.integer], classes: int) -> tuple[Records, Labels]:
-    x, y = records_checked(x), np.asarray(y)
+    x, y = records_check(x), np.asarray(y)
     if y.shape != (len(x),):
         raise ValueError(f"y has shape {y.shape}; give one class number per record: ({len(x)},).")
     if not np.issubdtype(y.dtype, np.integer):
@@ -163,7 +163,7 @@ def _checked(x: npt.NDArray[np.floating], y: npt.NDArray[np.integer], classes: i
     return x, y.astype(np.int64)
 
 
-def records_checked(x: npt.NDArray[np.floating]) -> Records:
+def records_check(x: npt.NDArray[np.floating]) -> Records:
     """Records as learners take them. Raises ValueError where there are none, or they hold what is not finite."""
     x = np.asarray(as_numbers(np.asarray(x)), np.float32)
     if x.ndim < 2:

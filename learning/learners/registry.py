@@ -76,10 +76,10 @@ def learner_parameters(learner: Parametrised) -> dict[str, int | float | bool]:
     return asdict(learner)
 
 
-def learner_suggested(kind: str) -> Learner:
+def suggested_learner(kind: str) -> Learner:
     """The learner that a first run on records of this kind, "image" or "table", may begin with.
 
-    >>> learner_suggested("image").name
+    >>> suggested_learner("image").name
     'nearest_neighbour'
     """
     return NearestNeighbour(copies=20) if kind == "image" else RandomForest()

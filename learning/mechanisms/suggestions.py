@@ -19,7 +19,7 @@ class Suggestion:
     because: Sentence
 
 
-def method_suggested(kind: str, points: int) -> Suggestion:
+def suggested_method(kind: str, points: int) -> Suggestion:
     """The method that was most accurate on measured data like these.
 
     How many people take part does not change it: on Adult the order was the same with 300 people as with 32,561. What
@@ -29,7 +29,7 @@ def method_suggested(kind: str, points: int) -> Suggestion:
         kind: Of the records, "image" or "table".
         points: How many public points there are, 0 before there are any.
 
-    >>> method_suggested("table", 1000).method, method_suggested("image", 1000).method
+    >>> suggested_method("table", 1000).method, suggested_method("image", 1000).method
     ('sgd', 'neighbours')
     """
     if kind != "image":

@@ -8,7 +8,7 @@ from learning.students.checkpoints import Checkpoint
 from learning.students.choice import choose
 from learning.students.neighbourhoods import neighbourhoods
 from learning.students.refining import refined
-from learning.students.registry import STUDENTS, student_class, student_create, student_learn, student_suggested
+from learning.students.registry import STUDENTS, student_class, student_create, student_learn, suggested_student
 from learning.students.releases import Releases, counted, joined, labelled, predicted
 
 __all__ = [
@@ -27,5 +27,5 @@ __all__ = [
     "student_class",
     "student_create",
     "student_learn",
-    "student_suggested",
+    "suggested_student",
 ]

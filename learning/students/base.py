@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from common.progress import Progress, silent
 from common.threads import one_thread
-from learning.learners.base import Learner, Model, Parametrised, Records, records_checked, seed_check
+from learning.learners.base import Learner, Model, Parametrised, Records, records_check, seed_check
 from learning.students.checkpoints import UNKEPT, Checkpoint
 from learning.students.releases import Releases
 
@@ -35,7 +35,7 @@ class Student(Parametrised):
         arrays do not fit together.
         """
         seed_check(seed)
-        x = records_checked(points)
+        x = records_check(points)
         self.shape_check(x.shape[1:])
         if len(releases) == 0:
             raise ValueError("There is nothing to learn from: nothing was released.")

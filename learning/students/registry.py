@@ -55,10 +55,10 @@ def student_learn(
     return learn_labels(student, points, releases, seed=seed, progress=progress)
 
 
-def student_suggested(kind: str) -> Parametrised:
+def suggested_student(kind: str) -> Parametrised:
     """The student that a first run on records of this kind, "image" or "table", may begin with.
 
-    >>> student_suggested("image").name, student_suggested("table").name
+    >>> suggested_student("image").name, suggested_student("table").name
     ('consistency', 'shares')
     """
     return Consistency() if kind == "image" else Shares()

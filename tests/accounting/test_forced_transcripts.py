@@ -769,7 +769,7 @@ def records_counted(patch: pytest.MonkeyPatch, world: World) -> None:
     patch.setattr(CountsQuestion, "contributions", contributions)
 
 
-def people_counted(patch: pytest.MonkeyPatch, world: World) -> None:
+def head_count_total(patch: pytest.MonkeyPatch, world: World) -> None:
     """Steps are as long as there are people who take part, by their consents."""
     real = sgd_planning.plan_steps
 
@@ -781,13 +781,13 @@ def people_counted(patch: pytest.MonkeyPatch, world: World) -> None:
 
 def rates_from_exact_counts(patch: pytest.MonkeyPatch, world: World) -> None:
     """Norms and the number that sums are divided by rest on how many take part, by their consents."""
-    real = sampled_planning.promises_counted
+    real = sampled_planning.planned_promises
 
     def counted(run: Run) -> Any:
         epsilons = consent_snapshot(world.study).epsilons
         return [dataclasses.replace(each, holders=int((epsilons == each.epsilon).sum())) for each in real(run)]
 
-    patch.setattr(sampled_planning, "promises_counted", counted)
+    patch.setattr(sampled_planning, "planned_promises", counted)
 
 
 def charge_forgotten(patch: pytest.MonkeyPatch, world: World) -> None:
@@ -870,7 +870,7 @@ PLANTS: list[tuple[Any, list[Step], str]] = [
         "of the promise in force",
     ),
     (gradients_beyond_accounts, steps_of(1.0, sigma=1.5), "was charged"),
-    (people_counted, steps_of(0.5), "public runs differ"),
+    (head_count_total, steps_of(0.5), "public runs differ"),
     (records_counted, table_of(0.5, column="class"), "was charged"),
     (records_counted, [("approve", 0.5, {"rows": {}}), *FINISH], "was charged"),
     (records_counted, [("approve", 0.5, {"counted": {}}), *FINISH], "was charged"),

@@ -18,7 +18,7 @@ from accounting.models import AccountBook, HeadCount, Release, ShareRecord
 from accounting.restores import missing_rows
 from accounting.services import release_record
 from accounting.shares import share_free, share_grant, share_open, share_settle, shares
-from accounting.slacks import slacks_charged
+from accounting.slacks import charged_slack
 from accounting.verification import balances_rebuilt, study_faults
 from common.append_only import triggers_install, triggers_remove
 from common.noise import SimulationNoise
@@ -128,12 +128,12 @@ def test_the_slack_of_a_run_that_a_backup_forgot_stays_used() -> None:
     backup = backup_of(study)
     run = run_finish(run_start(study, share=0.25, **SAMPLED_RUN))
     assert run.status == Run.Status.FINISHED, run.message
-    slack = slacks_charged(study)
+    slack = charged_slack(study)
     assert slack == slack_of(study.delta)
     restore(study, backup)
-    assert slacks_charged(study) == 0
+    assert charged_slack(study) == 0
     settle(study)
-    assert slacks_charged(study) == slack
+    assert charged_slack(study) == slack
 
 
 def test_a_study_that_was_not_restored_is_not_locked() -> None:

@@ -32,7 +32,7 @@ from consent.services.accounts import account_close, account_create, account_fau
 from consent.services.changes import change_faults
 from consent.services.handover import circumstance_record
 from consent.services.invitations import (
-    account_confirmed,
+    account_invitations_end,
     invitation_open,
     invitation_revoke,
     invitations_create,
@@ -404,7 +404,7 @@ class History:
         user = user_create(f"person-{self.random.randrange(5)}") if self.random.random() < 0.7 else None
         services.holder_link(holder=holder, user=user)
         if user:
-            account_confirmed(user=user)
+            account_invitations_end(user=user)
 
     def do_new_link(self) -> None:
         holder = self.one(DataHolder.objects.filter(study=self.study))

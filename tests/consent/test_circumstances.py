@@ -11,7 +11,7 @@ from consent.counts import holders_per_level
 from consent.models import Circumstance, ConsentEvent, DataHolder, Invitation, Mail, Study
 from consent.services import Valid
 from consent.services.handover import circumstance_record, hand_overs
-from consent.services.invitations import Invited, invitation_open, invitations_create, invited_read
+from consent.services.invitations import Invited, invitation_open, invitations_create, invitees_read
 from consent.standing import standing
 from tests import factories
 from tests.clock import Clock
@@ -250,15 +250,15 @@ def test_a_version_with_the_same_words_and_another_validity_is_another_version(s
 
 
 def test_a_list_of_people_to_invite_can_say_who_answers() -> None:
-    assert invited_read(["P-1", " P-2 ", "", "P-1", "Doe, Jane"]) == [
+    assert invitees_read(["P-1", " P-2 ", "", "P-1", "Doe, Jane"]) == [
         Invited("P-1"),
         Invited("P-2"),
         Invited("Doe, Jane"),
     ]
-    rows = invited_read(["pseudonym,answers,until", "P-1,guardian,2031-05-04", '"Doe, Jane",proxy', "P-3"])
+    rows = invitees_read(["pseudonym,answers,until", "P-1,guardian,2031-05-04", '"Doe, Jane",proxy', "P-3"])
     assert rows == [Invited("P-1", "guardian", date(2031, 5, 4)), Invited("Doe, Jane", "proxy"), Invited("P-3")]
     with pytest.raises(ValidationError) as refused:
-        invited_read(["pseudonym,answers,until", "P-1,aunt", "P-2,guardian,soon"])
+        invitees_read(["pseudonym,answers,until", "P-1,aunt", "P-2,guardian,soon"])
     assert len(refused.value.messages) == 2
 
 

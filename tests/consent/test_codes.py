@@ -4,10 +4,10 @@ import itertools
 
 import pytest
 
-from consent.codes import GROUP, LETTERS, check_letter, code_faults, code_new, code_of, code_spelled, code_typed
+from consent.codes import GROUP, LETTERS, check_letter, code_faults, code_in_groups, code_new, code_normalise, code_of
 
 CODE = code_of(0x2F6A1B09C37D5E84F1A26B3C09D7E58F143, 7)
-GROUPS = code_spelled(CODE).split()
+GROUPS = code_in_groups(CODE).split()
 
 
 def wrong_groups(text: str) -> list[int]:
@@ -20,11 +20,11 @@ def test_a_code_is_its_random_bits_and_a_letter_for_each_group() -> None:
     assert len(codes) == 200 and code_of(0, 7) != code_of(1, 7)
     for code in codes:
         assert len(code) == 35 and set(code) <= set(LETTERS)
-        assert not any(code_faults(typed, 7) for typed in (code, code_spelled(code), code_spelled(code, "-")))
+        assert not any(code_faults(typed, 7) for typed in (code, code_in_groups(code), code_in_groups(code, "-")))
 
 
 def test_letters_that_look_alike_are_the_same() -> None:
-    assert code_typed(code_spelled(CODE, " - ").lower().replace("0", "o").replace("1", "l")) == CODE
+    assert code_normalise(code_in_groups(CODE, " - ").lower().replace("0", "o").replace("1", "l")) == CODE
 
 
 @pytest.mark.parametrize("place", range(35))

@@ -421,7 +421,7 @@ def used_up(study: Study) -> str:
         password=factories.PASSWORD,
         request=RequestFactory().post(reverse("account")),
     )
-    invitations.account_confirmed(user=user)
+    invitations.account_invitations_end(user=user)
     return new.code
 
 

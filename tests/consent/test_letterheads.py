@@ -17,7 +17,7 @@ from consent.letter_documents import LetterWritten, letter_context, letters_pdf
 from consent.models import ConfigurationChange, ConsentEvent, Letterhead, Role, Study
 from consent.receipts import receipt_context, receipt_digests, receipt_number, receipt_pdf
 from consent.services.changes import change_faults
-from consent.services.invitations import Invited, IssuedInvitation, invitations_create, invited_read
+from consent.services.invitations import Invited, IssuedInvitation, invitations_create, invitees_read
 from consent.services.letterheads import letterhead_of, letterhead_save, logo_read
 from tests import factories
 from tests.pages import as_, text
@@ -199,7 +199,7 @@ def test_codes_of_another_study_make_no_letter(study: Study, issued: IssuedInvit
 
 def test_a_language_that_the_site_does_not_speak_is_refused() -> None:
     with pytest.raises(ValidationError, match="Row 2: the language"):
-        invited_read(["pseudonym,answers,until,language", "P-1,,,xx"])
+        invitees_read(["pseudonym,answers,until,language", "P-1,,,xx"])
 
 
 def test_staff_write_the_words_and_see_them_before_they_are_saved(study: Study) -> None:

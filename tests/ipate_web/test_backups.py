@@ -38,7 +38,7 @@ from consent.selectors import consent_current
 from consent.services import consent_withdraw
 from consent.services.paper import scan_delete, scan_load, scan_store
 from ipate_web.backups import MANIFEST, STORAGES
-from ipate_web.backups.archives import archive_opened, archive_written, identities_read
+from ipate_web.backups.archives import archive_open, archive_write, identities_read
 from ipate_web.backups.files import member_add, names_in
 from ipate_web.backups.references import FIELDS
 from ipate_web.tokens.models import ApiToken
@@ -101,7 +101,7 @@ def restore(file: Path, *options: str) -> str:
 
 
 def content_of(file: Path) -> dict[str, bytes]:
-    with archive_opened(file, [IDENTITY]) as members:
+    with archive_open(file, [IDENTITY]) as members:
         return {name: content.read() for name, content in members}
 
 
@@ -115,7 +115,7 @@ def changed(file: Path, at: Path, change: Callable[[dict[str, bytes], dict[str, 
     manifest = json.loads(content.pop(MANIFEST))
     change(content, manifest)
     content[MANIFEST] = json.dumps(manifest).encode()
-    with at.open("wb") as target, archive_written(target, [str(IDENTITY.to_public())]) as archive:
+    with at.open("wb") as target, archive_write(target, [str(IDENTITY.to_public())]) as archive:
         for name, data in content.items():
             member_add(archive, name, len(data), BytesIO(data))
     return at
@@ -248,7 +248,7 @@ def test_old_backups_forget_whoever_was_erased_with_the_next_copy_of_the_keys(tm
 
 def empty_keys(folder: Path) -> Path:
     copy = folder / "no-keys.tar.age"
-    with copy.open("wb") as file, archive_written(file, [str(IDENTITY.to_public())]):
+    with copy.open("wb") as file, archive_write(file, [str(IDENTITY.to_public())]):
         pass
     return copy
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from tests.factories import user_create
 from training.engine.asking import Asking
-from training.engine.shards import shards_done
+from training.engine.shards import are_shards_done
 from training.methods import method_of
 from training.models import Run
 from training.services.advance import run_advance, shard_ask
@@ -79,7 +79,7 @@ def attempt(run: Run) -> Run:
     """Ask every shard of the next batch; nothing is released."""
     before = run.position
     run = shards_ask(run)
-    assert shards_done(run) and run.position == before
+    assert are_shards_done(run) and run.position == before
     return run
 
 

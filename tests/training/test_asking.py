@@ -387,7 +387,7 @@ def test_a_shard_whose_worker_died_is_asked_again_and_one_that_is_held_is_not(se
     shard = run.shards.get()
     Shard.objects.update(state="running", claimed_by="somebody", heartbeat=timezone.now())
     advance.shard_ask(shard.pk)
-    assert not shards.shards_done(run)
+    assert not shards.are_shards_done(run)
     Shard.objects.update(heartbeat=None)
     advance.shard_ask(shard.pk)
     shard.refresh_from_db()
@@ -457,7 +457,7 @@ def test_half_written_coordinates_are_recomputed() -> None:
         cache.write_bytes(whole[:length])
         Shard.objects.update(state="pending")
         advance.shard_ask(run.shards.get().pk)
-        assert shards.shards_done(run), length
+        assert shards.are_shards_done(run), length
     assert_whole(run_finish(run))
 
 

@@ -20,8 +20,8 @@ from tests.factories import FORM, form_publish, holder_create, study_create, use
 from tests.training.runs import TABLE_RUN, run_start, study_with_consents, study_with_table
 from training.engine.drawings import SHARE, drawing_plan
 from training.services.check_answers import (
-    AnswersCounted,
-    answers_counted,
+    AnswerCounts,
+    answer_counts,
     answers_sigma,
     check_answers_count,
     understanding_of,
@@ -156,7 +156,7 @@ def test_without_a_free_share_nothing_is_counted_or_cleared() -> None:
     with pytest.raises(ValidationError, match="Only 0 of every holder"):
         count(study)
     assert stored(holder) == [(ALL, ALL, False)]
-    assert answers_counted(study) is None
+    assert answer_counts(study) is None
 
 
 def test_without_a_form_nothing_can_be_counted() -> None:
@@ -167,8 +167,8 @@ def test_without_a_form_nothing_can_be_counted() -> None:
 # --- What a count says ----------------------------------------------------------------------------------------------
 
 
-def counted_answers(study: Study) -> AnswersCounted:
-    found = answers_counted(study)
+def counted_answers(study: Study) -> AnswerCounts:
+    found = answer_counts(study)
     assert found is not None
     return found
 

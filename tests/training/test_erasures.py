@@ -21,7 +21,7 @@ from accounting.verification import study_faults
 from common.artifacts import arrays_load, arrays_save
 from consent import services
 from consent.models import AfterWithdrawal, ConsentEvent, ConsentForm, DataHolder, Disposal, Invitation, Mail, Study
-from consent.pseudonyms import holder_found
+from consent.pseudonyms import holder_by_pseudonym
 from consent.services.erasures import erasure_ask, erasure_state
 from consent.services.invitations import invitations_create
 from consent.services.paper import PaperConsent, paper_consents_record, scan_load
@@ -49,7 +49,7 @@ from tests.training.runs import (
     table_rows,
 )
 from training.engine.records import owners_of, records_load
-from training.engine.shards import shards_done
+from training.engine.shards import are_shards_done
 from training.methods.pate.ballot import predictions_load
 from training.methods.pate.opening import vote_open
 from training.models import Dataset, Run, RunResult, StudentModel
@@ -142,7 +142,7 @@ def test_a_withdrawal_erases_rows_scans_and_name_and_leaves_the_account(
     assert left == {owner: row for owner, row in others.items() if owner != holder.pk}
     assert scan_load(study, digest) is None
     assert "p-000" not in everything_stored()
-    assert holder_found(study, "p-000") == holder
+    assert holder_by_pseudonym(study, "p-000") == holder
     assert balances(study).of(np.array([holder.pk])) == account.of(np.array([holder.pk])) > 0
     done = Disposal.objects.filter(study=study).order_by("sequence")
     assert [(row.kind, row.holder_id) for row in done] == [("asked", holder.pk), ("erased", holder.pk)]
@@ -259,7 +259,7 @@ def test_a_run_goes_on_when_records_are_erased_between_a_batch_and_its_release(
         run = run_ask(run, 1)
     else:
         run_advance(run.pk)
-    assert shards_done(run) == answered and run.shards.exists(), "a batch is under way"
+    assert are_shards_done(run) == answered and run.shards.exists(), "a batch is under way"
     holder = holder_of(study)
     withdraw(holder, django_capture_on_commit_callbacks)
     assert not [name for name in files(f"runs/{run.pk}") if "coordinates" in name]
@@ -444,7 +444,7 @@ def test_after_their_last_day_no_private_record_is_left(
     stored = DataHolder.objects.filter(study=study)
     assert not stored.filter(user__isnull=False).exists() and not stored.filter(pseudonym__startswith="p-").exists()
     assert not Invitation.objects.filter(study=study).exists()
-    assert holder_found(study, "p-001") is None
+    assert holder_by_pseudonym(study, "p-001") is None
     now = balances(study)
     assert np.array_equal(now.holders, account_before.holders) and np.array_equal(now.spent, account_before.spent)
     assert private(other).artifact in files() and DataHolder.objects.filter(study=other, erased_at=None).count() == 6

@@ -12,7 +12,7 @@ from django.utils import translation
 
 from accounting.caps import caps_of
 from accounting.models import HeadCount
-from accounting.shares import share_free, share_suggested
+from accounting.shares import share_free, suggested_share
 from common.sentences import Sentence, in_words
 from consent import services
 from consent.models import Study
@@ -86,8 +86,8 @@ def test_a_share_that_nobody_names_is_not_all(study: Study) -> None:
     assert as_("ada").get(f"/api/v1/runs/{run.pk}/plan?share=0.5").json() == answer["plan"], "the plan that it keeps"
     assert share_free(study) == pytest.approx(0.75)
     run_start(study, share=0.7, **TABLE_RUN)
-    assert share_suggested(study) == pytest.approx(0.05), "what is free, where that is less"
-    assert share_suggested(rehearsal_with_table()) == 1.0
+    assert suggested_share(study) == pytest.approx(0.05), "what is free, where that is less"
+    assert suggested_share(rehearsal_with_table()) == 1.0
 
 
 def test_the_command_says_it_to_people_and_refuses_in_words(study: Study) -> None:

@@ -17,7 +17,7 @@ from learning.students import (
     refined,
     student_create,
     student_learn,
-    student_suggested,
+    suggested_student,
 )
 from tests.training.asking import EVERYBODY, STEPS_RUN
 from tests.training.runs import run_finish, run_start, study_with_data, study_with_table
@@ -28,7 +28,7 @@ from training.methods.neighbours.rounds import question_load
 from training.methods.space import points_of
 from training.models import Query, Run
 from training.services import students
-from training.services.calibration import HELD_OUT, Duel, student_tried
+from training.services.calibration import HELD_OUT, Duel, student_try
 from training.verification import release_faults
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
@@ -49,7 +49,7 @@ def test_the_suggested_student_of_images_learns_from_every_method(
     monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any], right: float
 ) -> None:
     monkeypatch.setattr(noise, "noise_of", lambda run: SimulationNoise(run.position))
-    student = student_suggested("image").name
+    student = suggested_student("image").name
     study = study_with_data(levels="LLLL")
     run = run_finish(run_start(study, student_learner=student, student_parameters=SMALL, **fields))
     assert run.status == Run.Status.FINISHED, run.message
@@ -154,17 +154,15 @@ def test_a_duel_counts_right_answers_on_held_out_points() -> None:
         (trial, Duel(12, 12, alike)),
         (np.where(trial == taught, taught, -1), Duel(alike, alike, alike)),
     ):
-        duel = student_tried(run, lesson, run_recipe(run), truth=truth).duel
+        duel = student_try(run, lesson, run_recipe(run), truth=truth).duel
         assert duel == expected and duel.student_wins == (truth is trial)
-    assert student_tried(run, lesson, run_recipe(run)).duel is None
+    assert student_try(run, lesson, run_recipe(run)).duel is None
 
 
 @pytest.mark.parametrize("wins", [False, True])
 def test_the_winner_of_a_duel_is_published(monkeypatch: pytest.MonkeyPatch, wins: bool) -> None:
     duel = Duel(5, 4 if wins else 3, 3)
-    monkeypatch.setattr(
-        students, "student_tried", lambda *lesson, **how: replace(student_tried(*lesson, **how), duel=duel)
-    )
+    monkeypatch.setattr(students, "student_try", lambda *lesson, **how: replace(student_try(*lesson, **how), duel=duel))
     run = run_finish(run_start(study_with_table(points=24), **STEPS_RUN))
     assert run.status == Run.Status.FINISHED, run.message
     assert run.student.is_released_itself is not wins

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from django.core.files.storage import storages
 
-from common.artifacts import arrays_load, arrays_opened, arrays_save
+from common.artifacts import arrays_load, arrays_open, arrays_save
 from common.keyrings import KeyGoneError, keys_destroy, ring_destroy, ring_load
 from common.sealed_storage import SealError
 from training.engine.records import owners_of, records_load, records_store, ring_of
@@ -78,7 +78,7 @@ def test_no_file_is_readable_after_its_key_is_destroyed() -> None:
 def test_changed_or_exchanged_files_are_not_read() -> None:
     content = arrays(3, 4, 4)
     dataset = stored(content)
-    with arrays_opened(dataset.artifact) as file:
+    with arrays_open(dataset.artifact) as file:
         whole = {name: file[name] for name in file.files}
     spoiled = whole["sealed y"].copy()
     spoiled[0] ^= 1

@@ -371,7 +371,7 @@ def test_a_cancelled_run_costs_all_after_its_charge_and_nothing_before() -> None
     early = begun(study)
     run_commands.run_cancel(run=early, acting_user=olga)
     assert share_free(study) == 1 and not balances(study).holders.size
-    assert slacks.slacks_charged(study) == 0
+    assert slacks.charged_slack(study) == 0
     late = attempt(commit(begun(study)))
     run_commands.run_cancel(run=late, acting_user=olga)
     assert share_free(study) == pytest.approx(0.5)

@@ -67,7 +67,7 @@ class Asking:
         """Whether a run that waited can go on now."""
         if run.status == Run.Status.APPROVED:
             return spending_may_begin(run)
-        return run.status == Run.Status.ASKING and shards.shards_done(run)
+        return run.status == Run.Status.ASKING and shards.are_shards_done(run)
 
     def _batch(self, run: Run, current: Round) -> bool:
         """Take the batch under way one step further."""
@@ -76,7 +76,7 @@ class Asking:
             return self._batch_at_once(run)
         if not run.shards.exists():
             return self._batch_begin(run, shard)
-        if not shards.shards_done(run):
+        if not shards.are_shards_done(run):
             shards.shards_send(run)
             return False
         return self._batch_end(run)
@@ -133,7 +133,7 @@ class Asking:
         """Release a batch that every shard has answered, with what it cost everybody."""
         self.questions.warm(run)
         with spending(run, Run.Status.ASKING) as held:
-            if held is None or not shards.shards_done(held):
+            if held is None or not shards.are_shards_done(held):
                 return False
             answers = self._answers(held)
             if answers is not None:

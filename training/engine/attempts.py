@@ -28,11 +28,11 @@ def attempt_write(run: Run, people: People) -> None:
     run.assignment = f"{run_folder(run)}/asked-{uuid4().hex}.npz"
     arrays_save(run.assignment, holder=people.holders, cap=people.caps, limit=people.limits, spent=people.spent)
     Run.objects.filter(pk=run.pk).update(assignment=run.assignment, heartbeat=timezone.now())
-    if old and old not in attempts_kept(run):
+    if old and old not in attempt_files(run):
         transaction.on_commit(lambda: arrays_delete(old))
 
 
-def attempts_kept(run: Run) -> set[str]:
+def attempt_files(run: Run) -> set[str]:
     """Files that say who was asked in batches of a run, and in what its site has answered."""
     answered = JointQuestion.objects.filter(joint__run=run.pk).exclude(attempt="")
     return {*run.batches.values_list("attempt", flat=True), *answered.values_list("attempt", flat=True)}

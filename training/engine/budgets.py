@@ -41,7 +41,7 @@ class Budget:
     allowed: float
 
 
-def promises_counted(run: Run) -> list[PlannedPromise]:
+def planned_promises(run: Run) -> list[PlannedPromise]:
     """Every promise with its public or noisy number of holders, each a group of its own, strictest first.
 
     Raises PlanError where policy, head counts or shares are missing, or δ is too large for so many people.

@@ -14,7 +14,7 @@ import numpy as np
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from common.artifacts import arrays_opened, arrays_save
+from common.artifacts import arrays_open, arrays_save
 from common.distinct import distinct
 from common.keyrings import Ring, keys_make, ring_load
 from common.sealed_storage import SealError
@@ -133,7 +133,7 @@ def _width(rows: np.ndarray) -> int:
 
 
 def _opened(artifact: str, keys: tuple[str, ...], holders: np.ndarray | None) -> dict[str, np.ndarray]:
-    with arrays_opened(artifact) as stored:
+    with arrays_open(artifact) as stored:
         sealed = [name.removeprefix(_SEALED) for name in stored.files if name.startswith(_SEALED)]
         if not sealed:
             return {key: stored[key] for key in keys or stored.files}

@@ -30,7 +30,7 @@ def shards_send(run: Run) -> None:
     parts_send(run.shards.all(), "training.tasks.shard_ask")
 
 
-def shards_done(run: Run) -> bool:
+def are_shards_done(run: Run) -> bool:
     """Whether every shard of the batch under way has been asked."""
     return run.shards.exists() and not run.shards.exclude(state=Shard.State.DONE).exists()
 

@@ -78,7 +78,7 @@ def spending_end(run: Run, reason: str, **also: Any) -> None:
     """
     Run.objects.filter(pk=run.pk).update(status=Run.Status.LEARNING, stop_reason=reason, **also)
     if not run.rehearsal:
-        share_settle(study=run.study, subject=run.pk, used=share_used(run))
+        share_settle(study=run.study, subject=run.pk, used=used_share(run))
     runs_send_on(run)
 
 
@@ -103,7 +103,7 @@ def charged_tell(run: Run, costs: Sequence[float], exhausted: Sequence[int] = ()
     share_used_tell(run, after.tolist(), before.tolist())
 
 
-def share_used(run: Run) -> float:
+def used_share(run: Run) -> float:
     """The share of every cap that a run has used at most: the largest of its groups' charges over caps. Public."""
     budgets = budgets_from_json(run.plan) if run.plan else []
     used = [spent / budget.cap for spent, budget in zip(run.spent, budgets, strict=False)]

@@ -41,7 +41,7 @@ def encoder_load(encoder: Encoder) -> EncoderFile:
     return EncoderFile(arrays["content"].tobytes(), input_from_json(encoder.takes), tokenizer)
 
 
-def rows_encoded(run: Run, rows: np.ndarray) -> np.ndarray:
+def rows_encode(run: Run, rows: np.ndarray) -> np.ndarray:
     """Records (n, *shape) as the model of a run takes them: their vectors, where it has chosen an encoder.
 
     Raises EncoderError.

@@ -13,7 +13,7 @@ from django.utils.translation import gettext_noop
 from accounting.models import Release
 from common.sentences import Sentence
 from learning.mechanisms.base import PlanError, Question
-from training.engine.budgets import PlannedPromise, promises_counted
+from training.engine.budgets import PlannedPromise, planned_promises
 from training.engine.faults import batch_faults
 from training.methods.base import RunMethod, Stage, Step, Wrong, stage_asking
 from training.methods.engine import EngineMethod
@@ -81,7 +81,7 @@ class JointMethod:
         self._method.check(run, wrong)  # type: ignore[attr-defined]
 
     def plan(self, run: Run, share: float = 1.0, promises: list[PlannedPromise] | None = None) -> MethodPlan:
-        promises = promises or promises_counted(run)
+        promises = promises or planned_promises(run)
         if self._is_hub:
             return self._hub_plan(run, share, promises)
         document = hub_plan(run.joint)

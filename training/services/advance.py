@@ -111,7 +111,7 @@ def chunk_train(chunk_id: str | int) -> bool:
     trained = False
     with logging_run(chunk.run_id), _guarded(chunk.run_id):
         trained = teaching.chunk_train(chunk)
-        if trained and teaching.chunks_done(chunk.run):
+        if trained and teaching.are_chunks_done(chunk.run):
             send("run_advance", chunk.run_id)
     return trained
 
@@ -124,6 +124,6 @@ def shard_ask(shard_id: str | int) -> bool:
     is_answered = False
     with logging_run(shard.run_id), _guarded(shard.run_id):
         is_answered = shards.shard_ask(shard, method_of(shard.run).asking.questions)
-        if is_answered and shards.shards_done(shard.run):
+        if is_answered and shards.are_shards_done(shard.run):
             send("run_advance", shard.run_id)
     return is_answered

@@ -36,7 +36,7 @@ from training.notices import silence_tell
 from training.services.renewals import key_register
 from training.services.runs import run_cancel
 from training.sites.alliances import facts_of_alliance, form_tells, refusal
-from training.sites.documents import alliance_checked, digest_of, document_text, points_digest
+from training.sites.documents import alliance_verify, digest_of, document_text, points_digest
 from training.sites.exchange import exchange
 from training.sites.invitations import code_digest, invitation_read
 from training.sites.keys import identity
@@ -304,7 +304,7 @@ def alliance_tell(*, alliance: Alliance, acting_user: AbstractBaseUser) -> Conse
     """
     study = study_lock(alliance.study_id)
     try:
-        alliance_checked(alliance)
+        alliance_verify(alliance)
     except Refused as error:
         raise refusal(error) from error
     facts = facts_of_alliance(alliance)

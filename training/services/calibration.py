@@ -45,7 +45,7 @@ class Trial:
     duel: Duel | None = None
 
 
-def student_tried(
+def student_try(
     run: Run,
     lesson: Lesson,
     recipe: Recipe,
@@ -69,7 +69,7 @@ def student_tried(
     """
     if progress is None:
         with progress_of(Run.objects.filter(pk=run.pk), "student_progress", end=None) as noted:
-            return student_tried(run, lesson, recipe, noted, tries=tries, truth=truth)
+            return student_try(run, lesson, recipe, noted, tries=tries, truth=truth)
     learned, held_out = lesson.releases.split(HELD_OUT, recipe.seed)
     if not (tries and len(learned) and len(held_out)):
         return Trial(student_fit(run, lesson, recipe, progress=progress))

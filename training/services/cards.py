@@ -15,7 +15,7 @@ from learning.class_shares import Share, differing
 from learning.learners import Model
 from learning.students import Releases
 from training.accuracy import accuracy_interval, published_accuracy
-from training.engine.spending import share_used
+from training.engine.spending import used_share
 from training.engine.vectors import encoder_of
 from training.fairness import READABLE, UNREADABLE
 from training.forecast_outcomes import outcomes_of
@@ -223,7 +223,7 @@ def _privacy(run: Run) -> dict:
         "method": run.method,
         "variant": run.variant,
         "delta": run.study.delta,
-        "share": share_used(run),
+        "share": used_share(run),
         "groups": run_promises(run),
         "earlier": [{"level": each.level, "epsilon": each.epsilon} for each in promises_earlier(run.study)],
         "exception": EXCEPTION,

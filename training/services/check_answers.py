@@ -39,7 +39,7 @@ class Understanding:
 
 
 @dataclass(frozen=True)
-class AnswersCounted:
+class AnswerCounts:
     """The newest count of answers: to which version of the form, when, and what it says, worst first."""
 
     form_version: int
@@ -104,7 +104,7 @@ def _counted(form: ConsentForm, holders: np.ndarray) -> np.ndarray:
     return np.concatenate([(right & bits) > 0, ((answered & ~right) & bits) > 0])
 
 
-def answers_counted(study: Study) -> AnswersCounted | None:
+def answer_counts(study: Study) -> AnswerCounts | None:
     """What the newest count says, the question worst answered first; None before the first."""
     release = Release.chain(study.pk).filter(kind=Release.Kind.ANSWERS).order_by("-sequence").first()
     if release is None:
@@ -112,7 +112,7 @@ def answers_counted(study: Study) -> AnswersCounted | None:
     sigma = release.content["sigma"]
     understandings = [understanding_of(each, sigma) for each in release.content["questions"]]
     understandings.sort(key=lambda each: (each.right is None, each.right or 0))
-    return AnswersCounted(release.content["form_version"], release.recorded_at, understandings)
+    return AnswerCounts(release.content["form_version"], release.recorded_at, understandings)
 
 
 def understanding_of(counts: dict, sigma: float) -> Understanding:

@@ -18,7 +18,7 @@ from common.sentences import Sentence, gettext_noop
 from consent.models import Study
 from consent.services import holders_register, study_lock
 from consent.services.changes import changes_recorded
-from consent.services.disposals import holders_refused, holders_return
+from consent.services.disposals import holders_return, unstorable_holders
 from learning.formats import DataError, Rows, Schema, schema_to_json
 from learning.outcomes import Classes, Outcome
 from training.engine.records import records_first, records_store, ring_of
@@ -99,7 +99,7 @@ def _arrays(study: Study, rows: Rows, most: int | None) -> tuple[dict[str, Any],
         ids = holders_register(study=study, pseudonyms=rows.holders or [])
     except ValidationError as error:
         raise DataError(" ".join(error.messages), gettext_noop("Nothing was stored.")) from error
-    refused = holders_refused(study, ids.values())
+    refused = unstorable_holders(study, ids.values())
     holders_return(study, {pseudonym: pk for pseudonym, pk in ids.items() if pk not in refused})
     arrays["holder"] = np.array([ids[pseudonym] for pseudonym in rows.holders or []], dtype=np.int64)
     stays = records_first(arrays["holder"], most) & ~np.isin(arrays["holder"], list(refused))

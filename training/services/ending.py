@@ -10,9 +10,9 @@ from accounting.shares import share_settle
 from common.artifacts import arrays_delete, arrays_delete_folder, arrays_list
 from consent.services import study_lock
 from training.dispatch import send
-from training.engine.attempts import attempts_kept
+from training.engine.attempts import attempt_files
 from training.engine.files import released_tidy, run_folder
-from training.engine.spending import runs_send_on, share_used
+from training.engine.spending import runs_send_on, used_share
 from training.methods.lessons import checkpoints_folder
 from training.models import Run
 from training.notices import run_ended_tell
@@ -33,7 +33,7 @@ def run_fail(run_id: str | UUID, message: str) -> None:
             status=Run.Status.FAILED, message=message, ended_at=timezone.now()
         )
         if failed:
-            share_settle(study=run.study, subject=run.pk, used=share_used(run))
+            share_settle(study=run.study, subject=run.pk, used=used_share(run))
             runs_send_on(run)
             run.refresh_from_db(fields=["status"])
             run_ended_tell(run)
@@ -57,7 +57,7 @@ def run_forget(run: Run) -> None:
     arrays_delete_folder(checkpoints_folder(run))
     if run.study.retain_votes and run.status == Run.Status.FINISHED:
         files = {run.assignment, *run.chunks.values_list("artifact", flat=True)}
-        files |= attempts_kept(run)
+        files |= attempt_files(run)
         arrays_delete(*(name for name in arrays_list(run_folder(run)) if name not in files))
         predictions_forget_erased(run)
         return

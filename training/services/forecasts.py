@@ -9,7 +9,7 @@ from typing import Any
 
 from accounting.head_counts import head_counts
 from accounting.models import HeadCount
-from accounting.shares import share_suggested
+from accounting.shares import suggested_share
 from common.sentences import Sentence, gettext_noop
 from training.methods import MethodPlan, method_of
 from training.models import Run
@@ -58,7 +58,7 @@ def forecast(run: Run, share: float | None = None) -> Forecast:
     Raises:
         PlanError: the run cannot be carried out; it says what to do.
     """
-    share = share_suggested(run.study) if share is None else share
+    share = suggested_share(run.study) if share is None else share
     planned = method_of(run).plan(run, share)
     others = () if run.alliance_id else alternatives(run, planned, share)
     return Forecast(planned, share, (*planned.notes, *_notes(run), *alternatives_notes(others)), others)

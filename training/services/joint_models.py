@@ -22,7 +22,7 @@ from training.notices import published_tell, run_ended_tell
 from training.services.cards import card_digest
 from training.sites.asking import ENDED
 from training.sites.exchange import exchange
-from training.sites.published import FIELDS, file_fetch, model_checked
+from training.sites.published import FIELDS, file_fetch, model_verify
 from training.sites.wire import Unreachable
 
 logger = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ def model_take(run: Run) -> bool:
                 raise RunError(Sentence(ENDED, why=joint.ended))
             message_set(run, _WAITS)
             return False
-        document, facts = model_checked(joint)
+        document, facts = model_verify(joint)
         content, onnx = file_fetch(joint, "file", document.file), file_fetch(joint, "onnx", document.onnx)
         published_load(facts["learner"], content)
     except Unreachable as error:

@@ -17,7 +17,7 @@ from learning.formats import Rows, schema_from_json
 from learning.mechanisms.base import content_digest
 from learning.sites.documents import JointRun as RunDocument
 from learning.sites.documents import Refused, Signed
-from learning.students import student_suggested
+from learning.students import suggested_student
 from training.dispatch import send
 from training.methods import METHODS, Outcome
 from training.models import Alliance, Dataset, JointRun, Run
@@ -67,7 +67,7 @@ def joint_run_propose(
     if METHODS[fields["method"]].outcome == Outcome.TABLE:
         fields |= {"public_dataset": None, "test_dataset": None, "student_learner": "", "batch_size": 1}
     else:
-        fields.setdefault("student_learner", student_suggested(alliance.terms["schema"]["kind"]).name)
+        fields.setdefault("student_learner", suggested_student(alliance.terms["schema"]["kind"]).name)
     if fields["method"] == Run.Method.SGD:
         fields["batch_size"] = 1  # each step is a question of its own
     fields["private_dataset"] = people_of_sites(alliance.study, alliance.terms["schema"])

@@ -27,9 +27,9 @@ from training.dispatch import send
 from training.models import Alliance, AllianceSite, Run
 from training.notices import key_waits_tell
 from training.sites.alliances import refusal
-from training.sites.documents import alliance_checked, alliance_read, documents_of
+from training.sites.documents import alliance_read, alliance_verify, documents_of
 from training.sites.invitations import code_digest, invitation_read
-from training.sites.keys import fingerprint, identity, identity_known
+from training.sites.keys import fingerprint, identity, known_identity
 from training.sites.wire import Hub, Unreachable
 
 logger = logging.getLogger(__name__)
@@ -145,7 +145,7 @@ def renewal_confirm(*, alliance: Alliance, new_fingerprint: str, acting_user: Ab
     if alliance.left_at is not None or not waiting or waiting[-1].fingerprint != new_fingerprint or not new_fingerprint:
         raise ValidationError(_("No such key waits here. Look again at what does."))
     try:
-        before = alliance_checked(alliance)
+        before = alliance_verify(alliance)
         if alliance.is_hub:
             second_person_check(
                 alliance.study,
@@ -181,7 +181,7 @@ def _signed_anew(alliance: Alliance, before: AllianceDocument) -> dict[str, str]
     alliance.sites.filter(name=site).update(public_key=key)
     return {
         "content": document.content().decode(),
-        "signature": sign(document, identity_known(alliance)).signature.hex(),
+        "signature": sign(document, known_identity(alliance)).signature.hex(),
     }
 
 

@@ -25,7 +25,7 @@ from learning.mechanisms.base import PlanError
 from learning.outcomes import OUTCOME_LABELS
 from training.dispatch import send
 from training.engine.rehearsals import rehearsed_check
-from training.engine.spending import runs_send_on, share_used
+from training.engine.spending import runs_send_on, used_share
 from training.errors import REPEATED, STATE
 from training.methods import METHODS, Outcome, method_by, method_of
 from training.methods.base import RunMethod
@@ -233,7 +233,7 @@ def run_cancel(*, run: Run, acting_user: AbstractBaseUser | None) -> Run:
     run.ended_at = timezone.now()
     run.save()
     run_ended_tell(run)
-    share_settle(study=run.study, subject=run.pk, used=share_used(run))
+    share_settle(study=run.study, subject=run.pk, used=used_share(run))
     runs_send_on(run)
     with logging_run(run.pk):
         logger.info("The run was cancelled by user %s.", acting_user.pk if acting_user else "nobody: its study ended")

@@ -27,7 +27,7 @@ NEXT: dict[str, tuple[str, ...]] = {
 """The stages that may follow each: what was archived is looked at as a candidate before it is used again."""
 
 
-def models_registered(models: QuerySet[StudentModel]) -> QuerySet[StudentModel]:
+def registered_models(models: QuerySet[StudentModel]) -> QuerySet[StudentModel]:
     """The published ones among some models, newest first; none that was withdrawn."""
     return models.filter(pk=F("run__student"), withdrawn_at=None).order_by("-created_at", "pk")
 

@@ -32,13 +32,13 @@ from learning.learners import Model
 from learning.students import CategoriesModel, Releases, said
 from training.accuracy import published_accuracy
 from training.dispatch import send
-from training.engine.vectors import rows_encoded
+from training.engine.vectors import rows_encode
 from training.errors import STATE, RunError
 from training.methods import lesson_of
 from training.methods.lessons import Recipe, run_recipe
 from training.models import Run, StudentModel, StudentTraining
 from training.notices import model_withdrawn_mail, published_tell, run_ended_tell
-from training.services.calibration import Duel, student_tried
+from training.services.calibration import Duel, student_try
 from training.services.cards import Candidate, card, card_digest, choice_document, shares_document
 from training.services.downloads import model_takers
 from training.services.evaluation import evaluation, truth_of
@@ -112,7 +112,7 @@ def student_teach(run: Run, recipe: Recipe, *, may_release: bool = False, progre
     if recipe.learner:
         categories = None if judges is None else run.learns.categories_of(judges)
         tries = publish == "student" or judges is not None
-        trial = student_tried(run, lesson, recipe, progress, tries=tries, truth=categories)
+        trial = student_try(run, lesson, recipe, progress, tries=tries, truth=categories)
         score, duel = trial.score, trial.duel
         student = said(trial.model, run.learns)
         evaluated = evaluation(student, run.test_dataset, run.encoder)
@@ -271,7 +271,7 @@ def student_withdraw(*, run: Run, version: int, reason: str, acting_user: Abstra
 
 def _as_learned(run: Run, rows: np.ndarray) -> np.ndarray:
     try:
-        return rows_encoded(run, rows)
+        return rows_encode(run, rows)
     except EncoderError as error:
         raise DataError(error.problem, error.remedy) from error
 

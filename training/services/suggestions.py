@@ -1,7 +1,7 @@
 """The suggestion for a study, from its newest public points."""
 
 from consent.models import Study
-from learning.mechanisms.suggestions import Suggestion, method_suggested
+from learning.mechanisms.suggestions import Suggestion, suggested_method
 from training.models import Dataset
 
 
@@ -9,5 +9,5 @@ def suggestion_for(study: Study) -> Suggestion:
     """Suggestion that a proposal of the study begins with, a function of what is public; for tables without data."""
     public = study.datasets.filter(kind=Dataset.Kind.PUBLIC, removed_at=None).order_by("-imported_at").first()
     if public is None:
-        return method_suggested("table", 0)
-    return method_suggested(public.schema["kind"], public.rows)
+        return suggested_method("table", 0)
+    return suggested_method(public.schema["kind"], public.rows)

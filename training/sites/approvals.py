@@ -11,8 +11,8 @@ from learning.sites.documents import JointRun as RunDocument
 from learning.sites.documents import Refused, sign
 from training.models import Alliance, JointRun, Run
 from training.sites.alliances import form_tells, refusal
-from training.sites.documents import alliance_checked, digest_of, document_text, points_digest
-from training.sites.keys import agreement_make, identity_known, site_of
+from training.sites.documents import alliance_verify, digest_of, document_text, points_digest
+from training.sites.keys import agreement_make, known_identity, site_of
 
 #: Fields of a run that sites take over from the hub as they are.
 COMMON = (
@@ -34,7 +34,7 @@ def joint_approve(run: Run) -> None:
         raise ValidationError(_("The alliance has ended here."))
     renewal_check(alliance)
     try:
-        alliance_checked(alliance)
+        alliance_verify(alliance)
         if alliance.is_hub:
             _hub_sign(run, alliance)
         else:
@@ -84,7 +84,7 @@ def _hub_sign(run: Run, alliance: Alliance) -> None:
         participants=tuple(sorted(joint.sites)),
     )
     joint.content = document.content().decode()
-    joint.signature = sign(document, identity_known(alliance)).signature.hex()
+    joint.signature = sign(document, known_identity(alliance)).signature.hex()
     joint.save()
 
 

@@ -37,7 +37,7 @@ from training.errors import RunError
 from training.models import JointQuestion, JointRun, Round, Run
 from training.sites.alliances import form_tells
 from training.sites.documents import (
-    alliance_checked,
+    alliance_verify,
     answer_of,
     endorsements_of,
     roster,
@@ -50,7 +50,7 @@ from training.sites.documents import (
     vector_save,
 )
 from training.sites.exchange import answer_send, exchange, total_fetch
-from training.sites.keys import identity_known, site_of
+from training.sites.keys import known_identity, site_of
 from training.sites.ledger import SiteLedger, sums_folder
 from training.sites.wire import Unreachable, wait_most
 
@@ -193,7 +193,7 @@ class HubAsking(JointAsking):
             raise RunError(Sentence(_FEW, why=error.sentence)) from error
         alliance = run.alliance
         assert alliance is not None, "a joint run is one of an alliance"
-        signed = sign(document, identity_known(alliance))
+        signed = sign(document, known_identity(alliance))
         with spending(run, Run.Status.ASKING) as held:
             if held is not None and not joint.questions.filter(number__gte=number).exists():
                 joint.questions.create(
@@ -214,7 +214,7 @@ class HubAsking(JointAsking):
         vector = total_bytes(summed, question.document.grain)
         document = Answer(question.document.digest(), "", tuple(summed.shape), hashlib.sha256(vector).hexdigest())
         question.total_content = document.content().decode()
-        question.total_signature = sign(document, identity_known(alliance)).signature.hex()
+        question.total_signature = sign(document, known_identity(alliance)).signature.hex()
         files = list(question.answers.values_list("artifact", flat=True))
         if self.release(run, question, summed, vector, charged=False):
             arrays_delete(*files)
@@ -248,7 +248,7 @@ class SiteAsking(JointAsking):
         return super().is_agreed(run)
 
     def _can_ask(self, run: Run) -> bool:
-        return shards.shards_done(run) or (wait_most() > 0 and not run.alliance.problem)  # type: ignore[union-attr]
+        return shards.are_shards_done(run) or (wait_most() > 0 and not run.alliance.problem)  # type: ignore[union-attr]
 
     def _batch(self, run: Run, current: Round) -> bool:
         until, pause = time.monotonic() + wait_most(), _PAUSE
@@ -343,13 +343,13 @@ class SiteAsking(JointAsking):
                 return False
             if run.shards.count() == 1:  # this worker is as good as any other
                 shards.shard_ask(run.shards.get(), self.questions)
-        if size is not None and not shards.shards_done(run):
+        if size is not None and not shards.are_shards_done(run):
             shards.shards_send(run)
             return False
         self.questions.warm(run)
         known, site, endorsements = roster(entry.joint), site_of(entry.joint), endorsements_of(entry)
         with spending(run, Run.Status.ASKING) as held:
-            if held is None or (size is not None and not shards.shards_done(held)):
+            if held is None or (size is not None and not shards.are_shards_done(held)):
                 return False
             question, part = self._part(held)
             bounds = question.bounds(part)
@@ -411,7 +411,7 @@ def _in_force_check(run: Run) -> None:
     assert alliance is not None, "a joint run is one of an alliance"
     now, proposed = alliance.document, run.joint.document.alliance
     if proposed != now.digest():
-        before = alliance_checked(alliance, proposed)
+        before = alliance_verify(alliance, proposed)
         renewed = [name for name, key in now.sites.items() if before.sites.get(name) != key]
         raise RunError(Sentence(_RENEWED, sites=", ".join(renewed)))
 

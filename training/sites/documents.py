@@ -61,7 +61,7 @@ def alliance_read(text: Mapping[str, str]) -> Signed[AllianceDocument]:
     return Signed(AllianceDocument.read(text["content"].encode()), signature_of(text["signature"]))
 
 
-def alliance_checked(alliance: Alliance, digest: str = "") -> AllianceDocument:
+def alliance_verify(alliance: Alliance, digest: str = "") -> AllianceDocument:
     """The alliance that the hub has signed, of exactly the terms on record.
 
     Args:
@@ -81,7 +81,7 @@ def alliance_checked(alliance: Alliance, digest: str = "") -> AllianceDocument:
     return document
 
 
-def run_signed(joint: JointRun) -> Signed[RunDocument]:
+def signed_run(joint: JointRun) -> Signed[RunDocument]:
     """The proposal of a run with its signature. Raises Refused."""
     return Signed(joint.document, signature_of(joint.signature))
 
@@ -94,7 +94,7 @@ def roster(joint: JointRun) -> Roster:
         Signed(Approval.read(each["content"].encode()), signature_of(each["signature"]))
         for each in joint.approvals.values()
     ]
-    return roster_of(alliance_checked(alliance, joint.document.alliance), run_signed(joint), approvals)
+    return roster_of(alliance_verify(alliance, joint.document.alliance), signed_run(joint), approvals)
 
 
 def endorsements_of(question: JointQuestion) -> list[Signed[Endorsement]]:

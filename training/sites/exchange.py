@@ -33,7 +33,7 @@ from training.models import Alliance, AllianceSite, JointQuestion, JointRun, Run
 from training.notices import joint_proposed_tell
 from training.sites.alliances import document_keep
 from training.sites.documents import digest_of, signature_of, vector_load, vector_save
-from training.sites.keys import identity_known
+from training.sites.keys import known_identity
 from training.sites.ledger import sums_folder
 from training.sites.published import model_message
 from training.sites.wire import Hub, Unreachable
@@ -227,7 +227,7 @@ def _own_signature(alliance: Alliance) -> dict[str, Any]:
     if not alliance.joined_at or alliance.left_at:
         return {"joined": None}
     try:
-        signed = sign(alliance.document, identity_known(alliance))
+        signed = sign(alliance.document, known_identity(alliance))
     except Refused:
         return {"joined": None}
     return {"joined": signed.signature.hex(), "document": signed.document.digest()}

@@ -53,7 +53,7 @@ def identity(alliance: Alliance, public: str = "") -> Ed25519PrivateKey:
     )
 
 
-def identity_known(alliance: Alliance) -> Ed25519PrivateKey:
+def known_identity(alliance: Alliance) -> Ed25519PrivateKey:
     """The signing key that the signed document names; that of today where there is none yet. Raises Refused."""
     if not alliance.is_signed:
         return identity(alliance)
@@ -65,7 +65,7 @@ def identities(alliance: Alliance) -> Iterator[Ed25519PrivateKey]:
     """Keys by which the hub may know a site: the one on record, and that of today, which may replace it."""
     today = identity(alliance)
     try:
-        known = identity_known(alliance)
+        known = known_identity(alliance)
     except Refused:
         logger.warning("The key that is on record of alliance %s is gone.", alliance.pk)
     else:
@@ -116,4 +116,4 @@ def site_of(joint: JointRun) -> Site:
                 "site takes no more part in it."
             )
         ) from error
-    return Site(alliance.own_name, identity_known(alliance), X25519PrivateKey.from_private_bytes(raw))
+    return Site(alliance.own_name, known_identity(alliance), X25519PrivateKey.from_private_bytes(raw))

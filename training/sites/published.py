@@ -9,7 +9,7 @@ from common.sentences import gettext_noop
 from learning.sites.documents import Publication, Refused, Signed, sign
 from training.models import JointRun, Run, StudentModel
 from training.sites.documents import digest_of, document_text, signature_of
-from training.sites.keys import identity_known
+from training.sites.keys import known_identity
 from training.sites.wire import Hub
 
 #: What is told of a version.
@@ -27,7 +27,7 @@ def model_message(joint: JointRun) -> dict[str, str] | None:
         {name: getattr(version, name) for name in FIELDS} | {"published": joint.run.student_id is not None}
     )
     document = Publication(joint.document.digest(), digest_of(facts), version.digest, version.onnx_digest)
-    signature = sign(document, identity_known(alliance)).signature.hex()
+    signature = sign(document, known_identity(alliance)).signature.hex()
     return {"content": document.content().decode(), "signature": signature, "told": facts}
 
 
@@ -39,7 +39,7 @@ def model_content(joint: JointRun, file: str) -> bytes:
     return model_fetch(version.artifact if file == "file" else version.onnx)
 
 
-def model_checked(joint: JointRun) -> tuple[Publication, dict[str, Any]]:
+def model_verify(joint: JointRun) -> tuple[Publication, dict[str, Any]]:
     """What the hub has signed of its model, and what it tells of it, at a site. Raises Refused."""
     alliance = joint.run.alliance
     assert alliance is not None, "a joint run is one of an alliance"

@@ -8,7 +8,7 @@ from typing import Any
 from django.core.management.base import BaseCommand
 
 from accounting.exports import FORMATS
-from consent.management.lookups import study_argument, study_named
+from consent.management.lookups import study_argument, study_by_slug
 
 
 class Command(BaseCommand):
@@ -20,7 +20,7 @@ class Command(BaseCommand):
         parser.add_argument("--output", type=Path, help="the file to write (default: standard output)")
 
     def handle(self, *args: Any, study: str, format: str, output: Path | None, **options: Any) -> None:
-        row = study_named(study)
+        row = study_by_slug(study)
         pieces = FORMATS[format](row)
         if output is None:
             for piece in pieces:

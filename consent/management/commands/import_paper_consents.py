@@ -9,7 +9,7 @@ from django.contrib.auth import get_user_model
 from django.core.management.base import BaseCommand, CommandError
 from tqdm import tqdm
 
-from consent.management.lookups import study_argument, study_named
+from consent.management.lookups import study_argument, study_by_slug
 from consent.services.paper import COLUMNS, PaperError, paper_consents_record, paper_list_read
 
 
@@ -24,7 +24,7 @@ class Command(BaseCommand):
         parser.add_argument("--dry-run", action="store_true", help="only look for problems")
 
     def handle(self, *args: Any, study: str, list: Path, scans: Path, by: str, dry_run: bool, **options: Any) -> None:
-        row = study_named(study)
+        row = study_by_slug(study)
         user = get_user_model().objects.filter(username=by, is_active=True).first()
         if user is None or not user.has_perm("consent.record_paper_consents", row):
             raise CommandError(f"“{by}” may not record consents in this study. Name one of its operators.")

@@ -12,8 +12,8 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError
 
-from consent.management.lookups import study_argument, study_named
-from consent.services.invitations import COLUMNS, holders_uninvited, invitations_create, invited_read
+from consent.management.lookups import study_argument, study_by_slug
+from consent.services.invitations import COLUMNS, invitations_create, invitees_read, uninvited_holders
 
 
 class Command(BaseCommand):
@@ -36,7 +36,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        study = study_named(options["study"])
+        study = study_by_slug(options["study"])
         path: Path | None = options["pseudonyms"]
         if path is None and options["open"] < 1 and not options["everyone"]:
             raise CommandError(
@@ -46,11 +46,11 @@ class Command(BaseCommand):
             text = (
                 "" if path is None else sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8-sig")
             )
-            everyone = holders_uninvited(study).values_list("pseudonym", flat=True) if options["everyone"] else ()
+            everyone = uninvited_holders(study).values_list("pseudonym", flat=True) if options["everyone"] else ()
             issued = invitations_create(
                 study=study,
                 acting_user=None,
-                pseudonyms=[*invited_read(text.splitlines()), *everyone],
+                pseudonyms=[*invitees_read(text.splitlines()), *everyone],
                 open_places=max(options["open"], 0),
                 replace=options["replace"],
             )

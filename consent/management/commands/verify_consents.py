@@ -14,7 +14,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from common.counted import counted
 from consent.exports import export_faults
-from consent.management.lookups import study_argument, study_named
+from consent.management.lookups import study_argument, study_by_slug
 from consent.models import Circumstance, ConsentEvent
 from consent.selectors import answerer_faults, promise_faults
 
@@ -27,7 +27,7 @@ class Command(BaseCommand):
         parser.add_argument("file", type=Path, help="the exported file, ending in .csv or .json")
 
     def handle(self, *args: Any, study: str, file: Path, **options: Any) -> None:
-        row = study_named(study)
+        row = study_by_slug(study)
         rows, circumstances = _rows(file)
         faults = [
             *export_faults(row, rows, circumstances),

@@ -17,7 +17,7 @@ from ipate_web.joint_demo import joint_demo
 from ipate_web.processes import free_port, running, site_command, site_environment, unwind_on_signals, worker_command
 from learning.formats import DataError, catalogue_load
 from training.demonstration import EPSILONS, STUDIES, Login, people, rehearsal_build, runs_start, study_build
-from training.engine.spending import share_used
+from training.engine.spending import used_share
 from training.models import Run
 from training.selectors import run_progress
 
@@ -139,7 +139,7 @@ def _report(run: Run) -> dict[str, Any]:
                 "level": promise["level"],
                 "holders": promise["holders"],
                 "epsilon": promise["epsilon"],
-                "share": None if run.rehearsal else share_used(run),
+                "share": None if run.rehearsal else used_share(run),
             }
             for promise in run.plan["promises"]
         ],

@@ -15,7 +15,7 @@ from consent.languages import VARIANTS, translated_name
 from consent.letter_documents import LetterWritten, default_texts
 from consent.models import Letterhead, Study
 from consent.paper_documents import FormsOnPaper, FormWritten
-from consent.services.invitations import Invited, IssuedInvitation, invitations_with, invited_read
+from consent.services.invitations import Invited, IssuedInvitation, invitations_with, invitees_read
 from consent.services.letterheads import MOST_BYTES, logo_read
 from ipate_web.staff.forms.fields import DayField
 
@@ -59,7 +59,7 @@ class InvitationsForm(forms.Form):
     def clean(self) -> dict[str, Any]:
         pseudonyms: list[Invited] = []
         try:
-            pseudonyms = invited_read(self.cleaned_data.get("pseudonyms", "").splitlines())
+            pseudonyms = invitees_read(self.cleaned_data.get("pseudonyms", "").splitlines())
         except ValidationError as error:
             self.add_error("pseudonyms", error)
         places = self.cleaned_data.get("open_places") or 0

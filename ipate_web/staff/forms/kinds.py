@@ -58,7 +58,7 @@ def parameter_groups(form: forms.Form, role: str) -> list[ParameterGroup]:
     ]
 
 
-def parameters_not_chosen(form: forms.Form, role: str) -> list[str]:
+def unused_parameters(form: forms.Form, role: str) -> list[str]:
     """The fields of the parameters of what was not chosen."""
     return [
         parameter(role, name, spec.name)
@@ -68,7 +68,7 @@ def parameters_not_chosen(form: forms.Form, role: str) -> list[str]:
     ]
 
 
-def parameters_chosen(form: forms.Form, role: str) -> dict[str, Any]:
+def chosen_parameters(form: forms.Form, role: str) -> dict[str, Any]:
     """The parameters of what was chosen."""
     name = form.cleaned_data[role]
     return {spec.name: form.cleaned_data[parameter(role, name, spec.name)] for spec in parameters_of(role, name)}

@@ -19,7 +19,7 @@ from consent.models import Study
 from ipate_web.staff.forms import kinds
 from ipate_web.staff.templatetags.run_words import choice_label
 from learning.formats import schema_from_json
-from learning.learners import learner_parameters, learner_suggested
+from learning.learners import learner_parameters, suggested_learner
 from learning.mechanisms.choices import Choice
 from learning.mechanisms.counts.columns import column_names
 from learning.mechanisms.pate import AGGREGATORS
@@ -220,7 +220,7 @@ class MethodFields:
         names = [self.field(name) for name, choice in self.choices().items() if not self._counts(choice)]
         for choice in self.choices().values():
             if choice.kinds is not None:
-                names += kinds.parameters_not_chosen(self.form, self.field(choice.name))
+                names += kinds.unused_parameters(self.form, self.field(choice.name))
         return names
 
     def check(self) -> None:
@@ -240,10 +240,10 @@ class MethodFields:
             elif choice.parameters:
                 document |= {
                     name: self._value(name),
-                    choice.parameters: kinds.parameters_chosen(self.form, self.field(name)),
+                    choice.parameters: kinds.chosen_parameters(self.form, self.field(name)),
                 }
             else:
-                document[name] = {"name": self._value(name), **kinds.parameters_chosen(self.form, self.field(name))}
+                document[name] = {"name": self._value(name), **kinds.chosen_parameters(self.form, self.field(name))}
         variant = self.chosen_variant()
         batch_size = self._value("batch_size") or method_by(self.name, variant).batch_size
         return {"variant": variant, "choices": document, "batch_size": batch_size}
@@ -397,7 +397,7 @@ class PateFields(MethodFields):
             holders = private.holders if private is not None else 0
         teachers = max(1, _round(holders / 13))
         classes = len(private.classes) if private is not None else 10
-        learner = learner_suggested(private.schema["kind"] if private is not None else "table")
+        learner = suggested_learner(private.schema["kind"] if private is not None else "table")
         values = super().initial(study) | {cls.field("variant"): Run.Variant.WEIGHTING.value, "teachers": teachers}
         for name, kind in AGGREGATORS.items():
             suggested = {spec.name: round(spec.suggested(teachers, classes), 2) for spec in kind.fields()}

@@ -13,7 +13,7 @@ from consent.circumstances import answering_for
 from consent.languages import own_name
 from consent.models import Authority, ConsentForm, Level, Study
 from consent.paper_documents import FormWritten
-from consent.pseudonyms import holder_found
+from consent.pseudonyms import holder_by_pseudonym
 from consent.services.paper import KEEP, NOT_TAKING_PART, PaperConsent, PaperError, paper_list_read
 from ipate_web.staff.forms.fields import DayField
 
@@ -48,7 +48,7 @@ class PaperFormForm(forms.Form):
 
     def clean_pseudonym(self) -> str:
         name: str = self.cleaned_data["pseudonym"]
-        self.holder = holder_found(self.study, name) if name else None
+        self.holder = holder_by_pseudonym(self.study, name) if name else None
         if name and self.holder is None:
             raise ValidationError(_("Nobody in this study is called like that. Check it, or import the records first."))
         if self.holder and not answering_for(self.holder).consents:

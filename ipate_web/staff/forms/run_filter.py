@@ -18,7 +18,7 @@ def _any_of(choices: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
 
 
 class RunFilterForm(FilterForm):
-    """Search, filters and order of a list of ``runs``, as `runs_listed` takes them."""
+    """Search, filters and order of a list of ``runs``, as `runs_filter` takes them."""
 
     #: It stands on a page that is asked for often, and Jinja renders long lists of choices several times as fast.
     default_renderer = Jinja2()

@@ -93,7 +93,7 @@ class RunForm(StudyForm):
 
     def clean(self) -> dict[str, Any]:
         chosen = self._chosen()
-        uncounted = kinds.parameters_not_chosen(self, "student_learner")
+        uncounted = kinds.unused_parameters(self, "student_learner")
         if chosen is not None and chosen.name not in self.learning:
             uncounted += [name for name in self.fields if name.partition("-")[0] in (*_FOR_A_MODEL, "student_learner")]
         for method in self.methods:
@@ -122,7 +122,7 @@ class RunForm(StudyForm):
             names = [name for name in names if name not in _FOR_A_MODEL]
         elif self.cleaned_data["public_dataset"]:
             values["student_learner"] = self.cleaned_data["student_learner"]
-            values["student_parameters"] = kinds.parameters_chosen(self, "student_learner")
+            values["student_parameters"] = kinds.chosen_parameters(self, "student_learner")
         values |= {name: self.cleaned_data[name] for name in names}
         if self.study.rehearsal:
             levels: dict[str, dict[str, float]] = {level.value: {} for level in Level}

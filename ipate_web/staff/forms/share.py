@@ -5,7 +5,7 @@ from typing import Any
 from django import forms
 from django.utils.translation import gettext_lazy as _
 
-from accounting.shares import share_free, share_suggested
+from accounting.shares import share_free, suggested_share
 from consent.models import Study
 
 
@@ -29,7 +29,7 @@ class ShareForm(forms.Form):
         if study.rehearsal:
             del self.fields["per_cent"]
             return
-        per_cent = round(100 * share_suggested(study), 1)
+        per_cent = round(100 * suggested_share(study), 1)
         self.fields["per_cent"].initial = int(per_cent) if per_cent.is_integer() else per_cent
 
     def clean_per_cent(self) -> float:

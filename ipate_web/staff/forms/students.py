@@ -8,11 +8,11 @@ from django.utils.translation import gettext_lazy as _
 
 from ipate_web.staff.forms.kinds import (
     ParameterGroup,
+    chosen_parameters,
     kind_add,
     parameter_groups,
     parameter_values,
-    parameters_chosen,
-    parameters_not_chosen,
+    unused_parameters,
 )
 from training.models import Run
 from training.services.trainings import recipe_check
@@ -31,7 +31,7 @@ class StudentForm(forms.Form):
         return parameter_groups(self, "student_learner")
 
     def clean(self) -> dict[str, Any]:
-        for name in parameters_not_chosen(self, "student_learner"):
+        for name in unused_parameters(self, "student_learner"):
             self.errors.pop(name, None)
         if not self.errors:
             try:
@@ -44,7 +44,7 @@ class StudentForm(forms.Form):
         """Choices of the form, as ``student_ask`` takes them."""
         return {
             "student_learner": self.cleaned_data["student_learner"],
-            "student_parameters": parameters_chosen(self, "student_learner"),
+            "student_parameters": chosen_parameters(self, "student_learner"),
         }
 
 

@@ -19,9 +19,9 @@ from consent.views.decision import questions_of
 from ipate_web.staff.views.pages import study_page
 from training.engine.drawings import SHARE
 from training.services.check_answers import (
-    AnswersCounted,
+    AnswerCounts,
     Understanding,
-    answers_counted,
+    answer_counts,
     answers_sigma,
     check_answers_count,
 )
@@ -40,7 +40,7 @@ def understanding(study: Study) -> dict[str, Any]:
     form, policy = consent_form_in_force(study), policy_in_force(study)
     if form is None or policy is None or study.is_closed:
         return {}
-    counted = answers_counted(study)
+    counted = answer_counts(study)
     return {
         "understanding": {
             "counted": counted,
@@ -53,7 +53,7 @@ def understanding(study: Study) -> dict[str, Any]:
     }
 
 
-def _worst_first(questions: list[Question], counted: AnswersCounted | None) -> list[QuestionUnderstood]:
+def _worst_first(questions: list[Question], counted: AnswerCounts | None) -> list[QuestionUnderstood]:
     by_key = {question.key: question for question in questions}
     if counted is None:
         return [QuestionUnderstood(question, None) for question in questions]

@@ -11,7 +11,7 @@ from common.requests import SignedInRequest
 from consent.models import Study
 from ipate_web.staff.comparison import cost_charts, measure_rows, parameter_rows, recall_chart, run_titles, step_charts
 from ipate_web.staff.views.pages import render_page, study_page
-from training.comparison import MOST, runs_compared
+from training.comparison import MOST, runs_compare
 from training.models import Run
 from training.selectors import runs_visible_to
 
@@ -25,7 +25,7 @@ def run_compare(request: SignedInRequest, study: Study) -> HttpResponse:
     problem = _problem(len(ids), len(runs))
     context: dict[str, Any] = {"problem": problem, "most": MOST, "is_new": not ids}
     if not problem and len(runs) > 1:
-        comparison = runs_compared(runs)
+        comparison = runs_compare(runs)
         compared = comparison.runs
         context |= {
             "compared": list(zip(run_titles(compared), compared, strict=True)),

@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import override
 from django.views.decorators.http import require_POST, require_safe
 
-from accounting.head_counts import people_counted
+from accounting.head_counts import head_count_total
 from common.requests import SignedInRequest
 from consent import selectors, services
 from consent.circumstances import day_of
@@ -29,7 +29,7 @@ from ipate_web.staff.forms.studies import CORRECTION, ConsentFormForm, FactsForm
 from ipate_web.staff.views.check_answers import understanding
 from ipate_web.staff.views.pages import render_page, study_form, study_page
 from ipate_web.staff.views.policies import weaker_promises
-from ipate_web.staff.views.remarks import remark_form, remark_made
+from ipate_web.staff.views.remarks import remark_form, remark_make
 
 
 def _rendered(texts: dict[str, str]) -> list[tuple[str, str, SafeString]]:
@@ -164,7 +164,7 @@ def consent_form_publish(request: SignedInRequest, study: Study) -> HttpResponse
     context: dict[str, Any] = {
         "form": form,
         "latest": latest,
-        "affected": people_counted(study),
+        "affected": head_count_total(study),
         "weaker": weaker_promises(study, selectors.policy_in_force(study)),
         "texts": _rendered(draft.texts),
         "facts": fact_words(_drafted(study, draft)),
@@ -205,7 +205,7 @@ def consent_form_proposal(request: SignedInRequest, study: Study, sequence: int)
     remark = remark_form(request)
     if request.method == "POST" and not request.user.has_perm("consent.approve_consentform", study):
         raise PermissionDenied
-    if remark_made(request, proposal, remark):
+    if remark_make(request, proposal, remark):
         return redirect("staff:consent_form_proposal", study.slug, sequence)
     if request.method == "POST" and not remark.is_bound:
         try:
@@ -225,7 +225,7 @@ def consent_form_proposal(request: SignedInRequest, study: Study, sequence: int)
     context = {
         "proposal": proposal,
         "before": before,
-        "affected": people_counted(study),
+        "affected": head_count_total(study),
         "weaker": weaker_promises(study, selectors.policy_in_force(study)),
         "is_own": proposal.proposed_by_id == request.user.pk,
         "is_waiting": selectors.is_waiting(proposal),

@@ -13,7 +13,7 @@ from ipate_web.staff.forms.datasets import ProvenanceForm
 from ipate_web.staff.views.pages import render_page, study_form, study_page
 from learning.formats import ImageSchema, schema_from_json
 from training.models import Dataset, DatasetImport
-from training.run_lists import runs_in_table, runs_listed
+from training.run_lists import runs_filter, runs_in_table
 from training.selectors import runs_visible_to
 from training.services.datasets import dataset_provenance_state
 
@@ -53,6 +53,6 @@ def dataset(request: SignedInRequest, study: Study, pk: int) -> HttpResponse:
         "image": schema if isinstance(schema, ImageSchema) else None,
         "columns": row.schema.get("columns", []),
         "numbers": len(schema.shape) == 1 and schema.shape[0],
-        "runs": runs_in_table(runs_listed(runs_visible_to(request.user).filter(study=study, **{role: row})))[:20],
+        "runs": runs_in_table(runs_filter(runs_visible_to(request.user).filter(study=study, **{role: row})))[:20],
     }
     return render_page(request, study, "staff/datasets/dataset.html", context, status=422 if form.errors else 200)

@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 
 from common.requests import SignedInRequest
 from consent.models import Disposal, Study
-from consent.pseudonyms import holder_found
+from consent.pseudonyms import holder_by_pseudonym
 from consent.services.erasures import erasure_ask
 from ipate_web.staff.forms.endings import ClosingForm, ErasureForm, ReasonForm
 from ipate_web.staff.views.pages import paginate, render_page, study_form
@@ -36,7 +36,7 @@ def disposals(request: SignedInRequest, study: Study) -> HttpResponse:
 
 def _erasure_request(request: SignedInRequest, study: Study, form: ErasureForm) -> bool:
     try:
-        holder = holder_found(study, form.cleaned_data["pseudonym"].strip())
+        holder = holder_by_pseudonym(study, form.cleaned_data["pseudonym"].strip())
         if holder is None:
             form.add_error("pseudonym", _("Nobody in this study is called so. Check the spelling."))
             return False

@@ -23,10 +23,10 @@ from consent.paper_documents import sample_form_pdf
 from consent.receipts import sample_receipt_pdf
 from consent.services.invitations import (
     IssuedInvitation,
-    holders_uninvited,
     invitation_revoke,
     invitations_create,
     link_reissue,
+    uninvited_holders,
 )
 from consent.services.letterheads import letterhead_of, letterhead_save
 from ipate_web.staff.forms.invitations import AT_ONCE, MOST, InvitationsForm, LetterheadForm, LettersForm, LinkForm
@@ -161,14 +161,14 @@ def invitations(request: SignedInRequest, study: Study) -> HttpResponse:
             )
             return _letters(request, study, issued, left_out=wanted - len(issued))
     rows = Invitation.objects.filter(study=study).select_related("holder")
-    context = {"form": form, "page": paginate(request, rows), "uninvited": holders_uninvited(study).count()}
+    context = {"form": form, "page": paginate(request, rows), "uninvited": uninvited_holders(study).count()}
     return render_page(request, study, "staff/people/invitations.html", context, status=422 if form.errors else 200)
 
 
 @study_form("consent.invite_holders")
 def invitations_everyone(request: SignedInRequest, study: Study) -> HttpResponse:
     """Confirm and invite everybody who was not invited yet."""
-    waiting = list(holders_uninvited(study).values_list("pseudonym", flat=True)[: AT_ONCE + 1])
+    waiting = list(uninvited_holders(study).values_list("pseudonym", flat=True)[: AT_ONCE + 1])
     now = waiting[:AT_ONCE]
     if request.method == "POST":
         try:

@@ -18,7 +18,7 @@ from consent.forms import options
 from consent.models import EpsilonPolicy, EpsilonPolicyApproval, Level, Remark, Study
 from ipate_web.staff.forms.policies import AffordableForm, ApprovalForm, PolicyForm
 from ipate_web.staff.views.pages import render_page, study_form, study_page
-from ipate_web.staff.views.remarks import remark_form, remark_made
+from ipate_web.staff.views.remarks import remark_form, remark_make
 from learning.mechanisms.base import PlanError
 from training.methods.neighbours.affordable import affordable
 
@@ -166,7 +166,7 @@ def policy_approve(request: SignedInRequest, study: Study, version: int) -> Http
     """Show the consequences of a policy, and approve it as a second person."""
     policy = get_object_or_404(EpsilonPolicy, study=study, version=version)
     remark = remark_form(request)
-    if remark_made(request, policy, remark):
+    if remark_make(request, policy, remark):
         return redirect("staff:policy_approve", study.slug, version)
     form = ApprovalForm(request.POST if request.method == "POST" and not remark.is_bound else None)
     if form.is_valid():

@@ -10,7 +10,7 @@ from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
 from django.utils.translation import gettext as _
 
-from accounting.shares import share_free, share_suggested
+from accounting.shares import share_free, suggested_share
 from common.requests import SignedInRequest
 from common.slots import NoSlotError, slot
 from consent.models import Study
@@ -164,7 +164,7 @@ def run_approve(request: SignedInRequest, study: Study, pk: str) -> HttpResponse
         messages.info(request, _("This run is not a draft any more."))
         return redirect("staff:run", study.slug, run.pk)
     form = ShareForm(request.POST if request.method == "POST" else None, study=study)
-    share = form.share() if form.is_valid() else share_suggested(study)
+    share = form.share() if form.is_valid() else suggested_share(study)
     if form.is_valid() and "look" not in request.POST:
         try:
             run_commands.run_approve(run=run, acting_user=request.user, share=share, revision=_looked_at(request))

@@ -17,7 +17,7 @@ from ipate_web.staff.forms.thresholds import ThresholdForm
 from ipate_web.staff.views.pages import paginate, render_page, study_form, study_page
 from training.models import Run, StudentModel
 from training.selectors import runs_visible_to
-from training.services.stages import NEXT, model_stage_set, models_registered
+from training.services.stages import NEXT, model_stage_set, registered_models
 from training.services.thresholds import model_threshold_set
 
 _Stage = StudentModel.Stage
@@ -27,7 +27,7 @@ _Stage = StudentModel.Stage
 @study_page("training.view_run")
 def models(request: SignedInRequest, study: Study) -> HttpResponse:
     """List the published models, all or those of one stage."""
-    rows = models_registered(StudentModel.objects.filter(run__study=study)).select_related("run__study")
+    rows = registered_models(StudentModel.objects.filter(run__study=study)).select_related("run__study")
     stage = request.GET.get("stage", "")
     if stage in _Stage.values:
         rows = rows.filter(stage=stage)

@@ -15,7 +15,7 @@ def remark_form(request: SignedInRequest) -> RemarkForm:
     return RemarkForm(request.POST if {"comment", "reject"} & request.POST.keys() else None)
 
 
-def remark_made(request: SignedInRequest, proposal: EpsilonPolicy | ConsentFormProposal, form: RemarkForm) -> bool:
+def remark_make(request: SignedInRequest, proposal: EpsilonPolicy | ConsentFormProposal, form: RemarkForm) -> bool:
     """Record the remark that was sent, or say on the page why not."""
     if not form.is_valid():
         return False

@@ -32,7 +32,7 @@ from training.forecast_outcomes import came_of, outcomes_of
 from training.joint_selectors import joint_document
 from training.models import Run, RunResult
 from training.queue import run_wait
-from training.run_lists import runs_in_table, runs_listed
+from training.run_lists import runs_filter, runs_in_table
 from training.selectors import (
     run_cost_history,
     run_curves,
@@ -65,7 +65,7 @@ def runs(request: SignedInRequest, study: Study) -> HttpResponse:
     """List the runs: searched, filtered, sorted."""
     found = study.runs.all()
     form = RunFilterForm(request.GET, runs=found)
-    page = paginate(request, runs_in_table(runs_listed(found, **form.chosen())), 20)
+    page = paginate(request, runs_in_table(runs_filter(found, **form.chosen())), 20)
     context = {"page": page, "form": form, "most": MOST, "can_compare": len(page) > 1}
     return render_page(request, study, "staff/runs/runs.html", context, status=422 if form.errors else 200)
 

@@ -15,7 +15,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_safe
 
 from accounting.head_counts import head_counts
-from accounting.shares import Share, share_left, shares
+from accounting.shares import Share, free_share, shares
 from common.requests import SignedInRequest
 from consent import selectors, services
 from consent.committee import conditions_in_force
@@ -29,7 +29,7 @@ from ipate_web.staff.forms.studies import StudyForm
 from ipate_web.staff.impact import impact_markdown, impact_pdf
 from ipate_web.staff.views.pages import render_page, study_form, study_page
 from training.models import Run
-from training.run_lists import runs_in_table, runs_listed
+from training.run_lists import runs_filter, runs_in_table
 from training.selectors import run_totals
 
 LATEST_RUNS = 5
@@ -102,7 +102,7 @@ def study(request: SignedInRequest, study: Study) -> HttpResponse:
         "steps": [] if runs.finished else next_steps(study, request.can),
         "head_counts": head_counts(study),
         "shares": _shares(study, granted),
-        "share_free": share_left(granted),
+        "share_free": free_share(granted),
     }
     if SEES_PEOPLE in request.can and not study.rehearsal:
         context |= _taking_part(study)
@@ -110,7 +110,7 @@ def study(request: SignedInRequest, study: Study) -> HttpResponse:
 
 
 def _latest_runs(study: Study) -> list[Run]:
-    return list(runs_in_table(runs_listed(study.runs.all()))[:LATEST_RUNS])
+    return list(runs_in_table(runs_filter(study.runs.all()))[:LATEST_RUNS])
 
 
 def _shares(study: Study, granted: dict[UUID, Share]) -> list[dict[str, Any]]:

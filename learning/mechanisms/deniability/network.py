@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accounting.privacy.papers.deniability import part_of
-from learning.mechanisms.deniability.structure import Codes, noisy_correlations, parents_chosen, parents_first
+from learning.mechanisms.deniability.structure import Codes, noisy_correlations, parents_choose, parents_first
 
 MOST_CELLS = 300
 """Combinations of values that the parents of a column may have."""
@@ -89,7 +89,7 @@ def fit_network(
     coarse = [int(bucket.max()) + 1 for bucket in buckets]
     coarser = np.stack([buckets[column][structure[:, column]] for column in range(columns)], axis=1)
     correlations = noisy_correlations(coarser, coarse, epsilon_entropy, rng)
-    parents = parents_chosen(correlations, coarse, most_cells)
+    parents = parents_choose(correlations, coarse, most_cells)
     network = RowNetwork(parents_first(parents), parents, buckets, [])
     for column, size in enumerate(sizes):
         combinations = math.prod(coarse[parent] for parent in parents[column])

@@ -44,7 +44,7 @@ def noisy_correlations(codes: Codes, sizes: list[int], epsilon: float, rng: np.r
     return matrix
 
 
-def parents_chosen(correlations: NDArray[np.float64], sizes: list[int], most_cells: int) -> list[tuple[int, ...]]:
+def parents_choose(correlations: NDArray[np.float64], sizes: list[int], most_cells: int) -> list[tuple[int, ...]]:
     """Parents of each column, which have no circle: a greedy search for the largest merit.
 
     The merit of a set of parents is Σ corr(x, p) / √(s + Σ_{p≠q} corr(p, q)), s their number (correlation-based feature

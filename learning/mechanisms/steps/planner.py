@@ -192,7 +192,7 @@ def _warnings(count: int, lasting: int) -> tuple[Sentence, ...]:
     return (Sentence(text, lasting=lasting, steps=count),)
 
 
-def few_heard(plan: StepsPlan) -> tuple[Sentence, ...]:
+def few_people_notes(plan: StepsPlan) -> tuple[Sentence, ...]:
     """The warning that people are too few, where no forecast tells: see `learning.forecasts.few_people`."""
     if plan.signal >= _FEW:
         return ()

@@ -120,7 +120,7 @@ def _written(column: Any, encoded: NDArray[np.float32]) -> list[str]:
     return [[*names, missing][each] for each in place.tolist()]
 
 
-def rows_drawn(marginals: Marginals, noisier: float = 1.0) -> SyntheticRows[Description]:
+def rows_draw(marginals: Marginals, noisier: float = 1.0) -> SyntheticRows[Description]:
     """Description from the model that all rounds make; the seed of their draw follows from what was released, too.
 
     The noise of what was released is that of the questions times ``noisier``.

@@ -9,7 +9,7 @@ import pytest
 from accounting.models import Release
 from consent.models import Study
 from learning.mechanisms.neighbours.choices import NeighbourChoices
-from learning.mechanisms.suggestions import method_suggested
+from learning.mechanisms.suggestions import suggested_method
 from learning.representations import representation_create
 from tests.ipate_web.api.conftest import HEAD_COUNTS, POINTS, Client
 from tests.ipate_web.api.test_runs import RUNS, assert_refused
@@ -38,7 +38,7 @@ def test_nothing_of_teachers_has_to_be_given(study: Study, client: Client) -> No
 
 @pytest.mark.slow
 def test_missing_fields_take_the_suggestion_for_the_study(study: Study, client: Client) -> None:
-    suggested = method_suggested("table", POINTS)
+    suggested = suggested_method("table", POINTS)
     body = {name: value for name, value in proposal(study).items() if name not in ("method", "student_learner")}
     for address, code in ((f"{RUNS}/plan", 200), (RUNS, 201)):
         answer = client("researcher").post(address, body, format="json")

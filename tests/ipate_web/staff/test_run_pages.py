@@ -23,7 +23,7 @@ from consent.permissions import ROLE_PERMISSIONS
 from consent.services import membership_add
 from ipate_web.staff.forms.runs import RunForm, initial_for
 from learning.learners.cnn import CNN
-from learning.students import STUDENTS, student_create, student_suggested
+from learning.students import STUDENTS, student_create, suggested_student
 from tests import factories
 from tests.pages import as_, proposal_is_refused, run_form_filled, study_with_roles, url
 from tests.snapshots import built_once
@@ -93,7 +93,7 @@ def test_the_form_opens_with_what_suits_the_records_and_says_why(kind: str, meth
     assert form["method"].value() == method
     label = dict(form.fields["method"].choices)[method]
     assert form.fields["method"].help_text.startswith(f"Suggested for this study: {label}. Of ")
-    suggested = student_suggested(kind)
+    suggested = suggested_student(kind)
     assert form["student_learner"].value() == suggested.name
     assert [name for name, _label in form.fields["student_learner"].choices] == list(STUDENTS)
     chosen = next(group for group in form.student_groups if group.value == suggested.name)

@@ -23,7 +23,7 @@ from learning.mechanisms.synthesis.planner import (
     synthesis_plan_from_json,
 )
 from learning.mechanisms.synthesis.rounds import ROUNDS, Marginals
-from learning.mechanisms.synthesis.rows import Description, SyntheticRows, rows_alike, rows_drawn
+from learning.mechanisms.synthesis.rows import Description, SyntheticRows, rows_alike, rows_draw
 from learning.mechanisms.synthesis.tree import grouped, in_groups, pairs_of, strength, strongest_tree
 from tests.training.asking import NoNoise
 
@@ -110,14 +110,14 @@ def test_the_tables_of_a_round_follow_from_releases_alone() -> None:
     again = Marginals(SCHEMA, marginals.plan, CAPS, marginals.released)
     for index in range(ROUNDS):
         assert again.question(index).digest() == marginals.question(index).digest()
-    assert rows_drawn(again).to_csv() == rows_drawn(marginals).to_csv()
+    assert rows_draw(again).to_csv() == rows_draw(marginals).to_csv()
 
 
 def test_a_record_that_is_none_breaks_nothing() -> None:
     records = records_of(30)
     records.x[3] = np.nan
     bad = Records(records.x, np.where(np.arange(30) == 5, 9, records.classes), records.owner)
-    assert len(rows_drawn(marginals_of(bad, people_of(30), rows=100))) == 100
+    assert len(rows_draw(marginals_of(bad, people_of(30), rows=100))) == 100
 
 
 def test_the_strongest_tree_is_the_strongest_of_all_trees() -> None:
@@ -192,7 +192,7 @@ def test_without_noise_rows_have_the_distributions_of_the_records() -> None:
     records = records_of(4000)
     people = people_of(4000, (CAPS[-1],))
     marginals = marginals_of(records, people, rows=40_000)
-    rows = rows_drawn(marginals)
+    rows = rows_draw(marginals)
     assert frozenset((1, 3)) in set(map(frozenset, marginals.edges))
     assert rows.classes.mean() == pytest.approx(records.classes.mean(), abs=0.02)
     job, real_job = (each[:, 2:5].argmax(axis=1) for each in (rows.x, records.x))
@@ -208,7 +208,7 @@ def test_without_noise_rows_have_the_distributions_of_the_records() -> None:
 
 
 def test_drawn_rows_are_read_back_as_records_of_the_schema(tmp_path: Path) -> None:
-    rows = rows_drawn(marginals_of(records_of(300), people_of(300), rows=500, noise=SimulationNoise(0)))
+    rows = rows_draw(marginals_of(records_of(300), people_of(300), rows=500, noise=SimulationNoise(0)))
     path = tmp_path / "rows.csv"
     path.write_text(rows.to_csv())
     found = read_file(path, SCHEMA, holders=False)
@@ -224,7 +224,7 @@ def test_no_cell_of_a_file_is_a_formula() -> None:
 
 
 def test_what_is_said_names_every_table() -> None:
-    rows = rows_drawn(marginals_of(records_of(300), people_of(300), rows=500, noise=SimulationNoise(0)))
+    rows = rows_draw(marginals_of(records_of(300), people_of(300), rows=500, noise=SimulationNoise(0)))
     assert len(rows.said.marginals) == 4 and rows.said.columns[-1] == "sick"
     assert all(0 <= each.distance <= 1 for each in rows.said.marginals)
     assert isinstance(rows, SyntheticRows) and len(rows.said) == 500
@@ -247,7 +247,7 @@ def test_noise_adds_no_more_to_the_distance_of_pairs_than_was_forecast(seed: int
     levels = [Level(f"L{place}", cap, number / len(CAPS)) for place, cap in enumerate(CAPS)]
     plan = plan_synthesis(levels, columns=4, share=1.0, rows=2000, bins=20)
     forecast = forecast_rows(plan, [column.size for column in marginals.columns], 2)
-    said = rows_drawn(marginals).said
+    said = rows_draw(marginals).said
     assert forecast.value is None and forecast.low == 0.0 < said.noise <= forecast.high < 0.5
     assert forecast.high < 4 * said.noise, "it says something"
 

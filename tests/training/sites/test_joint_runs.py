@@ -35,7 +35,7 @@ from training.models import JointQuestion, Run
 from training.services.datasets import dataset_import
 from training.services.erasures import records_erase
 from training.sites import asking
-from training.sites.keys import identity_known
+from training.sites.keys import known_identity
 from training.sites.wire import Unreachable
 from training.verification import batches_kept, checks_of, release_faults, replay_faults
 
@@ -349,7 +349,7 @@ def lie(change: dict[str, Any]) -> Callable[[JointQuestion], None]:
         alliance = question.joint.run.alliance
         document = replace(question.document, **change)
         question.content = document.content().decode()
-        question.signature = sign(document, identity_known(alliance)).signature.hex()
+        question.signature = sign(document, known_identity(alliance)).signature.hex()
         question.save()
 
     return tell

@@ -18,7 +18,7 @@ from django.core.management.base import BaseCommand, CommandError
 from common.counted import counted
 from common.progress import progress_bar
 from common.reading import UnreadableError, document_parse
-from consent.management.lookups import study_argument, study_named
+from consent.management.lookups import study_argument, study_by_slug
 from consent.models import Study
 from learning.formats import (
     DataError,
@@ -86,7 +86,7 @@ class Command(BaseCommand):
         parser.add_argument("--dry-run", action="store_true", help="read and check everything, write nothing")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        study = study_named(options["study"])
+        study = study_by_slug(options["study"])
         user = _user(options["user"])
         target = {"study": study, "name": options["name"], "kind": options["kind"]}
         try:

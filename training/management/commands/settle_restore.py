@@ -13,7 +13,7 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError
 
 from accounting.restores import is_distrusted, missing_rows
-from consent.management.lookups import study_argument, study_named
+from consent.management.lookups import study_argument, study_by_slug
 from training.services.restores import restore_settle
 
 
@@ -51,7 +51,7 @@ class Command(BaseCommand):
         decisions_entered: bool,
         **options: Any,
     ) -> None:
-        row = study_named(study)
+        row = study_by_slug(study)
         account = User.objects.filter(username=user, is_active=True).first()
         if account is None:
             raise CommandError(f"There is no open account “{user}”. Give the name with which you sign in.")

@@ -14,7 +14,7 @@ from accounting.verification import Check, installation_checks
 from common.append_only import chained_models, installation_chains
 from common.counted import counted
 from common.progress import progress_bar
-from consent.management.lookups import study_named
+from consent.management.lookups import study_by_slug
 from consent.models import Study
 from training.services.verifying import outcome_keep
 from training.verification import batches_kept, checks_of, replay_faults
@@ -35,7 +35,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, study: str | None, replay: bool, noted: list[str], **options: Any) -> None:
-        studies = [study_named(study)] if study else Study.objects.all()
+        studies = [study_by_slug(study)] if study else Study.objects.all()
         self.stdout.write("installation:")
         faults = outcome_keep(None, installation_checks(), report=self._report)
         faults += sum(self._verify(each, replay) for each in studies)

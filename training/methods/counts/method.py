@@ -20,7 +20,7 @@ from learning.mechanisms.counts.question import CountsQuestion
 from learning.mechanisms.counts.table import CountTable
 from learning.mechanisms.levels import Level
 from learning.outcomes import KINDS
-from training.engine.budgets import PlannedPromise, promises_counted
+from training.engine.budgets import PlannedPromise, planned_promises
 from training.methods.base import Tile, Wrong
 from training.methods.counted import Cells, CountedMethod, CountedPlan, sums_of
 from training.methods.levels import budgets_of, levels_of, share_warning
@@ -68,7 +68,7 @@ class CountsMethod(CountedMethod):
         ]
 
     def plan(self, run: Run, share: float = 1.0, promises: list[PlannedPromise] | None = None) -> CountedPlan:
-        counts, promises = Counts.from_json(run.choices), promises or promises_counted(run)
+        counts, promises = Counts.from_json(run.choices), promises or planned_promises(run)
         budgets = budgets_of(run, promises, share)
         cells = number_of_cells(_chosen(run))
         try:

@@ -21,7 +21,7 @@ from learning.mechanisms.deniability.planner import (
 )
 from learning.mechanisms.deniability.question import DeniabilityQuestion
 from learning.mechanisms.synthesis.rows import SyntheticRows
-from training.engine.budgets import PlannedPromise, promises_counted
+from training.engine.budgets import PlannedPromise, planned_promises
 from training.methods.base import Tile, Wrong
 from training.methods.counted import Cells, CountedMethod, CountedPlan
 from training.methods.levels import budgets_of
@@ -74,7 +74,7 @@ class DeniabilityMethod(CountedMethod):
         return []
 
     def plan(self, run: Run, share: float = 1.0, promises: list[PlannedPromise] | None = None) -> CountedPlan:
-        chosen, promises = Deniability.from_json(run.choices), promises or promises_counted(run)
+        chosen, promises = Deniability.from_json(run.choices), promises or planned_promises(run)
         dataset = run.private_dataset
         try:
             planned = plan_deniability(chosen, columns=len(_columns(run)), records=dataset.rows, delta=run.study.delta)

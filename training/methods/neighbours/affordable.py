@@ -9,7 +9,7 @@ from learning.mechanisms.base import PlanError
 from learning.mechanisms.levels import Level
 from learning.mechanisms.neighbours.choices import NeighbourChoices
 from learning.mechanisms.neighbours.forecast import RoundForecast
-from training.methods.neighbours.planning import rounds_planned
+from training.methods.neighbours.planning import rounds_plan
 from training.models import Dataset
 
 
@@ -63,7 +63,7 @@ def affordable(
     )
     if not levels:
         raise PlanError(gettext_noop("By these numbers nobody takes part, so that there is nobody to ask."))
-    rounds, notes, _forecasts = rounds_planned(
+    rounds, notes, _forecasts = rounds_plan(
         public, _test(public), NeighbourChoices(rounds=1), levels, share=share, wanted=wanted
     )
     forecast = rounds[0].forecast

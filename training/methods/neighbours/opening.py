@@ -18,7 +18,7 @@ from learning.representations import representation_save
 from training.engine.files import rounds_folder
 from training.methods.lessons import student_fit
 from training.methods.neighbours.lessons import round_counts, votes_lesson
-from training.methods.neighbours.planning import levels_planned
+from training.methods.neighbours.planning import planned_levels
 from training.methods.neighbours.rounds import question_load
 from training.methods.space import Space, points_of, space_first, space_of_student
 from training.models import Round, Run
@@ -82,7 +82,7 @@ def _residual(run: Run, points: np.ndarray) -> _Opening:
     before = Space(question.fitted, question.fitted.transform(points), run.encoder)
     space = space_of_student(student, before, points) if asking.embedded else before
     probabilities = student.predict_proba(points)
-    levels, planned = levels_planned(run), run.plan["rounds"]
+    levels, planned = planned_levels(run), run.plan["rounds"]
     others = np.setdiff1d(np.arange(len(points)), question.rows)
     count = planned[1]["queries"]
     others = others[doubtful_queries(probabilities[others], count)]

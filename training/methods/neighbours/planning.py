@@ -16,7 +16,7 @@ from learning.mechanisms.neighbours.planner import plan_rounds
 from learning.mechanisms.neighbours.stand_ins import Sample
 from learning.outcomes import Target
 from learning.students.forecast import LOOKED_AT, student_forecast
-from training.engine.budgets import PlannedPromise, promises_counted
+from training.engine.budgets import PlannedPromise, planned_promises
 from training.methods.levels import budgets_of, levels_of, share_warning
 from training.methods.plans import MethodPlan
 from training.methods.space import Space, labelled_points, space_first
@@ -76,10 +76,10 @@ def asking_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] | N
     A function of what is public alone: policies, head counts, shares, public points, evaluation data (conditions 1 and
     2 of the guarantee).
     """
-    asking, promises = NeighbourChoices.from_json(run.choices), promises or promises_counted(run)
+    asking, promises = NeighbourChoices.from_json(run.choices), promises or planned_promises(run)
     budgets = budgets_of(run, promises, share)
     levels = levels_of(promises, budgets, asking.records)
-    rounds, notes, forecasts = rounds_planned(
+    rounds, notes, forecasts = rounds_plan(
         run.public_points, run.test_dataset, asking, levels, share=share, wanted=run.wanted_labels
     )
     representation = space_first(run.public_points, asking).fitted.representation.sentence()
@@ -87,7 +87,7 @@ def asking_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] | N
     return AskingPlan(promises, budgets, forecasts, notes, rounds, representation)
 
 
-def rounds_planned(
+def rounds_plan(
     public: Dataset,
     test: Dataset | None,
     asking: NeighbourChoices,
@@ -174,7 +174,7 @@ def labelled_sample(test: Dataset, space: Space) -> Sample:
     return Sample(points, test.outcome.categories_of(codes))
 
 
-def levels_planned(run: Run) -> list[Level]:
+def planned_levels(run: Run) -> list[Level]:
     """The promises of a run's plan with their public or noisy numbers of holders."""
     records = NeighbourChoices.from_json(run.choices).records
     return [

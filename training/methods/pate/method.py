@@ -142,7 +142,7 @@ class Pate(EngineMethod):
 
     def may_go_on(self, run: Run) -> bool:
         # The last teacher may have been trained while another worker held the run: nobody else would go on then.
-        is_taught = run.status == Run.Status.PREPARING and run.assignment and teaching.chunks_done(run)
+        is_taught = run.status == Run.Status.PREPARING and run.assignment and teaching.are_chunks_done(run)
         return bool(is_taught) and spending_may_begin(run)
 
     def round_sizes(self, run: Run) -> list[int]:

@@ -11,7 +11,7 @@ from common.artifacts import arrays_load
 from consent.selectors import Snapshot, consent_snapshot
 from training.engine.budgets import budgets_from_json
 from training.engine.spending import WAITS, message_set, spending, spending_begin, spending_may_begin
-from training.methods.pate.teaching import assignment_without, chunks_done, chunks_send, holders_gone
+from training.methods.pate.teaching import are_chunks_done, assignment_without, chunks_send, holders_gone
 from training.models import Run, TeacherChunk
 
 
@@ -21,7 +21,7 @@ def vote_open(run: Run) -> bool:
         return False
     with spending(run, Run.Status.PREPARING) as held:
         # While this worker waited for the lock, another may have sent teachers back to learn without somebody.
-        if held is None or not chunks_done(held):
+        if held is None or not are_chunks_done(held):
             return False
         if not spending_may_begin(held):
             message_set(held, WAITS)

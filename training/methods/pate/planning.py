@@ -19,7 +19,7 @@ from learning.mechanisms.pate import Group, GroupPlan, Plan, aggregator_from_par
 from learning.mechanisms.pate.budgets import VoteBudget
 from learning.mechanisms.pate.choices import STOP, Teachers
 from learning.mechanisms.pate.forecast import forecast_votes
-from training.engine.budgets import RESERVE, PlannedPromise, promises_counted, sites_of
+from training.engine.budgets import RESERVE, PlannedPromise, planned_promises, sites_of
 from training.methods.plans import MethodPlan
 from training.models import Dataset, Run
 
@@ -77,7 +77,7 @@ def run_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] | None
     A function of what is public alone: policies, head counts, shares, evaluation data. Nobody's consent, records or
     account is looked at (conditions 1 and 2 of the guarantee); in a rehearsal study nothing is secret.
     """
-    chosen, promises = Teachers.from_json(run.choices), promises or promises_counted(run)
+    chosen, promises = Teachers.from_json(run.choices), promises or planned_promises(run)
     sites = sites_of(run)
     groups = [Group(promise.name, promise.epsilon, promise.holders // sites) for promise in promises]
     plan = make_plan(

@@ -51,10 +51,10 @@ def assignment_without(run: Run, assignment: dict[str, np.ndarray], gone: np.nda
 def chunks_send(run: Run) -> bool:
     """Queue the chunks that wait; True where there are none left to do."""
     parts_send(run.chunks.all(), "training.tasks.chunk_train")
-    return chunks_done(run)
+    return are_chunks_done(run)
 
 
-def chunks_done(run: Run) -> bool:
+def are_chunks_done(run: Run) -> bool:
     return not run.chunks.exclude(state=TeacherChunk.State.DONE).exists()
 
 

@@ -14,7 +14,7 @@ from training.engine.questions import state_before
 from training.methods.lessons import Lesson
 from training.methods.sampled_steps.rounds import question_load
 from training.methods.space import points_of
-from training.methods.steps.calibration import records_assumed
+from training.methods.steps.calibration import assumed_records
 from training.methods.steps.lessons import releases_of_points
 from training.models import Round, Run, StudentModel
 
@@ -56,7 +56,7 @@ def _calibration(opened_round: Round, question: SampledQuestion, points: np.ndar
 
     names = opened_round.batches.exclude(released="").order_by("index").values_list("released", flat=True)
     states = [question.begin, *(question.state(arrays_load(name)) for name in names)]
-    records = records_assumed(opened_round.run.private_dataset)
+    records = assumed_records(opened_round.run.private_dataset)
     return network_calibration(question, states, points, records=records)
 
 

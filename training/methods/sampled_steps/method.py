@@ -28,8 +28,8 @@ from training.methods.sampled_steps.planning import (
     ONLY_REHEARSED,
     SLACKS_USED,
     SamplingPlan,
+    has_slack_left,
     sampling_plan,
-    slacks_left,
 )
 from training.methods.sampled_steps.questions import SampledGradients, charged_caps
 from training.methods.sampled_steps.rounds import question_load
@@ -58,7 +58,7 @@ class SgdSampled(GradientSteps):
     def check_choices(self, run: Run, wrong: Wrong) -> None:
         if not run.rehearsal and run.variant in self.rehearsed_variants:
             wrong("variant", _(ONLY_REHEARSED))
-        if run.study_id and not slacks_left(run):
+        if run.study_id and not has_slack_left(run):
             wrong("variant", _(SLACKS_USED) % {"most": SLACKS})
         chosen = holder_choices_check(run, wrong, self.choices)
         if chosen is None or not run.private_dataset_id:

@@ -20,7 +20,7 @@ from learning.mechanisms.sampled_steps.planner import (
     plan_sampled,
     usual_parameters,
 )
-from training.engine.budgets import PlannedPromise, promises_counted
+from training.engine.budgets import PlannedPromise, planned_promises
 from training.methods.levels import budgets_of, levels_of, share_warning
 from training.methods.plans import MethodPlan
 from training.methods.space import Space, space_first
@@ -108,9 +108,9 @@ def sampling_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] |
     """
     if run.variant in BASELINES and not run.rehearsal:
         raise PlanError(ONLY_REHEARSED)
-    if not slacks_left(run):
+    if not has_slack_left(run):
         raise PlanError(Sentence(SLACKS_USED, most=SLACKS))
-    chosen, promises = Samples.from_json(run.choices), promises or promises_counted(run)
+    chosen, promises = Samples.from_json(run.choices), promises or planned_promises(run)
     budgets = budgets_of(run, promises, share)
     people = sum(level.holders for level in levels_of(promises, budgets))
     outcome = run.private_dataset.outcome
@@ -158,7 +158,7 @@ def sampling_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] |
     )
 
 
-def slacks_left(run: Run) -> bool:
+def has_slack_left(run: Run) -> bool:
     """Whether the study has a part of δ for this run, beside those that were charged or that approved runs need."""
     if run.rehearsal:
         return True

@@ -14,17 +14,17 @@ from training.models import Dataset, Round
 from training.sites.documents import noise_factor
 
 
-def model_calibrated(current: Round, model: LinearModel) -> CalibratedModel:
+def model_calibrate(current: Round, model: LinearModel) -> CalibratedModel:
     """The model of a round with its calibration: a function of releases and public points.
 
     Raises FileNotFoundError where a file of what was released is missing.
     """
     steps, final = _steps(current)
-    records = records_assumed(current.run.private_dataset)
+    records = assumed_records(current.run.private_dataset)
     return CalibratedModel(model, descent_calibration(steps, final, final.points, records=records))
 
 
-def records_assumed(private: Dataset) -> float:
+def assumed_records(private: Dataset) -> float:
     """Records of a holder on average, of which the dataset itself says at most how many it takes."""
     return 1.0 if private.most_records == 1 else RECORDS
 

@@ -15,7 +15,7 @@ from learning.students import Releases, predicted
 from training.engine.questions import state_before
 from training.methods.lessons import Lesson
 from training.methods.space import points_of
-from training.methods.steps.calibration import model_calibrated
+from training.methods.steps.calibration import model_calibrate
 from training.methods.steps.rounds import question_load
 from training.models import Round, Run, StudentModel
 
@@ -52,7 +52,7 @@ def descent_lesson(run: Run) -> Lesson:
     """
     last = run.rounds.select_related("run").latest("index")
     linear = linear_model(last)
-    model = model_calibrated(last, linear) if linear.target is None else linear
+    model = model_calibrate(last, linear) if linear.target is None else linear
     chosen = Steps.from_json(run.choices).publish
     shares = released_shares(run) if run.classes else None
     return Lesson(releases_of_points(run, model), model=model, publish=chosen, shares=shares)

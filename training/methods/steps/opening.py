@@ -14,7 +14,7 @@ from training.engine.files import rounds_folder
 from training.methods.lessons import student_fit
 from training.methods.space import Space, points_of, space_of_student
 from training.methods.steps.lessons import descent_lesson
-from training.methods.steps.space import space_counted, space_planned
+from training.methods.steps.space import counted_space, planned_space
 from training.models import Round, Run
 
 
@@ -48,8 +48,8 @@ def _space(run: Run, index: int, plan: StepsPlan) -> Space:
     """That of the first round as chosen; then the inner layer of the student so far, beside the wavelets of images."""
     chosen = Steps.from_json(run.choices)
     if run.public_dataset is None:
-        return space_counted(run, chosen, plan.strength)
-    first = space_planned(run.public_dataset, chosen, plan.strength)
+        return counted_space(run, chosen, plan.strength)
+    first = planned_space(run.public_dataset, chosen, plan.strength)
     if index == 0:
         return first
     student, points = student_fit(run, descent_lesson(run)), points_of(run.public_points, run.encoder)

@@ -14,16 +14,23 @@ from learning.mechanisms.counts.columns import feature_columns
 from learning.mechanisms.levels import Level
 from learning.mechanisms.steps.choices import Steps
 from learning.mechanisms.steps.forecast import forecast_steps, forecast_target
-from learning.mechanisms.steps.planner import COUNTED, ROWS, few_heard, plan_steps, steps_plan_from_json, strength_of
+from learning.mechanisms.steps.planner import (
+    COUNTED,
+    ROWS,
+    few_people_notes,
+    plan_steps,
+    steps_plan_from_json,
+    strength_of,
+)
 from learning.mechanisms.synthesis.choices import Synthesis
 from learning.mechanisms.synthesis.planner import SynthesisPlan, plan_synthesis
 from learning.mechanisms.synthesis.rows import rows_alike
 from learning.outcomes import Target
-from training.engine.budgets import PlannedPromise, promises_counted
+from training.engine.budgets import PlannedPromise, planned_promises
 from training.methods.levels import budgets_of, levels_of, share_warning
 from training.methods.plans import MethodPlan
 from training.methods.space import Space, labelled_points
-from training.methods.steps.space import space_of, space_planned
+from training.methods.steps.space import planned_space, space_of
 from training.models import Dataset, Run
 
 #: As many labelled public points as a forecast looks at, and at least.
@@ -52,7 +59,7 @@ def descent_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] | 
     2 of the guarantee). Every round of steps may use an equal part of the share; without public points rounds of counts
     come first, and use `COUNTED` of it.
     """
-    steps, promises = Steps.from_json(run.choices), promises or promises_counted(run)
+    steps, promises = Steps.from_json(run.choices), promises or planned_promises(run)
     budgets = budgets_of(run, promises, share)
     levels = levels_of(promises, budgets)
     outcome = run.private_dataset.outcome
@@ -89,7 +96,7 @@ def descent_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] | 
         json.dumps(planned[0].to_json()),
     )
     sentence = fitted.representation.sentence()
-    few = few_people(forecasts, outcome.outputs) if forecasts and run.classes else few_heard(planned[0])
+    few = few_people(forecasts, outcome.outputs) if forecasts and run.classes else few_people_notes(planned[0])
     remarks = (*notes, *few, *share_warning(run, share))
     return DescentPlan(promises, budgets, forecasts, remarks, rounds, sentence)
 
@@ -119,7 +126,7 @@ def _counts_note(counts: SynthesisPlan) -> Sentence:
 def _space_expected(run: Run, steps: Steps, strength: float) -> Space:
     """Space of the first round; where that follows from counts to come, one that is about as large."""
     if run.public_dataset is not None:
-        return space_planned(run.public_dataset, steps, strength)
+        return planned_space(run.public_dataset, steps, strength)
     schema = schema_from_json(run.private_dataset.schema)
     assert isinstance(schema, TabularSchema), "the proposal was checked"
     return space_of(rows_alike(schema, _ALIKE), steps, strength)
@@ -139,7 +146,7 @@ def _forecasts(
     if key is None:
         return ()
     public, plan = Dataset.objects.get(pk=key[0]), steps_plan_from_json(json.loads(document))
-    space, labels = space_planned(public, Steps.from_json(json.loads(asking)), plan.strength), None
+    space, labels = planned_space(public, Steps.from_json(json.loads(asking)), plan.strength), None
     points = space.public
     if test_key is not None:
         points, labels = labelled_points(Dataset.objects.get(pk=test_key[0]), space, _SAMPLE)

@@ -5,14 +5,14 @@ import numpy as np
 from learning.mechanisms.steps.choices import Steps
 from learning.mechanisms.steps.descent import kept_points
 from learning.mechanisms.steps.question import StepsQuestion
-from learning.mechanisms.synthesis.rows import rows_drawn
+from learning.mechanisms.synthesis.rows import rows_draw
 from training.methods.counted import rounds_of_counts
 from training.methods.space import Space, points_of, space_first
 from training.methods.synthesis.rounds import marginals_of
 from training.models import Dataset, Round, Run
 
 
-def space_planned(public: Dataset, steps: Steps, strength: float) -> Space:
+def planned_space(public: Dataset, steps: Steps, strength: float) -> Space:
     """The space of the first round of people of this :func:`learning.mechanisms.steps.planner.strength_of`.
 
     Raises ValueError where the public points do not suit the representation.
@@ -20,7 +20,7 @@ def space_planned(public: Dataset, steps: Steps, strength: float) -> Space:
     return space_first(public, steps.placed(points_of(public, steps.encoder), strength))
 
 
-def space_counted(run: Run, steps: Steps, strength: float) -> Space:
+def counted_space(run: Run, steps: Steps, strength: float) -> Space:
     """The same without public points, of rows drawn from what the rounds of counts have released."""
     return space_of(rows_of(run), steps, strength)
 
@@ -39,7 +39,7 @@ def points_follow(opened_round: Round, question: StepsQuestion) -> bool:
 
 def rows_of(run: Run) -> np.ndarray:
     """Records (n, …) that take the place of public points: a function of what the rounds of counts have released."""
-    return rows_drawn(marginals_of(run, rounds_of_counts(run))).x
+    return rows_draw(marginals_of(run, rounds_of_counts(run))).x
 
 
 def space_of(points: np.ndarray, steps: Steps, strength: float) -> Space:

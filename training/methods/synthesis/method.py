@@ -15,8 +15,8 @@ from learning.mechanisms.synthesis.planner import (
     plan_synthesis,
     synthesis_plan_from_json,
 )
-from learning.mechanisms.synthesis.rows import Description, SyntheticRows, rows_drawn
-from training.engine.budgets import PlannedPromise, promises_counted
+from learning.mechanisms.synthesis.rows import Description, SyntheticRows, rows_draw
+from training.engine.budgets import PlannedPromise, planned_promises
 from training.methods.base import Tile, Wrong
 from training.methods.counted import CountedMethod, CountedPlan
 from training.methods.levels import budgets_of, levels_of, share_warning
@@ -43,7 +43,7 @@ class SynthesisMethod(CountedMethod):
         return [(gettext_noop("Tables counted"), counted, Sentence(gettext_noop("of %(tables)s"), tables=sum(tables)))]
 
     def plan(self, run: Run, share: float = 1.0, promises: list[PlannedPromise] | None = None) -> CountedPlan:
-        chosen, promises = Synthesis.from_json(run.choices), promises or promises_counted(run)
+        chosen, promises = Synthesis.from_json(run.choices), promises or planned_promises(run)
         budgets = budgets_of(run, promises, share)
         schema = schema_from_json(run.private_dataset.schema)
         assert isinstance(schema, TabularSchema), "the proposal was checked"
@@ -66,4 +66,4 @@ class SynthesisMethod(CountedMethod):
         return synthesis_plan_from_json(run.plan["rounds"]).describe()
 
     def table(self, run: Run) -> SyntheticRows[Description]:
-        return rows_drawn(marginals_of(run, len(run.plan["rounds"])), noise_factor(run))
+        return rows_draw(marginals_of(run, len(run.plan["rounds"])), noise_factor(run))

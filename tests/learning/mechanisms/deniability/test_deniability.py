@@ -11,7 +11,7 @@ from learning.mechanisms.deniability.structure import (
     entropy,
     entropy_sensitivity,
     noisy_correlations,
-    parents_chosen,
+    parents_choose,
     parents_first,
 )
 
@@ -54,7 +54,7 @@ def test_parents_have_no_circle_and_few_combinations() -> None:
     for _ in range(50):
         correlations = rng.random((6, 6))
         sizes = rng.integers(2, 9, 6).tolist()
-        parents = parents_chosen((correlations + correlations.T) / 2, sizes, most_cells=20)
+        parents = parents_choose((correlations + correlations.T) / 2, sizes, most_cells=20)
         assert sorted(parents_first(parents)) == list(range(6))
         assert all(math.prod(sizes[each] for each in those) <= 20 for those in parents)
 

@@ -8,7 +8,7 @@ import pytest
 
 from learning.mechanisms.levels import Level
 from learning.mechanisms.steps.choices import Steps
-from learning.mechanisms.steps.planner import few_heard, plan_steps, steps_plan_from_json, strength_of
+from learning.mechanisms.steps.planner import few_people_notes, plan_steps, steps_plan_from_json, strength_of
 
 RECORDS = np.zeros((2, 9))
 
@@ -45,7 +45,7 @@ def test_the_planner_takes_choices_by_hand() -> None:
 
 def test_people_who_are_too_few_and_noise_that_is_too_little_are_warned_of() -> None:
     few = plan_steps([Level("ALL", 0.01, 100.0)], dimensions=99, n_classes=10, share=1.0)
-    assert "Too few people" in few_heard(few)[0] and not few.warnings
+    assert "Too few people" in few_people_notes(few)[0] and not few.warnings
     # an account of 0.09 pays for 9 steps of norm 1 at σ = 10
     loud = plan_steps(LEVELS, dimensions=24, n_classes=4, share=1.0, steps=Steps(sigma=10.0))
     assert "9 of 60 steps" in loud.warnings[0]
@@ -61,7 +61,7 @@ def test_impossible_plans_are_refused() -> None:
 
 def test_nobody_at_all_gives_a_plan_and_a_warning() -> None:
     plan = plan_steps([Level("ALL", 1.0, -3.0)], dimensions=5, n_classes=2, share=1.0)
-    assert plan.people == 1.0 and few_heard(plan)
+    assert plan.people == 1.0 and few_people_notes(plan)
 
 
 def test_plans_and_parameters_survive_json() -> None:
