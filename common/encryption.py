@@ -4,9 +4,9 @@ import base64
 
 from cryptography.fernet import Fernet, MultiFernet
 
-from common.keys import Purpose, derived, keys_of
+from common.keys import Purpose, key_derive, keys_of
 
 
 def cipher(purpose: Purpose, use: str) -> MultiFernet:
     """Cipher for one use of a purpose's keys: encrypts with today's, decrypts with earlier ones, too."""
-    return MultiFernet([Fernet(base64.urlsafe_b64encode(derived(key, use))) for key in keys_of(purpose)])
+    return MultiFernet([Fernet(base64.urlsafe_b64encode(key_derive(key, use))) for key in keys_of(purpose)])

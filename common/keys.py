@@ -32,12 +32,12 @@ def keys_of(purpose: Purpose) -> list[str]:
 
 def digest(use: str, content: str, key: str | None = None) -> str:
     """64 hexadecimal digits that stand for ``content``: its HMAC-SHA256 under the key for signatures, or ``key``."""
-    keyed = hmac.HMAC(derived(key or keys_of(Purpose.SIGNING)[0], use), hashes.SHA256())
+    keyed = hmac.HMAC(key_derive(key or keys_of(Purpose.SIGNING)[0], use), hashes.SHA256())
     keyed.update(content.encode())
     return keyed.finalize().hex()
 
 
 @lru_cache(maxsize=64)
-def derived(key: str, use: str) -> bytes:
+def key_derive(key: str, use: str) -> bytes:
     """32 bytes that follow from a key, for one use: HKDF-SHA256 (RFC 5869)."""
     return HKDF(hashes.SHA256(), 32, salt=None, info=f"ipate: {use}".encode()).derive(key.encode())

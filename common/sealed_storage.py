@@ -24,7 +24,7 @@ from django.core.files.base import File
 from django.core.files.storage import Storage
 from django.utils.module_loading import import_string
 
-from common.keys import Purpose, derived, keys_of
+from common.keys import Purpose, key_derive, keys_of
 
 _MAGIC = b"ipate sealed 1\n\0"
 _NONCE, _TAG, _KEY = 12, 16, 32
@@ -191,7 +191,7 @@ def _plain_size(size: int) -> int:
 
 def _header(name: str, key: bytes) -> bytes:
     nonce = secrets.token_bytes(_NONCE)
-    today = derived(keys_of(Purpose.RECORDS)[0], _USE)
+    today = key_derive(keys_of(Purpose.RECORDS)[0], _USE)
     return _MAGIC + nonce + AESGCM(today).encrypt(nonce, key, name.encode())
 
 
@@ -206,5 +206,5 @@ def _file_key(name: str, header: bytes) -> bytes:
     nonce, wrapped = header[len(_MAGIC) : len(_MAGIC) + _NONCE], header[len(_MAGIC) + _NONCE : _HEADER]
     for key in keys_of(Purpose.RECORDS):
         with suppress(InvalidTag):
-            return AESGCM(derived(key, _USE)).decrypt(nonce, wrapped, name.encode())
+            return AESGCM(key_derive(key, _USE)).decrypt(nonce, wrapped, name.encode())
     raise SealError(f"{name} was encrypted by another key for records. Name that in IPATE_RECORDS_KEY_FALLBACKS.")

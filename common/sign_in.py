@@ -14,7 +14,7 @@ from django.contrib.auth.models import User
 from django.http import HttpRequest
 
 from common.requests import client_address
-from common.throttle import Attempt, Counter, attempt_begin, counter_reset, hashed, is_noted, note_set
+from common.throttle import Attempt, Counter, attempt_begin, counter_reset, is_noted, keyed_hash, note_set
 
 #: For the person who signed in from an address, other people's failures do not count there for so long afterwards.
 KNOWN_FOR = timedelta(days=30)
@@ -22,11 +22,11 @@ KNOWN_FOR = timedelta(days=30)
 
 def _sign_in_begin(name: str, address: str) -> Attempt:
     window = timedelta(seconds=settings.SIGN_IN_WAIT)
-    counters = [Counter(hashed("sign-in", name, address), settings.SIGN_IN_TRIES, window)]
-    if not is_noted(hashed("signed in", name, address)):
+    counters = [Counter(keyed_hash("sign-in", name, address), settings.SIGN_IN_TRIES, window)]
+    if not is_noted(keyed_hash("signed in", name, address)):
         counters += [
-            Counter(hashed("sign-in name", name), settings.SIGN_IN_TRIES_NAME, window),
-            Counter(hashed("sign-in address", address), settings.SIGN_IN_TRIES_ADDRESS, window),
+            Counter(keyed_hash("sign-in name", name), settings.SIGN_IN_TRIES_NAME, window),
+            Counter(keyed_hash("sign-in address", address), settings.SIGN_IN_TRIES_ADDRESS, window),
         ]
     return attempt_begin(counters)
 
@@ -59,6 +59,6 @@ class ThrottledBackend(AuthenticationBackend):
         user = super().authenticate(request, **credentials)
         if user is not None:
             attempt.forget()
-            counter_reset(hashed("sign-in", name, address))
-            note_set(hashed("signed in", name, address), KNOWN_FOR)
+            counter_reset(keyed_hash("sign-in", name, address))
+            note_set(keyed_hash("signed in", name, address), KNOWN_FOR)
         return user

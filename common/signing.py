@@ -8,7 +8,7 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from common.keys import Purpose, derived, keys_of
+from common.keys import Purpose, key_derive, keys_of
 
 ALGORITHM = "EdDSA"
 _USE = "signatures for others"
@@ -26,7 +26,7 @@ def public_keys() -> list[dict[str, str]]:
 
 
 def _private_key(secret: str) -> Ed25519PrivateKey:
-    return Ed25519PrivateKey.from_private_bytes(derived(secret, _USE))
+    return Ed25519PrivateKey.from_private_bytes(key_derive(secret, _USE))
 
 
 def _public_key(private: Ed25519PrivateKey) -> dict[str, str]:

@@ -33,7 +33,7 @@ class Counter:
     """Subject of a count of failed tries, and how many are allowed.
 
     Attributes:
-        key: From :func:`hashed`.
+        key: From :func:`keyed_hash`.
         tries: The largest number of failed tries within ``window``.
         window: How long a failed try counts.
     """
@@ -54,7 +54,7 @@ class Attempt:
         ThrottleEntry.objects.filter(pk__in=[entry.pk for entry in self.entries]).delete()
 
 
-def hashed(purpose: str, *subject: str) -> str:
+def keyed_hash(purpose: str, *subject: str) -> str:
     """A keyed hash (HMAC-SHA256 under the site's secret key, hexadecimal) of what is counted and for whom."""
     return salted_hmac("common.throttle", json.dumps([purpose, *subject]), algorithm="sha256").hexdigest()
 

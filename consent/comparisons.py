@@ -36,17 +36,17 @@ def record_odds_words(option: Option) -> str:
     return times_words(option.right_record_guesses)
 
 
-def promised(last: LastPromise) -> Option:
+def promise_of(last: LastPromise) -> Option:
     """The promise that a holder has, as an answer."""
     return level_option(last.level, last.epsilon, last.event.study.delta)
 
 
-def offered(last: LastPromise) -> Option:
+def offer_of(last: LastPromise) -> Option:
     """The answer with the same level, given now."""
     return level_option(last.level, last.offered, last.event.study.delta)
 
 
-def agreed(last: LastPromise) -> Option:
+def agreement_of(last: LastPromise) -> Option:
     """The promise as it was when the consent was given, as an answer."""
     return level_option(last.level, last.agreed, last.event.study.delta)
 
@@ -54,16 +54,16 @@ def agreed(last: LastPromise) -> Option:
 def columns_since(last: LastPromise) -> list[Column]:
     """Promise when the holder decided, today where a policy has made it stronger since, and for who decides now."""
     day = date_format(localtime(last.event.recorded_at), "DATE_FORMAT")
-    columns = [Column(_("Before: when you decided (%(day)s)") % {"day": day}, agreed(last))]
+    columns = [Column(_("Before: when you decided (%(day)s)") % {"day": day}, agreement_of(last))]
     if last.agreed != last.epsilon != last.offered:
-        columns.append(Column(_("Your promise today"), promised(last)))
-    columns.append(Column(_("Now: for whoever decides today"), offered(last)))
+        columns.append(Column(_("Your promise today"), promise_of(last)))
+    columns.append(Column(_("Now: for whoever decides today"), offer_of(last)))
     return columns
 
 
 def columns_of_answer(last: LastPromise, answer: Option) -> list[Column]:
     """Promise that the holder has, and that of their answer."""
-    return [Column(_("Before: your promise"), promised(last)), Column(_("Now: your answer"), answer)]
+    return [Column(_("Before: your promise"), promise_of(last)), Column(_("Now: your answer"), answer)]
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from common.keys import Purpose, digest, keys_of
 from common.moments import moment_words
 from consent.circumstances import answering_for, last_day, renew_by
 from consent.codes import code_in_groups, code_normalise, code_of
-from consent.comparisons import Column, columns_of_answer, odds_words, promised, record_odds_words
+from consent.comparisons import Column, columns_of_answer, odds_words, promise_of, record_odds_words
 from consent.facts import study_of_form
 from consent.forms import level_option
 from consent.html_trees import html_tree
@@ -161,7 +161,7 @@ def _before(event: ConsentEvent) -> list[tuple[str, str]]:
     if before is None or event.policy is None:
         return []
     now = level_option(event.level, event.policy.epsilon(event.level), event.study.delta)
-    was = promised(before)
+    was = promise_of(before)
     odds = {
         "level": before.event.get_level_display(),
         "before": odds_words(was),

@@ -470,7 +470,7 @@ def policy_consequences(study: Study, policy: EpsilonPolicy) -> dict[str, Conseq
     return result
 
 
-def lapsed(study: Study, at: datetime) -> dict[int, Lapse]:
+def lapses_at(study: Study, at: datetime) -> dict[int, Lapse]:
     """Holders whose last decision was to take part and does not count at ``at``, with the reason."""
     lapses = Lapses(study, at)
     granting = _last_events(study, at).filter(kind__in=GRANTING)
@@ -493,7 +493,7 @@ def holders_lapsed_since(study: Study, since: datetime) -> np.ndarray:
     now = timezone.now()
     if _lapse_state(study, now) == _lapse_state(study, since):
         return np.empty(0, dtype=np.int64)
-    return np.array(sorted(set(lapsed(study, now)) - set(lapsed(study, since))), dtype=np.int64)
+    return np.array(sorted(set(lapses_at(study, now)) - set(lapses_at(study, since))), dtype=np.int64)
 
 
 def answerer_faults(study: Study) -> Iterator[str]:

@@ -10,7 +10,7 @@ from django.utils.formats import date_format
 from django.utils.translation import gettext as _
 
 from consent.circumstances import Answering, Lapse, answering_for, last_day
-from consent.comparisons import Column, agreed, columns_since, odds_words, offered, promised
+from consent.comparisons import Column, agreement_of, columns_since, odds_words, offer_of, promise_of
 from consent.differences import Line, line_differences, sentence_differences
 from consent.facts import fact_differences, study_of_form
 from consent.models import ConsentEvent, ConsentForm, ConsentFormProposal, DataHolder, Renewal, Study
@@ -97,8 +97,8 @@ class Standing:
     @property
     def status(self) -> str:
         """The same without what was promised, for where the promise stands in a table of its own."""
-        promised = self._promised()
-        return " ".join(sentence for sentence in self.sentences if sentence not in promised)
+        promise_sentences = self._promised()
+        return " ".join(sentence for sentence in self.sentences if sentence not in promise_sentences)
 
     def _lapsed(self, lapse: Lapse) -> list[str]:
         assert self.current is not None, "what has lapsed was decided"
@@ -123,9 +123,9 @@ class Standing:
         if last is None or last.agreed == last.epsilon == last.offered:
             return []
         values = {
-            "before": odds_words(agreed(last)),
-            "promise": odds_words(promised(last)),
-            "now": odds_words(offered(last)),
+            "before": odds_words(agreement_of(last)),
+            "promise": odds_words(promise_of(last)),
+            "now": odds_words(offer_of(last)),
         }
         if last.agreed > last.epsilon:
             sentences = [
@@ -146,9 +146,9 @@ class Standing:
         """
         if self.renewal is None or self.current is None or self.current.form is None:
             return []
-        agreed, proposed = self.current.form.texts, self.renewal.texts
-        spoken = language if language in agreed and language in proposed else settings.LANGUAGE_CODE
-        changed = [line for line in line_differences(agreed[spoken], proposed[spoken]) if line.change != "same"]
+        agreement_of, proposed = self.current.form.texts, self.renewal.texts
+        spoken = language if language in agreement_of and language in proposed else settings.LANGUAGE_CODE
+        changed = [line for line in line_differences(agreement_of[spoken], proposed[spoken]) if line.change != "same"]
         before, now = (
             " ".join(render_to_string("consent/validity.html", {"form": form}).split())
             for form in (self.current.form, self.renewal)

@@ -9,7 +9,7 @@ from django.db.models import Count, Exists, OuterRef, Q, QuerySet, Sum
 from django.utils import timezone
 
 from accounting.models import Release
-from common.jobs.leases import unclaimed
+from common.jobs.leases import without_worker
 from consent.models import Study
 from consent.permissions import studies_with_permission
 from learning.mechanisms.pate import LEFT_OUT
@@ -143,7 +143,7 @@ PATIENCE = timedelta(seconds=5)
 
 def run_is_claimed(run: Run) -> bool:
     """Does a living worker hold the run, or a part of it?"""
-    alive = ~unclaimed()
+    alive = ~without_worker()
     chunks, shards = (Exists(part.objects.filter(alive, run=OuterRef("pk"))) for part in (TeacherChunk, Shard))
     return Run.objects.filter(alive | Q(chunks) | Q(shards), pk=run.pk).exists()
 

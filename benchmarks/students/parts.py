@@ -15,7 +15,7 @@ from benchmarks.sgd.study import hold as hold_steps
 from benchmarks.students.study import Teach, data_split, hold
 from learning.learners import Model
 from learning.mechanisms.steps.choices import Steps
-from learning.students import Releases, labelled, predicted, refined, student_create, student_learn
+from learning.students import Releases, labelled, predicted, refine, student_create, student_learn
 
 Rows = Iterator[dict[str, Any]]
 LEVELS = (1.0, 2.0, 3.0)
@@ -25,7 +25,7 @@ def teacher(name: str, data: Data | None = None, **parameters: Any) -> Teach:
     """Teaching of the student of this name; with `data` from refined releases."""
 
     def teach(points: np.ndarray, releases: Releases) -> Model:
-        read = releases if data is None else refined(data.public, releases, seed=1)
+        read = releases if data is None else refine(data.public, releases, seed=1)
         return student_learn(student_create(name, parameters), points, read, seed=1)
 
     return teach

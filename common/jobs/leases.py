@@ -30,7 +30,7 @@ def silent() -> Q:
     return Q(heartbeat__isnull=True) | Q(heartbeat__lt=stale_before())
 
 
-def unclaimed() -> Q:
+def without_worker() -> Q:
     """Query for rows without a live worker."""
     return Q(claimed_by="") | silent()
 
@@ -64,7 +64,7 @@ def lease(model: type[models.Model], pk: object) -> Iterator[str | None]:
     owner = worker_name() or f"{socket.gethostname()}:{os.getpid()}"
     token = f"{owner[-_NAMED:]}:{os.getpid()}-{uuid.uuid4().hex[:8]}"
     mine = model._default_manager.filter(pk=pk, claimed_by=token)
-    claimed = model._default_manager.filter(unclaimed(), pk=pk).update(claimed_by=token, heartbeat=timezone.now())
+    claimed = model._default_manager.filter(without_worker(), pk=pk).update(claimed_by=token, heartbeat=timezone.now())
     if not claimed:
         yield None
         return

@@ -8,7 +8,7 @@ from django.utils.translation import gettext_lazy as _
 
 from common.artifacts import arrays_delete
 from common.dispatch import send
-from common.jobs.leases import lease, unclaimed
+from common.jobs.leases import lease, without_worker
 
 #: How many workers may die over one part before it is given up: more than accidents explain.
 DEATHS = 20
@@ -38,7 +38,7 @@ class Part(models.Model):
 
 def parts_send(parts: models.QuerySet, task: str) -> None:
     """Queue a task for each part that waits."""
-    for pk in parts.filter(unclaimed()).exclude(state=Part.State.DONE).values_list("pk", flat=True):
+    for pk in parts.filter(without_worker()).exclude(state=Part.State.DONE).values_list("pk", flat=True):
         send(task, pk)
 
 

@@ -17,7 +17,7 @@ from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 
 from common.dispatch import send
-from common.throttle import Counter, TooManyTriesError, attempt_begin, hashed
+from common.throttle import Counter, TooManyTriesError, attempt_begin, keyed_hash
 from consent.models import DataHolder, HolderAddress, Mail, Study
 from consent.models.addresses import new_key
 from consent.services.changes import changes_recorded
@@ -38,7 +38,7 @@ def address_leave(*, holder: DataHolder, email: str) -> HolderAddress:
     subjects = (str(holder.pk), email)
     day = timedelta(days=1)
     try:
-        attempt_begin([Counter(hashed("address left", each), _IN_A_DAY, day) for each in subjects])
+        attempt_begin([Counter(keyed_hash("address left", each), _IN_A_DAY, day) for each in subjects])
     except TooManyTriesError as error:
         raise ValidationError(_("Too many mails were sent to confirm an address. Try again tomorrow.")) from error
     with transaction.atomic():

@@ -26,7 +26,7 @@ from django.utils.functional import cached_property
 from django.utils.translation import gettext as _
 
 from common.reading import UnreadableError, table_read
-from common.throttle import Attempt, Counter, attempt_begin, counters_check, hashed
+from common.throttle import Attempt, Counter, attempt_begin, counters_check, keyed_hash
 from consent.circumstances import REPRESENTED, Answering, answering_for, circumstances_last, circumstances_over
 from consent.codes import code_in_groups, code_new, code_normalise
 from consent.models import Circumstance, DataHolder, Invitation, LinkReissue, Study
@@ -256,7 +256,7 @@ def invitation_revoke(*, invitation: Invitation, acting_user: AbstractBaseUser) 
 def _counter(address: str) -> Counter:
     """Wrong tries from one network address. Right codes wait, too: otherwise guessing could go on."""
     window = timedelta(seconds=settings.INVITATION_WAIT)
-    return Counter(hashed("invitation", address), settings.INVITATION_TRIES, window)
+    return Counter(keyed_hash("invitation", address), settings.INVITATION_TRIES, window)
 
 
 def try_check(*, address: str) -> None:

@@ -19,7 +19,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from consent import selectors, services
 from consent.circumstances import answering_for
-from consent.comparisons import columns_of_answer, promised
+from consent.comparisons import columns_of_answer, promise_of
 from consent.forms import KEEPING, NOT_TAKING_PART, DecisionForm, DeclarationForm, Option, level_option
 from consent.languages import own_name
 from consent.models import ConsentEvent, ConsentForm, DataHolder, EpsilonPolicy, Level, LinkReissue, Study
@@ -208,7 +208,7 @@ def _check(
         "declaration": declaration,
         "standing": standing(holder),
         "columns": columns_of_answer(last, chosen) if last and chosen.epsilon else [],
-        "promised": promised(last) if last else None,
+        "promised": promise_of(last) if last else None,
         "records": records,
         "so_far": usage_of(holder).right_guesses,
     }

@@ -14,7 +14,7 @@ from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
-from consent.comparisons import agreed, offered, promised
+from consent.comparisons import agreement_of, offer_of, promise_of
 from consent.facts import fact_words, study_of_form
 from consent.forms import Option
 from consent.languages import own_name
@@ -243,9 +243,9 @@ def _account(holder: DataHolder, so_far: int) -> dict[str, Any]:
     stands = standing(holder)
     last = stands.promise if stands.grants else None
     return {
-        "right_guesses_in_100_promised_when_decided": agreed(last).right_guesses if last else None,
-        "right_guesses_in_100_promised_at_most": promised(last).right_guesses if last else None,
-        "right_guesses_in_100_at_this_level_for_new_consents": offered(last).right_guesses if last else None,
+        "right_guesses_in_100_promised_when_decided": agreement_of(last).right_guesses if last else None,
+        "right_guesses_in_100_promised_at_most": promise_of(last).right_guesses if last else None,
+        "right_guesses_in_100_at_this_level_for_new_consents": offer_of(last).right_guesses if last else None,
         "right_guesses_in_100_by_all_releases_so_far_at_most": so_far,
         "amount": None,
         "why_no_amount": _(

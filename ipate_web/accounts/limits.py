@@ -9,7 +9,7 @@ from django.contrib.auth.base_user import AbstractBaseUser
 from django.http import HttpRequest
 
 from common.requests import client_address
-from common.throttle import Attempt, Counter, attempt_begin, hashed
+from common.throttle import Attempt, Counter, attempt_begin, keyed_hash
 
 
 def code_try(user: AbstractBaseUser) -> Attempt:
@@ -19,7 +19,7 @@ def code_try(user: AbstractBaseUser) -> Attempt:
         TooManyTriesError: too many were wrong; this one is not looked at.
     """
     window = timedelta(seconds=settings.SIGN_IN_WAIT)
-    return attempt_begin([Counter(hashed("second factor", str(user.pk)), settings.SIGN_IN_TRIES, window)])
+    return attempt_begin([Counter(keyed_hash("second factor", str(user.pk)), settings.SIGN_IN_TRIES, window)])
 
 
 def code_use(user: AbstractBaseUser, code: str) -> None:
@@ -29,7 +29,7 @@ def code_use(user: AbstractBaseUser, code: str) -> None:
         TooManyTriesError: it was used before, in whatever process.
     """
     window = timedelta(seconds=app_settings.TOTP_PERIOD * (2 * app_settings.TOTP_TOLERANCE + 1))
-    attempt_begin([Counter(hashed("one-time code", str(user.pk), normalize_user_code(code)), 1, window)])
+    attempt_begin([Counter(keyed_hash("one-time code", str(user.pk), normalize_user_code(code)), 1, window)])
 
 
 def mail_try(request: HttpRequest, address: str) -> None:
@@ -41,7 +41,7 @@ def mail_try(request: HttpRequest, address: str) -> None:
     window = timedelta(seconds=settings.SIGN_IN_WAIT)
     attempt_begin(
         [
-            Counter(hashed("mail to", address.lower()), settings.SIGN_IN_TRIES, window),
-            Counter(hashed("mail from", client_address(request)), settings.SIGN_IN_TRIES_ADDRESS, window),
+            Counter(keyed_hash("mail to", address.lower()), settings.SIGN_IN_TRIES, window),
+            Counter(keyed_hash("mail from", client_address(request)), settings.SIGN_IN_TRIES_ADDRESS, window),
         ]
     )

@@ -74,7 +74,7 @@ def backup_check(path: Path, identities: Sequence[Identity]) -> dict[str, Any]:
     return manifest
 
 
-def occupied() -> str:
+def content_at_risk() -> str:
     """Content of this installation that a restoration would replace, in words; empty for a new one."""
     try:
         studies, accounts = Study.objects.count(), User.objects.count()

@@ -55,10 +55,12 @@ def learner_create(name: str, parameters: Mapping[str, Any] | None = None) -> Le
     >>> learner_create("random_forest", {"trees": 50}).trees
     50
     """
-    return created(LEARNERS, name, parameters)
+    return instance_of(LEARNERS, name, parameters)
 
 
-def created(registered: Mapping[str, type[Described]], name: str, parameters: Mapping[str, Any] | None) -> Described:
+def instance_of(
+    registered: Mapping[str, type[Described]], name: str, parameters: Mapping[str, Any] | None
+) -> Described:
     """One of the registered kinds with these parameters; see ``learner_create``."""
     kind = registered_class(registered, name)
     known = [field.name for field in fields(kind)]

@@ -7,7 +7,7 @@ from learning.students.categories import CategoriesModel, said
 from learning.students.checkpoints import Checkpoint
 from learning.students.choice import choose
 from learning.students.neighbourhoods import neighbourhoods
-from learning.students.refining import refined
+from learning.students.refining import refine
 from learning.students.registry import STUDENTS, student_class, student_create, student_learn, suggested_student
 from learning.students.releases import Releases, counted, joined, labelled, predicted
 
@@ -22,7 +22,7 @@ __all__ = [
     "labelled",
     "neighbourhoods",
     "predicted",
-    "refined",
+    "refine",
     "said",
     "student_class",
     "student_create",

@@ -13,7 +13,7 @@ from common.progress import Progress
 from learning.learners.base import Records
 from learning.learners.network import as_images
 from learning.students.checkpoints import UNKEPT, Checkpoint
-from learning.students.descent_states import captured, restored
+from learning.students.descent_states import state_load, state_save
 from learning.students.moves import Moves
 from learning.students.network import ConsistencyModel, initialise, network, normalise
 
@@ -70,7 +70,7 @@ def train_consistently(
     counts, informative, labelled = counts.to(device).float(), informative.to(device), labelled.to(device)
     strong, weak = recipe.moves, recipe.moves.weaker(_WEAK)
     optimiser = torch.optim.AdamW(layers.parameters(), lr=recipe.learning_rate, weight_decay=_WEIGHT_DECAY, fused=True)
-    for step in range(restored(checkpoint.load(), layers, optimiser, generator), recipe.steps):
+    for step in range(state_load(checkpoint.load(), layers, optimiser, generator), recipe.steps):
         for group in optimiser.param_groups:
             group["lr"] = recipe.learning_rate * _rate(step / recipe.steps)
         chosen = _drawn(labelled, len(x), recipe.batch, generator)
@@ -89,7 +89,7 @@ def train_consistently(
         (losses * (certain | informative[chosen])).mean().backward()
         optimiser.step()
         if (step + 1) % _NOTED == 0 or step + 1 == recipe.steps:
-            checkpoint.save(captured(step + 1, layers, optimiser, generator))
+            checkpoint.save(state_save(step + 1, layers, optimiser, generator))
             progress(step + 1, recipe.steps)
     normalise(layers, pixels)
     return ConsistencyModel(layers, classes, x.shape[1:])

@@ -10,7 +10,7 @@ from torch import nn
 _MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
 
-def captured(step: int, layers: nn.Module, optimiser: torch.optim.AdamW, generator: torch.Generator) -> bytes:
+def state_save(step: int, layers: nn.Module, optimiser: torch.optim.AdamW, generator: torch.Generator) -> bytes:
     """Everything that the steps after ``step`` depend on: weights, moments, the state of the random generator."""
     tensors = {f"layers.{name}": each for name, each in layers.state_dict().items()}
     for place, weights in enumerate(layers.parameters()):
@@ -20,8 +20,8 @@ def captured(step: int, layers: nn.Module, optimiser: torch.optim.AdamW, generat
 
 
 @torch.no_grad()
-def restored(state: bytes | None, layers: nn.Module, optimiser: torch.optim.AdamW, generator: torch.Generator) -> int:
-    """Put a training back to where it was `captured`.
+def state_load(state: bytes | None, layers: nn.Module, optimiser: torch.optim.AdamW, generator: torch.Generator) -> int:
+    """Put a training back to where it was `state_save`.
 
     Returns:
         The number of steps that were taken. 0, and nothing is changed, where no state can be read or it does not fit.

@@ -1,8 +1,8 @@
 """Forecast of what a student learns from a vote that is planned, from public points alone.
 
 Single labels can be wrong more often than not where few people vote, and the student still be right, because it learns
-from all counts together. So the vote is simulated: public points stand in for records, their noisy counts are
-`refined`, and it is counted how often the refined label is right.
+from all counts together. So the vote is simulated: public points stand in for records, their noisy counts go
+through `refine`, and it is counted how often the refined label is right.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from learning.forecasts import CLUSTERS, MODEL, Forecast, judged_forecast
 from learning.mechanisms.neighbours.stand_ins import Sample, evenly
 from learning.mechanisms.neighbours.votes import radii
 from learning.students.neighbourhoods import neighbourhoods
-from learning.students.refining import refined
+from learning.students.refining import refine
 from learning.students.releases import counted
 
 LOOKED_AT = 2000
@@ -41,7 +41,7 @@ def student_forecast(
     n_classes: int,
     sample: Sample | None = None,
 ) -> Forecast:
-    """Forecast of the share of public points whose `refined` label is right after one round of plain votes.
+    """Forecast of the share of public points whose label after `refine` is right after one round of plain votes.
 
     Of more than 2,000 queries some stand for all, with as much less noise as the others would have averaged out. A
     student that learns from refined labels is hardly ever worse, so a small share is a reason to warn.
@@ -69,7 +69,7 @@ def student_forecast(
 
     def right(noise: float) -> float:
         counts = expected + spread * np.sqrt((noise**2 + expected) * averaged)
-        labels_of_student = refined(points, counted(rows, counts, noise * averaged**0.5, reach=reach), seed=0)
+        labels_of_student = refine(points, counted(rows, counts, noise * averaged**0.5, reach=reach), seed=0)
         return float((labels_of_student.labels == truth).mean())
 
     noisy, noiseless = right(sigma), right(_LEAST_NOISE)

@@ -17,7 +17,7 @@ _SPREAD = (0.0, 0.8, 0.95)
 """Shares that come from neighbours, of which the best is taken."""
 
 
-def refined(
+def refine(
     coordinates: NDArray[np.number], releases: Releases, *, seed: int, progress: Progress | None = None
 ) -> Releases:
     """Probabilities of every public point, from its own release, if any, and from all others.

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from common.progress import Progress
 from learning.learners import LEARNERS
 from learning.learners.base import Learner, Model, Parametrised
-from learning.learners.registry import created, registered_class
+from learning.learners.registry import instance_of, registered_class
 from learning.students.base import Student, learn_labels
 from learning.students.boosting import Boosting
 from learning.students.checkpoints import UNKEPT, Checkpoint
@@ -36,7 +36,7 @@ def student_create(name: str, parameters: Mapping[str, Any] | None = None) -> Pa
     >>> student_create("boosting", {"leaves": 8}).leaves
     8
     """
-    return created(STUDENTS, name, parameters)
+    return instance_of(STUDENTS, name, parameters)
 
 
 def student_learn(

@@ -40,7 +40,7 @@ def takes_part(holder: DataHolder) -> bool:
     current = selectors.consent_current(holder)
     counts = holders_per_level(study)
     assert bool(counts["SUSPENDED"]) is bool(current and current.grants and not found)
-    assert (holder.pk in selectors.lapsed(study, current.recorded_at)) is False
+    assert (holder.pk in selectors.lapses_at(study, current.recorded_at)) is False
     return found
 
 

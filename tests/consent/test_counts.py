@@ -11,7 +11,7 @@ from consent import counts, services
 from consent.circumstances import day_of
 from consent.counts import holders_per_level
 from consent.models import DataHolder, DecisionCount, Study
-from consent.selectors import consent_current, lapsed
+from consent.selectors import consent_current, lapses_at
 from consent.services.handover import circumstance_record
 from tests import factories
 from tests.clock import Clock
@@ -21,7 +21,7 @@ from tests.consent.conftest import Decide
 def counted_one_by_one(study: Study) -> dict[str, int]:
     """The numbers as they follow from every holder's last decision and the reason why it may not count."""
     numbers: Counter[str] = Counter()
-    suspended = lapsed(study, timezone.now())
+    suspended = lapses_at(study, timezone.now())
     for holder in DataHolder.objects.filter(study=study):
         last = consent_current(holder)
         state = "UNDECIDED" if last is None else last.level or last.kind.upper()

@@ -18,7 +18,7 @@ from django.utils import timezone
 from common.models import ThrottleEntry
 from common.requests import client_address
 from common.tasks import throttle_sweep
-from common.throttle import Counter, TooManyTriesError, attempt_begin, hashed
+from common.throttle import Counter, TooManyTriesError, attempt_begin, keyed_hash
 from consent.services.invitations import invitations_create
 from tests import factories
 from tests.databases import database_url
@@ -287,12 +287,12 @@ def test_the_sweep_deletes_what_counts_no_more(limits: None) -> None:
 @pytest.mark.django_db(transaction=True)
 def test_a_try_is_not_recorded_inside_of_a_transaction_that_others_cannot_see() -> None:
     with pytest.raises(RuntimeError), transaction.atomic():
-        attempt_begin([Counter(hashed("x"), 1, timedelta(minutes=1))])
+        attempt_begin([Counter(keyed_hash("x"), 1, timedelta(minutes=1))])
 
 
 @pytest.mark.django_db
 def test_the_time_to_wait_is_until_the_oldest_of_the_counted_failures_expires(settings) -> None:
-    counter = Counter(hashed("x"), 2, timedelta(minutes=1))
+    counter = Counter(keyed_hash("x"), 2, timedelta(minutes=1))
     now = timezone.now()
     for minutes in (1, 2, 3):
         ThrottleEntry.objects.create(key=counter.key, expires_at=now + timedelta(minutes=minutes))

@@ -14,7 +14,7 @@ from learning.students import (
     counted,
     labelled,
     neighbourhoods,
-    refined,
+    refine,
     student_create,
     student_learn,
     suggested_student,
@@ -120,7 +120,7 @@ def test_counts_of_images_are_refined_where_the_votes_were_cast() -> None:
     counts = dict(Query.objects.filter(run=run).values_list("row", "counts"))
     public = result.fitted.transform(points)
     reach = neighbourhoods(result.rows, public, result.radii)
-    expected = refined(
+    expected = refine(
         public, counted(result.rows, [counts[row] for row in result.rows], result.sigma, reach=reach), seed=0
     )
     learner = student_create(run.student_learner, run.student_parameters)

@@ -21,7 +21,7 @@ from django.db import DatabaseError, models, transaction
 from django.db.models import Exists, Min, OuterRef
 from django.utils import timezone
 
-from common.jobs.leases import stale_before, unclaimed
+from common.jobs.leases import stale_before, without_worker
 from training.models import Run, Shard, StudentTraining, TeacherChunk, WorkerTime
 
 #: Seconds after which long work looks whether other work is due.
@@ -90,7 +90,7 @@ def _ordered(named: Piece, had: dict[int, float], held: list[UUID]) -> list[Piec
 
 def _parts_due() -> Iterator[Piece]:
     for task, (part, status) in _PARTS.items():
-        due = part._default_manager.filter(unclaimed(), run__status=status).exclude(state="done")
+        due = part._default_manager.filter(without_worker(), run__status=status).exclude(state="done")
         fields = due.values_list("run_id", "run__study_id", "run__approved_at").annotate(first=Min("pk"))
         for run, study, since, pk in fields:
             yield Piece(task, pk, run, study, task == "student_learn", since)
@@ -98,7 +98,7 @@ def _parts_due() -> Iterator[Piece]:
 
 def _runs_due() -> Iterator[Piece]:
     """Runs that a worker can take further: none that waits for its parts, for others, or for a hub."""
-    runs = Run.objects.filter(unclaimed(), status__in=Run.ACTIVE, message="", alliance=None)
+    runs = Run.objects.filter(without_worker(), status__in=Run.ACTIVE, message="", alliance=None)
     for part in (TeacherChunk, Shard):
         runs = runs.exclude(Exists(part._default_manager.filter(run=OuterRef("pk")).exclude(state="done")))
     yield from _advances(runs)

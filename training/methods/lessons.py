@@ -14,7 +14,7 @@ from common.progress import Progress
 from learning.class_shares import Share
 from learning.learners import Model
 from learning.published import LINEAR
-from learning.students import Releases, labelled, refined, student_create, student_learn
+from learning.students import Releases, labelled, refine, student_create, student_learn
 from training.methods.progress import checkpoint_at, checkpoint_drop, progress_of
 from training.methods.space import points_of
 from training.models import Run
@@ -27,7 +27,7 @@ class Lesson:
     Attributes:
         releases: About points of the public dataset.
         coordinates: (P, d) of all public points, where releases are about neighbourhoods of images: these are refined
-            before they are taught, see `learning.students.refined`. None elsewhere.
+            before they are taught, see `learning.students.refine`. None elsewhere.
         model: What a run has released itself, None where it releases labels alone.
         learner: By which that is read.
         publish: Which of the two is published: "student" or "model"; empty where labelled public points decide.
@@ -47,7 +47,7 @@ class Lesson:
 
     def releases_for(self, releases: Releases, seed: int) -> Releases:
         """All or some of the releases, as students are releases_for of them."""
-        return releases if self.coordinates is None else refined(self.coordinates, releases, seed=seed)
+        return releases if self.coordinates is None else refine(self.coordinates, releases, seed=seed)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from django.core.management.base import BaseCommand, CommandError
 from ipate_web.backups import BackupError
 from ipate_web.backups.archives import identities_read
 from ipate_web.backups.keys import keys_beside, keys_bring_back, keys_check
-from ipate_web.backups.restoring import backup_check, backup_restore, is_running, occupied
+from ipate_web.backups.restoring import backup_check, backup_restore, content_at_risk, is_running
 
 CONFIRMATION = "restore"
 
@@ -51,7 +51,7 @@ class Command(BaseCommand):
             manifest = backup_check(file, identities)
             if is_running():
                 raise CommandError("A worker was heard from just now. Stop site, workers and beat, then try again.")
-            contents = occupied()
+            contents = content_at_risk()
             if contents and not replace:
                 raise CommandError(
                     f"This installation is not empty: {contents}. Make a backup of it, then call this with --replace, "

@@ -138,7 +138,7 @@ def _forecast(
     _require(n_classes >= 2 and bool(levels), "A forecast needs at least 2 classes and one level.")
     voters, described = _turnout(stand_ins, levels, radius_share, sigma, share, agreement)
     if known is None:
-        few, many = (assumed(one, radius_share, n_classes) for one in purity)
+        few, many = (assumed_purity(one, radius_share, n_classes) for one in purity)
         middle = (few + many) / 2
         clear = _right(voters, middle, n_classes, sigma)
         low, high = _assumed_right(voters, few, many, n_classes, sigma)
@@ -208,13 +208,13 @@ def propose(
     return Proposal(best.sigma, best.radius_share, min(best.queries, _BATCH), best)
 
 
-def assumed(purity: float, radius_share: float, n_classes: int) -> float:
+def assumed_purity(purity: float, radius_share: float, n_classes: int) -> float:
     """The purity within a radius.
 
     Neighbours twice as many as a class has points say nothing of it, and fewer say less the more they are; what purity
     has above chance shrinks evenly with their number.
 
-    >>> round(assumed(0.7, 0.05, 10), 2), round(assumed(0.7, 0.05, 2), 2)
+    >>> round(assumed_purity(0.7, 0.05, 10), 2), round(assumed_purity(0.7, 0.05, 2), 2)
     (0.55, 0.69)
     """
     chance = 1.0 / n_classes

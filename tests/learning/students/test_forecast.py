@@ -6,7 +6,7 @@ import pytest
 from learning.forecasts import MODEL
 from learning.mechanisms.neighbours.stand_ins import Sample
 from learning.mechanisms.neighbours.votes import radii
-from learning.students import counted, neighbourhoods, refined
+from learning.students import counted, neighbourhoods, refine
 from learning.students.forecast import student_forecast
 
 pytestmark = pytest.mark.slow
@@ -35,7 +35,7 @@ def held(world, sigma: float) -> tuple[float, np.ndarray]:
     counts = (distances <= reach[:, None]) @ np.eye(4)[classes_of]
     noisy = counts + np.random.default_rng(1).normal(0, sigma, counts.shape)
     released = counted(np.arange(400), noisy, sigma, reach=neighbourhoods(np.arange(400), public, reach))
-    return float((refined(public, released, seed=0).labels == truth).mean()), counts.sum(axis=1)
+    return float((refine(public, released, seed=0).labels == truth).mean()), counts.sum(axis=1)
 
 
 @pytest.mark.parametrize("sigma", [5.0, 150.0, 400.0, 20_000.0])

@@ -12,7 +12,7 @@ from learning.students import (
     labelled,
     neighbourhoods,
     predicted,
-    refined,
+    refine,
     student_create,
     student_learn,
 )
@@ -87,7 +87,7 @@ def test_neighbourhoods_that_reach_over_classes_are_undone():
     unknowing = student_learn(student_create("shares"), points, counted(np.arange(500), counts, 30.0), seed=1)
     assert (knowing.predict(points) == rare).mean() > 0.95
     assert (unknowing.predict(points) == rare).mean() < 0.9
-    values = refined(public, counted(np.arange(500), counts, 30.0, reach=reach).among(np.arange(0, 500, 2)), seed=1)
+    values = refine(public, counted(np.arange(500), counts, 30.0, reach=reach).among(np.arange(0, 500, 2)), seed=1)
     assert (values.labels == rare).mean() > 0.9
 
 
