@@ -1,22 +1,27 @@
-"""MNIST as Individualized PATE and the thesis divide it: all images at random into private, public and test ones."""
+"""Data as Individualized PATE and the thesis divide them: all at random into private, public and test records."""
 
 from __future__ import annotations
 
+import csv
+import io
 from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.reproduce.votes import data_dir
 from benchmarks.sgd.study import splits_load
+from learning.formats import catalogue_files
+from learning.formats.files import open_content
 
-SIZES = (60_000, 9_000, 1_000)
-"""Private, public and test images, as printed."""
+SIZES = {"mnist": (60_000, 9_000, 1_000), "adult": (37_222, 7_000, 1_000)}
+"""Private, public and test records, as printed."""
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Images `(n, 28, 28)` and their classes `(n,)`."""
+    """Images `(n, 28, 28)` or columns `(n, 14)`, and their classes `(n,)`."""
 
     x: NDArray[np.float32]
     y: NDArray[np.int64]
@@ -24,7 +29,7 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Divided:
-    """Private, public and test images of one division."""
+    """Private, public and test records of one division."""
 
     private: Part
     public: Part
@@ -32,10 +37,29 @@ class Divided:
 
 
 @cache
-def divided(seed: int = 0) -> Divided:
-    """One division of all 70,000 images."""
-    splits = splits_load("mnist")
-    parts = (splits.private, splits.public, splits.test)
-    x, y = (np.concatenate([getattr(part, of) for part in parts]) for of in ("x", "y"))
-    order = np.random.default_rng(seed).permutation(len(x))
-    return Divided(*(Part(x[rows], y[rows]) for rows in np.split(order, np.cumsum(SIZES)[:2])))
+def divided(name: str, division: int = 0) -> Divided:
+    """One division of all images of MNIST, or of all records of Adult without missing values."""
+    x, y = _adult() if name == "adult" else _images(name)
+    order = np.random.default_rng(division).permutation(len(x))
+    return Divided(*(Part(x[rows], y[rows]) for rows in np.split(order, np.cumsum(SIZES[name])[:2])))
+
+
+def _images(name: str) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    splits = splits_load(name)
+    x, y = (np.concatenate([getattr(part, of) for part in (splits.private, splits.public, splits.test)]) for of in "xy")
+    return x, y
+
+
+def _adult() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """All 14 columns between 0 and 1, categories as numbers in the order of their names; 1: above 50K."""
+    lines: list[list[str]] = []
+    for path, file in zip(catalogue_files("adult", data_dir()), ("adult.data", "adult.test"), strict=True):
+        with open_content(path, file) as content:
+            lines += csv.reader(io.TextIOWrapper(content.stream), skipinitialspace=True)
+    *columns, income = np.array([cells for cells in lines if len(cells) > 1 and "?" not in cells]).T
+    numbers = [
+        column.astype(float) if np.char.isdigit(column).all() else np.unique(column, return_inverse=True)[1]
+        for column in columns
+    ]
+    x = np.stack([(column - column.min()) / np.ptp(column) for column in numbers], axis=1)
+    return x.astype(np.float32), np.char.startswith(income, ">").astype(np.int64)

@@ -1,16 +1,16 @@
-"""Votes of MNIST's teachers as Individualized PATE has them, on the public images of one division.
+"""Votes of teachers as Individualized PATE has them, on the public records of its divisions.
 
-    IPATE_DATA_DIR=… python -m benchmarks.reproduce.ensembles [--teachers 250]
+    IPATE_DATA_DIR=… python -m benchmarks.reproduce.ensembles {mnist,adult} [--teachers 250]
 
-Writes benchmarks/data/votes-mnist.npz: how many teachers say what of each public image, and its true class. Teachers
-learn side by side, as many as `TOGETHER` says; predictions are kept in the cache for every such group, so that an
-interrupted run goes on there. Fewer than 250 teachers give the same shares of votes, less exactly: rehearsals draw from
-them.
+Writes benchmarks/data/votes-….npz: how many teachers say what of each public record, and its true class. Adult has
+three divisions, each with 250 random forests of its own (`teachers.py`). MNIST has one. Its teachers learn side by
+side, as many as `TOGETHER` says; predictions are kept in the cache for every such group, so that an interrupted run
+goes on there. Fewer than 250 teachers give the same shares of votes, less exactly: rehearsals draw from them.
 
-The network is that of Table 3 with what TensorFlow 2.4.1 takes by itself: batches of 32, Glorot-uniform weights, Adam
-and batch norm with its constants. Images are turned by up to 7.5 degrees and shifted by up to 7 %, anew whenever they
-are seen. The paper does not say how often that is. `PASSES` is where twice as many add less than a tenth of a point for
-images of other teachers, which no teacher has learned from; public and test images are not looked at for it.
+MNIST's network is that of Table 3 with what TensorFlow 2.4.1 takes by itself: batches of 32, Glorot-uniform weights,
+Adam and batch norm with its constants. Images are turned by up to 7.5 degrees and shifted by up to 7 %, anew whenever
+they are seen. The paper does not say how often that is. `PASSES` is where twice as many add less than a tenth of a
+point for images of other teachers, which no teacher has learned from; public and test images are not looked at for it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from torch.nn import functional
 
 from learning.students.moves import Moves
 
-VOTES = Path(__file__).resolve().parents[1] / "data" / "votes-mnist.npz"
+DIVISIONS = {"mnist": 1, "adult": 3}
 TEACHERS, CLASSES = 250, 10
 PASSES = 80
 TOGETHER = {"cuda": TEACHERS, "cpu": 10}
@@ -40,6 +40,12 @@ _NOTED = 5
 """Passes after which, and after twice as many and so on, held-out images are judged."""
 _JUDGES = 4
 """Teachers whose images judge a teacher."""
+
+
+def votes_file(name: str, division: int) -> Path:
+    """Where the votes of a division are kept."""
+    return Path(__file__).resolve().parents[1] / "data" / f"votes-{name}-{division}.npz"
+
 
 Teaching = Callable[[int, "Ensemble"], None]
 
@@ -149,7 +155,7 @@ def predictions(teachers: int, passes: int) -> NDArray[np.int8]:
     from benchmarks.reproduce.divided import divided
     from benchmarks.reproduce.progress import progress
 
-    data = divided()
+    data = divided("mnist")
     device = "cuda" if torch.cuda.is_available() else "cpu"
     together = min(TOGETHER[device], teachers)
     size = len(data.private.y) // TEACHERS
@@ -183,16 +189,28 @@ def predictions(teachers: int, passes: int) -> NDArray[np.int8]:
 def main() -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     from benchmarks.reproduce.divided import divided
+    from benchmarks.reproduce.teachers import one_group
+    from benchmarks.reproduce.votes import votes_of
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--teachers", type=int, default=TEACHERS)
-    parser.add_argument("--passes", type=int, default=PASSES)
+    parser.add_argument("data", choices=tuple(DIVISIONS))
+    parser.add_argument("--teachers", type=int, default=TEACHERS, help="of MNIST")
+    parser.add_argument("--passes", type=int, default=PASSES, help="of MNIST")
     options = parser.parse_args()
-    said, truth = predictions(options.teachers, options.passes), divided().public.y
-    counts = np.stack([(said == one).sum(axis=0) for one in range(CLASSES)], axis=1)
-    np.savez_compressed(VOTES, counts=counts.astype(np.uint8), truth=truth.astype(np.uint8))
-    right = 100 * float((said == truth).mean()), 100 * float((counts.argmax(axis=1) == truth).mean())
-    print(f"{len(said)} teachers: {right[0]:.2f} % right, votes {right[1]:.2f} %")
+    for division in range(DIVISIONS[options.data]):
+        data = divided(options.data, division)
+        if options.data == "mnist":
+            said = predictions(options.teachers, options.passes)
+        else:
+            said = one_group(options.data, data.private, data.public.x, seed=division)
+        votes = votes_of(options.data, said, data.public.y)
+        np.savez_compressed(
+            votes_file(options.data, division),
+            counts=votes.counts.astype(np.uint8),
+            truth=votes.truth.astype(np.uint8),
+        )
+        right = 100 * float((said == votes.truth).mean()), 100 * float((votes.counts.argmax(1) == votes.truth).mean())
+        print(f"Division {division}, {len(said)} teachers: {right[0]:.2f} % right, votes {right[1]:.2f} %")
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "reproduce"
@@ -38,6 +39,18 @@ class Row:
     def difference(self) -> float | None:
         """The measured number less the published one."""
         return None if self.published is None or self.here is None else self.here - self.published
+
+
+def mean_row(
+    quantity: str,
+    published: float | None,
+    found: Sequence[float],
+    accounts: float | None = None,
+    holders: str | None = None,
+) -> Row:
+    """The mean of draws, and their standard deviation if there are several."""
+    spread = stdev(found) if len(found) > 1 else None
+    return Row(quantity, published, fmean(found), here_spread=spread, accounts=accounts, holders=holders)
 
 
 @dataclass(frozen=True)

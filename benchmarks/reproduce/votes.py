@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.reproduce import teachers
-from benchmarks.reproduce.ensembles import VOTES
+from benchmarks.reproduce.ensembles import votes_file
+from benchmarks.sgd.study import splits_load
 from learning.mechanisms.pate import Plan
 
 Floats = NDArray[np.float64]
@@ -98,30 +99,34 @@ def published_counts(file: str) -> NDArray[Any]:
 def published_votes(name: str) -> Votes:
     """Votes of the 250 teachers of Papernot et al. (2018) on MNIST or Adult; rows are the first test records."""
     counts = published_counts(f"{name}_250_teachers").astype(np.float64)
-    return Votes(name, counts, teachers.points(name)[1][: len(counts)])
+    return Votes(name, counts, truth_of(name)[: len(counts)])
+
+
+def truth_of(name: str) -> Integers:
+    """Classes of the catalogue's points that are not private, public ones first."""
+    splits = splits_load(name)
+    return np.concatenate([splits.public.y, splits.test.y])
 
 
 @cache
-def printed_votes() -> Votes:
-    """Votes of MNIST's teachers with the set-up of Individualized PATE, on the public images of its division.
+def printed_votes(name: str, division: int) -> Votes:
+    """Votes of teachers with the set-up of Individualized PATE, on the public records of a division.
 
     `python -m benchmarks.reproduce.ensembles` trains them; their votes are kept in benchmarks/data.
     """
-    with np.load(VOTES, allow_pickle=False) as arrays:
-        return Votes("mnist", arrays["counts"].astype(np.float64), arrays["truth"].astype(np.int64))
+    with np.load(votes_file(name, division), allow_pickle=False) as arrays:
+        return Votes(name, arrays["counts"].astype(np.float64), arrays["truth"].astype(np.int64))
 
 
 @cache
 def trained_votes(name: str) -> Votes:
-    """Votes of 250 teachers trained here, on the public points."""
+    """Votes of 250 teachers trained here, on the public points of the catalogue's division."""
     data_dir()
-    return votes_of(name, teachers.one_group(name))
+    splits = splits_load(name)
+    return votes_of(name, teachers.one_group(name, splits.private, splits.public.x), splits.public.y)
 
 
-def votes_of(name: str, predictions: Integers) -> Votes:
-    """Votes of these teachers `(teachers, points)`, of which the public points are taken."""
-    _, truth = teachers.points(name)
-    public = len(teachers.splits_load(name).public)
-    said = predictions[:, :public].astype(np.int64)
-    counts = np.stack([(said == one).sum(axis=0) for one in range(int(truth.max()) + 1)], axis=1)
-    return Votes(name, counts.astype(np.float64), truth[:public], said)
+def votes_of(name: str, predictions: Integers, truth: Integers) -> Votes:
+    """Votes of these teachers `(teachers, points)`."""
+    counts = np.stack([(predictions == one).sum(axis=0) for one in range(int(truth.max()) + 1)], axis=1)
+    return Votes(name, counts.astype(np.float64), truth, predictions.astype(np.int64))

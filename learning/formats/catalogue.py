@@ -66,6 +66,16 @@ def catalogue_load(name: str, data_dir: Path | str | None = None, progress: Prog
     >>> len(splits.private), len(splits.public), len(splits.test), splits.schema.shape
     (1300, 300, 197, (8, 8))
     """
+    files = catalogue_files(name, data_dir)
+    return CATALOGUE[name].split(files, progress)
+
+
+def catalogue_files(name: str, data_dir: Path | str | None = None) -> tuple[Path, ...]:
+    """Where the files of a known dataset are, in the order of the catalogue, after verifying their checksums.
+
+    Raises:
+        DataError: as `catalogue_load`.
+    """
     if name not in CATALOGUE:
         raise DataError(f"There is no known dataset “{name}”.", f"Choose one of: {', '.join(CATALOGUE)}.")
     known = CATALOGUE[name]
@@ -79,7 +89,7 @@ def catalogue_load(name: str, data_dir: Path | str | None = None, progress: Prog
     files = tuple(_locate(known, file, Path(data_dir or ".")) for file in known.files)
     for (file, sha256), path in zip(known.files.items(), files, strict=True):
         check_sha256(path, sha256, file)
-    return known.split(files, progress)
+    return files
 
 
 def _locate(known: KnownDataset, file: str, data_dir: Path) -> Path:

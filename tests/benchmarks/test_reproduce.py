@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from benchmarks.reproduce.cache import kept_array, kept_json
+from benchmarks.reproduce.divided import SIZES, divided
+from benchmarks.reproduce.ensembles import DIVISIONS
 from benchmarks.reproduce.published import published
 from benchmarks.reproduce.registry import TABLES
 from benchmarks.reproduce.rehearsals import VARIANTS, by_accounts, by_paper, groups_of, plan_of, tally
@@ -16,7 +18,7 @@ from benchmarks.reproduce.rendering import DOCUMENT, document, remarks_read, tex
 from benchmarks.reproduce.results import RESULTS, Case, Promises, Row, keep, kept, measured
 from benchmarks.reproduce.tables.pate2017 import accounts_epsilon
 from benchmarks.reproduce.verdicts import verdict
-from benchmarks.reproduce.votes import Votes
+from benchmarks.reproduce.votes import Votes, printed_votes
 
 PROMISES = Promises("digits", (0.5, 7.0), (0.5, 0.5))
 ROOT = Path(__file__).resolve().parents[2]
@@ -68,6 +70,24 @@ def test_every_printed_cell_has_a_case(name: str, paper: str, table: str) -> Non
         return sum(cells(value) for value in node.values()) if isinstance(node, dict) else 1
 
     assert len(list(TABLES[name].cases(False))) == 1 + cells(published(paper)[table]["cells"])
+
+
+@pytest.mark.parametrize(("name", "division"), [(name, one) for name, of in DIVISIONS.items() for one in range(of)])
+def test_votes_are_those_of_all_teachers_on_all_public_records(name: str, division: int) -> None:
+    votes = printed_votes(name, division)
+    assert votes.counts.shape == (SIZES[name][1], votes.classes)
+    assert (votes.counts.sum(axis=1) == 250).all()
+
+
+@pytest.mark.slow
+def test_adult_is_divided_as_printed(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IPATE_DATA_DIR", str(data_dir))
+    data = divided("adult", 1)
+    parts = (data.private, data.public, data.test)
+    assert [part.x.shape for part in parts] == [(37_222, 14), (7_000, 14), (1_000, 14)]
+    assert sum(int(part.y.sum()) for part in parts) == 11_208
+    assert {(part.x.min(), part.x.max()) for part in parts} == {(0, 1)}
+    assert (data.public.y == printed_votes("adult", 1).truth).all()
 
 
 def test_a_cell_is_met_within_a_point_a_tenth_or_two_deviations() -> None:

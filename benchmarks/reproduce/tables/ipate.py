@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks.reproduce.cache import Json, kept_json
-from benchmarks.reproduce.divided import divided
-from benchmarks.reproduce.ensembles import CLASSES, MOVES
+from benchmarks.reproduce.divided import SIZES, divided
+from benchmarks.reproduce.ensembles import CLASSES, DIVISIONS, MOVES
 from benchmarks.reproduce.published import published
 from benchmarks.reproduce.rehearsals import (
     AGGREGATORS,
@@ -26,14 +26,13 @@ from benchmarks.reproduce.rehearsals import (
     plan_of,
     tally,
 )
-from benchmarks.reproduce.results import Case, Promises, Row
-from benchmarks.reproduce.teachers import points, splits_load
-from benchmarks.reproduce.votes import printed_votes, published_votes
+from benchmarks.reproduce.results import Case, Promises, Row, mean_row
+from benchmarks.reproduce.votes import printed_votes
 from benchmarks.students.teachers import LEARNERS
 from learning.learners import learner_create
 
 SEEDS = (0, 1, 2)
-"""Of order and noise."""
+"""Of order and noise, and of Adult's division."""
 LN2 = math.log(2)
 EVERYBODY = "everybody at {}, PATE"
 STUDENT, COPIES = {"epochs": 5}, 7
@@ -118,16 +117,7 @@ def _labels(promises: Promises, variant: str, seeds: Sequence[int], known: float
 
 def _student(promises: Promises, variant: str, seeds: Sequence[int], known: float | None) -> Sequence[Row]:
     found = _taught(promises, variant, seeds)
-    return [
-        Row(
-            "student, %",
-            known,
-            found["here"],
-            here_spread=found["spread"],
-            accounts=found["accounts"],
-            holders="student",
-        )
-    ]
+    return [mean_row("student, %", known, found["here"], found["accounts"], "student")]
 
 
 @dataclass(frozen=True)
@@ -158,41 +148,43 @@ def _taught(promises: Promises, variant: str, seeds: Sequence[int]) -> Json:
     def measure() -> Json:
         here, ours = _votes(promises, variant, seeds)
         if promises.data == "mnist":
-            return {"here": _right(promises.data, here[0], seeds[0]), "spread": None, "accounts": None}
+            return {"here": [_right(promises.data, here[0], seeds[0])], "accounts": None}
         right, accounts = (
             [_right(promises.data, one, seed) for one, seed in zip(votes, seeds, strict=False)]
             for votes in (here, ours)
         )
         mean = float(np.mean(accounts)) if accounts else None
-        return {"here": float(np.mean(right)), "spread": float(np.std(right)), "accounts": mean}
+        return {"here": right, "accounts": mean}
 
     return kept_json(_about("taught", promises, variant, seeds), measure)
 
 
 def _about(what: str, promises: Promises, variant: str, seeds: Sequence[int]) -> Json:
-    return {"name": f"{what}-{promises.data}", "of": promises.setting, "variant": variant, "seeds": len(seeds)}
+    about = {"of": promises.setting, "variant": variant, "seeds": len(seeds), "divisions": DIVISIONS[promises.data]}
+    return about | {"name": f"{what}-{promises.data}"}
 
 
 def _votes(promises: Promises, variant: str, seeds: Sequence[int]) -> tuple[list[Counted], list[Counted]]:
     """One vote for each seed, by the paper's accounting and by accounts; none by accounts for other variants."""
-    votes = printed_votes() if promises.data == "mnist" else published_votes(promises.data)
-    groups, aggregator = groups_of(promises.epsilons, promises.shares), AGGREGATORS[promises.data]
+    name, aggregator = promises.data, AGGREGATORS[promises.data]
+    drawn = [(printed_votes(name, seed % DIVISIONS[name]), seed) for seed in seeds]
+    groups = groups_of(promises.epsilons, promises.shares, SIZES[name][0])
     plan = plan_of(variant, groups, aggregator)
-    here = [by_paper(votes, plan, groups, seed) for seed in seeds]
+    here = [by_paper(votes, plan, groups, seed) for votes, seed in drawn]
     if variant not in ("PATE", "upsampling", "weighting"):
         return here, []
-    return here, [by_accounts(votes, variant, groups, seed, aggregator) for seed in seeds]
+    return here, [by_accounts(votes, variant, groups, seed, aggregator) for votes, seed in drawn]
 
 
 def _right(name: str, counted: Counted, seed: int) -> float:
+    data = divided(name, seed % DIVISIONS[name])
+    x, labels = data.public.x[counted.rows], counted.labels
     if name == "mnist":
-        data = divided()
-        x, labels = _with_copies(data.public.x[counted.rows], counted.labels, seed=seed)
+        x, labels = _with_copies(x, labels, seed=seed)
         model = learner_create("cnn", STUDENT).fit(x, labels, classes=CLASSES, seed=seed)
-        return 100 * float((model.predict(data.test.x) == data.test.y).mean())
-    x, test = points(name)[0][counted.rows], splits_load(name).test
-    model = LEARNERS[name].fit(x, counted.labels, classes=2, seed=seed)
-    return 100 * float((model.predict(test.x) == test.y).mean())
+    else:
+        model = LEARNERS[name].fit(x, labels, classes=2, seed=seed)
+    return 100 * float((model.predict(data.test.x) == data.test.y).mean())
 
 
 def _with_copies(

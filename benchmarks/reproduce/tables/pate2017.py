@@ -15,8 +15,17 @@ from accounting.caps import epsilon_of
 from accounting.privacy import epsilon_from_rdp, gdp_epsilon, lnmax_charge, lnmax_rdp
 from benchmarks.reproduce import teachers
 from benchmarks.reproduce.cache import Json, kept_json
-from benchmarks.reproduce.results import Case, Promises, Row
-from benchmarks.reproduce.votes import Votes, data_dir, published_counts, published_votes, trained_votes, votes_of
+from benchmarks.reproduce.results import Case, Promises, Row, mean_row
+from benchmarks.reproduce.votes import (
+    Votes,
+    data_dir,
+    published_counts,
+    published_votes,
+    trained_votes,
+    truth_of,
+    votes_of,
+)
+from benchmarks.sgd.study import splits_load
 from benchmarks.students.teachers import LEARNERS
 from common.noise import SimulationNoise
 from learning.mechanisms.pate import LNMax
@@ -92,9 +101,9 @@ def _thousand(gamma: float, seeds: Sequence[int] | None) -> Sequence[Row]:
 def _adult(votes: Votes) -> Sequence[Row]:
     found = results_by_seed(votes, 0.05)
     return [
-        _mean("ε of 500 labels", 2.66, [one.epsilon for one in found], accounts_epsilon(QUERIES, 0.05)),
-        _mean("labels right, %", None, [one.right for one in found], holders="right"),
-        _mean("student, %", 83.0, [one.student for one in found], holders="student"),
+        mean_row("ε of 500 labels", 2.66, [one.epsilon for one in found], accounts_epsilon(QUERIES, 0.05)),
+        mean_row("labels right, %", None, [one.right for one in found], holders="right"),
+        mean_row("student, %", 83.0, [one.student for one in found], holders="student"),
     ]
 
 
@@ -104,13 +113,13 @@ def _by_patient() -> Sequence[Row]:
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order)) % teachers.TEACHERS
     parts = [np.flatnonzero(place[holder] == teacher) for teacher in range(teachers.TEACHERS)]
-    votes = votes_of("diabetes", teachers.taught("diabetes", parts, {"by": "patient"}))
+    votes = _diabetes(parts, "patient")
     found = results_by_seed(votes, 0.05)
     return [
-        _mean("ε of 500 labels", 1.44, [one.epsilon for one in found], accounts_epsilon(QUERIES, 0.05)),
-        _mean("labels right, %", None, [one.right for one in found]),
-        _mean("student, %", 93.94, [one.student for one in found]),
-        Row("always “no”, %", None, 100 * float((teachers.points("diabetes")[1] == 0).mean())),
+        mean_row("ε of 500 labels", 1.44, [one.epsilon for one in found], accounts_epsilon(QUERIES, 0.05)),
+        mean_row("labels right, %", None, [one.right for one in found]),
+        mean_row("student, %", 93.94, [one.student for one in found]),
+        Row("always “no”, %", None, 100 * float((truth_of("diabetes") == 0).mean())),
     ]
 
 
@@ -118,28 +127,34 @@ def _by_record() -> Sequence[Row]:
     holder = _patients()
     place = np.random.default_rng(0).permutation(len(holder)) % teachers.TEACHERS
     parts = [np.flatnonzero(place == teacher) for teacher in range(teachers.TEACHERS)]
-    votes = votes_of("diabetes", teachers.taught("diabetes", parts, {"by": "record"}))
+    votes = _diabetes(parts, "record")
     found = results_by_seed(votes, 0.05)
     of_patient = np.bincount(np.unique(np.stack([holder, place]), axis=1)[0])
-    rows = [_mean("ε claimed, of a record", None, [one.epsilon for one in found], accounts_epsilon(QUERIES, 0.05))]
+    rows = [mean_row("ε claimed, of a record", None, [one.epsilon for one in found], accounts_epsilon(QUERIES, 0.05))]
     for share in (90, 99, 100):
         many = int(np.quantile(of_patient, share / 100, method="higher"))
         found_many = [moments_epsilon(_queries(votes, seed).counts, 0.05, many) for seed in SEEDS]
         words = f"ε of a patient in {many} teachers ({'most of any' if share == 100 else f'{share} % have no more'})"
-        rows.append(_mean(words, None, found_many, accounts_epsilon(QUERIES, 0.05, many)))
+        rows.append(mean_row(words, None, found_many, accounts_epsilon(QUERIES, 0.05, many)))
     return rows
+
+
+def _diabetes(parts: list[NDArray[np.int64]], by: str) -> Votes:
+    splits = splits_load("diabetes")
+    predictions = teachers.taught("diabetes", splits.private, splits.public.x, parts, {"by": by})
+    return votes_of("diabetes", predictions, splits.public.y)
 
 
 def _patients() -> NDArray[np.int64]:
     data_dir()
-    return np.unique(np.array(teachers.splits_load("diabetes").private.holders), return_inverse=True)[1]
+    return np.unique(np.array(splits_load("diabetes").private.holders), return_inverse=True)[1]
 
 
 def _no_privacy(name: str, published: float | None) -> Sequence[Row]:
     data_dir()
 
     def measure() -> Json:
-        splits = teachers.splits_load(name)
+        splits = splits_load(name)
         model = LEARNERS[name].fit(splits.private.x, splits.private.y, classes=2, seed=0)
         return {"right": 100 * float((model.predict(splits.test.x) == splits.test.y).mean())}
 
@@ -149,7 +164,7 @@ def _no_privacy(name: str, published: float | None) -> Sequence[Row]:
 
 def results_by_seed(votes: Votes, gamma: float) -> list[SeedResult]:
     """Put 500 public records to the vote, and train a forest on the labels; once for each seed."""
-    splits, found = teachers.splits_load(votes.name), []
+    splits, found = splits_load(votes.name), []
     for seed in SEEDS:
         some = _queries(votes, seed)
         labels = LNMax(gamma).release(some.counts, SimulationNoise(seed)).labels
@@ -166,20 +181,9 @@ def results_by_seed(votes: Votes, gamma: float) -> list[SeedResult]:
 
 
 def _queries(votes: Votes, seed: int) -> Votes:
-    public = len(teachers.splits_load(votes.name).public)
+    public = len(splits_load(votes.name).public)
     return votes.at(_order(public, seed)[:QUERIES])
 
 
 def _order(points: int, seed: int) -> NDArray[np.int64]:
     return np.random.default_rng(seed).permutation(points)
-
-
-def _mean(
-    quantity: str,
-    published: float | None,
-    found: Sequence[float],
-    accounts: float | None = None,
-    holders: str | None = None,
-) -> Row:
-    spread = float(np.std(found, ddof=1))
-    return Row(quantity, published, float(np.mean(found)), here_spread=spread, accounts=accounts, holders=holders)
