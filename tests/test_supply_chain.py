@@ -62,7 +62,7 @@ def test_the_lists_pin_the_required_versions() -> None:
                 assert found[match[1].lower().replace("_", "-")][0] == match[2], f"{line}: call make lock"
 
 
-def test_what_runs_here_is_what_is_locked() -> None:
+def test_installed_versions_are_the_locked_ones() -> None:
     for name, (version, _) in {**locked("site.txt"), **locked("torch.txt")}.items():
         if name not in ELSEWHERE:
             assert metadata.version(name).partition("+")[0] == version, name

@@ -24,7 +24,7 @@ def blocks(path: Path, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", path.read_text(encoding="utf-8"), re.DOTALL)
 
 
-def test_what_tutorials_press_is_on_pages() -> None:
+def test_buttons_of_tutorials_are_on_pages() -> None:
     catalogue = polib.pofile(ROOT / "locale" / "de" / "LC_MESSAGES" / "django.po")
     known = {entry.msgid for entry in catalogue}
     pressed = {

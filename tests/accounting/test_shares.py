@@ -29,7 +29,7 @@ def granted(study: Study, share: float) -> UUID:
     return subject
 
 
-def test_what_is_granted_is_held_until_it_is_settled(study: Study) -> None:
+def test_granted_shares_are_held_until_settlement(study: Study) -> None:
     subject = granted(study, 0.4)
     assert share_free(study) == pytest.approx(0.6)
     assert shares(study) == {subject: Share(subject, "run", 0.4)}

@@ -30,7 +30,7 @@ def test_a_document_is_what_json_says() -> None:
 
 
 @pytest.mark.slow
-def test_what_takes_too_much_ends_with_its_own_process(settings: Any) -> None:
+def test_excessive_content_ends_its_own_process_alone(settings: Any) -> None:
     settings.READER_MEMORY = 50
     with pytest.raises(UnreadableError, match="memory"):
         document_parse("[" + "[]," * 3_000_000 + "[]]")

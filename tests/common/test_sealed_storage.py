@@ -50,7 +50,7 @@ def test_arrays_are_read_out_of_it(storage: SealedStorage) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 5, BLOCK, 2 * BLOCK])
-def test_whatever_is_changed_or_cut_off_is_found(storage: SealedStorage, tmp_path: Path, size: int) -> None:
+def test_changed_or_cut_content_is_found(storage: SealedStorage, tmp_path: Path, size: int) -> None:
     storage.save("file", ContentFile(os.urandom(size)))
     path, whole = tmp_path / "file", (tmp_path / "file").read_bytes()
     spoiled = {place: bytearray(whole) for place in (0, 20, 60, len(whole) - 1)}

@@ -262,7 +262,7 @@ def test_a_list_of_people_to_invite_can_say_who_answers() -> None:
     assert len(refused.value.messages) == 2
 
 
-def test_nobody_is_invited_where_one_of_the_list_is_refused(study) -> None:
+def test_a_refused_entry_stops_all_invitations_of_a_list(study) -> None:
     with pytest.raises(ValidationError, match="P-2"):
         invitations_create(study=study, acting_user=None, pseudonyms=[Invited("P-1"), Invited("P-2", "guardian")])
     assert not Invitation.objects.exists()

@@ -108,9 +108,7 @@ def test_page_and_paper_tell_every_fact_before_anybody_decides(db: None, languag
         assert [words for words in wanted if words not in where and capfirst(words) not in where] == []
 
 
-def test_who_agreed_before_an_alliance_reads_of_it_and_is_asked_again(
-    study: Study, holder: DataHolder, give: Decide
-) -> None:
+def test_consents_before_an_alliance_need_a_renewal(study: Study, holder: DataHolder, give: Decide) -> None:
     give(holder, "HIGH")
     alliance = {"name": "Wards", "hub": "The Example Hub", "sites": ["Ward A", "Ward B"], "digest": "ab"}
     facts = {**facts_of(study), "alliance": alliance}

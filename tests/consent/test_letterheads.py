@@ -141,7 +141,7 @@ def test_only_visible_parts_of_a_logo_are_kept() -> None:
      b"GIF89a" + png()[6:], png(1_601, 2), png() + b" " * 500_000],
     ids=["empty", "svg", "broken", "cut off", "another kind", "too wide", "too many bytes"],
 )  # fmt: skip
-def test_whatever_is_no_small_png_is_refused(content: bytes) -> None:
+def test_other_files_than_small_pngs_are_refused(content: bytes) -> None:
     with pytest.raises(ValidationError, match="PNG"):
         logo_read(content)
 

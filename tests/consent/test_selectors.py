@@ -166,7 +166,7 @@ def test_a_snapshot_costs_the_same_queries_for_any_number_of_holders(
     ("renewal", "takes_part", "is_new"),
     [("not_asked", True, None), ("asked", True, True), ("required", False, False)],
 )
-def test_what_a_new_form_means_for_earlier_consents(study, holder, give, renewal, takes_part, is_new) -> None:
+def test_the_renewal_of_a_form_decides_which_consents_count(study, holder, give, renewal, takes_part, is_new) -> None:
     give(holder, "LOW")
     form = factories.form_publish(study, {"en": "More is asked now."}, renewal=renewal)
     assert (len(selectors.consent_snapshot(study)) == 1) == takes_part

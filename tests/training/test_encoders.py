@@ -107,7 +107,7 @@ def test_a_run_learns_from_vectors_and_its_file_takes_an_image():
     assert here.probabilities == on_the_site and here.labels.tolist() == found["predictions"]
 
 
-def test_what_erases_a_record_erases_its_vector():
+def test_erasing_a_record_erases_its_vector():
     study = study_of("erased", SCHEMA, images)
     encoder = registered(study)
     work()

@@ -177,7 +177,7 @@ def test_deciders_never_see_a_holders_choice(
 
 
 @pytest.mark.slow
-def test_what_belongs_to_no_study_is_verified_too(study: Study, metric: Callable[[str], float]) -> None:
+def test_rows_without_a_study_are_verified_too(study: Study, metric: Callable[[str], float]) -> None:
     factories.user_create("eve")
     User.objects.filter(username="eve").update(is_superuser=True)  # past the services
     studies_verify()

@@ -122,7 +122,7 @@ def test_epsilon_is_never_below_what_a_convolution_from_below_gives() -> None:
     assert max(delta_from_below(q, sigma, steps, a, np.array([0.98 * epsilon]))[0] for a in (False, True)) > delta
 
 
-def test_nobody_or_no_step_costs_nothing() -> None:
+def test_no_person_or_step_costs_nothing() -> None:
     assert sampled_gaussian_epsilon(0.0, 1.0, 100, 1e-5) == sampled_gaussian_epsilon(0.5, 1.0, 0, 1e-5) == 0
     assert sampled_gaussian_mu(0.0, 1.0, 100, 0.0) == 0
     assert sampled_gaussian_mu(0.5, 1.0, 0, 0.0) == 0

@@ -87,7 +87,7 @@ def test_public_numbers_are_entered_and_cost_nothing(study: Study, operator: Cli
 
 
 @pytest.mark.parametrize(("value", "message"), [("", "required"), ("-1", "greater than"), ("1.5", "whole number")])
-def test_what_is_no_number_of_holders_is_refused(study: Study, operator: Client, value: str, message: str) -> None:
+def test_invalid_numbers_of_holders_are_refused(study: Study, operator: Client, value: str, message: str) -> None:
     before = counted(study)
     page = operator.post(address(study), {**ENTERED, "LOW": value})
     assert page.status_code == 422

@@ -75,7 +75,7 @@ def test_long_texts_are_encoded_in_pieces():
 
 
 @pytest.mark.slow
-def test_whatever_is_no_encoder_is_refused_with_what_to_do():
+def test_invalid_encoders_are_refused_with_a_remedy():
     floats = lambda *names: [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n", 3, 4, 4]) for n in names]  # noqa: E731
     takes = ImageInput(4, (0.0,) * 3, (1.0,) * 3)
     own = model_bytes([helper.make_node("Own", ["x"], ["y"], domain="me")], floats("x"), floats("y"), domains=["me"])
@@ -205,7 +205,7 @@ def test_texts_without_an_encoder_are_described_alike_in_the_published_file():
     assert session.run(None, {"text": longer})[1] == pytest.approx(found, abs=1e-12)
 
 
-def test_what_a_text_is_like_follows_from_its_words():
+def test_words_decide_which_texts_are_alike():
     said = ["free prize now", "see you at home", "free free prize", "home see you soon", "PRIZE free", "home at noon"]
     x = TextColumn("m", 30).encode(said * 4)
     near = Words(components=4).fit(x).transform(x[:6]).astype(float)

@@ -38,6 +38,6 @@ def test_a_graph_reads_several_codes_as_the_schema_does(system, first, second, t
             assert is_allowed and (record == wanted).all(), value
 
 
-def test_what_is_not_known_is_not_spelled_like_a_code():
+def test_unknown_values_are_not_spelled_like_codes():
     with pytest.raises(DataError, match="spelled like a code"):
         CodeColumn("d", "icd10", ("U00",), several=True)

@@ -59,7 +59,7 @@ def test_the_interval_of_a_mean_is_what_the_tests_leave() -> None:
         assert summary.low <= summary.value <= summary.high
 
 
-def test_nobody_has_no_mean() -> None:
+def test_a_count_of_nobody_has_no_mean() -> None:
     assert mean(EDGES, np.full(10, 0.1), 5.0) is None
     assert mean(EDGES, np.full(10, -40.0), 1.0) is None
     for message in quantiles(EDGES, np.full(10, -0.1), 5.0):

@@ -223,7 +223,7 @@ def test_no_cell_of_a_file_is_a_formula() -> None:
     assert rows.to_csv().split() == ["'=a,age,class", "'=cmd(),-9,yes", "-,9,no"]
 
 
-def test_what_is_said_names_every_table() -> None:
+def test_sentences_name_every_table() -> None:
     rows = rows_draw(marginals_of(records_of(300), people_of(300), rows=500, noise=SimulationNoise(0)))
     assert len(rows.said.marginals) == 4 and rows.said.columns[-1] == "sick"
     assert all(0 <= each.distance <= 1 for each in rows.said.marginals)

@@ -154,7 +154,7 @@ def test_questions_without_a_single_noise_are_not_put_to_sites() -> None:
             put(joint, question, part)
 
 
-def test_a_release_takes_the_noise_that_the_sites_were_asked_for() -> None:
+def test_a_release_takes_the_required_noise_of_the_sites() -> None:
     question = test_questions.votes()
     part = question.part(0, 0, 4)
     with pytest.raises(Refused, match="needs noise of 5"):

@@ -68,7 +68,7 @@ def test_a_secret_key_is_rotated_and_the_alliance_goes_on(settings: LazySettings
 
 
 @pytest.mark.parametrize("certificate", ["no certificate", "ä"])
-def test_what_is_no_certificate_is_refused_beside_its_field(certificate: str) -> None:
+def test_invalid_certificates_are_refused_at_their_field(certificate: str) -> None:
     there = Installations(joined=False)
     invitation = invitation_write(there.hub, there.codes["Clinic A"], ADDRESS)
     with pytest.raises(ValidationError) as refused:

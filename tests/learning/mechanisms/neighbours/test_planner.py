@@ -31,7 +31,7 @@ def nearest_labels(public, query, labels) -> np.ndarray:
 
 
 @pytest.mark.parametrize("rounds", [1, 2])
-def test_every_wanted_point_is_asked_once(rounds) -> None:
+def test_the_planner_asks_each_point_once(rounds) -> None:
     public, _ = blobs(0, 300)
     for wanted in (None, 170):
         plan = plan_rounds(public, [Level("ALL", CAP, 3000)], share=0.8, n_classes=4, rounds=rounds, wanted=wanted)

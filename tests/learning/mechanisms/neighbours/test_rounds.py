@@ -24,7 +24,7 @@ def test_first_queries_are_spread_over_all_clusters_and_repeat_themselves() -> N
     np.testing.assert_array_equal(chosen, spread_queries(points, 24))
 
 
-def test_all_points_and_equal_points_can_be_asked_for() -> None:
+def test_a_round_can_cover_all_points_and_equal_points() -> None:
     assert spread_queries(np.zeros((9, 2), np.int8), 9).tolist() == list(range(9))
     assert len(set(spread_queries(np.zeros((9, 2), np.int8), 4).tolist())) == 4
     with pytest.raises(ValueError, match="ask for fewer"):

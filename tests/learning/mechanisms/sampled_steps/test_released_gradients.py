@@ -77,7 +77,7 @@ def test_a_network_of_clipped_steps_is_too_sure_before_and_calibrated_after(
     assert area(after, truth).value == pytest.approx(area(before, truth).value)
 
 
-def test_what_a_chunk_released_is_read_from_two_states() -> None:
+def test_releases_of_a_chunk_are_read_from_two_states() -> None:
     """Weights and momentum before and after a chunk tell the sum of its gradients, whatever its steps were."""
     question = question_of("mlp", (8,))
     rng, begin = np.random.default_rng(3), question.begin

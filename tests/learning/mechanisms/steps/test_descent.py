@@ -78,7 +78,7 @@ def test_the_first_steps_say_how_large_the_ridge_is(true: float, people: float, 
     assert state.ridge == pytest.approx(noises * plan.noise, rel=0.01)
 
 
-def test_where_weights_are_small_the_descent_begins_anew_at_a_regression_of_what_was_released() -> None:
+def test_the_descent_begins_anew_at_a_regression_of_the_releases_where_weights_are_small() -> None:
     public = 50 * np.vstack([np.eye(10), -np.eye(10)]).astype(np.int64)
     plan = plan_steps([Level("ALL", 4.0, 1000.0)], dimensions=10, n_classes=2, share=1.0)
     state, gradient = Descent.begin(plan, public, 2), np.zeros((11, 2))

@@ -191,7 +191,7 @@ def test_noise_has_the_size_that_was_planned() -> None:
     assert kstest(released.ravel() / CLIP_STEPS, norm(0, 3.0).cdf).pvalue > 0.01
 
 
-def test_what_cannot_be_computed_exactly_is_refused() -> None:
+def test_inexact_computations_are_refused() -> None:
     with pytest.raises(ValueError, match="transform the records"):
         sums_of(owned_records(np.zeros((2, 3)), [0, 0], [0, 1], [0, 1]))
     with pytest.raises(ValueError, match="level_weights"):

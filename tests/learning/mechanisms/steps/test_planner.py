@@ -59,7 +59,7 @@ def test_impossible_plans_are_refused() -> None:
         plan_steps(LEVELS, dimensions=5, n_classes=2, share=0.0)
 
 
-def test_nobody_at_all_gives_a_plan_and_a_warning() -> None:
+def test_a_plan_without_people_has_a_warning() -> None:
     plan = plan_steps([Level("ALL", 1.0, -3.0)], dimensions=5, n_classes=2, share=1.0)
     assert plan.people == 1.0 and few_people_notes(plan)
 
