@@ -144,12 +144,3 @@ class TakeForm(forms.Form):
 def datasets(study: Study, kind: str) -> Any:
     """Datasets of a kind that are there."""
     return Dataset.objects.filter(study=study, kind=kind, removed_at=None)
-
-
-def faults_add(form: forms.Form, error: ValidationError) -> None:
-    """Show what a service refuses beside the fields that it names."""
-    if not hasattr(error, "error_dict"):
-        form.add_error(None, error)
-        return
-    for field, faults in error.message_dict.items():
-        form.add_error(field if field in form.fields else None, faults)

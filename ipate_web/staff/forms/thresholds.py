@@ -3,7 +3,6 @@
 from typing import Any
 
 from django import forms
-from django.core.exceptions import ValidationError
 from django.utils.translation import gettext_lazy as _
 
 from training.models import Run
@@ -29,7 +28,3 @@ class ThresholdForm(forms.Form):
         super().__init__(*args, **kwargs)
         none = ("", _("none: the likeliest class is said"))
         self.fields["class_name"].choices = [none, *((name, name) for name in run.classes)]  # type: ignore[attr-defined]
-
-    def refuse(self, error: ValidationError) -> None:
-        """Show what a service refused at its fields."""
-        self.add_error(None, error)

@@ -1,6 +1,5 @@
 """Pages to look at one holder's choice, to list such accesses, and to check a receipt."""
 
-from django.core.exceptions import ValidationError
 from django.http import HttpResponse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
@@ -14,7 +13,7 @@ from consent.selectors import consent_current
 from consent.services.access import holder_level_access
 from consent.standing import standing
 from ipate_web.staff.forms.access import LevelAccessForm, ReceiptForm
-from ipate_web.staff.views.pages import paginate, render_page, study_form, study_page
+from ipate_web.staff.views.pages import faults_in, paginate, render_page, study_form, study_page
 
 #: What staff are told of a consent that does not count.
 _SAID = {
@@ -33,15 +32,13 @@ def holder_look(request: SignedInRequest, study: Study) -> HttpResponse:
     form = LevelAccessForm(request.POST or None)
     context: dict[str, object] = {"form": form}
     if form.is_valid():
-        try:
+        with faults_in(form):
             event = holder_level_access(study=study, acting_user=request.user, **form.cleaned_data)
             context["current"] = event
             if event is not None and event.grants:
                 context["stands"] = _SAID[standing(event.holder).lapse]
             context["looked_at"] = form.cleaned_data["pseudonym"]
-        except ValidationError as error:
-            form.add_error(None, error)
-    return render_page(request, study, "staff/people/holder_look.html", context, status=422 if form.errors else 200)
+    return render_page(request, study, "staff/people/holder_look.html", context)
 
 
 @study_form("consent.check_receipt")
@@ -56,7 +53,7 @@ def receipt_check(request: SignedInRequest, study: Study) -> HttpResponse:
         else:
             last = consent_current(event.holder) == event
             context |= {"event": event, "unchanged": event.computed_hash() == event.hash, "last": last}
-    return render_page(request, study, "staff/people/receipt_check.html", context, status=422 if form.errors else 200)
+    return render_page(request, study, "staff/people/receipt_check.html", context)
 
 
 @require_safe

@@ -4,7 +4,7 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib import messages
-from django.core.exceptions import PermissionDenied, ValidationError
+from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.utils.translation import gettext as _
@@ -19,9 +19,8 @@ from ipate_web.staff.forms.alliances import (
     JointRunForm,
     RenewalForm,
     TakeForm,
-    faults_add,
 )
-from ipate_web.staff.views.pages import render_page, study_form, study_page
+from ipate_web.staff.views.pages import faults_in, faults_told, render_page, study_form, study_page
 from training.joint_selectors import hub_fingerprint, left_without, participant_rows, waits_for
 from training.models import Alliance
 from training.selectors import runs_visible_to
@@ -44,7 +43,7 @@ def alliances(request: SignedInRequest, study: Study) -> HttpResponse:
     founds, connects = "found" in request.POST, "connect" in request.POST
     found = FoundForm(request.POST if founds else None, study=study)
     connect = ConnectForm(request.POST if connects else None)
-    try:
+    with faults_in(found if founds else connect):
         if founds and found.is_valid():
             public = found.cleaned_data.pop("public")
             made, codes = services.alliance_found(
@@ -55,8 +54,6 @@ def alliances(request: SignedInRequest, study: Study) -> HttpResponse:
         if connects and connect.is_valid():
             made = services.alliance_connect(study=study, acting_user=request.user, **connect.cleaned_data)
             return redirect("staff:alliance", study.slug, made.pk)
-    except ValidationError as error:
-        faults_add(found if founds else connect, error)
     context = {
         "alliances": Alliance.objects.filter(study=study),
         "found": found if may else None,
@@ -98,12 +95,8 @@ def alliance_act(request: SignedInRequest, study: Study, pk: int, act: str) -> H
     found = get_object_or_404(Alliance.objects.select_related("study"), study=study, pk=pk)
     if act not in _ACTS or (act == "sign") != found.is_hub:
         raise Http404
-    try:
+    with faults_told(request):
         done = _ACTS[act](alliance=found, acting_user=request.user)
-    except ValidationError as error:
-        for text in error.messages:
-            messages.error(request, text)
-    else:
         if act == "tell" and done is not None:
             messages.success(request, _("The draft of the next version tells people of it. Propose it here."))
             return redirect("staff:consent_forms", study.slug)
@@ -130,7 +123,7 @@ def alliance_keys(request: SignedInRequest, study: Study, pk: int) -> HttpRespon
         raise Http404
     data = request.POST if {"site", "invitation"} & set(request.POST) else None
     form: Any = RenewalForm(data, alliance=found) if found.is_hub else InvitationForm(data)
-    try:
+    with faults_told(request) if data is None else faults_in(form):
         if "fingerprint" in request.POST:
             renewals.renewal_confirm(
                 alliance=found, new_fingerprint=request.POST["fingerprint"], acting_user=request.user
@@ -150,11 +143,8 @@ def alliance_keys(request: SignedInRequest, study: Study, pk: int) -> HttpRespon
             renewals.identity_renew(alliance=found, acting_user=request.user, **form.cleaned_data)
             messages.success(request, _("The new key is registered. Read its fingerprint to the hub by telephone."))
             return redirect("staff:alliance_keys", study.slug, pk)
-    except ValidationError as error:
-        if data is None:
-            messages.error(request, " ".join(error.messages))
-            return redirect("staff:alliance_keys", study.slug, pk)
-        faults_add(form, error)
+    if request.method == "POST" and data is None:
+        return redirect("staff:alliance_keys", study.slug, pk)
     waiting = renewals.renewals_waiting(found)
     context = {
         "alliance": found,
@@ -163,7 +153,7 @@ def alliance_keys(request: SignedInRequest, study: Study, pk: int) -> HttpRespon
         "is_own": any(each.proposed_by == request.user.pk for each in waiting),
         "own": renewals.own_renewal(found),
     }
-    return render_page(request, study, "staff/alliances/keys.html", context, status=422 if form.errors else 200)
+    return render_page(request, study, "staff/alliances/keys.html", context)
 
 
 @study_form("training.propose_run")
@@ -172,14 +162,11 @@ def joint_run_new(request: SignedInRequest, study: Study, pk: int) -> HttpRespon
     found = get_object_or_404(Alliance.objects.select_related("study"), study=study, pk=pk, own_name="", left_at=None)
     form = JointRunForm(request.POST or None, alliance=found)
     if form.is_valid():
-        try:
+        with faults_in(form):
             run = joint_run_propose(alliance=found, acting_user=request.user, **form.cleaned_data)
-        except ValidationError as error:
-            faults_add(form, error)
-        else:
             return redirect("staff:run", study.slug, run.pk)
     context = {"alliance": found, "form": form}
-    return render_page(request, study, "staff/alliances/run.html", context, status=422 if form.errors else 200)
+    return render_page(request, study, "staff/alliances/run.html", context)
 
 
 @study_form("training.cancel_run")
@@ -191,11 +178,8 @@ def joint_run_without(request: SignedInRequest, study: Study, pk: str, place: in
         messages.info(request, _("The run does not wait for this site any more."))
         return redirect("staff:run", study.slug, run.pk)
     if request.method == "POST":
-        try:
+        with faults_told(request):
             joint_run_go_on(run=run, without=waiting.name, acting_user=request.user)
-        except ValidationError as error:
-            messages.error(request, error.messages[0])
-        else:
             messages.success(request, _("The run goes on without this site."))
         return redirect("staff:run", study.slug, run.pk)
     context = {"run": run, "waiting": waiting, "left": left_without(run, waiting.name)}
@@ -216,11 +200,8 @@ def joint_run_taking(request: SignedInRequest, study: Study, pk: int, number: st
         return redirect("staff:alliance", study.slug, pk)
     form = TakeForm(request.POST or None, study=study)
     if form.is_valid():
-        try:
+        with faults_in(form):
             run = joint_run_take(alliance=found, number=number, acting_user=request.user, **form.cleaned_data)
-        except ValidationError as error:
-            faults_add(form, error)
-        else:
             return redirect("staff:run", study.slug, run.pk)
     context = {"alliance": found, "form": form, "proposal": services.proposal_document(found, number)}
-    return render_page(request, study, "staff/alliances/take.html", context, status=422 if form.errors else 200)
+    return render_page(request, study, "staff/alliances/take.html", context)

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.contrib import messages
-from django.core.exceptions import ValidationError
 from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.utils.translation import gettext as _
@@ -16,7 +15,7 @@ from consent.models import Study
 from consent.questions import Question
 from consent.selectors import consent_form_in_force, policy_in_force
 from consent.views.decision import questions_of
-from ipate_web.staff.views.pages import study_page
+from ipate_web.staff.views.pages import faults_told, study_page
 from training.engine.drawings import SHARE
 from training.services.check_answers import (
     AnswerCounts,
@@ -64,10 +63,7 @@ def _worst_first(questions: list[Question], counted: AnswerCounts | None) -> lis
 @study_page("training.approve_run")
 def check_answers(request: SignedInRequest, study: Study) -> HttpResponse:
     """Count the answers to the version in force."""
-    try:
+    with faults_told(request):
         check_answers_count(study=study, acting_user=request.user)
-    except ValidationError as error:
-        messages.error(request, " ".join(error.messages))
-    else:
         messages.success(request, _("The answers are counted. None of them is stored any more."))
     return redirect("staff:consent_forms", study.slug)

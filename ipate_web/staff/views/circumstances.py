@@ -2,7 +2,7 @@
 
 from django.conf import settings
 from django.contrib import messages
-from django.core.exceptions import PermissionDenied, ValidationError
+from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
 from django.utils.translation import get_language
@@ -16,7 +16,7 @@ from consent.services.letters import AT_ONCE, Way, letters_due, letters_print, p
 from ipate_web.staff.forms.circumstances import CircumstanceForm
 from ipate_web.staff.forms.invitations import LettersForm
 from ipate_web.staff.views.invitations import qr_code
-from ipate_web.staff.views.pages import paginate, pdf_answer, render_page, study_form
+from ipate_web.staff.views.pages import faults_in, paginate, pdf_answer, render_page, study_form
 
 
 @study_form("consent.view_circumstance")
@@ -26,17 +26,14 @@ def circumstances(request: SignedInRequest, study: Study) -> HttpResponse:
         raise PermissionDenied
     form = CircumstanceForm(request.POST or None)
     if form.is_valid():
-        try:
+        with faults_in(form):
             record = circumstance_record(study=study, acting_user=request.user, **form.cleaned_data)
-        except ValidationError as error:
-            form.add_error(None, error)
-        else:
             message = _("It is on record: %(name)s, %(kind)s.")
             messages.success(request, message % {"name": record.holder, "kind": record.get_kind_display()})
             return redirect("staff:circumstances", study.slug)
     rows = Circumstance.objects.filter(study=study).select_related("holder").prefetch_related("recorded_by")
     context = {"form": form, "page": paginate(request, rows.order_by("-sequence"))}
-    return render_page(request, study, "staff/people/circumstances.html", context, status=422 if form.errors else 200)
+    return render_page(request, study, "staff/people/circumstances.html", context)
 
 
 @study_form("consent.invite_holders")

@@ -3,9 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from django import forms
 from django.contrib import messages
-from django.core.exceptions import PermissionDenied, ValidationError
+from django.core.exceptions import PermissionDenied
 from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.utils.translation import gettext as _
@@ -15,7 +14,7 @@ from consent import services
 from consent.committee import committee_state
 from consent.models import Study
 from ipate_web.staff.forms.committee import ConflictForm, HarmForm, QuorumForm
-from ipate_web.staff.views.pages import render_page, study_form
+from ipate_web.staff.views.pages import faults_in, render_page, study_form
 
 #: What each button of the page needs.
 _NEEDED = {
@@ -47,8 +46,7 @@ def committee(request: SignedInRequest, study: Study) -> HttpResponse:
         "has_conflict": any(each.user_id == request.user.pk for each in state.conflicts),
         "form": form[pressed] if pressed else None,
     }
-    failed = pressed is not None and bool(form[pressed].errors)
-    return render_page(request, study, "staff/committee/committee.html", context, status=422 if failed else 200)
+    return render_page(request, study, "staff/committee/committee.html", context)
 
 
 def _done(request: SignedInRequest, study: Study, pressed: str, form: Any) -> bool:
@@ -62,10 +60,8 @@ def _done(request: SignedInRequest, study: Study, pressed: str, form: Any) -> bo
             study=study, acting_user=request.user, reason=form.cleaned_data["reason"]
         ),
     }
-    try:
+    with faults_in(form):
         acts[pressed]()
-    except ValidationError as error:
-        form.add_error(None, forms.ValidationError(error.messages))
-        return False
-    messages.success(request, _("It is on record."))
-    return True
+        messages.success(request, _("It is on record."))
+        return True
+    return False

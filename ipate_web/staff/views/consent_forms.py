@@ -27,7 +27,7 @@ from consent.views.decision import page_preview
 from ipate_web.staff.forms.policies import ConditionsForm
 from ipate_web.staff.forms.studies import CORRECTION, ConsentFormForm, FactsForm, PublicationForm
 from ipate_web.staff.views.check_answers import understanding
-from ipate_web.staff.views.pages import render_page, study_form, study_page
+from ipate_web.staff.views.pages import faults_in, faults_told, render_page, study_form, study_page
 from ipate_web.staff.views.policies import weaker_promises
 from ipate_web.staff.views.remarks import remark_form, remark_make
 
@@ -110,7 +110,7 @@ def consent_form_new(request: SignedInRequest, study: Study) -> HttpResponse:
         "saved": _rendered(draft.texts) if draft else [],
         **understanding(study),
     }
-    return render_page(request, study, "staff/consent/new.html", context, status=422 if form.errors else 200)
+    return render_page(request, study, "staff/consent/new.html", context)
 
 
 def _drafted(study: Study, draft: ConsentFormDraft | None) -> Study:
@@ -135,7 +135,7 @@ def consent_form_facts(request: SignedInRequest, study: Study) -> HttpResponse:
         messages.success(request, _("The draft is saved. Holders do not see it."))
         return redirect("staff:consent_form_new", study.slug)
     context = {"form": form, "latest": latest}
-    return render_page(request, study, "staff/consent/facts_edit.html", context, status=422 if form.errors else 200)
+    return render_page(request, study, "staff/consent/facts_edit.html", context)
 
 
 @require_POST
@@ -155,11 +155,8 @@ def consent_form_publish(request: SignedInRequest, study: Study) -> HttpResponse
     latest = selectors.consent_form_in_force(study)
     form = PublicationForm(request.POST or None, draft=draft, latest=latest)
     if form.is_valid():
-        try:
+        with faults_in(form):
             messages.success(request, _proposed(study, request.user, draft, form))
-        except ValidationError as error:
-            form.add_error(None, ValidationError(error.messages))
-        else:
             return redirect("staff:consent_forms", study.slug)
     context: dict[str, Any] = {
         "form": form,
@@ -173,7 +170,7 @@ def consent_form_publish(request: SignedInRequest, study: Study) -> HttpResponse
             _differences(latest.texts, draft.texts, (study_of_form(latest), _drafted(study, draft))) if latest else []
         ),
     }
-    return render_page(request, study, "staff/consent/publish.html", context, status=422 if form.errors else 200)
+    return render_page(request, study, "staff/consent/publish.html", context)
 
 
 def _proposed(study: Study, user: AbstractBaseUser, draft: ConsentFormDraft, decided: PublicationForm) -> str:
@@ -208,12 +205,9 @@ def consent_form_proposal(request: SignedInRequest, study: Study, sequence: int)
     if remark_make(request, proposal, remark):
         return redirect("staff:consent_form_proposal", study.slug, sequence)
     if request.method == "POST" and not remark.is_bound:
-        try:
+        with faults_told(request):
             conditions = request.POST.get("conditions", "")[:5000]
             services.proposal_approve(proposal=proposal, acting_user=request.user, conditions=conditions)
-        except ValidationError as error:
-            messages.error(request, " ".join(error.messages))
-        else:
             published = ConsentForm.objects.filter(proposal=proposal).first()
             if published is None:
                 message = _("Your approval is on record. The form is published with the last one.")

@@ -55,4 +55,4 @@ def dataset(request: SignedInRequest, study: Study, pk: int) -> HttpResponse:
         "numbers": len(schema.shape) == 1 and schema.shape[0],
         "runs": runs_in_table(runs_filter(runs_visible_to(request.user).filter(study=study, **{role: row})))[:20],
     }
-    return render_page(request, study, "staff/datasets/dataset.html", context, status=422 if form.errors else 200)
+    return render_page(request, study, "staff/datasets/dataset.html", context)

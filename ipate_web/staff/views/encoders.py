@@ -1,7 +1,7 @@
 """Pages of a study's encoders."""
 
 from django.contrib import messages
-from django.core.exceptions import PermissionDenied, ValidationError
+from django.core.exceptions import PermissionDenied
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.utils.translation import gettext as _
@@ -10,7 +10,7 @@ from common.requests import SignedInRequest
 from consent.models import Study
 from ipate_web.staff.forms.encoders import EncoderForm
 from ipate_web.staff.forms.endings import ReasonForm
-from ipate_web.staff.views.pages import render_page, study_form
+from ipate_web.staff.views.pages import faults_in, render_page, study_form
 from training.models import Encoder
 from training.services.encoders import encoder_is_used, encoder_register, encoder_withdraw
 
@@ -24,16 +24,12 @@ def encoders(request: SignedInRequest, study: Study) -> HttpResponse:
     if is_sent and not may_register:
         raise PermissionDenied
     if form.is_valid():
-        try:
+        with faults_in(form):
             encoder_register(study=study, acting_user=request.user, **form.arguments())
-        except ValidationError as error:
-            for field, faults in error.message_dict.items():
-                form.add_error(field if field in form.fields else None, faults)
-        else:
             return redirect("staff:encoders", study.slug)
     rows = Encoder.objects.filter(study=study).select_related("stated_by").prefetch_related("encodings__dataset")
     context = {"encoders": rows, "form": form if may_register else None}
-    return render_page(request, study, "staff/datasets/encoders.html", context, status=422 if form.errors else 200)
+    return render_page(request, study, "staff/datasets/encoders.html", context)
 
 
 @study_form("training.remove_dataset")
@@ -42,13 +38,9 @@ def encoder_withdrawal(request: SignedInRequest, study: Study, pk: int) -> HttpR
     encoder = get_object_or_404(Encoder, study=study, pk=pk, withdrawn_at=None)
     form = ReasonForm(request.POST or None)
     if form.is_valid():
-        try:
+        with faults_in(form):
             encoder_withdraw(encoder=encoder, acting_user=request.user, **form.cleaned_data)
-        except ValidationError as error:
-            form.add_error(None, error)
-        else:
             messages.success(request, _("The encoder is withdrawn."))
             return redirect("staff:encoders", study.slug)
     context = {"form": form, "encoder": encoder, "used": encoder_is_used(encoder)}
-    status = 422 if form.errors else 200
-    return render_page(request, study, "staff/datasets/encoder_withdraw.html", context, status=status)
+    return render_page(request, study, "staff/datasets/encoder_withdraw.html", context)

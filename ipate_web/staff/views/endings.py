@@ -3,7 +3,7 @@
 from typing import Any
 
 from django.contrib import messages
-from django.core.exceptions import PermissionDenied, ValidationError
+from django.core.exceptions import PermissionDenied
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.utils.translation import gettext as _
@@ -13,7 +13,7 @@ from consent.models import Disposal, Study
 from consent.pseudonyms import holder_by_pseudonym
 from consent.services.erasures import erasure_ask
 from ipate_web.staff.forms.endings import ClosingForm, ErasureForm, ReasonForm
-from ipate_web.staff.views.pages import paginate, render_page, study_form
+from ipate_web.staff.views.pages import faults_in, paginate, render_page, study_form
 from training.models import Dataset
 from training.services.closing import dataset_remove, study_close
 
@@ -35,20 +35,17 @@ def disposals(request: SignedInRequest, study: Study) -> HttpResponse:
 
 
 def _erasure_request(request: SignedInRequest, study: Study, form: ErasureForm) -> bool:
-    try:
-        holder = holder_by_pseudonym(study, form.cleaned_data["pseudonym"].strip())
-        if holder is None:
-            form.add_error("pseudonym", _("Nobody in this study is called so. Check the spelling."))
-            return False
-        new = erasure_ask(holder=holder, acting_user=request.user, reason=form.cleaned_data["reason"])
-    except ValidationError as error:
-        form.add_error(None, error)
+    holder = holder_by_pseudonym(study, form.cleaned_data["pseudonym"].strip())
+    if holder is None:
+        form.add_error("pseudonym", _("Nobody in this study is called so. Check the spelling."))
         return False
-    if new:
-        messages.success(request, _("Their records are being erased. The list below says when it is done."))
-    else:
-        messages.info(request, _("This was asked for already, and is being done."))
-    return True
+    with faults_in(form):
+        if erasure_ask(holder=holder, acting_user=request.user, reason=form.cleaned_data["reason"]):
+            messages.success(request, _("Their records are being erased. The list below says when it is done."))
+        else:
+            messages.info(request, _("This was asked for already, and is being done."))
+        return True
+    return False
 
 
 @study_form("training.remove_dataset")
@@ -57,15 +54,12 @@ def dataset_removal(request: SignedInRequest, study: Study, pk: int) -> HttpResp
     dataset = get_object_or_404(Dataset, study=study, pk=pk, removed_at=None)
     form = ReasonForm(request.POST or None)
     if form.is_valid():
-        try:
+        with faults_in(form):
             dataset_remove(dataset=dataset, acting_user=request.user, **form.cleaned_data)
-        except ValidationError as error:
-            form.add_error(None, error)
-        else:
             messages.success(request, _("The dataset is removed."))
             return redirect("staff:datasets", study.slug)
     context = {"form": form, "dataset": dataset}
-    return render_page(request, study, "staff/datasets/remove.html", context, status=422 if form.errors else 200)
+    return render_page(request, study, "staff/datasets/remove.html", context)
 
 
 @study_form("consent.close_study")
@@ -76,16 +70,13 @@ def study_closing(request: SignedInRequest, study: Study) -> HttpResponse:
         return redirect("staff:study", study.slug)
     form = ClosingForm(request.POST or None, study=study)
     if form.is_valid():
-        try:
+        with faults_in(form):
             study_close(
                 study=study,
                 reason=form.cleaned_data["reason"],
                 erase_after=form.last_day,
                 acting_user=request.user,
             )
-        except ValidationError as error:
-            form.add_error(None, error)
-        else:
             messages.success(request, _("The study is closed."))
             return redirect("staff:study", study.slug)
-    return render_page(request, study, "staff/study/close.html", {"form": form}, status=422 if form.errors else 200)
+    return render_page(request, study, "staff/study/close.html", {"form": form})

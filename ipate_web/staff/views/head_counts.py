@@ -13,7 +13,7 @@ from accounting.shares import share_free
 from common.requests import SignedInRequest
 from consent.models import Study
 from ipate_web.staff.forms.head_counts import HeadCountForm
-from ipate_web.staff.views.pages import render_page, study_form
+from ipate_web.staff.views.pages import faults_told, render_page, study_form
 from training.engine.drawings import SHARE, drawing_plan
 from training.services.head_counts import head_counts_draw, head_counts_enter
 
@@ -25,7 +25,7 @@ def head_counts(request: SignedInRequest, study: Study) -> HttpResponse:
         raise Http404
     form = HeadCountForm(request.POST if "enter" in request.POST else None)
     if request.method == "POST":
-        try:
+        with faults_told(request):
             if "draw" in request.POST:
                 head_counts_draw(study=study, acting_user=request.user)
                 messages.success(request, _("The head counts are drawn. Plans use them from now on."))
@@ -34,8 +34,6 @@ def head_counts(request: SignedInRequest, study: Study) -> HttpResponse:
                 head_counts_enter(study=study, acting_user=request.user, counts=form.counts())
                 messages.success(request, _("The numbers are entered. Plans use them from now on."))
                 return redirect("staff:head_counts", study.slug)
-        except ValidationError as error:
-            messages.error(request, " ".join(error.messages))
     context: dict[str, Any] = {
         "form": form,
         "counts": head_counts_of(study),
@@ -46,4 +44,4 @@ def head_counts(request: SignedInRequest, study: Study) -> HttpResponse:
         context["drawing"] = drawing_plan(study)
     except ValidationError as error:
         context["no_drawing"] = " ".join(error.messages)
-    return render_page(request, study, "staff/study/head_counts.html", context, status=422 if form.errors else 200)
+    return render_page(request, study, "staff/study/head_counts.html", context)

@@ -5,7 +5,6 @@ import io
 from typing import Any
 
 from django.contrib import messages
-from django.core.exceptions import ValidationError
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
@@ -17,7 +16,7 @@ from common.requests import SignedInRequest
 from consent.models import Study
 from ipate_web.staff.forms.columns import Columns, ColumnsFileForm, ManyColumnsForm
 from ipate_web.staff.forms.imports import SchemaForms, UploadForm
-from ipate_web.staff.views.pages import attachment, render_page, study_form, study_page
+from ipate_web.staff.views.pages import attachment, faults_in, faults_told, render_page, study_form, study_page
 from learning.formats.report import harmless
 from training.models import DatasetImport
 from training.services.imports import (
@@ -45,15 +44,10 @@ def import_new(request: SignedInRequest, study: Study) -> HttpResponse:
     is_sent = request.method == "POST"
     form = UploadForm(request.POST if is_sent else None, request.FILES if is_sent else None, study=study)
     if form.is_valid():
-        try:
+        with faults_in(form):
             begun = import_begin(study=study, acting_user=request.user, **form.arguments())
-        except ValidationError as error:
-            form.add_error(None, error)
-        else:
             return redirect("staff:import", study.slug, begun.pk)
-    return render_page(
-        request, study, "staff/datasets/import_new.html", {"form": form}, status=422 if form.errors else 200
-    )
+    return render_page(request, study, "staff/datasets/import_new.html", {"form": form})
 
 
 @study_form("training.import_dataset")
@@ -67,13 +61,11 @@ def import_page(request: SignedInRequest, study: Study, pk: str) -> HttpResponse
     )
     if is_sent and (document := forms.document(sound=not keeps)) is not None:
         page = reverse("staff:import", args=[study.slug, row.pk])
-        try:
+        with faults_told(request):
             if keeps:
                 import_revise(dataset_import=row, schema=document, acting_user=request.user)
                 return redirect(f"{page}?from={forms.first if forms.following is None else forms.following}")
             import_declare(dataset_import=row, schema=document, acting_user=request.user)
-        except ValidationError as error:
-            messages.error(request, " ".join(error.messages))
         return redirect(page)
     context = {**_context(row), "forms": forms, "errors": forms.errors if is_sent else []}
     return render_page(request, study, "staff/datasets/import.html", context, status=422 if is_sent else 200)
@@ -90,11 +82,8 @@ def import_columns(request: SignedInRequest, study: Study, pk: str) -> HttpRespo
     for form in (apply, file):
         if form.is_bound and form.is_valid():
             changes = form.changes()
-            try:
+            with faults_told(request):
                 import_revise(dataset_import=row, schema=columns.schema_with(changes), acting_user=request.user)
-            except ValidationError as error:
-                messages.error(request, " ".join(error.messages))
-            else:
                 text = ngettext("%(count)d column is changed.", "%(count)d columns are changed.", len(changes))
                 messages.success(request, text % {"count": len(changes)})
             return redirect("staff:import", study.slug, row.pk)
@@ -149,10 +138,8 @@ def import_live(request: SignedInRequest, study: Study, pk: str) -> HttpResponse
 def import_store(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
     """Import what was checked."""
     row = _import_or_404(study, pk)
-    try:
+    with faults_told(request):
         import_confirm(dataset_import=row, acting_user=request.user)
-    except ValidationError as error:
-        messages.error(request, " ".join(error.messages))
     return redirect("staff:import", study.slug, row.pk)
 
 

@@ -30,7 +30,15 @@ from consent.services.invitations import (
 )
 from consent.services.letterheads import letterhead_of, letterhead_save
 from ipate_web.staff.forms.invitations import AT_ONCE, MOST, InvitationsForm, LetterheadForm, LettersForm, LinkForm
-from ipate_web.staff.views.pages import paginate, pdf_answer, render_page, study_form, study_page
+from ipate_web.staff.views.pages import (
+    faults_in,
+    faults_told,
+    paginate,
+    pdf_answer,
+    render_page,
+    study_form,
+    study_page,
+)
 
 #: Rows of a list that is saved from the page: browsers take no longer address of a file than 2 MB.
 LISTED = 5000
@@ -131,7 +139,7 @@ def letterhead(request: SignedInRequest, study: Study) -> HttpResponse:
         "languages": settings.LANGUAGES,
         "samples": [(kind, name) for kind, (name, _pdf) in SAMPLES.items()],
     }
-    return render_page(request, study, "staff/people/letterhead.html", context, status=422 if form.errors else 200)
+    return render_page(request, study, "staff/people/letterhead.html", context)
 
 
 @study_form("consent.invite_holders")
@@ -139,11 +147,9 @@ def link_new(request: SignedInRequest, study: Study) -> HttpResponse:
     """Ask for a holder and a reason, and show a new link in place of a lost one, once; it is on record."""
     form = LinkForm(request.POST or None)
     if form.is_valid():
-        try:
+        with faults_in(form):
             return _letters(request, study, [link_reissue(study=study, acting_user=request.user, **form.cleaned_data)])
-        except ValidationError as error:
-            form.add_error(None, error)
-    return render_page(request, study, "staff/people/link_new.html", {"form": form}, status=422 if form.errors else 200)
+    return render_page(request, study, "staff/people/link_new.html", {"form": form})
 
 
 @study_form("consent.invite_holders")
@@ -162,7 +168,7 @@ def invitations(request: SignedInRequest, study: Study) -> HttpResponse:
             return _letters(request, study, issued, left_out=wanted - len(issued))
     rows = Invitation.objects.filter(study=study).select_related("holder")
     context = {"form": form, "page": paginate(request, rows), "uninvited": uninvited_holders(study).count()}
-    return render_page(request, study, "staff/people/invitations.html", context, status=422 if form.errors else 200)
+    return render_page(request, study, "staff/people/invitations.html", context)
 
 
 @study_form("consent.invite_holders")
@@ -171,11 +177,9 @@ def invitations_everyone(request: SignedInRequest, study: Study) -> HttpResponse
     waiting = list(uninvited_holders(study).values_list("pseudonym", flat=True)[: AT_ONCE + 1])
     now = waiting[:AT_ONCE]
     if request.method == "POST":
-        try:
+        with faults_told(request):
             return _letters(request, study, invitations_create(study=study, acting_user=request.user, pseudonyms=now))
-        except ValidationError as error:
-            messages.error(request, " ".join(error.messages))
-            return redirect("staff:invitations", study.slug)
+        return redirect("staff:invitations", study.slug)
     context = {"now": len(now), "most": AT_ONCE, "more": len(waiting) > AT_ONCE}
     return render_page(request, study, "staff/people/invite_everyone.html", context)
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from django.contrib import messages
-from django.core.exceptions import PermissionDenied, ValidationError
+from django.core.exceptions import PermissionDenied
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.utils.translation import gettext as _
@@ -16,7 +16,7 @@ from consent.role_rules import CONFIRM, WATCHING
 from consent.second_person import in_one_hand
 from consent.selectors import role_changes_waiting
 from ipate_web.staff.forms.studies import MemberForm
-from ipate_web.staff.views.pages import paginate, render_page, study_form
+from ipate_web.staff.views.pages import faults_in, faults_told, paginate, render_page, study_form
 
 
 @study_form("consent.view_dashboard")
@@ -28,11 +28,8 @@ def members(request: SignedInRequest, study: Study) -> HttpResponse:
         raise PermissionDenied
     if form.is_valid():
         user, role = form.cleaned_data["username"], form.cleaned_data["role"]
-        try:
+        with faults_in(form):
             membership = services.membership_add(study=study, user=user, role=role, acting_user=request.user)
-        except ValidationError as error:
-            form.add_error(None, error.messages)
-        else:
             _say(request, _("%(user)s is now %(role)s.") % {"user": user, "role": Role(role).label}, membership)
             return redirect("staff:members", study.slug)
     memberships = Membership.objects.filter(study=study).select_related("user").order_by("user__username", "role")
@@ -51,7 +48,7 @@ def members(request: SignedInRequest, study: Study) -> HttpResponse:
         # Not joined: that would leave out the changes whose accounts have been deleted.
         changes = RoleChange.objects.filter(study=study).prefetch_related("user", "changed_by", "proposed_by")
         context["page"] = paginate(request, changes.order_by("-sequence"), 20)
-    return render_page(request, study, "staff/people/members.html", context, status=422 if form.errors else 200)
+    return render_page(request, study, "staff/people/members.html", context)
 
 
 @study_form("consent.view_dashboard")
@@ -64,11 +61,8 @@ def member_remove(request: SignedInRequest, study: Study, pk: int) -> HttpRespon
     if membership.role not in roles:
         raise PermissionDenied
     if request.method == "POST":
-        try:
+        with faults_told(request):
             gone = services.membership_remove(membership=membership, acting_user=request.user)
-        except ValidationError as error:
-            messages.error(request, " ".join(error.messages))
-        else:
             _say(request, _("The role is taken away."), gone)
         return _back(request, study)
     at_once = changes_roles_alone(request.user, study, whose=membership.user_id, giving=False)
@@ -82,14 +76,11 @@ def role_change(request: SignedInRequest, study: Study, sequence: int) -> HttpRe
     proposal = get_object_or_404(RoleChange, study=study, sequence=sequence, kind__in=RoleChange.PROPOSALS)
     if request.method == "POST":
         confirmed = "confirm" in request.POST
-        try:
+        with faults_told(request):
             if confirmed:
                 services.role_change_confirm(proposal=proposal, acting_user=request.user)
             else:
                 services.role_change_drop(proposal=proposal, acting_user=request.user)
-        except ValidationError as error:
-            messages.error(request, " ".join(error.messages))
-        else:
             messages.success(request, _("The change is in effect.") if confirmed else _("The proposal is dropped."))
         return _back(request, study)
     own = proposal.changed_by_id == request.user.pk

@@ -1,14 +1,17 @@
 """Shared parts of a study's pages: permission check, navigation, pagination."""
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any
 
+from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import PermissionDenied, ValidationError
 from django.core.paginator import Page, Paginator
 from django.db.models import QuerySet
+from django.forms import BaseForm
 from django.http import Http404, HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
@@ -93,10 +96,35 @@ def study_form(permission: str) -> Callable[[Callable[..., HttpResponseBase]], C
     return decorate
 
 
+@contextmanager
+def faults_in(form: BaseForm) -> Iterator[None]:
+    """Show what a service refuses beside the fields of ``form`` that it names, or above them all."""
+    try:
+        yield
+    except ValidationError as error:
+        if not hasattr(error, "error_dict"):
+            form.add_error(None, error)
+            return
+        for field, faults in error.message_dict.items():
+            form.add_error(field if field in form.fields else None, faults)
+
+
+@contextmanager
+def faults_told(request: SignedInRequest) -> Iterator[None]:
+    """Say above the page that follows what a service refuses."""
+    try:
+        yield
+    except ValidationError as error:
+        messages.error(request, " ".join(error.messages))
+
+
 def render_page(
-    request: SignedInRequest, study: Study, template: str, context: dict[str, Any], *, status: int = 200
+    request: SignedInRequest, study: Study, template: str, context: dict[str, Any], *, status: int | None = None
 ) -> HttpResponse:
-    """Render a page of ``study``; the template finds the user's permissions in ``can``."""
+    """Render a page of ``study``; the template finds the user's permissions in ``can``.
+
+    Without a ``status`` it is 422 where the context's ``form`` is not valid, and 200 elsewhere.
+    """
     can = request.can
     sections: list[Section] = []
     for name, text, permission in _SECTIONS:
@@ -110,6 +138,8 @@ def render_page(
     shared["page_words"] = WORDS.get(page, "")
     if "consent.view_dashboard" in can:
         shared["watch"] = watch_of(study, sees_all=SEES_PEOPLE in can)
+    form = context.get("form")
+    status = status or (422 if form is not None and form.errors else 200)
     return render(request, template, {**shared, **context}, status=status)
 
 

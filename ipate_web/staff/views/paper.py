@@ -21,9 +21,7 @@ def paper_consent(request: SignedInRequest, study: Study) -> HttpResponse:
     form = PaperConsentForm(request.POST or None, request.FILES or None, study=study)
     if form.is_valid() and _recorded(request, study, form, dry_run=False):
         return redirect("staff:paper_consent", study.slug)
-    return render_page(
-        request, study, "staff/people/paper_consent.html", {"form": form}, status=422 if form.errors else 200
-    )
+    return render_page(request, study, "staff/people/paper_consent.html", {"form": form})
 
 
 @study_form("consent.record_paper_consents")
@@ -36,7 +34,7 @@ def paper_list(request: SignedInRequest, study: Study) -> HttpResponse:
     context = {"form": form}
     if tries and stays:  # a part of the page, so that the form keeps its files
         return render(request, "staff/people/paper_tried.html", context)
-    return render_page(request, study, "staff/people/paper_list.html", context, status=422 if form.errors else 200)
+    return render_page(request, study, "staff/people/paper_list.html", context)
 
 
 @study_form("consent.record_paper_consents")
@@ -52,7 +50,7 @@ def paper_blank(request: SignedInRequest, study: Study) -> HttpResponse:
         pdf = paper_forms_pdf(forms, [form.written], form.cleaned_data["answer_by"])
         return pdf_answer(pdf, f"form-{study.slug}.pdf", is_saved="save" in request.POST)
     context = {"form": form}
-    return render_page(request, study, "staff/people/paper_blank.html", context, status=422 if form.errors else 200)
+    return render_page(request, study, "staff/people/paper_blank.html", context)
 
 
 def _recorded(request: SignedInRequest, study: Study, form: PaperConsentForm | PaperListForm, *, dry_run: bool) -> bool:

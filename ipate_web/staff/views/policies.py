@@ -3,7 +3,6 @@
 from typing import Any
 
 from django.contrib import messages
-from django.core.exceptions import ValidationError
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
@@ -17,7 +16,7 @@ from consent import selectors, services
 from consent.forms import options
 from consent.models import EpsilonPolicy, EpsilonPolicyApproval, Level, Remark, Study
 from ipate_web.staff.forms.policies import AffordableForm, ApprovalForm, PolicyForm
-from ipate_web.staff.views.pages import render_page, study_form, study_page
+from ipate_web.staff.views.pages import faults_in, faults_told, render_page, study_form, study_page
 from ipate_web.staff.views.remarks import remark_form, remark_make
 from learning.mechanisms.base import PlanError
 from training.methods.neighbours.affordable import affordable
@@ -74,11 +73,8 @@ def policy_new(request: SignedInRequest, study: Study) -> HttpResponse:
     proposed = form.policy(study)
     if form.is_valid() and proposed and "change" not in request.POST:
         if "confirmed" in request.POST:
-            try:
+            with faults_in(form):
                 services.epsilon_policy_propose(study=study, acting_user=request.user, **form.cleaned_data)
-            except ValidationError as error:
-                form.add_error(None, error)
-            else:
                 messages.success(request, _("The policy is proposed. It counts once a second person approves it."))
                 return redirect("staff:policies", study.slug)
         else:
@@ -95,7 +91,7 @@ def policy_new(request: SignedInRequest, study: Study) -> HttpResponse:
         "weaker": weaker_promises(study, proposed),
         "affordable": AffordableForm(study=study),
     }
-    return render_page(request, study, "staff/policies/new.html", context, status=422 if form.errors else 200)
+    return render_page(request, study, "staff/policies/new.html", context)
 
 
 @require_POST
@@ -128,7 +124,7 @@ def policy_affordable(request: SignedInRequest, study: Study) -> HttpResponse:
         context["incomplete"] = True
     if "HX-Request" in request.headers:
         return render(request, "staff/policies/affordable.html", context)
-    return render_page(request, study, "staff/policies/affordable_page.html", context)
+    return render_page(request, study, "staff/policies/affordable_page.html", context, status=200)
 
 
 def _forecasts(study: Study, proposed: EpsilonPolicy, form: AffordableForm) -> list[dict[str, Any]]:
@@ -170,11 +166,8 @@ def policy_approve(request: SignedInRequest, study: Study, version: int) -> Http
         return redirect("staff:policy_approve", study.slug, version)
     form = ApprovalForm(request.POST if request.method == "POST" and not remark.is_bound else None)
     if form.is_valid():
-        try:
+        with faults_told(request):
             services.proposal_approve(proposal=policy, acting_user=request.user, **form.cleaned_data)
-        except ValidationError as error:
-            messages.error(request, " ".join(error.messages))
-        else:
             approval = EpsilonPolicyApproval.objects.filter(policy=policy).first()
             if approval is None:
                 message = _("Your approval of version %(version)d is on record. It counts with the last one.")

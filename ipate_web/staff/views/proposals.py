@@ -19,7 +19,7 @@ from ipate_web.staff.comparison import change_rows
 from ipate_web.staff.forms.runs import RunForm, initial_for, initial_like
 from ipate_web.staff.forms.share import ShareForm
 from ipate_web.staff.templatetags.run_words import said
-from ipate_web.staff.views.pages import render_page, study_form
+from ipate_web.staff.views.pages import faults_told, render_page, study_form
 from learning.mechanisms.base import PlanError
 from training.models import Dataset, Run
 from training.selectors import runs_visible_to
@@ -101,11 +101,8 @@ def run_edit(request: SignedInRequest, study: Study, run: Run) -> HttpResponse:
         acting_user=request.user,
     )
     if _is_confirmed(request, form):
-        try:
+        with faults_told(request):
             edited = drafts.run_edit(run=run, acting_user=request.user, **form.run_fields())
-        except ValidationError as error:  # it was approved, or a dataset removed, while they looked
-            messages.error(request, " ".join(error.messages))
-        else:
             changed = edited.revision != run.revision
             messages.success(request, _("The draft is changed.") if changed else _("Nothing was changed."))
         return redirect("staff:run", study.slug, run.pk)
@@ -116,11 +113,8 @@ def run_edit(request: SignedInRequest, study: Study, run: Run) -> HttpResponse:
 def run_withdraw(request: SignedInRequest, study: Study, run: Run) -> HttpResponse:
     """Ask whether an own draft is to be withdrawn, and withdraw it."""
     if request.method == "POST":
-        try:
+        with faults_told(request):
             drafts.run_withdraw(run=run, acting_user=request.user)
-        except ValidationError as error:
-            messages.error(request, " ".join(error.messages))
-        else:
             messages.success(request, _("The run is withdrawn."))
         return redirect("staff:run", study.slug, run.pk)
     return render_page(request, study, "staff/runs/withdraw.html", {"run": run})
@@ -142,7 +136,7 @@ def _form_or_plan(request: SignedInRequest, study: Study, form: RunForm, edited:
         if not study.datasets.filter(kind=kind, removed_at=None).exists()
     ]  # without them there is nothing to propose
     context = {"form": form, "missing": missing, "edited": edited}
-    return render_page(request, study, "staff/runs/new.html", context, status=422 if form.errors else 200)
+    return render_page(request, study, "staff/runs/new.html", context)
 
 
 def _initial(request: SignedInRequest, study: Study) -> dict[str, Any]:
@@ -185,7 +179,7 @@ def run_approve(request: SignedInRequest, study: Study, pk: str) -> HttpResponse
         **plan_or_reason(run, request.user, share),
         **second_person(run, request.can, request.user),
     }
-    return render_page(request, study, "staff/runs/approve.html", context, status=422 if form.errors else 200)
+    return render_page(request, study, "staff/runs/approve.html", context)
 
 
 def _looked_at(request: SignedInRequest) -> int | None:

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from functools import wraps
 
 from django.contrib import messages
-from django.core.exceptions import ValidationError
 from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
 from django.utils.text import capfirst
@@ -14,7 +13,7 @@ from django.views.decorators.http import require_safe
 from common.requests import SignedInRequest
 from consent.models import Study
 from ipate_web.staff.forms.thresholds import ThresholdForm
-from ipate_web.staff.views.pages import paginate, render_page, study_form, study_page
+from ipate_web.staff.views.pages import faults_in, faults_told, paginate, render_page, study_form, study_page
 from training.models import Run, StudentModel
 from training.selectors import runs_visible_to
 from training.services.stages import NEXT, model_stage_set, registered_models
@@ -54,11 +53,8 @@ def _page_of_published(view: Callable[..., HttpResponse]) -> Callable[..., HttpR
 def model_stage(request: SignedInRequest, study: Study, run: Run, student: StudentModel) -> HttpResponse:
     """Explain what the stages mean, and put a published model into another one."""
     if request.method == "POST":
-        try:
+        with faults_told(request):
             model = model_stage_set(run=run, stage=request.POST.get("stage", ""), acting_user=request.user)
-        except ValidationError as error:
-            messages.error(request, " ".join(error.messages))
-        else:
             values = {"title": run.title, "stage": model.get_stage_display()}
             messages.success(request, _("The model of “%(title)s” is %(stage)s now.") % values)
         return redirect("staff:models", study.slug)
@@ -73,15 +69,12 @@ def model_threshold(request: SignedInRequest, study: Study, run: Run, student: S
     initial = {"class_name": threshold.get("class", ""), **threshold.get("by", {})}
     form = ThresholdForm(request.POST if request.method == "POST" else None, initial=initial, run=run)
     if form.is_valid():
-        try:
+        with faults_in(form):
             model_threshold_set(run=run, acting_user=request.user, **form.cleaned_data)
-        except ValidationError as error:
-            form.refuse(error)
-        else:
             messages.success(request, _("The model says classes by its new threshold now."))
             return redirect("staff:run", study.slug, run.pk)
     context = {"run": run, "form": form}
-    return render_page(request, study, "staff/models/threshold.html", context, status=422 if form.errors else 200)
+    return render_page(request, study, "staff/models/threshold.html", context)
 
 
 def _stages(names: list[str] | tuple[str, ...]) -> list[tuple[str, str]]:

@@ -1,13 +1,13 @@
 """Comments on proposals and their rejection, on the pages where they are approved."""
 
 from django.contrib import messages
-from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 
 from common.requests import SignedInRequest
 from consent import services
 from consent.models import ConsentFormProposal, EpsilonPolicy, Remark
 from ipate_web.staff.forms.remarks import RemarkForm
+from ipate_web.staff.views.pages import faults_in
 
 
 def remark_form(request: SignedInRequest) -> RemarkForm:
@@ -21,10 +21,8 @@ def remark_make(request: SignedInRequest, proposal: EpsilonPolicy | ConsentFormP
         return False
     rejects = "reject" in request.POST
     kind = Remark.Kind.REJECTION if rejects else Remark.Kind.COMMENT
-    try:
+    with faults_in(form):
         services.proposal_remark(proposal=proposal, acting_user=request.user, kind=kind, text=form.cleaned_data["text"])
-    except ValidationError as error:
-        form.add_error(None, error)
-        return False
-    messages.success(request, _("The proposal is rejected.") if rejects else _("Your comment is kept."))
-    return True
+        messages.success(request, _("The proposal is rejected.") if rejects else _("Your comment is kept."))
+        return True
+    return False

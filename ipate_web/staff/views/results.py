@@ -77,4 +77,4 @@ def run_result_withdraw(request: SignedInRequest, study: Study, pk: str) -> Http
         messages.success(request, _("The table is withdrawn."))
         return redirect("staff:run", study.slug, result.run.pk)
     context: dict[str, Any] = {"run": result.run, "form": form, "takers": len(takers(result.run, [result.digest]))}
-    return render_page(request, study, "staff/runs/result_withdraw.html", context, status=422 if form.errors else 200)
+    return render_page(request, study, "staff/runs/result_withdraw.html", context)

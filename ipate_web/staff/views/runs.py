@@ -67,7 +67,7 @@ def runs(request: SignedInRequest, study: Study) -> HttpResponse:
     form = RunFilterForm(request.GET, runs=found)
     page = paginate(request, runs_in_table(runs_filter(found, **form.chosen())), 20)
     context = {"page": page, "form": form, "most": MOST, "can_compare": len(page) > 1}
-    return render_page(request, study, "staff/runs/runs.html", context, status=422 if form.errors else 200)
+    return render_page(request, study, "staff/runs/runs.html", context)
 
 
 @require_safe

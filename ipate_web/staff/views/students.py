@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 from django.contrib import messages
-from django.core.exceptions import ValidationError
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext as _
@@ -16,7 +15,7 @@ from common.requests import SignedInRequest
 from consent.models import Study
 from ipate_web.staff.forms.endings import PublicationForm, WithdrawalForm
 from ipate_web.staff.forms.students import StudentForm, initial_student
-from ipate_web.staff.views.pages import attachment, file_name, render_page, study_form, study_page
+from ipate_web.staff.views.pages import attachment, faults_told, file_name, render_page, study_form, study_page
 from training.models import Run, StudentModel
 from training.selectors import run_versions, runs_visible_to
 from training.services.downloads import download_record, model_takers
@@ -60,15 +59,12 @@ def run_student_new(request: SignedInRequest, study: Study, pk: str) -> HttpResp
     is_sent = request.method == "POST"
     form = StudentForm(request.POST if is_sent else None, initial=initial_student(row), run=row)
     if form.is_valid():
-        try:
+        with faults_told(request):
             student_ask(run=row, acting_user=request.user, **form.recipe())
-        except ValidationError as error:
-            messages.error(request, " ".join(error.messages))
-        else:
             messages.success(request, _("Another version is trained as soon as a worker is free."))
         return redirect("staff:run", study.slug, row.pk)
     context: dict[str, Any] = {"run": row, "form": form}
-    return render_page(request, study, "staff/runs/student_new.html", context, status=422 if form.errors else 200)
+    return render_page(request, study, "staff/runs/student_new.html", context)
 
 
 @study_form("training.approve_run")
@@ -85,7 +81,7 @@ def run_student_publish(request: SignedInRequest, study: Study, pk: str, version
         messages.success(request, _("Version %(number)d is published.") % {"number": chosen.version})
         return redirect("staff:run", study.slug, row.pk)
     context: dict[str, Any] = {"run": row, "chosen": chosen, "doubts": doubts, "form": form}
-    return render_page(request, study, "staff/runs/student_publish.html", context, status=422 if form.errors else 200)
+    return render_page(request, study, "staff/runs/student_publish.html", context)
 
 
 @study_form("training.withdraw_model")
@@ -101,7 +97,7 @@ def run_student_withdraw(request: SignedInRequest, study: Study, pk: str, versio
         messages.success(request, _("Version %(number)d is withdrawn.") % {"number": chosen.version})
         return redirect("staff:run", study.slug, row.pk)
     context: dict[str, Any] = {"run": row, "chosen": chosen, "form": form, "takers": len(model_takers(chosen))}
-    return render_page(request, study, "staff/runs/student_withdraw.html", context, status=422 if form.errors else 200)
+    return render_page(request, study, "staff/runs/student_withdraw.html", context)
 
 
 @require_safe

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.core.exceptions import PermissionDenied, ValidationError
+from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
@@ -27,7 +27,7 @@ from consent.models import Level, Study
 from ipate_web.first_run import next_steps
 from ipate_web.staff.forms.studies import StudyForm
 from ipate_web.staff.impact import impact_markdown, impact_pdf
-from ipate_web.staff.views.pages import render_page, study_form, study_page
+from ipate_web.staff.views.pages import faults_told, render_page, study_form, study_page
 from training.models import Run
 from training.run_lists import runs_filter, runs_in_table
 from training.selectors import run_totals
@@ -57,15 +57,13 @@ def study_edit(request: SignedInRequest, study: Study) -> HttpResponse:
     fixed = ("slug", "rehearsal", *settled)
     form = StudyForm(request.POST or None, instance=copy(study), fixed=fixed)
     if form.is_valid():
-        try:
+        with faults_told(request):  # form or policy came into force while the page was open
             services.study_update(study=study, acting_user=request.user, **form.cleaned_data)
-        except ValidationError as error:  # form or policy came into force while the page was open
-            messages.error(request, " ".join(error.messages))
-            return redirect("staff:study_edit", study.slug)
-        messages.success(request, _("The changes are saved."))
-        return redirect("staff:study", study.slug)
+            messages.success(request, _("The changes are saved."))
+            return redirect("staff:study", study.slug)
+        return redirect("staff:study_edit", study.slug)
     context = {"form": form, "settled": settled}
-    return render_page(request, study, "staff/study/edit.html", context, status=422 if form.errors else 200)
+    return render_page(request, study, "staff/study/edit.html", context)
 
 
 @require_safe

@@ -3,7 +3,6 @@
 from typing import Any
 
 from django.contrib import messages
-from django.core.exceptions import ValidationError
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.utils.translation import gettext as _
@@ -14,7 +13,7 @@ from consent.models import Study, WebhookDelivery, WebhookEndpoint
 from consent.services.webhook_endpoints import MadeEndpoint, endpoint_create, endpoint_remove, endpoint_test
 from consent.services.webhooks import EVENTS
 from ipate_web.staff.forms.webhooks import WebhookForm
-from ipate_web.staff.views.pages import paginate, render_page, study_form, study_page
+from ipate_web.staff.views.pages import faults_in, paginate, render_page, study_form, study_page
 
 
 @study_form("consent.manage_webhooks")
@@ -32,15 +31,13 @@ def webhooks(request: SignedInRequest, study: Study) -> HttpResponse:
         ],
         "page": paginate(request, deliveries, 20),
     }
-    return render_page(request, study, "staff/webhooks/webhooks.html", context, status=422 if form.errors else 200)
+    return render_page(request, study, "staff/webhooks/webhooks.html", context)
 
 
 def _made(request: SignedInRequest, study: Study, form: WebhookForm) -> MadeEndpoint | None:
-    try:
+    with faults_in(form):
         return endpoint_create(study=study, acting_user=request.user, **form.cleaned_data)
-    except ValidationError as error:
-        form.add_error(None, error)
-        return None
+    return None
 
 
 @require_POST
