@@ -38,7 +38,7 @@ from training.services.alliances import alliance_found, alliance_sign, site_regi
 from training.services.encoders import encoder_register
 from training.services.erasures import records_erase
 from training.services.head_counts import head_counts_draw
-from training.services.imports import import_begin, import_declare, import_work
+from training.services.imports import Upload, import_begin, import_declare, import_work
 from training.services.renewals import renewal_propose
 from training.services.trainings import student_ask, student_learn
 
@@ -249,7 +249,7 @@ def imports_begin(study: Study) -> list[DatasetImport]:
     begun = []
     for name, text in (("Draft", sound), ("Errors", sound + "=1,x,d,maybe\n"), ("Sound", sound), ("Under way", sound)):
         file = ContentFile(text.encode(), "patients.csv")
-        one = import_begin(study=study, name=name, kind="private", file=file, acting_user=steward)
+        one = import_begin(study=study, upload=Upload(name, "private", file), acting_user=steward)
         if name != "Draft":
             columns = [
                 {"name": "who", "role": "holder"},

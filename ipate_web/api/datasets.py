@@ -19,6 +19,7 @@ from ipate_web.api.problems import CONFLICT
 from ipate_web.api.studies import DatasetSerializer
 from ipate_web.tokens.models import Scope
 from training.models import Dataset
+from training.services.imports import Upload
 from training.services.uploads import rehearsal_data_import
 
 
@@ -69,5 +70,5 @@ class StudyDatasets(ApiView):
         """
         study = visible_study(request.user, slug, "training.import_dataset")
         sent = body_of(request, UploadSerializer)
-        stored = rehearsal_data_import(study=study, acting_user=request_user(request), **sent)
+        stored = rehearsal_data_import(study=study, acting_user=request_user(request), upload=Upload(**sent))
         return Response(DatasetSerializer(stored).data, status=status.HTTP_201_CREATED)

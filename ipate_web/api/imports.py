@@ -22,6 +22,7 @@ from training.errors import STATE
 from training.models import Dataset, DatasetImport
 from training.services.head_counts import head_counts_draw, head_counts_enter
 from training.services.imports import (
+    Upload,
     import_begin,
     import_confirm,
     import_declare,
@@ -134,7 +135,7 @@ class StudyImports(ImportView):
         sent, user = body_of(request, ImportRequestSerializer), request_user(request)
         document = sent.pop("schema", None) or last_schema(study)
         schema_from_json(document)
-        begun = import_begin(study=study, acting_user=user, schema=document, **sent)
+        begun = import_begin(study=study, acting_user=user, upload=Upload(schema=document, **sent))
         import_declare(dataset_import=begun, schema=document, acting_user=user)
         begun.refresh_from_db()
         return Response(ImportSerializer(begun).data, status=status.HTTP_202_ACCEPTED)

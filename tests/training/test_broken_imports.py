@@ -29,7 +29,14 @@ from tests.factories import study_create, user_create
 from tests.learning.formats.files import unfolding
 from tests.reading import read_here  # noqa: F401
 from training.models import Dataset, DatasetImport
-from training.services.imports import import_begin, import_confirm, import_declare, import_report, import_work
+from training.services.imports import (
+    Upload,
+    import_begin,
+    import_confirm,
+    import_declare,
+    import_report,
+    import_work,
+)
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("read_here")]
 
@@ -353,14 +360,8 @@ def commit() -> None:
 
 
 def begin(study: Study, name: str, content: bytes, schema: dict[str, Any] | None) -> DatasetImport:
-    return import_begin(
-        study=study,
-        name="patients",
-        kind="private",
-        file=ContentFile(content, name),
-        schema=schema,
-        acting_user=user_create("sven"),
-    )
+    upload = Upload("patients", "private", ContentFile(content, name), schema=schema)
+    return import_begin(study=study, upload=upload, acting_user=user_create("sven"))
 
 
 def work(begun: DatasetImport) -> dict[str, Any]:
@@ -459,7 +460,7 @@ def test_sound_files_come_in(study: Study, name: str, content: bytes, schema: di
 def test_a_name_longer_than_a_file_system_takes_is_cut(study: Study) -> None:
     """Of 200 letters that are 400 bytes, Django lets all through."""
     file = ContentFile((HEADER + GOOD).encode(), "ü" * 196 + ".csv")
-    begun = import_begin(study=study, name="rows", kind="private", file=file, acting_user=user_create("olga"))
+    begun = import_begin(study=study, upload=Upload("rows", "private", file), acting_user=user_create("olga"))
     assert begun.schema["columns"] and begun.file.endswith("ü.csv")
 
 

@@ -8,6 +8,7 @@ import json
 import logging
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -45,43 +46,56 @@ KEPT = timedelta(days=1)
 """Time after its last step until an import that is not done is dropped."""
 
 
-def import_begin(
-    *,
-    study: Study,
-    name: str,
-    kind: str,
-    file: File,
-    acting_user: AbstractBaseUser,
-    label_file: File | None = None,
-    schema: dict[str, Any] | None = None,
-    holder_prefix: str = "",
-    with_labels: bool = False,
-    provenance: str = "",
-) -> DatasetImport:
-    """Store an uploaded file privately; without a ``schema``, draft one from it.
+@dataclass(frozen=True)
+class Upload:
+    """An uploaded file, and what is said of it.
+
+    Attributes:
+        name: Of the dataset.
+        kind: One of `Dataset.Kind`.
+        file: As the readers take it; its name tells its format.
+        label_file: Of an idx file.
+        schema: As JSON.
+        holder_prefix: Of the pseudonyms, where each private row belongs to a person of its own.
+        with_labels: Whether labels of public rows are kept.
+        provenance: Where the rows come from.
+    """
+
+    name: str
+    kind: str
+    file: File
+    label_file: File | None = None
+    schema: dict[str, Any] | None = None
+    holder_prefix: str = ""
+    with_labels: bool = False
+    provenance: str = ""
+
+
+def import_begin(*, study: Study, upload: Upload, acting_user: AbstractBaseUser) -> DatasetImport:
+    """Store an uploaded file privately; without a schema, draft one from it.
 
     Raises:
         ValidationError: by field, where the name is taken, the study closed, or the file tells no draft.
     """
     study_open_check(study)
-    _name_check(study, name)
+    _name_check(study, upload.name)
     begun = DatasetImport(
         study=study,
-        name=name,
-        kind=kind,
-        provenance=provenance,
-        file=upload_name(file),
-        label_file=upload_name(label_file) if label_file else "",
-        holder_prefix=holder_prefix,
-        with_labels=with_labels,
-        schema=schema or {},
+        name=upload.name,
+        kind=upload.kind,
+        provenance=upload.provenance,
+        file=upload_name(upload.file),
+        label_file=upload_name(upload.label_file) if upload.label_file else "",
+        holder_prefix=upload.holder_prefix,
+        with_labels=upload.with_labels,
+        schema=upload.schema or {},
         requested_by_id=acting_user.pk,
     )
     try:
-        private_save(f"{begun.folder}/data", file)
-        if label_file:
-            private_save(f"{begun.folder}/labels", label_file)
-        if schema is None:
+        private_save(f"{begun.folder}/data", upload.file)
+        if upload.label_file:
+            private_save(f"{begun.folder}/labels", upload.label_file)
+        if upload.schema is None:
             _draft(begun)
         begun.save()
     except BaseException:
@@ -109,10 +123,7 @@ def _draft(begun: DatasetImport) -> None:
 
 def import_facts(dataset_import: DatasetImport) -> dict[str, Any]:
     """What the first records of a public or test file hold, by column (`Draft.facts`); empty of private ones."""
-    try:
-        return json.loads(private_load(f"{dataset_import.folder}/facts"))
-    except FileNotFoundError:
-        return {}
+    return _written(dataset_import, "facts")
 
 
 def _drafting() -> Allowance:
@@ -327,8 +338,12 @@ def _noted(mine: Any) -> Callable[[int, int], None]:
 
 def import_report(dataset_import: DatasetImport) -> dict[str, Any]:
     """The findings of a check, with the first rows; empty where there is none."""
+    return _written(dataset_import, "report")
+
+
+def _written(dataset_import: DatasetImport, name: str) -> dict[str, Any]:
     try:
-        return json.loads(private_load(f"{dataset_import.folder}/report"))
+        return json.loads(private_load(f"{dataset_import.folder}/{name}"))
     except FileNotFoundError:
         return {}
 

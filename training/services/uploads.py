@@ -19,35 +19,11 @@ from learning.formats import Report, schema_from_json
 from training.errors import STATE
 from training.models import Dataset
 from training.services.datasets import dataset_import
-from training.services.imports import upload_name, upload_read
+from training.services.imports import Upload, upload_name, upload_read
 
 
-def rehearsal_data_import(
-    *,
-    study: Study,
-    name: str,
-    kind: str,
-    file: File,
-    acting_user: AbstractBaseUser,
-    label_file: File | None = None,
-    schema: dict[str, Any] | None = None,
-    holder_prefix: str = "",
-    with_labels: bool = False,
-    provenance: str = "",
-) -> Dataset:
-    """Import a file into a rehearsal study.
-
-    Args:
-        study: A rehearsal.
-        name: Of the dataset.
-        kind: One of `Dataset.Kind`.
-        file: As the readers take it; its name tells its format.
-        acting_user: Who imports it.
-        label_file: Of an idx file.
-        schema: As JSON; that of the study's last dataset if left out.
-        holder_prefix: Of the pseudonyms, where each private row belongs to a person of its own.
-        with_labels: Whether labels of public rows are kept.
-        provenance: Where the rows come from.
+def rehearsal_data_import(*, study: Study, upload: Upload, acting_user: AbstractBaseUser) -> Dataset:
+    """Import a file into a rehearsal study; without a schema, by that of the study's last dataset.
 
     Raises:
         DataError: everything that is wrong with the schema or the file.
@@ -57,26 +33,26 @@ def rehearsal_data_import(
     if not study.rehearsal:
         message = _("Only a rehearsal study takes data this way. Records of people are imported on the study's pages.")
         raise ValidationError(message, code=STATE)
-    declared = schema_from_json(last_schema(study) if schema is None else schema)
+    declared = schema_from_json(last_schema(study) if upload.schema is None else upload.schema)
     report = Report()
     with TemporaryDirectory() as folder:
         rows = upload_read(
-            _saved(file, Path(folder) / "data"),
+            _saved(upload.file, Path(folder) / "data"),
             declared,
-            kind=kind,
-            label_file=_saved(label_file, Path(folder) / "labels") if label_file else None,
-            holder_prefix=holder_prefix,
-            with_labels=with_labels,
+            kind=upload.kind,
+            label_file=_saved(upload.label_file, Path(folder) / "labels") if upload.label_file else None,
+            holder_prefix=upload.holder_prefix,
+            with_labels=upload.with_labels,
             report=report,
         )
     report.raise_faults()
     return dataset_import(
         study=study,
-        name=name,
-        kind=kind,
+        name=upload.name,
+        kind=upload.kind,
         rows=rows,
         schema=declared,
-        provenance=provenance,
+        provenance=upload.provenance,
         acting_user=acting_user,
     )
 

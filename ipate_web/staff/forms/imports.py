@@ -16,7 +16,7 @@ from ipate_web.staff.forms.targets import TargetForm
 from learning.formats import DataError, DataErrors, schema_from_json
 from learning.formats.dates import WRITTEN
 from training.models import Dataset, DatasetImport
-from training.services.imports import translated
+from training.services.imports import Upload, translated
 
 #: As much as the proxy of the documents lets through; the command has no such limit.
 MOST_MB = 200
@@ -110,12 +110,12 @@ class UploadForm(forms.Form):
             self.add_error("holder_prefix", _("Only private rows belong to anybody. Leave it empty."))
         return data
 
-    def arguments(self) -> dict[str, Any]:
-        """Arguments of ``import_begin``; the form is valid."""
+    def upload(self) -> Upload:
+        """What is uploaded; the form is valid."""
         data = dict(self.cleaned_data)
         document, source = data.pop("schema_file"), data.pop("schema_from")
         data["schema"] = document or (self._schemas[source].schema if source in self._schemas else None)
-        return data
+        return Upload(**data)
 
 
 def document_read(content: bytes | str) -> dict[str, Any]:

@@ -45,7 +45,7 @@ def import_new(request: SignedInRequest, study: Study) -> HttpResponse:
     form = UploadForm(request.POST if is_sent else None, request.FILES if is_sent else None, study=study)
     if form.is_valid():
         with faults_in(form):
-            begun = import_begin(study=study, acting_user=request.user, **form.arguments())
+            begun = import_begin(study=study, acting_user=request.user, upload=form.upload())
             return redirect("staff:import", study.slug, begun.pk)
     return render_page(request, study, "staff/datasets/import_new.html", {"form": form})
 
