@@ -233,13 +233,7 @@ def record_faults(study: Study) -> Iterator[str]:
     """Is every dataset as it was stored, and none there after the study's records were erased?"""
     private = 0
     for dataset in Dataset.objects.filter(study=study, removed_at=None):
-        try:
-            digest = arrays_digest(dataset.artifact)
-        except FileNotFoundError:
-            yield f"dataset “{dataset.name}”: its file is missing."
-            continue
-        if digest != dataset.digest:
-            yield f"dataset “{dataset.name}”: its file is not the one that was stored."
+        yield from _file_faults(f"dataset “{dataset.name}”: its file", dataset.artifact, dataset.digest, arrays_digest)
         private += dataset.kind == Dataset.Kind.PRIVATE
     if study.expired_at and private:
         yield f"The private records of the study were erased, but {private} private datasets are there."
@@ -263,15 +257,19 @@ def erasure_faults(study: Study) -> Iterator[str]:
             yield f"dataset “{dataset.name}”: holds records of somebody whose records were erased."
 
 
-def _file_faults(which: str, artifact: str, recorded: str) -> Iterator[str]:
-    """Is a file of a model or table there, and the one that was recorded?"""
+def _model_digest(artifact: str) -> str:
+    return hashlib.sha256(model_fetch(artifact)).hexdigest()
+
+
+def _file_faults(
+    which: str, artifact: str, recorded: str, digest: Callable[[str], str] = _model_digest
+) -> Iterator[str]:
+    """Is a file, of a model or table unless ``digest`` reads another kind, there, and the one that was recorded?"""
     try:
-        digest = hashlib.sha256(model_fetch(artifact)).hexdigest()
+        if digest(artifact) != recorded:
+            yield f"{which} is not the one that was recorded."
     except OSError:
         yield f"{which} is missing."
-        return
-    if digest != recorded:
-        yield f"{which} is not the one that was recorded."
 
 
 def stray_faults(study: Study) -> Iterator[str]:

@@ -81,29 +81,28 @@ class PlannedStepsSerializer(serializers.Serializer):
     slack = serializers.FloatField(required=False, help_text="δ′ of the run, set aside from the study's δ.")
 
 
-class PlannedTableSerializer(serializers.Serializer):
+class PlannedCellsSerializer(serializers.Serializer):
+    """Plan of counts, whatever becomes of them."""
+
+    sigma = serializers.FloatField(help_text="Standard deviation of the noise of each cell, in people of weight 1.")
+    reference = serializers.FloatField(
+        help_text="μ² of whom counts as one; others weigh √(cap / reference), at most 1."
+    )
+    people = serializers.FloatField(help_text="By the head counts.")
+    weight = serializers.FloatField(help_text="The sum of their weights.")
+
+
+class PlannedTableSerializer(PlannedCellsSerializer):
     """Plan of a table of counts."""
 
     cells = serializers.IntegerField()
-    sigma = serializers.FloatField(help_text="Standard deviation of the noise of each cell, in people of weight 1.")
-    reference = serializers.FloatField(
-        help_text="μ² of whom counts as one; others weigh √(cap / reference), at most 1."
-    )
-    people = serializers.FloatField(help_text="By the head counts.")
-    weight = serializers.FloatField(help_text="The sum of their weights.")
     error = serializers.FloatField(help_text="95 times in 100 a number of people is right to within this.")
 
 
-class PlannedMarginalsSerializer(serializers.Serializer):
+class PlannedMarginalsSerializer(PlannedCellsSerializer):
     """Plan of a round of tables that synthetic rows are drawn from."""
 
     tables = serializers.IntegerField(source="cells", help_text="How many: their cells follow from the round before.")
-    sigma = serializers.FloatField(help_text="Standard deviation of the noise of each cell, in people of weight 1.")
-    reference = serializers.FloatField(
-        help_text="μ² of whom counts as one; others weigh √(cap / reference), at most 1."
-    )
-    people = serializers.FloatField(help_text="By the head counts.")
-    weight = serializers.FloatField(help_text="The sum of their weights.")
     rows = serializers.IntegerField(help_text="Synthetic rows that are drawn at last.")
     bins = serializers.IntegerField(help_text="Of a column of numbers.")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -57,18 +57,22 @@ class _Document(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class _ColumnDocument(_Document):
-    """A column; what it declares is checked when it is built, so that all columns are checked."""
+class _Declaration(_Document):
+    """What is checked when it is built, part by part, so that all parts are checked."""
 
-    name: Name
-
-    def column(self) -> Column:
+    def build(self) -> Any:
         raise NotImplementedError
 
     @model_validator(mode="after")
-    def _builds(self) -> _ColumnDocument:
-        self.column()
+    def _builds(self) -> Self:
+        self.build()
         return self
+
+
+class _ColumnDocument(_Declaration):
+    """A column."""
+
+    name: Name
 
 
 class HolderDocument(_ColumnDocument):
@@ -76,7 +80,7 @@ class HolderDocument(_ColumnDocument):
 
     role: Literal["holder"]
 
-    def column(self) -> Column:
+    def build(self) -> Column:
         return HolderColumn(self.name)
 
 
@@ -85,7 +89,7 @@ class IgnoredDocument(_ColumnDocument):
 
     role: Literal["ignore"]
 
-    def column(self) -> Column:
+    def build(self) -> Column:
         return IgnoredColumn(self.name)
 
 
@@ -95,7 +99,7 @@ class LabelDocument(_ColumnDocument):
     role: Literal["label"]
     labels: dict[str, str] = Field(default={}, description="Spellings in the file, and the classes that they mean.")
 
-    def column(self) -> Column:
+    def build(self) -> Column:
         return LabelColumn(self.name, tuple(self.labels.items()))
 
 
@@ -122,7 +126,7 @@ class TargetColumnDocument(_DatedDocument):
     numbers: dict[str, Number] = Field(default={}, description="Spellings in the file, and the numbers that they mean.")
     unit: Literal["years", "months", "days"] = Field(default="days", description="Of the time between dates.")
 
-    def column(self) -> Column:
+    def build(self) -> Column:
         reference, since = self.counted()
         shared = self.name, self.part, tuple(self.numbers.items())
         if not reference:
@@ -139,7 +143,7 @@ class NumericDocument(_ColumnDocument):
     maximum: Number
     missing: Missing = []
 
-    def column(self) -> Column:
+    def build(self) -> Column:
         return NumericColumn(self.name, self.minimum, self.maximum, tuple(self.missing))
 
 
@@ -153,7 +157,7 @@ class DateDocument(_DatedDocument):
     maximum: Number
     missing: Missing = []
 
-    def column(self) -> Column:
+    def build(self) -> Column:
         shared = self.name, self.minimum, self.maximum, tuple(self.missing)
         return DateColumn(*shared, *self.counted(), self.unit, self.written)
 
@@ -167,7 +171,7 @@ class CategoricalDocument(_ColumnDocument):
     missing: Missing = []
     other: bool = Field(default=False, description="Whether an undeclared value counts as “other”, or is an error.")
 
-    def column(self) -> Column:
+    def build(self) -> Column:
         return CategoricalColumn(self.name, tuple(self.values), tuple(self.missing), self.other)
 
 
@@ -179,7 +183,7 @@ class CodeDocument(_ColumnDocument):
     missing: Missing = []
     several: bool = Field(default=False, description="Whether a value may name several codes, with semicolons between.")
 
-    def column(self) -> Column:
+    def build(self) -> Column:
         return CodeColumn(self.name, self.type, tuple(self.missing), self.several)
 
 
@@ -189,7 +193,7 @@ class TextDocument(_ColumnDocument):
     role: Literal["text"]
     length: int = Field(default=2000, description="Bytes of UTF-8 that are kept of a text: the first ones.")
 
-    def column(self) -> Column:
+    def build(self) -> Column:
         return TextColumn(self.name, self.length)
 
 
@@ -203,16 +207,8 @@ ColumnDocument = Annotated[
 Unit = Annotated[str, Field(max_length=40, description="Of the number, for people.")]
 
 
-class _TargetDocument(_Document):
+class _TargetDocument(_Declaration):
     """What is to be learned in place of classes."""
-
-    def target(self) -> Target:
-        raise NotImplementedError
-
-    @model_validator(mode="after")
-    def _builds(self) -> _TargetDocument:
-        self.target()
-        return self
 
 
 class NumbersDocument(_TargetDocument):
@@ -223,7 +219,7 @@ class NumbersDocument(_TargetDocument):
     maximum: Number
     unit: Unit = ""
 
-    def target(self) -> Target:
+    def build(self) -> Target:
         return Numbers(self.minimum, self.maximum, self.unit)
 
 
@@ -234,7 +230,7 @@ class TimesDocument(_TargetDocument):
     ends: list[Number] = Field(description="Of the intervals that hazards are learned of; the last ends the time line.")
     unit: Unit = ""
 
-    def target(self) -> Target:
+    def build(self) -> Target:
         return Times(tuple(self.ends), self.unit)
 
 
@@ -244,7 +240,7 @@ class LabelsDocument(_TargetDocument):
     kind: Literal["labels"]
     names: list[str]
 
-    def target(self) -> Target:
+    def build(self) -> Target:
         return Labels(tuple(self.names))
 
 
@@ -264,7 +260,7 @@ class OneRecordDocument(_Document):
         return OneRecord(self.by, self.written, tuple(self.rules.items()))
 
 
-class TableDocument(_Document):
+class TableDocument(_Declaration):
     """Records of a table: CSV or Parquet, or arrays with one place for each number of an encoded record."""
 
     kind: Literal["table"]
@@ -281,9 +277,9 @@ class TableDocument(_Document):
         default=None, description="Where all records of a holder in a file become one."
     )
 
-    def schema_(self) -> TabularSchema:
-        columns = tuple(column.column() for column in self.columns)
-        target = None if self.target is None else self.target.target()
+    def build(self) -> TabularSchema:
+        columns = tuple(column.build() for column in self.columns)
+        target = None if self.target is None else self.target.build()
         return TabularSchema(
             columns,
             tuple(self.classes),
@@ -295,13 +291,8 @@ class TableDocument(_Document):
             None if self.one_record is None else self.one_record.one_record(),
         )
 
-    @model_validator(mode="after")
-    def _builds(self) -> TableDocument:
-        self.schema_()
-        return self
 
-
-class ImageDocument(_Document):
+class ImageDocument(_Declaration):
     """Images of one size: idx, mat or npz; or files of images, which are brought to that size."""
 
     kind: Literal["image"]
@@ -319,14 +310,9 @@ class ImageDocument(_Document):
         description="Centre and width of the values of DICOM files, after rescaling, and of images of 16 bits.",
     )
 
-    def schema_(self) -> ImageSchema:
+    def build(self) -> ImageSchema:
         window = None if self.window is None else (self.window[0], self.window[1])
         return ImageSchema(self.height, self.width, self.channels, tuple(self.classes), self.fit, window)
-
-    @model_validator(mode="after")
-    def _builds(self) -> ImageDocument:
-        self.schema_()
-        return self
 
 
 SchemaDocument = Annotated[TableDocument | ImageDocument, Field(discriminator="kind")]
@@ -375,7 +361,7 @@ def schema_from_json(document: Any) -> Schema:
         DataError: names every error in the document.
     """
     try:
-        return _DOCUMENT.validate_python(document).schema_()
+        return _DOCUMENT.validate_python(document).build()
     except ValidationError as error:
         report = Report()
         report.add(*(_fault(document, details) for details in error.errors(include_url=False)))

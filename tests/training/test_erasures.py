@@ -462,7 +462,7 @@ def test_verification_finds_what_was_not_erased(django_capture_on_commit_callbac
     dataset.refresh_from_db()
     arrays_save(dataset.artifact, **content)
     message = " ".join([*record_faults(study), *erasure_faults(study)])
-    assert "not the one that was stored" in message and "whose records were erased" in message
+    assert "not the one that was recorded" in message and "whose records were erased" in message
     storages["private"].delete(dataset.artifact)
     with pytest.raises(FileNotFoundError):
         records_load(dataset)
