@@ -1,11 +1,6 @@
 """Periodic tasks of the accounts."""
 
-from celery import shared_task
+from accounting import sweep
+from common.dispatch import task_of
 
-from accounting.sweep import accounts_sweep as sweep
-
-
-@shared_task
-def accounts_sweep(*_: object, **__: object) -> None:
-    """Delete what processes that died left of charges that were never committed."""
-    sweep()
+accounts_sweep = task_of("accounting.tasks.accounts_sweep", sweep.accounts_sweep)

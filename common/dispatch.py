@@ -1,12 +1,29 @@
-"""Dispatch of tasks to the workers, after the requesting transaction has committed."""
+"""Tasks of the workers, and their dispatch after the requesting transaction has committed."""
 
 import logging
+from collections.abc import Callable
+from typing import Any
 
-from celery import current_app
+from celery import current_app, shared_task
 from django.db import transaction
 from kombu.exceptions import OperationalError
 
 logger = logging.getLogger(__name__)
+
+
+def task_of(name: str, service: Callable[..., object], ids: int = 0) -> Any:
+    """Make the task of this full name, which calls a service.
+
+    Args:
+        name: As :func:`send` and the timetable have it.
+        service: What it calls.
+        ids: How many of what is sent the service takes; the task ignores the rest, for rolling updates.
+    """
+
+    def call(*sent: str, **_: object) -> None:
+        service(*sent[:ids])
+
+    return shared_task(name=name)(call)
 
 
 def send(task: str, *ids: object) -> None:

@@ -1,11 +1,6 @@
 """Periodic tasks of the foundations."""
 
-from celery import shared_task
-
+from common.dispatch import task_of
 from common.throttle import entries_sweep
 
-
-@shared_task
-def throttle_sweep(*_: object, **__: object) -> None:
-    """Delete expired entries of the throttle."""
-    entries_sweep()
+throttle_sweep = task_of("common.tasks.throttle_sweep", entries_sweep)

@@ -3,6 +3,7 @@
 from celery import shared_task
 from django.conf import settings
 
+from common.dispatch import task_of
 from consent.services import (
     addresses,
     answer_drafts,
@@ -15,23 +16,12 @@ from consent.services import (
     webhooks,
 )
 
-
-@shared_task
-def mails_deliver(*_: object, **__: object) -> None:
-    """Deliver the mails that are due."""
-    mail.mails_deliver()
-
-
-@shared_task
-def webhooks_deliver(*_: object, **__: object) -> None:
-    """Deliver what is due to webhooks."""
-    webhooks.webhooks_deliver()
-
-
-@shared_task
-def reminders_send(*_: object, **__: object) -> None:
-    """Remind those whose decision is to be renewed soon."""
-    reminders.reminders_send()
+mails_deliver = task_of("consent.tasks.mails_deliver", mail.mails_deliver)
+webhooks_deliver = task_of("consent.tasks.webhooks_deliver", webhooks.webhooks_deliver)
+reminders_send = task_of("consent.tasks.reminders_send", reminders.reminders_send)
+corrections_publish = task_of("consent.tasks.corrections_publish", consent_forms.corrections_publish)
+overdue_mails_send = task_of("consent.tasks.overdue_mails_send", deadlines.overdue_mails_send)
+hand_overs = task_of("consent.tasks.hand_overs", handover.hand_overs)
 
 
 @shared_task
@@ -39,24 +29,6 @@ def addresses_sweep(*_: object, **__: object) -> None:
     """Delete addresses that nobody confirmed, and those of whom everything is erased; and answers kept long enough."""
     addresses.addresses_sweep()
     answer_drafts.answer_drafts_sweep()
-
-
-@shared_task
-def corrections_publish(*_: object, **__: object) -> None:
-    """Publish corrections of consent forms whose time for objections is over."""
-    consent_forms.corrections_publish()
-
-
-@shared_task
-def overdue_mails_send(*_: object, **__: object) -> None:
-    """Tell chairs of proposals that still wait after the day on which an answer was wanted."""
-    deadlines.overdue_mails_send()
-
-
-@shared_task
-def hand_overs(*_: object, **__: object) -> None:
-    """Hand over whom a guardian or proxy no longer answers for."""
-    handover.hand_overs()
 
 
 @shared_task

@@ -36,51 +36,53 @@ class RunAdmin(RecordedAdmin, FilteredAsListed, ReadOnlyAdmin):
     repairable = ("title", "purpose", "claimed_by", "message")
 
 
-@admin.register(TeacherChunk)
-class TeacherChunkAdmin(ReadOnlyAdmin):
-    list_display = ("run", "start", "stop", "state", "claimed_by", "heartbeat")
-    list_filter = ("state",)
+class OfRunAdmin(ReadOnlyAdmin):
+    """Admin of the rows of runs."""
+
     list_select_related = ("run",)
+
+
+class PieceAdmin(OfRunAdmin):
+    """Admin of pieces of a run's work, each of which a worker claims."""
+
+    list_filter = ("state",)
     repairable = ("claimed_by",)
+
+
+@admin.register(TeacherChunk)
+class TeacherChunkAdmin(PieceAdmin):
+    list_display = ("run", "start", "stop", "state", "claimed_by", "heartbeat")
 
 
 @admin.register(Shard)
-class ShardAdmin(ReadOnlyAdmin):
+class ShardAdmin(PieceAdmin):
     list_display = ("run", "number", "state", "claimed_by", "heartbeat")
-    list_filter = ("state",)
-    list_select_related = ("run",)
-    repairable = ("claimed_by",)
 
 
 @admin.register(Round)
-class RoundAdmin(ReadOnlyAdmin):
+class RoundAdmin(OfRunAdmin):
     list_display = ("run", "index", "size", "position", "opened_at")
-    list_select_related = ("run",)
 
 
 @admin.register(Batch)
-class BatchAdmin(FilteredAsListed, ReadOnlyAdmin):
+class BatchAdmin(FilteredAsListed, OfRunAdmin):
     list_display = ("run", "index", "start", "size", "labels", "recorded_at")
-    list_select_related = ("run",)
 
 
 @admin.register(Query)
-class QueryAdmin(ReadOnlyAdmin):
+class QueryAdmin(OfRunAdmin):
     list_display = ("run", "row", "label")
-    list_select_related = ("run",)
     list_filter = ("run",)
 
 
 @admin.register(StudentModel)
-class StudentModelAdmin(ReadOnlyAdmin):
+class StudentModelAdmin(OfRunAdmin):
     list_display = ("run", "version", "learner", "accuracy", "label_accuracy", "created_at")
-    list_select_related = ("run",)
 
 
 @admin.register(RunResult)
-class RunResultAdmin(ReadOnlyAdmin):
+class RunResultAdmin(OfRunAdmin):
     list_display = ("run", "created_at", "withdrawn_at")
-    list_select_related = ("run",)
 
 
 @admin.register(DatasetImport)
@@ -91,8 +93,5 @@ class DatasetImportAdmin(ReadOnlyAdmin):
 
 
 @admin.register(StudentTraining)
-class StudentTrainingAdmin(ReadOnlyAdmin):
+class StudentTrainingAdmin(PieceAdmin):
     list_display = ("run", "learner", "state", "claimed_by", "heartbeat")
-    list_filter = ("state",)
-    list_select_related = ("run",)
-    repairable = ("claimed_by",)

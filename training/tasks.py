@@ -1,8 +1,11 @@
-"""Celery tasks: take ids, call a service. Unknown arguments are ignored, for rolling updates."""
+"""Celery tasks: each takes at most an id, and calls a service."""
+
+from functools import partial
 
 from celery import shared_task
 from celery.signals import worker_ready
 
+from common.dispatch import task_of
 from training.services import (
     alliances,
     closing,
@@ -15,66 +18,18 @@ from training.services import (
     yearly,
 )
 
-
-@shared_task
-def run_advance(run_id: str, *_: object, **__: object) -> None:
-    turns.turn_take("run_advance", run_id)
-
-
-@shared_task
-def chunk_train(chunk_id: str, *_: object, **__: object) -> None:
-    turns.turn_take("chunk_train", chunk_id)
-
-
-@shared_task
-def shard_ask(shard_id: str, *_: object, **__: object) -> None:
-    turns.turn_take("shard_ask", shard_id)
-
-
-@shared_task
-def student_learn(training_id: str, *_: object, **__: object) -> None:
-    turns.turn_take("student_learn", training_id)
-
-
-@shared_task
-def import_work(import_id: str, *_: object, **__: object) -> None:
-    imports.import_work(import_id)
-
-
-@shared_task
-def encoding_work(encoding_id: str, *_: object, **__: object) -> None:
-    encodings.encoding_work(encoding_id)
-
-
-@shared_task
-def records_erase(study_id: str, *_: object, **__: object) -> None:
-    erasures.records_erase(study_id)
-
-
-@shared_task
-def records_due_erase(*_: object, **__: object) -> None:
-    closing.records_due_erase()
-
-
-@shared_task
-def years_tell(*_: object, **__: object) -> None:
-    """Tell people what was learned in a year."""
-    yearly.years_tell()
-
-
-@shared_task
-def studies_verify(*_: object, **__: object) -> None:
-    verifying.studies_verify()
-
-
-@shared_task
-def runs_sweep(*_: object, **__: object) -> None:
-    sweep.runs_sweep()
-
-
-@shared_task
-def alliance_contact(alliance_id: str, *_: object, **__: object) -> None:
-    alliances.alliance_contact(alliance_id)
+run_advance, chunk_train, shard_ask, student_learn = (
+    task_of(f"training.tasks.{work}", partial(turns.turn_take, work), ids=1)
+    for work in ("run_advance", "chunk_train", "shard_ask", "student_learn")
+)
+import_work = task_of("training.tasks.import_work", imports.import_work, ids=1)
+encoding_work = task_of("training.tasks.encoding_work", encodings.encoding_work, ids=1)
+records_erase = task_of("training.tasks.records_erase", erasures.records_erase, ids=1)
+records_due_erase = task_of("training.tasks.records_due_erase", closing.records_due_erase)
+years_tell = task_of("training.tasks.years_tell", yearly.years_tell)
+studies_verify = task_of("training.tasks.studies_verify", verifying.studies_verify)
+runs_sweep = task_of("training.tasks.runs_sweep", sweep.runs_sweep)
+alliance_contact = task_of("training.tasks.alliance_contact", alliances.alliance_contact, ids=1)
 
 
 @shared_task
