@@ -106,27 +106,12 @@ def samples(people: int) -> Contenders:
         return network_create("cnn", (SIDE, SIDE), CLASSES)
 
     def ours() -> Work:
-        from common.noise import SystemNoise
-        from learning.mechanisms.sampled_steps.contributions import Gradients
+        from benchmarks.sgd_sampled import one_step
         from learning.mechanisms.sampled_steps.mechanism import SampledMechanism
-        from learning.mechanisms.sampled_steps.training import SampledSteps, SystemSampling, run_chunk
         from learning.mechanisms.steps.records import owned_records
 
-        mine, made = owned_records(x, y, np.arange(size), np.arange(size)), network()
-        mechanism = SampledMechanism(np.ones(1), np.array([0.2]), 3.43, 0.2, size)
-        return partial(
-            run_chunk,
-            SampledSteps.start(made),
-            mine,
-            np.zeros(size, int),
-            gradients=Gradients(made, (SIDE, SIDE)),
-            mechanism=mechanism,
-            steps=1,
-            step_size=0.6,
-            momentum=0.0,
-            noise=SystemNoise(),
-            sampling=SystemSampling(),
-        )
+        mine = owned_records(x, y, np.arange(size), np.arange(size))
+        return one_step(mine, network(), SampledMechanism(np.ones(1), np.array([0.2]), 3.43, 0.2, size))
 
     def by_jax() -> Work:
         import jax

@@ -12,7 +12,6 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -100,18 +99,42 @@ def run_voting(study: Any, repeat: int) -> Any:
     return run
 
 
-def measure(holders: int, repeat: int) -> None:
+def charges_commit(study: Any, holders: Any) -> Callable[[], None]:
+    """Grant a tenth of every cap; returns what commits a release with a charge of their own for each of ``holders``."""
     import numpy as np
     from django.db import transaction
 
-    from accounting.book import balances
     from accounting.models import Release
     from accounting.services import release_record
     from accounting.shares import share_grant, share_open
+    from consent.services import study_lock
+
+    subject, charges = uuid4(), np.random.default_rng(1).uniform(0, 1e-6, len(holders))
+    share_grant(study=study, subject=subject, purpose="individual charges", share=0.1, acting_user=None)
+    share_open(study=study, subject=subject)
+
+    @transaction.atomic
+    def commit() -> None:
+        study_lock(study.pk)
+        release_record(
+            study=study,
+            kind=Release.Kind.LABELS,
+            content={},
+            run=subject,
+            holders=holders,
+            charges=charges,
+            limits=np.ones(len(holders)),
+            charge=1e-6,
+        )
+
+    return commit
+
+
+def measure(holders: int, repeat: int) -> None:
+    from accounting.book import balances
     from accounting.verification import study_checks
     from consent.models import ConsentEvent
     from consent.selectors import consent_snapshot
-    from consent.services import study_lock
     from tests.training.asking import vote_batch
     from tests.training.runs import study_with_table
 
@@ -127,28 +150,8 @@ def measure(holders: int, repeat: int) -> None:
     assert len(balances(study).holders) == holders
 
     everyone = consent_snapshot(study).holders
-    rng = np.random.default_rng(1)
-    subject, limits = uuid4(), np.ones(len(everyone))
-    share_grant(study=study, subject=subject, purpose="individual charges", share=0.1, acting_user=None)
-    share_open(study=study, subject=subject)
-
-    @transaction.atomic
-    def commit(charged: np.ndarray, charges: np.ndarray) -> None:
-        study_lock(study.pk)
-        release_record(
-            study=study,
-            kind=Release.Kind.LABELS,
-            content={},
-            run=subject,
-            holders=charged,
-            charges=charges,
-            limits=limits[: len(charged)],
-            charge=1e-6,
-        )
-
     for who, charged in (("everybody", everyone), ("one in ten", everyone[::10])):
-        charges = rng.uniform(0, 1e-6, len(charged))
-        report(f"release with a charge of their own for {who}", partial(commit, charged, charges), repeat)
+        report(f"release with a charge of their own for {who}", charges_commit(study, charged), repeat)
     files = 3 * (repeat + 1)
     rebuilt = next(check for check in study_checks(study) if check.name.startswith("accounts rebuilt"))
     assert rebuilt.faults() == []

@@ -14,10 +14,9 @@ import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
-from uuid import uuid4
 
 from benchmarks.databases import empty_database
-from benchmarks.ledger_speed import holders_copy
+from benchmarks.ledger_speed import charges_commit, holders_copy
 from benchmarks.web_study import site_set_up
 
 
@@ -34,17 +33,12 @@ def timed(what: str, work: Callable[[], Any], repeat: int) -> None:
 
 
 def measure(studies: int, holders: int, repeat: int) -> None:
-    import numpy as np
     from django.contrib.auth.models import User
-    from django.db import transaction
     from django.test import Client
 
-    from accounting.models import Release
-    from accounting.services import release_record
-    from accounting.shares import share_grant, share_open
     from consent.models import ConsentEvent, Role
     from consent.selectors import consent_snapshot
-    from consent.services import membership_add, study_lock
+    from consent.services import membership_add
     from tests.factories import holder_create, user_create
     from tests.training.asking import ASKING_RUN
     from tests.training.runs import run_draft, study_with_table
@@ -79,26 +73,8 @@ def measure(studies: int, holders: int, repeat: int) -> None:
     ):
         timed(what, page(client, address), repeat)
     timed("snapshot of who takes part", lambda: consent_snapshot(study), repeat)
-    everyone, subject = consent_snapshot(study).holders, uuid4()
-    share_grant(study=study, subject=subject, purpose="individual charges", share=0.1, acting_user=None)
-    share_open(study=study, subject=subject)
-    charges = np.random.default_rng(1).uniform(0, 1e-6, len(everyone))
-
-    @transaction.atomic
-    def commit() -> None:
-        study_lock(study.pk)
-        release_record(
-            study=study,
-            kind=Release.Kind.LABELS,
-            content={},
-            run=subject,
-            holders=everyone,
-            charges=charges,
-            limits=np.ones(len(everyone)),
-            charge=1e-6,
-        )
-
-    timed(f"commit of {len(everyone):,} accounts", commit, repeat)
+    everyone = consent_snapshot(study).holders
+    timed(f"commit of {len(everyone):,} accounts", charges_commit(study, everyone), repeat)
 
 
 def main() -> None:

@@ -35,6 +35,7 @@ import multiprocessing
 import os
 import time
 from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -386,15 +387,18 @@ def memory(name: str) -> int:
 
 
 def ours(data: Mnist, batch: int) -> Any:
-    network = network_create("cnn", SHAPE, CLASSES)
-    gradients, start = Gradients(network, SHAPE), SampledSteps.start(network)
     mechanism = SampledMechanism(np.array([batch / HOLDERS]), np.array([CLIP_NORM]), 3.43, CLIP_NORM, batch)
-    group = np.zeros(HOLDERS, int)
-    return lambda: run_chunk(
-        start,
-        data.holders,
-        group,
-        gradients=gradients,
+    return one_step(data.holders, network_create("cnn", SHAPE, CLASSES), mechanism)
+
+
+def one_step(holders: OwnedRecords, network: Any, mechanism: SampledMechanism) -> Callable[[], SampledSteps]:
+    """What takes a first step of ``network`` with one record of each holder, all of one promise."""
+    return partial(
+        run_chunk,
+        SampledSteps.start(network),
+        holders,
+        np.zeros(len(holders.y), int),
+        gradients=Gradients(network, SHAPE),
         mechanism=mechanism,
         steps=1,
         step_size=0.6,

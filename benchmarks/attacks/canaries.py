@@ -62,12 +62,12 @@ class Canary(ABC):
     Attributes:
         name: of the mechanism.
         epsilon: what the person was promised, at `DELTA`.
+        dearer: by how many the number of transcripts is divided, where each takes calls of its own.
     """
 
     epsilon: float = 3.0
-    name: ClassVar[str]
-    dearer: ClassVar[int] = 1
-    """By how many the number of transcripts is divided, where each takes calls of its own."""
+    name: str = ""
+    dearer: int = 1
 
     @property
     def cap(self) -> float:
@@ -101,9 +101,9 @@ class Canary(ABC):
 class Votes(Canary):
     """Every holder votes: somebody with a record at every query; twice as many are asked as the cap pays for."""
 
-    name = "neighbours, one round"
+    name: str = "neighbours, one round"
     queries: ClassVar[int] = 16
-    records: ClassVar[int] = 1
+    records: int = 1
 
     def transcripts(self, count: int, takes_part: bool) -> Floats:
         sigma = math.sqrt(self.queries / 2 / self.cap) * _ROUNDING
@@ -117,18 +117,10 @@ class Votes(Canary):
 
 
 @dataclass(frozen=True)
-class ManyVotes(Votes):
-    """The same with many records at every query."""
-
-    name = "neighbours, 25 records at a query"
-    records = 25
-
-
-@dataclass(frozen=True)
 class TwoStudies(Votes):
     """The same person in two studies: charges add up, and so does what may be told."""
 
-    name = "neighbours, two studies"
+    name: str = "neighbours, two studies"
 
     @property
     def promise(self) -> float:
@@ -142,7 +134,7 @@ class TwoStudies(Votes):
 class ResidualVotes(Canary):
     """Two rounds: the label of the first is what the second asks to be contradicted, and so decides who is charged."""
 
-    name = "neighbours, two rounds"
+    name: str = "neighbours, two rounds"
     queries: ClassVar[int] = 16
 
     def transcripts(self, count: int, takes_part: bool) -> Floats:
@@ -172,10 +164,10 @@ class FullSteps(Canary):
     Twice as many steps are taken as the cap pays for.
     """
 
-    name = "sgd, individual"
-    dearer = 10
-    steps: ClassVar[int] = 4
-    records: ClassVar[int] = 1
+    name: str = "sgd, individual"
+    dearer: int = 10
+    steps: int = 4
+    records: int = 1
 
     def transcripts(self, count: int, takes_part: bool) -> Floats:
         sigma = math.sqrt(self.steps / 2 / self.cap) * _ROUNDING
@@ -209,21 +201,13 @@ class FullSteps(Canary):
 
 
 @dataclass(frozen=True)
-class ManySteps(FullSteps):
-    """The same with many records."""
-
-    name = "sgd, individual, 25 records"
-    records = 25
-
-
-@dataclass(frozen=True)
 class SampledSteps(Canary):
     """Gradient steps over samples, charged whole before the first."""
 
-    name = "sgd, sample"
-    dearer = 10
-    steps: ClassVar[int] = 2
-    rate: ClassVar[float] = 0.5
+    name: str = "sgd, sample"
+    dearer: int = 10
+    steps: int = 2
+    rate: float = 0.5
 
     @property
     def slack(self) -> float:
@@ -272,20 +256,10 @@ class SampledSteps(Canary):
 
 
 @dataclass(frozen=True)
-class LongSampledSteps(SampledSteps):
-    """A run of many steps, each over a small sample."""
-
-    name = "sgd, sample, 100 steps"
-    dearer = 500
-    steps = 100
-    rate = 0.1
-
-
-@dataclass(frozen=True)
 class TeacherLabels(Canary):
     """Teachers vote: somebody who moves their teacher from one class to the other where the rest is in balance."""
 
-    name = "pate, GNMax"
+    name: str = "pate, GNMax"
     labels: ClassVar[int] = 32
 
     def transcripts(self, count: int, takes_part: bool) -> Floats:
@@ -314,7 +288,7 @@ class TeacherLabels(Canary):
 class TeacherChecks(TeacherLabels):
     """The same, with the check of Confident-GNMax before every label."""
 
-    name = "pate, Confident-GNMax"
+    name: str = "pate, Confident-GNMax"
 
     def aggregator(self) -> Aggregator:
         sigma = math.sqrt(3 * self.labels / self.cap) * _ROUNDING
@@ -325,7 +299,7 @@ class TeacherChecks(TeacherLabels):
 class LaplaceLabels(TeacherLabels):
     """The same with Laplace noise, whose cost is that of pure differential privacy."""
 
-    name = "pate, LNMax"
+    name: str = "pate, LNMax"
 
     def aggregator(self) -> Aggregator:
         # the ε of randomised response with this μ, see `accounting.privacy.pure_dp_mu`
@@ -337,8 +311,8 @@ class LaplaceLabels(TeacherLabels):
 class Counts(Canary):
     """People are counted, twice: somebody whose record is in one cell; the cap pays for one table of the two."""
 
-    name = "counts"
-    records: ClassVar[int] = 1
+    name: str = "counts"
+    records: int = 1
 
     def transcripts(self, count: int, takes_part: bool) -> Floats:
         plan = CountsPlan(_ROUNDING / math.sqrt(self.cap), self.cap, 1.0, 1.0, 2)
@@ -354,18 +328,10 @@ class Counts(Canary):
 
 
 @dataclass(frozen=True)
-class ManyCounts(Counts):
-    """The same with many records in that cell."""
-
-    name = "counts, 25 records"
-    records = 25
-
-
-@dataclass(frozen=True)
 class Sites(Canary):
     """Three sites send masked sums: somebody at one of them, against the hub and a site that tells its noise."""
 
-    name = "sites, together"
+    name: str = "sites, together"
 
     def transcripts(self, count: int, takes_part: bool) -> Floats:
         moved = math.floor(self.promise * SPREAD / _ROUNDING)
@@ -398,8 +364,8 @@ class Rows(Canary):
     Which groups are counted depends on the noise. Whatever follows from the releases, rows included, tells no more.
     """
 
-    name = "synthesis"
-    dearer = 10
+    name: str = "synthesis"
+    dearer: int = 10
 
     def transcripts(self, count: int, takes_part: bool) -> Floats:
         plan = plan_synthesis([Level("ALL", self.cap, 1.0)], columns=2, share=1.0, rows=100, bins=4)
@@ -418,18 +384,18 @@ class Rows(Canary):
 
 CANARIES: tuple[Canary, ...] = (
     Votes(),
-    ManyVotes(),
+    Votes(name="neighbours, 25 records at a query", records=25),
     TwoStudies(),
     ResidualVotes(),
     FullSteps(),
-    ManySteps(),
+    FullSteps(name="sgd, individual, 25 records", records=25),
     SampledSteps(),
-    LongSampledSteps(),
+    SampledSteps(name="sgd, sample, 100 steps", dearer=500, steps=100, rate=0.1),
     TeacherLabels(),
     TeacherChecks(),
     LaplaceLabels(),
     Counts(),
-    ManyCounts(),
+    Counts(name="counts, 25 records", records=25),
     Sites(),
     Rows(),
 )
