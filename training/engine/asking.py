@@ -8,8 +8,9 @@ Everything that was planned is asked. No account, and no answer, decides when a 
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import zip_longest
 
 import numpy as np
@@ -57,11 +58,11 @@ class Asking:
     def step(self, run: Run) -> bool:
         """Take the asking one step further; True where the next step can follow at once."""
         current = run.rounds.last()
-        if current is None or self.questions.is_over(current):
-            if run.rounds.count() < len(run.plan["rounds"]):
-                return self._round_begin(run)
-            return self._close(run)
-        return self._batch(run, current)
+        if current is not None and not self.questions.is_over(current):
+            return self._batch(run, current)
+        if run.rounds.count() == len(run.plan["rounds"]):
+            return self._held(run, self._close)
+        return self._held(run, partial(self._round_begin, opened=self.questions.round_open(run)))
 
     def may_go_on(self, run: Run) -> bool:
         """Whether a run that waited can go on now."""
@@ -72,78 +73,70 @@ class Asking:
     def _batch(self, run: Run, current: Round) -> bool:
         """Take the batch under way one step further."""
         shard = self.questions.shard_of(current)
-        if shard is None:
-            return self._batch_at_once(run)
-        if not run.shards.exists():
-            return self._batch_begin(run, shard)
-        if not shards.are_shards_done(run):
+        if shard is not None and not run.shards.exists():
+            return self._held(run, partial(self._batch_begin, size=shard))
+        if shard is not None and not shards.are_shards_done(run):
             shards.shards_send(run)
             return False
-        return self._batch_end(run)
+        self.questions.warm(run)  # before the lock: what follows from releases alone can take long
+        return self._held(run, self._batch_at_once if shard is None else self._batch_end)
 
-    def _round_begin(self, run: Run) -> bool:
-        opened = self.questions.round_open(run)
+    def _held(self, run: Run, act: Callable[[Run], bool]) -> bool:
+        """Do what is due in one transaction under the study's lock, unless the run may spend nothing any more."""
         with spending(run, Run.Status.ASKING) as held:
-            if held is None or held.rounds.count() != opened.index:
-                return False
-            opened.save()
+            return held is not None and act(held)
+
+    # --- What is done under the lock, with the run as it is then -----------------------------------------------------
+
+    def _round_begin(self, held: Run, opened: Round) -> bool:
+        if held.rounds.count() != opened.index:
+            return False
+        opened.save()
         logger.info("To be asked in round %d: %d.", opened.index + 1, opened.size)
         return True
 
-    def _close(self, run: Run) -> bool:
-        with spending(run, Run.Status.ASKING) as held:
-            if held is None:
-                return False
-            outcome = self.questions.rehearsed(held) if held.rehearsal else held.outcome
-            spending_end(held, self.questions.stop_reason(held), outcome=outcome)
+    def _close(self, held: Run) -> bool:
+        outcome = self.questions.rehearsed(held) if held.rehearsal else held.outcome
+        spending_end(held, self.questions.stop_reason(held), outcome=outcome)
         logger.info("All %d were asked.", held.position)
         return True
 
-    # --- A batch ----------------------------------------------------------------------------------------------------
-
-    def _batch_at_once(self, run: Run) -> bool:
+    def _batch_at_once(self, held: Run) -> bool:
         """Ask a batch and release it in one transaction, where all answer from what they left before."""
-        self.questions.warm(run)  # before the lock: what follows from releases alone can take long
-        with spending(run, Run.Status.ASKING) as held:
-            if held is None:
-                return False
-            current = round_under_way(held)
-            if not self.questions.is_over(current):  # while this worker waited another may have asked the last batch
-                question, people, draws = self.questions.question(current), self.questions.people(held), draws_of(held)
-                answer = question.answer(
-                    batch_part(question, current),
-                    state_before(question, current, held.batches.count()),
-                    people,
-                    lambda: self.questions.records(held, question.fitted, people),
-                    alone=True,
-                    draws=draws,
-                )
-                self._release(held, people, [{**answer, "holder": people.holders}], draws.noise)
+        current = round_under_way(held)
+        if not self.questions.is_over(current):  # while this worker waited another may have asked the last batch
+            question, people, draws = self.questions.question(current), self.questions.people(held), draws_of(held)
+            answer = question.answer(
+                batch_part(question, current),
+                state_before(question, current, held.batches.count()),
+                people,
+                lambda: self.questions.records(held, question.fitted, people),
+                alone=True,
+                draws=draws,
+            )
+            self._release(held, people, [{**answer, "holder": people.holders}], draws.noise)
         return True
 
-    def _batch_begin(self, run: Run, size: int) -> bool:
+    def _batch_begin(self, held: Run, size: int) -> bool:
         """Note who is asked with what room, and cut them into shards of about ``size`` holders."""
-        with spending(run, Run.Status.ASKING) as held:
-            if held is not None and not held.shards.exists():
-                attempts.attempt_write(held, self.questions.people(held))
-                shards.shards_cut(held, size)
-        return held is not None
+        if not held.shards.exists():
+            attempts.attempt_write(held, self.questions.people(held))
+            shards.shards_cut(held, size)
+        return True
 
-    def _batch_end(self, run: Run) -> bool:
+    def _batch_end(self, held: Run) -> bool:
         """Release a batch that every shard has answered, with what it cost everybody."""
-        self.questions.warm(run)
-        with spending(run, Run.Status.ASKING) as held:
-            if held is None or not shards.are_shards_done(held):
-                return False
-            answers = self._answers(held)
-            if answers is not None:
-                attempt = attempts.attempt_load(held.assignment)
-                charges = self._release(held, attempt, answers, draws_of(held).noise, attempt=held.assignment)
-                if held.rehearsal:
-                    attempts.attempt_write(held, replace(attempt, spent=attempt.spent + charges.spent))
-                held.shards.all().delete()
-                until = held.batches.count()
-                transaction.on_commit(lambda: shards.answers_delete(held, until))
+        if not shards.are_shards_done(held):
+            return False
+        answers = self._answers(held)
+        if answers is not None:
+            attempt = attempts.attempt_load(held.assignment)
+            charges = self._release(held, attempt, answers, draws_of(held).noise, attempt=held.assignment)
+            if held.rehearsal:
+                attempts.attempt_write(held, replace(attempt, spent=attempt.spent + charges.spent))
+            held.shards.all().delete()
+            until = held.batches.count()
+            transaction.on_commit(lambda: shards.answers_delete(held, until))
         return True
 
     def _answers(self, run: Run) -> list[Arrays] | None:

@@ -10,6 +10,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -339,7 +340,7 @@ class SiteAsking(JointAsking):
         """Ask the people of this site, and answer once all shards are done."""
         size = self.questions.shard_of(current)
         if size is not None and not run.shards.exists():
-            if not self._batch_begin(run, size):
+            if not self._held(run, partial(self._batch_begin, size=size)):
                 return False
             if run.shards.count() == 1:  # this worker is as good as any other
                 shards.shard_ask(run.shards.get(), self.questions)
