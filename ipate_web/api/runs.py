@@ -165,7 +165,7 @@ class RunApprove(ApiView):
         share = approval.get("share", suggested_share(run.study))
         run = run_approve(run=run, acting_user=request_user(request), share=share, revision=approval.get("revision"))
         plan = plan_document(run, run.plan | {"share": run.share}) if run.plan else None
-        return Response(run_document(visible_run(request.user, pk), request.user) | {"plan": plan})
+        return Response(run_document(run, request.user) | {"plan": plan})
 
 
 class RunCancel(ApiView):
