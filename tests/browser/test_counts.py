@@ -2,11 +2,12 @@
 
 import pytest
 from ipate_client import Site
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 
 from consent.models import Role
 from consent.services import membership_add
 from ipate_web.tokens.models import ApiToken
+from tests.browser.conftest import Site as Browsed
 from tests.browser.conftest import each_size
 from tests.factories import user_create
 from tests.training.asking import run_ask
@@ -24,12 +25,25 @@ def study():
     return study
 
 
+def new_run(rosa: Browsed) -> Page:
+    """Page on which a run is proposed."""
+    rosa.sign_in("rosa")
+    rosa.open("/studies/table/runs/new/")
+    return rosa.page
+
+
+def approved(olga: Browsed, title: str) -> Run:
+    run = Run.objects.get(title=title)
+    olga.sign_in("olga")
+    olga.open(f"/studies/table/runs/{run.pk}/approve/")
+    olga.press("Yes, start the run")
+    return run
+
+
 @each_size
 def test_a_table_from_proposal_to_withdrawal(visit, study, size: str) -> None:
     rosa, olga = visit(size), visit()
-    rosa.sign_in("rosa")
-    rosa.open("/studies/table/runs/new/")
-    page = rosa.page
+    page = new_run(rosa)
     page.locator("[name=method]").select_option("counts")
     expect(page.locator("[name=student_learner]")).to_be_hidden()
     expect(page.locator("[name=public_dataset]")).to_be_hidden()
@@ -43,10 +57,7 @@ def test_a_table_from_proposal_to_withdrawal(visit, study, size: str) -> None:
     rosa.is_in_order()
     rosa.press("Save as a draft")
 
-    run = Run.objects.get(title="How many")
-    olga.sign_in("olga")
-    olga.open(f"/studies/table/runs/{run.pk}/approve/")
-    olga.press("Yes, start the run")
+    run = approved(olga, "How many")
     run_ask(run)
 
     rosa.open(f"/studies/table/runs/{run.pk}/")
@@ -76,9 +87,7 @@ def test_a_table_from_proposal_to_withdrawal(visit, study, size: str) -> None:
 @each_size
 def test_a_model_from_proposal_to_download(visit, study, size: str) -> None:
     rosa, olga = visit(size), visit()
-    rosa.sign_in("rosa")
-    rosa.open("/studies/table/runs/new/")
-    page = rosa.page
+    page = new_run(rosa)
     expect(page.locator("[name=method]")).to_have_value("sgd")
     expect(page.locator("[name=steps-variant]")).to_have_value("individual")
     page.get_by_label("Title").fill("A model")
@@ -89,10 +98,7 @@ def test_a_model_from_proposal_to_download(visit, study, size: str) -> None:
     rosa.is_in_order()
     rosa.press("Save as a draft")
 
-    run = Run.objects.get(title="A model")
-    olga.sign_in("olga")
-    olga.open(f"/studies/table/runs/{run.pk}/approve/")
-    olga.press("Yes, start the run")
+    run = approved(olga, "A model")
     run_finish(run)
 
     rosa.open(f"/studies/table/runs/{run.pk}/")
@@ -112,9 +118,7 @@ def test_a_model_from_proposal_to_download(visit, study, size: str) -> None:
 @each_size
 def test_rows_from_proposal_to_download(visit, study, size: str) -> None:
     rosa, olga = visit(size), visit()
-    rosa.sign_in("rosa")
-    rosa.open("/studies/table/runs/new/")
-    page = rosa.page
+    page = new_run(rosa)
     page.locator("[name=method]").select_option("synthesis")
     page.get_by_label("Title").fill("Rows")
     page.locator("[name=synthesis-rows]").fill("300")
@@ -124,10 +128,7 @@ def test_rows_from_proposal_to_download(visit, study, size: str) -> None:
     rosa.is_in_order()
     rosa.press("Save as a draft")
 
-    run = Run.objects.get(title="Rows")
-    olga.sign_in("olga")
-    olga.open(f"/studies/table/runs/{run.pk}/approve/")
-    olga.press("Yes, start the run")
+    run = approved(olga, "Rows")
     run_ask(run)
 
     rosa.open(f"/studies/table/runs/{run.pk}/")

@@ -16,11 +16,10 @@ from consent.selectors import consent_snapshot
 from tests.factories import user_create
 from tests.training.asking import ASKING_RUN, SYNTHESIS_RUN, attempt, commit, run_ask
 from tests.training.people import everybody, withdraw
-from tests.training.runs import rehearsal_with_table, run_begun, run_like, study_with_data, study_with_table
+from tests.training.runs import rehearsal_with_table, run_begun, run_draft, run_like, study_with_data, study_with_table
 from training.methods import table_of
 from training.models import Dataset, Run, RunResult
 from training.services.results import result_withdraw
-from training.services.runs import run_propose
 from training.uses import usage
 from training.verification import batches_kept, release_faults, replay_faults
 
@@ -120,12 +119,7 @@ def test_rows_are_public_points_of_a_further_run_until_they_are_withdrawn() -> N
     (entry,) = Release.objects.filter(run=run.pk, kind=Release.Kind.WITHDRAWAL)
     assert entry.content["digest"] == run.result.digest
     with pytest.raises(ValidationError) as refused:
-        run_propose(
-            study=run.study,
-            acting_user=user_create("rosa"),
-            **{**ASKING_RUN, "title": "Again", "private_dataset": run.private_dataset, "public_dataset": points},
-            student_learner="logistic_regression",
-        )
+        run_draft(run.study, **ASKING_RUN | {"public_dataset": points, "student_learner": "logistic_regression"})
     assert "public_dataset" in refused.value.message_dict
 
 
@@ -133,26 +127,14 @@ def test_rows_are_public_points_of_a_further_run_until_they_are_withdrawn() -> N
     ("choices", "wrong"), [({"rows": 5}, "choices.rows"), ({"bins": 1}, "choices.bins"), ({"column": "a"}, "choices")]
 )
 def test_choices_that_cannot_be_carried_out_are_refused(choices: dict[str, Any], wrong: str) -> None:
-    study = study_with_table()
-    private = study.datasets.get(kind="private")
     with pytest.raises(ValidationError) as refused:
-        run_propose(
-            study=study,
-            acting_user=user_create("rosa"),
-            **{**SYNTHESIS_RUN, "title": "Rows", "private_dataset": private, "choices": choices},
-        )
+        run_draft(study_with_table(), **SYNTHESIS_RUN | {"choices": choices})
     assert any(name.startswith(wrong) for name in refused.value.message_dict)
 
 
 def test_synthetic_rows_of_images_are_refused() -> None:
-    study = study_with_data()
-    private = study.datasets.get(kind="private")
     with pytest.raises(ValidationError, match="tables alone"):
-        run_propose(
-            study=study,
-            acting_user=user_create("rosa"),
-            **{**SYNTHESIS_RUN, "title": "Rows", "private_dataset": private},
-        )
+        run_draft(study_with_data(), **SYNTHESIS_RUN)
 
 
 def test_a_holder_reads_that_rows_were_published() -> None:
