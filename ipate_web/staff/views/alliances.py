@@ -20,7 +20,7 @@ from ipate_web.staff.forms.alliances import (
     RenewalForm,
     TakeForm,
 )
-from ipate_web.staff.views.pages import faults_in, faults_told, render_page, study_form, study_page
+from ipate_web.staff.views.pages import faults_in, faults_show, render_page, study_form, study_page
 from training.joint_selectors import hub_fingerprint, left_without, participant_rows, waits_for
 from training.models import Alliance
 from training.selectors import runs_visible_to
@@ -95,7 +95,7 @@ def alliance_act(request: SignedInRequest, study: Study, pk: int, act: str) -> H
     found = get_object_or_404(Alliance.objects.select_related("study"), study=study, pk=pk)
     if act not in _ACTS or (act == "sign") != found.is_hub:
         raise Http404
-    with faults_told(request):
+    with faults_show(request):
         done = _ACTS[act](alliance=found, acting_user=request.user)
         if act == "tell" and done is not None:
             messages.success(request, _("The draft of the next version tells people of it. Propose it here."))
@@ -123,7 +123,7 @@ def alliance_keys(request: SignedInRequest, study: Study, pk: int) -> HttpRespon
         raise Http404
     data = request.POST if {"site", "invitation"} & set(request.POST) else None
     form: Any = RenewalForm(data, alliance=found) if found.is_hub else InvitationForm(data)
-    with faults_told(request) if data is None else faults_in(form):
+    with faults_show(request) if data is None else faults_in(form):
         if "fingerprint" in request.POST:
             renewals.renewal_confirm(
                 alliance=found, new_fingerprint=request.POST["fingerprint"], acting_user=request.user
@@ -178,7 +178,7 @@ def joint_run_without(request: SignedInRequest, study: Study, pk: str, place: in
         messages.info(request, _("The run does not wait for this site any more."))
         return redirect("staff:run", study.slug, run.pk)
     if request.method == "POST":
-        with faults_told(request):
+        with faults_show(request):
             joint_run_go_on(run=run, without=waiting.name, acting_user=request.user)
             messages.success(request, _("The run goes on without this site."))
         return redirect("staff:run", study.slug, run.pk)

@@ -27,7 +27,7 @@ from consent.views.decision import page_preview
 from ipate_web.staff.forms.policies import ConditionsForm
 from ipate_web.staff.forms.studies import CORRECTION, ConsentFormForm, FactsForm, PublicationForm
 from ipate_web.staff.views.check_answers import understanding
-from ipate_web.staff.views.pages import faults_in, faults_told, render_page, study_form, study_page
+from ipate_web.staff.views.pages import faults_in, faults_show, render_page, study_form, study_page
 from ipate_web.staff.views.policies import weaker_promises
 from ipate_web.staff.views.remarks import remark_form, remark_make
 
@@ -205,7 +205,7 @@ def consent_form_proposal(request: SignedInRequest, study: Study, sequence: int)
     if remark_make(request, proposal, remark):
         return redirect("staff:consent_form_proposal", study.slug, sequence)
     if request.method == "POST" and not remark.is_bound:
-        with faults_told(request):
+        with faults_show(request):
             conditions = request.POST.get("conditions", "")[:5000]
             services.proposal_approve(proposal=proposal, acting_user=request.user, conditions=conditions)
             published = ConsentForm.objects.filter(proposal=proposal).first()

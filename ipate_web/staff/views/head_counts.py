@@ -13,7 +13,7 @@ from accounting.shares import share_free
 from common.requests import SignedInRequest
 from consent.models import Study
 from ipate_web.staff.forms.head_counts import HeadCountForm
-from ipate_web.staff.views.pages import faults_told, render_page, study_form
+from ipate_web.staff.views.pages import faults_show, render_page, study_form
 from training.engine.drawings import SHARE, drawing_plan
 from training.services.head_counts import head_counts_draw, head_counts_enter
 
@@ -25,7 +25,7 @@ def head_counts(request: SignedInRequest, study: Study) -> HttpResponse:
         raise Http404
     form = HeadCountForm(request.POST if "enter" in request.POST else None)
     if request.method == "POST":
-        with faults_told(request):
+        with faults_show(request):
             if "draw" in request.POST:
                 head_counts_draw(study=study, acting_user=request.user)
                 messages.success(request, _("The head counts are drawn. Plans use them from now on."))

@@ -16,7 +16,7 @@ from common.requests import SignedInRequest
 from consent.models import Study
 from ipate_web.staff.forms.columns import Columns, ColumnsFileForm, ManyColumnsForm
 from ipate_web.staff.forms.imports import SchemaForms, UploadForm
-from ipate_web.staff.views.pages import attachment, faults_in, faults_told, render_page, study_form, study_page
+from ipate_web.staff.views.pages import attachment, faults_in, faults_show, render_page, study_form, study_page
 from learning.formats.report import harmless
 from training.models import DatasetImport
 from training.services.imports import (
@@ -61,7 +61,7 @@ def import_page(request: SignedInRequest, study: Study, pk: str) -> HttpResponse
     )
     if is_sent and (document := forms.document(sound=not keeps)) is not None:
         page = reverse("staff:import", args=[study.slug, row.pk])
-        with faults_told(request):
+        with faults_show(request):
             if keeps:
                 import_revise(dataset_import=row, schema=document, acting_user=request.user)
                 return redirect(f"{page}?from={forms.first if forms.following is None else forms.following}")
@@ -82,7 +82,7 @@ def import_columns(request: SignedInRequest, study: Study, pk: str) -> HttpRespo
     for form in (apply, file):
         if form.is_bound and form.is_valid():
             changes = form.changes()
-            with faults_told(request):
+            with faults_show(request):
                 import_revise(dataset_import=row, schema=columns.schema_with(changes), acting_user=request.user)
                 text = ngettext("%(count)d column is changed.", "%(count)d columns are changed.", len(changes))
                 messages.success(request, text % {"count": len(changes)})
@@ -138,7 +138,7 @@ def import_live(request: SignedInRequest, study: Study, pk: str) -> HttpResponse
 def import_store(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
     """Import what was checked."""
     row = _import_or_404(study, pk)
-    with faults_told(request):
+    with faults_show(request):
         import_confirm(dataset_import=row, acting_user=request.user)
     return redirect("staff:import", study.slug, row.pk)
 

@@ -32,7 +32,7 @@ from consent.services.letterheads import letterhead_of, letterhead_save
 from ipate_web.staff.forms.invitations import AT_ONCE, MOST, InvitationsForm, LetterheadForm, LettersForm, LinkForm
 from ipate_web.staff.views.pages import (
     faults_in,
-    faults_told,
+    faults_show,
     paginate,
     pdf_answer,
     render_page,
@@ -177,7 +177,7 @@ def invitations_everyone(request: SignedInRequest, study: Study) -> HttpResponse
     waiting = list(uninvited_holders(study).values_list("pseudonym", flat=True)[: AT_ONCE + 1])
     now = waiting[:AT_ONCE]
     if request.method == "POST":
-        with faults_told(request):
+        with faults_show(request):
             return _letters(request, study, invitations_create(study=study, acting_user=request.user, pseudonyms=now))
         return redirect("staff:invitations", study.slug)
     context = {"now": len(now), "most": AT_ONCE, "more": len(waiting) > AT_ONCE}

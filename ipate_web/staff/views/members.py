@@ -16,7 +16,7 @@ from consent.role_rules import CONFIRM, WATCHING
 from consent.second_person import in_one_hand
 from consent.selectors import role_changes_waiting
 from ipate_web.staff.forms.studies import MemberForm
-from ipate_web.staff.views.pages import faults_in, faults_told, paginate, render_page, study_form
+from ipate_web.staff.views.pages import faults_in, faults_show, paginate, render_page, study_form
 
 
 @study_form("consent.view_dashboard")
@@ -61,7 +61,7 @@ def member_remove(request: SignedInRequest, study: Study, pk: int) -> HttpRespon
     if membership.role not in roles:
         raise PermissionDenied
     if request.method == "POST":
-        with faults_told(request):
+        with faults_show(request):
             gone = services.membership_remove(membership=membership, acting_user=request.user)
             _say(request, _("The role is taken away."), gone)
         return _back(request, study)
@@ -76,7 +76,7 @@ def role_change(request: SignedInRequest, study: Study, sequence: int) -> HttpRe
     proposal = get_object_or_404(RoleChange, study=study, sequence=sequence, kind__in=RoleChange.PROPOSALS)
     if request.method == "POST":
         confirmed = "confirm" in request.POST
-        with faults_told(request):
+        with faults_show(request):
             if confirmed:
                 services.role_change_confirm(proposal=proposal, acting_user=request.user)
             else:

@@ -110,7 +110,7 @@ def faults_in(form: BaseForm) -> Iterator[None]:
 
 
 @contextmanager
-def faults_told(request: SignedInRequest) -> Iterator[None]:
+def faults_show(request: SignedInRequest) -> Iterator[None]:
     """Say above the page that follows what a service refuses."""
     try:
         yield

@@ -16,7 +16,7 @@ from consent import selectors, services
 from consent.forms import options
 from consent.models import EpsilonPolicy, EpsilonPolicyApproval, Level, Remark, Study
 from ipate_web.staff.forms.policies import AffordableForm, ApprovalForm, PolicyForm
-from ipate_web.staff.views.pages import faults_in, faults_told, render_page, study_form, study_page
+from ipate_web.staff.views.pages import faults_in, faults_show, render_page, study_form, study_page
 from ipate_web.staff.views.remarks import remark_form, remark_make
 from learning.mechanisms.base import PlanError
 from training.methods.neighbours.affordable import affordable
@@ -166,7 +166,7 @@ def policy_approve(request: SignedInRequest, study: Study, version: int) -> Http
         return redirect("staff:policy_approve", study.slug, version)
     form = ApprovalForm(request.POST if request.method == "POST" and not remark.is_bound else None)
     if form.is_valid():
-        with faults_told(request):
+        with faults_show(request):
             services.proposal_approve(proposal=policy, acting_user=request.user, **form.cleaned_data)
             approval = EpsilonPolicyApproval.objects.filter(policy=policy).first()
             if approval is None:

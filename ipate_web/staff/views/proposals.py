@@ -19,7 +19,7 @@ from ipate_web.staff.comparison import change_rows
 from ipate_web.staff.forms.runs import RunForm, initial_for, initial_like
 from ipate_web.staff.forms.share import ShareForm
 from ipate_web.staff.templatetags.run_words import said
-from ipate_web.staff.views.pages import faults_told, render_page, study_form
+from ipate_web.staff.views.pages import faults_show, render_page, study_form
 from learning.mechanisms.base import PlanError
 from training.models import Dataset, Run
 from training.selectors import runs_visible_to
@@ -101,7 +101,7 @@ def run_edit(request: SignedInRequest, study: Study, run: Run) -> HttpResponse:
         acting_user=request.user,
     )
     if _is_confirmed(request, form):
-        with faults_told(request):
+        with faults_show(request):
             edited = drafts.run_edit(run=run, acting_user=request.user, **form.run_fields())
             changed = edited.revision != run.revision
             messages.success(request, _("The draft is changed.") if changed else _("Nothing was changed."))
@@ -113,7 +113,7 @@ def run_edit(request: SignedInRequest, study: Study, run: Run) -> HttpResponse:
 def run_withdraw(request: SignedInRequest, study: Study, run: Run) -> HttpResponse:
     """Ask whether an own draft is to be withdrawn, and withdraw it."""
     if request.method == "POST":
-        with faults_told(request):
+        with faults_show(request):
             drafts.run_withdraw(run=run, acting_user=request.user)
             messages.success(request, _("The run is withdrawn."))
         return redirect("staff:run", study.slug, run.pk)

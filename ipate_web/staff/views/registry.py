@@ -13,7 +13,7 @@ from django.views.decorators.http import require_safe
 from common.requests import SignedInRequest
 from consent.models import Study
 from ipate_web.staff.forms.thresholds import ThresholdForm
-from ipate_web.staff.views.pages import faults_in, faults_told, paginate, render_page, study_form, study_page
+from ipate_web.staff.views.pages import faults_in, faults_show, paginate, render_page, study_form, study_page
 from training.models import Run, StudentModel
 from training.selectors import runs_visible_to
 from training.services.stages import NEXT, model_stage_set, registered_models
@@ -53,7 +53,7 @@ def _page_of_published(view: Callable[..., HttpResponse]) -> Callable[..., HttpR
 def model_stage(request: SignedInRequest, study: Study, run: Run, student: StudentModel) -> HttpResponse:
     """Explain what the stages mean, and put a published model into another one."""
     if request.method == "POST":
-        with faults_told(request):
+        with faults_show(request):
             model = model_stage_set(run=run, stage=request.POST.get("stage", ""), acting_user=request.user)
             values = {"title": run.title, "stage": model.get_stage_display()}
             messages.success(request, _("The model of “%(title)s” is %(stage)s now.") % values)

@@ -15,7 +15,7 @@ from common.requests import SignedInRequest
 from consent.models import Study
 from ipate_web.staff.forms.endings import PublicationForm, WithdrawalForm
 from ipate_web.staff.forms.students import StudentForm, initial_student
-from ipate_web.staff.views.pages import attachment, faults_told, file_name, render_page, study_form, study_page
+from ipate_web.staff.views.pages import attachment, faults_show, file_name, render_page, study_form, study_page
 from training.models import Run, StudentModel
 from training.selectors import run_versions, runs_visible_to
 from training.services.downloads import download_record, model_takers
@@ -59,7 +59,7 @@ def run_student_new(request: SignedInRequest, study: Study, pk: str) -> HttpResp
     is_sent = request.method == "POST"
     form = StudentForm(request.POST if is_sent else None, initial=initial_student(row), run=row)
     if form.is_valid():
-        with faults_told(request):
+        with faults_show(request):
             student_ask(run=row, acting_user=request.user, **form.recipe())
             messages.success(request, _("Another version is trained as soon as a worker is free."))
         return redirect("staff:run", study.slug, row.pk)

@@ -27,7 +27,7 @@ from consent.models import Level, Study
 from ipate_web.first_run import next_steps
 from ipate_web.staff.forms.studies import StudyForm
 from ipate_web.staff.impact import impact_markdown, impact_pdf
-from ipate_web.staff.views.pages import faults_told, render_page, study_form, study_page
+from ipate_web.staff.views.pages import faults_show, render_page, study_form, study_page
 from training.models import Run
 from training.run_lists import runs_filter, runs_in_table
 from training.selectors import run_totals
@@ -57,7 +57,7 @@ def study_edit(request: SignedInRequest, study: Study) -> HttpResponse:
     fixed = ("slug", "rehearsal", *settled)
     form = StudyForm(request.POST or None, instance=copy(study), fixed=fixed)
     if form.is_valid():
-        with faults_told(request):  # form or policy came into force while the page was open
+        with faults_show(request):  # form or policy came into force while the page was open
             services.study_update(study=study, acting_user=request.user, **form.cleaned_data)
             messages.success(request, _("The changes are saved."))
             return redirect("staff:study", study.slug)
