@@ -32,6 +32,7 @@ def test_every_place_that_the_proof_names_is_there() -> None:
     assert not is_there("accounting.book.allowances")
 
 
+@pytest.mark.slow
 def test_imports_of_benchmarks_exist() -> None:
     """No type checker reads them, and the suite does not run them."""
     names = {

@@ -53,6 +53,7 @@ def checked(*command: str | Path, env: dict[str, str] | None = None) -> str:
 # --- The files ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_compose_keeps_to_its_schema() -> None:
     checked(BIN / "check-jsonschema", "--builtin-schema", "vendor.compose-spec", "compose.yaml")
     assert compose()["services"].keys() == {"db", "redis", "mail"} | OURS
@@ -100,6 +101,7 @@ def docker_compose() -> list[str]:
     return []
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not docker_compose(), reason="Docker Compose is not installed")
 def test_docker_compose_itself_reads_the_file_and_the_variables(tmp_path: Path) -> None:
     # The first version of Docker Compose, which Debian has, knows no name of a project.

@@ -28,6 +28,7 @@ def test_pages_about_the_site_show_it(client: Client) -> None:
         assert f"Software: iPATE {__version__}<" in client.get(path).content.decode()
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_the_root_of_the_api_and_its_schema_tell_it(client: Client) -> None:
     client.force_login(user_create("rita"))

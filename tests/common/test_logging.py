@@ -74,6 +74,7 @@ def test_nothing_secret_is_logged(lines: io.StringIO) -> None:
     assert not [secret for secret in secrets if secret in log]
 
 
+@pytest.mark.slow
 def test_why_a_run_failed_is_logged_under_its_id(lines: io.StringIO) -> None:
     loud = {"name": "gnmax", "sigma": 0.01}
     run = run_finish(run_start(study_with_table(), **TABLE_RUN | {"aggregator": loud}))

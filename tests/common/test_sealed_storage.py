@@ -63,6 +63,7 @@ def test_changed_or_cut_content_is_found(storage: SealedStorage, tmp_path: Path,
             file.read()
 
 
+@pytest.mark.slow
 def test_an_object_store_keeps_and_replaces_them(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "try")

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from common.threads import one_thread
@@ -36,6 +37,7 @@ def test_libraries_compute_in_one_thread_until_the_context_ends() -> None:
         assert threads() == before == {2}
 
 
+@pytest.mark.slow
 def test_a_library_that_is_loaded_later_computes_in_one_thread_too() -> None:
     environment = os.environ | {"OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2"}
     done = subprocess.run([sys.executable, "-c", LATER], env=environment, capture_output=True, text=True)

@@ -572,6 +572,7 @@ def test_a_checkpoint_tells_nothing_of_what_was_recorded(
     assert all(str(other) not in text for other in DataHolder.objects.exclude(pk=holder.pk).values_list("public_id"))
 
 
+@pytest.mark.slow
 def test_pages_of_holders_offer_their_own_proofs(
     study: Study, holder: DataHolder, hanna: User, give: Decide, clock: Clock, public: str
 ) -> None:

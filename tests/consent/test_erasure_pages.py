@@ -67,6 +67,7 @@ def test_a_withdrawal_on_behalf_of_an_undecided_holder_erases_records(kind: str)
     assert holders_waiting(study) == {holder.pk}
 
 
+@pytest.mark.slow
 def test_wish_to_keep_records_is_on_record_and_they_can_be_erased_later() -> None:
     study = study_open()
     client, holder = invited(study)
@@ -104,6 +105,7 @@ def test_the_answer_on_both_ways_out_is_carried_out(answer: str) -> None:
     assert holders_waiting(study) == ({holder.pk} if answer == "erase" else set())
 
 
+@pytest.mark.slow
 def test_nobody_is_asked_in_a_study_that_promises_erasure() -> None:
     study = study_open(after_withdrawal=AfterWithdrawal.ERASED)
     client, holder = invited(study)
@@ -127,6 +129,7 @@ def request_count() -> int:
     return Disposal.objects.filter(kind=Disposal.Kind.ASKED).count()
 
 
+@pytest.mark.slow
 def test_a_press_in_a_second_window_says_that_it_is_under_way_or_done() -> None:
     study = study_open()
     client, _holder = invited(study)
@@ -140,6 +143,7 @@ def test_a_press_in_a_second_window_says_that_it_is_under_way_or_done() -> None:
     assert request_count() == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("erased_before", [False, True])
 def test_an_erasure_request_after_rejoining_erases_nothing(erased_before: bool) -> None:
     study = study_open()

@@ -260,6 +260,7 @@ def test_an_account_takes_the_links_place_once_it_is_confirmed(
     assert again.get(reverse("consent:choice", args=[study.slug])).status_code == 200
 
 
+@pytest.mark.slow
 def test_mistyped_address_or_password_locks_nobody_out(
     client: Client, study: Study, invited: IssuedInvitation, give: Decide
 ) -> None:
@@ -326,6 +327,7 @@ def new_link(client: Client, study: Study, pseudonym: str = "P-1", reason: str =
     return client.post(reverse("staff:link_new", args=[study.slug]), {"pseudonym": pseudonym, "reason": reason})
 
 
+@pytest.mark.slow
 def test_a_new_link_ends_the_old_one_and_is_on_record(
     steward: Client, study: Study, invited: IssuedInvitation, give: Decide
 ) -> None:

@@ -202,6 +202,7 @@ def test_a_language_that_the_site_does_not_speak_is_refused() -> None:
         invitees_read(["pseudonym,answers,until,language", "P-1,,,xx"])
 
 
+@pytest.mark.slow
 def test_staff_write_the_words_and_see_them_before_they_are_saved(study: Study) -> None:
     operator, path = as_("olga"), page("letterhead", study)
     assert "Empty: You may say no." in text(operator.get(path))

@@ -146,6 +146,7 @@ def test_the_study_page_tells_rights_authority_and_source(browser: Client, hanna
         assert part in page
 
 
+@pytest.mark.slow
 def test_contact_is_shown_with_telephone_and_hours_everywhere(
     browser: Client, holder: DataHolder, give: Decide
 ) -> None:
@@ -278,6 +279,7 @@ def kept(client: Client, holder: DataHolder) -> list[dict[str, object]]:
     return client.get(url("export", holder.study)).json()["check_questions"]
 
 
+@pytest.mark.slow
 def test_the_first_answer_to_a_check_question_is_kept_and_private(browser: Client, holder: DataHolder) -> None:
     assert kept(browser, holder) == []
     assert opened(browser, holder, "odds", False).status_code == 204
@@ -342,6 +344,7 @@ def test_the_glossary_is_open_to_everybody(client: Client) -> None:
 # --- Checking and deciding ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_choice_takes_effect_only_after_it_was_checked(browser: Client, holder: DataHolder) -> None:
     page = checked(browser, holder, "HIGH")
     assert page.status_code == 200
@@ -398,6 +401,7 @@ def test_changes_since_the_page_was_opened_must_be_read_first(
 # --- What stands, and withdrawing -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_an_earlier_decision_is_not_reported_as_new(browser: Client, holder: DataHolder, give: Decide) -> None:
     give(holder, "HIGH")
     submit(browser, "decide", holder, "HIGH")
@@ -540,6 +544,7 @@ def test_no_cache_keeps_a_holders_pages(browser: Client, holder: DataHolder, giv
 # --- German ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_whole_path_in_german(browser: Client, holder: DataHolder, give: Decide) -> None:
     browser.cookies["django_language"] = "de"
     page = browser.get(url("study", holder.study))

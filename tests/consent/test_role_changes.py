@@ -64,6 +64,7 @@ def olga(study: Study) -> User:
 # --- Who gives which role -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("giver", "roles"),
     [

@@ -217,6 +217,7 @@ def proposed(study: Study, user: User) -> Run:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("turned", [False, True])
 def test_an_account_that_an_administrator_made_is_no_second_person_for_them(
     study: Study, ada: User, puppet: User, turned: bool

@@ -72,6 +72,7 @@ def test_every_page_of_a_guardian_is_about_the_person(guardian: Client, study: S
     assert theirs in checked
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("language", ["en", "de"])
 def test_guardian_reads_of_the_persons_promise_where_it_has_become_weaker(
     guardian: Client, study: Study, language: str

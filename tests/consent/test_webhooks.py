@@ -224,6 +224,7 @@ def test_a_receiver_that_is_gone_keeps_no_other_waiting(study: Study, receiver: 
     assert WebhookDelivery.objects.get(endpoint=gone.endpoint).fault == "ConnectionRefusedError"
 
 
+@pytest.mark.slow
 def test_a_certificate_for_another_host_is_refused(
     study: Study, receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,6 +237,7 @@ def test_a_certificate_for_another_host_is_refused(
     assert WebhookDelivery.objects.get().fault == "SSLCertVerificationError"
 
 
+@pytest.mark.slow
 def test_an_answer_that_never_ends_is_broken_off(
     study: Study, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -98,6 +98,7 @@ def test_dependent_variables_are_set_together() -> None:
         env.all_or_none({"IPATE_X": "secret", "IPATE_Y": ""})
 
 
+@pytest.mark.slow
 def test_a_command_says_which_setting_is_wrong_in_one_line() -> None:
     command = [sys.executable, "manage.py", "check"]
     environment = os.environ | {

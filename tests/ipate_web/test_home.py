@@ -57,6 +57,7 @@ def test_operators_are_led_to_a_first_run(study: Study) -> None:
     assert "Your way to a first run" not in signed_in("rita", study, "researcher").get("/").content.decode()
 
 
+@pytest.mark.slow
 def test_the_home_page_tells_people_newest_run_and_share_left() -> None:
     study = study_with_table("digits")
     client = signed_in("otto", study, "operator")
@@ -70,6 +71,7 @@ def test_the_home_page_tells_people_newest_run_and_share_left() -> None:
     assert run.title in page and "430" not in page and "of every cap" not in page
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("role", ["operator", "committee", "auditor", "researcher"])
 def test_a_role_finds_its_studies_and_no_others(study: Study, role: str) -> None:
     factories.study_open("elsewhere")

@@ -34,6 +34,7 @@ def installed(settings: Any, storages_apart: None, tmp_path: Path) -> Any:
     return settings
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_every_key_is_changed_without_a_loss(installed: Any) -> None:
     study = study_with_table()
@@ -57,6 +58,7 @@ def test_every_key_is_changed_without_a_loss(installed: Any) -> None:
     assert all(head.is_genuine for head in ChainHead.objects.all())
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_one_key_opens_nothing_of_another(installed: Any) -> None:
     study = study_with_table()

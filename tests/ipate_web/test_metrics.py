@@ -105,6 +105,7 @@ def test_the_work_in_the_background(ask: Callable[[], dict[Sample, float]]) -> N
     assert classes == {"waiting": [0, 1, 1], "preparing": [0, 0, 1], "releasing": [0, 0, 1]}
 
 
+@pytest.mark.slow
 def test_a_broker_that_does_not_answer_leaves_the_rest(
     ask: Callable[[], dict[Sample, float]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -147,6 +147,7 @@ def test_letters_to_print_wait_for_the_steward() -> None:
     assert task(study, "steward", Kind.LETTERS).since == published
 
 
+@pytest.mark.slow
 def test_a_letter_waits_from_the_day_on_which_it_is_due(study: Study) -> None:
     """As soon as a consent ends within the month."""
     ends = timezone.localdate() + timedelta(days=20)
@@ -258,6 +259,7 @@ def test_more_studies_need_no_more_queries(study: Study) -> None:
     assert queries(root) <= 21
 
 
+@pytest.mark.slow
 def test_home_and_api_tell_the_same(study: Study) -> None:
     run = run_draft(study, title="First", **TABLE_RUN)
     client = as_(member(study, "operator"))

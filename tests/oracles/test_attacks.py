@@ -124,6 +124,7 @@ def test_one_run_of_a_gaussian_stays_below_its_mu():
     assert gdp_epsilon(bound, 1e-5) < gdp_epsilon(2.0, 1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_one_run_of_the_real_mechanisms(name):

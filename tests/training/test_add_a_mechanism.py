@@ -61,6 +61,7 @@ def test_the_page_has_the_two_modules_it_speaks_of() -> None:
     assert list(modules()) == ["learning.mechanisms.records", "training.methods.records"]
 
 
+@pytest.mark.slow
 def test_its_release_is_whole_and_nobody_is_charged_more_than_they_allow(records_method: Any) -> None:
     run = counted()
     assert (run.status, run.stop_reason) == (Run.Status.FINISHED, Run.StopReason.COUNTED), run.message

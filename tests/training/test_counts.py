@@ -42,6 +42,7 @@ def table_of(run: Run) -> CountTable:
     return CountTable.from_json(run.result.content)
 
 
+@pytest.mark.slow
 def test_a_run_of_counts_ends_with_a_table_and_without_a_student() -> None:
     run = finished()
     assert (run.status, run.stop_reason, run.student) == (Run.Status.FINISHED, Run.StopReason.COUNTED, None)
@@ -110,6 +111,7 @@ def test_nobody_is_charged_for_head_counts_while_people_are_counted() -> None:
     assert len(charges_of(Release.objects.get(run=run.pk, batch=0)).holders) == len(everybody(study))
 
 
+@pytest.mark.slow
 def test_the_table_of_a_rehearsal_follows_from_its_seed_and_charges_nobody() -> None:
     study = rehearsal_with_table()
     one, other, third = (run_ask(run_like(study, COUNTS_RUN, seed=seed)) for seed in (1, 1, 2))
@@ -203,6 +205,7 @@ def test_a_proposal_that_cannot_be_carried_out_is_refused(fields: dict[str, Any]
     assert wrong in refused.value.message_dict
 
 
+@pytest.mark.slow
 def test_images_are_counted_by_their_classes() -> None:
     run = run_ask(run_like(study_with_data(), COUNTS_RUN))
     assert run.status == Run.Status.FINISHED and len(table_of(run)) == 10

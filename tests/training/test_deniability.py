@@ -61,6 +61,7 @@ def test_the_paper_s_shapes_are_seen_in_what_passes() -> None:
     assert "length" in parents["class"] or "class" in parents["length"], "the class follows from the length"
 
 
+@pytest.mark.slow
 def test_a_seed_repeats_the_rows_with_shards_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     study = rehearsal_with_table(holders=400)
     one = run_ask(run_like(study, DENIABLE_RUN, seed=1))

@@ -52,6 +52,7 @@ def planned(run: Run, **options: Any) -> dict[str, Any]:
     return json.loads(out.getvalue())
 
 
+@pytest.mark.slow
 def test_page_api_and_command_tell_the_same(study: Study) -> None:
     run = run_draft(study, **TABLE_RUN)
     expected = forecast(run)
@@ -79,6 +80,7 @@ def test_page_api_and_command_tell_the_same(study: Study) -> None:
         assert note.replace("'", "&#x27;").partition(":")[0] in page
 
 
+@pytest.mark.slow
 def test_a_share_that_nobody_names_is_not_all(study: Study) -> None:
     run = run_draft(study, **TABLE_RUN)
     answer = as_("ada").post(f"/api/v1/runs/{run.pk}/approve", {}, "application/json").json()
@@ -159,6 +161,7 @@ def test_a_plan_says_what_levels_bring(study: Study, recipe: dict[str, Any]) -> 
     assert "What levels bring" in approval and f"all at ε = {best + 1}" in approval
 
 
+@pytest.mark.slow
 def test_a_plan_says_where_levels_bring_little() -> None:
     study = study_with_table(levels="LLLLLLLLLA")
     expected = forecast(run_draft(study, **TABLE_RUN))
@@ -168,6 +171,7 @@ def test_a_plan_says_where_levels_bring_little() -> None:
     assert [each.forecast.of for each in expected.alternatives if each.forecast] == ["labels"] * 4
 
 
+@pytest.mark.slow
 def test_a_plan_of_teachers_says_how_many_labels_the_strictest_cost(study: Study) -> None:
     run = run_draft(study, **TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 6.0}})
     expected = forecast(run, 0.9)
@@ -251,6 +255,7 @@ def test_every_method_forecasts_in_one_form_and_is_held_against_what_came(
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", [COUNTS_RUN, SYNTHESIS_RUN], ids=["counts", "rows"])
 def test_what_noise_makes_of_a_table_is_forecast(recipe: dict[str, Any]) -> None:
     run = run_start(study_with_table(), share=0.5, **recipe)

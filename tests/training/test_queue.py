@@ -44,6 +44,7 @@ def place(run: Run) -> int | None:
     return wait and wait.place
 
 
+@pytest.mark.slow
 def test_runs_wait_in_the_order_in_which_they_were_approved(study: Study, operator: User) -> None:
     first, second = (run_start(study, share=0.1, title=title, **TABLE_RUN) for title in ("First", "Second"))
     draft = run_draft(study, **TABLE_RUN)

@@ -96,6 +96,7 @@ def counts(run: Run) -> np.ndarray:
 # --- From noisy numbers ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("begun", [ask, vote])
 def test_a_label_is_that_of_the_noisy_numbers(watched: Watched, begun: Callable[..., Run]) -> None:
     run = begun(small_study())
@@ -103,6 +104,7 @@ def test_a_label_is_that_of_the_noisy_numbers(watched: Watched, begun: Callable[
     assert list(release_faults(run)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("begun", [ask, vote])
 def test_a_label_that_was_changed_is_found(watched: Watched, begun: Callable[..., Run]) -> None:
     run = begun(small_study())
@@ -153,6 +155,7 @@ def test_steps_are_charged_by_the_noise_that_was_drawn(watched: Watched) -> None
     assert max(run.spent) == pytest.approx(2 * unit**2)
 
 
+@pytest.mark.slow
 def test_steps_over_samples_are_charged_by_the_noise_that_is_drawn(watched: Watched) -> None:
     run = batch_ask(ask(small_study(), **SAMPLED_RUN))
     (scale,) = set(watched.scales)
@@ -228,6 +231,7 @@ def test_nobody_who_has_no_room_takes_part_in_steps_over_samples(full: DataHolde
         assert arrays_load(batch.attempt)["holder"].tolist() == charged.tolist()
 
 
+@pytest.mark.slow
 def test_charges_beside_a_batch_reduce_its_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two votes fit into everybody's account, one beside a drawing of head counts: one is counted, and charged."""
     monkeypatch.setattr(noise, "noise_of", lambda run: NoNoise())
@@ -250,6 +254,7 @@ def test_charges_beside_a_batch_reduce_its_room(monkeypatch: pytest.MonkeyPatch)
 # --- What a share was used for --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("begun", "fields"), [(ask, {}), (vote, {"weight_scheme": "proportional"})])
 def test_a_share_settles_to_the_largest_possible_use(
     watched: Watched, begun: Callable[..., Run], fields: dict[str, Any]

@@ -32,6 +32,7 @@ def finished(**fields: Any) -> Run:
     return run_ask(run_like(study, SYNTHESIS_RUN, **fields))
 
 
+@pytest.mark.slow
 def test_a_run_ends_with_rows_that_are_a_public_dataset() -> None:
     run = finished()
     assert (run.status, run.stop_reason, run.student) == (Run.Status.FINISHED, Run.StopReason.COUNTED, None)
@@ -50,6 +51,7 @@ def test_a_run_ends_with_rows_that_are_a_public_dataset() -> None:
     assert [list(replay_faults(batch)) for batch in batches_kept(run.study)] == [[]] * 3
 
 
+@pytest.mark.slow
 def test_everybody_pays_their_share_over_the_three_rounds() -> None:
     run = finished(share=0.25)
     spent: dict[int, float] = {}
@@ -65,6 +67,7 @@ def test_everybody_pays_their_share_over_the_three_rounds() -> None:
     assert (total <= 0.25 * caps).all()
 
 
+@pytest.mark.slow
 def test_rows_follow_from_what_was_released() -> None:
     run = finished()
     result = run.result
@@ -79,6 +82,7 @@ def test_rows_follow_from_what_was_released() -> None:
     assert any("not those that were released" in fault for fault in release_faults(run))
 
 
+@pytest.mark.slow
 def test_a_withdrawal_between_two_rounds_counts_from_the_second_on() -> None:
     study = study_with_table(retain_votes=True)
     run = commit(attempt(run_begun(run_like(study, SYNTHESIS_RUN))))
@@ -137,6 +141,7 @@ def test_synthetic_rows_of_images_are_refused() -> None:
         run_draft(study_with_data(), **SYNTHESIS_RUN)
 
 
+@pytest.mark.slow
 def test_a_holder_reads_that_rows_were_published() -> None:
     run = finished()
     (use,) = usage(everybody(run.study)[0]).uses

@@ -48,6 +48,7 @@ def csr(norms: np.ndarray, kept: np.ndarray, kind=sparse.csr_array):
     return kind((norms[rows, columns], columns, pointers), shape=norms.shape)
 
 
+@pytest.mark.slow
 @quick
 @given(batches(), st.integers(0, 12))
 def test_it_is_the_definition_in_real_numbers_however_it_is_cut(batch, cut: int) -> None:
@@ -72,6 +73,7 @@ def test_it_is_the_definition_in_real_numbers_however_it_is_cut(batch, cut: int)
     np.testing.assert_array_equal(pieces.spent, whole.spent)
 
 
+@pytest.mark.slow
 @quick
 @given(batches())
 def test_entries_that_are_not_stored_change_nothing(batch) -> None:
@@ -84,6 +86,7 @@ def test_entries_that_are_not_stored_change_nothing(batch) -> None:
         assert total <= Fraction(said)
 
 
+@pytest.mark.slow
 @quick
 @given(
     st.lists(st.floats(1e-3, 1.0), min_size=1, max_size=60),
@@ -111,6 +114,7 @@ def test_an_exact_fit_is_allowed() -> None:
         assert accounts.spent[0] == cap
 
 
+@pytest.mark.slow
 def test_votes_of_norm_one_at_sigma_40_and_80() -> None:
     """114 / 402 / 827 and 459 / 1,609 / 3,309 votes at ε = 1, 2, 3; the card of a holder never says more than ε."""
     caps = gdp_mu([1, 2, 3], 1e-5) ** 2

@@ -188,6 +188,7 @@ def test_epsilon_is_one_at_which_delta_suffices_and_nearly_the_smallest() -> Non
         assert replace(losses, beyond=0.0).epsilon(0.5) == 0
 
 
+@pytest.mark.slow
 def test_the_functions_that_are_called_err_less_than_the_proof_assumes() -> None:
     """A quarter of what is allowed, for tails down to 1e-300 and arguments on both sides of a power of two."""
     generator = np.random.default_rng(5)

@@ -128,6 +128,7 @@ def test_no_person_or_step_costs_nothing() -> None:
     assert sampled_gaussian_mu(0.5, 1.0, 0, 0.0) == 0
 
 
+@pytest.mark.slow
 def test_more_slack_less_charge() -> None:
     assert sampled_gaussian_mu(0.01, 0.8, 50, 1e-5) < sampled_gaussian_mu(0.01, 0.8, 50, 1e-7)
 

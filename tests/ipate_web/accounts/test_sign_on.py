@@ -66,6 +66,7 @@ def test_the_sign_in_page_offers_it(client: Client, organisation: str) -> None:
     assert "Sign in with Clinic" in page
 
 
+@pytest.mark.slow
 def test_an_account_is_found_by_its_confirmed_address(client: Client, organisation: str) -> None:
     user = hanna()
     assert sign_on(client, organisation, "hanna@example.org").url == "/"

@@ -70,6 +70,7 @@ def test_the_answer_names_the_wrong_field(study: Study, client: Client, fields: 
     assert_refused(client, proposal(study, **fields), field, words)
 
 
+@pytest.mark.slow
 def test_a_plan_says_what_is_asked_and_what_to_expect(study: Study, client: Client) -> None:
     body = proposal(study, choices={"rounds": 2, "first_queries": 10, "sigma": 20}, share=0.5)
     answers = [client(role).post(f"{RUNS}/plan", body, format="json") for role in ("researcher", "operator")]
@@ -90,6 +91,7 @@ def test_a_plan_says_what_is_asked_and_what_to_expect(study: Study, client: Clie
     assert not Run.objects.exists()
 
 
+@pytest.mark.slow
 def test_rounds_that_are_null_are_the_planners_choice(study: Study, client: Client) -> None:
     body = proposal(study, choices={"rounds": None, "sigma": 400}, share=0.5)
     plan = client("researcher").post(f"{RUNS}/plan", body, format="json").json()

@@ -77,6 +77,7 @@ def test_it_is_what_the_plan_of_a_run_of_one_round_says(study: Study) -> None:
         assert [row["left"] for row in each["levels"]] == [1 - level.spent for level in plan.turnout.levels]
 
 
+@pytest.mark.slow
 def test_too_few_people_are_warned_of(study: Study) -> None:
     page = forecast_page(study, SMALLER, **dict.fromkeys(HOLDERS, "9"))
     assert "Too few people for these promises" in text(page)
@@ -143,6 +144,7 @@ def test_a_share_that_is_taken_affords_nothing(study: Study) -> None:
     assert "used or held for other runs" in text(forecast_page(study, SAME))
 
 
+@pytest.mark.slow
 def test_nobodys_consent_is_looked_at(study: Study) -> None:
     before = forecast_page(study, SMALLER).text
     for holder in study.holders.all()[:30]:

@@ -57,6 +57,7 @@ def test_the_list_can_be_narrowed(study: Study) -> None:
     assert "Study table" in page_of(study, "carla", "?since=never&by=nobody")
 
 
+@pytest.mark.slow
 def test_there_are_pages(study: Study) -> None:
     for number in range(25):
         services.study_update(study=study, acting_user=user_create("olga"), title=f"Title {number}")

@@ -79,6 +79,7 @@ def test_the_committee_reads_what_was_counted_and_counts_nothing(study: Study) -
     assert not Release.objects.exists()
 
 
+@pytest.mark.slow
 def test_no_page_says_how_many_answers_are_stored(study: Study) -> None:
     form, pages = consent_form_in_force(study), []
     for place, holder in enumerate([None, *study.holders.order_by("pk")]):

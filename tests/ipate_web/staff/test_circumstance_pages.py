@@ -97,6 +97,7 @@ def test_invitations_say_who_answers(study: Study) -> None:
     assert (wrong.status_code, DataHolder.objects.filter(pseudonym="P-3").exists()) == (422, False)
 
 
+@pytest.mark.slow
 def test_pages_tell_a_guardian_whom_they_answer_for(study: Study) -> None:
     factories.holder_create(study, "P-1")
     record(study, "P-1", "guardian", until=later(10))
@@ -128,6 +129,7 @@ def test_the_guardians_visit_and_account_reach_nothing_once_the_day_came(study: 
     assert as_("mother").get("/my/digits/").status_code == 404
 
 
+@pytest.mark.slow
 def test_holder_who_can_no_longer_decide_can_still_withdraw(study: Study) -> None:
     holder = factories.holder_create(study, "P-1")
     browser = by_link(study, "P-1")
@@ -144,6 +146,7 @@ def test_holder_who_can_no_longer_decide_can_still_withdraw(study: Study) -> Non
 # --- How long a consent counts --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_version_is_published_with_its_validity_and_holders_read_it(study: Study) -> None:
     olga = as_("olga")
     draft = services.consent_form_draft_save(
@@ -185,6 +188,7 @@ def test_a_proposal_keeps_its_validity(study: Study) -> None:
 # --- Letters --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_stewards_read_ways_of_contact_and_no_address_or_choice(study: Study) -> None:
     """For questions by telephone: the same page whatever anybody decided."""
     for name in ("account", "fresh"):
@@ -256,6 +260,7 @@ def test_letters_go_to_holders_whom_no_mail_reaches(study: Study) -> None:
     assert Letter.objects.filter(kind="new_form").count() == 4
 
 
+@pytest.mark.slow
 def test_a_new_representative_gets_a_letter(study: Study) -> None:
     factories.holder_create(study, "P-1")
     record(study, "P-1", "guardian", until=later(900))

@@ -61,6 +61,7 @@ def test_a_declared_conflict_blocks_the_members_next_approval(study: Study) -> N
     assert selectors.policy_in_force(study).version == 1
 
 
+@pytest.mark.slow
 def test_the_committee_writes_the_example_of_harm_that_people_read(study: Study) -> None:
     other = factories.study_create("other", harm="")
     services.membership_add(study=other, user=factories.user_create("carla"), role=Role.COMMITTEE, acting_user=None)

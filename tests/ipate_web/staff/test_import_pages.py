@@ -182,6 +182,7 @@ def test_holders_with_too_many_rows_are_named_to_stewards_alone(client: Client, 
     assert "at most 1 count" in shown and "ada" not in shown
 
 
+@pytest.mark.slow
 def test_the_page_lists_all_errors_of_a_schema(client: Client, study: Study) -> None:
     upload(client)
     begun = DatasetImport.objects.get()
@@ -453,6 +454,7 @@ def test_a_thousand_columns_are_declared_page_by_page_and_many_at_once(client: C
     assert (begun.state, begun.faults, begun.rows) == ("checked", 0, 30)
 
 
+@pytest.mark.slow
 def test_columns_are_saved_edited_and_taken_over_as_a_file(client: Client, study: Study) -> None:
     upload(client, wide(120))
     begun = DatasetImport.objects.get()

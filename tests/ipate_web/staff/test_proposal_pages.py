@@ -47,6 +47,7 @@ def draft_publish(client: Client, renewal: str, texts: dict[str, str] = MORE):
 # --- Home -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_deciders_see_waiting_tasks_at_once(study: Study) -> None:
     assert "ε policy, version 2" not in text(as_("conrad").get("/"))
     policy_propose(study)

@@ -142,6 +142,7 @@ def test_a_table_of_a_rehearsal_is_shown_and_on_no_record() -> None:
     assert not Release.objects.filter(study=run.study).exists()
 
 
+@pytest.mark.slow
 def test_a_large_table_is_cut_on_its_page_and_whole_in_its_file() -> None:
     choices = {"column": "length", "across": "width", "bins": 20}
     run = run_ask(run_like(study_with_table(), COUNTS_RUN, choices=choices))
@@ -177,6 +178,7 @@ def drawn() -> Run:
     return run_ask(run_like(study_with_table(), SYNTHESIS_RUN, share=0.3))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("made", ["run", "drawn"])
 def test_a_file_stays_as_it_was_released_however_tables_are_written_later(
     made: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
@@ -226,6 +228,7 @@ def test_the_plan_of_synthetic_rows_is_shown_before_the_approval(drawn: Run) -> 
     assert "Error of a number of people, 95 times in 100" in shown
 
 
+@pytest.mark.slow
 def test_plausible_deniability_stands_beside_counts_in_a_rehearsal_alone() -> None:
     study = rehearsal_with_table(holders=400)
     olga = Client()

@@ -23,6 +23,7 @@ def study() -> Study:
     return study_with_roles(holders=60)
 
 
+@pytest.mark.slow
 def test_the_rule_chooses_what_is_left_open(study: Study) -> None:
     page = as_("operator").post(url("run_new", study), filled_in(study))
     assert page.status_code == 200, page.context["form"].errors
@@ -37,6 +38,7 @@ def test_the_rule_chooses_what_is_left_open(study: Study) -> None:
         assert words in page.text, words
 
 
+@pytest.mark.slow
 def test_choices_are_saved_and_offered_again(study: Study) -> None:
     chosen = {"steps-steps": 9, "steps-sigma": 4.5, "steps-clip_norm": 0.7, "steps-step_size": 3}
     chosen |= {"steps-ridge": 0.5, "steps-publish": "model", "steps-rounds": 2, "steps-batch_size": 4}
@@ -74,6 +76,7 @@ def test_the_page_shows_errors_beside_their_fields(
     assert words in str(page.context["form"].errors[field])
 
 
+@pytest.mark.slow
 def test_steps_taken_are_shown_while_the_model_learns(study: Study) -> None:
     run = batch_ask(run_start(study, **STEPS_RUN, share=0.5))
     assert (run.status, run.position) == ("asking", 2)
@@ -91,6 +94,7 @@ def test_steps_taken_are_shown_while_the_model_learns(study: Study) -> None:
     assert "The 2 gradient steps released so far stay released" in page and "labels released" not in page
 
 
+@pytest.mark.slow
 def test_a_finished_run_shows_public_charges_and_the_card(study: Study) -> None:
     run = run_ask(run_start(study, **STEPS_RUN, share=0.5))
     assert run.status == Run.Status.FINISHED, run.message
@@ -109,6 +113,7 @@ def test_a_finished_run_shows_public_charges_and_the_card(study: Study) -> None:
     assert as_("researcher").get(url("run_student_model", study, run.pk, 1)).status_code == 200
 
 
+@pytest.mark.slow
 def test_the_register_and_the_report_know_released_steps(study: Study) -> None:
     run = run_ask(run_start(study, **STEPS_RUN, share=0.5))
     page = as_("auditor").get(url("ledger", study), {"kind": Release.Kind.STEPS})
@@ -118,6 +123,7 @@ def test_the_register_and_the_report_know_released_steps(study: Study) -> None:
         assert words in report, words
 
 
+@pytest.mark.slow
 def test_a_rehearsal_is_shown_with_what_levels_would_have_spent() -> None:
     rehearsal = rehearsal_with_table(holders=60)
     rehearsal_is_shown(rehearsal, filled_in(rehearsal, seed=3, **{"steps-steps": 4, "steps-sigma": 2}), "noise alone")

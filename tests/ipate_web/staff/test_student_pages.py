@@ -24,6 +24,7 @@ def run() -> Run:
     return study_with_finished_run().runs.get()
 
 
+@pytest.mark.slow
 def test_another_version_is_trained_compared_and_published(run: Run) -> None:
     researcher, operator = as_("researcher"), as_("operator")
     page = researcher.get(url("run", run)).text
@@ -81,6 +82,7 @@ def test_form_errors_stand_beside_their_field(run: Run) -> None:
     assert not run.trainings.filter(version=None).exists()
 
 
+@pytest.mark.slow
 def test_a_run_without_a_student_has_nothing_to_train_anew(run: Run) -> None:
     other = run_start(study_with_table("other"), **TABLE_RUN)
     membership_add(study=other.study, user=factories.user_create("researcher"), role=Role.RESEARCHER, acting_user=None)

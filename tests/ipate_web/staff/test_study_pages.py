@@ -132,6 +132,7 @@ def test_a_rehearsal_asks_nobody() -> None:
     assert not study.consent_forms.exists()
 
 
+@pytest.mark.slow
 def test_an_empty_study_says_what_comes_next(empty: Study) -> None:
     def left() -> list[bool]:
         return [step.done for step in as_("operator").get(url("study", empty)).context["steps"]]
@@ -444,6 +445,7 @@ SECRETS_IN_THE_ADMIN = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("page", "secrets"), SECRETS_IN_THE_ADMIN.items())
 def test_the_admin_shows_secrets_to_superusers_alone(
     finished: Study, root: Client, clerk: User, page: str, secrets: set[str]

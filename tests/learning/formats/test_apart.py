@@ -123,6 +123,7 @@ print(len(bytearray(100 << 20)))
     assert done.stdout.split() == ["refused"] * 4 + [str(100 << 20)]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not protections().get("files"), reason="the kernel has no Landlock")
 def test_a_confined_process_opens_its_own_files_alone(tmp_path):
     """Or a file that takes over its reader would bring the site's secrets into what is read of it."""

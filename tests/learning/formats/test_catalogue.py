@@ -38,6 +38,7 @@ def test_mnist(data_dir):
     assert np.bincount(splits.private.y).sum() == 60_000
 
 
+@pytest.mark.slow
 def test_adult(data_dir):
     splits = catalogue_load("adult", data_dir)
     assert [len(rows) for rows in (splits.private, splits.public, splits.test)] == [32_561, 13_000, 3_281]
@@ -69,6 +70,7 @@ def test_diabetes_is_split_by_patient(diabetes):
     assert all(np.isfinite(part.x).all() and part.x.min() >= 0 and part.x.max() <= 1 for part in rows)
 
 
+@pytest.mark.slow
 def test_no_patient_is_in_two_splits(data_dir, diabetes):
     """Told from the file itself, not from the splits: every record of a private patient must be private."""
     with (
@@ -105,6 +107,7 @@ def test_a_changed_file_is_refused(tmp_path):
         catalogue_load("adult", tmp_path)
 
 
+@pytest.mark.slow
 def test_a_file_is_found_inside_the_publishers_archive(tmp_path, data_dir):
     (tmp_path / "adult").mkdir()
     with zipfile.ZipFile(tmp_path / "adult" / "adult.zip", "w", zipfile.ZIP_DEFLATED) as archive:

@@ -196,6 +196,7 @@ def test_extreme_coordinates_are_compared_exactly(d) -> None:
     np.testing.assert_array_equal(votes, [[1.0, 0.0, 1.0]])
 
 
+@pytest.mark.slow
 def test_the_radius_is_the_smallest_that_holds_the_share_also_over_many_blocks() -> None:
     rng = np.random.default_rng(8)
     public, queries = rng.integers(-20, 21, (9001, 3)).astype(np.int8), rng.integers(-20, 21, (300, 3)).astype(np.int8)

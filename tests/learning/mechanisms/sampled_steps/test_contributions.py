@@ -128,6 +128,7 @@ def test_values_beyond_one_count_as_one() -> None:
     assert (sums("mlp", OwnedRecords(1e6 * holders.x, holders.y, holders.first, holders.identity)) == expected).all()
 
 
+@pytest.mark.slow
 def test_no_contribution_is_longer_than_its_norm() -> None:
     """Steep gradients at large weights, as whole numbers: exact."""
     network = network_create("mlp", (6,), CLASSES)
