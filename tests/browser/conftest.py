@@ -78,8 +78,9 @@ class Site:
         main.get_by_role("button", name=name).or_(main.get_by_role("link", name=name)).first.click()
 
     def says(self, text: str) -> None:
-        """Wait until the page says ``text``."""
+        """Wait until the page says ``text``, and has its styles and scripts."""
         self.page.get_by_role("main").get_by_text(text).first.wait_for()
+        self.page.wait_for_load_state()
 
     def is_in_order(self) -> None:
         """No accessibility violation, nothing wider than the screen, no script or security complaint."""
@@ -90,6 +91,7 @@ class Site:
         assert result.violations_count == 0, result.generate_report()
 
     def fits(self) -> None:
+        self.page.wait_for_load_state()
         width = self.page.viewport_size["width"]
         wide = self.page.locator("html").evaluate("html => html.scrollWidth")
         assert wide <= width, f"{self.page.url} is {wide} wide on a screen of {width}"
