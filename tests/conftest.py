@@ -31,6 +31,11 @@ _ON_SERVICES = (
     *("common", "consent", "accounting", "training", "ipate_web/staff", "ipate_web/api", "test_deploy.py"),
     *(f"ipate_web/test_{each}.py" for each in ("throttle", "health", "waiting", "backups")),
 )
+#: Files of tests that take a minute or more.
+_LONG = {
+    *("test_two_worlds.py", "test_fresh_machine.py", "test_page_languages.py", "test_upgrades.py"),
+    *("ipate_web/test_demo.py", "benchmarks/test_site_kills.py", "browser/test_every_page.py", "browser/test_walk.py"),
+}
 
 
 def pytest_configure() -> None:
@@ -41,32 +46,38 @@ def pytest_configure() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what needs the database or the broker, and share out over the processes what takes longest.
 
-    Every process of pytest-xdist is given as many of the tests that run workers on its database.
-
-    A process begins with one of equal parts of the list. These tests end a part; in the last one they come before the
-    other tests with real transactions, which pytest-django has put after all that use the database without.
+    A process of pytest-xdist begins with one of equal parts of the list. Tests of a minute or more begin a part, those
+    that run workers on its database end it; in the last one they come before the other tests with real transactions,
+    which pytest-django has put after all that use the database without.
     """
     for item in items:
         if _uses_services(item):
             item.add_marker("services")
     processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1))
-    waiting, others = [], []
+    long, waiting, others, committing = [], [], [], []
     for item in items:
-        is_waiting = item.get_closest_marker("worker") and _is_transactional(item)
-        (waiting if is_waiting else others).append(item)
+        if not _is_transactional(item):
+            (long if _is_long(item) else others).append(item)
+        elif item.get_closest_marker("worker"):
+            waiting.append(item)
+        else:
+            committing.insert(0 if _is_long(item) else len(committing), item)
     ordered: list[pytest.Item] = []
     for process in range(1, processes):
-        own = waiting[process::processes]
-        size = max(0, len(items) // processes - len(own))
-        ordered += others[:size] + own
+        first, last = long[process::processes], waiting[process::processes]
+        size = max(0, len(items) // processes - len(first) - len(last))
+        ordered += first + others[:size] + last
         del others[:size]
-    first = next((place for place, item in enumerate(others) if _is_transactional(item)), len(others))
-    items[:] = ordered + others[:first] + waiting[::processes] + others[first:]
+    items[:] = ordered + long[::processes] + others + waiting[::processes] + committing
 
 
 def pytest_collection_finish() -> None:
     """Spare the garbage collector what modules and collected tests hold: it is there to the end."""
     gc.freeze()
+
+
+def _is_long(item: pytest.Item) -> bool:
+    return item.path.is_relative_to(_TESTS) and item.path.relative_to(_TESTS).as_posix() in _LONG
 
 
 def _uses_services(item: pytest.Item) -> bool:
