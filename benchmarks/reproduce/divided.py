@@ -10,7 +10,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.reproduce.votes import data_dir
+from benchmarks.reproduce.folders import data_dir
 from benchmarks.sgd.study import splits_load
 from learning.formats import catalogue_files
 from learning.formats.files import open_content

@@ -20,7 +20,6 @@ import math
 import os
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -28,6 +27,7 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional
 
+from benchmarks.reproduce.folders import votes_file
 from learning.students.moves import Moves
 
 DIVISIONS = {"mnist": 1, "adult": 3}
@@ -40,11 +40,6 @@ _NOTED = 5
 """Passes after which, and after twice as many and so on, held-out images are judged."""
 _JUDGES = 4
 """Teachers whose images judge a teacher."""
-
-
-def votes_file(name: str, division: int) -> Path:
-    """Where the votes of a division are kept."""
-    return Path(__file__).resolve().parents[1] / "data" / f"votes-{name}-{division}.npz"
 
 
 Teaching = Callable[[int, "Ensemble"], None]

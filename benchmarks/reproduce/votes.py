@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.reproduce import teachers
-from benchmarks.reproduce.ensembles import votes_file
+from benchmarks.reproduce.folders import SOURCE, DataMissing, data_dir, votes_file
 from benchmarks.sgd.study import splits_load
 from learning.mechanisms.pate import Plan
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.integer[Any]]
-SOURCE = "https://storage.googleapis.com/pate-votes/votes.gz (research/pate_2018/ICLR2018 of tensorflow/privacy)"
-
-
-class DataMissing(Exception):
-    """Data that a table needs are not here; the message says what to do."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,23 +56,6 @@ class Votes:
         for edge in below.T[:-1]:
             drawn += random > edge
         return drawn
-
-
-def data_dir() -> Path:
-    """The folder with real data: IPATE_DATA_DIR, or shared/data beside the project.
-
-    Raises:
-        DataMissing: there is none.
-    """
-    beside = Path(__file__).resolve().parents[3] / "shared" / "data"
-    folder = Path(os.environ.get("IPATE_DATA_DIR") or beside)
-    if not folder.is_dir():
-        raise DataMissing(
-            "There are no real data here: set IPATE_DATA_DIR to a folder with mnist/, adult/, diabetes130/ and "
-            "pate_votes/. learning/formats/catalogue.py names the files of the first three, their sources and "
-            f"checksums; the votes are mnist_250_teachers.npy and adult_250_teachers.npy from {SOURCE}."
-        )
-    return folder
 
 
 @cache

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from accounting.caps import caps_of
 from benchmarks.neighbours.study import SHARES, Data, data_load
+from benchmarks.reproduce.folders import data_dir
 from benchmarks.reproduce.results import Case, Promises, Row
-from benchmarks.reproduce.votes import data_dir
 from benchmarks.students.parts import teacher
 from benchmarks.students.study import hold
 

@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from benchmarks.reproduce import teachers
 from benchmarks.reproduce.cache import Json, kept_json
 from benchmarks.reproduce.divided import Divided, divided
+from benchmarks.reproduce.folders import data_dir
 from benchmarks.reproduce.published import published
 from benchmarks.reproduce.rehearsals import AGGREGATORS, by_paper, plan_of
 from benchmarks.reproduce.results import Case, Promises, Row, mean_row
-from benchmarks.reproduce.votes import data_dir, votes_of
+from benchmarks.reproduce.votes import votes_of
 from benchmarks.students.teachers import LEARNERS
 from common.noise import SimulationNoise
 from learning.mechanisms.pate import Group, Plan, assign
