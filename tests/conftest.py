@@ -72,8 +72,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Spare the garbage collector what modules and collected tests hold: it is there to the end."""
+    """Spare the garbage collector what modules and collected tests hold: it is there to the end. Collect seldom."""
     gc.freeze()
+    gc.set_threshold(200_000, 20, 100)
 
 
 def _is_long(item: pytest.Item) -> bool:
