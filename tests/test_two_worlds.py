@@ -434,7 +434,7 @@ def _first_difference(mine: Answer | None, other: Answer | None) -> str:
 ASKING: tuple[float, dict[str, Any]] = (0.3, {"choices": {}, "title": "Everybody"})
 
 HISTORIES: dict[str, tuple[list[Step], dict[str, str]]] = {
-    "answers to check questions, a promise that is kept under a weaker policy, levels, withdrawal, erasure": (
+    "answers, a kept promise, levels, withdrawal, erasure": (
         [
             ("i_answer", 0b1111, 0b0101),
             ("i_give", "HIGH"),
@@ -443,7 +443,6 @@ HISTORIES: dict[str, tuple[list[Step], dict[str, str]]] = {
             ("approve", *ASKING),
             ("open",),
             ("vote",),
-            ("look",),
             ("i_withdraw",),
             ("finish",),
             ("draw_counts",),
