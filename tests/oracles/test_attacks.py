@@ -13,7 +13,8 @@ from benchmarks.attacks.one_run import MECHANISMS, guesses_right
 
 DOUBT = 1e-5
 QUICK = [canary for canary in CANARIES if canary.dearer == 1]
-COUNTS = {"sgd, individual": 600, "sgd, individual, 25 records": 600, "sgd, sample": 3_000, "synthesis": 600}
+# With half of the noise, one seed in 200 or fewer fails: μ is twice the promise, and 1.8 times if steps are sampled.
+COUNTS = {"sgd, individual": 200, "sgd, individual, 25 records": 200, "sgd, sample": 1_500, "synthesis": 200}
 SLOW = [canary for canary in CANARIES if canary.name in COUNTS]
 FOUND_BY = {
     "noise-halved": (
@@ -79,7 +80,8 @@ def test_a_planted_fault_without_a_canary_is_reported(monkeypatch, capsys):
 @pytest.mark.slow
 @pytest.mark.parametrize("canary", SLOW, ids=lambda canary: canary.name)
 def test_steps_stay_below_their_promise_and_lose_it_with_half_of_the_noise(canary: Canary):
-    assert gdp_bound(*canary.scores(300), doubt=DOUBT).least <= canary.promise
+    """These take milliseconds a transcript: the bound holds in all but one seed of a thousand."""
+    assert gdp_bound(*canary.scores(170), doubt=1e-3).least <= canary.promise
     with FAULTS["noise-halved"]():
         assert gdp_bound(*canary.scores(COUNTS[canary.name]), doubt=DOUBT).point > 1.2 * canary.promise
 

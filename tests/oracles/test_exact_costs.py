@@ -1,4 +1,4 @@
-"""Exact costs against adaptive quadrature with thirty digits and against brute force."""
+"""Exact costs against quadrature with thirty digits and against brute force."""
 
 import mpmath
 import numpy as np
