@@ -23,6 +23,20 @@ IMAGES = RNG.integers(0, 256, (40, 8, 8, 3), dtype=np.uint8)
 SAID = ["win a prize", "see you soon .", "Win win a a prize . see you soon", "", "what ?"]
 
 
+@pytest.fixture(scope="module")
+def images_process():
+    """The encoder of images, running."""
+    with EncoderProcess(image_encoder(), IMAGES.shape[1:]) as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def texts_process():
+    """The encoder of texts, running."""
+    with EncoderProcess(text_encoder(), (60,)) as process:
+        yield process
+
+
 def reference(images):
     """Vectors in plain numpy: cubic resizing, two convolutions, mean over the map; an independent calculation."""
     weights = [onnx.numpy_helper.to_array(each) for each in onnx.load_from_string(image_network()).graph.initializer]
@@ -35,12 +49,11 @@ def reference(images):
 
 
 @pytest.mark.slow
-def test_images_are_encoded_as_declared_and_each_by_itself():
-    with EncoderProcess(image_encoder(), IMAGES.shape[1:]) as process:
-        found = process.encode(IMAGES)
-        assert process.width == 6 and found == pytest.approx(reference(IMAGES), abs=1e-4)
-        assert (process.encode(IMAGES[::-1][:7])[::-1] == found[-7:]).all(), "whoever else is there"
-        assert (process.encode(IMAGES[3:4]) == found[3]).all()
+def test_images_are_encoded_as_declared_and_each_by_itself(images_process):
+    found = images_process.encode(IMAGES)
+    assert images_process.width == 6 and found == pytest.approx(reference(IMAGES), abs=1e-4)
+    assert (images_process.encode(IMAGES[::-1][:7])[::-1] == found[-7:]).all(), "whoever else is there"
+    assert (images_process.encode(IMAGES[3:4]) == found[3]).all()
 
 
 @pytest.mark.slow
@@ -64,14 +77,13 @@ def text_reference(text):
 
 
 @pytest.mark.slow
-def test_long_texts_are_encoded_in_pieces():
+def test_long_texts_are_encoded_in_pieces(texts_process):
     x = TextColumn("m", 60).encode(SAID)
     ids, mask = Pieces(text_encoder().tokenizer, 6)(SAID[2])
     assert ids.shape == (1, 3, 6) and ids[0, :, 0].tolist() == [2, 2, 2] and mask[0].sum(axis=1).tolist() == [6, 6, 3]
-    with EncoderProcess(text_encoder(), (60,)) as process:
-        found = process.encode(x)
-        assert found == pytest.approx(np.array([text_reference(text) for text in SAID]), abs=1e-5)
-        assert (process.encode(x[2:3]) == found[2]).all()
+    found = texts_process.encode(x)
+    assert found == pytest.approx(np.array([text_reference(text) for text in SAID]), abs=1e-5)
+    assert (texts_process.encode(x[2:3]) == found[2]).all()
 
 
 @pytest.mark.slow
@@ -146,10 +158,9 @@ def linear(fitted, classes=2):
 
 
 @pytest.mark.slow
-def test_the_published_file_takes_an_image():
+def test_the_published_file_takes_an_image(images_process):
     encoder, schema = image_encoder(), ImageSchema(8, 8, 3, ("cat", "dog"))
-    with EncoderProcess(encoder, (8, 8, 3)) as process:
-        vectors = process.encode(IMAGES)
+    vectors = images_process.encode(IMAGES)
     model = linear(Encoded(components=4).fit(vectors))
     session = onnxruntime.InferenceSession(onnx_file(model, schema, {}, encoder))
     assert [each.name for each in session.get_inputs()] == ["image"]
@@ -158,11 +169,10 @@ def test_the_published_file_takes_an_image():
 
 
 @pytest.mark.slow
-def test_a_large_encoder_is_named_by_the_published_file_which_takes_vectors(monkeypatch):
+def test_a_large_encoder_is_named_by_the_published_file_which_takes_vectors(monkeypatch, images_process):
     monkeypatch.setattr("learning.exports.encoding.MOST_CHAINED", 1000)
     encoder, schema = image_encoder(), ImageSchema(8, 8, 3, ("cat", "dog"))
-    with EncoderProcess(encoder, (8, 8, 3)) as process:
-        vectors = process.encode(IMAGES)
+    vectors = images_process.encode(IMAGES)
     model = linear(Encoded(components=4).fit(vectors))
     fields = {"encoder": {"name": "large", "file_digest": "ab12"}}
     content = onnx_file(model, schema, fields, encoder)
@@ -175,10 +185,9 @@ def test_a_large_encoder_is_named_by_the_published_file_which_takes_vectors(monk
 
 
 @pytest.mark.slow
-def test_the_published_file_takes_a_sentence_with_a_tokenizer():
+def test_the_published_file_takes_a_sentence_with_a_tokenizer(texts_process):
     encoder, schema = text_encoder(), TabularSchema((TextColumn("m", 60),), ("ham", "spam"))
-    with EncoderProcess(encoder, (60,)) as process:
-        vectors = process.encode(schema.encode([{"m": text} for text in SAID]))
+    vectors = texts_process.encode(schema.encode([{"m": text} for text in SAID]))
     model = linear(Encoded(components=4).fit(vectors))
     session = onnxruntime.InferenceSession(onnx_file(model, schema, {}, encoder))
     result = session.get_modelmeta().custom_metadata_map["tokenizer"]

@@ -73,12 +73,6 @@ def test_a_second_round_makes_more_labels_right(taking_part) -> None:
     np.testing.assert_array_equal(again.queries, second.queries)
 
 
-def test_one_round_is_enough_for_many_people_and_two_help_fewer() -> None:
-    public, _ = blobs(0, 400)
-    rounds = [len(plan_rounds(public, [Level("A", CAP, n)], share=1.0, n_classes=4).rounds) for n in (500, 20_000)]
-    assert rounds == [2, 1]
-
-
 @pytest.mark.parametrize(("holders", "rounds"), [(500, 2), (20_000, 1)])
 def test_a_plan_says_why_there_are_so_many_rounds_if_it_chose_them(holders: int, rounds: int) -> None:
     public, _ = blobs(0, 400)
@@ -96,17 +90,19 @@ def test_a_plan_says_why_there_are_so_many_rounds_if_it_chose_them(holders: int,
     assert [len(each.queries) for each in one_point.rounds] == [1], "nothing is left for a second round"
 
 
-@pytest.mark.parametrize("rounds", [1, 2, None])
-def test_settings_chosen_by_hand_are_planned_and_forecast(rounds: int | None) -> None:
+def test_settings_chosen_by_hand_are_planned_and_forecast() -> None:
     public, _ = blobs(0, 200)
     levels = [Level("ALL", CAP, 3000)]
-    proposed = plan_rounds(public, levels, share=1.0, n_classes=4, rounds=rounds)
-    chosen = plan_rounds(public, levels, share=1.0, n_classes=4, rounds=rounds, sigma=33.0, radius_share=0.07)
-    for one in chosen.rounds:
-        assert (one.sigma, one.radius_share) == (one.forecast.sigma, one.forecast.radius_share) == (33.0, 0.07)
-    radius_alone = plan_rounds(public, levels, share=1.0, n_classes=4, rounds=1, radius_share=0.07).rounds[0]
-    assert radius_alone.sigma == plan_rounds(public, levels, share=1.0, n_classes=4, rounds=1).rounds[0].sigma
-    assert radius_alone.forecast.voters != proposed.rounds[0].forecast.voters
+    for rounds in (1, 2, None):
+        chosen = plan_rounds(public, levels, share=1.0, n_classes=4, rounds=rounds, sigma=33.0, radius_share=0.07)
+        for one in chosen.rounds:
+            assert (one.sigma, one.radius_share) == (one.forecast.sigma, one.forecast.radius_share) == (33.0, 0.07)
+    proposed, radius_alone = (
+        plan_rounds(public, levels, share=1.0, n_classes=4, rounds=1, radius_share=radius).rounds[0]
+        for radius in (None, 0.07)
+    )
+    assert radius_alone.sigma == proposed.sigma
+    assert radius_alone.forecast.voters != proposed.forecast.voters
 
 
 def test_fewer_wanted_labels_are_planned_with_less_noise_against_the_lead() -> None:
