@@ -17,8 +17,9 @@ batch has been released.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -32,6 +33,7 @@ SHARES = (0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1)
 """The radius shares that `propose` compares."""
 
 _DRAWS = 64
+_MOST_KEPT = 1 << 20  # normals between two forecasts
 _PARTS = 8  # of the queries, in their order
 _BATCH = 500
 _SATURATIONS = (0.95, 0.85, 0.7, 0.5)  # shares of the votes asked for that accounts allow: `propose` compares σ by them
@@ -354,10 +356,27 @@ def _right(voters: NDArray[np.float64], agreement: float, n_classes: int, sigma:
 
 def _leading(votes: NDArray[np.float64], right: NDArray[np.int64], sigma: float, draws: int = _DRAWS) -> float:
     """Frequency of the right class leading expected votes, after the chance of who takes part and the noise."""
-    rng = np.random.default_rng(0)
     spread = np.sqrt(sigma**2 + np.maximum(votes, 0.0))
-    led = [(votes + rng.normal(0.0, spread)).argmax(axis=1) == right for _ in range(draws)]
+    led = [(votes + spread * drawn).argmax(axis=1) == right for drawn in _drawn(draws, *votes.shape)]
     return float(np.mean(led))
+
+
+def _drawn(draws: int, points: int, n_classes: int) -> Iterable[NDArray[np.float64]]:
+    """Standard normals `(points, n_classes)` of every draw, the same each time: forecasts that are compared share them.
+
+    Many are drawn one by one, since they would take too much memory.
+    """
+    if draws * points * n_classes <= _MOST_KEPT:
+        return _kept_draws(draws, points, n_classes)
+    rng = np.random.default_rng(0)
+    return (rng.standard_normal((points, n_classes)) for _ in range(draws))
+
+
+@lru_cache(maxsize=1)
+def _kept_draws(draws: int, points: int, n_classes: int) -> NDArray[np.float64]:
+    normals = np.random.default_rng(0).standard_normal((draws, points, n_classes))
+    normals.flags.writeable = False
+    return normals
 
 
 def _right_by_sample(
