@@ -29,7 +29,10 @@ OWN = ("consistency", "shares", "boosting")
 
 @pytest.fixture(params=OWN)
 def student(request):
-    return student_create(request.param, FAST.get(request.param))
+    """A student of its own kind, which need not learn well: a network takes a few steps."""
+    return student_create(
+        request.param, {"steps": 6, "filters": 6} if request.param == "consistency" else FAST.get(request.param)
+    )
 
 
 def _noisy(labels, classes, *, voters=60, sigma=12.0, seed=1):
@@ -57,19 +60,20 @@ def test_twenty_noisy_labels_teach_more_with_all_points_than_alone(digits):
         np.concatenate([rng.choice(np.flatnonzero(truth == digit), 2, replace=False) for digit in range(10)])
     )
     counts = _noisy(truth[rows], 10, sigma=15.0, seed=2)
-    student = student_create("consistency", {"steps": 250, "filters": 16})
+    student = student_create("consistency", {"steps": 200, "filters": 8})
     alone = student_learn(student, points[rows], counted(np.arange(20), counts, 15.0), seed=1)
     everything = student_learn(student, points, counted(rows, counts, 15.0), seed=1)
     assert _right(everything, digits.test) > _right(alone, digits.test) + 0.02
 
 
 def test_the_prediction_of_a_network_corrects_labels(digits):
-    """One label in eight is wrong, and as sure of itself as the others."""
-    points, truth, rng = digits.private.x[:600], digits.private.y[:600], np.random.default_rng(2)
-    labels = np.where(rng.random(600) < 0.125, (truth + rng.integers(1, 10, 600)) % 10, truth)
-    releases = labelled(np.arange(600), labels, classes=10)
-    model = student_learn(student_create("consistency", {"steps": 300}), points, releases, seed=1)
-    assert (model.predict(points) == truth).mean() > (labels == truth).mean() + 0.06
+    """One label in eight is wrong, and as sure of itself as the others: taught as it is, half as many are corrected."""
+    points, truth, rng = digits.private.x[:300], digits.private.y[:300], np.random.default_rng(2)
+    labels = np.where(rng.random(300) < 0.125, (truth + rng.integers(1, 10, 300)) % 10, truth)
+    releases = labelled(np.arange(300), labels, classes=10)
+    student = student_create("consistency", {"steps": 200, "filters": 24, "batch": 64})
+    model = student_learn(student, points, releases, seed=1)
+    assert (model.predict(points) == truth).mean() > (labels == truth).mean() + 0.08
 
 
 def test_neighbourhoods_that_reach_over_classes_are_undone():
@@ -168,7 +172,7 @@ def test_images_of_many_shapes_are_learned_from(shape):
     x[30:] += 0.5
     releases = labelled(np.arange(0, 60, 2), np.repeat([0, 1], 15), classes=2)
     model = student_learn(
-        student_create("consistency", {"steps": 40, "mirror": True, "filters": 16}), x, releases, seed=1
+        student_create("consistency", {"steps": 25, "mirror": True, "filters": 8}), x, releases, seed=1
     )
     assert (model.predict(x) == np.repeat([0, 1], 30)).mean() > 0.9
 
@@ -187,9 +191,9 @@ def test_a_thorough_network_is_deeper_learns_longer_and_is_read_again(digits):
     points, truth = digits.private.x[:500], digits.private.y[:500]
     releases = counted(np.arange(500), _noisy(truth, 10), 12.0)
     seen = []
-    student = student_create("consistency", FAST["consistency"] | {"thorough": True})
+    student = student_create("consistency", {"steps": 40, "filters": 8, "thorough": True})
     model = student_learn(student, points, releases, seed=1, progress=lambda *step: seen.append(step))
-    assert seen[-1] == (180, 180)
+    assert seen[-1] == (120, 120)
     assert sum(parameter.ndim == 4 for parameter in model.network.parameters()) == 5
     assert _right(model, digits.test) > 0.9
     stored = student_create("consistency").model_from_bytes(model.to_bytes())
@@ -198,7 +202,7 @@ def test_a_thorough_network_is_deeper_learns_longer_and_is_read_again(digits):
 
 def test_students_report_progress(digits):
     seen = []
-    student = student_create("consistency", {"steps": 150, "filters": 8})
+    student = student_create("consistency", {"steps": 150, "filters": 8, "batch": 8})
     releases = labelled(np.arange(20), digits.private.y[:20], classes=10)
     student_learn(student, digits.private.x[:50], releases, seed=1, progress=lambda *step: seen.append(step))
     assert seen == [(100, 150), (150, 150)]
@@ -231,5 +235,6 @@ def test_the_student_with_the_best_score_is_chosen(digits):
 def test_probabilities_of_a_model_teach(digits):
     teacher = learner_create("logistic_regression").fit(digits.private.x, digits.private.y, classes=10, seed=1)
     shares = predicted(np.arange(300), teacher.predict_proba(digits.public.x))
-    model = student_learn(student_create("consistency", {"steps": 200}), digits.public.x, shares, seed=1)
+    student = student_create("consistency", {"steps": 100, "filters": 16})
+    model = student_learn(student, digits.public.x, shares, seed=1)
     assert _right(model, digits.test) > 0.9
