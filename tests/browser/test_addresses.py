@@ -6,14 +6,13 @@ from django.urls import reverse
 
 from consent.models import HolderAddress
 from consent.services.mail import mails_deliver
-from tests.browser.conftest import Site, each_size
+from tests.browser.conftest import Site
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
 
-@each_size
-def test_an_address_is_left_confirmed_and_deleted(visit, path: str, size: str) -> None:
-    site: Site = visit(size)
+def test_an_address_is_left_confirmed_and_deleted(visit, path: str) -> None:
+    site: Site = visit("phone")
     site.open(path)
     site.open(reverse("consent:choice", args=["digits"]))
     site.press("Get receipts and news by mail or letter")
@@ -26,7 +25,7 @@ def test_an_address_is_left_confirmed_and_deleted(visit, path: str, size: str) -
     mails_deliver()
     (message,) = mail.outbox
     (link,) = [word for word in message.body.split() if "/address/" in word]
-    reader: Site = visit(size)  # of the mails, in another browser
+    reader: Site = visit("phone")  # of the mails, in another browser
     reader.open(link[link.index("/address/") :])
     reader.says("Was it you?")
     reader.is_in_order()
@@ -37,9 +36,8 @@ def test_an_address_is_left_confirmed_and_deleted(visit, path: str, size: str) -
     assert not HolderAddress.objects.exists()
 
 
-@each_size
-def test_a_postponed_decision_names_the_day_of_its_reminder(visit, path: str, size: str) -> None:
-    site: Site = visit(size)
+def test_a_postponed_decision_names_the_day_of_its_reminder(visit, path: str) -> None:
+    site: Site = visit("phone")
     site.open(path)
     site.press("Decide later")
     site.says("Nothing is decided as long as you do not decide.")

@@ -7,7 +7,7 @@ from consent import services
 from consent.models import ConsentEvent, ConsentForm, Role
 from consent.services import consent_give, membership_add
 from tests import factories
-from tests.browser.conftest import each_size, each_way
+from tests.browser.conftest import each_way
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
@@ -110,13 +110,12 @@ def test_on_a_phone_odds_and_consequences_come_first(visit, study, language: str
     assert affected["y"] < changes["y"]
 
 
-@each_size
-def test_recruitment_is_drawn_and_told_in_numbers(visit, study, size: str) -> None:
+def test_recruitment_is_drawn_and_told_in_numbers(visit, study) -> None:
     form = study.consent_forms.get()
     for number, level in enumerate(["HIGH", "HIGH", "LOW"]):
         holder = factories.holder_create(study, f"P-{number}")
         consent_give(holder=holder, level=level, form=form, acting_user=None)
-    site = visit(size)
+    site = visit("phone")
     site.sign_in("olga")
     site.open("/studies/digits/recruitment/")
     site.page.locator("canvas[data-chart=levels]").wait_for()
@@ -126,14 +125,13 @@ def test_recruitment_is_drawn_and_told_in_numbers(visit, study, size: str) -> No
     site.is_in_order()
 
 
-@each_size
-def test_decisions_on_paper_are_recorded_with_their_scans(visit, study, size: str) -> None:
+def test_decisions_on_paper_are_recorded_with_their_scans(visit, study) -> None:
     for pseudonym in ("P-1", "P-2"):
         factories.holder_create(study, pseudonym)
     scan = {"name": "a.pdf", "mimeType": "application/pdf", "buffer": b"%PDF-1.7"}
     today = timezone.now().date().isoformat()
     rows = f"pseudonym,level,form_version,signed_on,evidence\nP-2,LOW,1,{today},{{}}\n"
-    site = visit(size)
+    site = visit("phone")
     site.sign_in("olga")
     site.open("/studies/digits/recruitment/")
     site.press("Record a decision on paper")
@@ -164,10 +162,9 @@ def test_decisions_on_paper_are_recorded_with_their_scans(visit, study, size: st
     assert list(levels) == ["HIGH", "LOW"]
 
 
-@each_size
-def test_a_look_at_one_choice_is_on_record(visit, study, size: str) -> None:
+def test_a_look_at_one_choice_is_on_record(visit, study) -> None:
     factories.holder_create(study, "P-1")
-    site = visit(size)
+    site = visit("phone")
     site.sign_in("olga")
     site.open("/studies/digits/recruitment/")
     site.press("Look at one person's choice")
@@ -177,7 +174,7 @@ def test_a_look_at_one_choice_is_on_record(visit, study, size: str) -> None:
     site.says("has not decided")
     site.is_in_order()
     membership_add(study=study, user=factories.user_create("audrey"), role=Role.AUDITOR, acting_user=None)
-    auditor = visit(size)
+    auditor = visit("phone")
     auditor.sign_in("audrey")
     auditor.open("/studies/digits/recruitment/looks/")
     auditor.says("They called and asked.")

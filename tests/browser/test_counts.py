@@ -8,7 +8,6 @@ from consent.models import Role
 from consent.services import membership_add
 from ipate_web.tokens.models import ApiToken
 from tests.browser.conftest import Site as Browsed
-from tests.browser.conftest import each_size
 from tests.factories import user_create
 from tests.training.asking import run_ask
 from tests.training.runs import run_finish, study_with_table
@@ -40,9 +39,8 @@ def approved(olga: Browsed, title: str) -> Run:
     return run
 
 
-@each_size
-def test_a_table_from_proposal_to_withdrawal(visit, study, size: str) -> None:
-    rosa, olga = visit(size), visit()
+def test_a_table_from_proposal_to_withdrawal(visit, study) -> None:
+    rosa, olga = visit("phone"), visit()
     page = new_run(rosa)
     page.locator("[name=method]").select_option("counts")
     expect(page.locator("[name=student_learner]")).to_be_hidden()
@@ -84,9 +82,8 @@ def test_a_table_from_proposal_to_withdrawal(visit, study, size: str) -> None:
     expect(table).to_have_count(0)
 
 
-@each_size
-def test_a_model_from_proposal_to_download(visit, study, size: str) -> None:
-    rosa, olga = visit(size), visit()
+def test_a_model_from_proposal_to_download(visit, study) -> None:
+    rosa, olga = visit("phone"), visit()
     page = new_run(rosa)
     expect(page.locator("[name=method]")).to_have_value("sgd")
     expect(page.locator("[name=steps-variant]")).to_have_value("individual")
@@ -115,9 +112,8 @@ def test_a_model_from_proposal_to_download(visit, study, size: str) -> None:
     assert download.value.suggested_filename.endswith(".onnx")
 
 
-@each_size
-def test_rows_from_proposal_to_download(visit, study, size: str) -> None:
-    rosa, olga = visit(size), visit()
+def test_rows_from_proposal_to_download(visit, study) -> None:
+    rosa, olga = visit("phone"), visit()
     page = new_run(rosa)
     page.locator("[name=method]").select_option("synthesis")
     page.get_by_label("Title").fill("Rows")

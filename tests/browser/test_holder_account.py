@@ -7,7 +7,7 @@ from django.urls import reverse
 
 from consent.models import ConsentEvent
 from tests import factories
-from tests.browser.conftest import Site, each_size
+from tests.browser.conftest import Site
 from tests.ipate_web.accounts.conftest import Mailbox, link_in
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
@@ -23,14 +23,13 @@ def account_take(site: Site, email: str) -> None:
     site.says(f"We have sent a mail to {email}")
 
 
-@each_size
-def test_a_holder_with_a_mistyped_address_can_do_everything(visit, mailbox: Mailbox, path: str, size: str) -> None:
-    first = visit(size)
+def test_a_holder_with_a_mistyped_address_can_do_everything(visit, mailbox: Mailbox, path: str) -> None:
+    first = visit("phone")
     first.open(path)
     first.open(reverse("account"))
     account_take(first, "hana@example.org")
 
-    site = visit(size)  # the link, on another device
+    site = visit("phone")  # the link, on another device
     site.open(path)
     site.page.get_by_label("Low protection").check()
     site.press("Continue")

@@ -7,7 +7,7 @@ from django.urls import reverse
 from consent.models import ConsentEvent, Letterhead
 from consent.services import invitations
 from tests import factories
-from tests.browser.conftest import each_size, each_way
+from tests.browser.conftest import each_way
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
@@ -65,9 +65,8 @@ def test_the_link_alone_suffices(visit, path: str, size: str, javascript: bool) 
     assert site.complaints + later.complaints == []
 
 
-@each_size
-def test_an_operator_invites_prints_saves_and_revokes(visit, path: str, size: str) -> None:
-    site = visit(size)
+def test_an_operator_invites_prints_saves_and_revokes(visit, path: str) -> None:
+    site = visit("phone")
     site.sign_in("olga")
     site.open("/studies/digits/invitations/")
     site.is_in_order()
@@ -89,9 +88,8 @@ def test_an_operator_invites_prints_saves_and_revokes(visit, path: str, size: st
     site.is_in_order()
 
 
-@each_size
-def test_an_operator_looks_at_letters_and_saves_a_form_on_paper(visit, path: str, size: str) -> None:
-    site = visit(size)
+def test_an_operator_looks_at_letters_and_saves_a_form_on_paper(visit, path: str) -> None:
+    site = visit("phone")
     site.sign_in("olga")
     site.open(reverse("staff:letterhead", args=["digits"]))
     site.page.get_by_label("Closing (English)").fill("With kind regards")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from consent.models import Study
-from tests.browser.conftest import Site, each_size
+from tests.browser.conftest import Site
 from tests.factories import steward_add, study_open
 from tests.learning.encoders.networks import image_encoder
 from tests.learning.formats.test_image_files import archive, dicom, picture
@@ -44,10 +44,7 @@ def imported(site: Site, path: Path, rows: int) -> Dataset:
     return Dataset.objects.get(name=path.stem)
 
 
-@each_size
-def test_photographs_are_imported_and_encoded(
-    visit: Callable[..., Site], study: Study, tmp_path: Path, size: str
-) -> None:
+def test_photographs_are_imported_and_encoded(visit: Callable[..., Site], study: Study, tmp_path: Path) -> None:
     red = np.zeros((6, 9, 3), np.uint8)
     red[..., 0] = 200
     path = archive(
@@ -61,7 +58,7 @@ def test_photographs_are_imported_and_encoded(
         },
         "photographs.zip",
     )
-    site = visit(size)
+    site = visit("phone")
     site.sign_in("sven")
     dataset = imported(site, path, 4)
     assert dataset.schema["classes"] == ["cats", "dogs"] and dataset.schema["channels"] == 3 and dataset.holders == 4
@@ -98,13 +95,12 @@ def test_photographs_are_imported_and_encoded(
     site.is_in_order()
 
 
-@each_size
-def test_messages_are_imported(visit: Callable[..., Site], study: Study, tmp_path: Path, size: str) -> None:
+def test_messages_are_imported(visit: Callable[..., Site], study: Study, tmp_path: Path) -> None:
     path = tmp_path / "messages.csv"
     said = ["Win a free prize now, call us today", "See you at home after the meeting, love", "Größe passt, bis morgen"]
     lines = [f'p{number},"{said[number % 3]} {number}",{"ny"[number % 2]}' for number in range(60)]
     path.write_text("\n".join(["who,message,spam", *lines]), "utf-8")
-    site = visit(size)
+    site = visit("phone")
     site.sign_in("sven")
     dataset = imported(site, path, 60)
     [column] = [each for each in dataset.schema["columns"] if each["role"] == "text"]

@@ -8,7 +8,6 @@ from django.urls import reverse
 from consent import services
 from consent.selectors import consent_form_in_force
 from tests import factories
-from tests.browser.conftest import each_size
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
@@ -34,9 +33,8 @@ def address(page: str, slug: str) -> str:
     return reverse(f"consent:{page}", args=arguments)
 
 
-@each_size
-def test_every_page_says_that_the_records_are_not_used_and_what_to_do(visit, study, size: str) -> None:
-    site = visit(size)
+def test_every_page_says_that_the_records_are_not_used_and_what_to_do(visit, study) -> None:
+    site = visit("phone")
     site.sign_in("hanna")
     main = site.page.get_by_role("main")
     for page in PAGES:

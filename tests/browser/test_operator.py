@@ -9,7 +9,6 @@ from playwright.sync_api import expect
 
 from consent.models import Role
 from consent.services import membership_add
-from tests.browser.conftest import each_size
 from tests.factories import user_create
 from tests.training.runs import study_with_data
 from tests.workers import wait_until, worker
@@ -45,9 +44,8 @@ def chart_points(site) -> int:
 
 
 @pytest.mark.worker
-@each_size
-def test_a_run_from_proposal_to_student(visit, study, size: str, tmp_path: Path) -> None:
-    site = visit(size)
+def test_a_run_from_proposal_to_student(visit, study, tmp_path: Path) -> None:
+    site = visit("phone")
     site.sign_in("olga")
     site.press("Reading digits")
     site.open("/studies/digits/runs/")
@@ -72,7 +70,7 @@ def test_a_run_from_proposal_to_student(visit, study, size: str, tmp_path: Path)
     assert site.page.get_by_role("button", name="Yes, start the run").count() == 0
     site.is_in_order()
 
-    site = visit(size)
+    site = visit("phone")
     site.sign_in("otto")
     site.open(f"/studies/digits/runs/{Run.objects.get().pk}/")
     site.press("Check and approve")
@@ -85,7 +83,7 @@ def test_a_run_from_proposal_to_student(visit, study, size: str, tmp_path: Path)
     site.says("No worker has picked it up yet.")
 
     with worker(tmp_path / "worker.log"):
-        wait_until(lambda: Run.objects.get().has_ended, tmp_path / "worker.log")
+        wait_until(lambda: Run.objects.get().has_ended, tmp_path / "worker.log", pause=0.2)
         site.page.locator("#state").get_by_text("finished").wait_for()
         site.says("Download the model")
     run = Run.objects.get()
@@ -100,10 +98,9 @@ def test_a_run_from_proposal_to_student(visit, study, size: str, tmp_path: Path)
 
 
 @pytest.mark.worker
-@each_size
-def test_every_holder_votes_from_proposal_to_student(visit, study, size: str, tmp_path: Path, settings) -> None:
+def test_every_holder_votes_from_proposal_to_student(visit, study, tmp_path: Path, settings) -> None:
     settings.LEAST_TEST_POINTS = 100  # more than there are: a person publishes the model
-    site = visit(size)
+    site = visit()
     site.sign_in("olga")
     site.open("/studies/digits/runs/new/")
     page = site.page
@@ -125,15 +122,12 @@ def test_every_holder_votes_from_proposal_to_student(visit, study, size: str, tm
     site.press("Save as a draft")
     site.says("The run is saved as a draft.")
 
-    site = visit(size)
+    site = visit()
     site.sign_in("otto")
     site.open(f"/studies/digits/runs/{Run.objects.get().pk}/")
     site.press("Check and approve")
     site.page.get_by_label("Share of every holder's cap, in per cent").fill("90")
     site.press("Show the plan with this")
-    if size == "phone":
-        for columns in site.page.get_by_label("All columns").all():
-            columns.check()
     site.says("45.0 %")  # of the cap, at most, in the first of two rounds
     site.is_in_order()
     site.press("Yes, start the run")
@@ -141,7 +135,7 @@ def test_every_holder_votes_from_proposal_to_student(visit, study, size: str, tm
     site.is_in_order()
 
     with worker(tmp_path / "worker.log"):
-        wait_until(lambda: Run.objects.get().has_ended, tmp_path / "worker.log")
+        wait_until(lambda: Run.objects.get().has_ended, tmp_path / "worker.log", pause=0.2)
         site.page.locator("#state").get_by_text("finished").wait_for()
         site.says("The run has a model and did not publish it:")
     run = Run.objects.get()

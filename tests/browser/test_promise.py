@@ -21,8 +21,7 @@ def holder():
     return holder
 
 
-@pytest.mark.parametrize("size", ["desktop", "phone"])
-@pytest.mark.parametrize("answer", ["keep", "weaker"])
+@pytest.mark.parametrize(("size", "answer"), [("desktop", "keep"), ("phone", "weaker")])
 def test_a_promise_is_kept_or_given_up_in_so_many_words(visit, holder, size: str, answer: str) -> None:
     site, slug = visit(size), holder.study.slug
     site.sign_in("hanna")
@@ -53,17 +52,16 @@ def test_a_promise_is_kept_or_given_up_in_so_many_words(visit, holder, size: str
     site.fits()
 
 
-@pytest.mark.parametrize("percent", [100, 200])
 @pytest.mark.parametrize("language", ["en", "de"])
-def test_before_and_now_is_read_on_a_phone_without_scrolling_sideways(
-    visit, holder, language: str, percent: int
-) -> None:
+def test_before_and_now_is_read_on_a_phone_without_scrolling_sideways(visit, holder, language: str) -> None:
     site = visit("phone", language="en")
     site.sign_in("hanna")
     site.page.context.add_cookies([{"name": "django_language", "value": language, "url": site.address}])
-    enlarge(site, percent)
+    beyond = "(box => box.scrollWidth - box.clientWidth)(document.querySelector('.beside'))"
     for page in ("choice", "study"):
         site.open(reverse(f"consent:{page}", args=[holder.study.slug]))
-        assert site.page.evaluate(CLIPPED) == []
-        assert site.page.evaluate("(box => box.scrollWidth - box.clientWidth)(document.querySelector('.beside'))") == 0
-        site.fits()
+        for percent in (100, 200):
+            enlarge(site, percent)
+            assert site.page.evaluate(CLIPPED) == []
+            assert site.page.evaluate(beyond) == 0
+            site.fits()

@@ -6,7 +6,6 @@ from django.urls import reverse
 from consent import services
 from consent.models import DataHolder
 from tests import factories
-from tests.browser.conftest import each_size
 from tests.training.runs import TABLE_RUN, run_finish, run_start, study_with_table
 from training.services.students import student_withdraw
 
@@ -27,9 +26,8 @@ def holder() -> DataHolder:
     return holder
 
 
-@each_size
-def test_results_are_linked_from_the_choice_and_lead_to_change_or_leave(visit, holder: DataHolder, size: str) -> None:
-    site, slug = visit(size), holder.study.slug
+def test_results_are_linked_from_the_choice_and_lead_to_change_or_leave(visit, holder: DataHolder) -> None:
+    site, slug = visit("phone"), holder.study.slug
     site.sign_in("hanna")
     site.open(reverse("consent:choice", args=[slug]))
     site.press("See what was learned")

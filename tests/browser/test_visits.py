@@ -6,16 +6,14 @@ import pytest
 from django.contrib.sessions.models import Session
 
 from consent.models import ConsentEvent
-from tests.browser.conftest import each_size
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
 WARNING = "Your visit ends in a few minutes. Do you need more time?"
 
 
-@each_size
-def test_it_warns_and_lasts_longer_without_losing_what_was_entered(visit, path: str, size: str) -> None:
-    site = visit(size)
+def test_it_warns_and_lasts_longer_without_losing_what_was_entered(visit, path: str) -> None:
+    site = visit("phone")
     site.page.clock.install()
     site.open(path)
     site.page.get_by_label("High protection").check()

@@ -87,7 +87,7 @@ class Installation:
             pattern = r"^http://\S+?(/account/password/new/\S+)$"
             return [link for to, text in self.letters() if to == address for link in re.findall(pattern, text, re.M)]
 
-        wait_until(lambda: bool(links()), self.folder / "worker.log")
+        wait_until(lambda: bool(links()), self.folder / "worker.log", pause=0.2)
         return links()[-1]
 
     def file(self, name: str, rows: list[list[Any]]) -> Path:

@@ -8,7 +8,6 @@ from consent.questions import KEYS
 from consent.selectors import consent_current
 from consent.services import holder_link
 from tests import factories
-from tests.browser.conftest import each_size
 from tests.training.asking import CLEAR_RUN, batch_ask
 from tests.training.runs import run_start, study_with_table
 
@@ -47,9 +46,8 @@ def test_the_first_answer_that_is_opened_is_sent_once(visit, study, keyboard: bo
     site.fits()
 
 
-@each_size
-def test_recipients_stored_records_and_uses_are_told_truly(visit, study, size: str) -> None:
-    site = visit(size)
+def test_recipients_stored_records_and_uses_are_told_truly(visit, study) -> None:
+    site = visit("phone")
     site.sign_in("hanna")
     main = site.page.get_by_role("main")
 
