@@ -4,9 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from django.urls import reverse
 
 from consent.models import Invitation, Study
-from tests.browser.conftest import Site, each_size
+from tests.browser.conftest import Site
 from tests.factories import steward_add, study_open
 from tests.learning.formats.test_extracts import OMOP, bundle, zipped
 from tests.reading import read_here  # noqa: F401
@@ -36,7 +37,6 @@ def upload(site: Site, name: str, content: str | bytes, folder: Path, file: str 
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     site.open("/studies/ward/datasets/")
     site.press("Import a dataset")
-    site.is_in_order()
     site.page.get_by_label("File", exact=True).set_input_files(path)
     site.page.get_by_label("Name", exact=True).fill(name)
     site.page.get_by_label("Schema", exact=True).select_option("draft")
@@ -45,10 +45,11 @@ def upload(site: Site, name: str, content: str | bytes, folder: Path, file: str 
     return DatasetImport.objects.get(name=name)
 
 
-@each_size
-def test_a_steward_imports_in_the_browser(visit: Callable[..., Site], study: Study, tmp_path: Path, size: str) -> None:
-    site = visit(size)
+def test_a_steward_imports_in_the_browser(visit: Callable[..., Site], study: Study, tmp_path: Path) -> None:
+    site = visit("phone")
     site.sign_in("sven")
+    site.open(reverse("staff:import_new", args=["ward"]))
+    site.is_in_order()
     begun = upload(site, "patients", TEXT + "eve,old,d,maybe\n", tmp_path)
     site.is_in_order()
     site.page.get_by_label("What it is").nth(1).select_option("numeric")
@@ -91,11 +92,8 @@ def test_a_steward_imports_in_the_browser(visit: Callable[..., Site], study: Stu
     assert set(Invitation.objects.values_list("holder__pseudonym", flat=True)) == {"ada", "ben"}
 
 
-@each_size
-def test_a_time_with_its_event_is_declared_in_fields(
-    visit: Callable[..., Site], study: Study, tmp_path: Path, size: str
-) -> None:
-    site = visit(size)
+def test_a_time_with_its_event_is_declared_in_fields(visit: Callable[..., Site], study: Study, tmp_path: Path) -> None:
+    site = visit("phone")
     site.sign_in("sven")
     rows = "ada,50,2026-01-01,2026-03-03,dead\nben,25,2026-01-01,2026-07-20,alive\n"
     begun = upload(site, "patients", f"who,age,came,seen,state\n{rows}", tmp_path)
@@ -120,16 +118,16 @@ def test_a_time_with_its_event_is_declared_in_fields(
     site.says("61 days")
 
 
-@each_size
 def test_many_columns_fit_on_a_page_and_are_changed_at_once(
-    visit: Callable[..., Site], study: Study, tmp_path: Path, size: str
+    visit: Callable[..., Site], study: Study, tmp_path: Path
 ) -> None:
-    site = visit(size)
+    site = visit("phone")
     site.sign_in("sven")
     ten = "who,age,sex,bmi,pulse,height,weight,code,smokes,back\n" + "ada,50,f,20.5,60,1.8,70,I50,y,no\n" * 20
     upload(site, "few", ten, tmp_path)
-    most = {"desktop": 2700, "phone": 3400}[size]
-    assert site.page.locator("html").evaluate("html => html.scrollHeight") < most
+    for size, most in (("desktop", 2700), ("phone", 3400)):
+        site.resize(size)
+        assert site.page.locator("html").evaluate("html => html.scrollHeight") < most
     names = [f"lab_{number}" for number in range(118)]
     lines = [["who", *names, "back"], *([f"p{n}", *["0.5"] * 118, "ny"[n % 2]] for n in range(9))]
     text = "\n".join(",".join(line) for line in lines)
