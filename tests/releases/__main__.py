@@ -1,4 +1,7 @@
-"""Make, tell or go on with an installation of :mod:`tests.releases`: FILE, or `facts` or `go_on` in one that is."""
+"""Make, tell or go on with an installation of :mod:`tests.releases`: FILE, or `facts` or `go_on` in one that is.
+
+Both verify it: a process takes seconds to begin, so there is no other for that.
+"""
 
 import json
 import os
@@ -46,9 +49,13 @@ def main(command: str) -> None:
         shutil.copytree(settings.JOURNAL_DIR, folder / "journal")
         (folder / "facts.json").write_text(json.dumps(installation.facts(), indent=1) + "\n", "utf-8")
     elif command == "facts":
+        call_command("makemigrations", check_changes=True, dry_run=True)
+        call_command("migrate", check_unapplied=True)
+        call_command("verify_ledger")
         sys.stdout.write(json.dumps(installation.facts()))
     else:
         installation.installation_go_on()
+        call_command("verify_ledger")
 
 
 if __name__ == "__main__":
