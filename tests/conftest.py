@@ -18,7 +18,7 @@ from pytest_django.plugin import DjangoDbBlocker
 from common.append_only import triggers_remove
 from ipate_web.backups import STORAGES
 from ipate_web.catalogues import catalogues_compile
-from tests.databases import MigratedFile
+from tests.databases import MigratedFile, MigratedTemplate, migrated
 from tests.draws import repeatable_draws
 
 # The same examples every time, however slow the machine.
@@ -98,29 +98,38 @@ def _is_transactional(item: pytest.Item) -> bool:
 
 
 @pytest.fixture(scope="session")
-def _migrated_file(request: pytest.FixtureRequest) -> MigratedFile | None:
-    """The copy of a migrated database; None where the database is no file."""
-    return MigratedFile(request.config.cache.mkdir("database")) if connection.vendor == "sqlite" else None
+def _migrated(request: pytest.FixtureRequest) -> MigratedFile | MigratedTemplate:
+    """What is kept of the migrated database."""
+    return migrated(request.config.cache.mkdir("database"))
 
 
 @pytest.fixture(scope="session")
-def django_db_keepdb(django_db_modify_db_settings: None, _migrated_file: MigratedFile | None) -> bool:
-    """Whether the test's database is there already: what remains of the migrations then is to find none missing."""
-    return _migrated_file is not None and _migrated_file.fetch(connection.settings_dict["TEST"]["NAME"])
+def _is_migrated(
+    django_db_modify_db_settings: None, django_db_blocker: DjangoDbBlocker, _migrated: MigratedFile | MigratedTemplate
+) -> bool:
+    """Whether the test's database begins as a copy: what remains of the migrations then is to find none missing."""
+    with django_db_blocker.unblock():
+        return _migrated.fetch()
+
+
+@pytest.fixture(scope="session")
+def django_db_keepdb(_is_migrated: bool) -> bool:
+    """Whether the test's database is there already. On PostgreSQL Django makes the copy, and drops it at the end."""
+    return _is_migrated and connection.vendor == "sqlite"
 
 
 @pytest.fixture(scope="session")
 def django_db_setup(
-    django_db_keepdb: bool,
+    _is_migrated: bool,
     django_db_setup: None,
     django_db_blocker: DjangoDbBlocker,
-    _migrated_file: MigratedFile | None,
+    _migrated: MigratedFile | MigratedTemplate,
 ) -> None:
     """Migrate the test's database, once for all processes."""
-    if _migrated_file is not None and not django_db_keepdb:
+    if not _is_migrated:
         with django_db_blocker.unblock():
             connection.close()
-        _migrated_file.keep(connection.settings_dict["NAME"])
+            _migrated.keep()
 
 
 @pytest.fixture(autouse=True)

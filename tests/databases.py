@@ -28,23 +28,61 @@ class MigratedFile:
         self._lock = (folder / "lock").open("w")
         self._copy = folder / f"{_code_digest()}.sqlite3"
 
-    def fetch(self, database: str) -> bool:
-        """Copy it to ``database``. Where there is none, others wait until :meth:`keep`."""
+    def fetch(self) -> bool:
+        """Copy it to the place of the test's database. Where there is none, others wait until :meth:`keep`."""
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         if not self._copy.exists():
             return False
-        shutil.copyfile(self._copy, database)
+        shutil.copyfile(self._copy, connection.settings_dict["TEST"]["NAME"])
         fcntl.flock(self._lock, fcntl.LOCK_UN)
         return True
 
-    def keep(self, database: str) -> None:
-        """Keep a copy of ``database``, in place of the one of earlier code."""
+    def keep(self) -> None:
+        """Keep a copy of the test's database, in place of the one of earlier code."""
         for old in self._copy.parent.glob("*.sqlite3"):
             old.unlink()
         draft = self._copy.with_suffix(".draft")
-        shutil.copyfile(database, draft)
+        shutil.copyfile(connection.settings_dict["NAME"], draft)
         draft.replace(self._copy)
         fcntl.flock(self._lock, fcntl.LOCK_UN)
+
+
+class MigratedTemplate:
+    """The same on PostgreSQL: a database beside the one that is given, of which Django makes the test's as a copy."""
+
+    def __init__(self, folder: Path) -> None:
+        self._lock = (folder / "lock").open("w")
+        self._prefix = f"{connection.settings_dict['NAME']}_migrated_"
+        self._name = self._prefix + _code_digest()[:16]
+
+    def fetch(self) -> bool:
+        """Name it as what the test's database is copied from. Where there is none, others wait until :meth:`keep`."""
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        if self._name not in self._present():
+            return False
+        fcntl.flock(self._lock, fcntl.LOCK_UN)
+        connection.settings_dict["TEST"]["TEMPLATE"] = self._name
+        return True
+
+    def keep(self) -> None:
+        """Keep a copy of the test's database, to which nobody is connected, in place of the one of earlier code."""
+        old, draft = self._present(), self._prefix + "draft"
+        with connection._nodb_cursor() as cursor:
+            for name in old:
+                cursor.execute(f'DROP DATABASE "{name}"')
+            cursor.execute(f'CREATE DATABASE "{draft}" TEMPLATE "{connection.settings_dict["NAME"]}"')
+            cursor.execute(f'ALTER DATABASE "{draft}" RENAME TO "{self._name}"')
+        fcntl.flock(self._lock, fcntl.LOCK_UN)
+
+    def _present(self) -> list[str]:
+        with connection._nodb_cursor() as cursor:
+            cursor.execute("SELECT datname FROM pg_database WHERE starts_with(datname, %s)", [self._prefix])
+            return [name for (name,) in cursor.fetchall()]
+
+
+def migrated(folder: Path) -> MigratedFile | MigratedTemplate:
+    """What is kept of the migrated database of the kind that is used."""
+    return (MigratedFile if connection.vendor == "sqlite" else MigratedTemplate)(folder)
 
 
 def _code_digest() -> str:
