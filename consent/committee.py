@@ -117,9 +117,11 @@ def committee_state(study: Study) -> CommitteeState:
 
 def conditions_in_force(study: Study) -> list[Remark]:
     """Approvals with conditions of the policy and the form in force."""
-    policy, form = policy_in_force(study), consent_form_in_force(study)
     stated = Remark.chain(study.pk).filter(kind=Remark.Kind.APPROVAL).exclude(text="")
     about = list(stated.select_related("made_by", "policy", "form"))
+    if not about:
+        return []
+    policy, form = policy_in_force(study), consent_form_in_force(study)
     proposal = form.proposal_id if form else None
     return [
         remark

@@ -136,8 +136,10 @@ class QuestionRow:
 
 def joint_document(run: Run) -> dict[str, Any] | None:
     """What a page says of a run over sites; None of any other run."""
+    if run.alliance is None:
+        return None
     joint = JointRun.objects.filter(run=run.pk).select_related("run__alliance").first()
-    if joint is None or run.alliance is None:
+    if joint is None:
         return None
     charges = {
         content["number"]: charge
