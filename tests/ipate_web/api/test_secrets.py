@@ -78,7 +78,8 @@ POSTED = {
 }
 STUDY = {"study", "study-alliances", "study-encoders", "study-webhooks", "study-webhook-deliveries"}
 """Endpoints about a study; those of its webhooks are for operators alone."""
-ROLES = [*Role.values, "stranger", "root"]
+ROLES = [Role.OPERATOR, Role.STEWARD, Role.CHAIR, Role.RESEARCHER, "stranger", "root"]
+"""Of the roles that only read, one: the API asks for no permission that tells them apart."""
 
 
 def api_names() -> set[str]:
@@ -304,10 +305,10 @@ def test_no_answer_follows_from_private_state(state: str, client: Client, reques
     study = request.getfixturevalue(state)
     before = everything(client, study)
     changes: list[Callable[[Study], None]] = [consents_change, accounts_change, records_change, work_changes]
-    for change in changes:
+    for change in changes:  # none takes back what another has changed
         change(study)
-        after = everything(client, study)
-        assert [requests for requests in before if before[requests] != after[requests]] == [], change.__name__
+    after = everything(client, study)
+    assert [requests for requests in before if before[requests] != after[requests]] == []
 
 
 def test_renewed_questions_reveal_no_withdrawal(asking: Study, client: Client) -> None:
