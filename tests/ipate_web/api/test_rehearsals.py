@@ -81,8 +81,12 @@ def test_set_up_needs_an_administrator_and_an_approver(rehearsal: Study) -> None
 
 
 @pytest.mark.slow
-def test_one_person_proposes_and_the_other_approves(rehearsal: Study, ada: Any, client: Client) -> None:
+def test_one_person_sends_data_and_proposes_and_the_other_approves(rehearsal: Study, ada: Any, client: Client) -> None:
     datasets_send(ada, rehearsal)
+    answer = {each["kind"]: each for each in ada.get(f"{STUDIES}/dry-run").json()["datasets"]}
+    assert {kind: each["rows"] for kind, each in answer.items()} == {"private": None, "public": 40, "test": 20}
+    private = Dataset.objects.get(study=rehearsal, kind="private")
+    assert (private.rows, private.holders, private.imported_by) == (200, 60, user_create("ada"))
     body = proposal(rehearsal, aggregator={"name": "gnmax", "sigma": 3.0}, learner="nearest_neighbour")
     rehearsed = {"levels": {"LOW": {"share": 1, "epsilon": 8}}, "method": "data_dependent", "conversion": "improved"}
     body |= {"seed": 5, "variant": "standard", "rehearsed": rehearsed}
@@ -97,15 +101,6 @@ def test_one_person_proposes_and_the_other_approves(rehearsal: Study, ada: Any, 
     assert read["labels"] > 0
     assert ada.get(f"{address}/costs").json()["groups"] == []
     assert ada.get(f"{address}/labels").json()["count"] == read["labels"]
-
-
-@pytest.mark.slow
-def test_a_rehearsal_dataset_has_the_usual_document(rehearsal: Study, ada: Any) -> None:
-    datasets_send(ada, rehearsal)
-    answer = {each["kind"]: each for each in ada.get(f"{STUDIES}/dry-run").json()["datasets"]}
-    assert {kind: each["rows"] for kind, each in answer.items()} == {"private": None, "public": 40, "test": 20}
-    private = Dataset.objects.get(study=rehearsal, kind="private")
-    assert (private.rows, private.holders, private.imported_by) == (200, 60, user_create("ada"))
 
 
 @pytest.mark.slow
