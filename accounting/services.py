@@ -119,10 +119,12 @@ def gap_record(
 
 def book_write(study: Study, content: Balances, sequence: int) -> None:
     """Replace the study's account book; the file before is deleted once the transaction has committed."""
-    old = AccountBook.objects.filter(study=study).values_list("artifact", flat=True).first()
     artifact, digest = balances_store(study, "book", content)
-    AccountBook.objects.update_or_create(
-        study=study, defaults={"artifact": artifact, "digest": digest, "sequence": sequence}
-    )
+    book, old = AccountBook.objects.filter(study=study), None
+    if (row := book.only("artifact").first()) is None:
+        AccountBook.objects.create(study=study, artifact=artifact, digest=digest, sequence=sequence)
+    else:
+        old = row.artifact
+        book.update(artifact=artifact, digest=digest, sequence=sequence)
     if old:
         transaction.on_commit(lambda: arrays_delete(old))

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -33,12 +33,17 @@ JOURNAL_CHECK = "rows that the journal knows, outside the database"
 class Check:
     """One thing to verify: ``name`` says what is looked at, ``find()`` what is wrong with it, in words.
 
-    ``for_deciders`` is False where a fault would tell those who decide about runs what somebody chose.
+    ``for_deciders`` is False where a fault would tell those who decide about runs what somebody chose. ``named``
+    returns the name where that needs a look into the database, which nobody waits for who asks for the faults alone.
     """
 
-    name: str
+    named: str | Callable[[], str]
     find: Callable[[], Iterator[str]]
     for_deciders: bool = True
+
+    @cached_property
+    def name(self) -> str:
+        return self.named if isinstance(self.named, str) else self.named()
 
     def faults(self) -> list[str]:
         """Faults, in words; content so distorted that it cannot be looked at is one, too."""
@@ -57,7 +62,7 @@ def study_checks(study: Study, watch: Callable[[Iterable[Any]], Iterable[Any]] =
     The rows of the chains go through ``watch``, which may show how far their checks are.
     """
     chains = [
-        Check(_chain_name(model, study.pk), lambda model=model: model.chain_faults(study.pk, watch))  # type: ignore[misc]
+        Check(partial(_chain_name, model, study.pk), lambda model=model: model.chain_faults(study.pk, watch))  # type: ignore[misc]
         for model in chained_models()
     ]
     return [
@@ -78,7 +83,7 @@ def installation_checks() -> list[Check]:
     """The chains that belong to no study, and what follows from them."""
     chains = installation_chains()
     return [
-        *(Check(_chain_name(model, None), partial(_installation_chain_faults, model)) for model in chains),
+        *(Check(partial(_chain_name, model, None), partial(_installation_chain_faults, model)) for model in chains),
         Check("accounts of staff as they were recorded", account_faults),
         Check("rows of the installation under signed checkpoints", lambda: rows_faults(None)),
     ]

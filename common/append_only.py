@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NoReturn, Self
 
 from django.apps import apps
 from django.core.signing import BadSignature, Signer
-from django.db import connections, models
+from django.db import connections, models, router
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from common.bulk import rows_clean, rows_insert
@@ -142,7 +142,7 @@ class Chained(AppendOnly):
         Every chain has had one since its study began (:func:`chains_begin`), so that none is ever signed anew.
         """
         chain = cls._meta.label_lower
-        row = cls.head_model._default_manager.filter(study_id=study_id, chain=chain).first()
+        row = cls.head_model._default_manager.filter(study_id=study_id, chain=chain).order_by("pk").first()
         if row is not None:
             return row
         head = cls.head_model(study_id=study_id, chain=chain)
@@ -172,7 +172,7 @@ class Chained(AppendOnly):
         study_id = rows[0].study_id  # type: ignore[attr-defined]
         head = cls.head(study_id)
         # A row that was added behind our back must not keep the site from recording; the chain shows where it is.
-        last = cls.chain(study_id).aggregate(last=models.Max("sequence"))["last"] or 0
+        last = cls._last_sequence(study_id)
         previous = head.hash
         # The database itself checks that what is referred to exists.
         references = {field.name for field in cls._meta.fields if field.is_relation}
@@ -188,6 +188,18 @@ class Chained(AppendOnly):
         heads = {} if cls.rows_missing(study_id) else {label: (rows[-1].sequence, previous)}
         note(study_id, heads=heads, acts=[{"chain": label} | row.as_act() for row in rows] if cls.is_act else ())
         return rows
+
+    @classmethod
+    def _last_sequence(cls, study_id: int | None) -> int:
+        """Sequence number of the last row of a chain, 0 of an empty one; every append asks for it."""
+        if cls.of_installation or cls.study_lookup != "study_id":
+            return cls.chain(study_id).aggregate(last=models.Max("sequence"))["last"] or 0
+        connection = connections[router.db_for_write(cls)]
+        table, column = map(connection.ops.quote_name, (cls._meta.db_table, "study_id"))
+        # Without the ORM, which takes ten times as long to write this statement as the database to carry it out.
+        with connection.cursor() as cursor:
+            cursor.execute(f"SELECT MAX(sequence) FROM {table} WHERE {column} = %s", [study_id])  # noqa: S608
+            return cursor.fetchone()[0] or 0
 
     def as_act(self) -> dict[str, Any]:
         """Every column but the key, for the journal; :meth:`from_act` reads it."""
@@ -298,10 +310,11 @@ def pending_settle(study_id: int | None) -> None:
 
 def chains_begin(study_id: int) -> None:
     """Sign the heads of all (empty) chains of a new study; from then on a missing head is a fault."""
-    for model in chained_models():
-        head = model.head_model(study_id=study_id, chain=model._meta.label_lower)
+    heads = [model.head_model(study_id=study_id, chain=model._meta.label_lower) for model in chained_models()]
+    for head in heads:
         head.sign()
-        head.save()
+    for table in {type(head) for head in heads}:
+        table._default_manager.bulk_create([head for head in heads if type(head) is table])
 
 
 # --- Triggers -------------------------------------------------------------------------------------------------------

@@ -120,7 +120,8 @@ def consent_give(
         raise ValidationError(_("Choose one of the three levels, or that you do not take part."))
     study = study_lock(holder.study_id)
     policy_in_force = _policy_for(study, form, policy)
-    last = selectors.promise_last(holder)
+    current = selectors.consent_current(holder)
+    last = selectors.promise_last(holder) if current else None
     if accepts_weaker_than is not None and (last is None or last.epsilon != accepts_weaker_than):
         raise ValidationError(_PROMISE_CHANGED)
     weakens = last is not None and policy_in_force.epsilon(level) > last.epsilon
@@ -132,6 +133,7 @@ def consent_give(
     epsilon_before = accepts_weaker_than if weakens else None
     return _take_part(
         holder,
+        current,
         level,
         form,
         policy_in_force,
@@ -186,6 +188,7 @@ def consent_keep(
         raise ValidationError(_PROMISE_CHANGED)
     return _take_part(
         holder,
+        selectors.consent_current(holder),
         last.level,
         form,
         last.policy,
@@ -212,6 +215,7 @@ def _policy_for(study: Study, form: ConsentForm, policy: EpsilonPolicy | None) -
 
 def _take_part(
     holder: DataHolder,
+    current: ConsentEvent | None,
     level: str,
     form: ConsentForm,
     policy: EpsilonPolicy,
@@ -223,7 +227,7 @@ def _take_part(
     text_read: str = "",
     talked: bool = False,
 ) -> ConsentEvent:
-    """Append a consent to ``level`` under ``policy``, or return the current one if that says the same and counts."""
+    """Append a consent to ``level`` under ``policy``, or return the ``current`` one if it says the same and counts."""
     answers = answering_for(holder)
     if not answers.consents:
         raise ValidationError(
@@ -238,7 +242,6 @@ def _take_part(
     renews = renew_by(form, day_of(now))
     if renews is not None and renews <= now:
         raise ValidationError(_("Consents to this form counted until a day that is over. Wait for a new form."))
-    current = selectors.consent_current(holder)
     same = (level, form.pk, policy.pk, renews)
     is_same = current and (current.level, current.form_id, current.policy_id, current.renew_by) == same
     is_same = is_same and current and (declared is None or current.authority == declared.authority)

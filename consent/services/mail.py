@@ -83,9 +83,10 @@ def kinds_register(*kinds: MailKind) -> None:
 def mails_send(kind: str, users: Iterable[int], *, study: Study | None = None, about: object = "") -> None:
     """Put down a mail for each of ``users`` (ids) who wants it, delivered once the transaction has committed."""
     assert kind in KINDS, kind
-    if wish := KINDS[kind].wish:
+    users = list(users)
+    if users and (wish := KINDS[kind].wish):
         unwanted = set(MailWishes.objects.filter(**{wish: False}).values_list("user_id", flat=True))
-        users = (user for user in users if user not in unwanted)
+        users = [user for user in users if user not in unwanted]
     mails = (Mail(user_id=user, kind=kind, study=study, about=str(about)) for user in users)
     if Mail.objects.bulk_create(mails, batch_size=2000):
         send("consent.tasks.mails_deliver")

@@ -11,7 +11,7 @@ from accounting.models import Release
 from accounting.verification import study_faults
 from consent import services
 from consent.counts import holders_per_level
-from consent.models import ConsentForm, DataHolder, Level, Role, Study
+from consent.models import ConsentEvent, ConsentForm, Level, Role, Study
 from learning.formats import Rows, Splits, TabularSchema, catalogue_load
 from learning.formats.columns import NumericColumn
 from learning.mechanisms.pate.choices import Teachers
@@ -53,10 +53,12 @@ def consents_give(study: Study, levels: str = "HHHAAAALLL") -> None:
     """Every registered holder consents; ``levels`` are repeated: H, A, L, or - for no decision."""
     names = {"H": "HIGH", "A": "AVERAGE", "L": "LOW"}
     form = ConsentForm.objects.filter(study=study).latest("version")
-    for place, holder in enumerate(DataHolder.objects.filter(study=study).order_by("pk")):
+    # Only somebody who has decided before has a promise that the new one could be weaker than.
+    give = consent_choose if ConsentEvent.objects.filter(study=study).exists() else services.consent_give
+    for place, holder in enumerate(study.holders.order_by("pk")):
         letter = levels[place % len(levels)]
         if letter in names:
-            consent_choose(holder=holder, level=names[letter], form=form)
+            give(holder=holder, level=names[letter], form=form, acting_user=None)
 
 
 @built_once

@@ -32,7 +32,7 @@ def shards_send(run: Run) -> None:
 
 def are_shards_done(run: Run) -> bool:
     """Whether every shard of the batch under way has been asked."""
-    return run.shards.exists() and not run.shards.exclude(state=Shard.State.DONE).exists()
+    return set(run.shards.order_by().values_list("state", flat=True)) == {Shard.State.DONE}
 
 
 def shards_renew(run: Run, numbers: Collection[int]) -> None:
