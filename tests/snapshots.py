@@ -21,8 +21,9 @@ from tests.draws import repeatable_draws
 P = ParamSpec("P")
 M = TypeVar("M", bound=models.Model)
 _now = timezone.now
-#: Settings that are changed for a live server.
-_OF_LIVE_SERVERS = {"ALLOWED_HOSTS"}
+#: Settings that a test may change and nothing that is built depends on: of a live server, where files lie, and for how
+#: long sites wait.
+_WITHOUT_EFFECT = {"ALLOWED_HOSTS", "STORAGES", "SITES_WAIT"}
 #: Where building a study leaves files: rows and teachers' predictions; models; keys of people's records.
 _STORAGES = ("private", "models", "keys")
 
@@ -31,6 +32,7 @@ _STORAGES = ("private", "models", "keys")
 class Snapshot:
     """What was built with all that came with it: rows by the statement that inserts them, files by storage and name.
 
+    ``journal`` has the files of the journal, in which tests that commit leave something.
     ``model`` and ``pk`` say which row was returned: a study, or something of one. ``moment`` is the time of a test's
     :class:`Clock` afterwards.
     """
@@ -39,6 +41,7 @@ class Snapshot:
     pk: Any
     rows: dict[str, list[tuple[Any, ...]]]
     files: dict[tuple[str, str], bytes]
+    journal: dict[str, bytes]
     moment: Any = None
 
     def restore(self) -> models.Model:
@@ -49,6 +52,10 @@ class Snapshot:
         for (alias, name), content in self.files.items():
             storages[alias].delete(name)
             storages[alias].save(name, ContentFile(content))
+        for name, content in self.journal.items():
+            path = Path(settings.JOURNAL_DIR) / name
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            path.write_bytes(content)
         return self.model._default_manager.get(pk=self.pk)
 
 
@@ -57,9 +64,9 @@ def built_once(build: Callable[P, M]) -> Callable[P, M]:
 
     It may stand below ``pytest.fixture`` where the fixture depends on no other but ``db``.
 
-    It is called again where its result could differ: the database holds people or studies already, settings or the
-    time are a test's own (a :class:`Clock` of another moment), or the test commits what it does without a live server.
-    What is built for a live server gives no permissions of Django: they have other numbers in each such test.
+    It is called again where its result could differ: the database holds people or studies already, or settings or the
+    time are a test's own (a :class:`Clock` of another moment). What is built for a test that commits gives no
+    permissions of Django: they have other numbers in each such test.
     """
     kept: dict[str, Snapshot] = {}
 
@@ -80,7 +87,8 @@ def built_once(build: Callable[P, M]) -> Callable[P, M]:
         if not any(before[model] for model in grown):
             written = [path for path, stamp in _stamps().items() if stamps.get(path) != stamp]
             files = {(alias, name): storages[alias].open(name).read() for alias, name in written}
-            kept[key] = Snapshot(type(found), found.pk, dict(map(_rows, grown)), files, clock and clock.moment)
+            rows = dict(map(_rows, grown))
+            kept[key] = Snapshot(type(found), found.pk, rows, files, _journal(), clock and clock.moment)
         return found
 
     return built
@@ -88,8 +96,8 @@ def built_once(build: Callable[P, M]) -> Callable[P, M]:
 
 def _as_for_others() -> bool:
     """Whether nothing of the current test can change what is built."""
-    changed, has_fixed_time = _settings_changed(), timezone.now is _now or _clock() is not None
-    if not has_fixed_time or changed - _OF_LIVE_SERVERS or not (connection.in_atomic_block or changed):
+    has_fixed_time = timezone.now is _now or _clock() is not None
+    if not has_fixed_time or _settings_changed() - _WITHOUT_EFFECT or _journal():
         return False
     return not (Study.objects.exists() or User.objects.exists())
 
@@ -122,6 +130,11 @@ def _stamps() -> dict[tuple[str, str], int]:
 
 def _folder(alias: str) -> Path:
     return Path(storages[alias].path(""))
+
+
+def _journal() -> dict[str, bytes]:
+    """Files of the journal by name; none before a test has committed anything."""
+    return {path.name: path.read_bytes() for path in Path(settings.JOURNAL_DIR).glob("*") if path.is_file()}
 
 
 def _sizes() -> dict[type[models.Model], int]:

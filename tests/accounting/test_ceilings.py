@@ -28,6 +28,7 @@ from consent.odds import right_guesses_at
 from ipate_web import environment
 from tests.factories import consent_choose, user_create
 from tests.pages import as_
+from tests.snapshots import built_once
 from tests.training.asking import ASKING_RUN, SAMPLED_RUN, STEPS_RUN, attempt, batch_ask, commit, run_ask
 from tests.training.runs import TABLE_RUN, run_finish, run_start, run_teach, study_with_table
 from tests.workers import wait_until
@@ -51,9 +52,18 @@ def hanna() -> User:
 
 
 @pytest.fixture
-def pair(hanna: User) -> tuple[Study, Study]:
-    """Two studies in which ``hanna`` is the first holder; nobody else has an account."""
-    return study_of(hanna, "one"), study_of(hanna, "two")
+def pair(db: None) -> tuple[Study, Study]:
+    """Two studies in which ``hanna`` is the first holder; nobody else has an account. Goes before ``hanna``."""
+    return two_studies(), Study.objects.get(slug="two")
+
+
+@built_once
+def two_studies() -> Study:
+    """Both of them; returns the first."""
+    one = study_with_table("one", levels="L", holders=6)
+    services.holder_link(holder=first(one), user=user_create("hanna"))
+    study_of(user_create("hanna"), "two")
+    return one
 
 
 def study_of(user: User, slug: str, levels: str = "L") -> Study:
@@ -118,7 +128,7 @@ def test_head_counts_are_charged_within_the_ceiling(settings: Any, pair: tuple[S
 
 
 def test_room_under_the_ceiling_follows_from_links_and_public_numbers(
-    settings: Any, hanna: User, pair: tuple[Study, Study]
+    settings: Any, pair: tuple[Study, Study], hanna: User
 ) -> None:
     """Or a study would tell who takes part in another, at which level, and what they were charged there."""
     settings.PERSON_CEILING = 1.2 * CAP
@@ -208,7 +218,7 @@ def test_charges_before_the_ceiling_are_no_fault_and_count(settings: Any, pair: 
     assert [spent(study) for study in pair] == before
 
 
-def test_an_anonymous_ended_study_still_counts(settings: Any, hanna: User, pair: tuple[Study, Study]) -> None:
+def test_an_anonymous_ended_study_still_counts(settings: Any, pair: tuple[Study, Study], hanna: User) -> None:
     settings.PERSON_CEILING = 1.2 * CAP
     one, two = pair
     run_ask(run_start(one, **LOUD))
@@ -230,7 +240,7 @@ def test_without_a_ceiling_nothing_is_kept_of_an_ended_study(settings: Any, pair
     assert rooms(two, np.array([first(two).pk])).tolist() == [np.inf]
 
 
-def test_the_page_of_all_studies_tells_the_ceiling(settings: Any, hanna: User, pair: tuple[Study, Study]) -> None:
+def test_the_page_of_all_studies_tells_the_ceiling(settings: Any, pair: tuple[Study, Study], hanna: User) -> None:
     settings.PERSON_CEILING = None
     client = as_(hanna)
 
