@@ -10,6 +10,7 @@ from django.test import Client
 from consent.models import AfterWithdrawal, Study
 from learning.formats import Rows
 from tests.factories import committee_fill, form_publish, policy_approve, study_create, user_create
+from tests.snapshots import built_once
 from tests.training.runs import TABLE, consents_give, head_counts_state, table_rows
 from training.models import Alliance, Dataset, Run
 from training.services import alliances
@@ -17,6 +18,7 @@ from training.services.advance import chunk_train, run_advance, shard_ask
 from training.services.datasets import dataset_import
 from training.services.joint_runs import joint_run_propose, joint_run_take
 from training.services.runs import run_approve
+from training.sites import keys
 from training.sites.exchange import exchange
 from training.sites.invitations import invitation_write
 
@@ -28,10 +30,19 @@ class Installations:
     """A hub's study and some sites' studies on the table of `tests.training.runs`, which have joined an alliance."""
 
     def __init__(self, count: int = 3, holders: int = 12, *, joined: bool = True) -> None:
+        self.names = [f"Clinic {chr(65 + place)}" for place in range(count)]
+        if joined:
+            self.hub = _joined(count, holders, keys.settings.SECRET_KEY)
+            self.hub_study = self.hub.study
+            self.studies = list(Study.objects.filter(slug__startswith="clinic-").order_by("pk"))
+            self.sites = [Alliance.objects.get(study=study) for study in self.studies]
+        else:
+            self._found(count, holders)
+
+    def _found(self, count: int, holders: int) -> None:
         self.hub_study = study_create("hub", delta=1e-4, controller="University Hub")
         for kind, rows in (("public", table_rows(POINTS)), ("test", table_rows(21))):
             dataset_import(study=self.hub_study, name=kind, kind=kind, rows=rows, schema=TABLE)
-        self.names = [f"Clinic {chr(65 + place)}" for place in range(count)]
         self.hub, self.codes = alliances.alliance_found(
             study=self.hub_study,
             name="Clinics",
@@ -48,9 +59,6 @@ class Installations:
             for study, name in zip(self.studies, self.names, strict=True)
         ]
         self.hub = alliances.alliance_sign(alliance=self.hub, acting_user=olga())
-        if joined:
-            for site in self.sites:
-                self.join(site)
 
     @staticmethod
     def dataset(study: Study, kind: str) -> Dataset:
@@ -108,6 +116,15 @@ class Installations:
         """A joint run that all have approved: the hub's, then those of the sites."""
         run = self.propose(**fields)
         return [run, *(self.take(run, place) for place in range(len(self.sites)))]
+
+
+@built_once
+def _joined(count: int, holders: int, _secret: str) -> Alliance:
+    """An alliance at its hub, once all sites have joined; ``_secret``: what their keys are encrypted with."""
+    there = Installations(count, holders, joined=False)
+    for site in there.sites:
+        there.join(site)
+    return Alliance.objects.get(pk=there.hub.pk)
 
 
 def olga() -> Any:
