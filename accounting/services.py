@@ -120,11 +120,10 @@ def gap_record(
 def book_write(study: Study, content: Balances, sequence: int) -> None:
     """Replace the study's account book; the file before is deleted once the transaction has committed."""
     artifact, digest = balances_store(study, "book", content)
-    book, old = AccountBook.objects.filter(study=study), None
-    if (row := book.only("artifact").first()) is None:
+    book = AccountBook.objects.filter(study=study)
+    old = book.values_list("artifact", flat=True).first()
+    if old is None:
         AccountBook.objects.create(study=study, artifact=artifact, digest=digest, sequence=sequence)
-    else:
-        old = row.artifact
-        book.update(artifact=artifact, digest=digest, sequence=sequence)
-    if old:
-        transaction.on_commit(lambda: arrays_delete(old))
+        return
+    book.update(artifact=artifact, digest=digest, sequence=sequence)
+    transaction.on_commit(lambda: arrays_delete(old))
