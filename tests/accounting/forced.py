@@ -10,6 +10,7 @@ import hashlib
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -523,7 +524,13 @@ def _but_digest(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _says(student: StudentModel, points: np.ndarray) -> list[Any]:
-    return published_load(student.learner, model_fetch(student.artifact)).predict_proba(points).tolist()
+    return _predicted(student.learner, model_fetch(student.artifact), points.tobytes(), points.dtype.str, points.shape)
+
+
+@lru_cache(maxsize=32)
+def _predicted(learner: str, model: bytes, points: bytes, kind: str, shape: tuple[int, ...]) -> list[Any]:
+    """Predictions of a model, which every later look asks for again."""
+    return published_load(learner, model).predict_proba(np.frombuffer(points, kind).reshape(shape)).tolist()
 
 
 Plant = Callable[[pytest.MonkeyPatch, World], None]
