@@ -74,12 +74,12 @@ def at_once(jobs: Sequence[Callable[[], Any]]) -> list[Any]:
 
 
 @pytest.mark.parametrize(("share", "fit"), [(0.15, 6), (1.0, 1)])
-def test_only_runs_that_fit_are_approved_of_fifty_at_once(
+def test_only_runs_that_fit_are_approved_of_twenty_at_once(
     sent: list[tuple[str, str]], settings: Any, share: float, fit: int
 ) -> None:
-    settings.PLANS_AT_ONCE = 50
-    study, people = study_with_table(holders=12, delta=1e-5), [user_create(f"olga-{n}") for n in range(50)]
-    drafts = [run_draft(study, **TABLE_RUN | {"teachers": 3}) for _ in range(50)]
+    settings.PLANS_AT_ONCE = 20
+    study, people = study_with_table(holders=12, delta=1e-5), [user_create(f"olga-{n}") for n in range(20)]
+    drafts = [run_draft(study, **TABLE_RUN | {"teachers": 3}) for _ in range(20)]
     outcomes = at_once(
         [
             lambda run=run, olga=olga: run_approve(run=run, acting_user=olga, share=share)
