@@ -37,7 +37,6 @@ from consent.models import (
     Level,
     Membership,
     Remark,
-    Renewal,
     RoleChange,
     Study,
 )
@@ -392,18 +391,6 @@ def _lapse_state(study: Study, at: datetime) -> tuple[int, ...]:
     )
 
 
-def _may_have_lapsed(study: Study, since: datetime, now: datetime) -> bool:
-    """Whether anything came in between that can end consents given before: what :func:`_lapse_state` counts."""
-    required = ConsentForm.objects.filter(study=study, renewal=Renewal.REQUIRED)
-    circumstances, before = Circumstance.objects.filter(study=study), day_of(since)
-    return (
-        ConsentEvent.objects.filter(study=study, renew_by__gt=since, renew_by__lte=now).exists()
-        or required.filter(published_at__gt=since, published_at__lte=now).exists()
-        or circumstances.filter(recorded_at__gt=since, recorded_at__lte=now).exists()
-        or (before != day_of(now) and circumstances.filter(time_is_over(now), until__gt=before).exists())
-    )
-
-
 def policies_waiting(*studies: Study) -> list[EpsilonPolicy]:
     """Proposed policies of some studies that a second person can still approve, newest first."""
     approved = EpsilonPolicy.objects.filter(
@@ -504,7 +491,7 @@ def holders_lapsed_since(study: Study, since: datetime) -> np.ndarray:
         (S,) int64, holder ids.
     """
     now = timezone.now()
-    if not _may_have_lapsed(study, since, now):
+    if _lapse_state(study, now) == _lapse_state(study, since):
         return np.empty(0, dtype=np.int64)
     return np.array(sorted(set(lapses_at(study, now)) - set(lapses_at(study, since))), dtype=np.int64)
 

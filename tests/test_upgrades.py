@@ -2,9 +2,9 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -36,8 +36,7 @@ def test_an_installation_is_upgraded_whole(release: Path | None, tmp_path: Path)
         release = tmp_path / "released.tar.xz"
         python(tmp_path / "var-of-old", "-m", "tests.releases", str(release))
     left, var = tmp_path / "left", tmp_path / "var"
-    with tarfile.open(release) as archive:
-        archive.extractall(left, filter="data")
+    shutil.unpack_archive(release, left)
     (made,) = left.glob("ipate-2*.tar")
     var.mkdir()
     (left / "journal").rename(var / "journal")

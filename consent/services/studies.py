@@ -96,7 +96,7 @@ def study_fixed(study: Study) -> list[str]:
         return []
     codes = dict.fromkeys([*(code for code, _name in settings.LANGUAGES), *languages_of_facts(study)])
     translated = [f"{name}_{code}" for code in codes if code != settings.LANGUAGE_CODE for name in TRANSLATED_FACTS]
-    return [*FACTS, *(["delta"] if policy_in_force(study) is not None else []), *translated]
+    return [*FACTS, *(["delta"] if is_study_fixed(study) else []), *translated]
 
 
 @transaction.atomic
