@@ -39,7 +39,7 @@ BETWEEN, AWAY = (0.5, 4.0), (0.2, 3.0)
 #: Of every cap a run may use; runs follow one another.
 SHARE = 0.1
 #: Seconds after which the hub goes on without a site, and a run of this benchmark counts as stuck.
-PATIENCE, STUCK = 60, 600
+PATIENCE, STUCK = 60, 1800
 
 
 @dataclass

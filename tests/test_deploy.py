@@ -222,7 +222,7 @@ class Installation:
     def client(self, **headers: str) -> httpx.Client:
         """Client beside the proxy, which says that the request came by TLS."""
         through = {"Host": HOST, "X-Forwarded-Proto": "https", "Referer": f"https://{HOST}/"}
-        return httpx.Client(base_url=f"http://127.0.0.1:{self.port}", headers=through | headers, timeout=30)
+        return httpx.Client(base_url=f"http://127.0.0.1:{self.port}", headers=through | headers, timeout=300)
 
 
 def environment_of(service: dict[str, Any], given: dict[str, str]) -> dict[str, str]:
@@ -310,7 +310,7 @@ def wait_for(condition: Any, installation: Installation) -> Any:
         with suppress(httpx.TransportError):
             return condition()
 
-    return wait_until(found, *installation.folder.glob("*.log"), seconds=120, pause=0.2)
+    return wait_until(found, *installation.folder.glob("*.log"), pause=0.2)
 
 
 @contextmanager
@@ -401,7 +401,7 @@ def certificate_make(folder: Path) -> None:
 
 def _announced(port: int, trusted: ssl.SSLContext, path: str, size: int) -> int:
     """The answer to a request that announces a body of ``size`` bytes, and sends none of them."""
-    with closing(HTTPSConnection("127.0.0.1", port, context=trusted, timeout=30)) as connection:
+    with closing(HTTPSConnection("127.0.0.1", port, context=trusted, timeout=300)) as connection:
         connection.putrequest("POST", path)
         connection.putheader("Content-Length", str(size))
         connection.endheaders()
@@ -446,7 +446,7 @@ def proxied(installation: Installation, folder: Path, *, staff_port: int) -> Ite
     headers = {"Host": HOST, "Authorization": f"Bearer {TOKEN}"}
     with (
         running(["nginx", "-c", str(main)], folder / "nginx.log"),
-        httpx.Client(base_url=f"https://127.0.0.1:{secure}", verify=trusted, headers=headers, timeout=30) as client,
+        httpx.Client(base_url=f"https://127.0.0.1:{secure}", verify=trusted, headers=headers, timeout=300) as client,
     ):
         wait_for(lambda: client.get("/healthz").status_code == 200, installation)
         yield Proxy(plain, secure, trusted, client)

@@ -116,7 +116,7 @@ def test_the_catalogue_has_every_text_of_the_sources_and_no_other(texts: Texts, 
         env={name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"},
         check=True,
         capture_output=True,
-        timeout=60,
+        timeout=300,
     )
     known = {english for english, _german in texts}
     found = {english for english, _german in _texts(polib.pofile(str(tmp_path / CATALOGUE)))}

@@ -19,8 +19,6 @@ WORKERS = 2
 HEARTBEAT_TIMEOUT = 3.0
 #: Seconds between two sweeps. Over files a worker takes about five tasks a second: they must not be sweeps.
 SWEEP_INTERVAL = 2.0
-#: Seconds that nothing here takes longer than.
-PATIENCE = 120.0
 
 
 @dataclass(frozen=True)

@@ -341,7 +341,7 @@ def test_one_study_that_opens_waits_for_the_look_of_another(settings: Any, pair:
         found = genuine(study, holders)
         if study.pk == pair[0].pk:
             looked.set()
-            wait_until(lambda: opened.is_set() or somebody_waits_for_us(), seconds=60)
+            wait_until(lambda: opened.is_set() or somebody_waits_for_us())
         return found
 
     with pytest.MonkeyPatch.context() as patch:

@@ -19,7 +19,8 @@ FLAGS = (
     "--disable-component-update --disable-sync"
 )
 SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
-TIMEOUT = 30_000
+#: A page or a worker is done within this time, in milliseconds, on a busy machine, too.
+TIMEOUT = 120_000
 
 #: With JavaScript and without, on a window of each size: the harder one where no script helps. With JavaScript on a
 #: phone test_every_page.py opens every page.

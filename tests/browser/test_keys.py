@@ -15,7 +15,6 @@ def test_a_passkey_is_added_asked_for_and_signs_in_alone(visit, settings) -> Non
     site = visit()
     site.address = site.address.replace("127.0.0.1", "localhost")  # an address in digits has no keys
     page = site.page
-    page.set_default_timeout(30_000)  # keys take their time
     tools = page.context.new_cdp_session(page)
     tools.send("WebAuthn.enable")
     tools.send(

@@ -31,8 +31,6 @@ pytestmark = [pytest.mark.browser, pytest.mark.worker, pytest.mark.slow, pytest.
 
 TITLE = "Who recovers"
 PEOPLE = 300
-#: A page or a worker is done within this time, in milliseconds, on a busy machine, too.
-PATIENCE = 90_000
 
 FIRST = {"clara": "chair of the ethics committee", "carla": "ethics committee"}
 """Whom the administrator appoints to watch the study."""
@@ -44,22 +42,16 @@ ROLES = {"otto": "operator", "sven": "data steward", "rita": "researcher", "conr
 class Installation:
     """A site with nothing in it, its worker, and the browsers of those who come to it."""
 
-    visit: Callable[..., Site]
+    visit: Callable[..., Site]  #: the browser of another person
     folder: Path
 
     def __post_init__(self) -> None:
         self.people: dict[str, Site] = {}
 
-    def somebody(self) -> Site:
-        """A new person's browser."""
-        site = self.visit()
-        site.page.set_default_timeout(PATIENCE)  # browsers, site and worker share the cores
-        return site
-
     def enter(self, name: str) -> Site:
         """The browser in which ``name`` has signed in, on their home page."""
         if name not in self.people:
-            self.people[name] = self.somebody()
+            self.people[name] = self.visit()
             self.people[name].sign_in(name)
         self.people[name].open("/")
         return self.people[name]
@@ -123,7 +115,7 @@ def account_make(installation: Installation, name: str) -> None:
     admin.press("Make the account")
     admin.says("The account is made.")
 
-    site = installation.people[name] = installation.somebody()
+    site = installation.people[name] = installation.visit()
     site.open(installation.link_for(address))
     site.page.get_by_label("New password", exact=True).fill(factories.PASSWORD)
     site.page.get_by_label("The new password again").fill(factories.PASSWORD)
@@ -284,7 +276,7 @@ def holders_decide(installation: Installation, letters: list[dict[str, str]]) ->
     """Some open their links and decide on the site; of the others the steward records what they signed."""
     answers = {"High protection": "high protection", "Low protection": "low protection"}
     for letter, (choice, message) in zip(letters, answers.items(), strict=False):
-        site = installation.somebody()
+        site = installation.visit()
         site.page.goto(letter["link"])
         site.page.get_by_label(choice).check()
         site.press("Continue")

@@ -17,6 +17,9 @@ from tests.workers import wait_until
 
 pytestmark = pytest.mark.worker
 
+PATIENCE = 1800
+"""Seconds after which a command hangs, on a machine that is slow and busy with other tests."""
+
 
 def environment(var: Path) -> dict[str, str]:
     """The embedded default, in a folder of its own, whatever the suite runs on."""
@@ -49,12 +52,12 @@ def processes_in(var: Path) -> list[int]:
 
 
 def wait_until_none_is_left(var: Path) -> None:
-    wait_until(lambda: not processes_in(var), seconds=10, pause=0.2)
+    wait_until(lambda: not processes_in(var), pause=0.2)
 
 
 def demo(var: Path, *options: str) -> list[dict[str, Any]]:
     with manage(var, "demo", "--no-serve", "--json", *options) as process:
-        out, _ = process.communicate(timeout=400)
+        out, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, out
     wait_until_none_is_left(var)
     return json.loads(out.splitlines()[-1])["runs"]
@@ -62,7 +65,7 @@ def demo(var: Path, *options: str) -> list[dict[str, Any]]:
 
 def in_database(var: Path, expression: str) -> str:
     with manage(var, "shell", "-v", "0", "-c", f"print({expression})") as process:
-        out, _ = process.communicate(timeout=60)
+        out, _ = process.communicate(timeout=PATIENCE)
     return out.strip()
 
 
@@ -108,7 +111,7 @@ def test_up_serves_until_stopped_and_leaves_no_process(tmp_path: Path) -> None:
             assert process.stdout is not None
             said = process.stdout.readline()
             assert "The site runs at" in said
-            answer = wait_until(lambda: health(said.split()[4]), seconds=60, pause=0.2)
+            answer = wait_until(lambda: health(said.split()[4]), pause=0.2)
             assert json.loads(answer)["status"] == "ok"
             assert len(processes_in(tmp_path)) > 3
             site = f"IPATE_SITE_URL=http://127.0.0.1:{port}".encode()
@@ -120,7 +123,7 @@ def test_up_serves_until_stopped_and_leaves_no_process(tmp_path: Path) -> None:
         finally:
             process.send_signal(signal.SIGTERM)
             try:
-                status = process.wait(timeout=30)
+                status = process.wait(timeout=PATIENCE)
             except subprocess.TimeoutExpired:
                 process.kill()  # or leaving the block would wait for ever
                 raise

@@ -54,7 +54,7 @@ def test_every_message_comes_once(connection: Connection, folder: Path) -> None:
     with connection.SimpleQueue("box") as box:
         for number in numbers:
             box.put({"number": number})
-        messages = [box.get(timeout=10) for _ in numbers]
+        messages = [box.get(timeout=300) for _ in numbers]
         assert sorted(message.payload["number"] for message in messages) == [*numbers]
         for message in messages:
             message.ack()

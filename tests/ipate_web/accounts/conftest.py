@@ -56,7 +56,7 @@ def link_in(mail: EmailMessage) -> str:
 def mailbox(settings) -> Iterator[Mailbox]:
     """A real SMTP server on this machine, to which the site sends."""
     box = Mailbox()
-    server = Controller(box, hostname="127.0.0.1", port=free_port(8025), ready_timeout=30)
+    server = Controller(box, hostname="127.0.0.1", port=free_port(8025), ready_timeout=300)
     server.start()
     settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
     settings.EMAIL_HOST, settings.EMAIL_PORT = server.hostname, server.port

@@ -40,7 +40,7 @@ def test_every_command_of_the_guide_works(live_server: LiveServer, study: Study,
         },
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr
     assert Run.objects.filter(title="Weighted, 20 teachers", status="draft").exists()
@@ -53,7 +53,7 @@ def test_every_command_of_the_guide_works(live_server: LiveServer, study: Study,
     assert (tmp_path / "labels.csv").read_text().startswith("row,label")
     assert '"predictions"' in done.stdout
     [program] = _blocks("python")
-    here = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    here = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert here.returncode == 0, here.stderr
     assert here.stdout.startswith("['healthy']") or here.stdout.startswith("['ill']")
 
