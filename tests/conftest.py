@@ -18,7 +18,7 @@ from pytest_django.plugin import DjangoDbBlocker
 from common.append_only import triggers_remove
 from ipate_web.backups import STORAGES
 from ipate_web.catalogues import catalogues_compile
-from tests.databases import MigratedFile, MigratedTemplate, migrated
+from tests.databases import MigratedFile, MigratedTemplate, migrated, rows_deleted
 from tests.draws import repeatable_draws
 
 # The same examples every time, however slow the machine.
@@ -126,6 +126,8 @@ def django_db_setup(
     _migrated: MigratedFile | MigratedTemplate,
 ) -> None:
     """Migrate the test's database, once for all processes."""
+    if connection.vendor == "postgresql":
+        connection.ops.sql_flush = rows_deleted
     if not _is_migrated:
         with django_db_blocker.unblock():
             connection.close()
@@ -135,7 +137,7 @@ def django_db_setup(
 @pytest.fixture(autouse=True)
 def _append_only_tables_can_be_emptied(request: pytest.FixtureRequest) -> Iterator[None]:
     """Take the triggers away before a test with real transactions flushes the database, which puts them back."""
-    transactional = _is_transactional(request.node)
+    transactional = _is_transactional(request.node) and connection.vendor == "sqlite"
     if transactional:
         request.getfixturevalue("transactional_db")
     yield
