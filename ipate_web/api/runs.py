@@ -162,7 +162,7 @@ class RunApprove(ApiView):
         """
         run = visible_run(request.user, pk, "training.approve_run")
         approval = body_of(request, ApprovalSerializer)
-        share = approval.get("share", suggested_share(run.study))
+        share = approval["share"] if "share" in approval else suggested_share(run.study)
         run = run_approve(run=run, acting_user=request_user(request), share=share, revision=approval.get("revision"))
         plan = plan_document(run, run.plan | {"share": run.share}) if run.plan else None
         return Response(run_document(run, request.user) | {"plan": plan})

@@ -76,13 +76,13 @@ def identities(alliance: Alliance) -> Iterator[Ed25519PrivateKey]:
 
 
 def fingerprint(key: str) -> str:
-    """What people compare of a public key: 20 hexadecimal digits of its SHA-256, in groups of four.
+    """What people compare of a public key: the first 128 bits of its SHA-256, hexadecimal, in groups of four digits.
 
     >>> fingerprint("00" * 32)
-    '6668 7aad f862 bd77 6c8f'
+    '6668 7aad f862 bd77 6c8f c18b 8e9f 8e20'
     """
-    digest = hashlib.sha256(bytes.fromhex(key)).hexdigest()[:20]
-    return " ".join(digest[start : start + 4] for start in range(0, 20, 4))
+    digest = hashlib.sha256(bytes.fromhex(key)).hexdigest()[:32]
+    return " ".join(digest[start : start + 4] for start in range(0, 32, 4))
 
 
 def agreement_make(joint: JointRun) -> X25519PrivateKey:
