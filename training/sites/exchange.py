@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 from django.db import transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -212,9 +213,18 @@ def total_fetch(question: JointQuestion) -> bytes:
 
 
 def _joints(alliance: Alliance) -> list[JointRun]:
+    """Runs that hub and sites tell each other of, those that have ended only for a while."""
     recent = timezone.now() - _PAST
-    found = JointRun.objects.filter(run__alliance=alliance).select_related("run__alliance", "run__study")
-    return [joint for joint in found if not joint.run.has_ended or (joint.run.ended_at or recent) > recent]
+    return [joint for joint in _signed(alliance) if not joint.run.has_ended or (joint.run.ended_at or recent) > recent]
+
+
+def _signed(alliance: Alliance) -> QuerySet[JointRun]:
+    """Runs with a document: what nobody has approved at the hub yet has none."""
+    return (
+        JointRun.objects.filter(run__alliance=alliance)
+        .exclude(content="")
+        .select_related("run__alliance", "run__study")
+    )
 
 
 def _key(joint: JointRun) -> str:
@@ -384,9 +394,9 @@ def exchange_answer(site: AllianceSite, said: Any) -> dict[str, Any]:
     runs = {}
     if site.takes_part:
         for joint in _joints(alliance):
-            key = _key(joint)
-            if joint.run.status == Run.Status.DRAFT or site.name not in joint.document.participants:
+            if site.name not in joint.document.participants:
                 continue
+            key = _key(joint)
             word = message["runs"].get(key)
             if word is not None:
                 _report_keep(joint, site.name, word)
@@ -506,8 +516,7 @@ def total_content(joint: JointRun, number: int) -> bytes:
 
 def joint_of(alliance: Alliance, key: str) -> JointRun | None:
     """The run of an alliance at its hub of this random number."""
-    found = JointRun.objects.filter(run__alliance=alliance).select_related("run__alliance", "run__study")
-    return next((joint for joint in found if _key(joint) == key), None)
+    return next((joint for joint in _signed(alliance) if _key(joint) == key), None)
 
 
 def json_of(body: bytes) -> Any:

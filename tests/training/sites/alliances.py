@@ -87,10 +87,10 @@ class Installations:
         site.refresh_from_db()
         exchange(site)
 
-    def propose(self, *, mode: str = "together", share: float = 0.5, **fields: Any) -> Run:
-        """A joint run, approved at the hub."""
+    def draft(self, *, mode: str = "together", **fields: Any) -> Run:
+        """A joint run that nobody has approved yet."""
         public = self.dataset(self.hub_study, "public") if fields.pop("asks", True) else None
-        run = joint_run_propose(
+        return joint_run_propose(
             alliance=self.hub,
             acting_user=user_create("otto"),
             mode=mode,
@@ -98,7 +98,10 @@ class Installations:
             public_dataset=public,
             **fields,
         )
-        return run_approve(run=run, acting_user=olga(), share=share)
+
+    def propose(self, *, share: float = 0.5, **fields: Any) -> Run:
+        """A joint run, approved at the hub."""
+        return run_approve(run=self.draft(**fields), acting_user=olga(), share=share)
 
     def take(self, run: Run, place: int, share: float = 0.5) -> Run:
         """The run at a site, taken up by one operator and approved by another."""

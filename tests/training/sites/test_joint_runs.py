@@ -26,7 +26,7 @@ from learning.sites.documents import sign
 from tests.factories import committee_fill, form_publish, policy_approve, study_create
 from tests.training.asking import NoNoise
 from tests.training.runs import TABLE, consents_give, head_counts_state, run_start
-from tests.training.sites.alliances import POINTS, Installations, advance, finish
+from tests.training.sites.alliances import POINTS, Installations, advance, finish, olga
 from training.engine.records import records_load
 from training.methods import joint
 from training.methods.pate.ballot import ballot_load
@@ -34,7 +34,9 @@ from training.methods.pate.questions import vote_question
 from training.models import JointQuestion, Run
 from training.services.datasets import dataset_import
 from training.services.erasures import records_erase
+from training.services.runs import run_cancel
 from training.sites import asking
+from training.sites.exchange import exchange
 from training.sites.keys import known_identity
 from training.sites.wire import Unreachable
 from training.verification import batches_kept, checks_of, release_faults, replay_faults
@@ -235,6 +237,18 @@ def test_votes_of_teachers_that_are_no_one_noisy_sum_are_not_put_to_sites(choice
     with pytest.raises(ValidationError) as refused:
         there.propose(**TEACHERS | {"choices": TEACHERS["choices"] | choices})
     assert field in refused.value.message_dict
+
+
+def test_a_draft_of_the_hub_is_told_to_nobody_and_stops_no_exchange() -> None:
+    there = Installations()
+    draft = there.draft(**STEPS)
+    runs = finish(there.start(**STEPS, share=0.2))
+    assert {run.status for run in runs} == {Run.Status.FINISHED}, [str(run.message) for run in runs]
+    run_cancel(run=draft, acting_user=olga())
+    for site in there.sites:
+        exchange(site)
+        site.refresh_from_db()
+        assert not site.problem and not site.proposals
 
 
 def test_a_site_whose_answer_is_lost_sends_the_same_bytes_and_charges_once(monkeypatch: pytest.MonkeyPatch) -> None:

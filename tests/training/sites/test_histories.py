@@ -1,0 +1,220 @@
+"""Random histories of an alliance: joint runs, keys that are lost and replaced, withdrawals, erasures, silent sites."""
+
+import random
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import pytest
+from django.core.exceptions import ValidationError
+
+from accounting.book import balances
+from accounting.caps import caps_of
+from accounting.models import Release
+from consent.models import DataHolder, Study
+from consent.selectors import consent_snapshot
+from consent.services import consent_withdraw
+from learning.mechanisms.base import PlanError
+from learning.sites.documents import Refused
+from tests.factories import user_create
+from tests.training.sites.alliances import advance, olga
+from tests.training.sites.renewals import Renewed, renewed_make
+from training.models import Run
+from training.services import renewals
+from training.services.alliances import alliance_leave
+from training.services.erasures import records_erase
+from training.services.joint_runs import joint_run_decline, joint_run_go_on
+from training.services.runs import run_approve, run_cancel
+from training.sites.wire import Unreachable
+from training.verification import checks_of
+
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+
+METHODS: list[dict[str, Any]] = [
+    {"method": Run.Method.SGD, "choices": {"steps": 2, "sigma": 10.0}, "student_learner": "nearest_neighbour"},
+    {
+        "method": Run.Method.NEIGHBOURS,
+        "choices": {"sigma": 10.0, "radius_share": 0.2},
+        "batch_size": 6,
+        "student_learner": "nearest_neighbour",
+    },
+    {"method": Run.Method.COUNTS, "choices": {"column": "class", "across": "length"}, "asks": False},
+]
+REFUSALS = (ValidationError, Refused, Unreachable, PlanError)
+HUB = None
+SEEDS = (2, 10, 11, 12)
+"""Histories in which totals are released, chosen among those of the first numbers."""
+WORK = 60
+"""Steps after which every run that all have approved has come to its end."""
+
+
+class History:
+    """An alliance of three sites, and what its operators, people and workers do in an order drawn by ``seed``."""
+
+    def __init__(self, renewed: Renewed, seed: int) -> None:
+        self.renewed, self.there, self.random = renewed, renewed.there, random.Random(seed)
+        self.done: list[str] = []
+
+    @property
+    def places(self) -> dict[int | None, Study]:
+        return {HUB: self.there.hub_study, **dict(enumerate(self.there.studies))}
+
+    def site(self) -> int:
+        return self.random.randrange(len(self.there.sites))
+
+    def runs(self, place: int | None) -> list[Run]:
+        return list(Run.objects.filter(study=self.places[place], status__in=Run.ACTIVE).order_by("created_at", "pk"))
+
+    @contextmanager
+    def at(self, place: int | None) -> Iterator[None]:
+        """What is done at one of the installations, with its secret key."""
+        (self.renewed.as_first if place == 0 and self.renewed.lost else self.renewed.as_others)()
+        try:
+            yield
+        finally:
+            self.renewed.as_others()
+
+    def propose(self) -> None:
+        """A run of the hub, which is sometimes left as a draft."""
+        self.there.hub = self.renewed.hub
+        mode = self.random.choice(["together", "separate"])
+        run = self.there.draft(mode=mode, **self.random.choice(METHODS))
+        if self.random.random() < 0.8:
+            run_approve(run=run, acting_user=olga(), share=self.random.choice([0.1, 0.2, 0.5]))
+
+    def take(self) -> None:
+        for place in range(len(self.there.sites)):
+            with suppress(*REFUSALS):
+                self.there.sites[place] = self.renewed.contact(place)
+                for number in list(self.there.sites[place].proposals):
+                    with self.at(place):
+                        self.there.take(Run.objects.get(pk=number), place, share=self.random.choice([0.1, 0.2, 0.5]))
+
+    def decline(self) -> None:
+        site = self.renewed.contact(self.site())
+        for number in site.proposals:
+            joint_run_decline(alliance=site, number=number, acting_user=olga())
+
+    def leave(self) -> None:
+        """A site leaves for good."""
+        if self.random.random() < 0.3:
+            alliance_leave(alliance=self.there.sites[self.site()], acting_user=olga())
+
+    def work(self) -> None:
+        for _ in range(self.random.randrange(1, 12)):
+            self.work_once()
+
+    def work_once(self) -> None:
+        for place in self.random.sample(list(self.places), len(self.places)):
+            for run in self.runs(place):
+                with self.at(place):
+                    advance(run)
+
+    def lose_key(self) -> None:
+        """The first site gets another secret key; sometimes it keeps the one of before beside it."""
+        self.renewed.keeps = self.random.random() < 0.5
+        self.renewed.lose()
+
+    def register(self) -> None:
+        self.renewed.lose()
+        self.renewed.register()
+
+    def confirm(self) -> None:
+        for place in self.random.choice([[HUB], [self.site()], list(self.places)]):
+            alliance = self.renewed.hub if place is HUB else self.renewed.contact(place)
+            for waiting in renewals.renewals_waiting(alliance)[-1:]:
+                self.renewed.confirm(place, waiting.fingerprint)
+
+    def drop_key(self) -> None:
+        renewals.renewal_drop(alliance=self.renewed.hub, acting_user=olga())
+
+    def withdraw(self) -> None:
+        holders = DataHolder.objects.filter(study=self.random.choice(self.there.studies)).order_by("pk")
+        consent_withdraw(holder=self.random.choice(list(holders)), acting_user=None)
+
+    def erase(self) -> None:
+        records_erase(self.random.choice(self.there.studies).pk)
+
+    def go_on(self) -> None:
+        self.go_on_without(self.random.choice(self.there.names))
+
+    def go_on_without(self, site: str) -> None:
+        for run in self.runs(HUB):
+            with suppress(ValidationError):  # nothing waits for it
+                joint_run_go_on(run=run, without=site, acting_user=olga())
+
+    def cancel(self) -> None:
+        place = self.random.choice(list(self.places))
+        self.cancel_all(self.runs(place)[:1])
+
+    def act(self) -> None:
+        often = [*[self.propose] * 6, *[self.take] * 8, *[self.work] * 12, *[self.confirm] * 4]
+        seldom = [self.lose_key, self.register, self.drop_key, self.go_on, self.cancel, self.decline, self.leave]
+        act = self.random.choice([*often, *[self.withdraw] * 3, *[self.erase] * 2, *seldom])
+        try:
+            act()
+            self.done.append(act.__name__)
+        except REFUSALS as refusal:
+            self.done.append(f"{act.__name__}: {refusal}")
+        finally:
+            self.renewed.as_others()
+
+    def end(self) -> None:
+        """Let workers do what is left; operators cancel what somebody has not approved, or waits for a lost key."""
+        self.cancel_all(run for run in self.runs(HUB) if run.joint.missing)
+        for _ in range(WORK):
+            if not any(map(self.runs, self.places)):
+                return
+            self.work_once()
+            for place in range(len(self.there.sites)):
+                try:
+                    self.renewed.contact(place)
+                except Unreachable:
+                    assert place == 0 and self.renewed.lost, self.done
+                    self.cancel_all(self.runs(place))
+                    self.go_on_without(self.there.names[place])
+
+    @staticmethod
+    def cancel_all(runs: Iterable[Run]) -> None:
+        for run in runs:
+            run_cancel(run=run, acting_user=user_create("otto"))
+
+    def check_caps(self) -> None:
+        """No account is above its cap."""
+        for study in self.there.studies:
+            snapshot = consent_snapshot(study)
+            spent = balances(study).of(snapshot.holders)
+            assert (spent <= caps_of(snapshot.epsilons, study.delta)).all(), self.done
+
+    def check_charges(self) -> None:
+        """All that was charged is what computing it anew gives."""
+        for study in self.places.values():
+            assert [fault for check in checks_of(study) for fault in check.faults()] == [], self.done
+
+    def check_totals(self) -> int:
+        """How many totals were released; each site that took part in one has charged its people for that question."""
+        released = Release.objects.filter(study=self.there.hub_study, content__has_key="joint")
+        charged = {
+            (study_id, content["asked"])
+            for study_id, content in Release.objects.filter(kind="sums").values_list("study_id", "content")
+        }
+        studies = dict(zip(self.there.names, self.there.studies, strict=True))
+        totals = [entry.content["joint"] for entry in released]
+        for total in totals:
+            for name in total["participants"]:
+                assert (studies[name].pk, total["asked"]) in charged, self.done
+        return len(totals)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_whatever_happens_every_total_was_paid_for_at_each_site(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    history = History(renewed_make(monkeypatch), seed)
+    for _ in range(30):
+        history.act()
+        history.check_caps()
+    history.end()
+    history.check_caps()
+    history.check_charges()
+    left = [(place, run.status, str(run.message)) for place in history.places for run in history.runs(place)]
+    assert not left, history.done
+    assert history.check_totals() > 0
