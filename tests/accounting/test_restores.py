@@ -8,83 +8,34 @@ import numpy as np
 import pytest
 from django.core.exceptions import ValidationError
 from django.core.management import CommandError, call_command
-from django.db import connection, transaction
-from django.db.models import QuerySet
+from django.db import transaction
 
 from accounting.accounts import accounts_stand
 from accounting.book import balances
 from accounting.caps import caps_of, slack_of
-from accounting.models import AccountBook, HeadCount, Release, ShareRecord
+from accounting.models import Release
 from accounting.restores import missing_rows
 from accounting.services import release_record
 from accounting.shares import share_free, share_grant, share_open, share_settle, shares
 from accounting.slacks import charged_slack
 from accounting.verification import balances_rebuilt, study_faults
-from common.append_only import triggers_install, triggers_remove
 from common.noise import SimulationNoise
-from consent.models import ChainHead, ConsentEvent, Disposal, Level, Study
+from consent.models import Disposal, Level, Study
 from consent.selectors import consent_current, consent_snapshot
 from consent.services import consent_withdraw
 from tests.factories import user_create
+from tests.restored import backup_of, restore, settle
 from tests.training.asking import ASKING_RUN, SAMPLED_RUN, SYNTHESIS_RUN, run_ask, vote_batch
 from tests.training.runs import TABLE_RUN, run_finish, run_start, run_teach, study_with_table
 from training.engine.drawings import SHARE
-from training.methods.pate.ballot import ballot_load
 from training.methods.pate.opening import vote_open
-from training.models import Batch, Encoder, Query, Run, RunResult, StudentModel, StudentTraining
+from training.models import Encoder, Run
 from training.services.encoders import encoder_withdraw
 from training.services.head_counts import head_counts_draw, head_counts_enter
 from training.services.restores import restore_settle
 from training.verification import release_faults
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow, pytest.mark.both]
-
-
-#: Tables of which a backup forgets rows, those first that refer to others; and those whose rows change.
-GROWING = (
-    RunResult,
-    StudentTraining,
-    StudentModel,
-    Query,
-    Batch,
-    HeadCount,
-    Release,
-    ShareRecord,
-    ConsentEvent,
-    Disposal,
-)
-CHANGING = (ChainHead, AccountBook, Run, Encoder)
-
-
-def rows_of(model: Any, study: Study) -> QuerySet:
-    rows = model.objects.filter(
-        **{"run__study" if model in (RunResult, StudentTraining, StudentModel, Query, Batch) else "study": study}
-    )
-    return rows.filter(chain__in=[each._meta.label_lower for each in GROWING]) if model is ChainHead else rows
-
-
-def backup_of(study: Study) -> dict[Any, list]:
-    """Copy of the study's tables as a backup has them."""
-    return {model: list(rows_of(model, study)) for model in (*GROWING, *CHANGING)}
-
-
-def restore(study: Study, backup: dict[Any, list]) -> None:
-    """Put the study's tables back to what they were."""
-    triggers_remove(connection)
-    with connection.cursor() as cursor:
-        Run.objects.filter(study=study).update(student=None)
-        for model in GROWING:
-            keep = {row.pk for row in backup[model]}
-            for pk in set(rows_of(model, study).values_list("pk", flat=True)) - keep:
-                key = model._meta.pk.get_db_prep_value(pk, connection)
-                cursor.execute(f"DELETE FROM {model._meta.db_table} WHERE {model._meta.pk.column} = %s", [key])
-    for model in CHANGING:
-        for row in backup[model]:
-            row.save(force_update=True)
-    if not backup[AccountBook]:
-        AccountBook.objects.filter(study=study).delete()
-    triggers_install(connection)
-    ballot_load.cache_clear()
 
 
 def test_a_restored_study_is_locked_until_the_gap_is_charged() -> None:
@@ -154,14 +105,6 @@ def test_a_vote_waits_while_its_study_is_locked() -> None:
     run = run_finish(run)
     assert run.status == Run.Status.PREPARING
     assert "settle_restore" in run.message
-
-
-def settle(study: Study, *options: str) -> str:
-    out = StringIO()
-    call_command("settle_restore", study.slug, "--user", "olga", *options, stdout=out)
-    assert missing_rows(study) == {}
-    assert list(study_faults(study)) == []
-    return out.getvalue()
 
 
 def batch_release(run: Run) -> None:

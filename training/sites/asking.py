@@ -297,11 +297,7 @@ class SiteAsking(JointAsking):
         if question.total_content:
             self._compare(run, current, question)
             vector = total_fetch(question)
-            return (
-                None
-                if vector is None
-                else self.release(run, question, total_read(question, vector), vector, charged=True)
-            )
+            return self.release(run, question, total_read(question, vector), vector, charged=True)
         if own not in document.participants:
             return None
         if own not in question.endorsements:

@@ -13,6 +13,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
+from django.utils.translation import gettext as _
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from accounting.head_counts import head_counts
@@ -299,9 +300,14 @@ def _proposal(alliance: Alliance, message: Mapping[str, Any]) -> RunDocument:
 
 def _runs_keep(answer: Mapping[str, Any], known: Mapping[str, JointRun]) -> bool:
     changed = False
-    for key, message in answer["runs"].items():
-        if key in known and not known[key].run.has_ended:
-            changed |= _run_keep(known[key].pk, message)
+    for key, joint in known.items():
+        if joint.run.has_ended:
+            continue
+        if key in answer["runs"]:
+            changed |= _run_keep(joint.pk, answer["runs"][key])
+        elif not joint.ended:
+            why = _("It knows nothing of this run any more, as after a restored backup.")
+            changed |= bool(JointRun.objects.filter(pk=joint.pk, ended="").update(ended=why))
     return changed
 
 

@@ -24,6 +24,7 @@ from learning.formats import Rows
 from learning.mechanisms.base import PlanError
 from learning.sites.documents import sign
 from tests.factories import committee_fill, form_publish, policy_approve, study_create
+from tests.restored import backup_of, restore
 from tests.training.asking import NoNoise
 from tests.training.runs import TABLE, consents_give, head_counts_state, run_start
 from tests.training.sites.alliances import POINTS, Installations, advance, finish, olga
@@ -249,6 +250,16 @@ def test_a_draft_of_the_hub_is_told_to_nobody_and_stops_no_exchange() -> None:
         exchange(site)
         site.refresh_from_db()
         assert not site.problem and not site.proposals
+
+
+def test_a_run_that_a_restored_hub_has_forgotten_ends_at_its_sites() -> None:
+    there = Installations()
+    backup = backup_of(there.hub_study)
+    sites = there.start(**STEPS)[1:]
+    restore(there.hub_study, backup)
+    for run in finish(sites):
+        assert run.status == Run.Status.FAILED and "knows nothing of this run any more" in str(run.message)
+        assert not run.joint.questions.exists() and faults(run.study) == []
 
 
 def test_a_site_whose_answer_is_lost_sends_the_same_bytes_and_charges_once(monkeypatch: pytest.MonkeyPatch) -> None:
