@@ -31,9 +31,9 @@ WHY = {
     "thesis-6.6": "how often a student sees an image is not printed; vanishing has other numbers of labels",
     "idpsgd-table2": "printed runs spent more than their promises; ours keep them, with less noise at ε = 1",
     "idpsgd-table3": "1,000 steps in place of 9,375, larger ones",
-    "idpsgd-table7": "a smaller network, 293 steps in place of 1,465, larger ones",
+    "idpsgd-table7": "a smaller network: the printed one takes hours of a core for each run",
     "idpsgd-table9": "1,000 steps in place of 9,375, larger ones",
-    "idpsgd-table12": "three with 500 steps in place of 9,375, larger ones; one with the 4,560 that the noise allows",
+    "idpsgd-table12": "E.2 at 54/37/9 %: the promises last for half of the steps",
 }
 
 
