@@ -284,6 +284,8 @@ class SiteAsking(JointAsking):
                 raise Refused(gettext_noop("The consent form in force does not tell people of this alliance any more."))
             return self._act_on(run, current, question)
         except Unreachable as error:
+            if joint.ended:  # a hub that has forgotten the run has no total of it any more
+                raise RunError(Sentence(ENDED, why=joint.ended)) from error
             message_set(run, error.sentence)
             return None
         except Refused as error:

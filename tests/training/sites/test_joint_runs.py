@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -252,14 +253,20 @@ def test_a_draft_of_the_hub_is_told_to_nobody_and_stops_no_exchange() -> None:
         assert not site.problem and not site.proposals
 
 
-def test_a_run_that_a_restored_hub_has_forgotten_ends_at_its_sites() -> None:
+@pytest.mark.parametrize("until", ["approved", "a total is signed"])
+def test_a_run_that_a_restored_hub_has_forgotten_ends_at_its_sites(monkeypatch: pytest.MonkeyPatch, until: str) -> None:
     there = Installations()
     backup = backup_of(there.hub_study)
-    sites = there.start(**STEPS)[1:]
+    runs = there.start(**STEPS)
+    if until != "approved":
+        down = Mock(side_effect=Unreachable(Sentence("The network is down.")))
+        with monkeypatch.context() as patched:
+            patched.setattr(asking, "total_fetch", down)
+            finish(runs, lambda runs: JointQuestion.objects.filter(total="").exclude(total_content="").count() == 3)
     restore(there.hub_study, backup)
-    for run in finish(sites):
+    for run in finish(runs[1:]):
         assert run.status == Run.Status.FAILED and "knows nothing of this run any more" in str(run.message)
-        assert not run.joint.questions.exists() and faults(run.study) == []
+        assert run.joint.questions.count() == (until != "approved") and faults(run.study) == []
 
 
 def test_a_site_whose_answer_is_lost_sends_the_same_bytes_and_charges_once(monkeypatch: pytest.MonkeyPatch) -> None:
