@@ -15,7 +15,7 @@ from difflib import SequenceMatcher
 from typing import Any
 
 from django.conf import settings
-from django.contrib.auth.models import AbstractBaseUser
+from django.contrib.auth.models import AbstractBaseUser, User
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
@@ -450,7 +450,8 @@ def _form_append(study: Study, proposal: ConsentFormProposal, acting_user: Abstr
             study.save()
     if not proposal.is_correction:
         holders_mail("new_form", study, about=form.pk)
-    mails_send("form_approved", [form.proposed_by_id], study=study, about=form.pk)
+    proposer = User.objects.filter(pk=form.proposed_by_id)  # of a correction, the account can be gone by now
+    mails_send("form_approved", proposer.values_list("pk", flat=True), study=study, about=form.pk)
     event_send("form.published", study, version=form.version)
     return form
 

@@ -4,6 +4,7 @@ from datetime import date, timedelta
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.db import connection, models
 from django.urls import reverse
@@ -264,6 +265,18 @@ def test_a_correction_that_was_overtaken_is_left_out(study: Study, clock: Clock)
     factories.form_publish(study, {"en": "Something else."})
     clock.days_pass(OBJECTION_DAYS + 2)
     assert services.corrections_publish() == 0
+
+
+def test_a_correction_whose_proposer_has_no_account_any_more_comes_into_force(study: Study, clock: Clock) -> None:
+    other = factories.study_create("other")
+    factories.form_publish(other, TYPO)
+    services.membership_add(study=other, user=factories.user_create("conrad"), role=Role.COMMITTEE, acting_user=None)
+    services.consent_form_correct(study=study, acting_user=factories.user_create("paul"), texts=CORRECT)
+    correct(other)
+    User.objects.get(username="paul").delete()
+    clock.days_pass(OBJECTION_DAYS + 2)
+    assert services.corrections_publish() == 2
+    connection.check_constraints()
 
 
 @pytest.mark.parametrize(
