@@ -98,16 +98,18 @@ def _rows(lines: Sequence[str]) -> list[list[str]]:
 
 @dataclass(frozen=True)
 class IssuedInvitation:
-    """A new invitation with its code, which exists nowhere else."""
+    """A new invitation with its code, which exists nowhere else; ``name`` is the pseudonym that was written."""
 
     invitation: Invitation
     code: str
     language: str = ""
     address: str = ""
+    name: str = ""
 
     @property
     def pseudonym(self) -> str:
-        return self.invitation.holder.pseudonym if self.invitation.holder else ""
+        # Of whoever had their records erased, nothing but what was written tells the pseudonym.
+        return self.name or (self.invitation.holder.pseudonym if self.invitation.holder else "")
 
     @cached_property
     def answering(self) -> Answering:
@@ -195,13 +197,14 @@ def invitations_create(
     has_account = Exists(confirmed) if replace else Q(user__isnull=False)
     without_account = DataHolder.objects.filter(~has_account, study=study).exclude(pk__in=invited)
     by_id = {holder.pk: holder for holder in without_account.iterator(chunk_size=10_000)}
-    holders: list[DataHolder | None] = [by_id[ids[name]] for name in wanted if ids[name] in by_id]
+    written = {each.pseudonym: each for each in people}
+    known = [(by_id[ids[name]], written[name]) for name in wanted if ids[name] in by_id]
+    places: list[tuple[DataHolder | None, Invited]] = [*known, *[(None, Invited(""))] * open_places]
     now = timezone.now()
     if replace:
-        invitations_end(holders=[holder.pk for holder in holders if holder], acting_user=acting_user)
-    written = {each.pseudonym: each for each in people}
+        invitations_end(holders=[holder.pk for holder, _person in known], acting_user=acting_user)
     issued = []
-    for holder in [*holders, *[None] * open_places]:
+    for holder, person in places:
         code = _code()
         invitation = Invitation(
             study=study,
@@ -210,9 +213,8 @@ def invitations_create(
             created_by_id=acting_user.pk if acting_user else None,
             created_at=now,
         )
-        person = written[holder.pseudonym] if holder else Invited("")
-        issued.append(IssuedInvitation(invitation, code, person.language, person.address))
-    added = [new.invitation for new in issued]
+        issued.append(IssuedInvitation(invitation, code, person.language, person.address, person.pseudonym))
+    added = [each.invitation for each in issued]
     with changes_recorded(added, acting_user=acting_user):
         Invitation.objects.bulk_create(added, batch_size=1000)
     return issued

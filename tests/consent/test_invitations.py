@@ -21,12 +21,14 @@ from consent import services
 from consent.codes import code_new
 from consent.models import ConsentEvent, DataHolder, Invitation, LinkReissue, Mail, Role, Study
 from consent.services import invitations
+from consent.services.erasures import erasure_ask
 from consent.services.handover import circumstance_record
 from consent.services.invitations import IssuedInvitation, code_hash
 from tests import factories
 from tests.clock import Clock
 from tests.consent.conftest import Decide
 from tests.pages import as_
+from training.services.erasures import records_erase
 
 HERE = "203.0.113.7"
 
@@ -103,6 +105,16 @@ def test_a_replaced_code_opens_nothing(study: Study, invited: IssuedInvitation) 
     (second,) = invite(study, "P-1", replace=True)
     assert invitations.invitation_open(code=invited.code, address=HERE) is None
     assert invitations.invitation_open(code=second.code, address=HERE) == second.invitation
+
+
+def test_whoever_had_their_records_erased_is_invited_again(study: Study, invited: IssuedInvitation) -> None:
+    assert invited.invitation.holder is not None
+    erasure_ask(holder=invited.invitation.holder, acting_user=None)
+    records_erase(study.pk)
+    again, new = invite(study, "P-1", "P-2", replace=True)
+    opened = invitations.invitation_open(code=again.code, address=HERE)
+    assert opened is not None and opened.holder == invited.invitation.holder
+    assert (again.pseudonym, new.pseudonym) == ("P-1", "P-2")
 
 
 def test_a_code_may_be_typed_as_it_stands_on_paper(invited: IssuedInvitation) -> None:
