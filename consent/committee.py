@@ -16,6 +16,7 @@ from consent.models import (
     Remark,
     Study,
 )
+from consent.models.actors import actor_name
 from consent.selectors import answer_deadline, consent_form_in_force, forms_waiting, policies_waiting, policy_in_force
 
 #: Decisions that the page lists; the record of changes and the exports have all.
@@ -52,7 +53,7 @@ class Decided:
     """Entry of the history: who did what, when, and in which words."""
 
     at: datetime
-    by: object
+    by: str
     what: str
     text: str = ""
 
@@ -87,8 +88,9 @@ class CommitteeState:
 def committee_state(study: Study) -> CommitteeState:
     """State of ``study`` now."""
     policy, form = policy_in_force(study), consent_form_in_force(study)
-    remarks = list(Remark.chain(study.pk).select_related("made_by", "policy", "form"))
-    conflicts = list(ConflictOfInterest.chain(study.pk).select_related("user"))
+    # People are not joined: that would leave out what was done by accounts since deleted.
+    remarks = list(Remark.chain(study.pk).select_related("policy", "form").prefetch_related("made_by"))
+    conflicts = list(ConflictOfInterest.chain(study.pk).prefetch_related("user"))
     waiting: list[EpsilonPolicy | ConsentFormProposal] = [*policies_waiting(study), *forms_waiting(study)]
     missing = [
         text
@@ -118,7 +120,7 @@ def committee_state(study: Study) -> CommitteeState:
 def conditions_in_force(study: Study) -> list[Remark]:
     """Approvals with conditions of the policy and the form in force."""
     stated = Remark.chain(study.pk).filter(kind=Remark.Kind.APPROVAL).exclude(text="")
-    about = list(stated.select_related("made_by", "policy", "form"))
+    about = list(stated.select_related("policy", "form").prefetch_related("made_by"))
     if not about:
         return []
     policy, form = policy_in_force(study), consent_form_in_force(study)
@@ -148,22 +150,24 @@ def _deadlines(study: Study, form: ConsentForm | None) -> Iterator[Deadline]:
 
 
 def _history(study: Study, remarks: list[Remark], conflicts: list[ConflictOfInterest]) -> Iterator[Decided]:
-    policies = EpsilonPolicy.objects.filter(study=study).select_related("proposed_by")
+    policies = EpsilonPolicy.objects.filter(study=study).prefetch_related("proposed_by")
     for policy in policies:
         message = _("proposed ε policy, version %(version)d") % {"version": policy.version}
-        yield Decided(policy.proposed_at, policy.proposed_by, message, policy.reason)
-    for proposal in ConsentFormProposal.objects.filter(study=study).select_related("proposed_by"):
+        yield Decided(policy.proposed_at, actor_name(policy, "proposed_by"), message, policy.reason)
+    for proposal in ConsentFormProposal.objects.filter(study=study).prefetch_related("proposed_by"):
         message = _("proposed version %(version)d of the consent form") % {"version": proposal.follows + 1}
-        yield Decided(proposal.proposed_at, proposal.proposed_by, message)
-    for form in ConsentForm.objects.filter(study=study).select_related("published_by"):
+        yield Decided(proposal.proposed_at, actor_name(proposal, "proposed_by"), message)
+    for form in ConsentForm.objects.filter(study=study).prefetch_related("published_by"):
         message = _("published version %(version)d of the consent form") % {"version": form.version}
-        yield Decided(form.published_at, form.published_by, message)
+        yield Decided(form.published_at, actor_name(form, "published_by"), message)
     for remark in remarks:
         if remark.policy is not None:
             about = _("ε policy, version %(version)d") % {"version": remark.policy.version}
         else:
             assert remark.form is not None, "a remark is about one proposal"
             about = _("version %(version)d of the consent form") % {"version": remark.form.follows + 1}
-        yield Decided(remark.made_at, remark.made_by, f"{remark.get_kind_display()}: {about}", remark.text)
+        what = f"{remark.get_kind_display()}: {about}"
+        yield Decided(remark.made_at, actor_name(remark, "made_by"), what, remark.text)
     for conflict in conflicts:
-        yield Decided(conflict.declared_at, conflict.user, _("declared a conflict of interest"), conflict.reason)
+        what = _("declared a conflict of interest")
+        yield Decided(conflict.declared_at, actor_name(conflict, "user"), what, conflict.reason)

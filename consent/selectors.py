@@ -434,7 +434,7 @@ def answer_deadline(proposal: EpsilonPolicy | ConsentFormProposal) -> date | Non
 
 def approvals_of(proposal: EpsilonPolicy | ConsentFormProposal) -> QuerySet[Remark]:
     """Approvals of a proposal so far, oldest first, with the conditions as text."""
-    return proposal.remarks.filter(kind=Remark.Kind.APPROVAL).select_related("made_by").order_by("sequence")
+    return proposal.remarks.filter(kind=Remark.Kind.APPROVAL).order_by("sequence")
 
 
 def approved_by(user_id: int, **proposals: Any) -> set[int]:

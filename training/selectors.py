@@ -129,7 +129,7 @@ def run_edits(run: Run) -> list[ProposalChange]:
     """Changes of a draft by whoever proposed it, oldest first, with who made them."""
     if run.revision == 1:
         return []
-    return list(run.changes.filter(kind=ProposalChange.Kind.EDITED).select_related("changed_by"))
+    return list(run.changes.filter(kind=ProposalChange.Kind.EDITED).prefetch_related("changed_by"))
 
 
 def run_leads(run: Run) -> list[list[float]]:

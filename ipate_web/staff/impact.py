@@ -19,6 +19,7 @@ from accounting.shares import committed_share
 from consent.facts import fact_words
 from consent.forms import options
 from consent.models import Study
+from consent.models.actors import actor_name
 from consent.pdf import tagged_pdf
 from consent.selectors import consent_form_in_force, policies_in_force
 from ipate_web.staff.report import TEMPLATE as REPORT
@@ -179,11 +180,11 @@ def _decisions(study: Study) -> Section:
     form = consent_form_in_force(study)
     if form is not None:
         what = _("Consent form, version %(version)d") % {"version": form.version}
-        approved = str(form.published_by or "–")
+        approved = actor_name(form, "published_by") or "–"
         rows.append(
             [
                 what,
-                str(form.proposed_by),
+                actor_name(form, "proposed_by"),
                 approved,
                 moment_text(timezone.localtime(form.published_at)),
                 _short(form.digest),
@@ -191,7 +192,7 @@ def _decisions(study: Study) -> Section:
         )
     for policy in policies_in_force(study).select_related("approval"):
         what = _("ε policy, version %(version)d") % {"version": policy.version}
-        by = (str(policy.proposed_by), str(policy.approval.approved_by))
+        by = (actor_name(policy, "proposed_by"), actor_name(policy.approval, "approved_by"))
         rows.append([what, *by, moment_text(timezone.localtime(policy.approval.approved_at)), policy.reason])
     columns = [_("What"), _("Proposed by"), _("Approved by"), _("When"), _("Digest or reason")]
     return Section(

@@ -54,6 +54,22 @@ def test_a_form_is_published_with_the_last_approval_that_the_quorum_asks_for() -
     assert form is not None and form.proposal == proposal
 
 
+def test_what_somebody_did_whose_account_is_gone_stands_and_counts() -> None:
+    study = factories.study_open()
+    services.quorum_set(study=study, acting_user=factories.user_create("chris"), quorum=2)
+    policy = services.epsilon_policy_propose(study=study, acting_user=factories.user_create("paula"), **VALUES)
+    conrad = factories.user_create("conrad")
+    proposal_approve(proposal=policy, acting_user=conrad, conditions="A report after six months.")
+    conrad.delete()
+    assert committee_state(study).waiting[0].given == 1
+    assert proposal_approve(proposal=policy, acting_user=factories.user_create("cleo")) is not None
+    User.objects.get(username="paula").delete()
+    assert [remark.text for remark in conditions_in_force(study)] == ["A report after six months."]
+    history = committee_state(study).history
+    assert "A report after six months." in [entry.text for entry in history]
+    assert "Stricter." in [entry.text for entry in history]
+
+
 def test_the_quorum_does_not_change_while_something_waits() -> None:
     study = factories.study_open()
     policy = proposed(study)

@@ -15,6 +15,7 @@ from consent.facts import FACTS, TRANSLATED_FACTS, facts_of
 from consent.forms import INVALID_EMAIL
 from consent.languages import is_variant, translated_name
 from consent.models import ConsentForm, ConsentFormDraft, Renewal, Role, Study
+from consent.models.actors import actor_name
 from consent.selectors import consent_form_languages
 from consent.services import Valid, draft_facts, form_digest, study_slug_check
 from consent.services.accounts import account_of_staff
@@ -197,7 +198,7 @@ class ConsentFormForm(forms.Form):
         if "publish" not in self.data:
             for code in self.languages:
                 self.errors.pop(code, None)
-        others = self.draft is not None and self.draft.saved_by != self.acting_user
+        others = self.draft is not None and self.draft.saved_by_id != self.acting_user.pk
         if others and self.cleaned_data.get("seen") != self.digest:
             # Whoever has read this and saves again means it.
             self.data = {**self.data.dict(), "seen": self.digest}  # type: ignore[attr-defined]
@@ -205,7 +206,7 @@ class ConsentFormForm(forms.Form):
                 "%(who)s has saved another draft since you opened this page; yours is not saved yet. Save again to "
                 "replace it, or open the page anew in a second window to compare."
             )
-            raise ValidationError(message, params={"who": self.draft.saved_by})  # type: ignore[union-attr]
+            raise ValidationError(message, params={"who": actor_name(self.draft, "saved_by")})  # type: ignore[arg-type]
         return self.cleaned_data
 
     @property

@@ -58,10 +58,11 @@ def consent_forms(request: SignedInRequest, study: Study) -> HttpResponse:
     """List the versions of the consent form."""
     form = selectors.consent_form_in_force(study)
     context = {
-        "versions": ConsentForm.objects.filter(study=study).select_related("published_by", "proposed_by"),
+        # Not joined: that would leave out versions by accounts since deleted.
+        "versions": ConsentForm.objects.filter(study=study).prefetch_related("published_by", "proposed_by"),
         "consent_form": form,
         "texts": _rendered(form.texts) if form else [],
-        "draft": ConsentFormDraft.objects.filter(study=study).select_related("saved_by").first(),
+        "draft": ConsentFormDraft.objects.filter(study=study).first(),
         "waiting": selectors.forms_waiting(study),
         **understanding(study),
     }
@@ -233,7 +234,7 @@ def consent_form_proposal(request: SignedInRequest, study: Study, sequence: int)
             else []
         ),
         "remark": remark,
-        "remarks": proposal.remarks.select_related("made_by"),
+        "remarks": proposal.remarks.prefetch_related("made_by"),
     }
     return render_page(request, study, "staff/consent/proposal.html", context, status=422 if remark.errors else 200)
 

@@ -186,7 +186,7 @@ def policy_approve(request: SignedInRequest, study: Study, version: int) -> Http
         "is_approved": hasattr(policy, "approval"),
         "is_waiting": selectors.is_waiting(policy),
         "remark": remark,
-        "remarks": policy.remarks.select_related("made_by"),
+        "remarks": policy.remarks.prefetch_related("made_by"),
         "affordable": AffordableForm(study=study),
     }
     status = 422 if form.errors or remark.errors else 200

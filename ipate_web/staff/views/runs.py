@@ -13,6 +13,7 @@ from django.views.decorators.http import require_safe
 
 from common.requests import SignedInRequest
 from consent.models import Study
+from consent.models.actors import actor_name
 from ipate_web.staff.comparison import change_rows
 from ipate_web.staff.forms.run_filter import RunFilterForm
 from ipate_web.staff.run_charts import (
@@ -140,7 +141,7 @@ def _timeline(run: Run) -> list[tuple[str, datetime, str]]:
     """Events of a run so far, as (text, time, user)."""
     events = [
         (_("Proposed"), run.created_at, str(run.created_by or "")),
-        *((_("Changed"), change.changed_at, str(change.changed_by)) for change in run_edits(run)),
+        *((_("Changed"), change.changed_at, actor_name(change, "changed_by")) for change in run_edits(run)),
         (
             _("Approved") if run.rehearsal else _("Approved, consents counted"),
             run.approved_at,

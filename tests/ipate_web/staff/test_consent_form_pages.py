@@ -7,6 +7,7 @@ from django.test import Client
 
 from consent import services
 from consent.models import ConsentForm, ConsentFormDraft, ConsentFormProposal, Study
+from consent.services import draft_facts, form_digest
 from tests import factories
 from tests.pages import as_, text
 
@@ -63,6 +64,17 @@ def test_an_unfinished_draft_is_kept_but_not_taken_on_to_publication(olga: Clien
     assert "Nur Deutsch." in page.content.decode(), "nothing typed is lost"
     assert not ConsentFormDraft.objects.exists()
     assert olga.post(BASE + "new/", {"en": "", "de": "Nur Deutsch."}).status_code == 302
+
+
+def test_a_draft_of_somebody_whose_account_is_gone_is_taken_over(study: Study, olga: Client) -> None:
+    otto = factories.user_create("otto")
+    draft = services.consent_form_draft_save(study=study, acting_user=otto, texts={"en": "By Otto"})
+    otto.delete()
+    assert "By Otto" in text(olga.get(BASE + "new/"))
+    page = olga.post(BASE + "new/", {"en": "By Olga", "seen": ""})
+    assert page.status_code == 422 and "deleted account has saved another draft" in text(page)
+    seen = form_digest(draft.texts, draft_facts(draft))
+    assert olga.post(BASE + "new/", {"en": "By Olga", "seen": seen}).status_code == 302
 
 
 def test_nobody_writes_over_a_draft_that_they_have_not_seen(study: Study, olga: Client) -> None:

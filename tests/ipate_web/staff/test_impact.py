@@ -47,6 +47,14 @@ def test_it_is_linked_from_the_study_and_is_a_pdf_as_well(study: Study) -> None:
     assert as_("olga").get(url(study, "html")).status_code == 404
 
 
+def test_it_names_no_account_that_is_gone(study: Study) -> None:
+    for name in ("carla", "conrad"):
+        factories.user_create(name).delete()
+    document = as_("olga").get(url(study, "md")).content.decode()
+    assert "| Consent form, version 1 | olga | deleted account |" in document
+    assert "| ε policy, version 1 | deleted account | deleted account |" in document
+
+
 def test_a_rehearsal_concerns_nobody() -> None:
     rehearsal = factories.study_create("try", rehearsal=True)
     assert as_("olga").get(url(rehearsal, "md")).status_code == 404
