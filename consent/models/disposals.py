@@ -32,7 +32,11 @@ class Disposal(StudyChained):
     study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="disposals")
     kind = models.CharField(max_length=10, choices=Kind)
     holder = models.ForeignKey(DataHolder, on_delete=models.PROTECT, null=True, related_name="disposals")
-    subject = models.CharField(max_length=100, blank=True, help_text="Name of the dataset or encoder.")
+    subject = models.CharField(
+        max_length=100,
+        blank=True,
+        help_text="Name of the dataset or encoder; of a closing the last day of the records.",
+    )
     rows = models.PositiveIntegerField(
         null=True, blank=True, help_text="How many rows of private datasets were erased."
     )

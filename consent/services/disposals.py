@@ -112,7 +112,9 @@ def study_close_record(
     study.retention_until = erase_after or study.retention_until
     with changes_recorded([study], acting_user=acting_user):
         study.save(update_fields=["closed_at", "retention_until"])
-    disposal_record(study=study, kind=Disposal.Kind.CLOSED, acting_user=acting_user, reason=reason)
+    # A restored backup may forget the day, and closes the study again by this row.
+    last = study.retention_until.isoformat() if study.retention_until else ""
+    disposal_record(study=study, kind=Disposal.Kind.CLOSED, acting_user=acting_user, subject=last, reason=reason)
     return study
 
 

@@ -1,5 +1,6 @@
 """Restored backups: a study stays locked until what was forgotten is charged."""
 
+from datetime import timedelta
 from io import StringIO
 from typing import Any
 from uuid import uuid4
@@ -9,6 +10,7 @@ import pytest
 from django.core.exceptions import ValidationError
 from django.core.management import CommandError, call_command
 from django.db import transaction
+from django.utils import timezone
 
 from accounting.accounts import accounts_stand
 from accounting.book import balances
@@ -30,6 +32,7 @@ from tests.training.runs import TABLE_RUN, run_finish, run_start, run_teach, stu
 from training.engine.drawings import SHARE
 from training.methods.pate.opening import vote_open
 from training.models import Encoder, Run
+from training.services.closing import study_close
 from training.services.encoders import encoder_withdraw
 from training.services.head_counts import head_counts_draw, head_counts_enter
 from training.services.restores import restore_settle
@@ -225,3 +228,15 @@ def test_nothing_is_charged_and_runs_go_on_after_a_loss_of_consents_alone() -> N
     assert not len(balances(study).holders)
     assert run_finish(run).status == Run.Status.FINISHED
     assert balances(study).of(np.array([holder.pk])).tolist() == [0]
+
+
+def test_a_study_whose_closing_was_lost_is_closed_again_with_its_last_day() -> None:
+    study = study_with_table()
+    backup = backup_of(study)
+    day = timezone.localdate() + timedelta(days=90)
+    study_close(study=study, reason="The project ended.", acting_user=user_create("olga"), erase_after=day)
+    restore(study, backup)
+    Study.objects.filter(pk=study.pk).update(closed_at=None, retention_until=None)
+    settle(study)
+    study.refresh_from_db()
+    assert (study.is_closed, study.retention_until) == (True, day)

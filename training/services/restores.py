@@ -2,6 +2,7 @@
 
 import logging
 from dataclasses import dataclass
+from datetime import date
 from functools import partial
 
 from django.contrib.auth.models import AbstractBaseUser
@@ -116,7 +117,8 @@ def _acts_check(study: Study, lost: Lost, given_up: int, entered: bool) -> None:
 def _dispose(study: Study, disposal: Disposal, acting_user: AbstractBaseUser) -> None:
     """Remove a dataset, withdraw an encoder, or close the study, as was done before."""
     if disposal.kind == Disposal.Kind.CLOSED:
-        study_close(study=study, reason=disposal.reason, acting_user=acting_user)
+        last = date.fromisoformat(disposal.subject) if disposal.subject else None
+        study_close(study=study, reason=disposal.reason, acting_user=acting_user, erase_after=last)
         return
     if disposal.kind == Disposal.Kind.ENCODER:
         for encoder in Encoder.objects.filter(study=study, name=disposal.subject, stated_at__lt=disposal.recorded_at):
