@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, datetime, timedelta
 from functools import cache
 from itertools import islice
 
@@ -26,7 +26,7 @@ from django.utils.translation import gettext as _
 
 from common.keyrings import KeyGoneError, content_open, content_seal, ring_destroy
 from common.reading import UnreadableError, table_read_named
-from consent.circumstances import Answering, answering, renew_by
+from consent.circumstances import Answering, answering, day_begin, day_of, renew_by
 from consent.languages import language_of
 from consent.models import (
     AUTHORITIES,
@@ -315,10 +315,10 @@ class _Paper:
         return {event.holder_id: event for event in events}
 
     def _policies_from(self, day: date) -> list[EpsilonPolicy]:
-        """The policy in force when ``day`` began (UTC) and all since; empty if none was in force on that day."""
-        begin = datetime.combine(day, time(), UTC)
+        """The policy in force when ``day`` began and all since; empty if none was in force on that day."""
+        begin = day_begin(day)
         dates = [policy.approval.effective_from for policy in self.policies]
-        if not dates or dates[0] >= begin + timedelta(days=1):
+        if not dates or dates[0] >= day_begin(day + timedelta(days=1)):
             return []
         before = sum(effective <= begin for effective in dates)
         return self.policies[max(before - 1, 0) :]
@@ -355,11 +355,11 @@ class _Paper:
                 )
                 values = {"version": form.version, "text": consent.text, "texts": ", ".join(sorted(form.texts))}
                 yield Problem(consent.row, message % values)
-            if form is None or form.published_at.date() > consent.signed_on:
+            if form is None or day_of(form.published_at) > consent.signed_on:
                 message = _("version %(version)d of the form was not published on %(day)s. Check which one was signed.")
                 day = consent.signed_on.isoformat()
                 yield Problem(consent.row, message % {"version": consent.form_version, "day": day})
-            if consent.signed_on > self.now.date():
+            if consent.signed_on > day_of(self.now):
                 yield Problem(consent.row, _("the day of the signature has not come yet. Check the date."))
             elif not self._policies_since(consent.signed_on):
                 yield Problem(consent.row, _("no ε policy was in force on that day. Check the date."))
@@ -470,4 +470,4 @@ def _statement_in(code: str) -> str:
 
 
 def _decided_on(event: ConsentEvent) -> date:
-    return event.signed_on or event.recorded_at.date()
+    return event.signed_on or day_of(event.recorded_at)

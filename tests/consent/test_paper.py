@@ -105,6 +105,19 @@ def test_weaker_protection_on_paper_needs_its_own_box(study: Study) -> None:
     assert list(selectors.promise_faults(study)) == []
 
 
+def test_days_on_paper_are_those_of_the_sites_zone(study: Study, give: Decide, clock: Clock, settings) -> None:
+    settings.TIME_ZONE = "Pacific/Auckland"
+    clock.days_pass(-3 / 24)  # nine in the evening of 10 January in UTC, ten in the morning of the 11th here
+    holder = study.holders.get(pseudonym="P-1")
+    give(holder, "HIGH")
+    services.consent_withdraw(holder=holder, acting_user=None)
+    assert "has decided on 2026-01-11; what is newer stands" in error_message(study, row("P-1", day=11))
+    assert record(study, row("P-2", day=11)) == 1, "the day has begun"
+    policy = factories.policy_approve(study, high=0.5)
+    assert record(study, row("P-3", day=11)) == 1
+    assert ConsentEvent.objects.get(holder__pseudonym="P-3").policy == policy, "in force on that day"
+
+
 def test_newer_decisions_stand(study: Study, give: Decide) -> None:
     give(study.holders.get(pseudonym="P-1"), "HIGH")
     with pytest.raises(PaperError, match="has decided on 2026-01-11; what is newer stands"):
