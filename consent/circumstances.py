@@ -58,7 +58,7 @@ def renew_by(form: Validity | None, decided_on: date) -> datetime | None:
     """Moment from which a consent to ``form``, given on ``decided_on``, no longer counts; None: it counts for good."""
     if form is not None and form.valid_months:
         return day_begin(decided_on + relativedelta(months=form.valid_months) + timedelta(days=1))
-    if form is not None and form.valid_until:
+    if form is not None and form.valid_until and form.valid_until < date.max:  # no day follows 31 December 9999
         return day_begin(form.valid_until + timedelta(days=1))
     return None
 

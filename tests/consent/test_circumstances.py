@@ -233,6 +233,12 @@ def test_a_consent_counts_until_the_day_that_its_form_says(study, holder, give, 
         give(holder, "HIGH")
 
 
+def test_a_consent_up_to_the_last_day_of_all_counts_for_good(study, holder, give) -> None:
+    factories.form_publish(study, texts={"en": "For ever."}, valid=Valid(until=date.max))
+    assert give(holder, "LOW").renew_by is None
+    assert takes_part(holder)
+
+
 def test_a_version_with_the_same_words_and_another_validity_is_another_version(study) -> None:
     olga = factories.user_create("olga")
     form = factories.form_publish(study, texts=factories.FORM, valid=Valid(months=6))
