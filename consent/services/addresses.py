@@ -11,7 +11,7 @@ from datetime import timedelta
 
 from django.core.exceptions import ValidationError
 from django.db import transaction
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Exists, F, OuterRef, Q
 from django.utils import timezone
 from django.utils.translation import get_language
 from django.utils.translation import gettext as _
@@ -94,6 +94,8 @@ def addresses_forget(*, holders: Collection[int]) -> None:
 def addresses_sweep(*, study: Study | None = None) -> int:
     """Delete addresses that nobody confirmed in time, and those of whom everything is erased, once they are told so.
 
+    One that was left after the erasure stays: its holder takes part again, or wants to hear of the study.
+
     Args:
         study: of this study alone; its lock is held.
 
@@ -102,7 +104,7 @@ def addresses_sweep(*, study: Study | None = None) -> int:
     """
     waiting = Mail.objects.filter(address=OuterRef("pk"), state=Mail.State.WAITING)
     late = Q(way=HolderAddress.Way.MAIL, confirmed_at=None, left_at__lte=timezone.now() - WAITS)
-    over = HolderAddress.objects.filter(late | (Q(holder__erased_at__isnull=False) & ~Exists(waiting)))
+    over = HolderAddress.objects.filter(late | (Q(holder__erased_at__gte=F("left_at")) & ~Exists(waiting)))
     of_studies: dict[int, list[int]] = defaultdict(list)
     for study_id, holder in (over.filter(study=study) if study else over).values_list("study", "holder"):
         of_studies[study_id].append(holder)

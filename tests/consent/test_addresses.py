@@ -160,6 +160,17 @@ def test_the_address_goes_with_what_it_was_for(browser: Client, holder: DataHold
     assert not Mail.objects.filter(address__isnull=False).exists()
 
 
+def test_an_address_that_is_left_after_an_erasure_stays(browser: Client, holder: DataHolder, study: Study) -> None:
+    decide(holder)
+    services.consent_withdraw(holder=holder, acting_user=None)
+    records_erase(study.pk)
+    decide(holder)
+    confirmed(browser)
+    delivered()
+    assert addresses_sweep() == 0
+    assert HolderAddress.objects.get().confirmed_at is not None
+
+
 def test_an_address_that_nobody_confirms_is_deleted(browser: Client) -> None:
     leave(browser)
     assert addresses_sweep() == 0
