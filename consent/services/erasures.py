@@ -11,7 +11,7 @@ from typing import Any
 from django.contrib.auth.models import AbstractBaseUser
 from django.core.exceptions import ValidationError
 from django.db import transaction
-from django.db.models import Count, Exists, Min, OuterRef
+from django.db.models import Count, Exists, Min, OuterRef, Q, QuerySet
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
@@ -106,12 +106,22 @@ def withdrawals_follow(study: Study, holders: Collection[int], *, keep: bool, ac
 
 
 def holders_waiting(study: Study) -> set[int]:
-    """Ids of holders who asked for erasure, still take no part, and whose records have not been erased since."""
+    """Ids of holders who asked for erasure, still take no part, and whose records have not been erased since.
+
+    Whoever took part again before it was done, and said on withdrawing once more that their records stay, is none.
+    """
+    requests = set(_requests([study]).values_list("holder_id", flat=True))
+    return requests - holders_granting(study, requests)
+
+
+def _requests(studies: Collection[Study]) -> QuerySet[Disposal]:
+    """Requests for erasure after which nothing was erased, and their holder did not say that the records stay."""
+    rows = Disposal.objects.filter(study__in=studies, holder=OuterRef("holder"))
     kinds = (Disposal.Kind.ASKED, Disposal.Kind.ERASED)
-    rows = Disposal.objects.filter(study=study, kind__in=kinds)
-    later = rows.filter(holder=OuterRef("holder"), sequence__gt=OuterRef("sequence"))
-    requests = rows.filter(~Exists(later), kind=Disposal.Kind.ASKED).values_list("holder_id", flat=True)
-    return set(requests) - holders_granting(study, list(requests))
+    # By time, as what a restored backup had forgotten is recorded after what is newer.
+    kept = Q(kind=Disposal.Kind.KEPT, recorded_at__gt=OuterRef("recorded_at"))
+    later = rows.filter(kept | Q(kind__in=kinds, sequence__gt=OuterRef("sequence"))).order_by()
+    return Disposal.objects.filter(~Exists(later), study__in=studies, kind=Disposal.Kind.ASKED).order_by()
 
 
 @dataclass(frozen=True)
@@ -125,12 +135,9 @@ class ErasuresWaiting:
 
 def erasures_waiting(studies: Collection[Study]) -> list[ErasuresWaiting]:
     """Erasures of :func:`holders_waiting` in each of some studies; studies without any are left out."""
-    kinds = (Disposal.Kind.ASKED, Disposal.Kind.ERASED)
-    rows = Disposal.objects.filter(study__in=studies, kind__in=kinds).order_by()
-    later = rows.filter(holder=OuterRef("holder"), sequence__gt=OuterRef("sequence"))
     after = ConsentEvent.objects.filter(holder=OuterRef("holder"), sequence__gt=OuterRef("sequence"))
     granting = ConsentEvent.objects.filter(~Exists(after), holder=OuterRef("holder"), kind__in=GRANTING)
-    requests = rows.filter(~Exists(later), ~Exists(granting), kind=Disposal.Kind.ASKED)
+    requests = _requests(studies).filter(~Exists(granting))
     counted = requests.values("study").annotate(number=Count("pk"), since=Min("recorded_at"))
     return [ErasuresWaiting(*row) for row in counted.values_list("study", "number", "since")]
 

@@ -10,7 +10,7 @@ from django.utils import timezone
 from consent import services
 from consent.models import AfterWithdrawal, ConsentEvent, ConsentForm, DataHolder, Disposal, Study
 from consent.selectors import consent_current
-from consent.services.erasures import holders_waiting
+from consent.services.erasures import erasures_waiting, holders_waiting
 from consent.services.handover import circumstance_record
 from consent.services.invitations import invitations_create
 from tests.factories import study_open, user_create
@@ -159,6 +159,20 @@ def test_an_erasure_request_after_rejoining_erases_nothing(erased_before: bool) 
     assert "are being erased" not in page.text
     assert request_count() == int(erased_before) and not holders_waiting(study)
     assert "Nothing was erased" not in client.get(url("erase"), follow=True).text, "nothing was pressed"
+
+
+def test_records_that_are_to_stay_are_not_erased_for_an_earlier_withdrawal() -> None:
+    study = study_open()
+    client, holder = invited(study)
+    client.post(url("withdraw"))
+    services.consent_give(holder=holder, level="LOW", form=ConsentForm.objects.get(study=study), acting_user=None)
+    records_erase(study.pk)
+    client.post(url("withdraw"), {"records": "keep"})
+    assert "They stay stored, as you said" in client.get(reverse("consent:receipt", args=["digits", 4])).text
+    assert holders_waiting(study) == set() and erasures_waiting([study]) == []
+    client.post(url("erase"))
+    assert holders_waiting(study) == {holder.pk}
+    assert [(each.study_id, each.number) for each in erasures_waiting([study])] == [(study.pk, 1)]
 
 
 def close(study: Study, days: int = 30) -> None:
