@@ -16,7 +16,7 @@ from consent.services.letters import AT_ONCE, Way, letters_due, letters_print, p
 from ipate_web.staff.forms.circumstances import CircumstanceForm
 from ipate_web.staff.forms.invitations import LettersForm
 from ipate_web.staff.views.invitations import qr_code
-from ipate_web.staff.views.pages import faults_in, paginate, pdf_answer, render_page, study_form
+from ipate_web.staff.views.pages import faults_in, faults_show, paginate, pdf_answer, render_page, study_form
 
 
 @study_form("consent.view_circumstance")
@@ -45,7 +45,11 @@ def letters(request: SignedInRequest, study: Study) -> HttpResponse:
             raise Http404
         if kind == Letter.Kind.RECEIPT and not request.user.has_perm("consent.view_holder_level", study):
             raise PermissionDenied
-        printed = letters_print(study=study, kind=kind, acting_user=request.user, again="again" in request.POST)
+        printed = None
+        with faults_show(request):
+            printed = letters_print(study=study, kind=kind, acting_user=request.user, again="again" in request.POST)
+        if printed is None:
+            return redirect("staff:letters", study.slug)
         receipts = [letter.event for letter in printed if letter.event]
         if receipts:
             language = request.POST.get("language", "")

@@ -29,6 +29,7 @@ from consent.services.invitations import invitations_create
 from tests import factories
 from tests.pages import as_, text
 from tests.snapshots import built_once
+from training.services.closing import study_close
 
 pytestmark = pytest.mark.django_db
 
@@ -57,6 +58,15 @@ def later(days: int):
 
 def record(study: Study, pseudonym: str, kind: str, **fields) -> None:
     circumstance_record(study=study, pseudonym=pseudonym, kind=kind, reason="Register.", acting_user=None, **fields)
+
+
+def test_a_stale_page_prints_no_letters_of_a_closed_study(study: Study) -> None:
+    olga = as_("olga")
+    assert olga.get(LETTERS).status_code == 200
+    study_close(study=study, reason="Done.", acting_user=factories.user_create("olga"), erase_after=later(9))
+    for kind in Letter.Kind.values:
+        assert olga.post(LETTERS, {"kind": kind}).status_code in (200, 302), kind
+    assert not Invitation.objects.exists()
 
 
 def answer(client: Client, choice: str = "LOW") -> None:
