@@ -6,7 +6,7 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
 from django.utils import timezone
 
-from consent.models import DataHolder, Invitation, Study
+from consent.models import DataHolder, Invitation, Mail, Study
 from consent.pseudonyms import holders_by_pseudonym
 from consent.services.addresses import addresses_forget
 from consent.services.changes import changes_recorded
@@ -42,7 +42,7 @@ def holder_link(
 ) -> DataHolder:
     """Link a holder to the account that decides for them, or to none any more, on record.
 
-    Mails go to the account from then on: an address that they left before is deleted.
+    Mails go to the account from then on, a reminder that they asked for, too: an address that they left is deleted.
 
     Args:
         holder: the holder.
@@ -60,6 +60,8 @@ def holder_link(
     with changes_recorded([holder], acting_user=acting_user):
         holder.save()
     if linked is not None:
+        waiting = Mail.objects.filter(address__holder=holder, state=Mail.State.WAITING)
+        waiting.exclude(kind="address_left").update(address=None, user_id=linked)
         addresses_forget(holders=[holder.pk])
     return holder
 

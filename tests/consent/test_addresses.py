@@ -266,6 +266,19 @@ def test_a_reminder_goes_to_an_account_without_another_address(study: Study, mon
     assert [message.to for message in delivered()] == [["hanna@example.org"]]
 
 
+def test_a_reminder_goes_to_the_account_that_takes_the_place_of_an_address(
+    browser: Client, holder: DataHolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser.post(LATER, {"days": "3", "email": "hanna@example.org"})
+    user = factories.user_create("hanna", email="hanna@example.org")
+    user.emailaddress_set.create(email=user.email, verified=True)
+    services.holder_link(holder=holder, user=user)
+    assert not HolderAddress.objects.exists() and delivered() == []
+    after(monkeypatch, 3)
+    (reminder,) = delivered()
+    assert reminder.subject == "“Reading digits”: you wanted to decide later"
+
+
 @pytest.mark.parametrize("end", ["decided", "unconfirmed", "handed over"])
 def test_nobody_is_reminded_who_has_decided_or_whom_nothing_reaches(
     browser: Client, holder: DataHolder, study: Study, monkeypatch: pytest.MonkeyPatch, end: str
