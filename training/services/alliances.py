@@ -23,7 +23,7 @@ from accounting.caps import joint_sums_fit
 from common.sentences import Sentence, gettext_noop
 from consent.models import ConsentFormDraft, Level, Study
 from consent.selectors import consent_form_in_force, promises_possible
-from consent.services import consent_form_draft_save, study_lock, study_open_check, study_update
+from consent.services import consent_form_draft_save, draft_facts, study_lock, study_open_check, study_update
 from consent.services.changes import changes_recorded
 from learning.formats import records_alike, schema_from_json
 from learning.sites.documents import DOMAIN, Refused, public_key, sign
@@ -296,8 +296,8 @@ def _differences(theirs: dict[str, Any], ours: dict[str, Any]) -> list[Sentence]
 def alliance_tell(*, alliance: Alliance, acting_user: AbstractBaseUser) -> ConsentFormDraft | None:
     """Let the next version of the consent form tell people of a signed alliance.
 
-    Before the first version it is a fact of the study; later a draft of a version, which is proposed and approved as
-    every other, and asks people anew.
+    Before the first version it is a fact of the study; later of the draft of a version, which is proposed and approved
+    as every other, and asks people anew. A draft that somebody has begun keeps all else.
 
     Raises:
         ValidationError: The alliance is not signed, or not as it should be.
@@ -312,8 +312,10 @@ def alliance_tell(*, alliance: Alliance, acting_user: AbstractBaseUser) -> Conse
     if latest is None:
         study_update(study=study, acting_user=acting_user, alliance=facts)
         return None
-    facts_of_form = {**latest.facts, "alliance": facts}
-    return consent_form_draft_save(study=study, acting_user=acting_user, texts=latest.texts, facts=facts_of_form)
+    begun = ConsentFormDraft.objects.filter(study=study).first()
+    texts, facts_of_form = (begun.texts, draft_facts(begun)) if begun else (latest.texts, latest.facts)
+    facts_of_form = {**facts_of_form, "alliance": facts}
+    return consent_form_draft_save(study=study, acting_user=acting_user, texts=texts, facts=facts_of_form)
 
 
 @transaction.atomic

@@ -5,8 +5,9 @@ import json
 import pytest
 from django.urls import reverse
 
-from consent.models import Role
-from consent.services import membership_add
+from consent.facts import facts_of
+from consent.models import ConsentFormDraft, Role
+from consent.services import consent_form_draft_save, membership_add
 from learning.mechanisms.base import PlanError
 from tests.factories import user_create
 from tests.pages import as_, text, url
@@ -69,6 +70,22 @@ def test_operators_of_the_hub_go_on_without_a_silent_site_once_they_have_read_wh
     assert browser.post(go_on).status_code == 302
     assert "The run does not wait for this site any more." in text(browser.get(go_on, follow=True))
     assert advance(runs[0]).status == Run.Status.FAILED
+
+
+def test_a_draft_that_somebody_has_begun_tells_people_of_an_alliance_as_well() -> None:
+    there = Installations()
+    site = there.sites[0]
+    consent_form_draft_save(
+        study=site.study,
+        acting_user=user_create("carla"),
+        texts={"en": "Begun by Carla."},
+        facts=facts_of(site.study) | {"retention": "Ten years.", "alliance": {}},
+    )
+    act = reverse("staff:alliance_act", args=[site.study.slug, site.pk, "tell"])
+    assert as_("olga").post(act).url == url("consent_forms", site.study)
+    draft = ConsentFormDraft.objects.get(study=site.study)
+    assert (draft.texts, draft.facts["retention"]) == ({"en": "Begun by Carla."}, "Ten years.")
+    assert draft.facts["alliance"] == facts_of(site.study)["alliance"] != {}
 
 
 def test_a_site_declines_what_it_is_proposed() -> None:
