@@ -207,7 +207,11 @@ class Chained(AppendOnly):
 
     @classmethod
     def from_act(cls, act: dict[str, Any]) -> Self:
-        """Unsaved row with the content of one that was lost, for the end of its chain. Raises ValidationError."""
+        """Unsaved row with the content of one that was lost, for the end of its chain. Raises ValidationError.
+
+        An act from before a column was added does not have it.
+        """
+        act = {**cls.added_columns, **act}
         columns = set(hashed_columns(cls)) - {"sequence", "previous_hash"}
         fields = [field for field in cls._meta.concrete_fields if field.attname in columns]
         return cls(**{field.attname: field.to_python(act[field.attname]) for field in fields})

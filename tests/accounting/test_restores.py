@@ -22,7 +22,7 @@ from accounting.shares import share_free, share_grant, share_open, share_settle,
 from accounting.slacks import charged_slack
 from accounting.verification import balances_rebuilt, study_faults
 from common.noise import SimulationNoise
-from consent.models import Disposal, Level, Study
+from consent.models import ConsentEvent, Disposal, Level, Study
 from consent.selectors import consent_current, consent_snapshot
 from consent.services import consent_withdraw
 from tests.factories import user_create
@@ -228,6 +228,21 @@ def test_nothing_is_charged_and_runs_go_on_after_a_loss_of_consents_alone() -> N
     assert not len(balances(study).holders)
     assert run_finish(run).status == Run.Status.FINISHED
     assert balances(study).of(np.array([holder.pk])).tolist() == [0]
+
+
+def test_acts_from_before_a_column_was_added_are_recorded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    study = study_with_table()
+    backup = backup_of(study)
+    as_act = ConsentEvent.as_act
+    monkeypatch.setattr(
+        ConsentEvent, "as_act", lambda event: {name: value for name, value in as_act(event).items() if name != "talked"}
+    )
+    holder = study.holders.first()
+    consent_withdraw(holder=holder, acting_user=None)
+    monkeypatch.undo()
+    restore(study, backup)
+    settle(study)
+    assert not consent_current(holder).grants  # type: ignore[union-attr]
 
 
 def test_a_study_whose_closing_was_lost_is_closed_again_with_its_last_day() -> None:
