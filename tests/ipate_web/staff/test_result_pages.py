@@ -1,6 +1,7 @@
 """Pages and API of a run that leads to a table: who sees it, what is on record, and what a withdrawal leaves."""
 
 import hashlib
+from typing import Any
 
 import pytest
 from django.test import Client
@@ -12,11 +13,13 @@ from consent.services import membership_add
 from learning.mechanisms.counts.table import CountTable
 from learning.mechanisms.synthesis.rows import SyntheticRows
 from tests.factories import user_create
+from tests.pages import as_, url
 from tests.snapshots import built_once
 from tests.training.asking import COUNTS_RUN, SYNTHESIS_RUN, run_ask
 from tests.training.runs import rehearsal_with_table, run_draft, run_like, study_with_table
 from training.models import Run
 from training.services.results import result_withdraw
+from training.services.runs import run_cancel
 from training.verification import release_faults
 
 pytestmark = [pytest.mark.django_db]
@@ -170,6 +173,12 @@ def test_a_table_has_no_student_versions(run: Run) -> None:
     assert oda.get(reverse("api:model", args=[run.pk])).status_code == 404
     draft = run_draft(run.study, **COUNTS_RUN)
     assert oda.get(reverse("api:run-table", args=[draft.pk])).status_code == 404
+
+
+@pytest.mark.parametrize("fields", [COUNTS_RUN, SYNTHESIS_RUN], ids=["counts", "synthesis"])
+def test_a_draft_that_was_cancelled_has_a_page(fields: dict[str, Any]) -> None:
+    draft = run_cancel(run=run_draft(study_with_table(), **fields), acting_user=user_create("olga"))
+    assert "An operator has cancelled the run." in as_("olga").get(url("run", draft)).text
 
 
 @pytest.fixture

@@ -58,7 +58,7 @@ class CountsMethod(CountedMethod):
                 wrong(f"choices.{field}", error)
 
     def tiles(self, run: Run) -> list[Tile]:
-        cells = sum(each["table"]["cells"] for each in run.plan["rounds"])
+        cells = sum(each["table"]["cells"] for each in run.plan.get("rounds", []))
         return [
             (
                 gettext_noop("Cells counted"),

@@ -38,7 +38,7 @@ class SynthesisMethod(CountedMethod):
         rows_check(run, wrong, "private_dataset")
 
     def tiles(self, run: Run) -> list[Tile]:
-        tables = [each["marginals"]["cells"] for each in run.plan["rounds"]]
+        tables = [each["marginals"]["cells"] for each in run.plan.get("rounds", [])]
         counted = sum(tables[: run.batches.count()])
         return [(gettext_noop("Tables counted"), counted, Sentence(gettext_noop("of %(tables)s"), tables=sum(tables)))]
 
