@@ -21,6 +21,7 @@ from tests.training.runs import consents_give, head_counts_state, run_draft, run
 from training.engine.records import records_load
 from training.engine.vectors import records_key
 from training.models import Dataset, Encoder, Encoding
+from training.services.closing import dataset_remove
 from training.services.datasets import dataset_import
 from training.services.drafts import run_withdraw
 from training.services.encoders import encoder_register, encoder_withdraw
@@ -128,6 +129,14 @@ def test_records_that_come_later_are_encoded_too():
     assert Encoding.objects.get(dataset=later).state == "waiting"
     work()
     assert records_key(encoder.digest) in records_load(Dataset.objects.get(pk=later.pk))
+
+
+def test_nobody_waits_for_a_dataset_that_was_removed_before_it_was_encoded():
+    study = study_of("removed", SCHEMA, images)
+    registered(study)
+    dataset_remove(dataset=study.datasets.get(kind="test"), reason="Wrong file.", acting_user=user_create("olga"))
+    work()
+    assert set(Encoding.objects.values_list("dataset__kind", "state")) == {("private", "done"), ("public", "done")}
 
 
 def test_unusable_encoders_are_not_registered():

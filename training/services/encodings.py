@@ -62,7 +62,7 @@ def encodings_end(encoder: Encoder, *, keep: bool) -> None:
 def encoding_work(encoding_id: int | str) -> None:
     """Encode a dataset, unless a living worker is at it or it is done; can be repeated after a crash.
 
-    Of an encoder that is withdrawn, delete its vectors.
+    Of an encoder that is withdrawn, delete its vectors. Of a dataset that was removed there is nothing to encode.
     """
     with lease(Encoding, encoding_id) as token:
         encoding = Encoding.objects.select_related("dataset", "encoder").filter(pk=encoding_id).first()
@@ -76,7 +76,9 @@ def encoding_work(encoding_id: int | str) -> None:
         unexpected = gettext_noop("An unexpected error; the logs of the worker tell it under this encoding's id.")
         with guarded(f"Encoding {encoding_id}", expected=(), fail=fail, unexpected=unexpected):
             try:
-                if encoding.encoder.withdrawn_at is None:
+                if encoding.dataset.removed_at is not None:
+                    mine.delete()
+                elif encoding.encoder.withdrawn_at is None:
                     _encode(encoding, mine)
                 else:
                     _forget(encoding, mine)
