@@ -35,6 +35,7 @@ from training.methods.lessons import checkpoints_folder
 from training.models import Run, StudentTraining
 from training.selectors import run_versions
 from training.services import sweep, trainings
+from training.services.closing import dataset_remove
 from training.services.students import student_publish
 from training.services.trainings import student_ask, student_learn
 from training.verification import release_faults
@@ -118,6 +119,16 @@ def test_a_training_that_is_done_twice_adds_one_version(run: Run, monkeypatch: p
     trainings._version_train(stale, lambda done, total: None)
     assert run.students.count() == 2
     assert faults(run) == []
+
+
+def test_trainings_end_where_the_public_points_were_removed_before_a_worker_came(run: Run) -> None:
+    student_ask(run=run, acting_user=None, **BOOSTED)
+    dataset_remove(dataset=run.public_points, reason="Wrong file.", acting_user=user_create("olga"))
+    for training in run.trainings.all():
+        student_learn(training.pk)
+    assert not run_versions(run).busy
+    for training in run.trainings.all():
+        assert "The public points were removed" in training.message
 
 
 def test_a_training_whose_worker_died_is_sent_on_and_done(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -137,7 +137,12 @@ def _fail(training: StudentTraining, message: str) -> None:
 
 
 def _worked(training: StudentTraining, also: Progress | None) -> str:
-    """Do it and write what came of it; it leaves no file in private storage."""
+    """Do it and write what came of it; it leaves no file in private storage.
+
+    Raises RunError where the public points were removed since it was asked for.
+    """
+    if training.run.public_points.removed_at is not None:
+        raise RunError(gettext_noop("The public points were removed: no student can learn of them any more."))
     with progress_of(StudentTraining.objects.filter(pk=training.pk), "progress", end=1.0) as noted:
 
         def progress(done: int, total: int) -> None:
