@@ -97,8 +97,9 @@ class RunLabels(ApiView, generics.ListAPIView):
     def get(self, request: Request, pk: UUID) -> Response:
         """The public points that were labelled; as JSON, 1,000 a page and at most 10,000, or all of them as a file.
 
-        As npz: `x`, all public points as encoded records, `row`, `label` (numbers of classes), `counts` where they were
-        released, and the names of the `classes`. Their own labels, which nobody learns from, are not told.
+        As npz: `x`, all public points as encoded records, unless they were removed since, `row`, `label` (numbers of
+        classes), `counts` where they were released, and the names of the `classes`. Their own labels, which nobody
+        learns from, are not told.
 
         Where every holder votes, each with the noisy number of holders who voted for each class; none where a run
         learns by gradient steps. However many pages you fetch of the same labels, the release register gets one entry.

@@ -86,7 +86,7 @@ def _is_recorded(run: Run, content: dict[str, Any], acting_user: AbstractBaseUse
 def labels_arrays(run: Run) -> dict[str, np.ndarray]:
     """All public points of ``run`` as encoded records, and its labels about some of them, with counts where it has any.
 
-    The points' own labels are for evaluation alone, and not among them.
+    The points' own labels are for evaluation alone, and not among them. Without the points where these were removed.
     """
     labelled: QuerySet[Any, Any] = run.queries.filter(label__isnull=False).order_by("row")
     rows, labels, counts = (list(labelled.values_list(name, flat=True)) for name in ("row", "label", "counts"))
@@ -95,7 +95,7 @@ def labels_arrays(run: Run) -> dict[str, np.ndarray]:
         "label": np.array(labels, np.int64),
         "classes": np.array(run.learns.categories),
     }
-    if run.public_dataset is not None:
+    if run.public_dataset is not None and run.public_dataset.removed_at is None:
         arrays["x"] = as_numbers(points_of(run.public_dataset))
     if method_of(run).release_kind == Release.Kind.COUNTS:
         arrays["counts"] = np.array(counts, np.int64).reshape(len(rows), len(run.learns.categories))

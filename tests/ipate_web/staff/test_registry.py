@@ -18,6 +18,7 @@ from tests.training.asking import CLEAR_RUN, run_ask
 from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_start
 from training.fairness import fairness_of
 from training.models import Run, StudentModel
+from training.services.closing import dataset_remove
 from training.services.stages import model_stage_set
 from training.services.students import student_withdraw
 
@@ -67,6 +68,13 @@ def test_labels_as_parquet_and_with_the_public_points(study: Study) -> None:
     assert api["Content-Type"] == "application/vnd.apache.parquet"
     assert pq.read_table(io.BytesIO(api.content)).equals(table)
     assert browse("researcher", url("run_labels_file", run, "xlsx")).status_code == 404
+
+
+def test_labels_are_given_without_points_that_were_removed(run: Run) -> None:
+    dataset_remove(dataset=run.public_points, reason="Wrong file.", acting_user=factories.user_create("olga"))
+    answer = browse("researcher", url("run_labels_file", run, "npz"))
+    arrays = np.load(io.BytesIO(answer.content), allow_pickle=False)
+    assert "x" not in arrays.files and len(arrays["label"]) == run.labels
 
 
 def test_a_run_without_labels_gives_an_empty_table(study: Study) -> None:
