@@ -46,9 +46,12 @@ class CalibrationBinSerializer(serializers.Serializer):
 
 
 class EvaluationSerializer(serializers.Serializer):
-    """Evaluation of a model on the test dataset; all rounded."""
+    """Evaluation of a model on the test dataset; all rounded. Of another outcome than classes points and measures."""
 
     points = serializers.IntegerField(help_text="Of the test dataset.")
+    measures = serializers.ListField(
+        child=serializers.DictField(), help_text="Of another outcome than classes, in place of all others."
+    )
     accuracy = serializers.FloatField()
     interval = _interval(help_text="95 % confidence interval.")
     majority = MajoritySerializer()
@@ -78,6 +81,13 @@ class EvaluationSerializer(serializers.Serializer):
         child=serializers.ListField(child=serializers.FloatField(allow_null=True)),
         help_text="Of each true class (rows) the shares that are taken for each class; null of a class without points.",
     )
+
+    def get_fields(self) -> dict[str, serializers.Field]:
+        """Fields, of which a model has those of its outcome."""
+        fields = super().get_fields()
+        for name, field in fields.items():
+            field.required = name == "points"
+        return fields
 
 
 class StudentVersionSerializer(serializers.ModelSerializer):

@@ -335,6 +335,25 @@ def test_another_student_learns_from_the_same_releases(study: Study, exact: None
     assert len(rows["values"][0]) == len(run.learns.columns)
 
 
+@override_settings(LEAST_TEST_POINTS=None)
+def test_pages_and_api_tell_what_a_student_learned_from_true_answers(study: Study, exact: None, tmp_path: Path) -> None:
+    schema, rows = schema_from_json(document(study.slug)), rows_of(study.slug, 60, 5, tmp_path, holders=False)
+    public = dataset_import(study=study, name="answered", kind="public", rows=rows, schema=schema)
+    run = learned(study, public_dataset=public, choices=RUN["choices"] | {"publish": "student"})
+    student_learn(run.trainings.get().pk)
+    version, olga = run.students.get(), as_("olga")
+    for page in ("run", "ledger_report"):
+        assert olga.get(url(page, run)).status_code == 200
+    answer = olga.get(reverse("api:run-students", args=[run.pk]))
+    (told,) = answer.json()["versions"]
+    assert told["evaluation"]["measures"] == version.card["evaluation"]["measures"]
+    assert "accuracy" not in told["evaluation"]
+    if study.slug == "times":  # of people who were censored early the true category is not known
+        assert told["reference"] is None
+    else:
+        assert told["reference"]["measures"] == version.reference["measures"]
+
+
 def test_eight_labels_are_learned_without_a_student(tmp_path: Path) -> None:
     names = list("abcdefgh")
     columns = [*COLUMNS, *({"name": name, "role": "target", "part": name} for name in names)]
