@@ -121,6 +121,17 @@ def test_erasing_a_record_erases_its_vector():
     assert (after[key] == before[key][before["holder"] != gone.pk]).all()
 
 
+def test_a_dataset_without_anybody_is_encoded_too():
+    study = study_of("empty", SCHEMA, images)
+    alone = dataset_import(study=study, name="alone", kind="private", rows=images(1, 9, ["p-01"]), schema=SCHEMA)
+    consent_withdraw(holder=DataHolder.objects.get(study=study, pseudonym="p-01"), acting_user=None)
+    records_erase(study.pk)
+    encoder = registered(study)
+    work()
+    assert Encoding.objects.get(dataset=alone).state == "done"
+    assert records_load(Dataset.objects.get(pk=alone.pk))[records_key(encoder.digest)].shape == (0, encoder.width)
+
+
 def test_records_that_come_later_are_encoded_too():
     study = study_of("later", SCHEMA, images)
     encoder = registered(study)

@@ -96,13 +96,15 @@ def _encode(encoding: Encoding, mine: Any) -> None:
         x = arrays[RECORDS]
         names = [hashlib.sha256(record.tobytes()).digest() for record in np.ascontiguousarray(x)]
         missing = [place for place, name in enumerate(names) if name not in known]
-        if missing or not known:
+        if missing:
             with EncoderProcess(encoder_load(encoding.encoder), x.shape[1:]) as process:
                 for start in range(0, len(missing), _AT_A_TIME):
                     places = missing[start : start + _AT_A_TIME]
                     known |= zip((names[place] for place in places), process.encode(x[places]), strict=True)
                     mine.update(progress=round((start + len(places)) / len(missing), 2))
-        vectors = np.stack([known[name] for name in names])
+        # Everybody's records may have been erased.
+        nothing = np.empty((0, encoding.encoder.width), np.float32)
+        vectors = np.stack([known[name] for name in names]) if names else nothing
         done = {"state": Encoding.State.DONE, "progress": 1.0, "seconds": round(time.monotonic() - begun, 1)}
         if _store(encoding, before, arrays | {key: vectors}, lambda done=done: mine.update(**done)):  # type: ignore[misc]
             return
