@@ -17,10 +17,10 @@ from learning.formats.columns import TextColumn
 from tests.factories import study_open, user_create
 from tests.learning.encoders.networks import image_encoder, image_network, text_encoder
 from tests.training.asking import STEPS_RUN
-from tests.training.runs import consents_give, head_counts_state, run_draft, run_finish, run_like
+from tests.training.runs import TABLE_RUN, consents_give, head_counts_state, run_draft, run_finish, run_like, run_start
 from training.engine.records import records_load
 from training.engine.vectors import records_key
-from training.models import Dataset, Encoder, Encoding
+from training.models import Dataset, Encoder, Encoding, Run
 from training.services.closing import dataset_remove
 from training.services.datasets import dataset_import
 from training.services.drafts import run_withdraw
@@ -28,7 +28,7 @@ from training.services.encoders import encoder_register, encoder_withdraw
 from training.services.encodings import encoding_work
 from training.services.erasures import records_erase
 from training.services.students import student_predict
-from training.verification import replay_faults
+from training.verification import release_faults, replay_faults
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
@@ -106,6 +106,16 @@ def test_a_run_learns_from_vectors_and_its_file_takes_an_image():
     assert session.run(["probabilities"], {"image": rows})[0] == on_the_site
     here = LocalModel(model_fetch(run.students.get().onnx)).predict(rows)
     assert here.probabilities == on_the_site and here.labels.tolist() == found["predictions"]
+
+
+def test_teachers_have_voted_on_the_same_points_whatever_encodes_them_later():
+    study = study_of("voted", SCHEMA, images)
+    run = run_finish(run_start(study, **TABLE_RUN | {"student_learner": "logistic_regression"}))
+    assert run.status == "finished", run.message
+    before = stored(study)
+    registered(study)
+    work()
+    assert stored(study) != before and list(release_faults(Run.objects.get(pk=run.pk))) == []
 
 
 def test_erasing_a_record_erases_its_vector():

@@ -34,6 +34,7 @@ from training.methods import joint
 from training.methods.pate.ballot import ballot_load
 from training.methods.pate.questions import vote_question
 from training.models import JointQuestion, Run
+from training.services.closing import dataset_remove
 from training.services.datasets import dataset_import
 from training.services.erasures import records_erase
 from training.services.runs import run_cancel
@@ -196,6 +197,9 @@ def test_teachers_of_all_sites_vote_together_and_their_members_pay() -> None:
         charged = [charges_of(each) for each in Release.objects.filter(run=run.pk, kind="sums")]
         assert len(charged) == runs[0].batches.count()
         assert all(set(ballot.members) == set(each.holders) and each.spent.all() for each in charged)
+    for run in runs:
+        dataset_remove(dataset=run.public_points, reason="Nobody needs them any more.", acting_user=olga())
+        assert faults(run.study) == []
 
 
 def test_a_vote_of_teachers_ends_where_lost_questions_have_used_up_the_share() -> None:

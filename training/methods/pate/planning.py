@@ -35,11 +35,13 @@ class RunPlan(MethodPlan):
         budgets: stand beside ``plan.groups``; none in a rehearsal.
         plan: of the vote.
         stops: whether it ends when the share of one group is used up.
+        points: digest of the public points as they are now; encoders that come later change it.
     """
 
     budgets: list[VoteBudget]
     plan: Plan
     stops: bool
+    points: str
 
     @property
     def groups(self) -> list[tuple[GroupPlan, VoteBudget | None]]:
@@ -68,6 +70,7 @@ class RunPlan(MethodPlan):
             "left_out": list(plan.left_out),
             "rounds": [{"until": 1.0}],
             "answers": self.answers,
+            "points": self.points,
         }
 
 
@@ -94,7 +97,7 @@ def run_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] | None
     budgets = [] if run.rehearsal else group_budgets(plan, run.study.delta, share)
     planned = [replace(promise, group=plan.index_of(promise.name)) for promise in promises]
     test, classes = run.test_dataset, len(run.private_dataset.classes)
-    planned_run = RunPlan(planned, budgets, (), (), plan, chosen.on_exhausted == STOP)
+    planned_run = RunPlan(planned, budgets, (), (), plan, chosen.on_exhausted == STOP, run.public_points.digest)
     forecasts = _forecasts(
         _of_all(plan, sites),
         chosen.learner,

@@ -27,7 +27,6 @@ from training.methods.pate.interim import interim_probabilities
 from training.methods.pate.planning import plan_from_json
 from training.methods.pate.teaching import holders_gone
 from training.models import Round, Run
-from training.sites.documents import points_digest
 
 _SPACE = Sentence(gettext_noop("The public points as they are, each put to all teachers."))
 _NOBODY = People(np.empty(0, np.int64), np.empty(0), np.empty(0), np.empty(0))
@@ -98,7 +97,7 @@ def vote_question(run: Run) -> TeachersQuestion:
         _budgets(run),
         size=run.public_points.rows,
         n_classes=len(run.classes),
-        points=run.public_points.digest if run.alliance_id is None else points_digest(run.public_points),
+        points=_points(run),
         wanted_labels=run.wanted_labels,
         goes_on=Teachers.from_json(run.choices).on_exhausted != STOP,
         student=partial(interim_probabilities, run) if plan.aggregator.asks_student else None,
@@ -114,6 +113,11 @@ def vote_question(run: Run) -> TeachersQuestion:
         method=cast(Method, known["method"]),
         conversion=cast(Conversion, known["conversion"]),
     )
+
+
+def _points(run: Run) -> str:
+    """Digest of the public points when the run was planned: they may have been encoded or removed since."""
+    return run.plan["points"] if run.alliance is None else run.alliance.terms["public"]["digest"]
 
 
 def state_of(question: TeachersQuestion, run: Run) -> VoteState:
