@@ -68,6 +68,10 @@ def test_labels_as_parquet_and_with_the_public_points(study: Study) -> None:
     assert api["Content-Type"] == "application/vnd.apache.parquet"
     assert pq.read_table(io.BytesIO(api.content)).equals(table)
     assert browse("researcher", url("run_labels_file", run, "xlsx")).status_code == 404
+    dataset_remove(dataset=run.public_points, reason="Not ours.", acting_user=factories.user_create("olga"))
+    arrays = np.load(io.BytesIO(browse("researcher", url("run_labels_file", run, "npz")).content), allow_pickle=False)
+    assert set(arrays.files) == {"row", "label", "counts", "classes"}
+    assert url("run_labels_file", run, "npz") not in browse("researcher", url("run", run)).text
 
 
 def test_labels_are_given_without_points_that_were_removed(run: Run) -> None:
