@@ -33,7 +33,8 @@ def results(study: Study, holder: DataHolder | None = None) -> list[Result]:
 
 def _released(study: Study) -> dict[UUID | None, list[Release]]:
     """Entries of the register about models and tables, by run, oldest first."""
-    kinds = (Release.Kind.MODEL, Release.Kind.CHOICE, Release.Kind.STAGE, Release.Kind.DOWNLOAD)
+    kind = Release.Kind
+    kinds = (kind.MODEL, kind.CHOICE, kind.STAGE, kind.THRESHOLD, kind.DOWNLOAD)
     by_kind = defaultdict(list)
     for release in Release.objects.filter(study=study, kind__in=kinds).order_by("sequence"):
         by_kind[release.run].append(release)
@@ -57,7 +58,7 @@ def _model(run: Run, released: list[Release], cost: Any) -> Result:
         in_use_since=_last(released, Release.Kind.STAGE, version=model.version, stage=model.stage)
         if model.stage == StudentModel.Stage.PRODUCTION
         else None,
-        takers=_takers(released, model.digest, model.onnx_digest),
+        takers=_takers(released, model.digest, model.onnx_digest, *_replaced(released, model)),
         predictions=model.predictions,
         withdrawn_at=model.withdrawn_at,
         reason=model.withdrawal_reason,
@@ -92,6 +93,13 @@ def _takers(released: list[Release], *digests: str) -> int:
     """Number of people and programs that took one of these files."""
     taken = (each for each in released if _is_taken(each) and each.content.get("digest") in {*digests} - {""})
     return len({each.recorded_by_id for each in taken})
+
+
+def _replaced(released: list[Release], model: StudentModel) -> list[str]:
+    """Digests of the files of a model as ONNX that thresholds have replaced: who took one has taken the model."""
+    kinds = (Release.Kind.MODEL, Release.Kind.THRESHOLD)
+    entries = (each.content for each in released if each.kind in kinds and each.content["digest"] == model.digest)
+    return [content.get("onnx", "") for content in entries]
 
 
 def _is_taken(release: Release) -> bool:

@@ -26,11 +26,12 @@ from tests.training.asking import COUNTS_RUN, run_ask
 from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_finish, run_like, run_start, study_with_table
 from training.models import Run, StudentModel
 from training.services.closing import study_close
-from training.services.downloads import predictions_record
+from training.services.downloads import download_record, predictions_record
 from training.services.erasures import records_erase
 from training.services.results import result_withdraw
 from training.services.stages import model_stage_set
 from training.services.students import student_publish, student_withdraw
+from training.services.thresholds import model_threshold_set
 from training.services.yearly import years_tell
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
@@ -125,6 +126,15 @@ def test_results_count_the_uses_of_a_model() -> None:
     assert "2 people and programs have taken it or asked it for predictions." in page
     assert "This site has predicted 1,503 records with it." in page
     assert "olga" not in page and "dan" not in page
+
+
+def test_who_took_the_file_that_a_threshold_replaced_has_taken_the_model() -> None:
+    study, olga = study_with_table(), factories.user_create("olga")
+    run = publish(study)
+    download_record(run=run, what="model", digest=run.student.onnx_digest, acting_user=olga)
+    for costs in (1.0, 2.0):
+        model_threshold_set(run=run, acting_user=olga, class_name="a", missed=1.0, false_alarm=costs)
+    assert [each.takers for each in results_of(study)] == [1]
 
 
 def test_a_withdrawn_result_says_that_it_is_and_still_cost_what_it_cost() -> None:
