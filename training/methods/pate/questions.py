@@ -117,7 +117,9 @@ def vote_question(run: Run) -> TeachersQuestion:
 
 def _points(run: Run) -> str:
     """Digest of the public points when the run was planned: they may have been encoded or removed since."""
-    return run.plan["points"] if run.alliance is None else run.alliance.terms["public"]["digest"]
+    if run.alliance is not None:
+        return run.alliance.terms["public"]["digest"]
+    return run.plan.get("points", run.public_points.digest)  # plans of earlier versions do not tell it
 
 
 def state_of(question: TeachersQuestion, run: Run) -> VoteState:
