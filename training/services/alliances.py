@@ -16,6 +16,7 @@ from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
 from django.core.exceptions import ValidationError
 from django.db import transaction
+from django.db.models import F, Q
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
@@ -46,6 +47,8 @@ logger = logging.getLogger(__name__)
 
 #: What a schema says of files, in which sites may differ.
 _OF_FILES = ("delimiter", "header", "comment", "decimal", "one_record")
+#: For so long a site tries to tell its hub that it has left.
+_PARTING = timedelta(days=30)
 
 
 # --- At the hub -----------------------------------------------------------------------------------------------------
@@ -393,10 +396,12 @@ def alliances_contact() -> None:
     """Ask the hub of every alliance of this installation what is new, and wake the runs that wait for it.
 
     One that does not answer leaves the others; its alliance says why, and since when. A hub that a run has just asked
-    is not asked again.
+    is not asked again, and one that was left only until it has heard that, or for a month.
     """
-    heard = timezone.now() - timedelta(seconds=settings.SITES_INTERVAL / 2)
-    sites = Alliance.objects.exclude(own_name="").exclude(last_contact__gt=heard).filter(left_at=None)
+    now = timezone.now()
+    heard = now - timedelta(seconds=settings.SITES_INTERVAL / 2)
+    untold = Q(left_at__gt=now - _PARTING, last_contact__lt=F("left_at"))
+    sites = Alliance.objects.exclude(own_name="").exclude(last_contact__gt=heard).filter(Q(left_at=None) | untold)
     for alliance in sites.select_related("study"):
         try:
             is_new = exchange(alliance)

@@ -261,8 +261,13 @@ def _run_report(joint: JointRun, own: str) -> dict[str, Any]:
 
 def _declined_reports(alliance: Alliance) -> dict[str, Any]:
     """What the hub is told of runs that this site has declined."""
-    declined = {"after": 0, "approval": None, "ended": "declined", "endorsement": None}
+    declined = _ended_report("declined")
     return {number: declined for number, proposal in alliance.proposals.items() if proposal.get("declined")}
+
+
+def _ended_report(why: str) -> dict[str, Any]:
+    """Report of a site that takes no part in a run."""
+    return {"after": 0, "approval": None, "ended": why, "endorsement": None}
 
 
 def _proposals_keep(alliance: Alliance, answer: Mapping[str, Any], known: Mapping[str, JointRun]) -> bool:
@@ -394,6 +399,9 @@ def exchange_answer(site: AllianceSite, said: Any) -> dict[str, Any]:
             site.signature, site.joined_at = message["joined"], site.joined_at or timezone.now()
     if message["left"] and site.joined_at is not None and site.left_at is None:
         site.left_at = timezone.now()
+        for joint in _joints(alliance):  # of those that it has not taken up it has no word itself
+            if site.name in joint.document.participants:
+                _report_keep(joint, site.name, _ended_report(_("it has left the alliance")))
     if site.takes_part:
         site.head_counts = message["head_counts"]
     site.save()

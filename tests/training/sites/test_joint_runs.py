@@ -33,7 +33,8 @@ from training.engine.records import records_load
 from training.methods import joint
 from training.methods.pate.ballot import ballot_load
 from training.methods.pate.questions import vote_question
-from training.models import JointQuestion, Run
+from training.models import Alliance, JointQuestion, Run
+from training.services.alliances import alliance_contact, alliance_leave, alliances_contact
 from training.services.closing import dataset_remove
 from training.services.datasets import dataset_import
 from training.services.erasures import records_erase
@@ -41,7 +42,7 @@ from training.services.runs import run_cancel
 from training.sites import asking
 from training.sites.exchange import exchange
 from training.sites.keys import known_identity
-from training.sites.wire import Unreachable
+from training.sites.wire import Hub, Unreachable
 from training.verification import batches_kept, checks_of, release_faults, replay_faults
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
@@ -255,6 +256,29 @@ def test_a_draft_of_the_hub_is_told_to_nobody_and_stops_no_exchange() -> None:
         exchange(site)
         site.refresh_from_db()
         assert not site.problem and not site.proposals
+
+
+def test_a_hub_hears_of_a_site_that_left_however_late_and_waits_for_it_no_more(
+    monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    settings.SITES_INTERVAL = 0
+    there = Installations()
+    run = there.propose(**STEPS)
+    assert "Waits for the approval" in str(advance(run).message)
+    with monkeypatch.context() as patched:
+        patched.setattr(Hub, "post", Mock(side_effect=Unreachable(Sentence("The network is down."))))
+        alliance_leave(alliance=there.sites[1], acting_user=olga())
+        alliance_contact(there.sites[1].pk)
+    assert there.hub.sites.get(name="Clinic B").takes_part
+    alliances_contact()
+    assert not there.hub.sites.get(name="Clinic B").takes_part
+    run = advance(run)
+    assert run.status == Run.Status.FAILED and "Clinic B has ended the run: it has left the alliance" in str(
+        run.message
+    )
+    heard = Alliance.objects.get(pk=there.sites[1].pk).last_contact
+    alliances_contact()
+    assert Alliance.objects.get(pk=there.sites[1].pk).last_contact == heard, "the hub knows"
 
 
 @pytest.mark.parametrize("until", ["approved", "a total is signed"])
