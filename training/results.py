@@ -107,10 +107,9 @@ def _is_taken(release: Release) -> bool:
 
 
 def _last(released: list[Release], kind: str, **content: Any) -> datetime | None:
-    """When the last entry of a kind was made; None without one, or where it says something else than ``content``."""
-    last = next((each for each in reversed(released) if each.kind == kind), None)
-    same = last is not None and all(last.content.get(name) == value for name, value in content.items())
-    return last.recorded_at if last is not None and same else None
+    """When the last entry of a kind that says ``content`` was made; None without one."""
+    said = (each for each in reversed(released) if each.kind == kind and content.items() <= each.content.items())
+    return next((each.recorded_at for each in said), None)
 
 
 def _quality(model: StudentModel) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from training.services.results import result_withdraw
 from training.services.stages import model_stage_set
 from training.services.students import student_publish, student_withdraw
 from training.services.thresholds import model_threshold_set
+from training.services.trainings import student_ask, student_learn
 from training.services.yearly import years_tell
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
@@ -135,6 +136,20 @@ def test_who_took_the_file_that_a_threshold_replaced_has_taken_the_model() -> No
     for costs in (1.0, 2.0):
         model_threshold_set(run=run, acting_user=olga, class_name="a", missed=1.0, false_alarm=costs)
     assert [each.takers for each in results_of(study)] == [1]
+
+
+def test_a_version_that_is_published_again_is_in_use_as_it_was() -> None:
+    study, olga = study_with_table(), factories.user_create("olga")
+    run = publish(study)
+    model_stage_set(run=run, stage=StudentModel.Stage.PRODUCTION, acting_user=olga)
+    since = results_of(study)[0].in_use_since
+    another = {"student_learner": run.student_learner, "student_parameters": run.student_parameters}
+    student_learn(student_ask(run=run, acting_user=olga, **another).pk)
+    student_publish(run=run, version=2, reason="It is newer.", acting_user=olga)
+    model_stage_set(run=run, stage=StudentModel.Stage.ARCHIVED, acting_user=olga)
+    assert results_of(study)[0].in_use_since is None
+    student_publish(run=run, version=1, reason="It was better.", acting_user=olga)
+    assert since is not None and results_of(study)[0].in_use_since == since
 
 
 def test_a_withdrawn_result_says_that_it_is_and_still_cost_what_it_cost() -> None:
