@@ -31,6 +31,8 @@ _IN_A_DAY = 5
 def address_leave(*, holder: DataHolder, email: str) -> HolderAddress:
     """Keep an address to which a holder without an account wishes mails, and send it a mail that asks to confirm it.
 
+    A reminder to decide that they asked for goes to it, in place of an earlier one.
+
     Raises:
         ValidationError: the holder has an account, or too many such mails were sent in a day.
     """
@@ -42,7 +44,11 @@ def address_leave(*, holder: DataHolder, email: str) -> HolderAddress:
     except TooManyTriesError as error:
         raise ValidationError(_("Too many mails were sent to confirm an address. Try again tomorrow.")) from error
     with transaction.atomic():
+        reminders = list(Mail.objects.filter(address__holder=holder, kind="decide_later", state=Mail.State.WAITING))
         address = _kept(holder, HolderAddress.Way.MAIL, email)
+        for each in reminders:
+            each.pk, each.address = None, address
+        Mail.objects.bulk_create(reminders)
         Mail.objects.create(address=address, kind="address_left")
         send("consent.tasks.mails_deliver")
     return address

@@ -266,6 +266,16 @@ def test_a_reminder_goes_to_an_account_without_another_address(study: Study, mon
     assert [message.to for message in delivered()] == [["hanna@example.org"]]
 
 
+def test_a_reminder_goes_to_the_address_that_corrects_another(browser: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    browser.post(LATER, {"days": "3", "email": "hana@example.org"})
+    delivered()
+    confirmed(browser)
+    after(monkeypatch, 3)
+    (reminder,) = delivered()
+    assert reminder.to == ["hanna@example.org"]
+    assert reminder.subject == "“Reading digits”: you wanted to decide later"
+
+
 def test_a_reminder_goes_to_the_account_that_takes_the_place_of_an_address(
     browser: Client, holder: DataHolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
