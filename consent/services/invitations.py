@@ -421,4 +421,4 @@ def link_reissue(*, study: Study, pseudonym: str, reason: str, acting_user: Abst
     )
     with changes_recorded([invitation], acting_user=acting_user):
         invitation.save()
-    return IssuedInvitation(invitation, code)
+    return IssuedInvitation(invitation, code, name=pseudonym.strip())

@@ -115,6 +115,8 @@ def test_whoever_had_their_records_erased_is_invited_again(study: Study, invited
     opened = invitations.invitation_open(code=again.code, address=HERE)
     assert opened is not None and opened.holder == invited.invitation.holder
     assert (again.pseudonym, new.pseudonym) == ("P-1", "P-2")
+    olga = factories.user_create("olga")
+    assert invitations.link_reissue(study=study, pseudonym="P-1", reason="Lost.", acting_user=olga).pseudonym == "P-1"
 
 
 def test_a_code_may_be_typed_as_it_stands_on_paper(invited: IssuedInvitation) -> None:
