@@ -78,7 +78,8 @@ def splits(quick: bool) -> Iterator[Cell]:
     """MNIST, random splits of the official test images into 9,000 public and 1,000 test points: every method."""
     for split in range(1 if quick else 5):
         study = Study("mnist", split)
-        for method in (neighbours, sgd, pate):
+        yield from _cells(study, (3.0, *IMAGES), neighbours)
+        for method in (sgd, pate):
             yield from _cells(study, IMAGES, method)
         yield study.about | {"method": "truth"}, lambda study=study: _learned(study, true_labels(study.data))
     for split in range(2):
@@ -86,11 +87,10 @@ def splits(quick: bool) -> Iterator[Cell]:
 
 
 def thorough(quick: bool) -> Iterator[Cell]:
-    """The thorough student, five splits: MNIST by votes; Fashion-MNIST by votes and by steps. Hours, or a GPU."""
-    for split in range(1 if quick else 5):
-        for name, methods in (("mnist", (neighbours,)), ("fashion", (neighbours, sgd))):
-            for method in methods:
-                yield from _cells(Study(name, split, thorough=True), IMAGES, method)
+    """The thorough student of votes, five splits of MNIST and Fashion-MNIST. Hours, or a GPU."""
+    for name, promises in (("mnist", IMAGES), ("fashion", (LEVELS, 1.0, 0.1))):
+        for split in range(1 if quick else 5):
+            yield from _cells(Study(name, split, thorough=True), promises, neighbours)
 
 
 def compared(quick: bool) -> Iterator[Cell]:
