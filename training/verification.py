@@ -284,7 +284,8 @@ def stray_faults(study: Study) -> Iterator[str]:
 def batches_kept(study: Study) -> QuerySet[Batch]:
     """The batches whose votes were kept, so that who was charged can be computed anew."""
     batches = Batch.objects.filter(run__study=study, run__rehearsal=False, run__status=Run.Status.FINISHED)
-    whole = batches.filter(run__private_dataset__removed_at=None) if study.retain_votes else batches.none()
+    kept = batches.filter(run__forgotten_at=None)  # the study may keep votes only since then
+    whole = kept.filter(run__private_dataset__removed_at=None) if study.retain_votes else batches.none()
     return whole.select_related("run__private_dataset", "run__public_dataset", "round").order_by("run", "index")
 
 

@@ -33,7 +33,7 @@ from training.methods.pate.ballot import ballot_load
 from training.methods.pate.opening import vote_open
 from training.models import Batch, Query, Round, Run, StudentModel
 from training.services.head_counts import head_counts_draw
-from training.verification import release_faults
+from training.verification import batches_kept, release_faults
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
@@ -385,6 +385,16 @@ def test_the_replay_finds_charges_that_records_do_not_explain() -> None:
     request = run.batches.get(index=0).attempt
     rewrite(request, holder=arrays_load(request)["holder"] + 1)
     assert any("was not charged to those who were asked" in fault for fault in verify("--replay"))
+
+
+def test_nothing_is_replayed_of_a_run_that_ended_before_its_study_kept_votes() -> None:
+    study = study_with_table()
+    run = run_ask(run_start(study, share=0.5, **ASKING_RUN))
+    study = services.study_update(study=study, retain_votes=True)
+    later = run_ask(run_start(study, share=0.5, **ASKING_RUN))
+    assert {run.status, later.status} == {Run.Status.FINISHED}
+    assert verify("--replay") == []
+    assert {batch.run_id for batch in batches_kept(study)} == {later.pk}
 
 
 # --- Runs in which every holder votes -------------------------------------------------------------------------------
