@@ -24,7 +24,7 @@ from accounting.verification import balances_rebuilt, study_faults
 from common.noise import SimulationNoise
 from consent.models import ConsentEvent, Disposal, Level, Study
 from consent.selectors import consent_current, consent_snapshot
-from consent.services import consent_withdraw
+from consent.services import consent_withdraw, holder_link
 from tests.factories import user_create
 from tests.restored import backup_of, restore, settle
 from tests.training.asking import ASKING_RUN, SAMPLED_RUN, SYNTHESIS_RUN, run_ask, vote_batch
@@ -97,6 +97,21 @@ def test_a_study_that_was_not_restored_is_not_locked() -> None:
     assert "is not locked" in out.getvalue()
     with pytest.raises(CommandError, match="There is no study"):
         call_command("settle_restore", "nowhere", "--user", "olga", stdout=StringIO())
+
+
+def test_a_locked_study_lets_no_other_study_of_its_people_seem_faulty(settings: Any) -> None:
+    settings.PERSON_CEILING = 1.0
+    one, two = study_with_table("one"), study_with_table("two")
+    for study in (one, two):
+        holder_link(holder=study.holders.earliest("pk"), user=user_create("hanna"))
+    run_ask(run_start(two, share=0.5, **ASKING_RUN))
+    run = run_ask(run_start(one, share=0.5, **ASKING_RUN), 1)
+    backup = backup_of(one)
+    run_ask(run)
+    restore(one, backup)
+    assert missing_rows(one) and list(study_faults(two)) == []
+    settle(one)
+    assert list(study_faults(two)) == []
 
 
 def test_a_vote_waits_while_its_study_is_locked() -> None:
