@@ -356,8 +356,11 @@ def alliance_join(*, alliance: Alliance, acting_user: AbstractBaseUser) -> Allia
 
 
 @transaction.atomic
-def alliance_leave(*, alliance: Alliance, acting_user: AbstractBaseUser) -> Alliance:
-    """Leave an alliance, or end it at its hub: for good. Its runs end here; what was answered stays answered."""
+def alliance_leave(*, alliance: Alliance, acting_user: AbstractBaseUser | None) -> Alliance:
+    """Leave an alliance, or end it at its hub: for good. Its runs end here; what was answered stays answered.
+
+    ``acting_user`` is None where the last day of the study's records is over.
+    """
     study_lock(alliance.study_id)
     alliance = Alliance.objects.select_related("study").get(pk=alliance.pk)
     if alliance.left_at is not None:

@@ -24,7 +24,8 @@ from consent.services.mail import holders_mail
 from training.dispatch import send
 from training.engine.files import run_folder
 from training.engine.records import ring_of
-from training.models import Dataset, DatasetImport, Run
+from training.models import Alliance, Dataset, DatasetImport, Run
+from training.services.alliances import alliance_leave
 from training.services.erasures import records_erase
 from training.services.imports import import_drop
 from training.services.runs import run_cancel
@@ -91,7 +92,7 @@ def _run_end(run: Run) -> None:
 
 @transaction.atomic
 def study_close(*, study: Study, reason: str, acting_user: AbstractBaseUser, erase_after: date | None = None) -> Study:
-    """Close a study for good, on record: no new runs, no decisions to take part, no invitations.
+    """Close a study for good, on record: no new runs, no decisions to take part, no invitations, no alliances.
 
     What was released stays, and so do receipts. Private records are erased after their last day.
 
@@ -123,10 +124,17 @@ def study_close(*, study: Study, reason: str, acting_user: AbstractBaseUser, era
         import_drop(dataset_import=unfinished)
     for draft in Run.objects.filter(study=study, status=Run.Status.DRAFT):
         run_cancel(run=draft, acting_user=acting_user)
+    _alliances_leave(study, acting_user)
     study = study_close_record(study=study, acting_user=acting_user, reason=reason.strip(), erase_after=last)
     holders_mail("study_closed", study)
     send("records_due_erase")
     return study
+
+
+def _alliances_leave(study: Study, acting_user: AbstractBaseUser | None) -> None:
+    """Leave every alliance of a study that ends: the others would wait for it in each run."""
+    for alliance in Alliance.objects.filter(study=study, left_at=None):
+        alliance_leave(alliance=alliance, acting_user=acting_user)
 
 
 @transaction.atomic
@@ -141,6 +149,7 @@ def records_expire(*, study: Study, today: date | None = None) -> int:
         return 0
     for run in Run.objects.filter(study=study).exclude(status__in=Run.ENDED):
         run_cancel(run=run, acting_user=None)
+    _alliances_leave(study, None)
     if not study.is_closed:
         study_close_record(study=study, acting_user=None, reason=gettext_noop("The last day of its records is over."))
     for unfinished in DatasetImport.objects.filter(study=study):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 from typing import Any
 from unittest.mock import Mock
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from django.core.exceptions import ValidationError
 from django.db import connection
+from django.utils import timezone
 
 from accounting.book import balances, charges_of
 from accounting.caps import caps_of
@@ -35,7 +37,7 @@ from training.methods.pate.ballot import ballot_load
 from training.methods.pate.questions import vote_question
 from training.models import Alliance, JointQuestion, Run
 from training.services.alliances import alliance_contact, alliance_leave, alliances_contact
-from training.services.closing import dataset_remove
+from training.services.closing import dataset_remove, records_expire, study_close
 from training.services.datasets import dataset_import
 from training.services.erasures import records_erase
 from training.services.runs import run_cancel
@@ -279,6 +281,21 @@ def test_a_hub_hears_of_a_site_that_left_however_late_and_waits_for_it_no_more(
     heard = Alliance.objects.get(pk=there.sites[1].pk).last_contact
     alliances_contact()
     assert Alliance.objects.get(pk=there.sites[1].pk).last_contact == heard, "the hub knows"
+
+
+@pytest.mark.parametrize("end", ["closed", "over"])
+def test_a_study_that_ends_leaves_its_alliance(end: str) -> None:
+    there = Installations()
+    run, site, tomorrow = there.propose(**STEPS), there.sites[1], timezone.localdate() + timedelta(days=1)
+    if end == "closed":
+        study_close(study=site.study, reason="Done.", acting_user=olga(), erase_after=tomorrow)
+    else:
+        Study.objects.filter(pk=site.study_id).update(retention_until=timezone.localdate())
+        records_expire(study=site.study, today=tomorrow)
+    alliance_contact(site.pk)
+    assert not there.hub.sites.get(name="Clinic B").takes_part
+    run = advance(run)
+    assert run.status == Run.Status.FAILED and "Clinic B has ended the run" in str(run.message)
 
 
 @pytest.mark.parametrize("until", ["approved", "a total is signed"])
