@@ -194,6 +194,13 @@ def test_methods_for_classes_refuse_other_outcomes_when_proposed(study: Study) -
     assert run_draft(study, **COUNTS_RUN | {"choices": {"column": "width"}}).status == Run.Status.DRAFT
 
 
+def test_runs_are_proposed_changed_and_repeated_on_pages(study: Study) -> None:
+    draft, olga = run_draft(study, **RUN), as_("olga")
+    for address in (url("run_new", study), f"{url('run_new', study)}?like={draft.pk}"):
+        assert olga.get(address).status_code == 200
+    assert as_("otto").get(url("run_edit", draft)).status_code == 200
+
+
 def test_what_is_about_classes_refuses_a_finished_run(study: Study, exact: None) -> None:
     run, olga = learned(study), user_create("olga")
     with pytest.raises(ValidationError, match="threshold"):

@@ -396,7 +396,8 @@ class PateFields(MethodFields):
         if study.rehearsal:
             holders = private.holders if private is not None else 0
         teachers = max(1, _round(holders / 13))
-        classes = len(private.classes) if private is not None else 10
+        # Of other outcomes than classes no teachers vote, but the form offers them.
+        classes = (len(private.classes) if private is not None else 0) or 10
         learner = suggested_learner(private.schema["kind"] if private is not None else "table")
         values = super().initial(study) | {cls.field("variant"): Run.Variant.WEIGHTING.value, "teachers": teachers}
         for name, kind in AGGREGATORS.items():
