@@ -28,14 +28,15 @@ from consent.services import consent_withdraw, holder_link
 from tests.factories import user_create
 from tests.restored import backup_of, restore, settle
 from tests.training.asking import ASKING_RUN, SAMPLED_RUN, SYNTHESIS_RUN, run_ask, vote_batch
-from tests.training.runs import TABLE_RUN, run_finish, run_start, run_teach, study_with_table
+from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_start, run_teach, study_with_table
 from training.engine.drawings import SHARE
 from training.methods.pate.opening import vote_open
 from training.models import Encoder, Run
-from training.services.closing import study_close
+from training.services.closing import dataset_remove, study_close
 from training.services.encoders import encoder_withdraw
 from training.services.head_counts import head_counts_draw, head_counts_enter
 from training.services.restores import restore_settle
+from training.services.runs import run_cancel
 from training.verification import release_faults
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow, pytest.mark.both]
@@ -227,6 +228,21 @@ def test_an_encoder_whose_withdrawal_was_lost_is_withdrawn_again() -> None:
     encoder.refresh_from_db()
     assert encoder.withdrawn_at is not None
     assert {row.reason for row in Disposal.objects.filter(study=study)} == {"It was not public."}
+
+
+def test_a_draft_that_was_cancelled_keeps_no_dataset_from_being_removed_again() -> None:
+    study, olga = study_with_table(), user_create("olga")
+    draft = run_draft(study, **TABLE_RUN)
+    backup = backup_of(study)
+    run_cancel(run=draft, acting_user=olga)
+    dataset_remove(dataset=draft.test_dataset, reason="Wrong file.", acting_user=olga)
+    restore(study, backup)
+    draft.refresh_from_db()
+    assert (draft.status, draft.test_dataset.removed_at) == (Run.Status.DRAFT, None)
+    restore_settle(study=study, acting_user=olga)
+    assert not missing_rows(study)
+    draft.refresh_from_db()
+    assert draft.status == Run.Status.CANCELLED and draft.test_dataset.removed_at
 
 
 def test_nothing_is_charged_and_runs_go_on_after_a_loss_of_consents_alone() -> None:

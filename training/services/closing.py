@@ -6,7 +6,7 @@ from datetime import date
 from django.contrib.auth.models import AbstractBaseUser
 from django.core.exceptions import ValidationError
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
@@ -46,8 +46,7 @@ def dataset_remove(*, dataset: Dataset, reason: str, acting_user: AbstractBaseUs
         return dataset
     if not reason.strip():
         raise ValidationError({"reason": _("Say why: it stays on record.")})
-    uses = Q(private_dataset=dataset) | Q(public_dataset=dataset) | Q(test_dataset=dataset)
-    busy = Run.objects.filter(uses, study=study).exclude(status__in=Run.ENDED).first()
+    busy = dataset_runs(dataset).exclude(status__in=Run.ENDED).first()
     if busy is not None:
         raise ValidationError(
             _("The run “%(run)s” uses this dataset and has not ended. Cancel it, or wait.") % {"run": busy.title}
@@ -64,6 +63,12 @@ def dataset_remove(*, dataset: Dataset, reason: str, acting_user: AbstractBaseUs
     )
     logger.info("User %s removed dataset %s.", acting_user.pk, dataset.pk)
     return dataset
+
+
+def dataset_runs(dataset: Dataset) -> QuerySet[Run]:
+    """The runs that have chosen a dataset."""
+    uses = Q(private_dataset=dataset) | Q(public_dataset=dataset) | Q(test_dataset=dataset)
+    return Run.objects.filter(uses, study=dataset.study_id)
 
 
 def _arrays_end(dataset: Dataset, acting_user: AbstractBaseUser | None) -> None:

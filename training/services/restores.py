@@ -8,6 +8,7 @@ from functools import partial
 from django.contrib.auth.models import AbstractBaseUser
 from django.core.exceptions import ValidationError
 from django.db import transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
@@ -20,9 +21,10 @@ from consent.locks import study_lock
 from consent.models import Disposal, Study
 from consent.services.replays import Lost, acts_apply, acts_lost
 from training.models import Dataset, Encoder, Run
-from training.services.closing import dataset_remove, study_close
-from training.services.encoders import encoder_withdraw
+from training.services.closing import dataset_remove, dataset_runs, study_close
+from training.services.encoders import encoder_runs, encoder_withdraw
 from training.services.ending import run_forget
+from training.services.runs import run_cancel
 
 logger = logging.getLogger(__name__)
 
@@ -115,15 +117,25 @@ def _acts_check(study: Study, lost: Lost, given_up: int, entered: bool) -> None:
 
 
 def _dispose(study: Study, disposal: Disposal, acting_user: AbstractBaseUser) -> None:
-    """Remove a dataset, withdraw an encoder, or close the study, as was done before."""
+    """Remove a dataset, withdraw an encoder, or close the study, as was done before.
+
+    Drafts that the database has again, and which had ended by then, are cancelled for it.
+    """
     if disposal.kind == Disposal.Kind.CLOSED:
         last = date.fromisoformat(disposal.subject) if disposal.subject else None
         study_close(study=study, reason=disposal.reason, acting_user=acting_user, erase_after=last)
         return
     if disposal.kind == Disposal.Kind.ENCODER:
         for encoder in Encoder.objects.filter(study=study, name=disposal.subject, stated_at__lt=disposal.recorded_at):
+            _drafts_cancel(encoder_runs(encoder), acting_user)
             encoder_withdraw(encoder=encoder, reason=disposal.reason, acting_user=acting_user)
         return
     for dataset in Dataset.objects.filter(study=study, name=disposal.subject, removed_at=None):
         if dataset.imported_at < disposal.recorded_at:
+            _drafts_cancel(dataset_runs(dataset), acting_user)
             dataset_remove(dataset=dataset, reason=disposal.reason, acting_user=acting_user)
+
+
+def _drafts_cancel(runs: QuerySet[Run], acting_user: AbstractBaseUser) -> None:
+    for draft in runs.filter(status=Run.Status.DRAFT):
+        run_cancel(run=draft, acting_user=acting_user)
