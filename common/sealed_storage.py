@@ -31,6 +31,8 @@ _NONCE, _TAG, _KEY = 12, 16, 32
 _HEADER = len(_MAGIC) + _NONCE + _KEY + _TAG
 _BLOCK = 1 << 18
 _USE = "files at rest"
+#: End of the name of a file that is about to take the place of another one.
+UNFINISHED = ".new"
 
 
 class SealError(OSError):
@@ -84,7 +86,7 @@ class SealedStorage(Storage):
         except NotImplementedError:  # an object store puts an object in place of another at once
             self.inner._save(name, File(sealed))  # type: ignore[attr-defined]
             return
-        beside = self.inner.save(f"{name}.new", File(sealed))
+        beside = self.inner.save(f"{name}{UNFINISHED}", File(sealed))
         with open(self.inner.path(beside), "rb") as written:
             os.fsync(written.fileno())
         os.replace(self.inner.path(beside), path)

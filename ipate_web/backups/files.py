@@ -19,6 +19,7 @@ from django.core.files.storage import Storage, storages
 from django.db import DatabaseError, connection
 from tqdm import tqdm
 
+from common.sealed_storage import UNFINISHED, SealError
 from ipate_web.backups import LEFT_OUT, STORAGES, BackupError
 from ipate_web.backups.archives import digest_of
 from ipate_web.backups.references import Name, referenced_files
@@ -27,13 +28,17 @@ _STAGED = "restoring/"
 
 
 def names_in(storage: Storage, folder: str = "") -> Iterator[str]:
-    """Names of all files of a storage, in all folders but those of ``/readyz`` and of restorations."""
+    """Names of all files of a storage, in all folders but those of ``/readyz`` and of restorations.
+
+    Those are not among them that a process was about to put in place of others when it died.
+    """
     try:
         folders, files = storage.listdir(folder)
     except FileNotFoundError:
         return
     for name in files:
-        yield f"{folder}{name}"
+        if not name.endswith(UNFINISHED):
+            yield f"{folder}{name}"
     for name in folders:
         if f"{folder}{name}/" not in ("readiness/", _STAGED):
             yield from names_in(storage, f"{folder}{name}/")
@@ -41,7 +46,7 @@ def names_in(storage: Storage, folder: str = "") -> Iterator[str]:
 
 @dataclass
 class _Measured:
-    """Content of exactly ``size`` bytes for a tar: filled up with zeros where the file has become shorter."""
+    """Content of exactly ``size`` bytes for a tar: filled up with zeros where the file is shorter or cut off."""
 
     content: File
     size: int
@@ -50,7 +55,10 @@ class _Measured:
     digest: Any = field(default_factory=hashlib.sha256)
 
     def read(self, size: int) -> bytes:
-        block = self.content.read(size)
+        try:
+            block = self.content.read(size)
+        except SealError:
+            block = b""
         if len(block) < size:  # a tar asks for no more than the size that it was told
             self.is_whole = False
             block = block.ljust(size, b"\0")
@@ -61,7 +69,10 @@ class _Measured:
 
 @dataclass
 class FileCopies:
-    """Copies of an installation's files in an archive: ``digests`` of what was read, by file."""
+    """Copies of an installation's files in an archive: ``digests`` of what was read, by file.
+
+    A file is left out that is being written, or whose writer died over it: no row names it then.
+    """
 
     archive: tarfile.TarFile
     digests: dict[Name, str] = field(default_factory=dict)
@@ -81,7 +92,7 @@ class FileCopies:
                         self.digests[alias, name] = self._copy(storage, alias, name, state[0], bar)
                         # As it was before: a file that changed meanwhile is copied anew by the next call.
                         self._seen[alias, name] = state
-                except FileNotFoundError:
+                except (FileNotFoundError, SealError):
                     continue
                 there.add((alias, name))
         return there

@@ -138,7 +138,11 @@ def _copy(archive: tarfile.TarFile, folder: Path) -> None:
             if not missing:
                 break
         else:
-            raise BackupError("Files came and went faster than they could be copied. Stop the workers and try again.")
+            alias, name = min(missing)
+            raise BackupError(
+                "Files came and went faster than they could be copied. Stop the workers and try again. If it is always "
+                f"{alias}/{name}, that one is damaged, or encrypted by another key for records."
+            )
         bar.set_description("writing the database")
         with dump.open("rb") as file:
             member_add(archive, dump.name, dump.stat().st_size, file)

@@ -610,6 +610,21 @@ def test_a_file_that_comes_and_goes_while_it_is_copied_is_tried_again(
     assert not list(tmp_path.glob("another/*"))
 
 
+def test_files_over_which_their_writers_died_keep_nobody_from_a_backup(tmp_path: Path) -> None:
+    study = study_with_table()
+    whole = Path(storages["private"].path(study.datasets.get(kind="private").artifact))
+    for name, length in (("empty", 0), ("header", 90), ("half", whole.stat().st_size // 2)):
+        whole.with_name(f"{name}.npz").write_bytes(whole.read_bytes()[:length])
+    ring = next(path for path in Path(storages["keys"].path("")).iterdir())
+    ring.with_name(f"{ring.name}.new").write_bytes(ring.read_bytes())
+    made = backup(tmp_path)
+    kept = manifest_of(made)["files"]
+    assert f"private/datasets/{whole.name}" in kept
+    assert not {f"private/datasets/{name}.npz" for name in ("empty", "header", "half")} & kept.keys()
+    restore(made, "--replace")
+    assert len(owners_of(study.datasets.get(kind="private"))) == 30
+
+
 def test_every_field_that_names_a_file_is_known(tmp_path: Path) -> None:
     for slug, method in (("table", TABLE_RUN), ("asking", ASKING_RUN), ("steps", STEPS_RUN), ("samples", SAMPLED_RUN)):
         run = run_start(study_with_table(slug, retain_votes=True), share=0.25, **method)
