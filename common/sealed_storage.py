@@ -72,9 +72,14 @@ class SealedStorage(Storage):
             self._put(name, sealed)
 
     def rewrap(self, name: str) -> None:
-        """Encrypt the key of a file by today's key for records. Nobody may write the file meanwhile."""
+        """Encrypt the key of a file by today's key for records. Nobody may write the file meanwhile.
+
+        A file without any content has no key: whoever was to write it died.
+        """
         with self.inner.open(name) as file, tempfile.TemporaryFile() as copy:
-            copy.write(_header(name, _file_key(name, file.read(_HEADER))))
+            if not (header := file.read(_HEADER)):
+                return
+            copy.write(_header(name, _file_key(name, header)))
             while block := file.read(_BLOCK):
                 copy.write(block)
             copy.seek(0)

@@ -10,6 +10,7 @@ from allauth.mfa.totp.internal.auth import TOTP, generate_totp_secret
 from allauth.mfa.utils import decrypt
 from cryptography.fernet import InvalidToken
 from django.core.exceptions import ImproperlyConfigured
+from django.core.files.storage import storages
 from django.core.management import CommandError, call_command
 
 from common.journal import acts_read
@@ -43,6 +44,8 @@ def test_every_key_is_changed_without_a_loss(installed: Any) -> None:
     app, before = TOTP.activate(user_create("hanna"), generate_totp_secret()).instance, records_load(dataset)
     secret, number = decrypt(app.data["secret"]), receipt_number(holder.consent_events.latest("pk").hash)
     acts, known = list(acts_read(study.pk)), public_keys()
+    for name in ("empty.npz", f"{Path(dataset.artifact).name}.new"):  # whose writers died
+        Path(storages["private"].path(dataset.artifact)).with_name(name).touch()
     for name, key in KEYS.items():
         setattr(installed, name, f"new {key}")
         setattr(installed, f"{name}_FALLBACKS", [key])
