@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from django.core.files.base import ContentFile
 from django.core.files.storage import storages
 
-from common.sealed_storage import SealedStorage, SealError
+from common.sealed_storage import UNFINISHED, SealedStorage, SealError
 
 _LENGTH, _NONCE = 32, 12
 
@@ -80,8 +80,9 @@ def keys_destroy(name: str, numbers: Collection[int]) -> None:
 
 
 def ring_destroy(name: str) -> None:
-    """Destroy all keys of a ring, for good."""
-    _storage().delete(name)
+    """Destroy all keys of a ring, for good, also those that a writer left beside it which died."""
+    for each in (f"{name}{UNFINISHED}", name):
+        _storage().delete(each)
 
 
 def content_seal(name: str, content: bytes) -> bytes:

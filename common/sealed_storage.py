@@ -67,7 +67,10 @@ class SealedStorage(Storage):
         return _plain_size(self.inner.size(name))
 
     def replace(self, name: str, content: File) -> None:
-        """Store a file in place of the one that is there, if there is one: a crash leaves one of them, whole."""
+        """Store a file in place of the one that is there, if there is one: a crash leaves one of them, whole.
+
+        Nobody else may write the file meanwhile.
+        """
         with _sealed(name, content) as sealed:
             self._put(name, sealed)
 
@@ -91,7 +94,9 @@ class SealedStorage(Storage):
         except NotImplementedError:  # an object store puts an object in place of another at once
             self.inner._save(name, File(sealed))  # type: ignore[attr-defined]
             return
-        beside = self.inner.save(f"{name}{UNFINISHED}", File(sealed))
+        beside = f"{name}{UNFINISHED}"
+        self.inner.delete(beside)  # left by a writer that died; of a ring, with keys that were destroyed since
+        self.inner.save(beside, File(sealed))
         with open(self.inner.path(beside), "rb") as written:
             os.fsync(written.fileno())
         os.replace(self.inner.path(beside), path)

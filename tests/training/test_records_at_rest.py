@@ -1,6 +1,7 @@
 """Records of people in files: read as they were stored, by whoever has their keys, and by nobody after an erasure."""
 
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -87,3 +88,19 @@ def test_changed_or_exchanged_files_are_not_read() -> None:
         arrays_save(dataset.artifact, **(whole | {"sealed y": change}))
         with pytest.raises(SealError):
             records_load(dataset, "y")
+
+
+@pytest.mark.parametrize("then", ["another erasure", "the end of all"])
+def test_a_writer_that_dies_over_a_ring_leaves_no_key_for_longer(monkeypatch: pytest.MonkeyPatch, then: str) -> None:
+    dataset = stored(arrays(5))
+    ring, first, second = ring_of(dataset.artifact), *np.unique(owners_of(dataset))[:2].tolist()
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr("common.sealed_storage.os.replace", Mock(side_effect=KeyboardInterrupt))
+        keys_destroy(ring, [first])
+    assert storages["keys"].exists(f"{ring}.new")
+    if then == "another erasure":
+        keys_destroy(ring, [first, second])
+    else:
+        ring_destroy(ring)
+    assert not storages["keys"].exists(f"{ring}.new")
+    assert not ring_load(ring).has(np.array([first, second])).any()
