@@ -53,6 +53,7 @@ FASHION = Best(89.7, "3", SCATTER)
 TREES = Best(83.7, "1.9", "PATE 2018, Table 1")
 PHOTOGRAPHS = Best(72.3, "1", "Tang et al. 2023 (arXiv 2306.06076)")
 PRETRAINED = Best(94.7, "1", "De et al. 2022 (arXiv 2204.13650), learned from ImageNet before")
+VOTES = "votes of all holders"
 LINEAR = "private steps, linear model"
 DRAWS = "`benchmarks.sgd {}`, seeds 0 to 4"
 
@@ -63,34 +64,32 @@ def lines() -> Iterator[Line]:
     splits = "`benchmarks.students splits`, five splits, seed 1 + split"
     truth = _mean([row["students"]["consistency"]["test"] for row in _rows(students["splits"], "truth")])
     voted = [_student(students["splits"], "neighbours", promise) for promise in PROMISES]
-    yield Line("MNIST", "right, %", "votes of all holders → student", voted, truth, DIGITS, splits)
+    yield Line("MNIST", "right, %", f"{VOTES} → student", voted, truth, DIGITS, splits)
+    for data, name, best in (("MNIST", "mnist", DIGITS), ("Fashion-MNIST", "fashion", FASHION)):
+        rows = [row for row in students["thorough"] if row["name"] == name]
+        numbers = [_student(rows, "neighbours", promise, runs=5) for promise in PROMISES]
+        measured = splits.replace("splits`", "thorough`")
+        yield Line(data, "right, %", f"{VOTES} → thorough student", numbers, None, best, measured)
+        yield _line(data, name, "accuracy", best, steps[name], DRAWS.format(name))
     for data, name, key, best in (
-        ("MNIST", "mnist", "accuracy", DIGITS),
-        ("Fashion-MNIST", "fashion", "accuracy", FASHION),
         ("Adult", "adult", "accuracy", TREES),
         ("Adult", "adult", "auc", None),
         ("Diabetes", "diabetes", "auc", None),
         ("SUPPORT2", "support2", "auc", None),
         ("cardio", "cardio", "accuracy", None),
     ):
-        if name in steps:
-            yield _line(data, name, key, best, steps[name], DRAWS.format(name))
-    beyond, named = {row["data"] for row in steps.get("beyond", [])}, set()
+        yield _line(data, name, key, best, steps[name], DRAWS.format(name))
     for data, name, best in (
         ("SMS spam, words", "sms", None),
         ("SMS spam, MiniLM", "sms-encoder", None),
         ("AG News, words", "news", None),
         ("AG News, MiniLM", "news-encoder", None),
         ("CIFAR-10, wavelets", "cifar10", PHOTOGRAPHS),
-        ("CIFAR-10, EfficientNet-Lite0", "cifar10-encoder", PRETRAINED),
+        ("CIFAR-10, EfficientNet-Lite0, 112 pixels", "cifar10-encoder", PRETRAINED),
     ):
-        if name in beyond:
-            named.add(data)
-            rows = [row for row in steps["beyond"] if row["data"] == name]
-            yield _line(data, name, "accuracy", best, rows, DRAWS.format("beyond"))
-    encoders = _kept("encoders")
-    yield from (line for line in _texts(encoders["texts"]) if line.data not in named)
-    yield from _photographs(encoders["cifar10"])
+        rows = [row for row in steps["beyond"] if row["data"] == name]
+        yield _line(data, name, "accuracy", best, rows, DRAWS.format("beyond"))
+    yield from _photographs(_kept("encoders")["cifar10"])
 
 
 def _line(data: str, name: str, key: str, best: Best | None, rows: Sequence[Json], measured: str) -> Line:
@@ -101,22 +100,11 @@ def _line(data: str, name: str, key: str, best: Best | None, rows: Sequence[Json
     return Line(data, what, LINEAR, numbers, _mean([row[key] for row in kept], _scale(key)), best, measured)
 
 
-def _texts(kept: Json) -> Iterator[Line]:
-    """Texts, the lowest and the highest of three draws; what `benchmarks.encoders texts` has printed."""
-    of = {str(epsilon): place for place, epsilon in enumerate(kept["epsilons"])}
-    for name, found in kept["lowest and highest right, %"].items():
-        ends = [found[place] if (place := of.get(_named(promise))) is not None else None for promise in PROMISES]
-        numbers = [f"{pair[0]} to {pair[1]}" if pair else None for pair in ends]
-        without = kept["without privacy, %, at 1"][name]
-        yield Line(name, "right, %", LINEAR, numbers, without, None, "`benchmarks.encoders texts`, seeds 0 to 2")
-
-
 def _photographs(kept: Json) -> Iterator[Line]:
     """CIFAR-10, the last 5,000 training images as they are; what `benchmarks.encoders images` has printed."""
     of = {str(epsilon): place for place, epsilon in enumerate(kept["epsilons"])}
     for name, best in (
         ("patches, 256 components", PHOTOGRAPHS),
-        ("EfficientNet-Lite0, 112 pixels", PRETRAINED),
         ("EfficientNet-Lite0, 224 pixels", PRETRAINED),
     ):
         found = kept["held out"]["right, %"][name]
@@ -180,9 +168,10 @@ def _rows(rows: Sequence[Json], method: str) -> list[Json]:
     return [row for row in rows if row["method"] == method]
 
 
-def _student(rows: Sequence[Json], method: str, promise: Any) -> float | None:
+def _student(rows: Sequence[Json], method: str, promise: Any, runs: int = 1) -> float | None:
+    """Of the student of images; None if fewer runs than this were measured."""
     found = [row for row in _rows(rows, method) if row["epsilon"] == promise]
-    return _mean([row["students"]["consistency"]["test"] for row in found])
+    return _mean([row["students"]["consistency"]["test"] for row in found]) if len(found) >= runs else None
 
 
 def _of(rows: Sequence[Json], promise: Any, key: str) -> float | None:
