@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from common.noise import Noise
+from common.noise import GRID, Noise
 from common.sentences import gettext_noop
 from learning.mechanisms.pate.aggregators.base import Release, parameter
 from learning.mechanisms.pate.aggregators.confident import ConfidentGNMax
@@ -56,7 +56,9 @@ class InteractiveGNMax(ConfidentGNMax):
         return Release(labels=labels, answered=release.answered)
 
     def _agreement(self, votes: NDArray[np.float64], student_probabilities: ArrayLike | None) -> NDArray[np.float64]:
-        return votes - votes.sum(axis=1, keepdims=True) * _require_probabilities(student_probabilities, votes)
+        expected = votes.sum(axis=1, keepdims=True) * _require_probabilities(student_probabilities, votes)
+        # On the grid of votes and noise the difference is exact, and a vote moves it by its weight and no rounding.
+        return votes - np.rint(expected / GRID) * GRID
 
 
 def _require_probabilities(probabilities: ArrayLike | None, votes: NDArray[np.float64]) -> NDArray[np.float64]:

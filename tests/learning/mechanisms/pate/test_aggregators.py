@@ -99,6 +99,23 @@ def test_interactive_gnmax_asks_where_the_teachers_contradict_the_student(studen
     assert abs(share - passed) < 4 * math.sqrt(passed * (1 - passed) / DRAWS)
 
 
+def test_a_vote_moves_the_interactive_check_by_its_weight_exactly() -> None:
+    class Fixed(SimulationNoise):
+        def normal(self, scale: float, shape: tuple[int, ...]) -> np.ndarray:
+            return np.full(shape, self.value)
+
+    def answered(leader: float, drawn: float, threshold: float, belief: float) -> bool:
+        vote = InteractiveGNMax(sigma=1.0, sigma_threshold=1.0, threshold=threshold, confidence=0.999)
+        noise = Fixed(0)
+        noise.value = drawn
+        return bool(vote.release([[leader, 250.0 - leader]], noise, [[belief, 1 - belief]]).answered[0])
+
+    # one more vote and 1 less noise: the same sum, whatever T is, here the last one that passes in floating point
+    for belief in np.random.default_rng(0).uniform(36 / 250, 37 / 250, 200):
+        threshold = 100.0 - 250.0 * belief
+        assert answered(100.0, 0.0, threshold, belief) == answered(101.0, -1.0, threshold, belief)
+
+
 def test_without_a_student_interactive_gnmax_is_confident_gnmax() -> None:
     votes = np.random.default_rng(0).multinomial(100, [0.6, 0.3, 0.1], 200)
     nobody = np.zeros(votes.shape)
