@@ -142,6 +142,25 @@ def test_a_dataset_without_anybody_is_encoded_too():
     assert records_load(Dataset.objects.get(pk=alone.pk))[records_key(encoder.digest)].shape == (0, encoder.width)
 
 
+def test_progress_tells_nothing_of_how_many_records_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    study, told = study_of("counted", SCHEMA, images), {}
+    registered(study)
+    work()
+    encode = EncoderProcess.encode
+
+    def watched(self: EncoderProcess, x: np.ndarray) -> np.ndarray:
+        told[number].append(Encoding.objects.get(dataset__name=f"{number} people").progress)
+        return encode(self, x)
+
+    monkeypatch.setattr(EncoderProcess, "encode", watched)
+    for number in (300, 301):
+        told[number] = []
+        rows = images(number, number, [f"q-{n}" for n in range(number)])
+        dataset_import(study=study, name=f"{number} people", kind="private", rows=rows, schema=SCHEMA)
+        work()
+    assert told[300] == told[301] == [tenth / 10 for tenth in range(10)]
+
+
 def test_records_that_come_later_are_encoded_too():
     study = study_of("later", SCHEMA, images)
     encoder = registered(study)

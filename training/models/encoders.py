@@ -65,7 +65,7 @@ class Encoding(models.Model):
     dataset = models.ForeignKey(Dataset, on_delete=models.CASCADE, related_name="encodings")
     encoder = models.ForeignKey(Encoder, on_delete=models.CASCADE, related_name="encodings")
     state = models.CharField(max_length=10, choices=State, default=State.WAITING)
-    progress = models.FloatField(default=0.0, help_text="How much of the dataset is encoded, 0 to 1.")
+    progress = models.FloatField(default=0.0, help_text="How much of the dataset is encoded, in tenths.")
     seconds = models.FloatField(null=True, blank=True, help_text="Time that it took.")
     message = models.JSONField(default=str, blank=True, help_text="Why it failed.")
     claimed_by = models.CharField(max_length=80, blank=True, help_text="The worker that holds it.")

@@ -29,6 +29,8 @@ from training.engine.vectors import RECORDS, encoder_load, records_key
 from training.models import Dataset, Encoder, Encoding
 
 _AT_A_TIME = 256
+#: Into how many parts the records are cut, however many there are: progress tells nothing of their number.
+_PARTS = 10
 
 
 def encodings_begin(dataset: Dataset) -> None:
@@ -98,10 +100,11 @@ def _encode(encoding: Encoding, mine: Any) -> None:
         missing = [place for place, name in enumerate(names) if name not in known]
         if missing:
             with EncoderProcess(encoder_load(encoding.encoder), x.shape[1:]) as process:
-                for start in range(0, len(missing), _AT_A_TIME):
-                    places = missing[start : start + _AT_A_TIME]
-                    known |= zip((names[place] for place in places), process.encode(x[places]), strict=True)
-                    mine.update(progress=round((start + len(places)) / len(missing), 2))
+                for part, places in enumerate(np.array_split(missing, _PARTS), start=1):
+                    for start in range(0, len(places), _AT_A_TIME):
+                        some = places[start : start + _AT_A_TIME]
+                        known |= zip((names[place] for place in some), process.encode(x[some]), strict=True)
+                    mine.update(progress=part / _PARTS)
         # Everybody's records may have been erased.
         nothing = np.empty((0, encoding.encoder.width), np.float32)
         vectors = np.stack([known[name] for name in names]) if names else nothing
