@@ -8,13 +8,13 @@ import hashlib
 import json
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 
 from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 from django.utils.translation import gettext as _
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from accounting.head_counts import head_counts
 from common import __version__
@@ -62,12 +62,15 @@ class Numbered(BaseModel):
 
 
 class HeadCountMessage(BaseModel):
-    """Released number of people of one promise."""
+    """Released number of people of one promise; plans of the hub rest on it.
+
+    There are joint sums for promises up to ε = 24 or so, whatever δ is (:func:`accounting.caps.joint_sums_fit`).
+    """
 
     model_config = _JSON
-    level: str
-    epsilon: float
-    count: int
+    level: Literal["HIGH", "AVERAGE", "LOW"]
+    epsilon: float = Field(gt=0, le=100)
+    count: int = Field(ge=0, le=10**10)
 
 
 class RunReport(BaseModel):

@@ -13,6 +13,7 @@ from tests.factories import study_create
 from tests.training.sites.alliances import ADDRESS, Installations, finish, olga
 from training.models import Run
 from training.services import alliances
+from training.services.runs import run_approve
 from training.sites import wire
 from training.sites.exchange import exchange
 from training.sites.invitations import invitation_write
@@ -57,6 +58,25 @@ def test_versions_that_differ_are_refused_in_words(monkeypatch: pytest.MonkeyPat
     english, german = problem(site)
     assert "The hub speaks ipate-sites-1 and the site ipate-sites-0: update the older one" in english
     assert "Aktualisieren Sie die ältere Seite" in german
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"epsilon": 800.0}, {"epsilon": -1.0}, {"epsilon": float("nan")}, {"count": -500}, {"level": "OTHER"}]
+)
+def test_a_site_that_tells_impossible_head_counts_stops_no_plan_of_the_hub(
+    monkeypatch: pytest.MonkeyPatch, wrong: dict[str, Any]
+) -> None:
+    there, post = Installations(), Hub.post
+    run = there.draft(method=Run.Method.SGD, student_learner="nearest_neighbour")
+    said = {"head_counts": [{"level": "HIGH", "epsilon": 1.0, "count": 5} | wrong]}
+
+    def lying(hub: Hub, path: str, document: Any, *, signed: bool = True) -> Any:
+        return post(hub, path, document | said, signed=signed)
+
+    monkeypatch.setattr(Hub, "post", lying)
+    english, _german = problem(there.sites[0])
+    assert "The hub refuses (409): What the site sends cannot be read" in english
+    assert run_approve(run=Run.objects.get(pk=run.pk), acting_user=olga()).status == Run.Status.APPROVED
 
 
 def test_a_secret_key_is_rotated_and_the_alliance_goes_on(settings: LazySettings) -> None:
