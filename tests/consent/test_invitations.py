@@ -4,7 +4,7 @@ import csv
 import io
 import json
 import re
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import pytest
 from allauth.account.models import EmailAddress, EmailConfirmationHMAC
@@ -572,6 +572,12 @@ def test_new_invitations_are_shown_once_with_letters_and_list(operator: Client, 
     assert "data:text/csv;charset=utf-8,pseudonym%2Ccode%2Clink%0D%0AP-1%2C" in html
     assert html.count('name="letters"') == 1 and html.count("&quot;code&quot;") == 3
     assert "/join/" not in operator.get(path).content.decode()
+
+
+def test_no_pseudonym_is_a_formula_in_the_list_of_codes(operator: Client, study: Study) -> None:
+    formula = "=WEBSERVICE(B2)"
+    html = operator.post(reverse("staff:invitations", args=[study.slug]), {"pseudonyms": formula}).content.decode()
+    assert quote(f"\r\n'{formula},") in html
 
 
 def test_inviting_twice_says_who_is_left_out(operator: Client, study: Study, invited: IssuedInvitation) -> None:

@@ -39,6 +39,7 @@ from ipate_web.staff.views.pages import (
     study_form,
     study_page,
 )
+from learning.formats.report import harmless
 
 #: Rows of a list that is saved from the page: browsers take no longer address of a file than 2 MB.
 LISTED = 5000
@@ -54,7 +55,7 @@ def _csv(issued: list[IssuedInvitation]) -> str:
     file = io.StringIO()
     writer = csv.writer(file)
     writer.writerow(["pseudonym", "code", "link"])
-    writer.writerows((new.pseudonym, new.code, new.link) for new in issued)
+    writer.writerows((harmless(new.pseudonym), new.code, new.link) for new in issued)
     return file.getvalue()
 
 
