@@ -244,7 +244,7 @@ def consent_form_proposal(request: SignedInRequest, study: Study, sequence: int)
 def consent_form_as_read(request: SignedInRequest, study: Study, language: str) -> HttpResponse:
     """Show the draft, or the proposal that ``?proposal=`` names, on the page that holders will read."""
     sequence, valid = request.GET.get("proposal", ""), services.FOR_GOOD
-    if sequence.isdigit():
+    if sequence.isascii() and sequence.isdigit():
         proposal = get_object_or_404(ConsentFormProposal, study=study, sequence=int(sequence))
         texts, valid = proposal.texts, services.Valid.of(proposal)
         shown = study_of_form(proposal)

@@ -96,6 +96,12 @@ def test_the_preview_is_made_safe_and_saves_nothing(olga: Client) -> None:
     assert not ConsentFormDraft.objects.exists()
 
 
+def test_what_is_no_number_of_a_proposal_shows_the_draft(study: Study, olga: Client) -> None:
+    olga.post(BASE + "new/", {"en": "Mine"})
+    for number in ("²", "-1", "one"):
+        assert "Mine" in text(olga.get(BASE + "as-read/en/", {"proposal": number}))
+
+
 def test_publishing_shows_what_changes_and_wants_a_decision(olga: Client) -> None:
     response = olga.post(BASE + "new/", {"en": factories.FORM["en"] + "\nAnd more.", "publish": "1"}, follow=True)
     assert "What changes since version 1" in text(response)
