@@ -282,11 +282,12 @@ def _verify_log_proof(text: str, leaf: bytes, keys: str | Iterable[str]) -> Chec
     """Check a C2SP tlog-proof of a leaf; returns its checkpoint."""
     head, _, note = text.partition("\n\n")
     lines = head.split("\n")
-    if len(lines) < 2 or lines[0] != _LOG_PROOF or not lines[1].startswith("index ") or not lines[1][6:].isdigit():
+    index = lines[1].removeprefix("index ") if len(lines) > 1 and lines[1].startswith("index ") else ""
+    if lines[0] != _LOG_PROOF or not (index.isascii() and index.isdigit()):
         raise CheckpointError(f"The proof of the log's entry is not of the form {_LOG_PROOF}.")
     checkpoint = verify_checkpoint("\n\n" + note, keys)
     path = [_hash(line) for line in lines[2:]]
-    verify_inclusion(leaf, int(lines[1][6:]), checkpoint.size, path, checkpoint.root)
+    verify_inclusion(leaf, int(index), checkpoint.size, path, checkpoint.root)
     return checkpoint
 
 

@@ -229,6 +229,8 @@ def test_every_part_of_a_proof_counts(
             client.verify_decision(proof | {name: value}, public)
         with pytest.raises(client.CheckpointError, match="cannot be read"):
             client.verify_decision({part: proof[part] for part in proof if part != name}, public)
+    with pytest.raises(client.CheckpointError, match="not of the form"):
+        client.verify_decision(proof | {"log": proof["log"].replace("index 0", "index ²")}, public)
     with pytest.raises(client.CheckpointError, match="not signed with this key"):
         client.verify_decision(proof, other.public)
 
