@@ -16,7 +16,7 @@ from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
 from django.core.exceptions import ValidationError
 from django.db import transaction
-from django.db.models import F, Q
+from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
@@ -181,13 +181,15 @@ def alliance_sign(*, alliance: Alliance, acting_user: AbstractBaseUser) -> Allia
 def people_of_sites(study: Study, schema: dict[str, Any]) -> Dataset:
     """The private dataset of a hub's runs, which has no rows: records stay at the sites."""
     study = study_lock(study.pk)
-    known = Dataset.objects.filter(study=study, kind=Dataset.Kind.PRIVATE, rows=0, removed_at=None, schema=schema)
+    known = Dataset.objects.filter(
+        study=study, kind=Dataset.Kind.PRIVATE, provenance=EMPTY, removed_at=None, schema=schema
+    )
     if (found := known.first()) is not None:
         return found
     record = schema_from_json(schema)
     nobody = np.empty(0, np.int64)
     artifact, digest = records_store({"x": np.empty((0, *record.shape), record.dtype), "y": nobody, "holder": nobody})
-    number = Dataset.objects.filter(study=study, rows=0).count() + 1
+    number = Dataset.objects.filter(study=study, provenance=EMPTY).count() + 1
     dataset = Dataset(
         study=study,
         name=f"records at sites {number}",
@@ -205,7 +207,12 @@ def people_of_sites(study: Study, schema: dict[str, Any]) -> Dataset:
     return dataset
 
 
-#: Provenance of the dataset of `people_of_sites`.
+def private_datasets(study: Study) -> QuerySet[Dataset]:
+    """Private datasets of a study's own people; whether records are left in them makes no difference."""
+    return Dataset.objects.filter(study=study, kind=Dataset.Kind.PRIVATE, removed_at=None).exclude(provenance=EMPTY)
+
+
+#: Provenance of the dataset of `people_of_sites`, by which it is known.
 EMPTY = gettext_noop("The records of a joint run stay at its sites; here are none.")
 
 
@@ -257,7 +264,7 @@ def alliance_connect(
 
 def schema_differences(alliance: Alliance) -> list[Sentence]:
     """Differences between what the alliance says of a record and the private dataset of this study, in words."""
-    datasets = Dataset.objects.filter(study=alliance.study, kind=Dataset.Kind.PRIVATE, removed_at=None, rows__gt=0)
+    datasets = private_datasets(alliance.study)
     if not datasets:
         return [Sentence(gettext_noop("This study has no private dataset yet. Import one."))]
     differences = [_differences(alliance.terms["schema"], dataset.schema) for dataset in datasets]

@@ -8,6 +8,7 @@ from django.utils.translation import gettext_lazy as _
 
 from consent.models import Study
 from training.models import Alliance, Dataset, JointRun, Run
+from training.services.alliances import private_datasets
 
 
 class FoundForm(forms.Form):
@@ -136,7 +137,7 @@ class TakeForm(forms.Form):
 
     def __init__(self, data: Any = None, *, study: Study) -> None:
         super().__init__(data)
-        found = datasets(study, Dataset.Kind.PRIVATE).filter(rows__gt=0)
+        found = private_datasets(study)
         self.fields["private_dataset"].queryset = found  # type: ignore[attr-defined]
         self.fields["private_dataset"].initial = found.first()
 

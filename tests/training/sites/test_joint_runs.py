@@ -35,8 +35,14 @@ from training.engine.records import records_load
 from training.methods import joint
 from training.methods.pate.ballot import ballot_load
 from training.methods.pate.questions import vote_question
-from training.models import Alliance, JointQuestion, Run
-from training.services.alliances import alliance_contact, alliance_leave, alliances_contact
+from training.models import Alliance, Dataset, JointQuestion, Run
+from training.services.alliances import (
+    alliance_contact,
+    alliance_leave,
+    alliances_contact,
+    private_datasets,
+    schema_differences,
+)
 from training.services.closing import dataset_remove, records_expire, study_close
 from training.services.datasets import dataset_import
 from training.services.erasures import records_erase
@@ -392,6 +398,18 @@ def test_charges_of_every_answer_are_computed_anew_also_after_an_erasure() -> No
     assert faults(study) == []
     arrays_save(files[0], **arrays | {"cap": 0.5 * arrays["cap"]})
     assert replayed(study), "those who are left are still looked at"
+
+
+def test_private_data_from_which_everybody_is_gone_still_count_as_private_data() -> None:
+    there, empty = Installations(), "records at sites 1"
+    for study in (there.hub_study, there.studies[0]):
+        rows = Rows(np.ones((1, 2), np.float32), np.zeros(1, np.int64), ["last"])
+        dataset_import(study=study, name="own", kind="private", rows=rows, schema=TABLE)
+        Dataset.objects.filter(study=study, kind="private").update(rows=0)
+    assert [there.draft(**STEPS).private_dataset.name for _ in range(2)] == [empty, empty]
+    assert schema_differences(there.sites[0]) == []
+    assert "own" in [dataset.name for dataset in private_datasets(there.hub_study)]
+    assert empty not in [dataset.name for dataset in private_datasets(there.hub_study)]
 
 
 @pytest.mark.parametrize("lost", [True, False], ids=["of a lost question", "of the last one"])
