@@ -31,6 +31,7 @@ class Standing:
         answering: who answers for the holder.
         promise: promise of the last consent, if one was given.
         is_renewed: whether the form in force or what a level means is not what was agreed to.
+        is_closed: whether the study is closed, so that nothing is asked any more.
     """
 
     current: ConsentEvent | None = None
@@ -39,6 +40,7 @@ class Standing:
     answering: Answering = field(default_factory=Answering)
     promise: LastPromise | None = None
     is_renewed: bool = False
+    is_closed: bool = False
 
     @property
     def columns(self) -> list[Column]:
@@ -63,6 +65,8 @@ class Standing:
     @property
     def asks(self) -> bool:
         """Whether another decision is asked for: by a new form, a lapse, or an end that is near."""
+        if self.is_closed:
+            return False
         if self.lapse is not None:
             return self.answering.consents
         ends = self.current.renew_by if self.current is not None and self.counts else None
@@ -74,6 +78,8 @@ class Standing:
     @property
     def sentences(self) -> list[str]:
         """Sentences to the holder: first what stands, then what to do where something is asked of them."""
+        if self.current is None and self.is_closed:
+            return [_("You have not decided. Your records are not used.")]
         if self.current is None:
             return [_("You have not decided yet. Until you do, your records are not used.")]
         if self.current.kind == ConsentEvent.Kind.WITHDRAWN:
@@ -115,7 +121,7 @@ class Standing:
         else:
             reason = _("Your records are not used now. You agreed (%(level)s), but there is new information since.")
             reason %= values
-        return [reason, _("Read it and decide again."), *self._promised()]
+        return [reason, *([] if self.is_closed else [_("Read it and decide again.")]), *self._promised()]
 
     def _promised(self) -> list[str]:
         """What the holder was promised, and what their level means now, where that is something else."""
@@ -133,10 +139,9 @@ class Standing:
             ]
         else:
             sentences = [_("You were promised that a guess is right %(promise)s.")]
-        if last.can_be_kept and self.counts:
-            sentences += [_("That stands. For whoever decides now, this level means %(now)s.")]
-        elif last.can_be_kept:
-            sentences += [_("This level now means %(now)s. You can keep your promise.")]
+        if last.can_be_kept and not self.is_closed:
+            stands = _("That stands. For whoever decides now, this level means %(now)s.")
+            sentences += [stands if self.counts else _("This level now means %(now)s. You can keep your promise.")]
         return [sentence % values for sentence in sentences]
 
     def changes(self, language: str) -> list[Line]:
@@ -183,14 +188,14 @@ def next_correction(study: Study, language: str) -> Announced | None:
 
 
 def standing(holder: DataHolder) -> Standing:
-    """Standing of the holder now."""
-    current, answers = consent_current(holder), answering_for(holder)
+    """Standing of the holder now; a closed study asks nothing of anybody."""
+    current, answers, closed = consent_current(holder), answering_for(holder), holder.study.is_closed
     last, in_force = promise_last(holder), consent_form_in_force(holder.study) if holder.pk else None
-    renewed = last is not None and (
+    renewed = (not closed and last is not None) and (
         (in_force is not None and last.event.form_id != in_force.pk) or not last.agreed == last.epsilon == last.offered
     )
     if current is None or not current.grants or current.form is None:
-        return Standing(current, answering=answers, promise=last, is_renewed=renewed)
+        return Standing(current, answering=answers, promise=last, is_renewed=renewed, is_closed=closed)
     later = list(ConsentForm.objects.filter(study_id=holder.study_id, version__gt=current.form.version))
-    renews = any(form.renewal != Renewal.NOT_ASKED for form in later)
-    return Standing(current, lapse_of(current), later[0] if renews else None, answers, last, renewed)
+    renews = not closed and any(form.renewal != Renewal.NOT_ASKED for form in later)
+    return Standing(current, lapse_of(current), later[0] if renews else None, answers, last, renewed, closed)

@@ -20,6 +20,9 @@ WORDS = {
     "You have not decided yet. Until you do, your records are not used.": gettext_noop(
         "You have not decided yet. Until you do, %(person)s's records are not used."
     ),
+    "You have not decided. Your records are not used.": gettext_noop(
+        "You have not decided. %(person)s's records are not used."
+    ),
     "You withdrew. Your records are not used any more.": gettext_noop(
         "The consent was withdrawn. %(person)s's records are not used any more."
     ),
@@ -205,12 +208,11 @@ WORDS = {
         "What was decided and when stays on record. So does how much of the limit is used. Both stand under a"
         " code from which nobody can read %(person)s's name."
     ),
-    (
-        "If you take part again later, the study has to enter your records again. The limit that you chose "
-        "still holds for all that was ever released."
-    ): gettext_noop(
-        "If %(person)s takes part again later, the study has to enter the records again. The limit that was "
-        "chosen still holds for all that was ever released."
+    "If you take part again later, the study has to enter your records again.": gettext_noop(
+        "If %(person)s takes part again later, the study has to enter the records again."
+    ),
+    "The limit that you chose still holds for all that was ever released.": gettext_noop(
+        "The limit that was chosen still holds for all that was ever released."
     ),
     "Your stored records are then erased here, within a day.": gettext_noop(
         "%(person)s's stored records are then erased here, within a day."
@@ -241,6 +243,9 @@ WORDS = {
     ),
     "There is no disadvantage, and you can take part again later if you like.": gettext_noop(
         "There is no disadvantage, and %(person)s can take part again later."
+    ),
+    "There is no disadvantage. The study is closed: you cannot take part again.": gettext_noop(
+        "There is no disadvantage. The study is closed: %(person)s cannot take part again."
     ),
     "Yes, withdraw my consent": gettext_noop("Yes, withdraw the consent for %(person)s"),
     "What my records were used for": gettext_noop("What %(person)s's records were used for"),

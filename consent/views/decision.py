@@ -113,13 +113,15 @@ def page_preview(study: Study, consent_form: ConsentForm, policy: EpsilonPolicy,
 @own_page
 def my_studies(request: HttpRequest, holders: QuerySet[DataHolder]) -> HttpResponse:
     """List the holder's studies and decisions."""
-    known = list(holders)
-    usages = [usage_of(holder) for holder in known] if len(known) > 1 else []
+    known = [(holder, standing(holder)) for holder in holders]
+    usages = [usage_of(holder) for holder, _stands in known] if len(known) > 1 else []
+    pairs = list(zip(known, usages, strict=False))
     ceiling = settings.PERSON_CEILING
     context = {
         "ceiling": right_guesses_at(math.sqrt(ceiling)) if ceiling is not None and usages else None,
-        "full": [holder.study for holder, usage in zip(known, usages, strict=False) if usage.is_full],
-        "holdings": [(holder.study, standing(holder)) for holder in known],
+        "full": [holder.study for (holder, _stands), usage in pairs if usage.is_full],
+        "cards": [each for each in known if not each[1].is_closed],
+        "closed": [each for each in known if each[1].is_closed],
         "together": right_guesses_together(usages) if sum(usage.mu_squared > 0 for usage in usages) > 1 else None,
     }
     return render(request, "consent/my_studies.html", context)

@@ -13,7 +13,7 @@ from consent.selectors import consent_current
 from consent.services.erasures import erasures_waiting, holders_waiting
 from consent.services.handover import circumstance_record
 from consent.services.invitations import invitations_create
-from tests.factories import study_open, user_create
+from tests.factories import form_publish, study_open, user_create
 from training.services.closing import study_close
 from training.services.erasures import records_erase
 
@@ -201,6 +201,34 @@ def test_links_of_a_closed_study_lead_to_a_page_that_says_so() -> None:
     assert "was closed on" in page and url("withdraw") in page and "Read again or change" not in page
     client.post(url("withdraw"), {"records": "erase"})
     assert consent_current(holder).kind == "withdrawn" and holders_waiting(study) == {holder.pk}
+
+
+@pytest.mark.parametrize("level", ["LOW", ""])
+def test_a_closed_study_asks_nobody_to_decide_again(level: str) -> None:
+    study = study_open()
+    client, _holder = invited(study, level)
+    form_publish(study, {"en": "More words.", "de": "Mehr Worte."}, renewal="required")
+    listed = client.get(reverse("consent:my_studies")).text
+    assert f'href="{url("study")}"' in listed and "Closed studies" not in listed
+    close(study)
+    for page in (reverse("consent:my_studies"), *map(url, ("choice", "uses", "results"))):
+        shown = client.get(page).text
+        assert f'href="{url("study")}"' not in shown and "ecide again" not in shown and "Until you do" not in shown
+    listed = client.get(reverse("consent:my_studies")).text
+    assert "Closed studies" in listed and "was closed on" in listed and f'href="{url("choice")}"' in listed
+    assert "you can change it at any time" not in listed
+
+
+def test_whoever_withdraws_from_a_closed_study_reads_that_it_is_for_good() -> None:
+    study = study_open()
+    client, _holder = invited(study)
+    again = ("you can take part again later", "If you take part again later")
+    assert all(words in client.get(url("withdraw")).text for words in again)
+    close(study)
+    asked = client.get(url("withdraw")).text
+    client.post(url("withdraw"), {"records": "keep"})
+    assert "you cannot take part again" in asked
+    assert all(words not in asked + client.get(url("erase")).text for words in again)
 
 
 def test_a_decision_that_comes_after_the_closing_is_not_recorded() -> None:
