@@ -1,7 +1,7 @@
 """Pages to read, choose, review and withdraw."""
 
 import math
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -12,6 +12,7 @@ from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest
 from django.shortcuts import redirect, render
+from django.template.loader import render_to_string
 from django.utils import timezone
 from django.utils.translation import get_language
 from django.utils.translation import gettext as _
@@ -29,6 +30,7 @@ from consent.rendering import consent_text
 from consent.services.erasures import erasure_ask, erasure_state
 from consent.services.mail import confirmed_address
 from consent.standing import Standing, next_correction, standing
+from consent.third_person import in_third_person
 from consent.uses import results_of, right_guesses_together, usage_of
 from consent.views.page import acting_user, holder_page, own_page
 from consent.views.visits import (
@@ -112,19 +114,33 @@ def page_preview(study: Study, consent_form: ConsentForm, policy: EpsilonPolicy,
 @require_safe
 @own_page
 def my_studies(request: HttpRequest, holders: QuerySet[DataHolder]) -> HttpResponse:
-    """List the holder's studies and decisions."""
+    """List the studies of everybody for whom the reader answers, with their decisions."""
     known = [(holder, standing(holder)) for holder in holders]
     usages = [usage_of(holder) for holder, _stands in known] if len(known) > 1 else []
     pairs = list(zip(known, usages, strict=False))
+    # What is released about different people does not add up.
+    own = [usage for (_holder, stands), usage in pairs if not stands.answering.represents]
     ceiling = settings.PERSON_CEILING
     context = {
         "ceiling": right_guesses_at(math.sqrt(ceiling)) if ceiling is not None and usages else None,
         "full": [holder.study for (holder, _stands), usage in pairs if usage.is_full],
-        "cards": [each for each in known if not each[1].is_closed],
-        "closed": [each for each in known if each[1].is_closed],
-        "together": right_guesses_together(usages) if sum(usage.mu_squared > 0 for usage in usages) > 1 else None,
+        "cards": [_card(*each) for each in known if not each[1].is_closed],
+        "closed": [_card(*each) for each in known if each[1].is_closed],
+        "together": right_guesses_together(own) if sum(usage.mu_squared > 0 for usage in own) > 1 else None,
     }
     return render(request, "consent/my_studies.html", context)
+
+
+def _card(holder: DataHolder, stands: Standing) -> str:
+    """A study in the list of studies, about the person for whom the reader answers."""
+    represents = stands.answering.represents
+    context = {
+        "study": holder.study,
+        "standing": stands,
+        "represented": (holder, stands.answering) if represents else None,
+    }
+    with in_third_person(holder.pseudonym) if represents else nullcontext():
+        return render_to_string("consent/holding.html", context)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

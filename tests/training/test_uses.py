@@ -1,5 +1,6 @@
 """Uses of a holder's records, as the holder reads them."""
 
+from datetime import date
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,10 @@ from accounting.shares import shares
 from consent import services
 from consent.models import ConsentForm, DataHolder, Study
 from consent.services import holder_link
+from consent.services.handover import circumstance_record
 from consent.uses import Usage, right_guesses_together, usage_of
 from tests.factories import user_create
-from tests.pages import as_
+from tests.pages import as_, text
 from tests.training.asking import ASKING_RUN, EVERYBODY, run_ask
 from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_start, run_teach, study_with_table
 from training.models import Run
@@ -157,3 +159,27 @@ def test_holder_of_several_studies_reads_their_joint_limit(settings: Any) -> Non
     assert together > max(usage.right_guesses for usage in usages)
     page = client.get(reverse("consent:my_studies")).content.decode()
     assert f"<strong>{together} times in 100</strong> instead of 50" in page
+
+
+def test_guardian_of_another_reads_of_no_limit_of_both_together(settings: Any) -> None:
+    settings.PERSON_CEILING = None
+    user = user_create("hanna")
+    client = as_(user)
+    for slug in ("one", "two"):
+        study = study_with_table(slug, holders=6)
+        run_ask(run_start(study, **ASKING_RUN))
+        holder = DataHolder.objects.filter(study=study).earliest("pk")
+        if slug == "two":
+            record = {
+                "kind": "guardian",
+                "until": date(2099, 1, 1),
+                "reason": "Seen.",
+                "acting_user": user_create("sven"),
+            }
+            circumstance_record(study=study, pseudonym=holder.pseudonym, **record)
+        holder_link(holder=DataHolder.objects.get(pk=holder.pk), user=user)
+    assert all(usage_of(holder).mu_squared for holder in DataHolder.objects.filter(user=user))
+    page = text(client.get(reverse("consent:my_studies")))
+    assert "You take part: high protection." in page
+    assert "You answer for p-000, as parent or guardian" in page and "p-000&#x27;s records are not used now" in page
+    assert "All your studies together" not in page, "they are two people"
