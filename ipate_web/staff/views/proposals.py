@@ -19,7 +19,7 @@ from ipate_web.staff.comparison import change_rows
 from ipate_web.staff.forms.runs import RunForm, initial_for, initial_like
 from ipate_web.staff.forms.share import ShareForm
 from ipate_web.staff.templatetags.run_words import said
-from ipate_web.staff.views.pages import faults_show, render_page, study_form
+from ipate_web.staff.views.pages import faults_in, faults_show, render_page, study_form
 from learning.mechanisms.base import PlanError
 from training.models import Dataset, Run
 from training.selectors import runs_visible_to
@@ -68,9 +68,10 @@ def run_new(request: SignedInRequest, study: Study) -> HttpResponse:
         acting_user=request.user,
     )
     if _is_confirmed(request, form):
-        run = run_commands.run_propose(study=study, acting_user=request.user, **form.run_fields())
-        messages.success(request, _("The run is saved as a draft. It starts once an operator approves it."))
-        return redirect("staff:run", study.slug, run.pk)
+        with faults_in(form):
+            run = run_commands.run_propose(study=study, acting_user=request.user, **form.run_fields())
+            messages.success(request, _("The run is saved as a draft. It starts once an operator approves it."))
+            return redirect("staff:run", study.slug, run.pk)
     return _form_or_plan(request, study, form)
 
 

@@ -9,11 +9,12 @@ from django.utils import timezone
 from consent import services
 from consent.models import ConsentForm, DataHolder, Disposal, Role, Study
 from tests.factories import user_create
-from tests.pages import as_
+from tests.pages import as_, run_form_filled
 from tests.snapshots import built_once
 from tests.training.runs import rehearsal_with_table, study_with_table
 from training.engine.records import owners_of
 from training.models import Dataset
+from training.services.closing import study_close
 from training.services.erasures import records_erase
 
 pytestmark = pytest.mark.django_db
@@ -74,6 +75,27 @@ def test_a_study_is_closed_once_with_a_last_day(study: Study) -> None:
     assert (row.kind, row.reason, row.recorded_by.username) == ("closed", "Done.", "olga")
     form = ConsentForm.objects.get(study=study)
     assert olga.post(url("consent_form_publish"), {"seen": form.digest}).status_code == 302
+
+
+def test_pages_of_a_closed_study_say_so_and_offer_nothing_that_is_refused(study: Study) -> None:
+    services.membership_add(study=study, user=user_create("carla"), role=Role.CHAIR, acting_user=None)
+    olga, sent = as_("olga"), run_form_filled(study, title="Typed at length")
+    offers = {
+        ("olga", "runs"): "run_new",
+        ("olga", "consent_forms"): "consent_form_new",
+        ("olga", "study"): "head_counts",
+        ("steward", "invitations"): "invitations_everyone",
+        ("carla", "policies"): "policy_new",
+    }
+    services.holders_register(study=study, pseudonyms=["P-9"])
+    assert all(f'href="{url(offer)}' in as_(who).get(url(name)).text for (who, name), offer in offers.items())
+    study_close(study=study, reason="Done.", acting_user=user_create("olga"), erase_after=timezone.localdate())
+    for (who, name), offer in offers.items():
+        page = as_(who).get(url(name)).text
+        assert page.count("was closed on") == 1 and f'href="{url(offer)}' not in page
+    page = olga.post(url("run_new"), sent | {"confirmed": "1"})
+    assert page.status_code == 422 and "it asks nobody, stores nothing new" in page.text
+    assert 'value="Typed at length"' in page.text and not study.runs.exists()
 
 
 def test_rehearsal_has_no_last_day(study: Study) -> None:
