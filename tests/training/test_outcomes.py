@@ -331,11 +331,12 @@ def test_another_student_learns_from_the_same_releases(study: Study, exact: None
     student_learn(training.pk)
     version = run.students.latest("version")
     assert (version.version, version.learner) == (2, "boosting"), training.message
-    page = html.unescape(as_("olga").get(url("run", run)).text)
+    page, listed = (html.unescape(as_("olga").get(url(*where)).text) for where in (("run", run), ("models", study)))
     for each in run.students.all():
         first = each.card["evaluation"]["measures"][0]
         label = f"{first['label']}: {first['of']}" if first["of"] else first["label"]
         assert f"{label} {first['value']:.3f}" in page.partition("Held-out agreement")[2]
+        assert each.pk != run.student_id or f"{label} {first['value']:.3f}" in listed
     deciding = version.card["evaluation"]["measures"][0]
     assert deciding["value"] > deciding["nothing"]
     rows = student_predict(version, [ROW])
