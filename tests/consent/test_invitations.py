@@ -55,6 +55,20 @@ def test_everyone_not_yet_invited_is_invited_at_once(study: Study, client: Clien
     assert "not invited yet" not in client.get(f"/studies/{study.slug}/invitations/").content.decode()
 
 
+def test_an_invitation_is_found_among_many_by_its_pseudonym(study: Study) -> None:
+    invitations.invitations_create(study=study, acting_user=None, pseudonyms=[f"P-{n}" for n in range(60)])
+    wanted = Invitation.objects.get(holder__pseudonym="P-3")
+    factories.steward_add(study)
+    browser = as_("sven")
+    address = reverse("staff:invitation_revoke", args=[study.slug, wanted.pk])
+    url = reverse("staff:invitations", args=[study.slug])
+    assert address not in browser.get(url).text, "it is on a later page"
+    for typed in ("P-3", " p-3\0"):
+        page = browser.get(url, {"name": typed})
+        assert address in page.text and page.context["page"].paginator.count == 11
+    assert "Nobody who was invited is called so" in browser.get(url, {"name": "P-99"}).text
+
+
 def test_the_command_invites_everyone(study: Study) -> None:
     services.holders_register(study=study, pseudonyms=["P-1", "P-2"])
     invite(study, "P-1")

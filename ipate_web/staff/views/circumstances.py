@@ -15,7 +15,7 @@ from consent.services.handover import circumstance_record
 from consent.services.letters import AT_ONCE, Way, letters_due, letters_print, people_by_way
 from ipate_web.staff.forms.circumstances import CircumstanceForm
 from ipate_web.staff.forms.invitations import LettersForm
-from ipate_web.staff.views.invitations import qr_code
+from ipate_web.staff.views.invitations import name_searched, qr_code
 from ipate_web.staff.views.pages import faults_in, faults_show, paginate, pdf_answer, render_page, study_form
 
 
@@ -62,7 +62,7 @@ def letters(request: SignedInRequest, study: Study) -> HttpResponse:
         }
         return render_page(request, study, "staff/people/letters_printed.html", context)
     rows = [(kind, len(letters_due(study, kind)), len(letters_due(study, kind, again=True))) for kind in Letter.Kind]
-    name = request.GET.get("name", "").strip()
+    name = name_searched(request)
     page = paginate(request, people_by_way(study, name))
     context = {
         "kinds": rows,

@@ -45,6 +45,11 @@ from learning.formats.report import harmless
 LISTED = 5000
 
 
+def name_searched(request: SignedInRequest) -> str:
+    """Pseudonym, or a part of it, that a list is searched for; empty where it is not."""
+    return request.GET.get("name", "").replace("\0", "").strip()  # PostgreSQL takes no text with a zero character
+
+
 def qr_code(link: str) -> SafeString:
     """QR code of a link as SVG, in the colour of the surrounding text."""
     svg = segno.make(link, error="m").svg_inline(scale=4, border=4, dark="#000", light="#fff", omitsize=True)
@@ -167,8 +172,15 @@ def invitations(request: SignedInRequest, study: Study) -> HttpResponse:
                 len({each.pseudonym for each in form.cleaned_data["pseudonyms"]}) + form.cleaned_data["open_places"]
             )
             return _letters(request, study, issued, left_out=wanted - len(issued))
-    rows = Invitation.objects.filter(study=study).select_related("holder")
-    context = {"form": form, "page": paginate(request, rows), "uninvited": uninvited_holders(study).count()}
+    rows, name = Invitation.objects.filter(study=study).select_related("holder"), name_searched(request)
+    if name:
+        rows = rows.filter(holder__pseudonym__icontains=name)
+    context = {
+        "form": form,
+        "name": name,
+        "page": paginate(request, rows),
+        "uninvited": uninvited_holders(study).count(),
+    }
     return render_page(request, study, "staff/people/invitations.html", context)
 
 
