@@ -23,6 +23,9 @@ from consent.services import study_lock
 from learning.mechanisms.head_counts import HeadCountQuestion
 from training.engine.drawings import drawing_plan, question_draw
 
+#: More people than any study asks, and less than a database counts up to.
+MOST = 1_000_000_000
+
 
 @transaction.atomic
 def head_counts_draw(*, study: Study, acting_user: AbstractBaseUser, noise: Noise | None = None) -> list[HeadCount]:
@@ -58,8 +61,9 @@ def head_counts_enter(*, study: Study, acting_user: AbstractBaseUser, counts: Ma
     They must not come from the consents: whoever enters them states where they are known from. Raises ValidationError.
     """
     study = study_lock(study.pk)
-    if set(counts) != set(Level.values) or not all(type(each) is int and each >= 0 for each in counts.values()):
-        raise ValidationError(_("Give a whole number of holders, 0 or more, for each of the three levels."))
+    if set(counts) != set(Level.values) or not all(type(each) is int and 0 <= each <= MOST for each in counts.values()):
+        message = _("Give a whole number of holders, from 0 to %(most)d, for each of the three levels.")
+        raise ValidationError(message % {"most": MOST})
     promises = drawing_plan(study).promises
     newest: dict[str, Promise] = {promise.level: promise for promise in promises if promise.in_force}
     chosen = [newest[level] for level in LEVELS]

@@ -138,7 +138,8 @@ def test_head_counts_are_drawn_and_entered(study: Study, client: Client) -> None
     entered = olga.post(address, {"counts": public}, format="json")
     assert entered.status_code == 200
     assert {each["level"]: each["count"] for each in entered.json()} == public
-    assert olga.post(address, {"counts": {"HIGH": 3}}, format="json").status_code == 400
+    for wrong in ({"HIGH": 3}, public | {"HIGH": 2**40}, public | {"HIGH": 2**70}):
+        assert olga.post(address, {"counts": wrong}, format="json").status_code == 400
     before = HeadCount.objects.count()
     drawn = olga.post(address, {}, format="json")
     assert drawn.status_code == 200 and all(each["sigma"] > 0 for each in drawn.json())

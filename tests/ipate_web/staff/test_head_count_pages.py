@@ -86,7 +86,10 @@ def test_public_numbers_are_entered_and_cost_nothing(study: Study, operator: Cli
     assert (newest.charge, newest.recorded_by) == (0, factories.user_create("olga"))
 
 
-@pytest.mark.parametrize(("value", "message"), [("", "required"), ("-1", "greater than"), ("1.5", "whole number")])
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [("", "required"), ("-1", "greater than"), ("1.5", "whole number"), ("9" * 30, "less than or equal to 1000000000")],
+)
 def test_invalid_numbers_of_holders_are_refused(study: Study, operator: Client, value: str, message: str) -> None:
     before = counted(study)
     page = operator.post(address(study), {**ENTERED, "LOW": value})
