@@ -20,6 +20,7 @@ from allauth.mfa.webauthn.forms import AddWebAuthnForm, EditWebAuthnForm
 from django import forms
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
+from django.core.validators import MaxLengthValidator
 from django.http import HttpRequest
 from django.utils.translation import get_language
 from django.utils.translation import gettext_lazy as _
@@ -68,6 +69,8 @@ class SignInForm(Worded, LoginForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["login"].widget.attrs |= {"autofocus": True, "autocomplete": "username"}
+        # No address is longer, and SQLite looks for none that is much longer.
+        self.fields["login"].validators.append(MaxLengthValidator(320))
 
 
 class AddressForm(Worded, AddEmailForm):

@@ -98,6 +98,11 @@ def test_name_and_wishes_are_kept(client: Client, hanna: User) -> None:
     assert (hanna.get_full_name(), wishes.language, wishes.uses) == ("Hanna Holder", "de", True)
 
 
+def test_what_is_longer_than_any_address_signs_nobody_in(client: Client, hanna: User) -> None:
+    page = client.post(reverse("account_login"), {"login": "h" * 60_000, "password": factories.PASSWORD})
+    assert page.status_code == 200 and "at most 320 characters" in page.text
+
+
 def test_nobody_signs_up_by_themselves(db: None) -> None:
     with pytest.raises(NoReverseMatch):
         reverse("account_signup")
