@@ -3,6 +3,7 @@
 import pytest
 from playwright.sync_api import expect
 
+from tests import factories
 from tests.browser.conftest import Site
 from tests.training.runs import TABLE_RUN, run_finish, run_start, study_with_table
 
@@ -33,3 +34,15 @@ def test_columns_sections_and_words_on_a_phone(visit) -> None:
     expect(meaning).to_be_visible()
     site.page.keyboard.press("Escape")
     expect(meaning).to_be_hidden()
+
+
+def test_what_is_said_of_a_field_makes_it_no_wider_than_its_card(visit) -> None:
+    factories.steward_add(factories.study_open())
+    site: Site = visit("phone")
+    site.page.set_viewport_size({"width": 320, "height": 640})
+    site.sign_in("sven")
+    site.open("/studies/digits/invitations/")
+    card = site.page.locator("section.card", has=site.page.locator("textarea"))
+    edge = card.evaluate("card => card.getBoundingClientRect().right - parseFloat(getComputedStyle(card).paddingRight)")
+    ends = card.locator("input, textarea, .help").evaluate_all("all => all.map(e => e.getBoundingClientRect().right)")
+    assert max(ends) <= edge + 1
