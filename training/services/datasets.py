@@ -4,6 +4,7 @@ import logging
 import uuid
 from collections import Counter
 from collections.abc import Mapping
+from itertools import chain, count
 from typing import Any
 
 import numpy as np
@@ -80,6 +81,13 @@ def dataset_import(
         ring_destroy(ring_of(artifact))
         raise
     return dataset
+
+
+def dataset_name(study: Study, wanted: str) -> str:
+    """A name that no dataset of the study has or had: the one that is ``wanted``, or with a number after it."""
+    taken = set(Dataset.objects.filter(study=study).values_list("name", flat=True))
+    names = (f"{wanted[:80]} ({number})" for number in count(2))
+    return next(each for each in chain([wanted[:80]], names) if each not in taken)
 
 
 def classes_seen(outcome: Outcome, arrays: Mapping[str, np.ndarray]) -> list[int]:

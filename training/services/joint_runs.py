@@ -22,7 +22,7 @@ from training.dispatch import send
 from training.methods import METHODS, Outcome
 from training.models import Alliance, Dataset, JointRun, Run
 from training.services.alliances import people_of_sites
-from training.services.datasets import dataset_import
+from training.services.datasets import dataset_import, dataset_name
 from training.services.runs import run_propose
 from training.sites.alliances import refusal
 from training.sites.approvals import COMMON, renewal_check, sites_fault
@@ -190,7 +190,7 @@ def _points(alliance: Alliance, digest: str, acting_user: AbstractBaseUser) -> D
         raise ValidationError(_("The hub sends other public points than those of the alliance."))
     return dataset_import(
         study=alliance.study,
-        name=_("public points of %(name)s") % {"name": alliance.name},
+        name=dataset_name(alliance.study, _("public points of %(name)s") % {"name": alliance.name}),
         kind=Dataset.Kind.PUBLIC,
         rows=Rows(x),
         schema=schema_from_json(alliance.terms["schema"]),

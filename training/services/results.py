@@ -1,7 +1,6 @@
 """Results of runs that lead to no model: counts or synthetic rows are published with a card, and can be withdrawn."""
 
 import logging
-from itertools import chain, count
 from uuid import uuid4
 
 from django.contrib.auth.models import AbstractBaseUser
@@ -24,7 +23,7 @@ from training.models import Dataset, Run, RunResult
 from training.models.datasets import DRAWN
 from training.notices import published_tell, result_withdrawn_mail, run_ended_tell
 from training.services.cards import card_digest, result_card
-from training.services.datasets import dataset_import
+from training.services.datasets import dataset_import, dataset_name
 from training.services.downloads import takers
 from training.services.withdrawals import withdrawal_record
 
@@ -78,12 +77,9 @@ def result_publish(run: Run) -> bool:
 
 def _rows_import(run: Run, rows: SyntheticRows) -> Dataset:
     """The public dataset of a run's synthetic rows. Their classes are no truth, and stay out of it."""
-    taken = set(Dataset.objects.filter(study=run.study).values_list("name", flat=True))
-    names = (f"{run.title[:80]} ({number})" for number in count(2))
-    name = next(each for each in chain([run.title[:80]], names) if each not in taken)
     return dataset_import(
         study=run.study,
-        name=name,
+        name=dataset_name(run.study, run.title),
         kind=Dataset.Kind.PUBLIC,
         rows=Rows(rows.x, None),
         schema=rows.schema,

@@ -266,6 +266,16 @@ def test_a_draft_of_the_hub_is_told_to_nobody_and_stops_no_exchange() -> None:
         assert not site.problem and not site.proposals
 
 
+def test_a_site_that_removed_the_public_points_takes_up_the_next_run() -> None:
+    there = Installations()
+    taken = there.take(there.propose(share=0.2, **STEPS), 0, share=0.2)
+    run_cancel(run=taken, acting_user=olga())
+    assert taken.public_dataset is not None
+    dataset_remove(dataset=taken.public_dataset, reason="Not needed any more.", acting_user=olga())
+    again = there.take(there.propose(share=0.2, **STEPS), 0, share=0.2)
+    assert again.public_dataset is not None and again.public_dataset.name == "public points of Clinics (2)"
+
+
 def test_a_hub_hears_of_a_site_that_left_however_late_and_waits_for_it_no_more(
     monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
