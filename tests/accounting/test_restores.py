@@ -27,11 +27,12 @@ from consent.selectors import consent_current, consent_snapshot
 from consent.services import consent_withdraw, holder_link
 from tests.factories import user_create
 from tests.restored import backup_of, restore, settle
-from tests.training.asking import ASKING_RUN, SAMPLED_RUN, SYNTHESIS_RUN, run_ask, vote_batch
+from tests.training.asking import ASKING_RUN, COUNTS_RUN, SAMPLED_RUN, SYNTHESIS_RUN, run_ask, vote_batch
 from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_start, run_teach, study_with_table
 from training.engine.drawings import SHARE
 from training.methods.pate.opening import vote_open
 from training.models import Encoder, Run
+from training.services.advance import shard_ask, step_of
 from training.services.closing import dataset_remove, study_close
 from training.services.encoders import encoder_withdraw
 from training.services.head_counts import head_counts_draw, head_counts_enter
@@ -243,6 +244,34 @@ def test_a_draft_that_was_cancelled_keeps_no_dataset_from_being_removed_again() 
     assert not missing_rows(study)
     draft.refresh_from_db()
     assert draft.status == Run.Status.CANCELLED and draft.test_dataset.removed_at
+
+
+@pytest.mark.parametrize("end", ["removed", "closed"])
+def test_a_run_that_was_learning_keeps_no_end_from_being_recorded_again(end: str) -> None:
+    study, olga = study_with_table(), user_create("olga")
+    run = run_start(study, share=0.25, **COUNTS_RUN)
+    while run.status != Run.Status.LEARNING:
+        step = step_of(run)
+        assert step is not None
+        step(run)
+        for shard in run.shards.all():
+            shard_ask(shard.pk)
+        run.refresh_from_db()
+    backup = backup_of(study)
+    assert run_finish(run).status == Run.Status.FINISHED
+    assert run.private_dataset is not None
+    if end == "removed":
+        dataset_remove(dataset=run.private_dataset, reason="Wrong file.", acting_user=olga)
+    else:
+        study_close(study=study, reason="Done.", acting_user=olga, erase_after=timezone.localdate())
+    restore(study, backup)
+    Study.objects.filter(pk=study.pk).update(closed_at=None, retention_until=None)
+    settle(study)
+    run.refresh_from_db()
+    study.refresh_from_db()
+    assert run.status == Run.Status.CANCELLED
+    assert study.is_closed if end == "closed" else run.private_dataset.removed_at
+    assert list(release_faults(run)) == []
 
 
 def test_nothing_is_charged_and_runs_go_on_after_a_loss_of_consents_alone() -> None:

@@ -119,23 +119,24 @@ def _acts_check(study: Study, lost: Lost, given_up: int, entered: bool) -> None:
 def _dispose(study: Study, disposal: Disposal, acting_user: AbstractBaseUser) -> None:
     """Remove a dataset, withdraw an encoder, or close the study, as was done before.
 
-    Drafts that the database has again, and which had ended by then, are cancelled for it.
+    Runs that the database has again, and which had ended by then, are cancelled for it.
     """
     if disposal.kind == Disposal.Kind.CLOSED:
+        _runs_cancel(Run.objects.filter(study=study), acting_user)
         last = date.fromisoformat(disposal.subject) if disposal.subject else None
         study_close(study=study, reason=disposal.reason, acting_user=acting_user, erase_after=last)
         return
     if disposal.kind == Disposal.Kind.ENCODER:
         for encoder in Encoder.objects.filter(study=study, name=disposal.subject, stated_at__lt=disposal.recorded_at):
-            _drafts_cancel(encoder_runs(encoder), acting_user)
+            _runs_cancel(encoder_runs(encoder), acting_user)
             encoder_withdraw(encoder=encoder, reason=disposal.reason, acting_user=acting_user)
         return
     for dataset in Dataset.objects.filter(study=study, name=disposal.subject, removed_at=None):
         if dataset.imported_at < disposal.recorded_at:
-            _drafts_cancel(dataset_runs(dataset), acting_user)
+            _runs_cancel(dataset_runs(dataset), acting_user)
             dataset_remove(dataset=dataset, reason=disposal.reason, acting_user=acting_user)
 
 
-def _drafts_cancel(runs: QuerySet[Run], acting_user: AbstractBaseUser) -> None:
-    for draft in runs.filter(status=Run.Status.DRAFT):
-        run_cancel(run=draft, acting_user=acting_user)
+def _runs_cancel(runs: QuerySet[Run], acting_user: AbstractBaseUser) -> None:
+    for run in runs.exclude(status__in=Run.ENDED):
+        run_cancel(run=run, acting_user=acting_user)
