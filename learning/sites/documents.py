@@ -80,7 +80,7 @@ class Alliance(Document):
 
     Attributes:
         name: For people.
-        terms: SHA-256 of the description: schema, classes, public points, encoder, levels.
+        terms: SHA-256 of the description: schema, classes, public points, levels.
         colluding: t, how many sites may collude with the hub, or leave their noise out, in runs *together*.
         hub: Its public key, in hexadecimal.
         sites: Public key of each, by name.

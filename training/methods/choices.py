@@ -54,6 +54,9 @@ def holder_choices_check(run: Run, wrong: Callable[[str, object], None], kind: t
 
 def _encoder_check(run: Run, digest: str, wrong: Callable[[str, object], None]) -> None:
     """Note what stands in the way of a run with an encoder: it is not there, or its datasets are not encoded."""
+    if run.alliance_id:
+        # Vectors of the same points differ in their last bits between machines, and so would the sites' questions.
+        return wrong("choices.encoder", _("A run over sites learns from records as they are. Choose no encoder."))
     encoder = Encoder.objects.filter(study=run.study_id, digest=digest, withdrawn_at=None).first()
     if encoder is None:
         return wrong("choices.encoder", _("The study has no such encoder. Register it first."))

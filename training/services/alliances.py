@@ -64,7 +64,6 @@ def alliance_found(
     acting_user: AbstractBaseUser,
     public: Dataset | None = None,
     colluding: int = 1,
-    encoder: str = "",
 ) -> tuple[Alliance, dict[str, str]]:
     """Found an alliance at its hub.
 
@@ -76,7 +75,6 @@ def alliance_found(
         acting_user: Who founds it.
         public: The public points that runs ask about, if any.
         colluding: How many sites may collude with the hub.
-        encoder: Digest of the encoder that all sites have, if any.
 
     Returns:
         The alliance, and the code of each site, with which it registers once.
@@ -99,7 +97,6 @@ def alliance_found(
         "purpose": study.purpose,
         "schema": schema_of.schema,
         "public": None if public is None else {"digest": points_digest(public), "rows": public.rows},
-        "encoder": encoder,
         "levels": list(Level.values),
         "modes": ["together", "separate"],
         "protocol": DOMAIN,

@@ -35,7 +35,7 @@ from training.engine.records import records_load
 from training.methods import joint
 from training.methods.pate.ballot import ballot_load
 from training.methods.pate.questions import vote_question
-from training.models import Alliance, Dataset, JointQuestion, Run
+from training.models import Alliance, Dataset, Encoder, JointQuestion, Run
 from training.services.alliances import (
     alliance_contact,
     alliance_leave,
@@ -252,6 +252,17 @@ def test_votes_of_teachers_that_are_no_one_noisy_sum_are_not_put_to_sites(choice
     with pytest.raises(ValidationError) as refused:
         there.propose(**TEACHERS | {"choices": TEACHERS["choices"] | choices})
     assert field in refused.value.message_dict
+
+
+def test_a_run_over_sites_with_an_encoder_is_refused_with_the_reason() -> None:
+    there = Installations()
+    encoder = Encoder.objects.create(
+        study=there.hub_study, name="small", digest="ab" * 32, file_digest="cd", takes={}, width=6
+    )
+    with pytest.raises(ValidationError) as refused:
+        there.propose(**STEPS | {"choices": STEPS["choices"] | {"encoder": encoder.digest}})
+    said = refused.value.message_dict["choices.encoder"]
+    assert said == ["A run over sites learns from records as they are. Choose no encoder."]
 
 
 def test_a_draft_of_the_hub_is_told_to_nobody_and_stops_no_exchange() -> None:
