@@ -48,7 +48,7 @@ from training.services.datasets import dataset_import
 from training.services.erasures import records_erase
 from training.services.runs import run_cancel
 from training.sites import asking
-from training.sites.exchange import exchange
+from training.sites.exchange import exchange, joint_of
 from training.sites.keys import known_identity
 from training.sites.wire import Hub, Unreachable
 from training.verification import batches_kept, checks_of, release_faults, replay_faults
@@ -263,6 +263,16 @@ def test_a_run_over_sites_with_an_encoder_is_refused_with_the_reason() -> None:
         there.propose(**STEPS | {"choices": STEPS["choices"] | {"encoder": encoder.digest}})
     said = refused.value.message_dict["choices.encoder"]
     assert said == ["A run over sites learns from records as they are. Choose no encoder."]
+
+
+def test_a_hub_finds_a_run_by_its_number_alone(django_assert_num_queries: Any) -> None:
+    there = Installations()
+    first, _second = there.propose(share=0.2, **STEPS), there.propose(share=0.2, **STEPS)
+    with django_assert_num_queries(1):
+        found = joint_of(there.hub, first.pk.hex)
+        assert found is not None and found.run == first
+    assert joint_of(there.hub, "00" * 16) is None and joint_of(there.hub, "none") is None
+    assert joint_of(there.hub, there.draft(**STEPS).pk.hex) is None, "nobody has approved it"
 
 
 def test_a_draft_of_the_hub_is_told_to_nobody_and_stops_no_exchange() -> None:
