@@ -123,7 +123,8 @@ def run_wait(run: Run) -> Wait | None:
 def _starts(runs: list[Run]) -> dict[UUID, datetime | None]:
     """When each of the runs that nobody has begun is expected to begin.
 
-    Studies share the workers: a run begins as soon as those of its own study before it have spent their shares.
+    Studies share the workers: a run begins as soon as those of its own study before it have spent their shares. When
+    all sites of a run will have approved it nobody knows.
 
     Args:
         runs: All active runs of some studies, in the order of their approval.
@@ -134,6 +135,9 @@ def _starts(runs: list[Run]) -> dict[UUID, datetime | None]:
     for run in sorted(runs, key=lambda run: run.status == Run.Status.APPROVED and run.started_at is None):
         takes, before = durations.get((run.study_id, run.method)), free[run.study_id]
         if run.status == Run.Status.APPROVED and run.started_at is None:
+            if run.alliance_id and run.joint.missing:  # others begin meanwhile
+                starts[run.pk] = None
+                continue
             starts[run.pk] = now if run.rehearsal and before else before
             ends = before + takes if before and takes else None
         elif run.status == Run.Status.LEARNING:

@@ -19,6 +19,7 @@ from accounting.models import Release
 from accounting.verification import Check
 from common.append_only import triggers_remove
 from common.artifacts import arrays_delete, arrays_load, arrays_save, model_fetch
+from common.models import WorkerHeartbeat
 from common.sentences import Sentence
 from consent.models import DataHolder, Study
 from consent.selectors import consent_snapshot
@@ -36,6 +37,7 @@ from training.methods import joint
 from training.methods.pate.ballot import ballot_load
 from training.methods.pate.questions import vote_question
 from training.models import Alliance, Dataset, Encoder, JointQuestion, Run
+from training.queue import run_wait
 from training.services.alliances import (
     alliance_contact,
     alliance_leave,
@@ -285,6 +287,23 @@ def test_a_draft_of_the_hub_is_told_to_nobody_and_stops_no_exchange() -> None:
         exchange(site)
         site.refresh_from_db()
         assert not site.problem and not site.proposals
+
+
+def test_a_run_that_sites_have_not_approved_is_not_next_and_delays_nobody() -> None:
+    there = Installations()
+    WorkerHeartbeat.objects.create(name="celery@here:1", heard_at=timezone.now())
+    at_hub = there.propose(share=0.2, **STEPS)
+    at_site = there.take(at_hub, 0, share=0.2)
+    counting = {"public_dataset": None, "test_dataset": None, "student_learner": "", "batch_size": 1}
+    later = run_start(there.studies[0], share=0.2, **COUNTS | counting)
+    waits = [run_wait(run) for run in (at_hub, at_site, later)]
+    assert [wait.is_next for wait in waits if wait] == [False, False, True]
+    for place in (1, 2):
+        there.take(at_hub, place, share=0.2)
+        exchange(there.sites[place])
+    exchange(there.sites[0])
+    waits = [run_wait(Run.objects.get(pk=run.pk)) for run in (at_hub, at_site)]
+    assert [wait.is_next for wait in waits if wait] == [True, True], "now all have"
 
 
 def test_a_site_that_removed_the_public_points_takes_up_the_next_run() -> None:
