@@ -19,6 +19,7 @@ from training.models import (
     Batch,
     Dataset,
     Encoder,
+    Encoding,
     JointAnswer,
     JointQuestion,
     JointRun,
@@ -37,14 +38,18 @@ from training.models import (
 GROWING = (
     *(JointAnswer, JointQuestion, RunResult, StudentTraining, StudentModel, Query, Batch, Shard, TeacherChunk, Round),
     *(HeadCount, Release, ShareRecord, ConsentEvent, Disposal, ConfigurationChange, SealedChange),
-    *(ProposalChange, JointRun, Run, Dataset),
+    *(ProposalChange, JointRun, Run, Encoding, Encoder, Dataset),
 )
-CHANGING = (ChainHead, AccountBook, Alliance, AllianceSite, Dataset, Run, JointRun, JointQuestion, Round, Encoder)
+CHANGING = (
+    *(ChainHead, AccountBook, Alliance, AllianceSite, Dataset, Encoder, Encoding, StudentModel, StudentTraining),
+    *(Run, RunResult, JointRun, JointQuestion, Round),
+)
 #: How a row is found of a study, where it has none itself.
 PATHS = {
     JointAnswer: "question__joint__run__study",
     JointQuestion: "joint__run__study",
     AllianceSite: "alliance__study",
+    Encoding: "encoder__study",
     **dict.fromkeys((RunResult, StudentTraining, StudentModel, Query, Batch), "run__study"),
     **dict.fromkeys((Shard, TeacherChunk, Round, JointRun), "run__study"),
 }

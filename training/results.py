@@ -1,7 +1,9 @@
 """Published models and tables as the people of a study read about them: public, but for what each cost one holder."""
 
 from collections import defaultdict
+from collections.abc import Collection
 from datetime import datetime
+from itertools import chain
 from typing import Any
 from uuid import UUID
 
@@ -12,7 +14,7 @@ from consent.models import DataHolder, Study
 from consent.uses import Result
 from learning.mechanisms.counts.table import CountTable
 from training.accuracy import published_accuracy
-from training.models import Run, StudentModel
+from training.models import Run, RunResult, StudentModel
 from training.uses import costs
 
 
@@ -29,6 +31,12 @@ def results(study: Study, holder: DataHolder | None = None) -> list[Result]:
     return [
         (_model if run.student is not None else _table)(run, released.get(run.pk, []), cost.get(run.pk)) for run in runs
     ]
+
+
+def result_titles(digests: Collection[str]) -> dict[str, str]:
+    """Digest of a model or table → title of the run that gave it."""
+    rows = (StudentModel.objects.filter(digest__in=digests), RunResult.objects.filter(digest__in=digests))
+    return dict(chain.from_iterable(each.values_list("digest", "run__title") for each in rows))
 
 
 def _released(study: Study) -> dict[UUID | None, list[Release]]:

@@ -12,7 +12,7 @@ from consent.models.studies import Study
 
 
 class Disposal(StudyChained):
-    """Act that ended something for good: records or a dataset erased, the study closed, its records at their end.
+    """Act that ended something for good: records, datasets, what was published, the study, its records at their end.
 
     Of a holder's records there are two rows: that it was asked for, and that it was done. That they stay stored after a
     withdrawal, because their holder said so, is on record, too.
@@ -26,6 +26,7 @@ class Disposal(StudyChained):
         KEPT = "kept", _("a person who withdrew wants their records to stay stored")
         DATASET = "dataset", _("dataset removed")
         ENCODER = "encoder", _("encoder withdrawn")
+        RESULT = "result", _("model or table withdrawn")
         CLOSED = "closed", _("study closed")
         EXPIRED = "expired", _("all private records erased")
 
@@ -35,7 +36,7 @@ class Disposal(StudyChained):
     subject = models.CharField(
         max_length=100,
         blank=True,
-        help_text="Name of the dataset or encoder; of a closing the last day of the records.",
+        help_text="Name of a dataset or encoder; digest of a model or table; last day of a closed study's records.",
     )
     rows = models.PositiveIntegerField(
         null=True, blank=True, help_text="How many rows of private datasets were erased."
@@ -52,7 +53,7 @@ class Disposal(StudyChained):
             *StudyChained.Meta.constraints,
             models.CheckConstraint(
                 condition=Q(kind__in=["asked", "erased", "kept"], holder__isnull=False)
-                | Q(kind__in=["dataset", "encoder", "closed", "expired"], holder__isnull=True),
+                | Q(kind__in=["dataset", "encoder", "result", "closed", "expired"], holder__isnull=True),
                 name="disposal_kind_is_known_and_says_of_whom",
             ),
         ]

@@ -60,8 +60,8 @@ def acts_apply(study: Study, lost: Lost) -> list[Disposal]:
     """Record again what was lost; the study's lock is held.
 
     Returns:
-        Removals of datasets, withdrawals of encoders and closings that were lost: whoever keeps datasets carries them
-        out again.
+        Removals of datasets, withdrawals of encoders and results, and closings that were lost: whoever keeps datasets
+        carries them out again.
     """
     for record in lost.rows.get(Circumstance, []):
         newer = Circumstance.objects.filter(holder=record.holder_id, recorded_at__gt=record.recorded_at)
@@ -73,7 +73,7 @@ def acts_apply(study: Study, lost: Lost) -> list[Disposal]:
     if requests:
         Disposal.append(requests)
         send("training.tasks.records_erase", study.pk)
-    again = (Disposal.Kind.DATASET, Disposal.Kind.ENCODER, Disposal.Kind.CLOSED)
+    again = (Disposal.Kind.DATASET, Disposal.Kind.ENCODER, Disposal.Kind.RESULT, Disposal.Kind.CLOSED)
     return [row for row in disposals if row.kind in again]
 
 

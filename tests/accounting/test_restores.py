@@ -26,18 +26,21 @@ from consent.models import ConsentEvent, Disposal, Level, Study
 from consent.selectors import consent_current, consent_snapshot
 from consent.services import consent_withdraw, holder_link
 from tests.factories import user_create
+from tests.pages import as_, text
 from tests.restored import backup_of, restore, settle
 from tests.training.asking import ASKING_RUN, COUNTS_RUN, SAMPLED_RUN, SYNTHESIS_RUN, run_ask, vote_batch
 from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_start, run_teach, study_with_table
 from training.engine.drawings import SHARE
 from training.methods.pate.opening import vote_open
-from training.models import Encoder, Run
+from training.models import Encoder, Run, RunResult, StudentModel
 from training.services.advance import shard_ask, step_of
 from training.services.closing import dataset_remove, study_close
 from training.services.encoders import encoder_withdraw
 from training.services.head_counts import head_counts_draw, head_counts_enter
 from training.services.restores import restore_settle
+from training.services.results import result_withdraw
 from training.services.runs import run_cancel
+from training.services.students import student_withdraw
 from training.verification import release_faults
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow, pytest.mark.both]
@@ -229,6 +232,27 @@ def test_an_encoder_whose_withdrawal_was_lost_is_withdrawn_again() -> None:
     encoder.refresh_from_db()
     assert encoder.withdrawn_at is not None
     assert {row.reason for row in Disposal.objects.filter(study=study)} == {"It was not public."}
+
+
+@pytest.mark.parametrize("fields", [TABLE_RUN, COUNTS_RUN], ids=["model", "table"])
+def test_what_was_withdrawn_after_the_backup_is_withdrawn_again(fields: dict[str, Any]) -> None:
+    study, olga = study_with_table(), user_create("olga")
+    run = run_finish(run_start(study, share=0.25, **fields))
+    given: StudentModel | RunResult = run.students.get() if run.students.exists() else run.result
+    backup = backup_of(study)
+    if isinstance(given, StudentModel):
+        student_withdraw(run=run, version=1, reason="It harms.", acting_user=olga)
+    else:
+        result_withdraw(run=run, reason="It harms.", acting_user=olga)
+    restore(study, backup)
+    given.refresh_from_db()
+    assert not given.is_withdrawn
+    settle(study)
+    given.refresh_from_db()
+    assert given.is_withdrawn and given.withdrawal_reason == "It harms."
+    assert list(release_faults(Run.objects.get(pk=run.pk))) == []
+    listed = text(as_(olga).get(f"/studies/{study.slug}/recruitment/erasures/"))
+    assert "Model or table withdrawn A small run" in listed
 
 
 def test_a_draft_that_was_cancelled_keeps_no_dataset_from_being_removed_again() -> None:

@@ -20,11 +20,13 @@ from common.counted import counted
 from consent.locks import study_lock
 from consent.models import Disposal, Study
 from consent.services.replays import Lost, acts_apply, acts_lost
-from training.models import Dataset, Encoder, Run
+from training.models import Dataset, Encoder, Run, RunResult, StudentModel
 from training.services.closing import dataset_remove, dataset_runs, study_close
 from training.services.encoders import encoder_runs, encoder_withdraw
 from training.services.ending import run_forget
+from training.services.results import result_withdraw
 from training.services.runs import run_cancel
+from training.services.students import student_withdraw
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +61,8 @@ def restore_settle(
     """Settle a restore, and unlock the study.
 
     What people decided since the backup is recorded again, from the journal; the gap is charged by
-    :func:`accounting.gaps.gap_settle`; runs whose shares it counts as used end; datasets that were removed are removed.
+    :func:`accounting.gaps.gap_settle`; runs whose shares it counts as used end; what was removed or withdrawn is so
+    again.
 
     Args:
         study: A study whose database is older than the journal.
@@ -117,7 +120,7 @@ def _acts_check(study: Study, lost: Lost, given_up: int, entered: bool) -> None:
 
 
 def _dispose(study: Study, disposal: Disposal, acting_user: AbstractBaseUser) -> None:
-    """Remove a dataset, withdraw an encoder, or close the study, as was done before.
+    """Remove a dataset, withdraw an encoder, a model or a table, or close the study, as was done before.
 
     Runs that the database has again, and which had ended by then, are cancelled for it.
     """
@@ -130,6 +133,13 @@ def _dispose(study: Study, disposal: Disposal, acting_user: AbstractBaseUser) ->
         for encoder in Encoder.objects.filter(study=study, name=disposal.subject, stated_at__lt=disposal.recorded_at):
             _runs_cancel(encoder_runs(encoder), acting_user)
             encoder_withdraw(encoder=encoder, reason=disposal.reason, acting_user=acting_user)
+        return
+    if disposal.kind == Disposal.Kind.RESULT:
+        given = {"run__study": study, "digest": disposal.subject, "withdrawn_at": None}
+        for model in StudentModel.objects.filter(**given).select_related("run"):
+            student_withdraw(run=model.run, version=model.version, reason=disposal.reason, acting_user=acting_user)
+        for table in RunResult.objects.filter(**given).select_related("run"):
+            result_withdraw(run=table.run, reason=disposal.reason, acting_user=acting_user)
         return
     for dataset in Dataset.objects.filter(study=study, name=disposal.subject, removed_at=None):
         if dataset.imported_at < disposal.recorded_at:

@@ -8,7 +8,8 @@ from django.utils import timezone
 
 from accounting.models import Release
 from accounting.services import release_record
-from consent.models import Study
+from consent.models import Disposal, Study
+from consent.services.erasures import disposal_record
 from training.models import RunResult, StudentModel
 
 
@@ -21,7 +22,7 @@ def withdrawal_record(
     content: dict[str, Any],
     acting_user: AbstractBaseUser,
 ) -> None:
-    """Mark as withdrawn what a run has given; of a run that asked people, enter it into the register.
+    """Mark as withdrawn what a run has given, for good; of a run that asked people, enter it into the register.
 
     Args:
         target: what is withdrawn.
@@ -38,6 +39,14 @@ def withdrawal_record(
         raise ValidationError({"reason": unexplained})
     target.withdrawn_at, target.withdrawal_reason = timezone.now(), reason.strip()
     target.save(update_fields=["withdrawn_at", "withdrawal_reason"])
+    # A restored backup may forget it, and withdraws it again by this row.
+    disposal_record(
+        study=study,
+        kind=Disposal.Kind.RESULT,
+        acting_user=acting_user,
+        subject=target.digest,
+        reason=target.withdrawal_reason,
+    )
     if not target.run.rehearsal:
         release_record(
             study=study,

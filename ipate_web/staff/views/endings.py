@@ -15,6 +15,7 @@ from consent.services.erasures import erasure_ask
 from ipate_web.staff.forms.endings import ClosingForm, ErasureForm, ReasonForm
 from ipate_web.staff.views.pages import faults_in, paginate, render_page, study_form
 from training.models import Dataset
+from training.results import result_titles
 from training.services.closing import dataset_remove, study_close
 
 
@@ -30,7 +31,10 @@ def disposals(request: SignedInRequest, study: Study) -> HttpResponse:
     rows = Disposal.objects.filter(study=study).select_related("holder").order_by("-sequence")
     rows = rows.prefetch_related("recorded_by")  # not joined: that would leave out rows by accounts since deleted
     context: dict[str, Any] = {"form": form if may_erase and not study.expired_at else None}
-    context["page"] = paginate(request, rows)
+    context["page"] = page = paginate(request, rows)
+    titles = result_titles([row.subject for row in page if row.kind == Disposal.Kind.RESULT])
+    for row in page:
+        row.subject = titles.get(row.subject, row.subject)
     return render_page(request, study, "staff/people/disposals.html", context, status=422 if form.errors else 200)
 
 
