@@ -55,6 +55,8 @@ def model_take(run: Run) -> bool:
         content, onnx = file_fetch(joint, "file", document.file), file_fetch(joint, "onnx", document.onnx)
         published_load(facts["learner"], content)
     except Unreachable as error:
+        if joint.ended:  # a hub gives nobody a model that it has withdrawn
+            raise RunError(Sentence(ENDED, why=joint.ended)) from error
         message_set(run, error.sentence)
         return False
     except (Refused, ValueError, KeyError) as error:

@@ -38,7 +38,7 @@ from training.sites.alliances import document_keep
 from training.sites.documents import digest_of, signature_of, vector_load, vector_save
 from training.sites.keys import known_identity
 from training.sites.ledger import sums_folder
-from training.sites.published import model_message
+from training.sites.published import model_message, model_of
 from training.sites.wire import Hub, Unreachable
 
 #: For so long a hub tells sites of runs that have ended.
@@ -434,12 +434,15 @@ def exchange_answer(site: AllianceSite, said: Any) -> dict[str, Any]:
 def _run_message(joint: JointRun, said: Mapping[str, Any] | None) -> dict[str, Any]:
     """What a site is told of a run: the plan only as long as it does not say that it has it."""
     questions = joint.questions.filter(number__gt=said["after"]) if said else joint.questions.none()
+    status, message, version = joint.run.status, str(joint.run.message), model_of(joint)
+    if version is not None and version.is_withdrawn:  # nobody is to wait for it
+        status, message = Run.Status.WITHDRAWN, version.withdrawal_reason
     return {
         "content": joint.content,
         "signature": joint.signature,
         "told": "" if said else joint.proposal,
-        "status": joint.run.status,
-        "message": str(joint.run.message),
+        "status": status,
+        "message": message,
         "approvals": joint.approvals,
         "dropped": joint.dropped,
         "questions": [_question_message(question) for question in questions.order_by("number")],

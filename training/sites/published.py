@@ -19,9 +19,9 @@ FILES = ("file", "onnx")
 
 
 def model_message(joint: JointRun) -> dict[str, str] | None:
-    """What a hub tells sites of the model of a run that has finished; None before."""
-    alliance, version = joint.run.alliance, _version(joint)
-    if version is None or alliance is None:
+    """What a hub tells sites of the model of a run that has finished; None before, and once it was withdrawn."""
+    alliance, version = joint.run.alliance, model_of(joint)
+    if version is None or version.is_withdrawn or alliance is None:
         return None
     facts = document_text(
         {name: getattr(version, name) for name in FIELDS} | {"published": joint.run.student_id is not None}
@@ -33,8 +33,8 @@ def model_message(joint: JointRun) -> dict[str, str] | None:
 
 def model_content(joint: JointRun, file: str) -> bytes:
     """A file of the model, at the hub. Raises Refused."""
-    version = _version(joint)
-    if version is None or file not in FILES:
+    version = model_of(joint)
+    if version is None or version.is_withdrawn or file not in FILES:
         raise Refused(gettext_noop("There is no such file of this run."))
     return model_fetch(version.artifact if file == "file" else version.onnx)
 
@@ -65,7 +65,8 @@ def file_fetch(joint: JointRun, file: str, digest: str) -> bytes:
     return content
 
 
-def _version(joint: JointRun) -> StudentModel | None:
+def model_of(joint: JointRun) -> StudentModel | None:
+    """The version that a run has published at its hub, or else its last; None before there is one."""
     run = joint.run
     if run.status != Run.Status.FINISHED:
         return None

@@ -38,6 +38,7 @@ from training.methods.pate.ballot import ballot_load
 from training.methods.pate.questions import vote_question
 from training.models import Alliance, Dataset, Encoder, JointQuestion, Run
 from training.queue import run_wait
+from training.services import joint_models
 from training.services.alliances import (
     alliance_contact,
     alliance_leave,
@@ -49,6 +50,7 @@ from training.services.closing import dataset_remove, records_expire, study_clos
 from training.services.datasets import dataset_import
 from training.services.erasures import records_erase
 from training.services.runs import run_cancel
+from training.services.students import student_withdraw
 from training.sites import asking
 from training.sites.exchange import exchange, joint_of
 from training.sites.keys import known_identity
@@ -287,6 +289,20 @@ def test_a_draft_of_the_hub_is_told_to_nobody_and_stops_no_exchange() -> None:
         exchange(site)
         site.refresh_from_db()
         assert not site.problem and not site.proposals
+
+
+def test_a_site_takes_over_no_model_that_the_hub_has_withdrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = Installations()
+    down = Mock(side_effect=Unreachable(Sentence("The network is down.")))
+    with monkeypatch.context() as patched:
+        patched.setattr(joint_models, "file_fetch", down)
+        hub, *_sites = runs = finish(there.start(**STEPS), lambda runs: runs[0].has_ended)
+        student_withdraw(run=hub, version=1, reason="It is wrong.", acting_user=olga())
+    for site in there.sites:
+        exchange(site)
+    for run in finish(runs)[1:]:
+        assert (run.status, run.students.count()) == (Run.Status.FAILED, 0)
+        assert "withdrawn. It is wrong." in str(run.message) and faults(run.study) == []
 
 
 def test_a_run_that_sites_have_not_approved_is_not_next_and_delays_nobody() -> None:
