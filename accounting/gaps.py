@@ -21,7 +21,7 @@ from consent.services import study_lock
 
 @transaction.atomic
 def gap_settle(*, study: Study, acting_user: AbstractBaseUser | None, share: float | None = None) -> float:
-    """Charge what may have been released between the backup and now, and unlock the study.
+    """Charge what may have been released between the backup and now.
 
     Whatever held a share at the backup may have spent all of it since, and so may what was granted one since. The share
     of its cap that anybody can have come to by that becomes the floor of every account
@@ -63,13 +63,20 @@ def gap_settle(*, study: Study, acting_user: AbstractBaseUser | None, share: flo
             charge=reached * float(caps_of(epsilon, study.delta)) if epsilon else 0.0,
             acting_user=acting_user,
         )
+    return reached
+
+
+def journal_settle(study: Study) -> None:
+    """Unlock a study: the journal takes its chains as they are now for whole. The study's lock is held.
+
+    Called once all is recorded again: what is appended before, the journal would not miss after another restore.
+    """
     heads = {}
     for model in chained_models():
         head = model.head(study.pk)
         if head.sequence:
             heads[model._meta.label_lower] = (head.sequence, head.hash)
     note(study.pk, heads=heads, facts={"share": committed_share(study)}, replace=True)
-    return reached
 
 
 def _share_of_gap(study: Study, share: float | None) -> float:

@@ -255,6 +255,20 @@ def test_what_was_withdrawn_after_the_backup_is_withdrawn_again(fields: dict[str
     assert "Model or table withdrawn A small run" in listed
 
 
+def test_a_backup_that_is_restored_twice_brings_nothing_back_that_had_ended() -> None:
+    study, olga = study_with_table(), user_create("olga")
+    dataset = study.datasets.get(kind="private")
+    backup = backup_of(study)
+    dataset_remove(dataset=dataset, reason="Wrong file.", acting_user=olga)
+    for _ in range(3):
+        restore(study, backup)
+        dataset.refresh_from_db()
+        assert dataset.removed_at is None and "consent.disposal" in missing_rows(study)
+        settle(study)
+        dataset.refresh_from_db()
+        assert dataset.removed_at is not None
+
+
 def test_a_draft_that_was_cancelled_keeps_no_dataset_from_being_removed_again() -> None:
     study, olga = study_with_table(), user_create("olga")
     draft = run_draft(study, **TABLE_RUN)

@@ -13,8 +13,8 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
-from accounting.gaps import gap_settle
-from accounting.restores import is_distrusted
+from accounting.gaps import gap_settle, journal_settle
+from accounting.restores import is_distrusted, missing_rows
 from common.append_only import pending_settle
 from common.counted import counted
 from consent.locks import study_lock
@@ -76,6 +76,7 @@ def restore_settle(
     """
     study = study_lock(study.pk)
     pending_settle(study.pk)
+    is_locked = bool(missing_rows(study))
     lost = acts_lost(study)
     _acts_check(study, lost, given_up, entered)
     disposals = acts_apply(study, lost)
@@ -87,6 +88,8 @@ def restore_settle(
             transaction.on_commit(partial(run_forget, run))
     for disposal in disposals:
         _dispose(study, disposal, acting_user)
+    if is_locked:
+        journal_settle(study)
     applied = sum(len(rows) for rows in lost.rows.values())
     logger.warning(
         "User %s settled the restore of study %s: accounts stand at %g of their caps at least; recorded again: %s.",
