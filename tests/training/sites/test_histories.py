@@ -255,18 +255,4 @@ def test_whatever_happens_every_total_was_paid_for_at_each_site(
     history.check_charges()
     left = [(place, run.status, str(run.message)) for place in history.places for run in history.runs(place)]
     assert not left, history.done
-    print(
-        "TOTALS",
-        seed,
-        history.check_totals(),
-        hash(tuple(d.split(":")[0] for d in history.done)),
-        hash(
-            tuple(
-                r.status
-                for p in history.places
-                for r in Run.objects.filter(study=history.places[p]).order_by("created_at")
-            )
-        ),
-        file=__import__("sys").__stderr__,
-    )
     assert history.check_totals() > 0
