@@ -12,12 +12,18 @@ from consent.models import (
     ConsentForm,
     ConsentFormProposal,
     EpsilonPolicy,
-    EpsilonPolicyApproval,
     Remark,
     Study,
 )
 from consent.models.actors import actor_name
-from consent.selectors import answer_deadline, consent_form_in_force, forms_waiting, policies_waiting, policy_in_force
+from consent.selectors import (
+    answer_deadline,
+    consent_form_in_force,
+    forms_waiting,
+    policies_approved,
+    policies_waiting,
+    policy_in_force,
+)
 
 #: Decisions that the page lists; the record of changes and the exports have all.
 _LATEST = 30
@@ -139,10 +145,10 @@ def _approves(remark: Remark, proposal: EpsilonPolicy | ConsentFormProposal) -> 
 
 def _deadlines(study: Study, form: ConsentForm | None) -> Iterator[Deadline]:
     today = timezone.localdate()
-    coming = EpsilonPolicyApproval.objects.filter(policy__study=study, effective_from__gt=timezone.now())
-    for approval in coming.select_related("policy"):
-        message = _("ε policy, version %(version)d, comes into force") % {"version": approval.policy.version}
-        yield Deadline(timezone.localdate(approval.effective_from), message)
+    coming = policies_approved(study).filter(is_replaced=False, approval__effective_from__gt=timezone.now())
+    for policy in coming.select_related("approval"):
+        message = _("ε policy, version %(version)d, comes into force") % {"version": policy.version}
+        yield Deadline(timezone.localdate(policy.approval.effective_from), message)
     if form is not None and form.valid_until is not None and form.valid_until >= today:
         yield Deadline(form.valid_until, _("last day on which consents to the form in force count"))
     if study.retention_until is not None and not study.is_closed:

@@ -34,6 +34,7 @@ from consent.models import (
     ConsentFormProposal,
     DataHolder,
     EpsilonPolicy,
+    EpsilonPolicyApproval,
     Level,
     Membership,
     Remark,
@@ -59,11 +60,23 @@ def consent_form_languages(study: Study) -> list[str]:
     return list(dict.fromkeys([settings.LANGUAGE_CODE, *study.languages, *written]))
 
 
+def policies_approved(study: Study) -> QuerySet[Any]:
+    """Approved policies in the order of their dates; ``is_replaced``: a newer one is in force from that date or before.
+
+    A policy that is replaced so never takes effect: the committee's newest word counts.
+    """
+    newer = EpsilonPolicyApproval.objects.filter(
+        policy__study=OuterRef("study"),
+        policy__version__gt=OuterRef("version"),
+        effective_from__lte=OuterRef("approval__effective_from"),
+    )
+    approved = EpsilonPolicy.objects.filter(study=study, approval__isnull=False).annotate(is_replaced=Exists(newer))
+    return approved.order_by("approval__effective_from", "version")
+
+
 def policies_in_force(study: Study, at: datetime | None = None) -> QuerySet[EpsilonPolicy]:
     """Approved policies that took effect by ``at`` (default: now), the current one last."""
-    return EpsilonPolicy.objects.filter(study=study, approval__effective_from__lte=at or timezone.now()).order_by(
-        "approval__effective_from", "version"
-    )
+    return policies_approved(study).filter(is_replaced=False, approval__effective_from__lte=at or timezone.now())
 
 
 def policy_in_force(study: Study, at: datetime | None = None) -> EpsilonPolicy | None:
@@ -90,10 +103,11 @@ class EpsilonRule:
     """
 
     def __init__(self, study: Study, at: datetime) -> None:
-        policies = list(policies_in_force(study, at).select_related("approval"))
-        self.policies = policies
-        self._by_id = {policy.pk: policy for policy in policies}
-        self.dates = [policy.approval.effective_from for policy in policies]
+        approved = list(policies_approved(study).filter(approval__effective_from__lte=at).select_related("approval"))
+        self.policies: list[EpsilonPolicy] = [policy for policy in approved if not policy.is_replaced]
+        # By another computer's clock somebody can have decided under a policy just before it was replaced.
+        self._by_id: dict[int, EpsilonPolicy] = {policy.pk: policy for policy in approved}
+        self.dates = [policy.approval.effective_from for policy in self.policies]
         self._smallest = cache(self._smallest_since)
 
     def _smallest_since(self, policy_id: int, level: str, position: int) -> EpsilonPolicy:

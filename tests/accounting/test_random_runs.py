@@ -269,8 +269,9 @@ class Site:
         start = self.clock.now() + timedelta(days=days) if days else None
         factories.policy_approve(self.study, *epsilons, effective_from=start)
         effective = self.study.epsilon_policies.order_by("-version").first().approval.effective_from
+        # The newest takes the place of those that were to come from its date on.
+        self.books.policies = [each for each in self.books.policies if each[0] < effective]
         self.books.policies.append((effective, dict(zip(Level.values, epsilons, strict=True))))
-        self.books.policies.sort(key=lambda policy: policy[0])
 
     def days(self, days: int) -> None:
         self.clock.days_pass(days)

@@ -71,9 +71,9 @@ class Naive:
     given_up: dict[tuple[int, datetime], float] = field(default_factory=dict)
 
     def epsilon_in_force(self, level: str, at: datetime) -> float:
-        """That of the policy whose date is the last by ``at``; of two with one date, of the later version."""
-        effective = [(date, place) for place, (date, _) in enumerate(self.policies) if date <= at]
-        return self.policies[max(effective)[1]][1][level]
+        """That of the policy whose date is the last by ``at``."""
+        _date, epsilons = max((each for each in self.policies if each[0] <= at), key=lambda each: each[0])
+        return epsilons[level]
 
     def decide(self, holder: int, level: str, at: datetime, agreed: float | None = None) -> None:
         agreed = agreed or (self.epsilon_in_force(level, at) if level else math.nan)
@@ -203,7 +203,10 @@ class History:
         effective, self.clock.moment = self.clock.now(), start
         policy = factories.policy_approve(self.study, *epsilons, effective_from=effective)
         by_level = dict(zip(("HIGH", "AVERAGE", "LOW"), epsilons, strict=True))
-        self.naive.policies.append((policy.approval.effective_from, by_level))
+        effective = policy.approval.effective_from
+        # The newest takes the place of those that were to come from its date on.
+        self.naive.policies = [each for each in self.naive.policies if each[0] < effective]
+        self.naive.policies.append((effective, by_level))
 
     def give(self, holder: int, level: str, yes: bool = True) -> None:
         """A consent, with a yes to a weaker promise or without one."""

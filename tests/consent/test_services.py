@@ -230,6 +230,19 @@ def test_a_policy_counts_from_its_date_on(study: Study) -> None:
     assert selectors.policy_in_force(study, soon) == later
 
 
+def test_a_policy_that_was_to_come_gives_way_to_a_newer_one(study: Study, holder: DataHolder, give: Decide) -> None:
+    """A larger ε is approved for next week; then the committee thinks better of it."""
+    soon = timezone.now() + timedelta(days=7)
+    factories.policy_approve(study, 2, 4, 8, effective_from=soon)
+    newest = factories.policy_approve(study, 0.5, 1, 1.5)
+    assert selectors.policy_in_force(study, soon) == newest
+    give(holder, "LOW")
+    assert selectors.consent_snapshot(study, soon).epsilons.tolist() == [1.5]
+    assert max(promise.epsilon for promise in selectors.promises_possible(study, soon)) == 1.5
+    later = factories.policy_approve(study, 1, 2, 3, effective_from=soon)
+    assert [selectors.policy_in_force(study), selectors.policy_in_force(study, soon)] == [newest, later]
+
+
 def test_a_policy_never_counts_before_its_approval(study: Study) -> None:
     before = timezone.now()
     policy = factories.policy_approve(study, 1, 2, 4, effective_from=before - timedelta(days=7))

@@ -59,6 +59,7 @@ def policies(request: SignedInRequest, study: Study) -> HttpResponse:
         "versions": versions,
         "waiting": selectors.policies_waiting(study),
         "rejected": set(rejected),
+        "replaced": set(selectors.policies_approved(study).filter(is_replaced=True).values_list("pk", flat=True)),
         "now": timezone.now(),
     }
     return render_page(request, study, "staff/policies/policies.html", context)

@@ -98,6 +98,17 @@ def test_a_policy_is_approved_for_a_later_date(study: Study) -> None:
     assert selectors.policy_in_force(study, timezone.now() + timedelta(days=2)).version == 2
 
 
+def test_a_policy_for_a_later_date_is_told_to_give_way_to_a_newer_one(study: Study) -> None:
+    tomorrow = timezone.now() + timedelta(days=1)
+    factories.policy_approve(study, 1, 2, 4, effective_from=tomorrow)
+    assert "ε policy, version 2, comes into force" in text(as_("conrad").get("/studies/digits/committee/"))
+    factories.policy_approve(study, 0.5, 1, 1.5)
+    assert "ε policy, version 2, comes into force" not in text(as_("conrad").get("/studies/digits/committee/"))
+    page = text(as_("conrad").get(BASE))
+    assert "never: a newer one took its place" in page
+    assert "not yet" not in page
+
+
 def test_a_date_in_the_past_is_refused(study: Study) -> None:
     propose(study)
     page = as_("conrad").post(BASE + "2/approve/", {"effective_from": "2020-01-01T00:00"})
