@@ -582,6 +582,7 @@ WORDS = {
 }
 
 _NAME = "%(person)s"
+_NAMELESS = gettext_noop("this person")
 #: What would be read as a mark in a page, or as a value to fill in.
 _MARKS = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "%": "%%"})
 
@@ -591,6 +592,10 @@ class _ThirdPerson:
 
     def __init__(self, translations: Any, person: str) -> None:
         self._translations, self._person = translations, person.translate(_MARKS)
+        self._at_start = self._person
+        if not person:
+            self._person = translations.gettext(_NAMELESS)
+            self._at_start = self._person[:1].upper() + self._person[1:]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._translations, name)
@@ -600,12 +605,18 @@ class _ThirdPerson:
         words = WORDS.get(message)
         if words is None:
             return str(self._translations.gettext(message))
-        return str(self._translations.gettext(words)).replace(_NAME, self._person)
+        said = str(self._translations.gettext(words))
+        if said.startswith(_NAME):
+            said = self._at_start + said.removeprefix(_NAME)
+        return said.replace(_NAME, self._person)
 
 
 @contextmanager
 def in_third_person(person: str) -> Iterator[None]:
-    """Let all that is translated within speak about ``person``, in the language that is active."""
+    """Let all that is translated within speak about ``person``, in the language that is active.
+
+    Empty: somebody whose pseudonym was erased, who is called so that every text can have it.
+    """
     before = getattr(trans_real._active, "value", None)  # type: ignore[attr-defined]
     translations = before or trans_real.translation(settings.LANGUAGE_CODE)
     trans_real._active.value = _ThirdPerson(translations, person)  # type: ignore[attr-defined]

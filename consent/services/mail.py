@@ -195,7 +195,7 @@ def _voice(mail: Mail) -> AbstractContextManager[None]:
     """Third person of a mail to whoever answers for the only person of a study whose records they decide about."""
     holders = list(mail_holders(mail)[:2]) if mail.study_id else []
     if len(holders) == 1 and answering_for(holders[0]).represents:
-        return in_third_person(holders[0].pseudonym)
+        return in_third_person(holders[0].known_as)
     return nullcontext()
 
 

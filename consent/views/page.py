@@ -97,7 +97,7 @@ def holder_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse
         answers = answering_for(holder)
         if answers.represents:
             request.represented = (holder, answers)  # type: ignore[attr-defined]  # what base.html says above the page
-            with in_third_person(holder.pseudonym):
+            with in_third_person(holder.known_as):
                 return view(request, holder, **kwargs)
         return view(request, holder, **kwargs)
 

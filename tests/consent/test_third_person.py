@@ -16,6 +16,7 @@ from consent.services import invitations
 from consent.services.mail import mail_render
 from consent.third_person import WORDS, in_third_person
 from tests import factories
+from training.services.erasures import records_erase
 
 NAME = "Anna <Example> 100%"
 
@@ -99,6 +100,27 @@ def test_guardian_reads_of_the_persons_promise_where_it_has_become_weaker(
     for page in pages:
         assert re.search(yours, page) is None, (re.search(yours, page), page)
     assert holder.consent_events.latest("sequence").epsilon_before == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("language", ["en", "de"])
+def test_no_page_of_a_guardian_calls_the_person_by_a_code_after_an_erasure(
+    guardian: Client, study: Study, language: str
+) -> None:
+    guardian.cookies["django_language"] = language
+    answer = choose(guardian, study) | {"authority": "parents", "declared": "on"}
+    guardian.post(reverse("consent:decide", args=["digits"]), answer)
+    guardian.post(reverse("consent:withdraw", args=["digits"]))
+    records_erase(study.pk)
+    assert DataHolder.objects.get(study=study).known_as == ""
+    html = [guardian.get(reverse("consent:choice", args=["digits"])).content.decode()]
+    pages = [read(guardian, name) for name in ("study", "choice", "uses")] + [read(guardian, "receipt", 1)]
+    assert not [page for page in [*html, *pages] if "erased:" in page]
+    theirs = {
+        "en": ("You answer for this person, as", "This person's stored records were erased on"),
+        "de": ("für N. N., als", "Die gespeicherten Daten von N. N. wurden am"),
+    }[language]
+    assert theirs[0] in " ".join(html[0].split()) and theirs[1] in pages[1]
 
 
 def test_holder_who_answers_for_themself_reads_second_person(study: Study, client: Client) -> None:
