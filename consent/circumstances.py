@@ -11,6 +11,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from dateutil.relativedelta import relativedelta
@@ -61,6 +63,20 @@ def renew_by(form: Validity | None, decided_on: date) -> datetime | None:
     if form is not None and form.valid_until and form.valid_until < date.max:  # no day follows 31 December 9999
         return day_begin(form.valid_until + timedelta(days=1))
     return None
+
+
+def counts_after(form: Validity | None, moment: datetime) -> bool:
+    """Whether a consent to ``form`` that is given today counts from ``moment`` on, at least for a while."""
+    ends = renew_by(form, day_of(timezone.now()))
+    return ends is None or ends > moment
+
+
+def ends_with_form() -> Q:
+    """Condition of decisions that no new one outlasts: the form in force counts up to a fixed day, not after theirs."""
+    newer = ConsentForm.objects.filter(study=OuterRef("study"), version__gt=OuterRef("version"))
+    fixed = ConsentForm.objects.filter(~Exists(newer), valid_until__isnull=False, valid_until__lt=date.max)
+    ends = (Q(study=form.study_id, renew_by__gte=day_begin(form.valid_until + timedelta(days=1))) for form in fixed)
+    return reduce(or_, ends, Q(pk__in=[]))
 
 
 def last_day(event: ConsentEvent) -> date | None:

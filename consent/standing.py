@@ -9,7 +9,7 @@ from django.utils import timezone
 from django.utils.formats import date_format
 from django.utils.translation import gettext as _
 
-from consent.circumstances import Answering, Lapse, answering_for, last_day
+from consent.circumstances import Answering, Lapse, answering_for, counts_after, last_day
 from consent.comparisons import Column, agreement_of, columns_since, odds_words, offer_of, promise_of
 from consent.differences import Line, line_differences, sentence_differences
 from consent.facts import fact_differences, study_of_form
@@ -32,6 +32,8 @@ class Standing:
         promise: promise of the last consent, if one was given.
         is_renewed: whether the form in force or what a level means is not what was agreed to.
         is_closed: whether the study is closed, so that nothing is asked any more.
+        ends_with_form: whether a consent given today would count no longer than this one, and not at all where this one
+            does not count: the form in force counts up to a fixed day.
     """
 
     current: ConsentEvent | None = None
@@ -41,6 +43,7 @@ class Standing:
     promise: LastPromise | None = None
     is_renewed: bool = False
     is_closed: bool = False
+    ends_with_form: bool = False
 
     @property
     def columns(self) -> list[Column]:
@@ -68,9 +71,10 @@ class Standing:
         if self.is_closed:
             return False
         if self.lapse is not None:
-            return self.answering.consents
+            return self.answering.consents and not self.ends_with_form
         ends = self.current.renew_by if self.current is not None and self.counts else None
-        return self.renewal is not None or (ends is not None and ends - REMINDED <= timezone.now())
+        is_near = ends is not None and ends - REMINDED <= timezone.now()
+        return self.renewal is not None or (is_near and not self.ends_with_form)
 
     def __str__(self) -> str:
         return " ".join(self.sentences)
@@ -121,7 +125,11 @@ class Standing:
         else:
             reason = _("Your records are not used now. You agreed (%(level)s), but there is new information since.")
             reason %= values
-        return [reason, *([] if self.is_closed else [_("Read it and decide again.")]), *self._promised()]
+        if self.is_closed:
+            return [reason, *self._promised()]
+        if self.ends_with_form:
+            return [reason, _("You can decide again when there is a new form."), *self._promised()]
+        return [reason, _("Read it and decide again."), *self._promised()]
 
     def _promised(self) -> list[str]:
         """What the holder was promised, and what their level means now, where that is something else."""
@@ -198,4 +206,7 @@ def standing(holder: DataHolder) -> Standing:
         return Standing(current, answering=answers, promise=last, is_renewed=renewed, is_closed=closed)
     later = list(ConsentForm.objects.filter(study_id=holder.study_id, version__gt=current.form.version))
     renews = not closed and any(form.renewal != Renewal.NOT_ASKED for form in later)
-    return Standing(current, lapse_of(current), later[0] if renews else None, answers, last, renewed, closed)
+    lapse = lapse_of(current)
+    outlasted = timezone.now() if lapse is not None else current.renew_by
+    ends = outlasted is not None and not counts_after(in_force, outlasted)
+    return Standing(current, lapse, later[0] if renews else None, answers, last, renewed, closed, ends)

@@ -38,7 +38,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from consent.circumstances import circumstances_last
+from consent.circumstances import circumstances_last, ends_with_form
 from consent.models import (
     Circumstance,
     ConsentEvent,
@@ -145,9 +145,10 @@ def _new_form(studies: Collection[Study]) -> QuerySet[ConsentEvent]:
 
 
 def _renewal(studies: Collection[Study]) -> QuerySet[ConsentEvent]:
-    """Those whose decision is to be renewed soon, or was to be."""
+    """Those whose decision is to be renewed soon, or was to be, and can be."""
     begins = ExpressionWrapper(F("renew_by") - REMINDED, DateTimeField())
-    return _about_itself(_unreached(studies).filter(renew_by__lte=timezone.now() + REMINDED), begins)
+    soon = _unreached(studies).filter(~ends_with_form(), renew_by__lte=timezone.now() + REMINDED)
+    return _about_itself(soon, begins)
 
 
 def _answerer(studies: Collection[Study]) -> QuerySet[Circumstance]:

@@ -12,6 +12,7 @@ from django.db.models import CharField, Exists, OuterRef, Q
 from django.db.models.functions import Cast
 from django.utils import timezone
 
+from consent.circumstances import ends_with_form
 from consent.models import ConsentEvent, DataHolder, HolderAddress, Mail
 from consent.services.mail import holder_mail, holders_reached
 from consent.standing import REMINDED
@@ -24,6 +25,8 @@ LATER = "decide_later"
 def reminders_send() -> int:
     """Put down a mail for whoever mails reach and whose last decision is to be renewed soon, once for each.
 
+    None where a new decision would count no longer: what helps there is a new form, which has a mail of its own.
+
     Returns:
         The number of mails.
     """
@@ -33,7 +36,9 @@ def reminders_send() -> int:
     mine = Q(user=OuterRef("holder__user")) | Q(address__holder=OuterRef("holder"))
     reminded = Mail.objects.filter(mine, kind=KIND, about=OuterRef("key"))
     reached = Q(holder__user__isnull=False) | Q(holder__address__confirmed_at__isnull=False)
-    due = soon.annotate(key=Cast("pk", CharField())).filter(reached, ~Exists(later), ~Exists(reminded))
+    due = soon.annotate(key=Cast("pk", CharField())).filter(
+        reached, ~Exists(later), ~Exists(reminded), ~ends_with_form()
+    )
     due = due.select_related("holder", "study").order_by("pk")
     for event in due:
         holder_mail(KIND, event.holder, about=event.pk)

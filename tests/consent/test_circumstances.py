@@ -221,6 +221,34 @@ def test_a_consent_counts_for_the_months_that_its_form_says(study, holder, give,
     assert takes_part(holder)
 
 
+def test_nobody_is_asked_to_renew_where_only_a_new_form_helps(study, holder, hanna, give, clock: Clock) -> None:
+    """A form that counts up to a fixed day: who decides again is answered that nothing changes, or an error."""
+    from consent.services.letters import letters_due
+    from consent.services.reminders import reminders_send
+
+    def asked() -> tuple[bool, int, int]:
+        return standing(holder).asks, reminders_send(), len(letters_due(study, "renewal"))
+
+    factories.form_publish(study, texts={"en": "Till spring."}, valid=Valid(until=date(2026, 3, 31)))
+    event = give(holder, "LOW")
+    give(factories.holder_create(study, "P-9"), "LOW")
+    clock.moment = clock.moment.replace(month=3, day=20)
+    assert give(holder, "LOW") == event
+    assert asked() == (False, 0, 0)
+    assert "Decide again" not in str(standing(holder)) and "31 March 2026" in str(standing(holder))
+    clock.moment = clock.moment.replace(month=4, day=2)
+    assert asked() == (False, 0, 0)
+    assert "You can decide again when there is a new form." in str(standing(holder))
+    assert "Read it and decide" not in str(standing(holder))
+    factories.form_publish(study, texts={"en": "Till autumn."}, valid=Valid(until=date(2026, 9, 30)))
+    assert asked() == (True, 0, 2)
+    assert "Read it and decide again." in str(standing(holder))
+    assert give(holder, "LOW").renew_by > clock.now()
+    factories.form_publish(study, texts={"en": "A year."}, valid=Valid(months=12))
+    clock.moment = clock.moment.replace(month=9, day=10)
+    assert asked()[:2] == (True, 1), "a form without an asking of its own, to which a consent counts longer"
+
+
 def test_a_consent_counts_until_the_day_that_its_form_says(study, holder, give, clock: Clock) -> None:
     valid = Valid(until=date(2026, 3, 31))
     factories.form_publish(study, texts={"en": "Till spring."}, valid=valid)

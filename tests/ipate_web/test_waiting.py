@@ -154,6 +154,8 @@ def test_a_letter_waits_from_the_day_on_which_it_is_due(study: Study) -> None:
     form = factories.form_publish(study, valid=services.Valid(until=ends))
     holder = study.holders.filter(consent_events__level="LOW").earliest("pk")
     event = services.consent_give(holder=holder, level="HIGH", form=form, acting_user=None)
+    assert tasks_of(study, Kind.LETTERS) == {}, "no answer to this form counts longer"
+    factories.form_publish(study, valid=services.Valid(until=ends + timedelta(days=100)))
     assert task(study, "steward", Kind.LETTERS).since == event.renew_by - REMINDED
     assert tasks_of(study, Kind.LETTERS) == {"steward": ["1 letter on paper to print"]}
 

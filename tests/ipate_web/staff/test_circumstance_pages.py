@@ -289,6 +289,8 @@ def test_a_letter_asks_to_renew(study: Study) -> None:
     factories.form_publish(study, {"en": "A."}, valid=Valid(until=later(20)))
     factories.holder_create(study, "P-1")
     by_link(study, "P-1").post("/my/digits/decide/", {"form_version": 2, "policy_version": 1, "choice": "HIGH"})
+    assert "0 letters are made." in print_letters("renewal"), "no answer to this form counts longer"
+    factories.form_publish(study, {"en": "B."}, valid=Valid(until=later(90)))
     assert "&quot;kind&quot;: &quot;renewal&quot;" in print_letters("renewal")
 
 
