@@ -165,7 +165,10 @@ class Lapses:
         forms = list(ConsentForm.objects.filter(study=study).order_by().values_list(*_FORM_COLUMNS, *afterwards))
         self._forms = _that_count(forms, at)
         self._afterwards: dict[int | None, tuple[str, str]] = {row[0]: (row[4], row[5]) for row in forms}
-        circumstances = Circumstance.objects.filter(study=study, recorded_at__lte=at).order_by("sequence")
+        # By time: what a restored backup had forgotten is recorded after what is newer.
+        circumstances = Circumstance.objects.filter(study=study, recorded_at__lte=at).order_by(
+            "recorded_at", "sequence"
+        )
         if among is not None:
             circumstances = circumstances.filter(holder_id__in=list(among))
         self._of: dict[int, list[tuple[str, date | None, datetime]]] = defaultdict(list)
@@ -212,12 +215,15 @@ class Lapses:
         answered_by: str,
         recorded_at: datetime,
     ) -> Lapse | None:
-        # Those before the consent do not matter, but the last of them: its guardian may be the one who gave it.
+        # Those before the consent do not matter, but the last of them, which says who could give it.
         since = bisect_left(history, recorded_at, key=lambda each: each[2])
         for place in range(max(since - 1, 0), len(history)):
             kind, until, _recorded_at = history[place]
             following = history[place + 1][2] if place + 1 < len(history) else self._at
-            lapse = self._ended_by(kind, form, answered_by) if place >= since else None
+            if place >= since:
+                lapse = self._ended_by(kind, form, answered_by)
+            else:
+                lapse = _not_theirs(answering(kind, until, day_of(recorded_at)), answered_by)
             if lapse is None and answered_by != Answerer.PERSON and until is not None:
                 lapse = Lapse.ANSWERER if day_begin(until) <= min(following, self._at) else None
             if lapse is not None:
@@ -237,6 +243,16 @@ class Lapses:
             # What the person decided while they could is theirs, and stands if the study says so.
             return Lapse.ANSWERER if after_incapacity == ends else None
         return None if kind == answered_by else Lapse.ANSWERER
+
+
+def _not_theirs(answers: Answering, answered_by: str) -> Lapse | None:
+    """Reason why a consent never counted that ``answered_by`` gave where ``answers`` was on record; None where it did.
+
+    A restored backup takes consents by whom it remembers to answer, until it is told who does.
+    """
+    if not answers.consents:
+        return Lapse.DEATH if answers.kind == _KIND.DIED else Lapse.INCAPACITY
+    return None if answers.role == answered_by else Lapse.ANSWERER
 
 
 def circumstances_last(*studies: Study) -> QuerySet[Circumstance]:

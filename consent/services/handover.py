@@ -121,6 +121,11 @@ def hand_over(holder: DataHolder) -> None:
         circumstance_append(_new(DataHolder.objects.get(pk=holder.pk), _KIND.PERSON, None, _DAY_CAME, None))
 
 
+def is_day_come(record: Circumstance) -> bool:
+    """Whether a circumstance was recorded by :func:`hand_over`."""
+    return record.recorded_by_id is None and record.reason == _DAY_CAME
+
+
 def hand_overs() -> None:
     """Hand over all holders whose guardian or proxy no longer answers from today on."""
     for circumstance in circumstances_over(timezone.now()):

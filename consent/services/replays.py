@@ -14,9 +14,10 @@ from django.utils import timezone
 
 from common.append_only import Chained, acts_models
 from common.dispatch import send
+from consent.circumstances import circumstance_last
 from consent.models import Circumstance, ConsentEvent, ConsentForm, DataHolder, Disposal, EpsilonPolicy, Study
 from consent.selectors import EpsilonRule, consent_current, is_weaker_unsaid, promise_last
-from consent.services.handover import circumstance_append
+from consent.services.handover import circumstance_append, is_day_come
 
 #: What a row refers to, and when that came to be: a number is given again once the database has forgotten it.
 _REFERENCES: dict[str, tuple[type[Any], str]] = {
@@ -63,10 +64,7 @@ def acts_apply(study: Study, lost: Lost) -> list[Disposal]:
         Removals of datasets, withdrawals of encoders and results, and closings that were lost: whoever keeps datasets
         carries them out again.
     """
-    for record in lost.rows.get(Circumstance, []):
-        newer = Circumstance.objects.filter(holder=record.holder_id, recorded_at__gt=record.recorded_at)
-        if not newer.exists():
-            circumstance_append(record)
+    _circumstances_apply(lost.rows.get(Circumstance, []))
     _decisions_apply(lost.rows.get(ConsentEvent, []))
     disposals = lost.rows.get(Disposal, [])
     requests = [row for row in disposals if row.kind in (Disposal.Kind.ASKED, Disposal.Kind.KEPT)]
@@ -75,6 +73,25 @@ def acts_apply(study: Study, lost: Lost) -> list[Disposal]:
         send("training.tasks.records_erase", study.pk)
     again = (Disposal.Kind.DATASET, Disposal.Kind.ENCODER, Disposal.Kind.RESULT, Disposal.Kind.CLOSED)
     return [row for row in disposals if row.kind in again]
+
+
+def _circumstances_apply(records: Iterable[Circumstance]) -> None:
+    """Append circumstances, and after them once more what has been recorded of their holders since the restore.
+
+    Who answered when a decision was made is told by those that were lost, also where a newer one stands. That a day
+    came is no newer word: by what was lost, another day may have been on record.
+    """
+    lost: dict[int, list[Circumstance]] = defaultdict(list)
+    for record in records:
+        lost[record.holder_id].append(record)
+    for mine in lost.values():
+        since = circumstance_last(mine[-1].holder)
+        if since is None or since.recorded_at < mine[-1].recorded_at or is_day_come(since):
+            for record in mine:
+                circumstance_append(record)
+        else:
+            # Whoever answers now keeps the link that they have got since.
+            Circumstance.append([*mine, Circumstance.from_act(since.as_act())])
 
 
 def _decisions_apply(events: Iterable[ConsentEvent]) -> None:

@@ -25,7 +25,7 @@ from consent.circumstances import day_begin, day_of
 from consent.models import Circumstance, ConsentEvent, DataHolder, Level, Renewal, Role, Study
 from consent.services.consent_forms import OBJECTION_DAYS
 from consent.services.handover import circumstance_record
-from consent.services.replays import _decisions_apply
+from consent.services.replays import Lost, acts_apply
 from consent.standing import standing
 from tests import factories
 from tests.clock import Clock
@@ -50,6 +50,7 @@ actions = st.one_of(
     st.tuples(st.just("correct")),
     st.tuples(st.just("lose"), st.just("give"), holders, st.sampled_from(Level.values)),
     st.tuples(st.just("lose"), st.sampled_from(["keep", "withdraw", "refuse"]), holders),
+    st.tuples(st.just("lose"), st.just("circumstance"), holders, st.sampled_from(Circumstance.Kind.values)),
     st.tuples(st.just("replay")),
 )
 
@@ -67,6 +68,8 @@ class Naive:
         default_factory=lambda: [[] for _ in range(HOLDERS)]
     )
     spent: list[float] = field(default_factory=lambda: [0.0] * HOLDERS)
+    #: Circumstance by which somebody decided, as it was on record then, by holder and moment.
+    decided_as: dict[tuple[int, datetime], str] = field(default_factory=dict)
     #: ε that somebody gave up with a yes to exactly that, by holder and moment.
     given_up: dict[tuple[int, datetime], float] = field(default_factory=dict)
 
@@ -78,6 +81,7 @@ class Naive:
     def decide(self, holder: int, level: str, at: datetime, agreed: float | None = None) -> None:
         agreed = agreed or (self.epsilon_in_force(level, at) if level else math.nan)
         self.decisions[holder].append((at, level, len(self.forms), agreed))
+        self.decided_as[holder, at] = self.state(holder, at)
 
     def last(self, holder: int, at: datetime) -> tuple[str, float] | None:
         """(level, ε) of the last consent ever given, whatever came of it since."""
@@ -101,11 +105,11 @@ class Naive:
         return kind
 
     def has_ended(self, holder: int, decided_at: datetime, at: datetime) -> bool:
-        """Whether at any moment since the decision somebody else answered, or nobody."""
+        """Whether somebody else answered, or nobody, when the decision was made or at any moment since."""
         known = [each for each in self.circumstances[holder] if each[0] <= at]
-        moments = [*(each[0] for each in known), *(each[2] for each in known if each[2] is not None), at]
-        by = self.state(holder, decided_at)
-        return any(self.state(holder, moment) != by for moment in moments if decided_at < moment <= at)
+        moments = [*(each[0] for each in known), *(each[2] for each in known if each[2] is not None), decided_at, at]
+        by = self.decided_as[holder, decided_at]
+        return any(self.state(holder, moment) != by for moment in moments if decided_at <= moment <= at)
 
     def promise(self, holder: int, at: datetime) -> tuple[str, float] | None:
         """(level, ε) of a holder at a moment; None where they do not take part."""
@@ -138,6 +142,7 @@ class History:
         self.clock, self.naive = clock, Naive()
         self.moments: list[datetime] = []
         self.lost: list[tuple[int, dict[str, Any], tuple[datetime, str, int, float]]] = []
+        self.lost_circumstances: list[tuple[int, dict[str, Any], tuple[datetime, str, datetime | None]]] = []
         #: Corrections that were announced: when they come into force, and the version that they correct.
         self.announced: list[tuple[datetime, int]] = []
         self.study = factories.study_create("random")
@@ -256,29 +261,36 @@ class History:
         self.naive.decide(holder, "", event.recorded_at)
 
     def lose(self, act: str, holder: int, *arguments: Any) -> None:
-        """A decision that a restored database has forgotten, and the journal has not."""
-        decisions, events = self.naive.decisions[holder], ConsentEvent.objects.filter(study=self.study)
-        before, known = len(decisions), events.count()
+        """A decision or circumstance that a restored database has forgotten, and the journal has not."""
+        chain: type[Any] = Circumstance if act == "circumstance" else ConsentEvent
+        kept: list[Any] = (self.naive.circumstances if chain is Circumstance else self.naive.decisions)[holder]
+        lost: list[Any] = self.lost_circumstances if chain is Circumstance else self.lost
+        before, known = len(kept), chain.chain(self.study.pk).count()
         with transaction.atomic():
             getattr(self, act)(holder, *arguments)
-            acts = [event.as_act() for event in events.order_by("sequence")[known:]]
+            acts = [row.as_act() for row in chain.chain(self.study.pk)[known:]]
             transaction.set_rollback(True)
         if acts:
-            self.lost.append((holder, acts[0], decisions[before]))
-        del decisions[before:]
+            lost.append((holder, acts[0], kept[before]))
+        del kept[before:]
 
     def replay(self) -> None:
         """What was lost is recorded again, and after it what was decided since, unless that weakens a promise."""
+        circumstances = [Circumstance.from_act(act) for _holder, act, _lost in self.lost_circumstances]
         since = {}
         for holder, _act, lost in self.lost:
             newest = self.naive.decisions[holder][-1:]
             since[holder] = [decision for decision in newest if decision[0] > lost[0]]
-        _decisions_apply([ConsentEvent.from_act(act) for _holder, act, _lost in self.lost])
+        events = [ConsentEvent.from_act(act) for _holder, act, _lost in self.lost]
+        acts_apply(self.study, Lost({Circumstance: circumstances, ConsentEvent: events}))
+        for holder, _act, circumstance in self.lost_circumstances:
+            self.naive.circumstances[holder].append(circumstance)
+            self.naive.circumstances[holder].sort(key=lambda each: each[0])
         for holder, _act, lost in self.lost:
             self.naive.decisions[holder].append(lost)
         for holder, newest in since.items():
             self.naive.decisions[holder] += [each for each in newest if not self.naive.weakens(holder, each)]
-        self.lost = []
+        self.lost, self.lost_circumstances = [], []
 
     def vote(self, cost: float) -> None:
         """A release that costs everybody who takes part ``cost``; refused where it is too much for one."""
@@ -357,11 +369,14 @@ def test_random_histories_keep_every_promise(replayed: Callable[[list[Any]], His
     check()
 
 
-#: One person, consents, and what ends them.
+#: One person, consents, what ends them, and restores that forget some of it until it is recorded again.
 endings = st.one_of(
     st.tuples(st.just("give"), st.just(0), st.just("LOW")),
     st.tuples(st.just("give"), st.just(0), st.just("LOW")),
     st.tuples(st.just("circumstance"), st.just(0), st.sampled_from(Circumstance.Kind.values)),
+    st.tuples(st.just("lose"), st.just("circumstance"), st.just(0), st.sampled_from(Circumstance.Kind.values)),
+    st.tuples(st.just("lose"), st.just("give"), st.just(0), st.just("LOW")),
+    st.tuples(st.just("replay")),
     st.tuples(st.just("form"), st.just("not_asked"), st.sampled_from([1, 3])),
     st.tuples(st.just("days"), st.integers(1, 2)),
 )
