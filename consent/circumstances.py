@@ -74,9 +74,9 @@ def counts_after(form: Validity | None, moment: datetime) -> bool:
 def ends_with_form() -> Q:
     """Condition of decisions that no new one outlasts: the form in force counts up to a fixed day, not after theirs."""
     newer = ConsentForm.objects.filter(study=OuterRef("study"), version__gt=OuterRef("version"))
-    fixed = ConsentForm.objects.filter(~Exists(newer), valid_until__isnull=False, valid_until__lt=date.max)
-    ends = (Q(study=form.study_id, renew_by__gte=day_begin(form.valid_until + timedelta(days=1))) for form in fixed)
-    return reduce(or_, ends, Q(pk__in=[]))
+    fixed = ConsentForm.objects.filter(~Exists(newer), valid_until__isnull=False)
+    ends = ((form.study_id, renew_by(form, day_of(timezone.now()))) for form in fixed)
+    return reduce(or_, (Q(study=study, renew_by__gte=end) for study, end in ends if end is not None), Q(pk__in=[]))
 
 
 def last_day(event: ConsentEvent) -> date | None:
