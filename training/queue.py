@@ -131,7 +131,7 @@ def _starts(runs: list[Run]) -> dict[UUID, datetime | None]:
     """
     now, durations = timezone.now(), _durations(runs)
     free: dict[int, datetime | None] = defaultdict(lambda: now if live_worker_count() else None)
-    starts = {}
+    starts: dict[UUID, datetime | None] = {}
     for run in sorted(runs, key=lambda run: run.status == Run.Status.APPROVED and run.started_at is None):
         takes, before = durations.get((run.study_id, run.method)), free[run.study_id]
         if run.status == Run.Status.APPROVED and run.started_at is None:
