@@ -66,10 +66,12 @@ def lines() -> Iterator[Line]:
     voted = [_student(students["splits"], "neighbours", promise) for promise in PROMISES]
     yield Line("MNIST", "right, %", f"{VOTES} → student", voted, truth, DIGITS, splits)
     for data, name, best in (("MNIST", "mnist", DIGITS), ("Fashion-MNIST", "fashion", FASHION)):
-        rows = [row for row in students["thorough"] if row["name"] == name]
-        numbers = [_student(rows, "neighbours", promise, runs=5) for promise in PROMISES]
-        measured = splits.replace("splits`", "thorough`")
-        yield Line(data, "right, %", f"{VOTES} → thorough student", numbers, None, best, measured)
+        for method, ours in (("neighbours", VOTES), ("sgd", "private steps")):
+            rows = [row for row in _rows(students["thorough"], method) if row["name"] == name]
+            if rows:
+                numbers = [_student(rows, method, promise, runs=5) for promise in PROMISES]
+                measured = splits.replace("splits`", "thorough`")
+                yield Line(data, "right, %", f"{ours} → thorough student", numbers, None, best, measured)
         yield _line(data, name, "accuracy", best, steps[name], DRAWS.format(name))
     for data, name, key, best in (
         ("Adult", "adult", "accuracy", TREES),

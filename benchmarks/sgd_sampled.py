@@ -3,7 +3,7 @@
     IPATE_DATA_DIR=… python -m benchmarks.sgd_sampled mnist [--steps 9375] [--seeds 1 2 3] [--step-size 0.6]
     IPATE_DATA_DIR=… python -m benchmarks.sgd_sampled cifar10 [--steps 1465] [--step-size 0.7]
     IPATE_DATA_DIR=… python -m benchmarks.sgd_sampled small [--steps 1000] [--step-size 2]
-    IPATE_DATA_DIR=… python -m benchmarks.sgd_sampled classes [--steps 1000] [--step-size 2]
+    IPATE_DATA_DIR=… python -m benchmarks.sgd_sampled classes [--steps 9375] [--step-size 0.6]
     IPATE_DATA_DIR=… python -m benchmarks.sgd_sampled tables [--steps 1000] [--step-size 0.5] [--momentum 0.9]
     IPATE_DATA_DIR=… python -m benchmarks.sgd_sampled speed
     python -m benchmarks.sgd_sampled printed
@@ -174,11 +174,12 @@ CASES = {
     ),
     "small": (Case("standard", (0.3,), (1.0,), 93.29), Case("sample", (0.3, 0.31), (0.5, 0.5))),
     "classes": (
+        Case("sample", BY_CLASS, (0.1,) * CLASSES),
+        Case("scale", BY_CLASS, (0.1,) * CLASSES),
+        Case("standard", (3.0,), (1.0,)),
         Case("sample", (1.0, 1.0), (0.9, 0.1), of_class=8),
         Case("sample", (1.0, 3.0), (0.9, 0.1), of_class=8),
         Case("sample", (3.0, 1.0), (0.9, 0.1), of_class=8),
-        Case("sample", BY_CLASS, (0.1,) * CLASSES),
-        Case("standard", BY_CLASS, (0.1,) * CLASSES),
     ),
 }
 
