@@ -146,9 +146,9 @@ def _deadline(kind: str, answer_by: date | None) -> list[str]:
     )
 
 
-def voice(person: str) -> AbstractContextManager[None]:
-    """Third person about ``person`` within, where there is one; empty: the reader is spoken to."""
-    return in_third_person(person) if person else nullcontext()
+def voice(person: str | None) -> AbstractContextManager[None]:
+    """Third person about ``person`` within, as :func:`in_third_person`; None: the reader is spoken to."""
+    return nullcontext() if person is None else in_third_person(person)
 
 
 def letter_words(study: Study, head: Letterhead) -> dict[str, str]:

@@ -84,12 +84,12 @@ class FormsOnPaper:
             raise LookupError(study.slug)
         self.study, self.form, self.policy = study, form, policy
         self.head = head or letterhead_of(study)
-        self._read: dict[tuple[str, str], list[Part]] = {}
+        self._read: dict[tuple[str, str | None], list[Part]] = {}
 
     def context(self, written: FormWritten, answer_by: date | None = None) -> dict[str, Any]:
         """All that a form says, in the language of its text."""
         text = consent_text(self.form, written.text)
-        about = written.pseudonym if written.answering.represents else ""
+        about = (written.pseudonym or None) if written.answering.represents else None
         with translation.override(words_language(text.code)), voice(about):
             context = {"study": self.study, "text": text, "form": self.form, "policy": self.policy, "on_paper": True}
             if (text.code, about) not in self._read:

@@ -456,7 +456,7 @@ def receipts_pdf(study: Study, events: Iterable[ConsentEvent], language: str) ->
     documents = []
     for event in events:
         read = language_of(event.text_read)
-        about = event.holder.known_as if answering_for(event.holder).represents else ""
+        about = event.holder.known_as if answering_for(event.holder).represents else None
         with translation.override(read if read in dict(settings.LANGUAGES) else language), voice(about):
             documents.append(receipt_context(event))
     return _pdf(study, documents)

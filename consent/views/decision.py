@@ -1,7 +1,7 @@
 """Pages to read, choose, review and withdraw."""
 
 import math
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -23,6 +23,7 @@ from consent.circumstances import answering_for
 from consent.comparisons import columns_of_answer, promise_of
 from consent.forms import KEEPING, NOT_TAKING_PART, DecisionForm, DeclarationForm, Option, level_option
 from consent.languages import own_name
+from consent.letter_documents import voice
 from consent.models import ConsentEvent, ConsentForm, DataHolder, EpsilonPolicy, Level, LinkReissue, Study
 from consent.odds import CHANCE, right_guesses_at
 from consent.questions import KEYS, Question, questions
@@ -30,7 +31,6 @@ from consent.rendering import consent_text
 from consent.services.erasures import erasure_ask, erasure_state
 from consent.services.mail import confirmed_address
 from consent.standing import Standing, next_correction, standing
-from consent.third_person import in_third_person
 from consent.uses import results_of, right_guesses_together, usage_of
 from consent.views.page import acting_user, holder_page, own_page
 from consent.views.visits import (
@@ -139,7 +139,7 @@ def _card(holder: DataHolder, stands: Standing) -> str:
         "standing": stands,
         "represented": (holder, stands.answering) if represents else None,
     }
-    with in_third_person(holder.pseudonym) if represents else nullcontext():
+    with voice(holder.known_as if represents else None):
         return render_to_string("consent/holding.html", context)
 
 

@@ -114,6 +114,7 @@ def test_no_page_of_a_guardian_calls_the_person_by_a_code_after_an_erasure(
     records_erase(study.pk)
     assert DataHolder.objects.get(study=study).known_as == ""
     html = [guardian.get(reverse("consent:choice", args=["digits"])).content.decode()]
+    html += [guardian.get(reverse("consent:my_studies")).content.decode()]
     pages = [read(guardian, name) for name in ("study", "choice", "uses")] + [read(guardian, "receipt", 1)]
     assert not [page for page in [*html, *pages] if "erased:" in page]
     theirs = {
