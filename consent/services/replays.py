@@ -8,6 +8,7 @@ database does not know any more cannot be recorded; whoever made that decision h
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any
 
 from django.utils import timezone
@@ -97,18 +98,18 @@ def _circumstances_apply(records: Iterable[Circumstance]) -> None:
 def _decisions_apply(events: Iterable[ConsentEvent]) -> None:
     """Append decisions, and after them once more what their holders have decided since the restore.
 
-    Where that would give a weaker promise than a decision that was lost, without a yes to exactly that, the lost
-    decision stands: whoever decided anew could not be shown what they give up.
+    What would give a weaker promise than the decision before it, without a yes to exactly that, is left out: whoever
+    decided on a restored database, which may have been restored again since, could not be shown what they give up.
     """
-    events = list(events)
-    since = {}
-    for holder in {event.holder_id: event.holder for event in events}.values():
-        current = consent_current(holder)
-        lost = max(event.recorded_at for event in events if event.holder_id == holder.pk)
-        if current is not None and current.recorded_at > lost:
-            since[holder.pk] = ConsentEvent.from_act(current.as_act())
-    ConsentEvent.append(events)
-    ConsentEvent.append(event for event in since.values() if not _weakens(event))
+    mine: dict[int, list[ConsentEvent]] = defaultdict(list)
+    for event in events:
+        mine[event.holder_id].append(event)
+    for lost in mine.values():
+        current = consent_current(lost[0].holder)
+        if current is not None and current.recorded_at > max(event.recorded_at for event in lost):
+            lost.append(ConsentEvent.from_act(current.as_act()))
+    for each_next in zip_longest(*mine.values()):
+        ConsentEvent.append([event for event in each_next if event is not None and not _weakens(event)])
 
 
 def _weakens(event: ConsentEvent) -> bool:

@@ -11,7 +11,7 @@ import pytest
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import norm
@@ -275,7 +275,7 @@ class History:
         del kept[before:]
 
     def replay(self) -> None:
-        """What was lost is recorded again, and after it what was decided since, unless that weakens a promise."""
+        """What was lost is recorded again, and after it what was decided since, but for what weakens a promise."""
         circumstances = [Circumstance.from_act(act) for _holder, act, _lost in self.lost_circumstances]
         since = {}
         for holder, _act, lost in self.lost:
@@ -286,10 +286,13 @@ class History:
         for holder, _act, circumstance in self.lost_circumstances:
             self.naive.circumstances[holder].append(circumstance)
             self.naive.circumstances[holder].sort(key=lambda each: each[0])
-        for holder, _act, lost in self.lost:
-            self.naive.decisions[holder].append(lost)
-        for holder, newest in since.items():
-            self.naive.decisions[holder] += [each for each in newest if not self.naive.weakens(holder, each)]
+        again = [
+            *((holder, lost) for holder, _act, lost in self.lost),
+            *((n, each) for n in since for each in since[n]),
+        ]
+        for holder, decision in again:
+            if not self.naive.weakens(holder, decision):
+                self.naive.decisions[holder].append(decision)
         self.lost, self.lost_circumstances = [], []
 
     def vote(self, cost: float) -> None:
@@ -352,8 +355,11 @@ def spent(holder: DataHolder) -> float:
 
 @pytest.mark.slow
 def test_random_histories_keep_every_promise(replayed: Callable[[list[Any]], History]) -> None:
+    lost = [("lose", "give", 0, "HIGH"), ("lose", "give", 0, "AVERAGE")]  # by two restores, one after the other
+
     @settings(max_examples=40)
     @given(st.lists(actions, max_size=14))
+    @example([*lost, ("give", 0, "LOW", True), ("replay",)])
     def check(steps: list[Any]) -> None:
         with transaction.atomic():
             history = replayed(steps)
