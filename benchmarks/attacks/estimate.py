@@ -54,12 +54,12 @@ def gdp_bound(without: Floats, taking_part: Floats, *, doubt: float) -> Bound:
 def _best_threshold(without: Floats, taking_part: Floats) -> float:
     """Threshold that tells most, among those that leave a thousandth of either scores on each side."""
     candidates = np.unique(np.quantile(np.concatenate([without, taking_part]), np.linspace(0.01, 0.99, 99)))
-    a = np.array([(without > each).mean() for each in candidates])
-    b = np.array([(taking_part <= each).mean() for each in candidates])
     least = 1e-3
-    distance = norm.isf(np.clip(a, least, 1 - least)) - norm.ppf(np.clip(b, least, 1 - least))
+    a = np.clip([(without > each).mean() for each in candidates], least, 1 - least)
+    b = np.clip([(taking_part <= each).mean() for each in candidates], least, 1 - least)
+    distance = norm.isf(a) - norm.ppf(b)
     # the more extreme a threshold is, the less certain is what it tells
-    spread = sum(np.sqrt(rate * (1 - rate)) / norm.pdf(norm.ppf(rate)) for rate in (a.clip(least), b.clip(least)))
+    spread = sum(np.sqrt(rate * (1 - rate)) / norm.pdf(norm.ppf(rate)) for rate in (a, b))
     return float(candidates[np.argmax(distance - 3 * spread / np.sqrt(len(without)))])
 
 

@@ -99,6 +99,12 @@ def test_the_bound_covers_the_truth_and_comes_near():
 
 
 @pytest.mark.statistical
+def test_the_bound_comes_near_where_scores_have_few_values():
+    rng, right = np.random.default_rng(0), norm.cdf(1.0)
+    scores = [rng.random(20_000) < rate for rate in (1 - right, right)]  # of what is told by one bit, μ = 2
+    assert 1.9 < gdp_bound(*(each.astype(float) for each in scores), doubt=DOUBT).least < 2.0
+
+
 def test_noise_alone_yields_no_bound():
     random = np.random.default_rng(6)
     assert gdp_bound(random.standard_normal(5_000), random.standard_normal(5_000), doubt=DOUBT).least == 0
