@@ -28,7 +28,7 @@ IDS = {
     *("ipate-table6", "ipate-table7", "ipate-table8", "ipate-table9", "ipate-table10a", "ipate-table10b"),
     *("ipate-table11", "idpsgd-table3", "idpsgd-table5", "idpsgd-table7", "idpsgd-table9", "idpsgd-table12"),
     *("thesis-6.4", "thesis-6.5", "thesis-6.6", "thesis-6.7", "figure1", "figure3", "idpsgd-table2", "every-holder"),
-    "small-groups",
+    *("small-groups", "idpsgd-table8"),
 }
 
 

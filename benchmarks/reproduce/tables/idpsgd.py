@@ -118,6 +118,26 @@ def table3(quick: bool) -> Iterator[Case]:
         yield Case(f"{names[run['variant']]}, {run['steps']:,} steps", (run["seed"],), partial(_rows, [run], *known))
 
 
+def table8(quick: bool) -> Iterator[Case]:
+    """CIFAR-10, one class at another ε than the 2 of all others, each in turn: the runs with the most steps."""
+    printed = published("individualized-dp-sgd")["table8_cifar10_one_class"]
+    runs = _runs("photographs")
+    most = max((run["steps"] for run in runs), default=0)
+    found = {(run["of_class"], run["epsilons"][-1]): run for run in runs if run["steps"] == most}
+    for one, cells in printed.items():
+        rows = []
+        for column, epsilon in enumerate((3.0, 2.0, 1.0)):
+            if run := found.get((None if epsilon == 2 else int(one), epsilon)):
+                own, others = run["by_class"][int(one)], run["by_class"][: int(one)] + run["by_class"][int(one) + 1 :]
+                known, of_others = cells["class: eps 3, 2, 1"][column], cells["other classes"][column]
+                rows += [
+                    Row(f"right on class {one} at ε = {epsilon:g}, %", known, own),
+                    Row(f"right on the others beside ε = {epsilon:g}, %", of_others, round(fmean(others), 2)),
+                ]
+        if rows:
+            yield Case(f"class {one}, {most:,} steps", (1,), partial(_same, rows))
+
+
 def table9(quick: bool) -> Iterator[Case]:
     """MNIST with promises by class, beside everybody at ε = 3: the runs with all steps."""
     printed = published("individualized-dp-sgd")["table9_mnist_by_class"]
