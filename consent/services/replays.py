@@ -2,7 +2,8 @@
 
 Decisions, circumstances and requests for erasure are recorded once more as they were, with their time and who recorded
 them. Whoever has decided anew since the restore keeps their newest decision. What names somebody or something that the
-database does not know any more cannot be recorded; whoever made that decision has to be asked anew.
+database does not know any more cannot be recorded; whoever made that decision has to be asked anew. A withdrawal or
+refusal is recorded without the form that was read, where that was lost.
 """
 
 from collections import defaultdict
@@ -51,10 +52,14 @@ def acts_lost(study: Study) -> Lost:
         acts, whole = model.acts_lost(study.pk)
         is_complete &= whole
         for row in map(model.from_act, acts):
-            if _is_known(row):
-                rows[model].append(row)
-            else:
+            gone = _references_lost(row)
+            if gone == ["form_id"] and not row.grants:
+                # Who takes no part any more said so whichever form they had read.
+                row.form, row.text_read, gone = None, "", []
+            if gone:
                 unknown += 1
+            else:
+                rows[model].append(row)
     return Lost(dict(rows), unknown, is_complete)
 
 
@@ -118,13 +123,14 @@ def _weakens(event: ConsentEvent) -> bool:
     return last is not None and is_weaker_unsaid(event, last.event, EpsilonRule(event.study, timezone.now()))
 
 
-def _is_known(row: Any) -> bool:
-    """Whether everything that a row refers to is there, and was there before it."""
+def _references_lost(row: Any) -> list[str]:
+    """Columns of a row that name what is not there any more, or was not there before the row."""
+    gone = []
     for column, (model, moment) in _REFERENCES.items():
         key = getattr(row, column, None)
         if key is None:
             continue
         moments = model.objects.filter(pk=key, study=row.study_id).values_list(moment, flat=True).first()
         if moments is None or moments > row.recorded_at:
-            return False
-    return True
+            gone.append(column)
+    return gone

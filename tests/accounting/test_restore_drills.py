@@ -23,14 +23,14 @@ from accounting.services import release_record
 from accounting.shares import share_free, share_grant, share_open, share_settle
 from accounting.verification import study_faults
 from common.journal import acts_forget
-from consent.models import Circumstance, DataHolder, Level, Study
+from consent.models import Circumstance, ConsentEvent, DataHolder, Level, Study
 from consent.selectors import consent_current, consent_form_in_force, consent_snapshot, policy_in_force
-from consent.services import consent_withdraw
+from consent.services import consent_refuse, consent_withdraw
 from consent.services.erasures import holders_waiting
 from consent.services.handover import circumstance_record
 from consent.services.replays import acts_lost
 from ipate_web.backups.keys import NAME as KEYS
-from tests.factories import consent_choose, holder_create, policy_approve, study_open, user_create
+from tests.factories import consent_choose, form_publish, holder_create, policy_approve, study_open, user_create
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -230,3 +230,17 @@ def test_promises_hold_after_the_journal_lost_decisions(seed: int, tmp_path: Pat
         world.charge()
     world.check(complete=False)
     assert Release.objects.get(kind=Release.Kind.GAP).recorded_by == user_create("olga")
+
+
+def test_a_withdrawal_counts_though_the_form_that_was_read_is_lost(tmp_path: Path) -> None:
+    world = World(0)
+    (leaves, stays), study = world.people()[:2], world.study
+    for holder in (leaves, stays):
+        world.give(holder)
+    made = backup(tmp_path / "backups")
+    consent_refuse(holder=leaves, form=form_publish(study, {"en": "In other words."}), acting_user=None)
+    restore(made)
+    settle(study)
+    assert consent_snapshot(study).holders.tolist() == [stays.pk]
+    assert holders_waiting(study) == {leaves.pk}
+    assert list(ConsentEvent.chain_faults(study.pk)) == []
