@@ -54,7 +54,7 @@ def gap_settle(*, study: Study, acting_user: AbstractBaseUser | None, share: flo
         reached = min(1.0, opened_share(study) + share)
         _share_enter(study, share, reached)
         # From policies alone: who has which promise is nobody's to know.
-        epsilon = max(epsilon_promised_largest(study), facts.get("epsilon", 0.0))
+        epsilon = epsilon_promised_largest(study)
         gap_record(
             study=study,
             content={"share": share, "reached": reached, "epsilon": epsilon}

@@ -16,6 +16,7 @@ from django.db.models import Case, Exists, Max, OuterRef, Q, QuerySet, Value, Wh
 from django.db.models.expressions import Combinable
 from django.utils import timezone
 
+from common.journal import journal_read
 from consent.circumstances import (
     Answering,
     Lapse,
@@ -273,9 +274,13 @@ def epsilons_largest(study: Study) -> dict[int, float]:
 
 
 def epsilon_promised_largest(study: Study) -> float:
-    """Largest ε that any approved policy of a study promises, in force or not yet; 0 before the first. Public."""
+    """Largest ε that any approved policy of a study promises, in force or not yet; 0 before the first. Public.
+
+    Also of one that a restored database has forgotten, and the journal has not.
+    """
     approved = EpsilonPolicy.objects.filter(study=study, approval__isnull=False)
-    return max((policy.epsilon(level) for policy in approved for level in LEVELS), default=0.0)
+    noted = journal_read(study.pk)["facts"].get("epsilon", 0.0)
+    return max([noted, *(policy.epsilon(level) for policy in approved for level in LEVELS)])
 
 
 def epsilons_since(study: Study, since: datetime) -> dict[str, float]:

@@ -9,6 +9,7 @@ from collections import defaultdict
 from datetime import timedelta
 from io import StringIO
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
@@ -18,6 +19,7 @@ from django.db import transaction
 
 from accounting.accounts import accounts_stand
 from accounting.caps import caps_of
+from accounting.ceilings import rooms
 from accounting.models import Release
 from accounting.services import release_record
 from accounting.shares import share_free, share_grant, share_open, share_settle
@@ -25,7 +27,7 @@ from accounting.verification import study_faults
 from common.journal import acts_forget
 from consent.models import Circumstance, ConsentEvent, DataHolder, Level, Study
 from consent.selectors import consent_current, consent_form_in_force, consent_snapshot, policy_in_force
-from consent.services import consent_refuse, consent_withdraw
+from consent.services import consent_refuse, consent_withdraw, holder_link
 from consent.services.erasures import holders_waiting
 from consent.services.handover import circumstance_record
 from consent.services.replays import acts_lost
@@ -244,3 +246,35 @@ def test_a_withdrawal_counts_though_the_form_that_was_read_is_lost(tmp_path: Pat
     assert consent_snapshot(study).holders.tolist() == [stays.pk]
     assert holders_waiting(study) == {leaves.pk}
     assert list(ConsentEvent.chain_faults(study.pk)) == []
+
+
+def test_a_policy_that_a_backup_forgot_counts_for_the_ceiling_at_once_and_for_good(
+    tmp_path: Path, settings: Any
+) -> None:
+    """What the person was charged under it must fit, though the study is locked, or has another policy since."""
+    one, two = study_open("one"), study_open("two")
+    caps = {epsilon: float(caps_of(epsilon, one.delta)) for epsilon in (3.0, 6.0)}
+    settings.PERSON_CEILING = caps[6.0] + caps[3.0] / 2
+    here = holder_create(two, "P-1")
+    for holder in (holder_create(one, "P-1"), here):
+        holder_link(holder=holder, user=user_create("hanna"))
+
+    def left() -> float:
+        return float(rooms(two, np.array([here.pk]))[0])
+
+    made = backup(tmp_path / "backups")
+    policy_approve(one, 1.0, 2.0, 6.0)
+    share_grant(study=one, subject=(subject := uuid4()), purpose="run", share=1.0, acting_user=None)
+    share_open(study=one, subject=subject)
+    truth = left()
+    assert truth == pytest.approx(caps[3.0] / 2)
+    restore(made)
+    assert left() == pytest.approx(truth)
+    policy_approve(one, 0.5, 1.0, 2.0)
+    assert left() == pytest.approx(truth)
+    settle(one)
+    assert left() == pytest.approx(truth)
+    policy_approve(one, 0.4, 0.9, 1.9)
+    restore(made)
+    settle(one)
+    assert left() == pytest.approx(truth), "of two restores, one after the other"
