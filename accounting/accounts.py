@@ -12,6 +12,7 @@ the floor. See "Restored backups" in docs/gaussian-accounts.md.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from functools import lru_cache
 
 import numpy as np
@@ -29,13 +30,13 @@ class Floor:
     """Floor of all accounts after a gap.
 
     Attributes:
-        sequence: sequence number of the gap's release.
+        settled_at: when the gap was settled.
         reached: the share of every cap that it is.
         epsilon: the largest ε that was ever promised until then, by policies that were lost, too.
         before: what was charged until then.
     """
 
-    sequence: int
+    settled_at: datetime
     reached: float
     epsilon: float
     before: Balances
@@ -48,8 +49,8 @@ class Floor:
 def floors(study: Study) -> Iterator[Floor]:
     """The floor of every gap of a study, oldest first."""
     gaps = Release.objects.filter(study=study, kind=Release.Kind.GAP, content__reached__gt=0).order_by("sequence")
-    for sequence, content, name in gaps.values_list("sequence", "content", "charges"):
-        yield Floor(sequence, content["reached"], content["epsilon"], _before(name))
+    for settled_at, content, name in gaps.values_list("recorded_at", "content", "charges"):
+        yield Floor(settled_at, content["reached"], content["epsilon"], _before(name))
 
 
 def accounts_stand(study: Study, holders: np.ndarray) -> np.ndarray:

@@ -1,5 +1,7 @@
 """Check of the ceiling: the charges of every person with an account, over all the studies of the account."""
 
+import math
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
 from datetime import datetime
@@ -7,12 +9,14 @@ from datetime import datetime
 import numpy as np
 from django.db.models import Q
 
-from accounting.accounts import Floor, accounts_stand, caps_largest, floors
+from accounting.accounts import accounts_stand, floors
 from accounting.book import charges_of
+from accounting.caps import caps_of
 from accounting.models import Release, ShareRecord
 from accounting.restores import missing_rows
 from common.counted import counted
-from consent.models import DataHolder, Study
+from consent.models import ConsentEvent, DataHolder, Study
+from consent.selectors import GRANTING
 
 #: What sums of charges may exceed the ceiling by: each is tested against its own limit up to the rounding of sums.
 _ROUNDING = 1e-8
@@ -35,49 +39,75 @@ def ceiling_faults(study: Study) -> Iterator[str]:
     ids = np.array(sorted(holders), dtype=np.int64)
     opened = dict(ShareRecord.objects.filter(kind=ShareRecord.Kind.OPENED).values_list("subject", "recorded_at"))
     charged = Release.objects.filter(study__in={holder.study_id for holder in holders.values()}).exclude(charges="")
-    spent: dict[int, dict[int, float]] = defaultdict(lambda: defaultdict(float))
-    beyond, raised = set(), _Raised(list(holders.values()), ids)
+    spent, raised, in_force = np.zeros(len(ids)), _Raised(holders, ids), _Ceilings()
+    beyond = set()
     for release in charged.order_by("recorded_at", "pk").iterator(chunk_size=100):
-        charges = charges_of(release).of(ids) + raised.by(release)
+        charges, ceiling = charges_of(release).of(ids), release.content.get("ceiling")
+        spent += charges
+        if ceiling is None:
+            continue
+        began = release.recorded_at if release.run is None else opened.get(release.run, release.recorded_at)
+        if release.kind == Release.Kind.LABELS:  # nobody falls silent in a vote of teachers, whatever is set meanwhile
+            ceiling = max(ceiling, in_force.at(began, ceiling))
+        stands = spent + raised.at(release.recorded_at)
         for place in np.flatnonzero(charges):
-            holder = holders[int(ids[place])]
-            own = spent[_account(holder)]
-            own[holder.pk] += float(charges[place])
-            began = release.recorded_at if release.run is None else opened.get(release.run, release.recorded_at)
-            ceiling = release.content.get("ceiling")
-            linked = all(_linked(holders[pk]) <= began for pk in own)
-            if ceiling is not None and linked and sum(own.values()) > ceiling * (1 + _ROUNDING):
-                beyond.add(holder.user_id)
+            user = _account(holders[int(ids[place])])
+            places = np.searchsorted(ids, sorted(holder.pk for holder in people[user]))
+            linked = all(_linked(holders[int(ids[own])]) <= began for own in places[stands[places] > 0])
+            if linked and stands[places].sum() > ceiling * (1 + _ROUNDING):
+                beyond.add(user)
     if beyond:
         accounts = counted(len(beyond), "account", "accounts")
         yield f"Charged beyond the ceiling of their person over all studies: {accounts}."
 
 
+class _Ceilings:
+    """Ceilings that were in force by the charges of all studies that note them."""
+
+    def __init__(self) -> None:
+        charged = Release.objects.exclude(charges="").exclude(kind=Release.Kind.GAP).order_by("recorded_at", "pk")
+        self._noted = list(charged.values_list("recorded_at", "content__ceiling"))
+
+    def at(self, moment: datetime, otherwise: float) -> float:
+        """The ceiling at a moment, infinite if there was none; ``otherwise`` where nothing was charged before."""
+        place = bisect_right(self._noted, moment, key=lambda each: each[0])
+        if not place:
+            return otherwise
+        ceiling = self._noted[place - 1][1]
+        return math.inf if ceiling is None else float(ceiling)
+
+
 class _Raised:
-    """Amounts that gaps after restores add to some accounts, of any studies, one gap after the other."""
+    """Amounts by which gaps after restores raise some accounts, of any studies, at one moment after the other.
 
-    def __init__(self, holders: list[DataHolder], ids: np.ndarray) -> None:
-        studies = {holder.study_id: holder.study for holder in holders}
-        self._ids, self._caps, self._so_far = ids, np.zeros(len(ids)), np.zeros(len(ids))
-        study_of = {holder.pk: holder.study_id for holder in holders}
-        self._study = np.array([study_of[holder] for holder in ids.tolist()])
-        self._floors: dict[tuple[int, int], Floor] = {}
-        for study in studies.values():
-            known = {(study.pk, floor.sequence): floor for floor in floors(study)}
-            if known:
-                mine = self._study == study.pk
-                self._caps[mine] = caps_largest(study, ids[mine])
-                self._floors |= known
+    By what their holders had been promised until then: what raises an account later was not known.
+    """
 
-    def by(self, release: Release) -> np.ndarray:
-        """Amounts that ``release`` adds, (H,) μ²: 0 unless it is a gap."""
-        floor = self._floors.get((release.study_id, release.sequence))
-        if floor is None:
-            return np.zeros(len(self._ids))
-        mine = self._study == release.study_id
-        raised = np.where(mine, np.maximum(self._so_far, floor.missing(self._ids, self._caps)), self._so_far)
-        added, self._so_far = raised - self._so_far, raised
-        return added
+    def __init__(self, holders: dict[int, DataHolder], ids: np.ndarray) -> None:
+        self._ids, self._caps = ids, np.zeros(len(ids))
+        self._study = np.array([holders[holder].study_id for holder in ids.tolist()])
+        studies = {holder.study_id: holder.study for holder in holders.values()}
+        self._floors = {pk: known for pk, study in studies.items() if (known := list(floors(study)))}
+        events = ConsentEvent.objects.filter(study__in=self._floors, kind__in=GRANTING).order_by("-recorded_at")
+        consents = events.select_related("policy", "study").iterator(chunk_size=10_000)
+        # The latest one first: the end of the list is taken.
+        self._promised = [event for event in consents if event.holder_id in holders]
+
+    def at(self, moment: datetime) -> np.ndarray:
+        """Amounts at a moment, not before that of the last call, (H,) μ²."""
+        while self._promised and self._promised[-1].recorded_at <= moment:
+            event = self._promised.pop()
+            assert event.policy is not None, "who gives consent does so under a policy"
+            place = np.searchsorted(self._ids, event.holder_id)
+            cap = float(caps_of(event.policy.epsilon(event.level), event.study.delta))
+            self._caps[place] = max(self._caps[place], cap)
+        raised = np.zeros(len(self._ids))
+        for study, known in self._floors.items():
+            mine = self._study == study
+            for floor in known:
+                if floor.settled_at <= moment:
+                    raised[mine] = np.maximum(raised[mine], floor.missing(self._ids[mine], self._caps[mine]))
+        return raised
 
 
 def _people_above(study: Study, ceiling: float) -> dict[int, list[DataHolder]]:

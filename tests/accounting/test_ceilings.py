@@ -26,10 +26,12 @@ from consent import services
 from consent.models import ConsentForm, DataHolder, Study
 from consent.odds import right_guesses_at
 from ipate_web import environment
+from tests.accounting.charging import share_charge
 from tests.factories import consent_choose, user_create
 from tests.pages import as_
+from tests.restored import backup_of, restore, settle
 from tests.snapshots import built_once
-from tests.training.asking import ASKING_RUN, SAMPLED_RUN, STEPS_RUN, attempt, batch_ask, commit, run_ask
+from tests.training.asking import ASKING_RUN, SAMPLED_RUN, STEPS_RUN, attempt, batch_ask, commit, run_ask, vote_batch
 from tests.training.runs import TABLE_RUN, run_finish, run_start, run_teach, study_with_table
 from tests.workers import wait_until
 from training.methods.pate import opening
@@ -86,6 +88,23 @@ def others_spent(study: Study) -> list[float]:
         .of(np.array(sorted(study.holders.exclude(user__isnull=False).values_list("pk", flat=True))))
         .tolist()
     )
+
+
+BEYOND = "Charged beyond the ceiling of their person over all studies: 1 account."
+
+
+def charge_beyond(study: Study, kind: str = Release.Kind.COUNTS) -> None:
+    """Charge ``hanna`` as if nobody looked at the ceiling."""
+    with transaction.atomic():
+        release_record(
+            study=services.study_lock(study.pk),
+            kind=kind,
+            content={},
+            holders=np.array([first(study).pk]),
+            charges=np.array([0.5 * CAP]),
+            limits=np.array([2 * CAP]),
+            charge=0.5 * CAP,
+        )
 
 
 @pytest.mark.parametrize("fields", [LOUD, STEPS_RUN | {"choices": {"steps": 6, "sigma": 1.5}}, SAMPLED_RUN])
@@ -191,20 +210,9 @@ def test_a_charge_beyond_the_ceiling_is_found(settings: Any, pair: tuple[Study, 
     settings.PERSON_CEILING = CAP
     one, two = pair
     run_ask(run_start(one, **LOUD))
-    with transaction.atomic():
-        study = services.study_lock(two.pk)
-        release_record(
-            study=study,
-            kind=Release.Kind.COUNTS,
-            content={},
-            holders=np.array([first(two).pk]),
-            charges=np.array([0.5 * CAP]),
-            limits=np.array([CAP]),
-            charge=0.5 * CAP,
-        )
-    sentence = "Charged beyond the ceiling of their person over all studies: 1 account."
-    assert sentence in list(study_faults(one))
-    assert sentence in list(study_faults(two))
+    charge_beyond(two)
+    for study in pair:
+        assert BEYOND in list(study_faults(study))
 
 
 def test_charges_before_the_ceiling_are_no_fault_and_count(settings: Any, pair: tuple[Study, Study]) -> None:
@@ -216,6 +224,44 @@ def test_charges_before_the_ceiling_are_no_fault_and_count(settings: Any, pair: 
         run_ask(run_start(study, share=0.3, **LOUD))
         assert list(study_faults(study)) == []
     assert [spent(study) for study in pair] == before
+
+
+def test_a_vote_that_was_under_way_when_the_ceiling_was_lowered_is_no_fault(
+    settings: Any, pair: tuple[Study, Study]
+) -> None:
+    """Nobody falls silent in the middle of a vote of teachers."""
+    settings.PERSON_CEILING = 2 * CAP
+    one, two = pair
+    run_ask(run_start(one, **LOUD))
+    run = run_teach(run_start(two, **TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 6.0}}))
+    opening.vote_open(run)
+    settings.PERSON_CEILING = 0.5 * CAP
+    run.refresh_from_db()
+    while vote_batch(run):
+        run.refresh_from_db()
+    assert spent(two) > 0 and spent(one) + spent(two) > settings.PERSON_CEILING
+    assert list(study_faults(two)) == []
+    charge_beyond(two, Release.Kind.LABELS)
+    assert BEYOND in list(study_faults(two)), "a vote after that is one"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_level_that_is_raised_after_a_restore_makes_no_fault_of_charges_before(settings: Any, hanna: User) -> None:
+    """It raises the floor of the account to what the person can have been charged at that level; nobody knew then."""
+    studies = [study_with_table(slug, levels=levels, holders=6) for slug, levels in (("one", "H"), ("two", "L"))]
+    for study in studies:
+        services.holder_link(holder=first(study), user=hanna)
+    one, two = studies
+    settings.PERSON_CEILING = 1.1 * CAP
+    backup = backup_of(one)
+    share_charge(one, 0.6)
+    restore(one, backup)
+    settle(one)
+    name = first(one).pseudonym
+    assert share_charge(two, 0.5)[name] == pytest.approx(0.5 * CAP)
+    assert share_charge(one, 0.2)[name] > 0
+    consent_choose(holder=first(one), level="LOW", form=ConsentForm.objects.get(study=one))
+    assert list(study_faults(one)) == list(study_faults(two)) == []
 
 
 def test_an_anonymous_ended_study_still_counts(settings: Any, pair: tuple[Study, Study], hanna: User) -> None:

@@ -1,0 +1,44 @@
+"""Charges as a run makes them, without a run."""
+
+from uuid import uuid4
+
+import numpy as np
+from django.db import transaction
+
+from accounting.accounts import accounts_stand
+from accounting.caps import caps_of
+from accounting.ceilings import rooms
+from accounting.models import Release
+from accounting.services import release_record
+from accounting.shares import share_grant, share_open, share_settle
+from consent.models import Study
+from consent.selectors import consent_snapshot
+from consent.services import study_lock
+
+
+def share_charge(study: Study, share: float, part: float = 1.0) -> dict[str, float]:
+    """Charge everybody who takes part ``part`` of what they have left under one more share, which is used up.
+
+    Returns:
+        The charge of each of them in μ², by pseudonym.
+    """
+    subject = uuid4()
+    share_grant(study=study, subject=subject, purpose="run", share=share, acting_user=None)
+    with transaction.atomic():
+        study_lock(study.pk)
+        limit, snapshot = share_open(study=study, subject=subject), consent_snapshot(study)
+        limits = np.minimum(limit * caps_of(snapshot.epsilons, study.delta), rooms(study, snapshot.holders))
+        charges = part * np.maximum(limits - accounts_stand(study, snapshot.holders), 0.0)
+        release_record(
+            study=study,
+            kind=Release.Kind.COUNTS,
+            content={},
+            run=subject,
+            holders=snapshot.holders,
+            charges=charges,
+            limits=limits,
+            charge=float(charges.max(initial=0.0)),
+        )
+        share_settle(study=study, subject=subject, used=share)
+    names = dict(study.holders.values_list("pk", "pseudonym"))
+    return {names[pk]: charge for pk, charge in zip(snapshot.holders.tolist(), charges.tolist(), strict=True)}
