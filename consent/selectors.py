@@ -518,19 +518,29 @@ def holders_lapsed_since(study: Study, since: datetime) -> np.ndarray:
 def answerer_faults(study: Study) -> Iterator[str]:
     """Decisions that somebody made who did not answer for the person by what was on record then; in words.
 
-    Of a decision on paper the day of the signature counts.
+    Of a decision on paper the day of the signature counts. On a restored database whoever answered by what it
+    remembered could decide: whether that counts is another question, which :class:`Lapses` answers.
     """
     history: dict[int, list[Circumstance]] = defaultdict(list)
-    for circumstance in Circumstance.chain(study.pk).iterator(chunk_size=2000):
+    # By time: what a restored backup had forgotten is recorded after what is newer.
+    rows = Circumstance.objects.filter(study=study).order_by("recorded_at", "sequence")
+    for circumstance in rows.iterator(chunk_size=2000):
         history[circumstance.holder_id].append(circumstance)
     for event in ConsentEvent.chain(study.pk).iterator(chunk_size=2000):
         known = [each for each in history.get(event.holder_id, []) if each.recorded_at <= event.recorded_at]
+        remembered = [each for each in known if each.replayed_at is None or each.replayed_at <= event.recorded_at]
         day = event.signed_on or day_of(event.recorded_at)
-        answers = answering(known[-1].kind, known[-1].until, day) if known else Answering()
+        answers, by_memory = _answering_last(known, day), _answering_last(remembered, day)
+        if any(each.role == event.answered_by and (each.consents or not event.grants) for each in (answers, by_memory)):
+            continue
         if event.answered_by != answers.role:
             yield f"decision {event.sequence}: {event.answered_by} decided, but by the record {answers.role} answered."
-        elif event.grants and not answers.consents:
+        else:
             yield f"decision {event.sequence}: consents for somebody who is on record as {answers.kind}."
+
+
+def _answering_last(known: list[Circumstance], day: date) -> Answering:
+    return answering(known[-1].kind, known[-1].until, day) if known else Answering()
 
 
 def is_weaker_unsaid(event: ConsentEvent, before: ConsentEvent, rule: EpsilonRule) -> bool:

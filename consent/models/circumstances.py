@@ -44,6 +44,7 @@ class Circumstance(StudyChained):
     """
 
     is_act = True
+    added_columns = {"replayed_at": None}
 
     class Kind(models.TextChoices):
         PERSON = "person", _("the person answers")
@@ -59,6 +60,12 @@ class Circumstance(StudyChained):
     reason = models.CharField(max_length=500)
     recorded_by = actor(null=True, blank=True)
     recorded_at = models.DateTimeField(default=timezone.now, editable=False)
+    replayed_at = models.DateTimeField(
+        null=True,
+        blank=True,
+        editable=False,
+        help_text="When it was recorded again, because a restored database had forgotten it.",
+    )
 
     class Meta(StudyChained.Meta):
         verbose_name = _("circumstance of a holder")

@@ -89,6 +89,7 @@ def _circumstances_apply(records: Iterable[Circumstance]) -> None:
     """
     lost: dict[int, list[Circumstance]] = defaultdict(list)
     for record in records:
+        record.replayed_at = timezone.now()
         lost[record.holder_id].append(record)
     for mine in lost.values():
         since = circumstance_last(mine[-1].holder)

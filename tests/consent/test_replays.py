@@ -59,6 +59,9 @@ def test_no_consent_counts_that_was_given_by_the_link_of_a_person_who_answered_n
     acts_apply(study, lost)
     assert not takes_part(holder)
     assert holder.pk in selectors.lapses_at(study, clock.now())
+    assert list(answerer_faults(study)) == [], "nobody knew when it was given, and it does not count"
+    ConsentEvent.append([ConsentEvent.from_act(ConsentEvent.objects.get().as_act() | {"recorded_at": clock.now()})])
+    assert len(list(answerer_faults(study))) == 1, "of whoever decides so now somebody knows"
 
 
 def test_a_guardian_entered_anew_does_not_make_the_decisions_of_the_first_faults(
