@@ -2,8 +2,8 @@
 
 Decisions, circumstances and requests for erasure are recorded once more as they were, with their time and who recorded
 them. Whoever has decided anew since the restore keeps their newest decision. What names somebody or something that the
-database does not know any more cannot be recorded; whoever made that decision has to be asked anew. A withdrawal or
-refusal is recorded without the form that was read, where that was lost.
+database does not know any more cannot be recorded; whoever made that decision has to be asked anew, and the consent
+before it counts no more. A withdrawal or refusal is recorded without the form that was read, where that was lost.
 """
 
 from collections import defaultdict
@@ -37,17 +37,19 @@ class Lost:
         rows: unsaved, by model, oldest first.
         unknown: how many more there are that refer to what the database has forgotten, too.
         is_complete: whether the journal still has all of them.
+        consents: those of the unknown that are consents of people whom the database knows, oldest first.
     """
 
     rows: dict[type[Chained], list[Any]] = field(default_factory=dict)
     unknown: int = 0
     is_complete: bool = True
+    consents: list[ConsentEvent] = field(default_factory=list)
 
 
 def acts_lost(study: Study) -> Lost:
     """Acts of people that a restored database has forgotten."""
     rows: dict[type[Chained], list[Any]] = defaultdict(list)
-    unknown, is_complete = 0, True
+    unknown, is_complete, consents = 0, True, []
     for model in acts_models():
         acts, whole = model.acts_lost(study.pk)
         is_complete &= whole
@@ -56,11 +58,13 @@ def acts_lost(study: Study) -> Lost:
             if gone == ["form_id"] and not row.grants:
                 # Who takes no part any more said so whichever form they had read.
                 row.form, row.text_read, gone = None, "", []
-            if gone:
-                unknown += 1
-            else:
+            if not gone:
                 rows[model].append(row)
-    return Lost(dict(rows), unknown, is_complete)
+                continue
+            unknown += 1
+            if isinstance(row, ConsentEvent) and "holder_id" not in gone:
+                consents.append(row)
+    return Lost(dict(rows), unknown, is_complete, consents)
 
 
 def acts_apply(study: Study, lost: Lost) -> list[Disposal]:
@@ -72,6 +76,7 @@ def acts_apply(study: Study, lost: Lost) -> list[Disposal]:
     """
     _circumstances_apply(lost.rows.get(Circumstance, []))
     _decisions_apply(lost.rows.get(ConsentEvent, []))
+    _consents_end(lost.consents)
     disposals = lost.rows.get(Disposal, [])
     requests = [row for row in disposals if row.kind in (Disposal.Kind.ASKED, Disposal.Kind.KEPT)]
     if requests:
@@ -116,6 +121,23 @@ def _decisions_apply(events: Iterable[ConsentEvent]) -> None:
             lost.append(ConsentEvent.from_act(current.as_act()))
     for each_next in zip_longest(*mine.values()):
         ConsentEvent.append([event for event in each_next if event is not None and not _weakens(event)])
+
+
+def _consents_end(unknown: Iterable[ConsentEvent]) -> None:
+    """Let consents count no more after which their holders gave another one that cannot be recorded.
+
+    It may have been for stronger protection. What is recorded is the consent that the database knows, as one that
+    counted until then: whoever answers is asked anew, as everybody is whose consent has ended.
+    """
+    for given in unknown:
+        current, promise = consent_current(given.holder), promise_last(given.holder)
+        if current is None or promise is None or not current.grants or current.recorded_at > given.recorded_at:
+            continue
+        until = ConsentEvent.from_act(current.as_act())
+        until.kind, until.channel = ConsentEvent.Kind.CHANGED, ConsentEvent.Channel.STAFF
+        until.evidence, until.signed_on, until.epsilon_before, until.recorded_by_id = "", None, None, None
+        until.policy, until.recorded_at, until.renew_by = promise.policy, given.recorded_at, given.recorded_at
+        ConsentEvent.append([until])
 
 
 def _weakens(event: ConsentEvent) -> bool:

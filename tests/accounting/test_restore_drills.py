@@ -25,12 +25,22 @@ from accounting.services import release_record
 from accounting.shares import share_free, share_grant, share_open, share_settle
 from accounting.verification import study_faults
 from common.journal import acts_forget
+from consent.circumstances import Lapse
 from consent.models import Circumstance, ConsentEvent, DataHolder, Level, Study
-from consent.selectors import consent_current, consent_form_in_force, consent_snapshot, policy_in_force
+from consent.selectors import (
+    answerer_faults,
+    consent_current,
+    consent_form_in_force,
+    consent_snapshot,
+    policy_in_force,
+    promise_faults,
+    promise_last,
+)
 from consent.services import consent_refuse, consent_withdraw, holder_link
 from consent.services.erasures import holders_waiting
 from consent.services.handover import circumstance_record
 from consent.services.replays import acts_lost
+from consent.standing import standing
 from ipate_web.backups.keys import NAME as KEYS
 from tests.factories import consent_choose, form_publish, holder_create, policy_approve, study_open, user_create
 
@@ -246,6 +256,29 @@ def test_a_withdrawal_counts_though_the_form_that_was_read_is_lost(tmp_path: Pat
     assert consent_snapshot(study).holders.tolist() == [stays.pk]
     assert holders_waiting(study) == {leaves.pk}
     assert list(ConsentEvent.chain_faults(study.pk)) == []
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_consent_counts_no_more_after_a_stricter_one_that_cannot_be_recorded(tmp_path: Path, again: bool) -> None:
+    """Its policy was lost. Whoever has decided anew since the restore keeps that decision."""
+    world = World(0)
+    holder, study = world.people()[0], world.study
+    world.give(holder, Level.LOW)
+    policy_approve(study, 0.5, 1.5, 2.5)
+    made = backup(tmp_path / "backups")
+    policy_approve(study, 0.4, 1.4, 2.4)
+    world.give(holder, Level.HIGH)
+    restore(made)
+    if again:
+        world.give(holder, Level.AVERAGE)
+    settle(study)
+    assert consent_snapshot(study).epsilons.tolist() == ([1.5] if again else [])
+    assert list(study_faults(study)) == list(promise_faults(study)) == list(answerer_faults(study)) == []
+    if not again:
+        state = standing(holder)
+        assert state.lapse == Lapse.EXPIRED and state.asks, "they are asked anew"
+        promise = promise_last(holder)
+        assert promise is not None and promise.epsilon == 2.5
 
 
 def test_a_policy_that_a_backup_forgot_counts_for_the_ceiling_at_once_and_for_good(
