@@ -115,6 +115,7 @@ class AccountBook(models.Model):
 
     class Meta:
         verbose_name = _("account book")
+        verbose_name_plural = _("account books")
 
     def __str__(self) -> str:
         return f"accounts of {self.study_id}"
@@ -132,6 +133,7 @@ class HeadCount(models.Model):
 
     class Meta:
         verbose_name = _("head count")
+        verbose_name_plural = _("head counts")
         ordering = ["study", "-release", "epsilon"]
         constraints = [
             models.UniqueConstraint(fields=["release", "level", "epsilon"], name="head_count_is_given_once"),
@@ -154,6 +156,7 @@ class EndedReach(models.Model):
 
     class Meta:
         verbose_name = _("reach of ended studies")
+        verbose_name_plural = _("reaches of ended studies")
         constraints = [
             models.CheckConstraint(condition=Q(mu_squared__gte=0), name="ended_reach_is_not_negative"),
         ]

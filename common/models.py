@@ -14,6 +14,7 @@ class ThrottleEntry(models.Model):
     expires_at = models.DateTimeField()
 
     class Meta:
+        verbose_name_plural = "throttle entries"
         indexes = [
             models.Index(fields=["key", "expires_at"], name="throttle_by_key"),
             models.Index(fields=["expires_at"], name="throttle_by_expiry"),
@@ -29,6 +30,9 @@ class WorkerHeartbeat(models.Model):
     name = models.CharField(max_length=300, unique=True, help_text="Celery's name of the worker, and its process.")
     heard_at = models.DateTimeField(db_index=True)
 
+    class Meta:
+        verbose_name_plural = "worker heartbeats"
+
     def __str__(self) -> str:
         return f"{self.name}, {self.heard_at:%Y-%m-%d %H:%M:%S}"
 
@@ -38,6 +42,9 @@ class BackupRecord(models.Model):
 
     made_at = models.DateTimeField(db_index=True)
     encrypted = models.BooleanField()
+
+    class Meta:
+        verbose_name_plural = "backup records"
 
     def __str__(self) -> str:
         return f"{self.made_at:%Y-%m-%d %H:%M:%S}"
@@ -50,6 +57,9 @@ class Pulse(models.Model):
     at = models.DateTimeField()
     until = models.DateTimeField(null=True, help_text="Of a certificate: when it ends.")
     note = models.CharField(max_length=200, help_text="Of a mail: what it told of.")
+
+    class Meta:
+        verbose_name_plural = "pulses"
 
     def __str__(self) -> str:
         return f"{self.name}, {self.at:%Y-%m-%d %H:%M:%S}"

@@ -81,7 +81,7 @@ class Migration(migrations.Migration):
                 ("digest", models.CharField(max_length=64)),
                 ("sequence", models.PositiveBigIntegerField()),
             ],
-            options={"verbose_name": "account book"},
+            options={"verbose_name": "account book", "verbose_name_plural": "account books"},
         ),
         migrations.CreateModel(
             "HeadCount",
@@ -96,6 +96,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "head count",
+                "verbose_name_plural": "head counts",
                 "ordering": ["study", "-release", "epsilon"],
                 "constraints": [unique("head_count_is_given_once", "release", "level", "epsilon")],
             },
@@ -111,6 +112,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "reach of ended studies",
+                "verbose_name_plural": "reaches of ended studies",
                 "constraints": [check("ended_reach_is_not_negative", Q(mu_squared__gte=0))],
             },
         ),

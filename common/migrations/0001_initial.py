@@ -19,10 +19,11 @@ class Migration(migrations.Migration):
                 ("expires_at", models.DateTimeField()),
             ],
             options={
+                "verbose_name_plural": "throttle entries",
                 "indexes": [
                     models.Index(name="throttle_by_key", fields=["key", "expires_at"]),
                     models.Index(name="throttle_by_expiry", fields=["expires_at"]),
-                ]
+                ],
             },
         ),
         migrations.CreateModel(
@@ -32,6 +33,7 @@ class Migration(migrations.Migration):
                 ("name", models.CharField(max_length=300, unique=True)),
                 ("heard_at", models.DateTimeField(db_index=True)),
             ],
+            options={"verbose_name_plural": "worker heartbeats"},
         ),
         migrations.CreateModel(
             "BackupRecord",
@@ -40,6 +42,7 @@ class Migration(migrations.Migration):
                 ("made_at", models.DateTimeField(db_index=True)),
                 ("encrypted", models.BooleanField()),
             ],
+            options={"verbose_name_plural": "backup records"},
         ),
         migrations.CreateModel(
             "Pulse",
@@ -50,5 +53,6 @@ class Migration(migrations.Migration):
                 ("until", models.DateTimeField(null=True)),
                 ("note", models.CharField(max_length=200)),
             ],
+            options={"verbose_name_plural": "pulses"},
         ),
     ]

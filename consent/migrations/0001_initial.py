@@ -108,6 +108,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "chain head",
+                "verbose_name_plural": "chain heads",
                 "ordering": ["study", "chain"],
                 "constraints": [unique("a_chain_has_one_head", "study", "chain")],
             },
@@ -120,6 +121,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "head of a chain of the installation",
+                "verbose_name_plural": "heads of chains of the installation",
                 "constraints": [unique("a_chain_of_the_installation_has_one_head", "chain")],
             },
         ),
@@ -163,6 +165,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "membership",
+                "verbose_name_plural": "memberships",
                 "ordering": ["study", "role", "user"],
                 "constraints": [
                     unique("membership_is_given_once", "study", "user", "role"),
@@ -259,6 +262,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "consent form version",
+                "verbose_name_plural": "consent form versions",
                 "ordering": ["-version"],
                 "constraints": [
                     unique("consent_form_version_is_unique", "study", "version"),
@@ -283,7 +287,7 @@ class Migration(migrations.Migration):
                 actor("saved_by"),
                 moment("saved_at"),
             ],
-            options={"verbose_name": "draft of a consent form"},
+            options={"verbose_name": "draft of a consent form", "verbose_name_plural": "drafts of consent forms"},
         ),
         migrations.CreateModel(
             "EpsilonPolicy",
@@ -325,6 +329,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "ε policy approval",
+                "verbose_name_plural": "ε policy approvals",
                 "ordering": ["sequence"],
                 "constraints": [
                     check("epsilon_policy_is_approved_by_a_second_person", ~Q(approved_by=F("proposed_by")))
@@ -399,6 +404,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "data holder",
+                "verbose_name_plural": "data holders",
                 "ordering": ["study", "pseudonym"],
                 "constraints": [
                     unique("holder_pseudonym_is_unique_in_a_study", "study", "pseudonym"),
@@ -414,7 +420,7 @@ class Migration(migrations.Migration):
                 ("answer", models.JSONField()),
                 moment("kept_at"),
             ],
-            options={"verbose_name": "answer to decide on later"},
+            options={"verbose_name": "answer to decide on later", "verbose_name_plural": "answers to decide on later"},
         ),
         migrations.CreateModel(
             "CheckAnswers",
@@ -428,6 +434,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "answers to check questions",
+                "verbose_name_plural": "answers to check questions",
                 "constraints": [
                     unique("check_answers_of_a_holder_are_one_row", "holder", "form"),
                     check("check_answers_right_were_answered", Q(right__lte=F("answered"))),
@@ -489,6 +496,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "consent event",
+                "verbose_name_plural": "consent events",
                 "ordering": ["sequence"],
                 "indexes": [
                     models.Index(
@@ -545,7 +553,7 @@ class Migration(migrations.Migration):
                 ("sequence", models.PositiveBigIntegerField()),
                 ("counts", models.JSONField()),
             ],
-            options={"verbose_name": "count of decisions"},
+            options={"verbose_name": "count of decisions", "verbose_name_plural": "counts of decisions"},
         ),
         migrations.CreateModel(
             "LevelAccess",
@@ -580,6 +588,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "invitation",
+                "verbose_name_plural": "invitations",
                 "ordering": ["-created_at", "-pk"],
                 "indexes": [models.Index(name="invitation_latest", fields=["study", "-created_at", "-id"])],
                 "constraints": [
@@ -598,7 +607,7 @@ class Migration(migrations.Migration):
                 ("texts", models.JSONField(blank=True, default=dict)),
                 ("logo", models.TextField(blank=True)),
             ],
-            options={"verbose_name": "letterhead"},
+            options={"verbose_name": "letterhead", "verbose_name_plural": "letterheads"},
         ),
         migrations.CreateModel(
             "LinkReissue",
@@ -685,7 +694,7 @@ class Migration(migrations.Migration):
                 ("ends", models.BooleanField(default=True)),
                 ("shares", models.BooleanField(default=True)),
             ],
-            options={"verbose_name": "wishes about mails"},
+            options={"verbose_name": "wishes about mails", "verbose_name_plural": "wishes about mails"},
         ),
         migrations.CreateModel(
             "Letter",
@@ -700,6 +709,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "letter",
+                "verbose_name_plural": "letters",
                 "ordering": ["-made_at", "-pk"],
                 "indexes": [models.Index(name="letter_about", fields=["study", "kind", "about"])],
                 "constraints": [
@@ -738,7 +748,7 @@ class Migration(migrations.Migration):
                 actor("created_by"),
                 moment("created_at"),
             ],
-            options={"verbose_name": "webhook", "ordering": ["study", "pk"]},
+            options={"verbose_name": "webhook", "verbose_name_plural": "webhooks", "ordering": ["study", "pk"]},
         ),
         migrations.CreateModel(
             "WebhookDelivery",

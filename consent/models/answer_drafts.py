@@ -15,6 +15,7 @@ class AnswerDraft(models.Model):
 
     class Meta:
         verbose_name = "answer to decide on later"
+        verbose_name_plural = "answers to decide on later"
 
     def __str__(self) -> str:
         return f"answer of holder {self.holder_id}"

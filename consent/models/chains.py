@@ -18,6 +18,7 @@ class ChainHead(Head):
 
     class Meta:
         verbose_name = _("chain head")
+        verbose_name_plural = _("chain heads")
         ordering = ["study", "chain"]
         constraints = [models.UniqueConstraint(fields=["study", "chain"], name="a_chain_has_one_head")]
 
@@ -42,6 +43,7 @@ class InstallationHead(Head):
 
     class Meta:
         verbose_name = _("head of a chain of the installation")
+        verbose_name_plural = _("heads of chains of the installation")
         constraints = [models.UniqueConstraint(fields=["chain"], name="a_chain_of_the_installation_has_one_head")]
 
     def __str__(self) -> str:

@@ -22,6 +22,7 @@ class CheckAnswers(models.Model):
 
     class Meta:
         verbose_name = "answers to check questions"
+        verbose_name_plural = "answers to check questions"
         constraints = [
             models.UniqueConstraint(fields=["holder", "form"], name="check_answers_of_a_holder_are_one_row"),
             models.CheckConstraint(condition=Q(right__lte=F("answered")), name="check_answers_right_were_answered"),

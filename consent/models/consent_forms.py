@@ -107,6 +107,7 @@ class ConsentForm(Validity, StudyChained):
 
     class Meta(StudyChained.Meta):
         verbose_name = _("consent form version")
+        verbose_name_plural = _("consent form versions")
         ordering = ["-version"]
         constraints = [
             models.UniqueConstraint(fields=["study", "version"], name="consent_form_version_is_unique"),
@@ -138,6 +139,7 @@ class ConsentFormDraft(models.Model):
 
     class Meta:
         verbose_name = _("draft of a consent form")
+        verbose_name_plural = _("drafts of consent forms")
 
     def __str__(self) -> str:
         return f"draft for {self.study}"

@@ -84,6 +84,7 @@ class ConsentEvent(StudyChained):
 
     class Meta(StudyChained.Meta):
         verbose_name = _("consent event")
+        verbose_name_plural = _("consent events")
         indexes = [
             # With all that says who takes part and how, so that PostgreSQL need not look into the rows.
             models.Index(
@@ -150,6 +151,7 @@ class DecisionCount(models.Model):
 
     class Meta:
         verbose_name = _("count of decisions")
+        verbose_name_plural = _("counts of decisions")
 
     def __str__(self) -> str:
         return f"decisions up to {self.sequence}"

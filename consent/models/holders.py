@@ -38,6 +38,7 @@ class DataHolder(Recorded):
 
     class Meta:
         verbose_name = _("data holder")
+        verbose_name_plural = _("data holders")
         ordering = ["study", "pseudonym"]
         constraints = [
             models.UniqueConstraint(fields=["study", "pseudonym"], name="holder_pseudonym_is_unique_in_a_study"),

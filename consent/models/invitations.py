@@ -32,6 +32,7 @@ class Invitation(Recorded):
 
     class Meta:
         verbose_name = _("invitation")
+        verbose_name_plural = _("invitations")
         ordering = ["-created_at", "-pk"]
         indexes = [models.Index(fields=["study", "-created_at", "-id"], name="invitation_latest")]
         constraints = [

@@ -21,6 +21,7 @@ class Letterhead(Recorded):
 
     class Meta:
         verbose_name = _("letterhead")
+        verbose_name_plural = _("letterheads")
 
     def __str__(self) -> str:
         return f"letterhead of {self.study}"

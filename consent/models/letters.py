@@ -32,6 +32,7 @@ class Letter(models.Model):
 
     class Meta:
         verbose_name = _("letter")
+        verbose_name_plural = _("letters")
         ordering = ["-made_at", "-pk"]
         indexes = [models.Index(fields=["study", "kind", "about"], name="letter_about")]
         constraints = [

@@ -78,6 +78,7 @@ class MailWishes(models.Model):
 
     class Meta:
         verbose_name = _("wishes about mails")
+        verbose_name_plural = _("wishes about mails")
 
     def __str__(self) -> str:
         return f"user {self.user_id}: {self.language}"

@@ -75,6 +75,7 @@ class EpsilonPolicyApproval(StudyChained):
 
     class Meta(StudyChained.Meta):
         verbose_name = _("ε policy approval")
+        verbose_name_plural = _("ε policy approvals")
         constraints = [
             models.CheckConstraint(
                 condition=~Q(approved_by=F("proposed_by")), name="epsilon_policy_is_approved_by_a_second_person"

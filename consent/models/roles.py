@@ -23,6 +23,7 @@ class Membership(models.Model):
 
     class Meta:
         verbose_name = _("membership")
+        verbose_name_plural = _("memberships")
         ordering = ["study", "role", "user"]
         constraints = [
             models.UniqueConstraint(fields=["study", "user", "role"], name="membership_is_given_once"),

@@ -27,6 +27,7 @@ class WebhookEndpoint(Recorded):
 
     class Meta:
         verbose_name = _("webhook")
+        verbose_name_plural = _("webhooks")
         ordering = ["study", "pk"]
 
     def __str__(self) -> str:

@@ -34,6 +34,7 @@ class ApiToken(AbstractAuthToken):
     class Meta(AbstractAuthToken.Meta):
         abstract = False
         verbose_name = _("API token")
+        verbose_name_plural = _("API tokens")
         ordering = ["-created"]
         constraints = [models.UniqueConstraint(fields=["user", "name"], name="api_token_name_is_unique_for_a_user")]
 

@@ -1,6 +1,7 @@
 """Tests of the consent admin."""
 
 import pytest
+from django.apps import apps
 from django.test import Client
 from django.urls import reverse
 
@@ -75,3 +76,11 @@ def test_information_for_holders_is_fixed_once_they_can_decide(admin: Client) ->
     factories.policy_approve(study)
     page = admin.get(path).content.decode()
     assert not any(f'name="{field}"' in page for field in ("purpose", "controller", "delta", "slug"))
+
+
+def test_several_rows_are_named_by_a_word_of_their_own() -> None:
+    """Django would add an s to the name of one, in every language: “Laufs”, “chunk of teacherss”."""
+    ours = ("common", "consent", "accounting", "training", "tokens")
+    models = [model for app in ours for model in apps.get_app_config(app).get_models()]
+    unnamed = [model._meta.label for model in models if "verbose_name_plural" not in model._meta.original_attrs]
+    assert models and unnamed == []

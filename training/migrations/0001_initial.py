@@ -46,6 +46,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "dataset",
+                "verbose_name_plural": "datasets",
                 "ordering": ["study", "kind", "name"],
                 "constraints": [unique("dataset_name_is_unique_in_a_study", "study", "name")],
             },
@@ -77,6 +78,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "alliance",
+                "verbose_name_plural": "alliances",
                 "ordering": ["study", "name"],
                 "constraints": [unique("alliance_is_known_once_in_a_study", "study", "key")],
             },
@@ -98,6 +100,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "site",
+                "verbose_name_plural": "sites",
                 "ordering": ["alliance", "name"],
                 "constraints": [unique("site_is_in_an_alliance_once", "alliance", "name")],
             },
@@ -153,6 +156,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "run",
+                "verbose_name_plural": "runs",
                 "ordering": ["-created_at"],
                 "constraints": [
                     unique(
@@ -213,6 +217,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "chunk of teachers",
+                "verbose_name_plural": "chunks of teachers",
                 "ordering": ["run", "start"],
                 "constraints": [
                     unique("chunk_start_is_unique", "run", "start"),
@@ -230,6 +235,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "shard of holders",
+                "verbose_name_plural": "shards of holders",
                 "ordering": ["run", "number"],
                 "constraints": [unique("shard_number_is_unique", "run", "number")],
             },
@@ -242,6 +248,7 @@ class Migration(migrations.Migration):
                 ("seconds", models.FloatField()),
                 ("noted_at", models.DateTimeField()),
             ],
+            options={"verbose_name_plural": "worker times"},
         ),
         migrations.CreateModel(
             "Round",
@@ -259,6 +266,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "round",
+                "verbose_name_plural": "rounds",
                 "ordering": ["run", "index"],
                 "constraints": [
                     unique("round_index_is_unique", "run", "index"),
@@ -333,6 +341,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "student model",
+                "verbose_name_plural": "student models",
                 "ordering": ["-created_at"],
                 "constraints": [unique("student_version_is_unique", "run", "version")],
             },
@@ -446,7 +455,7 @@ class Migration(migrations.Migration):
                 ("model", models.JSONField(blank=True, default=dict)),
                 ("agreement", models.CharField(blank=True, max_length=200)),
             ],
-            options={"verbose_name": "joint run"},
+            options={"verbose_name": "joint run", "verbose_name_plural": "joint runs"},
         ),
         migrations.CreateModel(
             "JointQuestion",
@@ -520,6 +529,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "encoder",
+                "verbose_name_plural": "encoders",
                 "ordering": ["study", "name"],
                 "constraints": [
                     unique("encoder_name_is_unique_in_a_study", "study", "name", condition=Q(withdrawn_at=None)),
@@ -558,5 +568,6 @@ class Migration(migrations.Migration):
                 ("fault_for_deciders", models.BooleanField(default=False)),
                 ("locked", models.BooleanField(default=False)),
             ],
+            options={"verbose_name_plural": "verifications"},
         ),
     ]

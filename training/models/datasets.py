@@ -55,6 +55,7 @@ class Dataset(Recorded):
 
     class Meta:
         verbose_name = _("dataset")
+        verbose_name_plural = _("datasets")
         ordering = ["study", "kind", "name"]
         constraints = [models.UniqueConstraint(fields=["study", "name"], name="dataset_name_is_unique_in_a_study")]
 

@@ -36,6 +36,7 @@ class Encoder(Recorded):
 
     class Meta:
         verbose_name = _("encoder")
+        verbose_name_plural = _("encoders")
         ordering = ["study", "name"]
         constraints = [
             models.UniqueConstraint(

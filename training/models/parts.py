@@ -18,6 +18,7 @@ class TeacherChunk(Part):
 
     class Meta:
         verbose_name = _("chunk of teachers")
+        verbose_name_plural = _("chunks of teachers")
         ordering = ["run", "start"]
         constraints = [
             models.UniqueConstraint(fields=["run", "start"], name="chunk_start_is_unique"),
@@ -36,6 +37,7 @@ class Shard(Part):
 
     class Meta:
         verbose_name = _("shard of holders")
+        verbose_name_plural = _("shards of holders")
         ordering = ["run", "number"]
         constraints = [models.UniqueConstraint(fields=["run", "number"], name="shard_number_is_unique")]
 
@@ -49,6 +51,9 @@ class WorkerTime(models.Model):
     study = models.OneToOneField(Study, on_delete=models.CASCADE, related_name="+")
     seconds = models.FloatField(help_text="At that moment; half of it is forgotten every ten minutes.")
     noted_at = models.DateTimeField()
+
+    class Meta:
+        verbose_name_plural = "worker times"
 
     def __str__(self) -> str:
         return f"{self.study}, {self.seconds:.0f} s"

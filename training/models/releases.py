@@ -29,6 +29,7 @@ class Round(models.Model):
 
     class Meta:
         verbose_name = _("round")
+        verbose_name_plural = _("rounds")
         ordering = ["run", "index"]
         constraints = [
             models.UniqueConstraint(fields=["run", "index"], name="round_index_is_unique"),

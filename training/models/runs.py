@@ -208,6 +208,7 @@ class Run(Recorded):
 
     class Meta:
         verbose_name = _("run")
+        verbose_name_plural = _("runs")
         ordering = ["-created_at"]
         constraints = [
             models.UniqueConstraint(

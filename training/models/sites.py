@@ -81,6 +81,7 @@ class Alliance(Recorded):
 
     class Meta:
         verbose_name = _("alliance")
+        verbose_name_plural = _("alliances")
         ordering = ["study", "name"]
         constraints = [models.UniqueConstraint(fields=["study", "key"], name="alliance_is_known_once_in_a_study")]
 
@@ -127,6 +128,7 @@ class AllianceSite(models.Model):
 
     class Meta:
         verbose_name = _("site")
+        verbose_name_plural = _("sites")
         ordering = ["alliance", "name"]
         constraints = [models.UniqueConstraint(fields=["alliance", "name"], name="site_is_in_an_alliance_once")]
 
@@ -166,6 +168,7 @@ class JointRun(models.Model):
 
     class Meta:
         verbose_name = _("joint run")
+        verbose_name_plural = _("joint runs")
 
     def __str__(self) -> str:
         return str(self.run_id)

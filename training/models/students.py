@@ -59,6 +59,7 @@ class StudentModel(Published):
 
     class Meta:
         verbose_name = _("student model")
+        verbose_name_plural = _("student models")
         ordering = ["-created_at"]
         constraints = [models.UniqueConstraint(fields=["run", "version"], name="student_version_is_unique")]
 

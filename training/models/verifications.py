@@ -21,5 +21,8 @@ class Verification(models.Model):
     )
     locked = models.BooleanField(default=False)
 
+    class Meta:
+        verbose_name_plural = "verifications"
+
     def __str__(self) -> str:
         return f"{self.study or 'installation'}: {self.faults} faults"

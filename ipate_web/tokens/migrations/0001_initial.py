@@ -28,6 +28,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "API token",
+                "verbose_name_plural": "API tokens",
                 "ordering": ["-created"],
                 "constraints": [unique("api_token_name_is_unique_for_a_user", "user", "name")],
             },
