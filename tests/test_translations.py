@@ -56,6 +56,23 @@ def test_translations_fill_in_the_same_values(texts: Texts) -> None:
             assert set(VALUES.findall(translated)) == set(VALUES.findall(text)), text
 
 
+def test_what_is_released_is_not_called_approved(texts: Texts) -> None:
+    """A holder reads “herausgegeben” on every page: “freigegeben” is what a committee does with a policy."""
+    wrong = [
+        text
+        for english, german in texts
+        for text, translated in zip(english, german, strict=True)
+        if re.search("[Ff]reigegeben|[Ff]reigab", translated) and not re.search("[Aa]pprov", text)
+    ]
+    assert wrong == []
+
+
+def test_learning_has_one_gender(texts: Texts) -> None:
+    """The states of “Lernen Nr. 3”, on the page of what somebody's records were used for."""
+    states = [german for english, german in texts if re.match("It is finished: |It ended early; ", english[0])]
+    assert len(states) == 4 and all(german[0].startswith("Es ") for german in states)
+
+
 def test_catalogues_hold_every_translation_but_fuzzy_ones(
     texts: Texts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
