@@ -169,3 +169,13 @@ def test_a_chosen_language_is_kept_on_every_page_and_after_signing_out(study: St
 def test_what_no_page_knows_is_not_allowed(client: Client, method: str, address: str) -> None:
     client.force_login(factories.user_create("hanna"))
     assert client.generic(method, address).status_code == (302 if address == "/sign-in/" else 405)
+
+
+def test_a_page_that_is_not_allowed_names_who_can_change_that(study: Study) -> None:
+    researcher = signed_in("rita", study, "researcher")
+    of_study = researcher.get(reverse("staff:members", args=[study.slug]))
+    assert of_study.status_code == 403 and "Your role in this study" in of_study.text
+    for page in ("queue", "staff_accounts", "staff:study_new"):
+        other = as_("nobody").get(reverse(page)) if page == "queue" else researcher.get(reverse(page))
+        assert other.status_code == 403, page
+        assert "ask the administration of this site" in other.text and "study" not in other.text.split("<main")[1], page
