@@ -142,7 +142,7 @@ def _value(name: str, value: Any, runs: Sequence[Run]) -> str:
         return "–"
     choice = _choice(name, runs)
     if choice is not None and name.endswith(f".{choice.name}"):
-        return value_words(choice, value)
+        return value_words(choice, value) or "–"
     if value in (None, ""):
         return "–"
     if name == "student_learner":

@@ -282,6 +282,8 @@ def test_lists_and_comparisons_tell_the_first_measure_in_place_of_an_accuracy(st
     names, rows = zip(*((name, row) for name, _shared, row in found.context["measures"]), strict=True)
     assert (names[0], len(names)) == (first, len(evaluation))
     assert (rows[0][0].value, rows[0][1].value) == (f"{evaluation[0]['value']:.3f}", "–")
+    for of_classes in ("Accuracy on the test data", "Most frequent class", "Labels that are right"):
+        assert of_classes not in found.text
 
 
 WAYS: dict[str, dict[str, Any]] = {

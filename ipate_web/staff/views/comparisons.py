@@ -29,6 +29,7 @@ def run_compare(request: SignedInRequest, study: Study) -> HttpResponse:
         compared = comparison.runs
         context |= {
             "compared": list(zip(run_titles(compared), compared, strict=True)),
+            "tells_classes": any(each.run.classes for each in compared),
             "measures": measure_rows(compared),
             "parameters": parameter_rows(comparison.parameters, runs),
             "charts": [*cost_charts(compared), *step_charts(compared)],
