@@ -22,6 +22,17 @@ def test_columns_sections_and_words_on_a_phone(visit) -> None:
     table.get_by_label("All columns").check()
     expect(method).to_be_visible()
 
+    site.page.set_viewport_size({"width": 360, "height": 780})
+    site.page.context.add_cookies([{"name": "django_language", "value": "de", "url": site.address}])
+    site.open("/studies/digits/models/")
+    table = site.page.locator(".table-wrap")
+    assert table.evaluate("wrap => wrap.scrollWidth <= wrap.clientWidth"), "nor in German, whose words are longer"
+    expect(table.get_by_text("Log-Verlust")).to_be_hidden()
+    table.get_by_label("Alle Spalten").check()
+    expect(table.get_by_text("Log-Verlust")).to_be_visible()
+    site.page.context.add_cookies([{"name": "django_language", "value": "en", "url": site.address}])
+    site.resize("phone")
+
     site.open(f"/studies/digits/runs/{run.pk}/")
     charges = site.page.get_by_role("columnheader", name="Promised ε")
     expect(charges).to_be_hidden()
