@@ -23,10 +23,11 @@ from training.models import Run, StudentModel
 def download_record(*, run: Run, what: str, digest: str = "", acting_user: AbstractBaseUser) -> None:
     """Enter into the register that ``acting_user`` was given ``what`` of ``run``; of a rehearsal nothing is secret.
 
+    Whoever asks for labels where a method releases none is given nothing, and not entered.
     Whoever looks at the labels page by page takes them once: only when more were released does the register get
     another entry. Whoever asks the model for predictions is entered the first time.
     """
-    if run.rehearsal:
+    if run.rehearsal or (what == "labels" and not method_of(run).releases_labels):
         return
     content: dict[str, Any] = {"what": what}
     if what == "labels":

@@ -31,6 +31,7 @@ from training.comparison import MOST
 from training.fairness import fairness_of
 from training.forecast_outcomes import came_of, outcomes_of
 from training.joint_selectors import joint_document
+from training.methods import method_of
 from training.models import Run, RunResult
 from training.queue import run_wait
 from training.run_lists import runs_filter, runs_in_table
@@ -57,6 +58,14 @@ def _run_or_404(study: Study, pk: str, *related: str) -> Run:
     runs = study.runs.select_related("public_dataset", "created_by", "approved_by", *related).prefetch_related("rounds")
     found = get_object_or_404(runs, pk=pk)
     found.study = study
+    return found
+
+
+def _voted_or_404(study: Study, pk: str) -> Run:
+    """A run of the study whose method releases labels: others have queries that are neither answered nor rejected."""
+    found = _run_or_404(study, pk)
+    if not method_of(found).releases_labels:
+        raise Http404
     return found
 
 
@@ -158,7 +167,7 @@ def _timeline(run: Run) -> list[tuple[str, datetime, str]]:
 @study_page("training.use_student")
 def run_labels(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
     """List every queried public point with its label, or as rejected."""
-    found = _run_or_404(study, pk)
+    found = _voted_or_404(study, pk)
     if request.method != "HEAD":
         download_record(run=found, what=gettext_noop("labels"), acting_user=request.user)
     queries = found.queries.order_by("row").select_related("batch")
@@ -179,7 +188,7 @@ def run_labels(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
 @study_page("training.use_student")
 def run_labels_file(request: SignedInRequest, study: Study, pk: str, kind: str) -> HttpResponse:
     """Download all released labels with their noisy counts, or with the public points."""
-    found = _run_or_404(study, pk)
+    found = _voted_or_404(study, pk)
     if kind not in LABEL_FORMATS:
         raise Http404
     if request.method != "HEAD":

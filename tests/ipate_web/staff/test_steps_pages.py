@@ -4,6 +4,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from django.urls import reverse
 
 from accounting.models import Release
 from consent.models import Study
@@ -133,3 +134,13 @@ def test_a_list_of_runs_says_by_which_method(study: Study) -> None:
     run_draft(study, **STEPS_RUN)
     page = as_("auditor").get(url("runs", study)).text
     assert "<td>private gradient steps, everyone is charged for their own gradients</td>" in page
+
+
+def test_a_run_of_steps_has_no_page_of_labels(study: Study) -> None:
+    """Its steps are no queries, of which some would be rejected, and nobody has taken labels of it."""
+    run = run_ask(run_start(study, **STEPS_RUN, share=0.5))
+    researcher = as_("researcher")
+    assert researcher.get(url("run_labels", run)).status_code == 404
+    assert researcher.get(url("run_labels_file", run, "csv")).status_code == 404
+    assert researcher.get(reverse("api:run-labels", args=[run.pk])).json()["results"] == []
+    assert not Release.objects.filter(study=study, kind=Release.Kind.DOWNLOAD).exists()
