@@ -126,6 +126,7 @@ def my_studies(request: HttpRequest, holders: QuerySet[DataHolder]) -> HttpRespo
         "full": [holder.study for (holder, _stands), usage in pairs if usage.is_full],
         "cards": [_card(*each) for each in known if not each[1].is_closed],
         "closed": [_card(*each) for each in known if each[1].is_closed],
+        "represents": any(stands.answering.represents for _holder, stands in known),
         "together": right_guesses_together(own) if sum(usage.mu_squared > 0 for usage in own) > 1 else None,
     }
     return render(request, "consent/my_studies.html", context)

@@ -308,6 +308,20 @@ def test_a_closed_study_keeps_no_answers(browser: Client, holder: DataHolder) ->
     assert not CheckAnswers.objects.exists()
 
 
+def test_the_list_of_studies_says_which_ones_ask(browser: Client, hanna: User, holder: DataHolder) -> None:
+    def lead() -> str:
+        page = browser.get("/my/").content.decode()
+        return re.search(r'<p class="lead">(.*?)</p>', page, re.DOTALL).group(1)
+
+    over = factories.study_open("over", title="Long over")
+    factories.holder_create(over, user=hanna)
+    assert lead().startswith("These studies ask whether they may learn from your records.")
+    Study.objects.filter(pk=over.pk).update(closed_at="2026-01-01T00:00:00Z")
+    assert lead().startswith("Studies that are open ask whether they may learn from your records.")
+    headings = re.findall(r"<(h[23])[^>]*>(.*?)</", browser.get("/my/").content.decode())
+    assert headings[1:3] == [("h2", "Closed studies"), ("h3", "Long over")], "of the section and in it"
+
+
 def right_places(holder: DataHolder) -> list[int]:
     return [[answer.right for answer in question.answers].index(True) for question in questions(holder, 56)]
 

@@ -49,6 +49,11 @@ def choose(client: Client, study: Study) -> dict[str, object]:
     return {"form_version": form.version, "policy_version": policy.version, "choice": "HIGH"}
 
 
+def test_the_list_of_studies_of_a_guardian_asks_for_no_records_of_theirs_alone(guardian: Client) -> None:
+    page = guardian.get(reverse("consent:my_studies")).content.decode()
+    assert "from the records of people for whom you answer, or from yours" in page
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("language", ["en", "de"])
 def test_every_page_of_a_guardian_is_about_the_person(guardian: Client, study: Study, language: str) -> None:
