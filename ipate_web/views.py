@@ -24,7 +24,7 @@ from training.watch import installation_watch, watches
 
 @dataclass(frozen=True)
 class Glance:
-    """What the home page shows of a study; ``people`` and ``free`` only to those who see its overview."""
+    """What the home page shows of a study; ``people`` and ``free`` only to those who see its overview, while it is open."""
 
     study: Study
     latest: Run | None
@@ -34,7 +34,7 @@ class Glance:
 
 def _glance(study: Study, *, sees_overview: bool) -> Glance:
     latest = study.runs.select_related("student").first()
-    if not sees_overview or study.rehearsal:
+    if not sees_overview or study.rehearsal or study.is_closed:
         return Glance(study, latest)
     return Glance(study, latest, head_count_total(study), share_free(study))
 
@@ -57,7 +57,10 @@ def home(request: HttpRequest) -> HttpResponse:
     context: dict[str, Any] = {
         "studies": studies,
         "dashboards": overseen,
-        "glances": [_glance(study, sees_overview=study in overseen) for study in studies],
+        "glances": [
+            _glance(study, sees_overview=study in overseen)
+            for study in sorted(studies, key=lambda study: study.is_closed)  # each part by title
+        ],
         "holds": holds,
         "first_run": first_run(request.user),
         "waiting": [each for each in waiting if not each.is_own],

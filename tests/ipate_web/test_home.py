@@ -179,3 +179,18 @@ def test_a_page_that_is_not_allowed_names_who_can_change_that(study: Study) -> N
         other = as_("nobody").get(reverse(page)) if page == "queue" else researcher.get(reverse(page))
         assert other.status_code == 403, page
         assert "ask the administration of this site" in other.text and "study" not in other.text.split("<main")[1], page
+
+
+def test_closed_studies_come_last_and_have_nothing_left(study: Study) -> None:
+    over = factories.study_open("over", title="A study that is over")
+    services.membership_add(study=over, user=factories.user_create("otto"), role="operator", acting_user=None)
+    operator = signed_in("otto", study, "operator")
+
+    def cards() -> list[str]:
+        return operator.get("/").text.split("All studies")[1].split("<h3>")[1:]
+
+    assert "A study that is over" in cards()[0] and all("cap is free" in card for card in cards())
+    Study.objects.filter(pk=over.pk).update(closed_at="2026-01-01T00:00:00Z")
+    first, last = cards()
+    assert study.title in first and "cap is free" in first
+    assert "A study that is over" in last and "closed" in last and "cap is free" not in last
