@@ -262,6 +262,11 @@ WORDS = {
     "Nothing so far: nothing that was released has learned from your records.": gettext_noop(
         "Nothing so far: nothing that was released has learned from %(person)s's records."
     ),
+    (
+        "What else was released, for example how many people take part, can tell a little about whether you did."
+    ): gettext_noop(
+        "What else was released, for example how many people take part, can tell a little about whether %(person)s did."
+    ),
     "Your decision on “%(title)s” is recorded": gettext_noop("The decision for %(person)s on “%(title)s” is recorded"),
     "It asks everybody again. Until you have read it and decided anew, your records are not used.": gettext_noop(
         "It asks everybody again. Until you have read it and decided anew, %(person)s's records are not used."

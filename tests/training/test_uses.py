@@ -11,6 +11,7 @@ from accounting.book import balances, charges_of
 from accounting.caps import caps_of
 from accounting.models import Release
 from accounting.shares import shares
+from common.noise import SimulationNoise
 from consent import services
 from consent.models import ConsentForm, DataHolder, Study
 from consent.services import holder_link
@@ -21,6 +22,7 @@ from tests.pages import as_, text
 from tests.training.asking import ASKING_RUN, EVERYBODY, run_ask
 from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_start, run_teach, study_with_table
 from training.models import Run
+from training.services.head_counts import head_counts_draw
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
@@ -43,6 +45,20 @@ def test_nothing_was_used_before_the_first_vote() -> None:
     run_draft(study, **TABLE_RUN)
     usage = usage_of(holder_at(study, "HIGH"))
     assert (usage.uses, so_far(usage)) == ([], 0.0)
+
+
+def test_head_counts_are_told_where_no_run_has_asked_yet() -> None:
+    """They cost everybody a little, and the page of a choice says so, too."""
+    study = study_with_table()
+    holder = holder_at(study, "HIGH")
+    holder_link(holder=holder, user=user_create("hanna"))
+    uses = reverse("consent:uses", args=[study.slug])
+    assert "Your protection so far" not in as_("hanna").get(uses).text
+    head_counts_draw(study=study, acting_user=user_create("olga"), noise=SimulationNoise(1))
+    page = text(as_("hanna").get(uses))
+    assert "nothing that was released has learned from your records" in page
+    assert f"at most {usage_of(holder).right_guesses} times in 100 instead of 50" in page
+    assert "for example how many people take part" in page
 
 
 def test_uses_list_runs_newest_first_with_shares_that_add_up() -> None:
