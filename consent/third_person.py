@@ -218,11 +218,11 @@ WORDS = {
         "%(person)s's stored records are then erased here, within a day."
     ),
     (
-        "You asked on %(date)s that your stored records are erased. This is done within a day. Come back to "
-        "this page to see it."
+        "On %(date)s it was recorded that your stored records are to be erased. This is done within a day. Come back "
+        "to this page to see it."
     ): gettext_noop(
-        "You asked on %(date)s that %(person)s's stored records are erased. This is done within a day. Come "
-        "back to this page to see it."
+        "On %(date)s it was recorded that %(person)s's stored records are to be erased. This is done within a day. "
+        "Come back to this page to see it."
     ),
     "Your stored records were erased on %(date)s.": gettext_noop(
         "%(person)s's stored records were erased on %(date)s."

@@ -114,6 +114,8 @@ def test_nobody_is_asked_in_a_study_that_promises_erasure() -> None:
     assert 'name="records"' not in page and "then erased here" in page
     client.post(url("withdraw"))
     assert holders_waiting(study) == {holder.pk}
+    page = client.get(url("choice")).text
+    assert "it was recorded that your stored records are to be erased" in page and "You asked" not in page
 
 
 def test_participant_cannot_erase_in_passing() -> None:
@@ -134,7 +136,7 @@ def test_a_press_in_a_second_window_says_that_it_is_under_way_or_done() -> None:
     study = study_open()
     client, _holder = invited(study)
     client.post(url("withdraw"))
-    for message in ("You asked on", "Your stored records were erased on"):
+    for message in ("it was recorded that your stored records are to be erased", "Your stored records were erased on"):
         for _ in range(2):
             page = client.post(url("erase"), follow=True)
             assert (page.status_code, page.redirect_chain) == (200, [(url("choice"), 302)])
