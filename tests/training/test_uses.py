@@ -1,5 +1,6 @@
 """Uses of a holder's records, as the holder reads them."""
 
+import re
 from datetime import date
 from typing import Any
 
@@ -158,6 +159,17 @@ def test_the_largest_cap_counts_for_who_chose_a_stronger_level_since() -> None:
     before = so_far(usage_of(holder))
     services.consent_give(holder=holder, level="HIGH", form=ConsentForm.objects.get(study=study), acting_user=None)
     assert so_far(usage_of(holder)) == before > 0
+
+
+def test_the_limit_of_a_choice_is_no_limit_of_a_weaker_one() -> None:
+    """“Never above 57” was said to somebody who could choose 66 the next day."""
+    study = study_with_table(levels="H")
+    holder = holder_at(study, "HIGH")
+    holder_link(holder=holder, user=user_create("hanna"))
+    run_ask(ask(study, share=0.9, choices={"sigma": 3.0}))
+    for page in ("uses", "results"):
+        shown = text(as_("hanna").get(reverse(f"consent:{page}", args=[study.slug])))
+        assert re.search(r"(?:above|more than) \d+, unless weaker protection is chosen\.", shown), page
 
 
 def test_holder_of_several_studies_reads_their_joint_limit(settings: Any) -> None:
