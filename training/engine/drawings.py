@@ -8,6 +8,7 @@ from uuid import uuid4
 import numpy as np
 from django.contrib.auth.models import AbstractBaseUser
 from django.core.exceptions import ValidationError
+from django.db.models import Max
 from django.utils.translation import gettext as _
 
 from accounting.accounts import accounts_stand
@@ -44,6 +45,11 @@ def drawing_plan(study: Study) -> Drawing:
     return Drawing(promises, float(np.ceil(1 / np.sqrt(SHARE * smallest))))
 
 
+def drawing_last(study: Study, kind: str) -> int:
+    """Sequence number of the newest release of a kind of drawing; 0 before the first."""
+    return Release.objects.filter(study=study, kind=kind).aggregate(newest=Max("sequence"))["newest"] or 0
+
+
 def question_draw(
     *,
     study: Study,
@@ -55,6 +61,7 @@ def question_draw(
     content: Callable[[np.ndarray], dict[str, Any]],
     acting_user: AbstractBaseUser,
     noise: Noise | None,
+    follows: int | None,
 ) -> Release:
     """Ask everybody the question, release the noisy numbers, and charge whoever is in them.
 
@@ -70,10 +77,14 @@ def question_draw(
         content: The noisy numbers (cells,) → content of the release.
         acting_user: Who draws.
         noise: Only for tests.
+        follows: What :func:`drawing_last` said to whoever draws, so that a form that is sent twice draws once; None
+            where nobody looked.
 
     Raises:
-        ValidationError: The share is not free, or a run counts people.
+        ValidationError: The share is not free, a run counts people, or there is a newer release.
     """
+    if follows is not None and follows != drawing_last(study, kind):
+        raise ValidationError(_("There are newer numbers than when you opened the page. Nothing was drawn again."))
     if any(map(_counts_people, Run.objects.filter(study=study, status=Run.Status.ASKING, rehearsal=False))):
         raise ValidationError(
             _(

@@ -48,13 +48,16 @@ class AnswerCounts:
 
 
 @transaction.atomic
-def check_answers_count(*, study: Study, acting_user: AbstractBaseUser, noise: Noise | None = None) -> Release:
+def check_answers_count(
+    *, study: Study, acting_user: AbstractBaseUser, noise: Noise | None = None, follows: int | None = None
+) -> Release:
     """Count the first answers to the form in force with noise, charge whoever is counted, and clear all answers.
 
     Those of people who do not take part are not counted: they have no account.
 
     Raises:
-        ValidationError: no form or policy is in force, or the share is not free.
+        ValidationError: no form or policy is in force, the share is not free, or another count than the release
+            ``follows`` is the newest.
     """
     study = study_lock(study.pk)
     form = consent_form_in_force(study)
@@ -78,6 +81,7 @@ def check_answers_count(*, study: Study, acting_user: AbstractBaseUser, noise: N
         },
         acting_user=acting_user,
         noise=noise,
+        follows=follows,
     )
     check_answers_clear(form)
     return release

@@ -28,11 +28,13 @@ MOST = 1_000_000_000
 
 
 @transaction.atomic
-def head_counts_draw(*, study: Study, acting_user: AbstractBaseUser, noise: Noise | None = None) -> list[HeadCount]:
+def head_counts_draw(
+    *, study: Study, acting_user: AbstractBaseUser, noise: Noise | None = None, follows: int | None = None
+) -> list[HeadCount]:
     """Count the holders of each promise with Gaussian noise, and charge everybody who is counted.
 
     A holder is in one cell, so that the charge is 1/σ², at most a hundredth of the smallest cap. Raises ValidationError
-    where that share is not free.
+    where that share is not free, or other counts than the release ``follows`` are the newest.
     """
     study = study_lock(study.pk)
     drawing, snapshot = drawing_plan(study), consent_snapshot(study)
@@ -49,6 +51,7 @@ def head_counts_draw(*, study: Study, acting_user: AbstractBaseUser, noise: Nois
         content=lambda drawn: _content(drawing.promises, np.maximum(drawn, 0).tolist(), drawing.sigma),
         acting_user=acting_user,
         noise=noise,
+        follows=follows,
     )
     counts = [each["count"] for each in release.content["counts"]]
     return _store(study, release, drawing.promises, counts, drawing.sigma)

@@ -9,14 +9,15 @@ from django.shortcuts import redirect
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
+from accounting.models import Release
 from accounting.shares import share_free
 from common.requests import SignedInRequest
 from consent.models import Study
 from consent.questions import Question
 from consent.selectors import consent_form_in_force, policy_in_force
 from consent.views.decision import questions_of
-from ipate_web.staff.views.pages import faults_show, study_page
-from training.engine.drawings import SHARE
+from ipate_web.staff.views.pages import faults_show, release_seen, study_page
+from training.engine.drawings import SHARE, drawing_last
 from training.services.check_answers import (
     AnswerCounts,
     Understanding,
@@ -44,6 +45,7 @@ def understanding(study: Study) -> dict[str, Any]:
         "understanding": {
             "counted": counted,
             "questions": _worst_first(questions_of(study, policy), counted),
+            "follows": drawing_last(study, Release.Kind.ANSWERS),
             "sigma": answers_sigma(study),
             "share": SHARE,
             "share_free": share_free(study),
@@ -64,6 +66,6 @@ def _worst_first(questions: list[Question], counted: AnswerCounts | None) -> lis
 def check_answers(request: SignedInRequest, study: Study) -> HttpResponse:
     """Count the answers to the version in force."""
     with faults_show(request):
-        check_answers_count(study=study, acting_user=request.user)
+        check_answers_count(study=study, acting_user=request.user, follows=release_seen(request))
         messages.success(request, _("The answers are counted. None of them is stored any more."))
     return redirect("staff:consent_forms", study.slug)

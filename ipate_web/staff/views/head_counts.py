@@ -9,12 +9,13 @@ from django.shortcuts import redirect
 from django.utils.translation import gettext as _
 
 from accounting.head_counts import head_counts as head_counts_of
+from accounting.models import Release
 from accounting.shares import share_free
 from common.requests import SignedInRequest
 from consent.models import Study
 from ipate_web.staff.forms.head_counts import HeadCountForm
-from ipate_web.staff.views.pages import faults_show, render_page, study_form
-from training.engine.drawings import SHARE, drawing_plan
+from ipate_web.staff.views.pages import faults_show, release_seen, render_page, study_form
+from training.engine.drawings import SHARE, drawing_last, drawing_plan
 from training.services.head_counts import head_counts_draw, head_counts_enter
 
 
@@ -27,7 +28,7 @@ def head_counts(request: SignedInRequest, study: Study) -> HttpResponse:
     if request.method == "POST":
         with faults_show(request):
             if "draw" in request.POST:
-                head_counts_draw(study=study, acting_user=request.user)
+                head_counts_draw(study=study, acting_user=request.user, follows=release_seen(request))
                 messages.success(request, _("The head counts are drawn. Plans use them from now on."))
                 return redirect("staff:head_counts", study.slug)
             if form.is_valid():
@@ -37,6 +38,7 @@ def head_counts(request: SignedInRequest, study: Study) -> HttpResponse:
     context: dict[str, Any] = {
         "form": form,
         "counts": head_counts_of(study),
+        "follows": drawing_last(study, Release.Kind.HEAD_COUNTS),
         "share": SHARE,
         "share_free": share_free(study),
     }

@@ -109,6 +109,12 @@ def faults_in(form: BaseForm) -> Iterator[None]:
             form.add_error(field if field in form.fields else None, faults)
 
 
+def release_seen(request: SignedInRequest) -> int | None:
+    """Sequence number of the newest release that the page showed from which a form was sent; None if it says none."""
+    seen = request.POST.get("follows", "")
+    return int(seen) if seen.isascii() and seen.isdigit() and len(seen) <= 10 else None
+
+
 @contextmanager
 def faults_show(request: SignedInRequest) -> Iterator[None]:
     """Say above the page that follows what a service refuses."""

@@ -72,6 +72,19 @@ def test_an_operator_counts_and_nothing_stays(study: Study) -> None:
     assert "Answers were counted before." in text(operator.get(url("consent_forms", study)))
 
 
+def test_a_second_click_counts_no_answers_that_were_cleared(study: Study) -> None:
+    """It would charge everybody again, and noise alone would take the place of what was counted."""
+    check_answer_keep(holder=study.holders.earliest("pk"), form=consent_form_in_force(study), place=0, right=True)
+    operator = as_("olga")
+    page = operator.get(url("consent_forms", study)).text
+    follows = re.search(r'name="follows" value="(\d+)"', page).group(1)
+    for _ in range(2):
+        answer = operator.post(reverse("staff:check_answers", args=[study.slug]), {"follows": follows}, follow=True)
+    assert "Nothing was drawn again." in text(answer)
+    assert Release.objects.filter(study=study).count() == 1
+    assert share_free(study) == pytest.approx(0.99)
+
+
 def test_the_committee_reads_what_was_counted_and_counts_nothing(study: Study) -> None:
     committee = as_("committee")
     assert "Count the answers" not in text(committee.get(url("consent_forms", study)))

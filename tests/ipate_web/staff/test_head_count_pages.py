@@ -1,5 +1,7 @@
 """Head counts: drawing them with noise, entering public ones, and that nothing exact is shown beside them."""
 
+import re
+
 import pytest
 from django.test import Client
 from django.urls import reverse
@@ -65,6 +67,16 @@ def test_a_drawing_is_charged_shown_and_used(study: Study, operator: Client) -> 
     overview = operator.get(reverse("staff:study", args=[study.slug])).text
     assert "± 32, drawn with noise" in overview
     assert "head counts" in overview
+
+
+def test_a_form_that_is_sent_twice_draws_and_charges_once(study: Study, operator: Client) -> None:
+    """By a second click, or Back and once more: everybody would pay twice for the same numbers."""
+    follows = re.search(r'name="follows" value="(\d+)"', operator.get(address(study)).text).group(1)
+    for _ in range(2):
+        page = operator.post(address(study), {"draw": "1", "follows": follows}, follow=True)
+    assert "There are newer numbers than when you opened the page. Nothing was drawn again." in page.text
+    assert share_free(study) == pytest.approx(0.99)
+    assert Release.objects.filter(study=study, charge__gt=0).count() == 1
 
 
 def test_a_drawing_that_nothing_is_left_for_is_refused(study: Study, operator: Client) -> None:
