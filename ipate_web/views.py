@@ -24,7 +24,7 @@ from training.watch import installation_watch, watches
 
 @dataclass(frozen=True)
 class Glance:
-    """What the home page shows of a study; ``people`` and ``free`` only to those who see its overview, while it is open."""
+    """What the home page shows of a study; ``people`` and ``free`` while it is open, to those who see its overview."""
 
     study: Study
     latest: Run | None
