@@ -47,6 +47,21 @@ def test_columns_sections_and_words_on_a_phone(visit) -> None:
     expect(meaning).to_be_hidden()
 
 
+def test_a_part_that_asks_for_itself_keeps_what_the_reader_did(visit) -> None:
+    """Columns went away again after five seconds, and the keyboard began at the top of the page."""
+    run_start(study_with_table("digits"), share=0.5, **TABLE_RUN)
+    site: Site = visit("phone", person="olga")
+    site.open("/queue/")
+    box = site.page.get_by_label("All columns").first
+    box.check()
+    box.focus()
+    waited = site.page.get_by_role("columnheader", name="Waits for")
+    expect(waited).to_be_visible()
+    site.page.evaluate("new Promise(done => document.addEventListener('htmx:afterSettle', done, { once: true }))")
+    expect(waited).to_be_visible()
+    expect(box).to_be_focused()
+
+
 def test_what_is_said_of_a_field_makes_it_no_wider_than_its_card(visit) -> None:
     factories.steward_add(factories.study_open())
     site: Site = visit("phone")
