@@ -76,7 +76,8 @@ def runs_filter(
 def runs_in_table(runs: QuerySet[Run]) -> QuerySet[Run]:
     """Those of `runs_filter` with the columns of templates/staff/runs/table.html alone: plans are long."""
     names = ("title", "status", "rehearsal", "method", "variant", "labels", "created_at")
-    return runs.only(*names, "study", "alliance", "created_by", "created_by__username", "student", "student__accuracy")
+    people = ("created_by", "created_by__username")
+    return runs.only(*names, "study", "alliance", *people, "student", "student__accuracy", "student__withdrawn_at")
 
 
 def proposers_of(runs: QuerySet[Run]) -> list[str]:

@@ -7,6 +7,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
+from django.utils import timezone
 
 from consent.models import Study
 from ipate_web.accounts import idle
@@ -133,6 +134,15 @@ def test_pages_keep_the_filter(study: Study) -> None:
     page = browse(f"{reverse('staff:runs', args=[study.slug])}?method=pate&page=2")
     assert len(page.context["page"]) == 5
     assert 'href="?method=pate&amp;page=1"' in page.text
+
+
+def test_a_withdrawn_model_is_marked_where_its_accuracy_stands(study: Study, runs: dict[str, Run]) -> None:
+    address = reverse("staff:runs", args=[study.slug])
+    assert "model withdrawn" not in browse(address).text
+    StudentModel.objects.filter(run=runs["Alpha vote"]).update(withdrawn_at=timezone.now(), withdrawal_reason="Wrong.")
+    cells = next(row for row in browse(address).text.split("<tr>") if "Alpha vote" in row)
+    assert "75.0 %" in cells and "model withdrawn" in cells
+    assert browse(address).text.count("model withdrawn") == 1
 
 
 # --- Comparison -------------------------------------------------------------------------------------------------------
