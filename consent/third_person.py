@@ -211,6 +211,16 @@ WORDS = {
     "If you take part again later, the study has to enter your records again.": gettext_noop(
         "If %(person)s takes part again later, the study has to enter the records again."
     ),
+    (
+        "What was released before stays released: it cannot be called back. The limit that you chose still holds for "
+        "it."
+    ): gettext_noop(
+        "What was released before stays released: it cannot be called back. The limit that was chosen for %(person)s "
+        "still holds for it."
+    ),
+    "No. What was released before stays released. The limit that you chose still holds for it.": gettext_noop(
+        "No. What was released before stays released. The limit that was chosen for %(person)s still holds for it."
+    ),
     "The limit that you chose still holds for all that was ever released.": gettext_noop(
         "The limit that was chosen still holds for all that was ever released."
     ),

@@ -49,6 +49,15 @@ def choose(client: Client, study: Study) -> dict[str, object]:
     return {"form_version": form.version, "policy_version": policy.version, "choice": "HIGH"}
 
 
+@pytest.mark.parametrize(("language", "chosen"), [("en", "The limit that you chose"), ("de", "die Sie gewählt haben")])
+def test_no_guardian_is_said_to_have_chosen_the_limit(guardian: Client, language: str, chosen: str) -> None:
+    """The person may have chosen it, before somebody answered for them."""
+    guardian.cookies["django_language"] = language
+    page = read(guardian, "study")
+    assert f"{NAME} still holds for it" in page or f"für {NAME} gewählt wurde, gilt dafür weiter" in page
+    assert chosen not in page
+
+
 def test_the_list_of_studies_of_a_guardian_asks_for_no_records_of_theirs_alone(guardian: Client) -> None:
     page = guardian.get(reverse("consent:my_studies")).content.decode()
     assert "from the records of people for whom you answer, or from yours" in page
