@@ -88,6 +88,13 @@ def test_a_drawing_that_nothing_is_left_for_is_refused(study: Study, operator: C
     assert Release.objects.filter(study=study, kind="head_counts").count() == 1
 
 
+def test_a_closed_study_offers_no_drawing(study: Study, operator: Client) -> None:
+    Study.objects.filter(pk=study.pk).update(closed_at="2026-01-01T00:00:00Z")
+    page = operator.get(address(study)).text
+    assert "What plans use now" in page and "This study was closed on" in page
+    assert "Draw head counts" not in page and "Enter these numbers" not in page
+
+
 def test_public_numbers_are_entered_and_cost_nothing(study: Study, operator: Client) -> None:
     page = operator.post(address(study), ENTERED, follow=True)
     assert "The numbers are entered." in page.text
