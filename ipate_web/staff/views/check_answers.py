@@ -16,7 +16,7 @@ from consent.models import Study
 from consent.questions import Question
 from consent.selectors import consent_form_in_force, policy_in_force
 from consent.views.decision import questions_of
-from ipate_web.staff.views.pages import faults_show, release_seen, study_page
+from ipate_web.staff.views.pages import faults_show, number_sent, study_page
 from training.engine.drawings import SHARE, drawing_last
 from training.services.check_answers import (
     AnswerCounts,
@@ -66,6 +66,6 @@ def _worst_first(questions: list[Question], counted: AnswerCounts | None) -> lis
 def check_answers(request: SignedInRequest, study: Study) -> HttpResponse:
     """Count the answers to the version in force."""
     with faults_show(request):
-        check_answers_count(study=study, acting_user=request.user, follows=release_seen(request))
+        check_answers_count(study=study, acting_user=request.user, follows=number_sent(request.POST, "follows"))
         messages.success(request, _("The answers are counted. None of them is stored any more."))
     return redirect("staff:consent_forms", study.slug)

@@ -27,7 +27,7 @@ from consent.views.decision import page_preview
 from ipate_web.staff.forms.policies import ConditionsForm
 from ipate_web.staff.forms.studies import CORRECTION, ConsentFormForm, FactsForm, PublicationForm
 from ipate_web.staff.views.check_answers import understanding
-from ipate_web.staff.views.pages import faults_in, faults_show, render_page, study_form, study_page
+from ipate_web.staff.views.pages import faults_in, faults_show, number_sent, render_page, study_form, study_page
 from ipate_web.staff.views.policies import weaker_promises
 from ipate_web.staff.views.remarks import remark_form, remark_make
 
@@ -243,9 +243,9 @@ def consent_form_proposal(request: SignedInRequest, study: Study, sequence: int)
 @study_page("consent.publish_consentform")
 def consent_form_as_read(request: SignedInRequest, study: Study, language: str) -> HttpResponse:
     """Show the draft, or the proposal that ``?proposal=`` names, on the page that holders will read."""
-    sequence, valid = request.GET.get("proposal", ""), services.FOR_GOOD
-    if sequence.isascii() and sequence.isdigit():
-        proposal = get_object_or_404(ConsentFormProposal, study=study, sequence=int(sequence))
+    sequence, valid = number_sent(request.GET, "proposal"), services.FOR_GOOD
+    if sequence is not None:
+        proposal = get_object_or_404(ConsentFormProposal, study=study, sequence=sequence)
         texts, valid = proposal.texts, services.Valid.of(proposal)
         shown = study_of_form(proposal)
     else:

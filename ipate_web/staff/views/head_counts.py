@@ -14,7 +14,7 @@ from accounting.shares import share_free
 from common.requests import SignedInRequest
 from consent.models import Study
 from ipate_web.staff.forms.head_counts import HeadCountForm
-from ipate_web.staff.views.pages import faults_show, release_seen, render_page, study_form
+from ipate_web.staff.views.pages import faults_show, number_sent, render_page, study_form
 from training.engine.drawings import SHARE, drawing_last, drawing_plan
 from training.services.head_counts import head_counts_draw, head_counts_enter
 
@@ -28,7 +28,7 @@ def head_counts(request: SignedInRequest, study: Study) -> HttpResponse:
     if request.method == "POST":
         with faults_show(request):
             if "draw" in request.POST:
-                head_counts_draw(study=study, acting_user=request.user, follows=release_seen(request))
+                head_counts_draw(study=study, acting_user=request.user, follows=number_sent(request.POST, "follows"))
                 messages.success(request, _("The head counts are drawn. Plans use them from now on."))
                 return redirect("staff:head_counts", study.slug)
             if form.is_valid():

@@ -12,7 +12,7 @@ from django.core.exceptions import PermissionDenied, ValidationError
 from django.core.paginator import Page, Paginator
 from django.db.models import QuerySet
 from django.forms import BaseForm
-from django.http import Http404, HttpResponse, HttpResponseBase, StreamingHttpResponse
+from django.http import Http404, HttpResponse, HttpResponseBase, QueryDict, StreamingHttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
 from django.utils.functional import Promise
@@ -109,10 +109,10 @@ def faults_in(form: BaseForm) -> Iterator[None]:
             form.add_error(field if field in form.fields else None, faults)
 
 
-def release_seen(request: SignedInRequest) -> int | None:
-    """Sequence number of the newest release that the page showed from which a form was sent; None if it says none."""
-    seen = request.POST.get("follows", "")
-    return int(seen) if seen.isascii() and seen.isdigit() and len(seen) <= 10 else None
+def number_sent(sent: QueryDict, name: str) -> int | None:
+    """Whole number of at most ten digits that a form or an address names; None if it names none."""
+    text = sent.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 10 else None
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from ipate_web.staff.comparison import change_rows
 from ipate_web.staff.forms.runs import RunForm, initial_for, initial_like
 from ipate_web.staff.forms.share import ShareForm
 from ipate_web.staff.templatetags.run_words import said
-from ipate_web.staff.views.pages import faults_in, faults_show, render_page, study_form
+from ipate_web.staff.views.pages import faults_in, faults_show, number_sent, render_page, study_form
 from learning.mechanisms.base import PlanError
 from training.models import Dataset, Run
 from training.selectors import runs_visible_to
@@ -162,7 +162,9 @@ def run_approve(request: SignedInRequest, study: Study, pk: str) -> HttpResponse
     share = form.share() if form.is_valid() else suggested_share(study)
     if form.is_valid() and "look" not in request.POST:
         try:
-            run_commands.run_approve(run=run, acting_user=request.user, share=share, revision=_looked_at(request))
+            run_commands.run_approve(
+                run=run, acting_user=request.user, share=share, revision=number_sent(request.POST, "revision")
+            )
         except NoSlotError:
             messages.error(request, _("Other plans are being computed. Nothing was approved: try again in a moment."))
         except PlanError as error:
@@ -181,12 +183,6 @@ def run_approve(request: SignedInRequest, study: Study, pk: str) -> HttpResponse
         **second_person(run, request.can, request.user),
     }
     return render_page(request, study, "staff/runs/approve.html", context)
-
-
-def _looked_at(request: SignedInRequest) -> int | None:
-    """Revision of the proposal that the page showed; None where the form does not say."""
-    revision = request.POST.get("revision", "")
-    return int(revision) if revision.isascii() and revision.isdigit() else None
 
 
 @study_form("training.cancel_run")

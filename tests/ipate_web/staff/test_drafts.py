@@ -109,6 +109,11 @@ def test_an_unseen_draft_is_not_approved(draft: Run) -> None:
     assert draft.status == "approved"
 
 
+def test_a_revision_of_thousands_of_digits_is_no_error(draft: Run) -> None:
+    sent = {"per_cent": 10, "revision": "9" * 5_000}
+    assert as_("operator").post(url("run_approve", draft), sent).status_code == 302
+
+
 def test_a_withdrawn_run_is_shown_as_such_and_stays_so(study: Study, draft: Run) -> None:
     client = as_("researcher")
     assert "Withdraw “First”?" in client.get(url("run_withdraw", draft)).text
