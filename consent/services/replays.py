@@ -55,7 +55,7 @@ def acts_lost(study: Study) -> Lost:
         is_complete &= whole
         for row in map(model.from_act, acts):
             gone = _references_lost(row)
-            if gone == ["form_id"] and not row.grants:
+            if isinstance(row, ConsentEvent) and gone == ["form_id"] and not row.grants:
                 # Who takes no part any more said so whichever form they had read.
                 row.form, row.text_read, gone = None, "", []
             if not gone:
