@@ -372,7 +372,7 @@ def test_a_closed_study_asks_nobody_and_learns_nothing(django_capture_on_commit_
     closing.study_close(study=study, reason="We are done.", acting_user=olga, erase_after=last)
     study.refresh_from_db()
     draft.refresh_from_db()
-    assert study.is_closed and draft.status == Run.Status.CANCELLED
+    assert study.is_closed and draft.status == Run.Status.CANCELLED and draft.message == "The study was closed."
     assert Mail.objects.filter(kind="study_closed", user=account).count() == 1
     form, undecided = ConsentForm.objects.get(study=study), holder_of(study, "p-002")
     refusals: list[Callable[[], Any]] = [

@@ -128,7 +128,7 @@ def study_close(*, study: Study, reason: str, acting_user: AbstractBaseUser, era
     for unfinished in DatasetImport.objects.filter(study=study):
         import_drop(dataset_import=unfinished)
     for draft in Run.objects.filter(study=study, status=Run.Status.DRAFT):
-        run_cancel(run=draft, acting_user=acting_user)
+        run_cancel(run=draft, acting_user=acting_user, message=gettext_noop("The study was closed."))
     _alliances_leave(study, acting_user)
     study = study_close_record(study=study, acting_user=acting_user, reason=reason.strip(), erase_after=last)
     holders_mail("study_closed", study)
@@ -153,7 +153,7 @@ def records_expire(*, study: Study, today: date | None = None) -> int:
     if study.expired_at is not None or not is_over(study, today):
         return 0
     for run in Run.objects.filter(study=study).exclude(status__in=Run.ENDED):
-        run_cancel(run=run, acting_user=None)
+        run_cancel(run=run, acting_user=None, message=gettext_noop("The last day of the study's records is over."))
     _alliances_leave(study, None)
     if not study.is_closed:
         study_close_record(study=study, acting_user=None, reason=gettext_noop("The last day of its records is over."))

@@ -218,21 +218,19 @@ def _run_approve(run: Run, acting_user: AbstractBaseUser, share: float, revision
 
 
 @transaction.atomic
-def run_cancel(*, run: Run, acting_user: AbstractBaseUser | None) -> Run:
+def run_cancel(
+    *, run: Run, acting_user: AbstractBaseUser | None, message: str = gettext_noop("An operator has cancelled the run.")
+) -> Run:
     """End a run that has not ended. What was released stays released and charged; what was reserved is free again.
 
-    ``acting_user`` is None where the last day of the study's records is over.
+    ``acting_user`` is None where the last day of the study's records is over. ``message`` says why it ended.
     """
     study_lock(run.study_id)
     run = Run.objects.select_for_update().get(pk=run.pk)
     if run.has_ended:
         return run
     run.status = Run.Status.CANCELLED
-    run.message = (
-        gettext_noop("The last day of the study's records is over.")
-        if acting_user is None
-        else gettext_noop("An operator has cancelled the run.")
-    )
+    run.message = message
     run.ended_at = timezone.now()
     run.save()
     run_ended_tell(run)

@@ -355,6 +355,15 @@ def test_a_hub_hears_of_a_site_that_left_however_late_and_waits_for_it_no_more(
     assert Alliance.objects.get(pk=there.sites[1].pk).last_contact == heard, "the hub knows"
 
 
+def test_a_run_says_that_its_alliance_was_left_or_has_ended() -> None:
+    there = Installations()
+    at_hub, at_site, *_others = there.start(**STEPS)
+    alliance_leave(alliance=there.sites[0], acting_user=olga())
+    alliance_leave(alliance=there.hub, acting_user=olga())
+    assert Run.objects.get(pk=at_site.pk).message == "This study has left the alliance of the run."
+    assert Run.objects.get(pk=at_hub.pk).message == "The alliance of this run has ended."
+
+
 @pytest.mark.parametrize("end", ["closed", "over"])
 def test_a_study_that_ends_leaves_its_alliance(end: str) -> None:
     there = Installations()
