@@ -14,12 +14,14 @@ from consent.services.changes import change_faults
 from learning.encoders import EncoderProcess
 from learning.formats import ImageSchema, Rows, TabularSchema
 from learning.formats.columns import TextColumn
+from learning.representations import representation_create
 from tests.factories import study_open, user_create
 from tests.learning.encoders.networks import image_encoder, image_network, text_encoder
 from tests.training.asking import STEPS_RUN
 from tests.training.runs import TABLE_RUN, consents_give, head_counts_state, run_draft, run_finish, run_like, run_start
 from training.engine.records import records_load
 from training.engine.vectors import records_key
+from training.methods.space import Space, labelled_points, points_of
 from training.models import Dataset, Encoder, Encoding, Run
 from training.services.closing import dataset_remove
 from training.services.datasets import dataset_import
@@ -116,6 +118,18 @@ def test_teachers_have_voted_on_the_same_points_whatever_encodes_them_later():
     registered(study)
     work()
     assert stored(study) != before and list(release_faults(Run.objects.get(pk=run.pk))) == []
+
+
+def test_classes_of_test_points_are_read_from_the_file_that_was_written_meanwhile(django_capture_on_commit_callbacks):
+    study = study_of("meanwhile", SCHEMA, images)
+    looked_at, public = study.datasets.get(kind="test"), study.datasets.get(kind="public")
+    encoder = registered(study)
+    with django_capture_on_commit_callbacks(execute=True):
+        work()
+    vectors = points_of(public, encoder.digest)
+    fitted = representation_create("encoder", {"components": 4}).fit(vectors)
+    points, codes = labelled_points(looked_at, Space(fitted, fitted.transform(vectors), encoder.digest), 10)
+    assert points.shape == (10, 4) and set(codes.tolist()) == {0, 1}
 
 
 def test_erasing_a_record_erases_its_vector():

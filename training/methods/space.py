@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -45,11 +46,15 @@ def space_first(public_dataset: Dataset, choices: HolderChoices) -> Space:
 
 def points_of(dataset: Dataset, encoder: str = "") -> np.ndarray:
     """(n, *shape) the points of a dataset, or their vectors by an encoder, which its digest names."""
+    return _from_file(dataset, lambda artifact: _points(artifact, encoder))
+
+
+def _from_file(dataset: Dataset, load: Callable[[str], np.ndarray]) -> np.ndarray:
     with suppress(FileNotFoundError):
-        return _points(dataset.artifact, encoder)
+        return load(dataset.artifact)
     # another file has been written meanwhile, with the vectors of one more encoder
     dataset.artifact = Dataset.objects.values_list("artifact", flat=True).get(pk=dataset.pk)
-    return _points(dataset.artifact, encoder)
+    return load(dataset.artifact)
 
 
 # Files of datasets never change under one name; a plan is looked at, approved and carried out one after the other.
@@ -90,6 +95,6 @@ def space_of_student(student: Model, first: Space, points: np.ndarray, *, beside
 
 def labelled_points(test: Dataset, space: Space, most: int) -> tuple[np.ndarray, np.ndarray]:
     """Some of a study's evaluation data, which are public or given for this use: coordinates (n, d) and codes (n,)."""
-    codes = arrays_load(test.artifact, "y")["y"]
+    codes = _from_file(test, lambda artifact: arrays_load(artifact, "y")["y"])
     chosen = np.linspace(0, len(codes) - 1, min(len(codes), most)).astype(np.int64)
     return space.fitted.transform(points_of(test, space.encoder)[chosen]), codes[chosen]
