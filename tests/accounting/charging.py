@@ -33,7 +33,6 @@ def share_charge(study: Study, share: float, part: float = 1.0) -> dict[str, flo
             study=study,
             kind=Release.Kind.COUNTS,
             content={},
-            run=subject,
             holders=snapshot.holders,
             charges=charges,
             limits=limits,
