@@ -97,6 +97,11 @@ def journal_read(study_id: int | None) -> dict[str, Any]:
         return content
 
 
+def is_noted(study_id: int) -> bool:
+    """Whether anything was ever noted of a study with this number, also of one that the database has forgotten."""
+    return _path(study_id).exists()
+
+
 def pending_confirm(study_id: int | None) -> None:
     """Take what is pending for committed: it is in the database, or nobody knows."""
     with _rewriting(study_id) as content:

@@ -6,7 +6,6 @@ from django.contrib import admin
 from django.http import HttpRequest
 
 from common.admin import FilteredAsListed, ReadOnlyAdmin
-from common.append_only import chains_begin
 from common.requests import SignedInRequest
 from consent import services
 from consent.facts import FACTS
@@ -46,9 +45,10 @@ class StudyAdmin(admin.ModelAdmin):
 
     def save_model(self, request: HttpRequest, obj: Study, form: Any, change: bool) -> None:
         with changes_recorded([obj], acting_user=cast(SignedInRequest, request).user):
-            super().save_model(request, obj, form, change)
-            if not change:
-                chains_begin(obj.pk)
+            if change:
+                super().save_model(request, obj, form, change)
+            else:
+                services.study_begin(obj)
 
 
 @admin.register(Membership)

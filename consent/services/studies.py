@@ -11,6 +11,7 @@ from django.db import transaction
 from django.utils.translation import gettext as _
 
 from common.append_only import chains_begin
+from common.journal import is_noted
 from consent.facts import FACTS, TRANSLATED_FACTS, facts_of, languages_of_facts
 from consent.locks import study_lock
 from consent.models import Membership, Role, Study
@@ -54,13 +55,25 @@ def study_create(
         raise ValidationError({"slug": error}) from error
     study.full_clean()
     with changes_recorded([study], acting_user=acting_user):
-        study.save()
-        chains_begin(study.pk)
+        study_begin(study)
     for role in (Role.OPERATOR, Role.STEWARD) if study.rehearsal else (Role.OPERATOR,):
         membership_give(Membership(study=study, user_id=acting_user.pk, role=role), acting_user)
     for user, given in members:
         membership_add(study=study, user=user, role=given, acting_user=acting_user)
     return study
+
+
+def study_begin(study: Study) -> None:
+    """Save a new study under a number that the journal does not know, and begin its chains.
+
+    A restored database gives the numbers of studies that it has forgotten again. What the journal notes of these, and
+    locks them by, is not the new one's.
+    """
+    study.save()
+    while is_noted(study.pk):
+        study.delete()  # which sets no number free
+        study.save(force_insert=True)
+    chains_begin(study.pk)
 
 
 def study_asks_check(study: Study) -> None:

@@ -21,6 +21,7 @@ from accounting.accounts import accounts_stand
 from accounting.caps import caps_of
 from accounting.ceilings import rooms
 from accounting.models import Release
+from accounting.restores import missing_rows
 from accounting.services import release_record
 from accounting.shares import share_free, share_grant, share_open, share_settle
 from accounting.verification import study_faults
@@ -311,3 +312,14 @@ def test_a_policy_that_a_backup_forgot_counts_for_the_ceiling_at_once_and_for_go
     restore(made)
     settle(one)
     assert left() == pytest.approx(truth), "of two restores, one after the other"
+
+
+def test_a_new_study_is_none_that_a_backup_has_forgotten(tmp_path: Path) -> None:
+    kept = study_open("kept")
+    made = backup(tmp_path / "backups")
+    lost = study_open("lost")
+    restore(made)
+    new = study_open("later")
+    assert new.pk not in (kept.pk, lost.pk) and missing_rows(new) == {}
+    assert list(study_faults(new)) == []
+    policy_approve(new, 1.0, 2.0, 3.0)
