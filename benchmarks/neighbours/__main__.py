@@ -1,8 +1,8 @@
-"""Every holder votes: labels, rounds, forecasts, students, and how many people it takes.
+"""Every holder votes: labels, rounds, forecasts, and how many people it takes.
 
     IPATE_DATA_DIR=… python -m benchmarks.neighbours [part …] [--quick]
 
-Parts: labels, rounds, forecasts, splits, students, spaces, people, speed, workers, million. Prints tables and keeps the
+Parts: labels, rounds, forecasts, splits, spaces, people, speed, workers, million. Prints tables and keeps the
 numbers in benchmarks/results/neighbours.json, each part under its name; rounds and people go on where they stopped.
 `--quick` takes fewer holders and datasets, and keeps nothing. `speed` compares with scikit-learn, and with faiss-cpu
 where it is installed (it is no requirement of the project); `million` is a million holders asked 10,000 times.
@@ -24,7 +24,6 @@ def main() -> None:
         "rounds": parts.rounds,
         "forecasts": parts.forecasts,
         "splits": splits.splits,
-        "students": parts.students,
         "spaces": parts.spaces,
         "people": people.people,
         "speed": speed.beside_others,

@@ -23,7 +23,6 @@ from benchmarks.neighbours.study import (
     test_auc,
 )
 from common.noise import SimulationNoise
-from learning.learners.registry import learner_create
 from learning.mechanisms.neighbours.planner import plan_rounds
 from learning.mechanisms.neighbours.release import read_counts, release_counts
 from learning.mechanisms.neighbours.stand_ins import Sample
@@ -151,50 +150,6 @@ def spaces(quick: bool) -> Rows:
                 "sigma": first.sigma,
                 "radius_share": first.radius_share,
                 "right": outcome.right[0],
-            }
-        )
-    return rows
-
-
-def students(quick: bool) -> Rows:
-    """Learners on public points whose labels are true but for a few: two in nine of the public points judge."""
-    tried: dict[str, list[tuple[str, dict[str, Any]]]] = {
-        "mnist": [
-            ("cnn", {"epochs": 10}),
-            ("cnn", {"epochs": 3, "copies": 8}),
-            STUDENTS["mnist"],
-            ("nearest_neighbour", {"copies": 8}),
-        ],
-        "digits": [("cnn", {"epochs": 20, "copies": 20}), STUDENTS["digits"], ("nearest_neighbour", {"copies": 20})],
-        "adult": [
-            ("logistic_regression", {}),
-            ("random_forest", {}),
-            ("random_forest", {"leaf": 20}),
-        ],
-        "diabetes": [
-            ("logistic_regression", {}),
-            ("random_forest", {"leaf": 20, "balanced": True}),
-            ("random_forest", {"leaf": 50}),
-        ],
-    }
-    rows = []
-    names = ("digits", "adult") if quick else tuple(tried)
-    cases = [(name, *student) for name in names for student in tried[name]]
-    for name, learner, parameters in tqdm(cases, desc="students"):
-        data, rng = data_load(name), np.random.default_rng(3)
-        order, wrong = rng.permutation(len(data.x)), rng.random(len(data.x)) < (0.02 if data.classes > 2 else 0.1)
-        noisy = np.where(wrong, rng.integers(0, data.classes, len(data.x)), data.truth)
-        learned, judged = order[: len(order) * 7 // 9], order[len(order) * 7 // 9 :]
-        clock = time.process_time()
-        model = learner_create(learner, parameters).fit(data.x[learned], noisy[learned], classes=data.classes, seed=1)
-        right = model.predict(data.x[judged]) == data.truth[judged]
-        rows.append(
-            {
-                "data": name,
-                "learner": learner,
-                "parameters": parameters,
-                "right": float(right.mean()),
-                "cpu_seconds": time.process_time() - clock,
             }
         )
     return rows

@@ -2,7 +2,7 @@
 
     IPATE_DATA_DIR=… python -m benchmarks.sgd
         [mnist fashion adult cardio support2 diabetes beyond noiseless
-         patients calibrated learned images constants levels speed] [--quick]
+         patients calibrated constants levels speed] [--quick]
 
 Tables, photographs and texts that the catalogue does not know are read as benchmarks/sgd/elsewhere.py says. Prints
 tables and keeps the numbers in benchmarks/results/sgd.json, each part under its name. Rows that are kept are not
@@ -33,8 +33,6 @@ def main() -> None:
         parts.noiseless,
         parts.patients,
         parts.calibrated,
-        parts.learned,
-        parts.images,
         parts.constants,
         parts.levels,
         parts.speed,

@@ -95,29 +95,6 @@ def calibrated(quick: bool) -> Iterator[Cell]:
             yield {"data": name, "epsilon": promise}, partial(_calibration, name, promise)
 
 
-def learned(quick: bool) -> Iterator[Cell]:
-    """MNIST, one split of the test images: wavelets, and an embedding learned from the public points without labels."""
-    embedding = Steps(representation="learned", representation_parameters={"components": 200})
-    for name, steps in (("learned", embedding), ("wavelets", Steps())):
-        load = lru_cache(partial(case_load, "mnist", steps=steps))
-        for promise in (0.3,) if quick else (0.1, 0.3, 1.0):
-            yield _cell("mnist", promise, load, [0], steps, tried=name)
-
-
-def images(quick: bool) -> Iterator[Cell]:
-    """Wavelets and whitened patches of CIFAR-10, two draws of the noise, and of MNIST, one split of the test images."""
-    tried: dict[str, dict[str, Any]] = {
-        "patches": {"components": 256},
-        "wavelets": {"components": 256, "floor": 0.01},
-    }
-    for name, draws in (("cifar10", 1 if quick else 2), ("mnist", 1)):
-        for representation, chosen in tried.items():
-            steps = Steps(representation=representation, representation_parameters=chosen)
-            load = lru_cache(partial(case_load, name, steps=steps))
-            for promise in PROMISES:
-                yield _cell(name, promise, load, [0] * draws, steps, tried=representation)
-
-
 def constants(quick: bool) -> Iterator[Cell]:
     """One constant changed at a time, judged by the labels of public points; two draws of the noise."""
     tried: dict[str, dict[str, Any]] = {
