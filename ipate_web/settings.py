@@ -309,6 +309,7 @@ CELERY_BEAT_SCHEDULE = {
         # Looked at every hour, done once a year in each study.
         ("tell of a year", "training.tasks.years_tell", 3600.0),
         ("ask hubs", "training.tasks.alliances_contact", SITES_INTERVAL),
+        ("ask former hubs", "training.tasks.former_hubs_ask", 3600.0),
         # Looked at every hour, done once a night.
         ("verify studies", "training.tasks.studies_verify", 3600.0),
         # Due once a day: looked for every hour, as Beat does not remember when it last was.

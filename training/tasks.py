@@ -12,6 +12,7 @@ from training.services import (
     encodings,
     erasures,
     imports,
+    joint_models,
     sweep,
     turns,
     verifying,
@@ -34,9 +35,17 @@ alliance_contact = task_of("training.tasks.alliance_contact", alliances.alliance
 
 @shared_task
 def alliances_contact(*_: object, **__: object) -> None:
-    """Ask the hubs of all alliances what is new, and tell operators who is silent."""
+    """Ask the hubs of all alliances what is new, withdraw what they have, and tell operators who is silent."""
     alliances.alliances_contact()
+    joint_models.withdrawals_follow()
     alliances.silences_tell()
+
+
+@shared_task
+def former_hubs_ask(*_: object, **__: object) -> None:
+    """Ask the hubs of alliances that have ended here what they have withdrawn, and withdraw it."""
+    alliances.former_hubs_ask()
+    joint_models.withdrawals_follow()
 
 
 @worker_ready.connect

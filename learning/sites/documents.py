@@ -216,6 +216,22 @@ class Publication(Document):
     onnx: str
 
 
+@dataclass(frozen=True)
+class Withdrawal(Document):
+    """What the hub has published of a run and does not stand by any more. It signs it.
+
+    Attributes:
+        run: Digest of the run.
+        file: SHA-256 of the model, or of the table.
+        reason: For people.
+    """
+
+    kind: ClassVar[str] = "withdrawal"
+    run: str
+    file: str
+    reason: str
+
+
 AnyDocument = TypeVar("AnyDocument", bound=Document)
 
 

@@ -162,6 +162,11 @@ class JointRun(models.Model):
     dropped = models.JSONField(default=dict, blank=True, help_text="Sites that are asked no more, and why.")
     ended = models.CharField(max_length=500, blank=True, help_text="At a site: why the hub has ended it.")
     model = models.JSONField(default=dict, blank=True, help_text="At a site: what the hub has signed of its model.")
+    withdrawn = models.JSONField(
+        default=dict,
+        blank=True,
+        help_text="At a site: what the hub has signed to be withdrawn, by SHA-256 of the file.",
+    )
     agreement = models.CharField(
         max_length=200, blank=True, help_text="At a site: the file of its agreement key, deleted when the run ends."
     )

@@ -410,8 +410,18 @@ def alliances_contact() -> None:
     now = timezone.now()
     heard = now - timedelta(seconds=settings.SITES_INTERVAL / 2)
     untold = Q(left_at__gt=now - _PARTING, last_contact__lt=F("left_at"))
-    sites = Alliance.objects.exclude(own_name="").exclude(last_contact__gt=heard).filter(Q(left_at=None) | untold)
-    for alliance in sites.select_related("study"):
+    _hubs_ask(Alliance.objects.exclude(last_contact__gt=heard).filter(Q(left_at=None) | untold))
+
+
+def former_hubs_ask() -> None:
+    """Ask the hubs of alliances that have ended here whether they have withdrawn what this installation still gives."""
+    model = Q(runs__students__isnull=False, runs__students__withdrawn_at=None)
+    table = Q(runs__result__isnull=False, runs__result__withdrawn_at=None)
+    _hubs_ask(Alliance.objects.filter(model | table, left_at__isnull=False).distinct())
+
+
+def _hubs_ask(alliances: QuerySet[Alliance]) -> None:
+    for alliance in alliances.exclude(own_name="").select_related("study"):
         try:
             is_new = exchange(alliance)
         except (Unreachable, Refused) as error:

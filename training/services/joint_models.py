@@ -1,10 +1,14 @@
-"""The model of a joint run at a site: what the hub has learned, stored as a version of the site's own run."""
+"""The model of a joint run at a site: what the hub has learned, stored as a version of the site's own run.
+
+What its hub has withdrawn, a model or a table, the site withdraws, too.
+"""
 
 import logging
 from uuid import uuid4
 
 from django.db import transaction
 from django.utils import timezone
+from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 from accounting.models import Release
@@ -13,13 +17,15 @@ from common.artifacts import model_store
 from common.sentences import Sentence
 from consent.services import study_lock
 from learning.published import published_load
-from learning.sites.documents import Refused
+from learning.sites.documents import Refused, Withdrawal
 from training.engine.spending import message_set
 from training.errors import RunError
 from training.methods import Outcome, method_of
-from training.models import JointRun, Run, StudentModel
+from training.models import JointRun, Run, RunResult, StudentModel
 from training.notices import published_tell, run_ended_tell
 from training.services.cards import card_digest
+from training.services.results import result_withdraw
+from training.services.students import student_withdraw
 from training.sites.asking import ENDED
 from training.sites.exchange import exchange
 from training.sites.published import FIELDS, file_fetch, model_verify
@@ -95,3 +101,23 @@ def model_take(run: Run) -> bool:
             published_tell(run)
     logger.info("The model of the hub was taken over.")
     return True
+
+
+def withdrawals_follow() -> None:
+    """Withdraw at the sites of this installation whatever their hubs have withdrawn of the same run."""
+    for version in StudentModel.objects.filter(withdrawn_at=None).exclude(run__joint__withdrawn={}):
+        if reason := _withdrawn_at_hub(version):
+            student_withdraw(run=version.run, version=version.version, reason=reason, acting_user=None)
+    for table in RunResult.objects.filter(withdrawn_at=None).exclude(run__joint__withdrawn={}):
+        if reason := _withdrawn_at_hub(table):
+            result_withdraw(run=table.run, reason=reason, acting_user=None)
+
+
+def _withdrawn_at_hub(published: StudentModel | RunResult) -> str:
+    """Why the hub has withdrawn what a site has published; empty where it has not."""
+    word = published.run.joint.withdrawn.get(published.digest)
+    if word is None:
+        return ""
+    why = Withdrawal.read(word["content"].encode()).reason
+    longest = StudentModel._meta.get_field("withdrawal_reason").max_length
+    return (_("The hub of the run has withdrawn it: %(why)s") % {"why": why})[:longest]

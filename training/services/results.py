@@ -89,11 +89,11 @@ def _rows_import(run: Run, rows: SyntheticRows) -> Dataset:
 
 
 @transaction.atomic
-def result_withdraw(*, run: Run, reason: str, acting_user: AbstractBaseUser) -> RunResult:
+def result_withdraw(*, run: Run, reason: str, acting_user: AbstractBaseUser | None) -> RunResult:
     """Withdraw the table of a run for good, on record: it is given to nobody any more.
 
     What was released stays released and charged. Whoever took the table is told by mail; withdrawing again changes
-    nothing.
+    nothing. ``acting_user`` is None where the run's hub has withdrawn it.
 
     Raises:
         ValidationError: there is no table, or no reason.
@@ -108,5 +108,5 @@ def result_withdraw(*, run: Run, reason: str, acting_user: AbstractBaseUser) -> 
     withdrawal_record(result, study=study, reason=reason, unexplained=message, content={}, acting_user=acting_user)
     result_withdrawn_mail(result, takers(run, [result.digest]))
     with logging_run(run.pk):
-        logger.info("The table was withdrawn by user %s.", acting_user.pk)
+        logger.info("The table was withdrawn by %s.", f"user {acting_user.pk}" if acting_user else "the hub")
     return result

@@ -246,11 +246,12 @@ def student_publish(*, run: Run, version: int, acting_user: AbstractBaseUser, re
 
 
 @transaction.atomic
-def student_withdraw(*, run: Run, version: int, reason: str, acting_user: AbstractBaseUser) -> StudentModel:
+def student_withdraw(*, run: Run, version: int, reason: str, acting_user: AbstractBaseUser | None) -> StudentModel:
     """Withdraw a version of a run's student for good, on record: it is given to nobody any more, and predicts nothing.
 
     What was released before stays released. Whoever took the model or asked it is told by mail. Its file is kept, for
-    whoever checks the register; withdrawing again changes nothing.
+    whoever checks the register; withdrawing again changes nothing. ``acting_user`` is None where the run's hub has
+    withdrawn it.
 
     Raises:
         ValidationError: there is no such version, or no reason.
@@ -265,7 +266,8 @@ def student_withdraw(*, run: Run, version: int, reason: str, acting_user: Abstra
     withdrawal_record(chosen, study=study, reason=reason, unexplained=problem, content=number, acting_user=acting_user)
     model_withdrawn_mail(chosen, model_takers(chosen))
     with logging_run(run.pk):
-        logger.info("Version %d of the student was withdrawn by user %s.", chosen.version, acting_user.pk)
+        who = f"user {acting_user.pk}" if acting_user else "the hub"
+        logger.info("Version %d of the student was withdrawn by %s.", chosen.version, who)
     return chosen
 
 

@@ -20,7 +20,7 @@ def withdrawal_record(
     reason: str,
     unexplained: str,
     content: dict[str, Any],
-    acting_user: AbstractBaseUser,
+    acting_user: AbstractBaseUser | None,
 ) -> None:
     """Mark as withdrawn what a run has given, for good; of a run that asked people, enter it into the register.
 
@@ -30,7 +30,7 @@ def withdrawal_record(
         reason: why, for whoever took it or asks for it.
         unexplained: what is said where there is no reason.
         content: what the register says beside digest and reason.
-        acting_user: who withdraws it.
+        acting_user: who withdraws it; None where the hub of its run has.
 
     Raises:
         ValidationError: there is no reason.
@@ -53,5 +53,5 @@ def withdrawal_record(
             kind=Release.Kind.WITHDRAWAL,
             run=target.run_id,
             content={**content, "digest": target.digest, "reason": target.withdrawal_reason},
-            acting_user_id=acting_user.pk,
+            acting_user_id=acting_user.pk if acting_user else None,
         )

@@ -38,7 +38,7 @@ from training.sites.alliances import document_keep
 from training.sites.documents import digest_of, signature_of, vector_load, vector_save
 from training.sites.keys import known_identity
 from training.sites.ledger import sums_folder
-from training.sites.published import model_message, model_of
+from training.sites.published import model_message, model_of, withdrawal_messages, withdrawals_keep
 from training.sites.wire import Hub, Unreachable
 
 #: For so long a hub tells sites of runs that have ended.
@@ -143,13 +143,14 @@ class AllianceMessage(BaseModel):
 
 
 class HubMessage(BaseModel):
-    """What a hub answers."""
+    """What a hub answers; earlier ones say nothing of what is ``withdrawn``."""
 
     model_config = _JSON
     protocol: str
     version: str
     alliance: AllianceMessage
     runs: dict[str, RunMessage]
+    withdrawn: list[SignedText] = []
 
 
 #: Headers of an answer, beside its numbers.
@@ -197,6 +198,7 @@ def exchange(alliance: Alliance) -> bool:
     )
     alliance.problem = ""
     changed = document_keep(alliance, reply["alliance"])
+    withdrawals_keep(alliance, reply["withdrawn"])
     return changed | _proposals_keep(alliance, reply, runs) | _runs_keep(reply, runs)
 
 
@@ -428,7 +430,8 @@ def exchange_answer(site: AllianceSite, said: Any) -> dict[str, Any]:
         "name": alliance.name,
         "ended": alliance.left_at is not None,
     }
-    return {"protocol": DOMAIN, "version": __version__, "alliance": terms, "runs": runs}
+    gone = list(withdrawal_messages(alliance, site.name)) if alliance.is_signed else []
+    return {"protocol": DOMAIN, "version": __version__, "alliance": terms, "runs": runs, "withdrawn": gone}
 
 
 def _run_message(joint: JointRun, said: Mapping[str, Any] | None) -> dict[str, Any]:

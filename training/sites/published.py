@@ -1,13 +1,19 @@
-"""The model of a joint run: learned at the hub from totals alone, signed, and taken over by every site."""
+"""The model of a joint run: learned at the hub from totals alone, signed, and taken over by every site.
+
+What the hub withdraws later, a model or a table, it signs, too, and every site withdraws it.
+"""
 
 import hashlib
 import json
+from collections.abc import Iterator, Sequence
 from typing import Any
+
+from django.db import transaction
 
 from common.artifacts import model_fetch
 from common.sentences import gettext_noop
-from learning.sites.documents import Publication, Refused, Signed, sign
-from training.models import JointRun, Run, StudentModel
+from learning.sites.documents import Publication, Refused, Signed, Withdrawal, sign
+from training.models import Alliance, JointRun, Run, RunResult, StudentModel
 from training.sites.documents import digest_of, document_text, signature_of
 from training.sites.keys import known_identity
 from training.sites.wire import Hub
@@ -29,6 +35,31 @@ def model_message(joint: JointRun) -> dict[str, str] | None:
     document = Publication(joint.document.digest(), digest_of(facts), version.digest, version.onnx_digest)
     signature = sign(document, known_identity(alliance)).signature.hex()
     return {"content": document.content().decode(), "signature": signature, "told": facts}
+
+
+def withdrawal_messages(alliance: Alliance, site: str) -> Iterator[dict[str, str]]:
+    """What a hub has withdrawn of the runs in which a site takes part, as it signs it, however long ago."""
+    for published in (StudentModel, RunResult):
+        gone = published._default_manager.filter(run__alliance=alliance, withdrawn_at__isnull=False)
+        for each in gone.exclude(run__joint__content="").select_related("run__joint").order_by("pk"):
+            if site in each.run.joint.sites:
+                document = Withdrawal(each.run.joint.document.digest(), each.digest, each.withdrawal_reason)
+                signature = sign(document, known_identity(alliance)).signature.hex()
+                yield {"content": document.content().decode(), "signature": signature}
+
+
+@transaction.atomic
+def withdrawals_keep(alliance: Alliance, messages: Sequence[dict[str, str]]) -> None:
+    """Keep what the hub has signed to be withdrawn, at a site. Raises Refused."""
+    runs = JointRun.objects.filter(run__alliance=alliance).exclude(content="") if messages else JointRun.objects.none()
+    joints = {joint.document.digest(): joint for joint in runs.select_for_update()}
+    for message in messages:
+        document = Withdrawal.read(message["content"].encode())
+        Signed(document, signature_of(message["signature"])).checked(alliance.document.hub, "the hub")
+        joint = joints.get(document.run)
+        if joint is not None and document.file not in joint.withdrawn:
+            joint.withdrawn[document.file] = message
+            joint.save(update_fields=["withdrawn"])
 
 
 def model_content(joint: JointRun, file: str) -> bytes:

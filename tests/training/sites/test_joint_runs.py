@@ -26,17 +26,18 @@ from consent.selectors import consent_snapshot
 from consent.services import consent_withdraw
 from learning.formats import Rows
 from learning.mechanisms.base import PlanError
-from learning.sites.documents import sign
+from learning.sites.documents import Refused, Withdrawal, sign
 from tests.factories import committee_fill, form_publish, policy_approve, study_create
 from tests.restored import backup_of, restore
 from tests.training.asking import NoNoise
 from tests.training.runs import TABLE, consents_give, head_counts_state, run_start
 from tests.training.sites.alliances import POINTS, Installations, advance, finish, olga
+from training import tasks
 from training.engine.records import records_load
 from training.methods import joint
 from training.methods.pate.ballot import ballot_load
 from training.methods.pate.questions import vote_question
-from training.models import Alliance, Dataset, Encoder, JointQuestion, Run
+from training.models import Alliance, Dataset, Encoder, JointQuestion, Run, RunResult
 from training.queue import run_wait
 from training.services import joint_models
 from training.services.alliances import (
@@ -49,11 +50,13 @@ from training.services.alliances import (
 from training.services.closing import dataset_remove, records_expire, study_close
 from training.services.datasets import dataset_import
 from training.services.erasures import records_erase
+from training.services.results import result_withdraw
 from training.services.runs import run_cancel
 from training.services.students import student_withdraw
 from training.sites import asking
 from training.sites.exchange import exchange, joint_of
 from training.sites.keys import known_identity
+from training.sites.published import withdrawals_keep
 from training.sites.wire import Hub, Unreachable
 from training.verification import batches_kept, checks_of, release_faults, replay_faults
 
@@ -303,6 +306,45 @@ def test_a_site_takes_over_no_model_that_the_hub_has_withdrawn(monkeypatch: pyte
     for run in finish(runs)[1:]:
         assert (run.status, run.students.count()) == (Run.Status.FAILED, 0)
         assert "withdrawn. It is wrong." in str(run.message) and faults(run.study) == []
+
+
+@pytest.mark.parametrize("fields", [STEPS, COUNTS, SYNTHESIS], ids=["model", "counts", "rows"])
+@pytest.mark.parametrize("is_left", [False, True], ids=["in the alliance", "left"])
+def test_what_a_hub_withdraws_is_withdrawn_at_its_sites_however_late(
+    fields: dict[str, Any], is_left: bool, settings: Any
+) -> None:
+    settings.SITES_INTERVAL = 0
+    there = Installations()
+    hub, *sites = finish(there.start(**fields, asks="student_learner" in fields))
+    assert all(run.status == Run.Status.FINISHED for run in (hub, *sites))
+    Run.objects.update(ended_at=timezone.now() - timedelta(days=400))
+    if is_left:
+        for site in there.sites:
+            alliance_leave(alliance=site, acting_user=olga())
+            alliance_contact(site.pk)
+    alliances_contact()
+    withdraw = partial(student_withdraw, version=1) if "student_learner" in fields else result_withdraw
+    withdraw(run=hub, reason="It is wrong.", acting_user=olga())
+    for _ in range(2):
+        (tasks.former_hubs_ask if is_left else tasks.alliances_contact)()
+        for run in sites:
+            given = run.students.get() if "student_learner" in fields else RunResult.objects.get(run=run)
+            assert given.is_withdrawn and given.withdrawal_reason == "The hub of the run has withdrawn it: It is wrong."
+            (entry,) = Release.objects.filter(run=run.pk, kind=Release.Kind.WITHDRAWAL)
+            assert entry.content["digest"] == given.digest and entry.recorded_by_id is None
+            assert faults(run.study) == []
+
+
+def test_a_withdrawal_that_the_hub_has_not_signed_is_refused() -> None:
+    there = Installations()
+    joint = there.take(there.propose(**STEPS), 0).joint
+    forged = sign(Withdrawal(joint.document.digest(), "ab" * 32, "It is wrong."), known_identity(there.sites[1]))
+    with pytest.raises(Refused, match="signature of the hub"):
+        withdrawals_keep(
+            there.sites[0], [{"content": forged.document.content().decode(), "signature": forged.signature.hex()}]
+        )
+    joint.refresh_from_db()
+    assert joint.withdrawn == {}
 
 
 def test_a_run_that_sites_have_not_approved_is_not_next_and_delays_nobody() -> None:
