@@ -116,7 +116,9 @@ def run_wait(run: Run) -> Wait | None:
     order = _unbegun()
     if run.pk not in order:
         return None
-    ahead = Run.objects.filter(study_id=run.study_id, status__in=Run.ACTIVE, approved_at__lte=run.approved_at)
+    ahead = Run.objects.filter(
+        study_id=run.study_id, status__in=Run.ACTIVE, approved_at__lte=run.approved_at
+    ).select_related("joint")
     return Wait(order.index(run.pk) + 1, _starts(list(ahead.order_by("approved_at", "pk"))).get(run.pk))
 
 
@@ -159,7 +161,11 @@ def queue_watchable(user: Any) -> bool:
 def queue_for(user: Any) -> Queue:
     """The queue of the whole installation; of runs that ``user`` may not see it tells no more than that there are."""
     visible = set(studies_with_permission(user, "training.view_run").values_list("pk", flat=True))
-    runs = list(Run.objects.filter(status__in=Run.ACTIVE).select_related("study").order_by("approved_at", "pk"))
+    runs = list(
+        Run.objects.filter(status__in=Run.ACTIVE)
+        .select_related("study", "alliance", "joint")
+        .order_by("approved_at", "pk")
+    )
     places = {pk: place for place, pk in enumerate(_unbegun(), start=1)}
     starts = _starts([run for run in runs if run.study_id in visible])
     holding = claims()

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from django.core.exceptions import ValidationError
 from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from accounting.book import balances, charges_of
@@ -362,6 +363,16 @@ def test_a_run_that_sites_have_not_approved_is_not_next_and_delays_nobody() -> N
     exchange(there.sites[0])
     waits = [run_wait(Run.objects.get(pk=run.pk)) for run in (at_hub, at_site)]
     assert [wait.is_next for wait in waits if wait] == [True, True], "now all have"
+
+
+def test_the_queue_asks_as_much_whatever_number_of_runs_waits_for_sites() -> None:
+    there, asked = Installations(), []
+    for _ in range(2):
+        last = [there.propose(share=0.1, **STEPS) for _ in range(3)][-1]
+        with CaptureQueriesContext(connection) as queries:
+            assert run_wait(last) is not None
+        asked.append(len(queries))
+    assert asked[0] == asked[1]
 
 
 def test_a_site_that_removed_the_public_points_takes_up_the_next_run() -> None:
