@@ -105,10 +105,11 @@ def model_take(run: Run) -> bool:
 
 def withdrawals_follow() -> None:
     """Withdraw at the sites of this installation whatever their hubs have withdrawn of the same run."""
-    for version in StudentModel.objects.filter(withdrawn_at=None).exclude(run__joint__withdrawn={}):
+    given = {"withdrawn_at": None, "run__joint__isnull": False}
+    for version in StudentModel.objects.filter(**given).exclude(run__joint__withdrawn={}):
         if reason := _withdrawn_at_hub(version):
             student_withdraw(run=version.run, version=version.version, reason=reason, acting_user=None)
-    for table in RunResult.objects.filter(withdrawn_at=None).exclude(run__joint__withdrawn={}):
+    for table in RunResult.objects.filter(**given).exclude(run__joint__withdrawn={}):
         if reason := _withdrawn_at_hub(table):
             result_withdraw(run=table.run, reason=reason, acting_user=None)
 

@@ -30,8 +30,16 @@ from learning.mechanisms.base import PlanError
 from learning.sites.documents import Refused, Withdrawal, sign
 from tests.factories import committee_fill, form_publish, policy_approve, study_create
 from tests.restored import backup_of, restore
-from tests.training.asking import NoNoise
-from tests.training.runs import TABLE, consents_give, head_counts_state, run_start
+from tests.training.asking import COUNTS_RUN, NoNoise
+from tests.training.runs import (
+    TABLE,
+    TABLE_RUN,
+    consents_give,
+    head_counts_state,
+    run_finish,
+    run_start,
+    study_with_table,
+)
 from tests.training.sites.alliances import POINTS, Installations, advance, finish, olga
 from training import tasks
 from training.engine.records import records_load
@@ -334,6 +342,13 @@ def test_what_a_hub_withdraws_is_withdrawn_at_its_sites_however_late(
             (entry,) = Release.objects.filter(run=run.pk, kind=Release.Kind.WITHDRAWAL)
             assert entry.content["digest"] == given.digest and entry.recorded_by_id is None
             assert faults(run.study) == []
+
+
+@pytest.mark.parametrize("fields", [TABLE_RUN, COUNTS_RUN], ids=["model", "table"])
+def test_runs_without_a_hub_are_left_alone(fields: dict[str, Any]) -> None:
+    run = run_finish(run_start(study_with_table(), share=0.5, **fields))
+    joint_models.withdrawals_follow()
+    assert not (run.students.get() if run.students.exists() else run.result).is_withdrawn
 
 
 def test_a_withdrawal_that_the_hub_has_not_signed_is_refused() -> None:
