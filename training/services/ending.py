@@ -19,6 +19,7 @@ from training.notices import run_ended_tell
 from training.selectors import run_is_claimed
 from training.services.erasures import predictions_forget_erased
 from training.sites.keys import agreement_forget
+from training.sites.ledger import sums_tidy
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +53,7 @@ def run_forget(run: Run) -> None:
     released_tidy(run)
     if run.alliance is not None:
         agreement_forget(run.joint)
+        sums_tidy(run.joint)
         if not run.alliance.is_hub:  # so that the others do not wait for this site
             send("alliance_contact", run.alliance.pk)
     arrays_delete_folder(checkpoints_folder(run))

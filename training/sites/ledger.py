@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from accounting.models import Release
 from accounting.services import release_record
+from common.artifacts import arrays_delete, arrays_list
 from common.sentences import gettext_noop
 from learning.sites.documents import JointQuestion as QuestionDocument
 from learning.sites.documents import Refused
@@ -83,3 +84,9 @@ class SiteLedger:
 def sums_folder(joint: JointRun) -> str:
     """Folder of what a site has answered or a hub was sent, and of totals."""
     return f"sums/{joint.run_id}"
+
+
+def sums_tidy(joint: JointRun) -> None:
+    """Delete, of a run that has ended, answers whose commit has failed, and at the hub those of which is no total."""
+    named = {name for names in joint.questions.values_list("answer", "total") for name in names}
+    arrays_delete(*(name for name in arrays_list(sums_folder(joint)) if name not in named))

@@ -10,7 +10,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 from django.core.exceptions import ValidationError
-from django.db import connection
+from django.db import OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
@@ -19,7 +19,7 @@ from accounting.caps import caps_of
 from accounting.models import Release
 from accounting.verification import Check
 from common.append_only import triggers_remove
-from common.artifacts import arrays_delete, arrays_load, arrays_save, model_fetch
+from common.artifacts import arrays_delete, arrays_list, arrays_load, arrays_save, model_fetch
 from common.models import WorkerHeartbeat
 from common.sentences import Sentence
 from consent.models import DataHolder, Study
@@ -46,7 +46,7 @@ from training.engine.records import records_load
 from training.methods import joint
 from training.methods.pate.ballot import ballot_load
 from training.methods.pate.questions import vote_question
-from training.models import Alliance, Dataset, Encoder, JointQuestion, Run, RunResult
+from training.models import Alliance, Dataset, Encoder, JointAnswer, JointQuestion, Run, RunResult
 from training.queue import run_wait
 from training.services import joint_models
 from training.services.alliances import (
@@ -62,7 +62,7 @@ from training.services.erasures import records_erase
 from training.services.results import result_withdraw
 from training.services.runs import run_cancel
 from training.services.students import student_withdraw
-from training.sites import asking
+from training.sites import asking, ledger
 from training.sites.exchange import exchange, joint_of
 from training.sites.keys import known_identity
 from training.sites.published import withdrawals_keep
@@ -506,6 +506,34 @@ def test_with_too_few_sites_left_a_run_ends_everywhere_with_a_reason() -> None:
     assert all("Clinic A is silent" in str(run.message) for run in runs), [str(run.message) for run in runs]
     for run in runs:
         assert faults(run.study) == []
+
+
+def sums_kept(run: Run) -> set[str]:
+    """Files of sums of a run, and no row of questions names another one."""
+    named = {name for names in run.joint.questions.values_list("answer", "total") for name in names if name}
+    kept = set(arrays_list(f"sums/{run.pk}"))
+    assert named <= kept
+    return kept - named
+
+
+def test_an_answer_whose_commit_has_failed_is_kept_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    there, tell = Installations(), Mock(side_effect=[OperationalError("The connection is gone."), *[None] * 20])
+    monkeypatch.setattr(ledger, "charged_tell", tell)
+    runs = finish(there.start(**STEPS), lambda runs: tell.call_count > 1)
+    assert any(sums_kept(run) for run in runs[1:]), "people were not charged for it"
+    runs = finish(runs)
+    assert {run.status for run in runs} == {Run.Status.FINISHED} and not any(map(sums_kept, runs))
+
+
+def test_answers_without_a_total_are_kept_at_the_hub_until_the_run_ends(
+    django_capture_on_commit_callbacks: Any,
+) -> None:
+    there = Installations()
+    hub, *_sites = finish(there.start(**STEPS), lambda runs: JointAnswer.objects.exists())
+    assert sums_kept(hub)
+    with django_capture_on_commit_callbacks(execute=True):
+        run_cancel(run=hub, acting_user=olga())
+    assert not sums_kept(hub)
 
 
 def finished_with_a_lost_question() -> Run:
