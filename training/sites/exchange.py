@@ -6,7 +6,7 @@ was kept. What sites ask again and again changes nothing.
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import timedelta
 from typing import Any, Literal
 from uuid import UUID
@@ -219,10 +219,14 @@ def total_fetch(question: JointQuestion) -> bytes:
     return Hub(alliance).get(f"runs/{_key(question.joint)}/totals/{question.number}")
 
 
-def _joints(alliance: Alliance) -> list[JointRun]:
-    """Runs that hub and sites tell each other of, those that have ended only for a while."""
+def _joints(alliance: Alliance, named: Collection[str] = ()) -> list[JointRun]:
+    """Runs that hub and sites tell each other of: those that have ended for a while, or where a site names them."""
     recent = timezone.now() - _PAST
-    return [joint for joint in _signed(alliance) if not joint.run.has_ended or (joint.run.ended_at or recent) > recent]
+    return [
+        joint
+        for joint in _signed(alliance)
+        if not joint.run.has_ended or (joint.run.ended_at or recent) > recent or _key(joint) in named
+    ]
 
 
 def _signed(alliance: Alliance) -> QuerySet[JointRun]:
@@ -413,7 +417,7 @@ def exchange_answer(site: AllianceSite, said: Any) -> dict[str, Any]:
     site.save()
     runs = {}
     if site.takes_part:
-        for joint in _joints(alliance):
+        for joint in _joints(alliance, message["runs"]):
             if site.name not in joint.document.participants:
                 continue
             key = _key(joint)

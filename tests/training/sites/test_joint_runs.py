@@ -317,6 +317,16 @@ def test_a_site_takes_over_no_model_that_the_hub_has_withdrawn(monkeypatch: pyte
         assert "withdrawn. It is wrong." in str(run.message) and faults(run.study) == []
 
 
+def test_a_site_that_was_away_for_long_hears_how_its_run_has_ended() -> None:
+    there = Installations()
+    hub, *sites = finish(there.start(**STEPS), lambda runs: JointAnswer.objects.count() == 9)
+    while not hub.has_ended:
+        hub = advance(hub)
+    Run.objects.filter(pk=hub.pk).update(ended_at=timezone.now() - timedelta(days=40))
+    sites = finish(sites)
+    assert {run.status for run in sites} == {Run.Status.FINISHED}, [str(run.message) for run in sites]
+
+
 @pytest.mark.parametrize("fields", [STEPS, COUNTS, SYNTHESIS], ids=["model", "counts", "rows"])
 @pytest.mark.parametrize("is_left", [False, True], ids=["in the alliance", "left"])
 def test_what_a_hub_withdraws_is_withdrawn_at_its_sites_however_late(
