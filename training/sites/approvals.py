@@ -89,6 +89,8 @@ def _hub_sign(run: Run, alliance: Alliance) -> None:
 
 
 def _site_sign(run: Run, alliance: Alliance) -> None:
+    if run.joint.ended:
+        raise ValidationError(_("The hub has ended the run: %(why)s") % {"why": run.joint.ended})
     if run.joint.document.alliance != alliance.document.digest():
         raise ValidationError(_("The key of a site was replaced since the hub proposed this run. It ends it."))
     if not form_tells(alliance):

@@ -17,18 +17,19 @@ from django.utils import timezone
 from accounting.book import balances, charges_of
 from accounting.caps import caps_of
 from accounting.models import Release
+from accounting.shares import share_free
 from accounting.verification import Check
 from common.append_only import triggers_remove
 from common.artifacts import arrays_delete, arrays_list, arrays_load, arrays_save, model_fetch
 from common.models import WorkerHeartbeat
 from common.sentences import Sentence
-from consent.models import DataHolder, Study
+from consent.models import DataHolder, Mail, Study
 from consent.selectors import consent_snapshot
 from consent.services import consent_withdraw
 from learning.formats import Rows
 from learning.mechanisms.base import PlanError
 from learning.sites.documents import Refused, Withdrawal, sign
-from tests.factories import committee_fill, form_publish, policy_approve, study_create
+from tests.factories import committee_fill, form_publish, policy_approve, study_create, user_create
 from tests.restored import backup_of, restore
 from tests.training.asking import COUNTS_RUN, NoNoise
 from tests.training.runs import (
@@ -59,8 +60,9 @@ from training.services.alliances import (
 from training.services.closing import dataset_remove, records_expire, study_close
 from training.services.datasets import dataset_import
 from training.services.erasures import records_erase
+from training.services.joint_runs import joint_run_take
 from training.services.results import result_withdraw
-from training.services.runs import run_cancel
+from training.services.runs import run_approve, run_cancel
 from training.services.students import student_withdraw
 from training.sites import asking, ledger
 from training.sites.exchange import exchange, joint_of
@@ -325,6 +327,20 @@ def test_a_site_that_was_away_for_long_hears_how_its_run_has_ended() -> None:
     Run.objects.filter(pk=hub.pk).update(ended_at=timezone.now() - timedelta(days=40))
     sites = finish(sites)
     assert {run.status for run in sites} == {Run.Status.FINISHED}, [str(run.message) for run in sites]
+
+
+def test_a_site_approves_no_run_that_its_hub_has_ended() -> None:
+    there = Installations()
+    hub, site = there.propose(**STEPS), there.sites[0]
+    exchange(site)
+    private = there.dataset(site.study, "private")
+    otto = user_create("otto")
+    draft = joint_run_take(alliance=site, number=hub.pk.hex, private_dataset=private, acting_user=otto)
+    run_cancel(run=hub, acting_user=olga())
+    exchange(site)
+    with pytest.raises(ValidationError, match="The hub has ended the run: cancelled"):
+        run_approve(run=draft, acting_user=olga(), share=0.5)
+    assert not Mail.objects.filter(kind="new_use").exists() and share_free(site.study) == 1
 
 
 @pytest.mark.parametrize("fields", [STEPS, COUNTS, SYNTHESIS], ids=["model", "counts", "rows"])
