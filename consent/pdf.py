@@ -1,19 +1,19 @@
-"""Documents as tagged PDF (PDF/UA-1): structure, language and title for whoever reads them aloud."""
+"""Tagged PDF documents (PDF/UA-1), with the structure, language and title that screen readers need."""
 
 import json
 from pathlib import Path
 from typing import Any
 
-import typst
-
 FONTS = Path(__file__).with_name("fonts")
 
 
 def tagged_pdf(template: Path, context: dict[str, Any]) -> bytes:
-    """A document by a Typst template, which finds all that it says in ``sys.inputs.data``: data, never markup.
+    """Return a PDF made from a Typst template, which reads ``context`` as data, never as markup.
 
-    Where the font has no letter for something, other fonts are tried and the standard is not claimed.
+    If our fonts lack a letter, fall back to the system's fonts and do not claim the standard.
     """
+    import typst  # slow to import, and most processes make no documents
+
     inputs = {"data": json.dumps(context)}
     try:
         return _compiled(template, inputs, ignore_system_fonts=True, pdf_standards="ua-1")
@@ -22,6 +22,8 @@ def tagged_pdf(template: Path, context: dict[str, Any]) -> bytes:
 
 
 def _compiled(template: Path, inputs: dict[str, str], **options: Any) -> bytes:
+    import typst
+
     document: bytes = typst.compile(  # type: ignore[assignment]  # a file is only written where one is named
         str(template), root=str(template.parent), format="pdf", font_paths=[FONTS], sys_inputs=inputs, **options
     )

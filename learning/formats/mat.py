@@ -7,8 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
-from scipy.io import loadmat, whosmat
-from scipy.io.matlab import MatReadError
+import scipy
 
 from common.sentences import gettext_noop as _
 from learning.formats import limits
@@ -30,7 +29,7 @@ def mat_arrays(path: Path, wanted: Sequence[str], classes: int, report: Report) 
     """
     shapes(path)
     with _sound(path):
-        content = loadmat(path, variable_names=list(_ARRAYS.values()))
+        content = scipy.io.loadmat(path, variable_names=list(_ARRAYS.values()))
     report.add(*(array_missing(_ARRAYS[name], NO_DIGITS) for name in wanted if _ARRAYS[name] not in content))
     arrays = {name: content[_ARRAYS[name]] for name in wanted if _ARRAYS[name] in content}
     if "x" in arrays:
@@ -48,11 +47,12 @@ def shapes(path: Path) -> dict[str, tuple[int, ...]]:
         DataError: the file is no sound MATLAB file, or holds more than is read.
     """
     with _sound(path):
-        shape_of = {name: tuple(shape) for name, shape, _kind in whosmat(path)}
+        shape_of = {name: tuple(shape) for name, shape, _kind in scipy.io.whosmat(path)}
     for name in _ARRAYS.values():
         limits.check_numbers(*shape_of.get(name, ()))
     return shape_of
 
 
 def _sound(path: Path) -> AbstractContextManager[None]:
-    return sound(path, _("The file is no sound MATLAB file (%(error)s)."), _("Get it again."), MatReadError)
+    unsound = scipy.io.matlab.MatReadError
+    return sound(path, _("The file is no sound MATLAB file (%(error)s)."), _("Get it again."), unsound)

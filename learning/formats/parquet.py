@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-
-import pyarrow as pa
-from pyarrow import parquet
+from typing import TYPE_CHECKING
 
 from common.progress import Progress
 from common.sentences import Sentence
@@ -18,6 +16,10 @@ from learning.formats.records import Batch, check_names
 from learning.formats.report import Report
 from learning.formats.rows import DataError
 from learning.formats.schema import TabularSchema
+
+if TYPE_CHECKING:  # it takes a tenth of a second to import, which most commands need not spend
+    import pyarrow as pa
+    from pyarrow import parquet
 
 _CHUNK = 10_000
 
@@ -43,6 +45,8 @@ def open_parquet(path: Path) -> parquet.ParquetFile:
     Raises:
         DataError: the file cannot be opened, is no sound Parquet file, or too large.
     """
+    from pyarrow import parquet
+
     with sound_parquet(path):
         file = parquet.ParquetFile(path)
     limits.check_numbers(file.metadata.num_rows, file.metadata.num_columns)
@@ -51,11 +55,15 @@ def open_parquet(path: Path) -> parquet.ParquetFile:
 
 def sound_parquet(path: Path) -> AbstractContextManager[None]:
     """Turn what pyarrow raises about a broken file into DataErrors."""
+    import pyarrow as pa
+
     return sound(path, _("The file is no sound Parquet file (%(error)s)."), _("Get it again."), pa.ArrowException)
 
 
 def _plain(schema: pa.Schema, wanted: set[str], report: Report) -> list[str]:
     """Names of the wanted columns that can be read: there once, and of plain values."""
+    import pyarrow as pa
+
     names = []
     for name in dict.fromkeys(schema.names):
         if name not in wanted or schema.names.count(name) > 1:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 
 from learning.calibration import Calibration, log_probabilities
@@ -44,6 +44,6 @@ def fit_to_releases(probabilities: Floats, held_out: Releases) -> Calibration:
         lost = sums * (expected**2).sum(axis=1) - 2 * (held_out.counts * expected).sum(axis=1)
         return float(prior + (lost / variance).sum() / 2)
 
-    best = minimize(cost, np.zeros(1 + classes), method="L-BFGS-B").x
+    best = scipy.optimize.minimize(cost, np.zeros(1 + classes), method="L-BFGS-B").x
     offsets = best[1:] - best[1:].mean()
     return Calibration(float(np.exp(np.clip(best[0], *_LOG_SCALES))), tuple(offsets.tolist()))

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from training.models import Run
 from training.services.downloads import labels_arrays, labels_table
@@ -35,6 +33,9 @@ def labels_csv(run: Run) -> bytes:
 
 def labels_parquet(run: Run) -> bytes:
     """The same table as Parquet: rows and counts as 64-bit integers, labels as text."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     heading, *lines = labels_table(run)
     columns = list(zip(*lines, strict=True)) or [() for _name in heading]
     kinds = [pa.string() if name == "label" else pa.int64() for name in heading]

@@ -6,7 +6,7 @@ V. Bindschaedler, R. Shokri, C. A. Gunter: Plausible Deniability for Privacy-Pre
 import math
 
 import numpy as np
-from scipy.optimize import brentq
+import scipy
 from scipy.special import gammaln
 
 
@@ -67,9 +67,11 @@ def composed_epsilon(epsilon_row: float, delta_row: float, rows: int, delta: flo
         raise ValueError(f"{rows} rows of δ = {delta_row:g} have a larger δ than {delta:g}: give each a smaller one.")
     if composed_delta(epsilon_row, delta_row, rows, 0.0) <= delta:
         return 0.0
-    return float(
-        brentq(lambda each: composed_delta(epsilon_row, delta_row, rows, each) - delta, 0.0, rows * epsilon_row)
-    )
+
+    def excess(epsilon: float) -> float:
+        return composed_delta(epsilon_row, delta_row, rows, epsilon) - delta
+
+    return float(scipy.optimize.brentq(excess, 0.0, rows * epsilon_row))
 
 
 def part_of(epsilon: float, parts: int, delta: float) -> float:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import solve
 
 from common.threads import one_thread
 from learning.mechanisms.steps.curvature import curvatures
@@ -126,7 +126,7 @@ class Descent:
         directions = np.empty_like(gradient)
         for place, matrix in enumerate(matrices):
             alike = slice(place, place + 1) if len(matrices) > 1 else slice(None)
-            directions[:, alike] = solve(_ridged(matrix, ridge), gradient[:, alike], assume_a="pos")
+            directions[:, alike] = scipy.linalg.solve(_ridged(matrix, ridge), gradient[:, alike], assume_a="pos")
         return self._centred(directions)
 
     def _seen(self, gradient: Floats, matrices: Floats) -> tuple[Floats, float]:
