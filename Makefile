@@ -12,7 +12,7 @@ LOCK := $(RELEASE)/uv pip compile --quiet --universal --python-version 3.11 --ge
 	--custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-dev demo up test test-fast docs pictures reproduce lint lock sbom advisories release clean
+.PHONY: help install install-dev demo up test test-all examples docs pictures reproduce lint lock sbom advisories release clean
 CATALOGUE := locale/de/LC_MESSAGES/django.mo
 # Tests on SQLite and the file-system broker, whatever the environment names.
 LOCAL := env -u DATABASE_URL -u IPATE_BROKER_URL -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1
@@ -46,14 +46,22 @@ up: install ## start site and worker for development (PORT=8000)
 # With T=path only that folder, file or test, on SQLite and without lint.
 ifdef T
 test: install-dev
-	@$(LOCAL) $(PYTEST) -q $(T)
+	@$(LOCAL) $(PYTEST) -q -p no:randomly --doctest-modules $(T)
 else
-test: lint ## run all checks and tests, on SQLite and, where they answer, PostgreSQL and Redis; T=path: only that path, on SQLite
+test: checks ## run what decides whether a change may land: checks, examples, tests (T=path: the tests of that path, on SQLite)
 	@PYTEST=$(PYTEST) tests/run
 endif
 
-test-fast: install-dev ## run the tests without browser, worker, demo and whatever is marked slow, on SQLite
-	@$(LOCAL) $(PYTEST) -q -n auto --dist worksteal -m "not browser and not worker and not slow"
+test-all: checks ## run everything: `make test` and the exhaustive tests
+	@PYTEST=$(PYTEST) tests/run all
+
+.PHONY: checks
+checks: install-dev
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint examples
+
+examples: install-dev ## run the examples in docstrings
+	@$(LOCAL) $(PYTEST) -q -p no:randomly -p no:cacheprovider --doctest-modules --no-header \
+		$$(grep -rl --include='*.py' '>>>' accounting client common consent ipate_web learning training)
 
 docs: .venv/installed-dev ## build the site of documents, which the site then serves at /docs/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict

@@ -2,11 +2,15 @@
 
 import gc
 import os
+import random
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
+import numpy as np
 import pytest
 from django.conf import settings
 from django.core.cache import caches
@@ -25,17 +29,9 @@ from tests.draws import repeatable_draws
 hypothesis_settings.register_profile("ipate", derandomize=True, deadline=None)
 hypothesis_settings.load_profile("ipate")
 
-_TESTS = Path(__file__).parent
-#: Tests that run on PostgreSQL and Redis where they ask for a database or a broker.
-_ON_SERVICES = (
-    *("common", "consent", "accounting", "training", "ipate_web/staff", "ipate_web/api", "test_deploy.py"),
-    *(f"ipate_web/test_{each}.py" for each in ("throttle", "health", "waiting", "backups")),
-)
-#: Files of tests that take a minute or more.
-_LONG = {
-    *("test_two_worlds.py", "test_fresh_machine.py", "test_page_languages.py", "test_upgrades.py"),
-    *("ipate_web/test_demo.py", "benchmarks/test_site_kills.py", "browser/test_every_page.py", "browser/test_walk.py"),
-}
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--part", metavar="K/N", help="run only every Nth of the chosen tests, from the Kth on (from 0)")
 
 
 def pytest_configure() -> None:
@@ -43,25 +39,23 @@ def pytest_configure() -> None:
     catalogues_compile()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs the database or the broker, and share out over the processes what takes longest.
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what ``--part`` does not name, and share out over the processes what takes longest.
 
-    A process of pytest-xdist begins with one of equal parts of the list. Tests of a minute or more begin a part, those
-    that run workers on its database end it; in the last one they come before the other tests with real transactions,
-    which pytest-django has put after all that use the database without.
+    A process of pytest-xdist begins with one of equal parts of the list. Exhaustive tests begin each part, because the
+    longest of them take minutes, and those that wait for workers end it.
     """
-    for item in items:
-        if _uses_services(item):
-            item.add_marker("services")
+    _keep_part(config, items)
     processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1))
     long, waiting, others, committing = [], [], [], []
     for item in items:
-        if not _is_transactional(item):
-            (long if _is_long(item) else others).append(item)
-        elif item.get_closest_marker("worker"):
+        if item.get_closest_marker("worker"):
             waiting.append(item)
+        elif item.get_closest_marker("exhaustive"):
+            long.append(item)
         else:
-            committing.insert(0 if _is_long(item) else len(committing), item)
+            (committing if _is_transactional(item) else others).append(item)
     ordered: list[pytest.Item] = []
     for process in range(1, processes):
         first, last = long[process::processes], waiting[process::processes]
@@ -71,23 +65,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items[:] = ordered + long[::processes] + others + waiting[::processes] + committing
 
 
+def _keep_part(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep every Nth test by name, whatever the order in which they run."""
+    if part := config.getoption("--part"):
+        first, parts = map(int, part.split("/"))
+        kept = set(sorted(item.nodeid for item in items)[first::parts])
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in kept])
+        items[:] = [item for item in items if item.nodeid in kept]
+
+
 def pytest_collection_finish() -> None:
     """Spare the garbage collector what modules and collected tests hold: it is there to the end. Collect seldom."""
     gc.freeze()
     gc.set_threshold(200_000, 20, 100)
-
-
-def _is_long(item: pytest.Item) -> bool:
-    return item.path.is_relative_to(_TESTS) and item.path.relative_to(_TESTS).as_posix() in _LONG
-
-
-def _uses_services(item: pytest.Item) -> bool:
-    """Whether a test asks for the database or the broker, and is in a place where it matters which they are."""
-    fixtures = {"db", "transactional_db", "live_server", "django_db_setup"}
-    if not any(item.path.is_relative_to(_TESTS / each) for each in _ON_SERVICES):
-        return False
-    marked = any(item.get_closest_marker(name) for name in ("django_db", "worker", "postgres", "redis"))
-    return marked or not fixtures.isdisjoint(getattr(item, "fixturenames", ()))
 
 
 def _is_transactional(item: pytest.Item) -> bool:
@@ -147,7 +137,12 @@ def _append_only_tables_can_be_emptied(request: pytest.FixtureRequest) -> Iterat
 
 @pytest.fixture(autouse=True)
 def _every_test_draws_the_same_each_time(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A bound that noise breaks once in a thousand times would break one of thousands of tests each time."""
+    """Give each test its own seed: a bound that fails once in a thousand draws would fail one of thousands of tests."""
+    seed = crc32(request.node.nodeid.encode())
+    random.seed(seed)
+    np.random.seed(seed)
+    if torch := sys.modules.get("torch"):
+        torch.manual_seed(seed)
     with repeatable_draws(request.node.nodeid):
         yield
 
