@@ -22,7 +22,7 @@ from pytest_django.plugin import DjangoDbBlocker
 from common.append_only import triggers_remove
 from ipate_web.backups import STORAGES
 from ipate_web.catalogues import catalogues_compile
-from tests.databases import MigratedFile, MigratedTemplate, migrated, rows_deleted
+from tests.databases import MigratedFile, MigratedTemplate, commits_without_waiting, migrated, rows_deleted
 from tests.draws import repeatable_draws
 
 # The same examples every time, however slow the machine.
@@ -118,6 +118,8 @@ def django_db_setup(
     """Migrate the test's database, once for all processes."""
     if connection.vendor == "postgresql":
         connection.ops.sql_flush = rows_deleted
+        with django_db_blocker.unblock():
+            commits_without_waiting()
     if not _is_migrated:
         with django_db_blocker.unblock():
             connection.close()

@@ -86,6 +86,13 @@ def migrated(folder: Path) -> MigratedFile | MigratedTemplate:
     return (MigratedFile if connection.vendor == "sqlite" else MigratedTemplate)(folder)
 
 
+def commits_without_waiting() -> None:
+    """Let every process that uses the test's database on PostgreSQL commit without waiting for the disk."""
+    with connection.cursor() as cursor:
+        cursor.execute(f'ALTER DATABASE "{connection.settings_dict["NAME"]}" SET synchronous_commit = off')
+    connection.close()
+
+
 def rows_deleted(style: object, tables: Iterable[str], **_: object) -> list[str]:
     """SQL that empties tables of PostgreSQL, whatever their triggers and references say.
 

@@ -1,5 +1,6 @@
 """Real Celery worker processes on a test's database and broker, and waits for what processes do."""
 
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -29,6 +30,20 @@ def worker(log: Path, **environment: str) -> Iterator[subprocess.Popen]:
     }
     with running(worker_command(), log, variables | environment) as process:
         yield process
+
+
+def port_reserve() -> int:
+    """Return a port of this machine that the kernel gives to nobody else for the next minute.
+
+    It has just closed a connection there, which keeps the port out of the way of other processes that ask for any port. A
+    server that names it can have it, because servers set ``SO_REUSEADDR``.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)):
+            accepted, _ = server.accept()
+            accepted.close()
+    return port
 
 
 def wait_until(condition: Callable[[], T], *logs: Path, seconds: float = 300, pause: float = 0.01) -> T:
