@@ -1,5 +1,8 @@
 """Tables of counts, without a database: weights, norms, intervals, the one contribution of a person."""
 
+from dataclasses import replace
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from scipy.optimize import linprog
@@ -156,14 +159,34 @@ def test_nobody_adds_or_pays_more_than_their_bound(weighing: str) -> None:
         assert np.array_equal(np.delete(charge, who), np.delete(others, who))
 
 
-def test_very_many_records_of_one_person_stay_within_their_weight() -> None:
-    x = np.zeros((400_000, 1), np.float32)
-    x[0] = 0.99
-    (column,) = columns_of(TabularSchema((NumericColumn("n", 0, 1),), ("a", "b")), ["n"], 2)
-    question = CountsQuestion(CountsPlan(1.0, 1.0, 1.0, 1.0, 2), ((column,),), (1.0,))
-    many = Records(x, np.zeros(len(x), np.int64), np.zeros(len(x), np.int64))
-    sums, charge = question.contributions(people(np.ones(1)), many)
-    assert charge[0] <= 1.0 and (sums.astype(float) ** 2).sum() <= PERSON**2
+def test_rounding_to_whole_numbers_never_exceeds_what_a_cap_allows() -> None:
+    """In exact fractions, for caps whose weights lie between two whole numbers, and records divided in every way."""
+    columns = columns_of(TabularSchema((NumericColumn("n", 0, 1),), ("a", "b")), ["n"], 4)
+    reference, share = 0.16, 0.3
+    few = [reference * (number / PERSON) ** 2 for number in (0.6, 1.5, 2.51, 3.7, 9.99)]
+    caps = np.array([*few, *np.random.default_rng(0).uniform(0, reference, 40), reference])
+    plan = plan_counts([Level("ALL", reference, 1.0)], cells=4, share=share, counts=Counts(column="n"))
+    for tables in (1, 3):
+        # noise for the norm of several tables, as a round of synthetic rows has it
+        question = CountsQuestion(replace(plan, sigma=plan.sigma * tables**0.5), (columns,) * tables, tuple(caps))
+        bounds = question.bounds(WHOLE)
+        for divided in (
+            [0],
+            [0, 1],
+            [0, 1, 2],
+            [0, 0, 1],
+            [0, 0, 1, 2, 3],
+            [0] * 5 + [1] * 3 + [2],
+            [0] * 10_000 + [1],
+        ):
+            x = np.array(divided, np.float32)[:, None] / 4 + 0.1
+            among = Records(x, np.zeros(len(x), np.int64), np.zeros(len(x), np.int64))
+            for cap, bound in zip(caps, bounds, strict=True):
+                sums, charge = question.contributions(people(np.array([cap])), among)
+                norm = Fraction(sum(number**2 for number in sums.tolist()), PERSON**2) / Fraction(question.sigma) ** 2
+                assert norm <= Fraction(share) * Fraction(cap), (tables, divided, cap)
+                assert float(norm) == pytest.approx(charge[0], rel=1e-12) and charge[0] <= bound * (1 + 1e-12)
+    assert norm > Fraction(reference * share) * Fraction(99, 100), "whoever counts as one uses the whole share"
 
 
 def test_an_account_without_room_contributes_nothing() -> None:

@@ -2,6 +2,7 @@
 
 import tracemalloc
 from fractions import Fraction
+from itertools import product
 
 import numpy as np
 import pytest
@@ -220,6 +221,24 @@ def test_a_holder_with_hundreds_of_records_counts_once() -> None:
     np.testing.assert_allclose(votes, [[0.4, 0.6, 3.0]], atol=2**-16)
     assert charged[0, 0] == pytest.approx(0.4**2 + 0.6**2, abs=2**-15) and charged[0, 0] <= 1.0
     assert ((votes - [[0.0, 0.0, 3.0]]) ** 2).sum() == charged[0, 0]
+
+
+@pytest.mark.parametrize("kernel", ["uniform", "epanechnikov"])
+def test_rounding_never_makes_a_vote_count_more_than_one(kernel: str) -> None:
+    """All divisions of up to 7 records over three classes, at distances whose weights are no multiples of the unit."""
+    for counts in product(range(4), repeat=3):
+        if not 0 < (total := sum(counts)) < 8:
+            continue
+        records, classes = np.arange(total)[:, None].astype(np.int8), np.repeat(np.arange(3), counts)
+        for guess in (None, [0]):
+            votes, charged = shard_contributions(
+                [[0]], [51], records, classes, np.zeros(total, int), n_classes=3, predicted=guess,
+                accounts=PlainAccounts([PLENTY]), sigma=1.0, kernel=kernel,
+            )  # fmt: skip
+            numbers = [Fraction(number) for number in votes[0].tolist()]
+            assert sum(number for number in numbers if number > 0) <= 1
+            norm = sum(number**2 for number in numbers)
+            assert norm == Fraction(charged.sum()) and norm <= (1 if guess is None else 2)
 
 
 def test_absent_neighbours_records_and_classes_are_ordinary() -> None:

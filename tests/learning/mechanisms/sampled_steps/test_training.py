@@ -123,13 +123,17 @@ def test_everybody_is_drawn_at_their_own_rate_and_independently(sampling: System
         assert np.mean(pairs[0] & pairs[1]) == pytest.approx(0.36, abs=0.03)
 
 
-def test_a_rate_decides_to_its_last_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Random bits just below a rate of 0.5 + 2⁻⁵⁰ include, those at it do not."""
-    firsts = np.array([2**15 - 1, 2**15, 2**15, 2**15 + 1], np.uint16).tobytes()
-    rest = (np.array([2**14 - 1, 2**14], np.uint64) << np.uint64(16)).tobytes()
-    bits = iter([firsts, rest])
-    monkeypatch.setattr("learning.mechanisms.sampled_steps.training.urandom", lambda count: next(bits)[:count])
-    assert SystemSampling().chosen(np.full(4, 0.5 + 2.0**-50)).tolist() == [0, 1]
+def test_a_rate_decides_to_its_last_bit_and_is_rounded_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random bits below a rate include, those at it do not; 1.5 of 2^64 is a rate of 1 of 2^64."""
+
+    def chosen(rates: np.ndarray, firsts: list[int], rest: list[int]) -> list[int]:
+        bits = iter([np.array(firsts, np.uint16).tobytes(), (np.array(rest, np.uint64) << np.uint64(16)).tobytes()])
+        monkeypatch.setattr("learning.mechanisms.sampled_steps.training.urandom", lambda count: next(bits)[:count])
+        return SystemSampling().chosen(rates).tolist()
+
+    half, small = np.full(4, 0.5 + 2.0**-50), np.full(2, 1.5 * 2.0**-64)
+    assert chosen(half, [2**15 - 1, 2**15, 2**15, 2**15 + 1], [2**14 - 1, 2**14]) == [0, 1]
+    assert chosen(small, [0, 0], [0, 1]) == [0]
 
 
 def test_it_learns() -> None:

@@ -1,6 +1,7 @@
 """Contributions to a step: right, bounded, charged by what they are, and of their own holder alone."""
 
 import tracemalloc
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -69,6 +70,20 @@ def test_sums_and_charges_are_those_of_a_loop_over_holders(clip_norm: float) -> 
         assert charged[one] == pytest.approx((np.linalg.norm(contribution) / CLIP_STEPS / SIGMA) ** 2, rel=0.02)
     # clipping leaves room for rounding
     assert np.abs(sums - expected).max() < 0.01 * CLIP_STEPS
+
+
+@pytest.mark.parametrize("each", [1, 3])
+def test_rounding_makes_no_contribution_longer_than_its_share_of_the_clip(each: int) -> None:
+    """In exact fractions; a small share leaves so few steps that rounding each of them up would show."""
+    records = some_records([each] * 40)
+    for share in np.geomspace(2.0**-17, 1, 30):
+        (_, charged), _ = sums_of(records, clip_norm=5.0, shares=share)
+        for one in range(0, 40, 5):
+            (sums, charge), _ = sums_of(only(records, np.array([one])), clip_norm=5.0, shares=share)
+            squared_norm = Fraction(sum(number**2 for number in sums.ravel().tolist()), CLIP_STEPS**2)
+            assert squared_norm <= Fraction(share) ** 2, (share, one)
+            assert charge[0] == charged[one] == pytest.approx(float(squared_norm) / SIGMA**2, rel=1e-12)
+    assert squared_norm > 0.99, "clipped to the norm, not to less"
 
 
 @pytest.mark.parametrize("left_out", [0, 1, 4, 8, 11])
