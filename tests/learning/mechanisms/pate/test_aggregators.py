@@ -54,7 +54,7 @@ def assert_frequencies(labels: np.ndarray, probabilities: dict[int, float]) -> N
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("votes", [[60.0, 30.0, 10.0], [40.0, 40.0, 20.0], [12.75, 55.5, 31.75], [50.0, 50.0]])
+@pytest.mark.parametrize("votes", [[40.0, 40.0, 20.0], [12.75, 55.5, 31.75], [50.0, 50.0]])
 @pytest.mark.parametrize(
     ("aggregator", "noise"),
     [(GNMax(sigma=20.0), stats.norm(scale=20.0)), (LNMax(gamma=0.05), stats.laplace(scale=20.0))],
@@ -116,31 +116,13 @@ def test_a_vote_moves_the_interactive_check_by_its_weight_exactly() -> None:
         assert answered(100.0, 0.0, threshold, belief) == answered(101.0, -1.0, threshold, belief)
 
 
-def test_without_a_student_interactive_gnmax_is_confident_gnmax() -> None:
-    votes = np.random.default_rng(0).multinomial(100, [0.6, 0.3, 0.1], 200)
-    nobody = np.zeros(votes.shape)
-    interactive = InteractiveGNMax(sigma=5.0, sigma_threshold=9.0, threshold=60.0, confidence=0.9)
-    confident = ConfidentGNMax(sigma=5.0, sigma_threshold=9.0, threshold=60.0)
-    first = interactive.release(votes, SimulationNoise(1), nobody)
-    second = confident.release(votes, SimulationNoise(1))
-    np.testing.assert_array_equal(first.labels, second.labels)
-
-
 @pytest.mark.parametrize("student", [None, [[0.5, 0.5]], [[0.5, 0.5, 1.5]], [[0.5, 0.5, np.nan]]])
 def test_interactive_gnmax_asks_for_the_students_probabilities(student) -> None:
-    aggregator = InteractiveGNMax(sigma=20.0, sigma_threshold=30.0, threshold=10.0, confidence=0.7)
-    for call in (
-        lambda: aggregator.release([[1.0, 2.0, 3.0]], SimulationNoise(0), student),
-        lambda: aggregator.costs(
-            [[1.0, 2.0, 3.0]],
-            sensitivity=1.0,
-            orders=[2.0],
-            method="data_independent",
-            student_probabilities=student,
-        ),
-    ):
-        with pytest.raises(ValueError, match="student_probabilities"):
-            call()
+    aggregator, votes = InteractiveGNMax(sigma=20.0, sigma_threshold=30.0, threshold=10.0, confidence=0.7), [[1, 2, 3]]
+    with pytest.raises(ValueError, match="student_probabilities"):
+        aggregator.release(votes, SimulationNoise(0), student)
+    with pytest.raises(ValueError, match="student_probabilities"):
+        aggregator.costs(votes, sensitivity=1.0, orders=[2.0], method="data_independent", student_probabilities=student)
 
 
 @pytest.mark.statistical
@@ -158,22 +140,16 @@ def test_a_query_nobody_voted_on_is_decided_by_the_noise_alone(aggregator: Aggre
 
 
 @by_name
-def test_one_class_has_one_answer(aggregator: Aggregator) -> None:
-    """Nothing can be told from it, so its exact cost is 0."""
-    votes = np.full((500, 1), 100.0)
+def test_one_class_has_one_answer_that_costs_nothing_and_no_query_has_none(aggregator: Aggregator) -> None:
+    votes, nothing = np.full((500, 1), 100.0), np.zeros((0, 3))
     release = aggregator.release(votes, SimulationNoise(0), np.zeros((500, 1)))
     assert set(release.labels[release.answered]) == {0}
     costs = aggregator.costs(
         votes, sensitivity=1.0, orders=[2.0, 8.0], method="exact", student_probabilities=np.zeros((500, 1))
     )
     np.testing.assert_array_equal(costs.label, 0.0)
-
-
-@by_name
-def test_an_empty_batch_gives_an_empty_release(aggregator: Aggregator) -> None:
-    nothing = np.zeros((0, 3))
-    release = aggregator.release(nothing, SimulationNoise(0), nothing)
-    assert release.labels.shape == release.answered.shape == (0,)
+    empty = aggregator.release(nothing, SimulationNoise(0), nothing)
+    assert empty.labels.shape == empty.answered.shape == (0,)
 
 
 @pytest.mark.parametrize("weight", [0.25, 1.0, 1.8])
@@ -189,7 +165,7 @@ def test_data_independent_costs_are_those_of_dp_accounting(weight: float) -> Non
 
 
 @pytest.mark.parametrize("method", ["data_independent", "data_dependent", "exact"])
-def test_costs_depend_on_every_parameter_of_the_aggregator(method) -> None:
+def test_costs_depend_on_every_parameter_and_on_what_a_check_looks_at(method) -> None:
     votes = np.array([[70.0, 20.0, 10.0], [40.0, 35.0, 25.0]])
     own = np.array([[30.0, 0.0, 2.0], [0.0, 9.0, 3.0]])
     how = {
@@ -202,16 +178,11 @@ def test_costs_depend_on_every_parameter_of_the_aggregator(method) -> None:
     cost = ConfidentGNMax(sigma=9.0, sigma_threshold=20.0, threshold=50.0).costs(votes, **how)
     np.testing.assert_array_equal(cost.label, gnmax_rdp(votes, 9.0, **how))
     np.testing.assert_array_equal(cost.check, threshold_rdp(votes, 50.0, 20.0, **how))
-
-
-@pytest.mark.parametrize("method", ["data_independent", "data_dependent", "exact"])
-def test_the_interactive_check_is_priced_at_what_it_looks_at(method) -> None:
-    votes, student = np.array([[70.0, 20.0, 10.0]]), np.array([[0.6, 0.3, 0.1]])
-    how = {"sensitivity": 1.0, "orders": np.array([2.0, 8.0]), "method": method}
-    aggregator = InteractiveGNMax(sigma=9.0, sigma_threshold=20.0, threshold=15.0, confidence=0.9)
-    cost = aggregator.costs(votes, student_probabilities=student, **how)
-    np.testing.assert_array_equal(cost.label, gnmax_rdp(votes, 9.0, **how))
-    np.testing.assert_allclose(cost.check, threshold_rdp(votes - 100.0 * student, 15.0, 20.0, **how))
+    student, how = np.array([[0.6, 0.3, 0.1]]), {name: how[name] for name in ("sensitivity", "orders", "method")}
+    interactive = InteractiveGNMax(sigma=9.0, sigma_threshold=20.0, threshold=15.0, confidence=0.9)
+    cost = interactive.costs(votes[:1], student_probabilities=student, **how)
+    np.testing.assert_array_equal(cost.label, gnmax_rdp(votes[:1], 9.0, **how))
+    np.testing.assert_allclose(cost.check, threshold_rdp(votes[:1] - 100.0 * student, 15.0, 20.0, **how))
 
 
 @by_name
@@ -252,35 +223,18 @@ def test_unknown_parameters_are_refused(parameters: dict, message: str) -> None:
 
 
 @by_name
-@pytest.mark.parametrize("bad", [0.0, -1.0, np.nan, np.inf])
-def test_every_parameter_must_be_a_finite_number_above_0(aggregator: Aggregator, bad: float) -> None:
+def test_numbers_out_of_range_are_refused(aggregator: Aggregator) -> None:
     for field in aggregator.fields():
-        with pytest.raises(ValueError, match=field.name):
-            dataclasses.replace(aggregator, **{field.name: bad})
-
-
-def test_a_confidence_of_1_would_never_reinforce() -> None:
-    with pytest.raises(ValueError, match="confidence"):
-        InteractiveGNMax(sigma=1.0, sigma_threshold=1.0, threshold=1.0, confidence=1.0)
-
-
-@by_name
-@pytest.mark.parametrize("votes", [[1.0, 2.0], [[]], [[np.nan, 1.0]]])
-def test_invalid_vote_counts_are_refused(aggregator: Aggregator, votes) -> None:
-    with pytest.raises(ValueError, match="votes"):
-        aggregator.release(votes, SimulationNoise(0), votes)
-
-
-@by_name
-def test_costs_of_negative_votes_are_refused_and_totals_with_noise_are_not(aggregator: Aggregator) -> None:
+        for bad in (0.0, -1.0, np.nan, np.inf, *([1.0] if field.name == "confidence" else [])):
+            with pytest.raises(ValueError, match=field.name):
+                dataclasses.replace(aggregator, **{field.name: bad})
+    for votes in ([1.0, 2.0], [[]], [[np.nan, 1.0]]):
+        with pytest.raises(ValueError, match="votes"):
+            aggregator.release(votes, SimulationNoise(0), votes)
+    for factor in (0.0, np.inf):
+        with pytest.raises(ValueError, match="factor"):
+            aggregator.scaled(factor)
     votes, student = [[-1.0, 2.0]], [[0.0, 1.0]]
     with pytest.raises(ValueError, match="votes must not be negative"):
         aggregator.costs(votes, sensitivity=1.0, orders=[2.0], method="data_independent", student_probabilities=student)
-    assert len(aggregator.release(votes, SimulationNoise(0), student).labels) == 1
-
-
-@by_name
-@pytest.mark.parametrize("factor", [0.0, np.inf])
-def test_a_scale_that_is_none_is_refused(aggregator: Aggregator, factor: float) -> None:
-    with pytest.raises(ValueError, match="factor"):
-        aggregator.scaled(factor)
+    assert len(aggregator.release(votes, SimulationNoise(0), student).labels) == 1, "totals with noise may be negative"

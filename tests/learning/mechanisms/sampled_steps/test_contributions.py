@@ -84,18 +84,17 @@ def test_holder_with_many_records_contributes_others_in_the_next_step() -> None:
 @pytest.mark.parametrize("name", SHAPES)
 def test_the_sum_without_a_holder_differs_by_their_contribution_alone(name: str) -> None:
     """In floating point they would differ: with 203 columns the last bits of a product depend on its row."""
-    counts = [1] * 90 + [3, 40, 1, 200, 2] + [2] * 30
+    counts = [1] * 60 + [3, 40, 1, 100, 2] + [2] * 10
     holders = some_holders(SHAPES[name], counts, seed=4)
     broken = int(holders.first[17])
     holders.x[broken] = np.nan
     holders.y[holders.first[20]] = -5
     everybody = sums(name, holders, records=16)
-    for gone in (0, 17, 20, 60, 91, 93, len(counts) - 1):
+    for gone in (0, 17, 20, 61, 63, len(counts) - 1):
         own = sums(name, holders, [gone], records=16)
         assert (everybody - sums(name, without(holders, gone), records=16) == own).all()
         assert own.any() == (gone not in (17, 20))
-        norm = sum(int(number) ** 2 for number in own)
-        assert norm <= FINENESS**2
+        assert sum(int(number) ** 2 for number in own) <= FINENESS**2
 
 
 def test_shards_add_up_and_order_does_not_matter() -> None:
@@ -106,28 +105,18 @@ def test_shards_add_up_and_order_does_not_matter() -> None:
     assert (sum(sums("mlp", holders, part) for part in np.array_split(order, 7)) == everybody).all()
 
 
-def test_whole_coordinates_are_scaled_first() -> None:
+def test_whole_coordinates_are_scaled_first_and_values_beyond_one_count_as_one() -> None:
     holders = some_holders((6,), [1, 2, 1])
+
+    def found(x: np.ndarray, scale: float) -> np.ndarray:
+        network = network_create("mlp", (6,), CLASSES)
+        owned = OwnedRecords(x, holders.y, holders.first, holders.identity)
+        gradients = Gradients(network, (6,), scale=scale)
+        return gradients.sums(weights_of(network), owned, [0, 1, 2], np.full(3, NORM), unit=UNIT, step=0)
+
     whole = np.rint(127 * holders.x).astype(np.int8)
-    network = network_create("mlp", (6,), CLASSES)
-    found = [
-        Gradients(network, (6,), scale=scale).sums(
-            weights_of(network),
-            OwnedRecords(x, holders.y, holders.first, holders.identity),
-            [0, 1, 2],
-            np.full(3, NORM),
-            unit=UNIT,
-            step=0,
-        )
-        for x, scale in ((whole, 0.5 / 127), (holders.x, 0.5))
-    ]
-    assert (found[0] == found[1]).all()
-
-
-def test_values_beyond_one_count_as_one() -> None:
-    holders = some_holders((6,), [1, 2, 1])
-    expected = sums("mlp", OwnedRecords(np.sign(holders.x), holders.y, holders.first, holders.identity))
-    assert (sums("mlp", OwnedRecords(1e6 * holders.x, holders.y, holders.first, holders.identity)) == expected).all()
+    assert (found(whole, 0.5 / 127) == found(holders.x, 0.5)).all()
+    assert (found(1e6 * holders.x, 1.0) == found(np.sign(holders.x), 1.0)).all()
 
 
 @pytest.mark.parametrize("each", [1, 3])
@@ -154,16 +143,12 @@ def test_invalid_records_count_for_nothing() -> None:
     x = np.zeros((4, 6), np.float32)
     x[0], x[1, 2], x[2] = np.inf, np.nan, 1e38
     holders = owned_records(x, [0, 1, 2, 99], [0, 1, 2, 3], [3, 5, 67, 4])
-    assert not sums("mlp", holders, [0]).any()
-    assert not sums("mlp", holders, [1]).any()
-    assert not sums("mlp", holders, [3]).any()
+    for chosen in ([0], [1], [3], []):
+        assert not sums("mlp", holders, chosen).any()
     assert (sums("mlp", holders) == sums("mlp", holders, [2])).all()
-    assert not sums("mlp", holders, []).any()
 
 
-@pytest.mark.parametrize(
-    ("y", "holder", "message"), [([0], [0, 1], "labels"), ([0, 1], [0, 2], "holder"), ([0, 1], [-1, 0], "holder")]
-)
-def test_arrays_that_do_not_fit_are_refused(y: list, holder: list, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        owned_records(np.zeros((2, 6)), y, holder, [7, 8])
+def test_arrays_that_do_not_fit_are_refused() -> None:
+    for y, holder, message in (([0], [0, 1], "labels"), ([0, 1], [0, 2], "holder"), ([0, 1], [-1, 0], "holder")):
+        with pytest.raises(ValueError, match=message):
+            owned_records(np.zeros((2, 6)), y, holder, [7, 8])

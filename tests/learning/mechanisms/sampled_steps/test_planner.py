@@ -1,19 +1,120 @@
-"""Plans of sampled runs: charges, promises, notes."""
+"""Plans of sampled runs: rates and norms that spend every group's own promise, baselines, charges, notes."""
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
+from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
+from dp_accounting.pld import PLDAccountant
 
 from accounting.caps import caps_of
-from accounting.privacy import gdp_delta, sampled_gaussian_epsilon
+from accounting.privacy import epsilon_from_rdp, gdp_delta, gdp_mu, sampled_gaussian_epsilon, sampled_gaussian_rdp
+from learning.mechanisms.sampled_steps.baselines import group_after_group, non_private, standard, without_strictest
+from learning.mechanisms.sampled_steps.calibration import epsilon_cost, sample_rates, scale_norms
 from learning.mechanisms.sampled_steps.planner import VARIANTS, plan_sampled, usual_parameters
 from tests.accounting.privacy.test_sampled_charge import delta_from_below
 
 pytestmark = pytest.mark.slow
 
+MNIST = {"delta": 1e-5, "steps": 9375, "rate": 512 / 60000}
 CAPS = caps_of([1.0, 2.0, 3.0], 1e-5 - 1e-7)
 RUN = {"share": 1.0, "slack": 1e-7, "steps": 9375, "rate": 512 / 60000, "clip_norm": 0.2, "weights": 26_010}
+
+
+@pytest.mark.parametrize(
+    ("epsilons", "sizes", "run"),
+    [
+        pytest.param([1.0, 2.0, 3.0], [0.34, 0.43, 0.23], MNIST, id="published, 34/43/23"),
+        pytest.param([0.1, 8.0], [1, 1], {"delta": 1e-6, "steps": 1000, "rate": 0.1}, id="far apart"),
+        pytest.param([20.0, 5.0], [3, 1], {"delta": 1e-5, "steps": 50, "rate": 0.05}, id="little noise"),
+        pytest.param([1.0, 1.0], [1, 2], {"delta": 1e-5, "steps": 100, "rate": 1.0}, id="everybody in every step"),
+    ],
+)
+def test_every_promise_is_spent_at_the_same_mean_rate_and_norm(epsilons: list, sizes: list, run: dict) -> None:
+    """By our own costs, and those of sampling by dp-accounting's accountant on its own grid."""
+    sigma, rates = sample_rates(epsilons, sizes, **run)
+    assert np.average(rates, weights=sizes) == pytest.approx(run["rate"], rel=1e-9)
+    for epsilon, rate in set(zip(epsilons, rates.tolist(), strict=True)):
+        assert 0.99 * epsilon <= sampled_gaussian_epsilon(rate, sigma, run["steps"], run["delta"]) <= epsilon
+        event = PoissonSampledDpEvent(rate, GaussianDpEvent(sigma))
+        accountant = PLDAccountant(value_discretization_interval=5e-4 * min(1, epsilon)).compose(event, run["steps"])
+        assert accountant.get_epsilon(run["delta"]) == pytest.approx(epsilon, rel=0.01)
+    sigma, norms = scale_norms(epsilons, sizes, **run, clip_norm=0.2)
+    assert np.average(norms, weights=sizes) == pytest.approx(0.2, rel=1e-9)
+    for epsilon, norm in set(zip(epsilons, norms.tolist(), strict=True)):
+        reached = sampled_gaussian_epsilon(run["rate"], sigma * 0.2 / norm, run["steps"], run["delta"])
+        assert 0.99 * epsilon <= reached <= epsilon
+
+
+def test_promises_are_spent_by_a_convolution_written_from_the_definition() -> None:
+    """δ from below, without dp-accounting: hardly less than promised at ε, in one direction or the other."""
+    epsilons, run = [0.5, 1.5], {"delta": 1e-5, "steps": 10, "rate": 0.1}
+    sigma, rates = sample_rates(epsilons, [2, 1], **run)
+    for epsilon, rate in zip(epsilons, rates.tolist(), strict=True):
+        spent = [
+            delta_from_below(rate, sigma, run["steps"], adding, np.array([epsilon]))[0] for adding in (False, True)
+        ]
+        assert 0.93 * run["delta"] <= max(spent) <= run["delta"] * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("sigma", "epsilon"), [(3.42529, 0.917), (1.032, 4.678)])
+def test_noise_of_the_published_runs(sigma: float, epsilon: float) -> None:
+    """The cost of the published noise by the loss distribution asks for that noise."""
+    found, rates = sample_rates([epsilon], [1], **MNIST)
+    assert found == pytest.approx(sigma, rel=1.5e-3)
+    assert rates == pytest.approx([MNIST["rate"]])
+
+
+def test_published_rates_cost_more_by_renyi_costs_than_ours_and_lie_near() -> None:
+    """σ 2.024 with rates 0.005, 0.009, 0.013: the paper's, by Rényi costs; ours keep the promises with less noise."""
+    for rate, expected in zip((0.005, 0.009, 0.013), (1.046, 1.991, 2.997), strict=True):
+        improved, _ = epsilon_from_rdp(sampled_gaussian_rdp(rate, 2.024, 9375), 1e-5)
+        assert improved == pytest.approx(expected, abs=2e-3)
+    sigma, rates = sample_rates([1.0, 2.0, 3.0], [0.34, 0.43, 0.23], **MNIST)
+    assert 1.85 < sigma < 2.024
+    assert rates == pytest.approx([0.005, 0.009, 0.013], rel=0.05)
+
+
+def test_the_harmonic_mean_of_noise_keeps_the_mean_norm_and_equal_promises_are_one_group() -> None:
+    run = {"delta": 1e-5, "steps": 60, "rate": 0.02}
+    sigma, norms = scale_norms([1.0, 3.0], [1, 1], **run, clip_norm=1.0)
+    own = [sample_rates([epsilon], [6], **run)[0] for epsilon in (1.0, 3.0)]
+    assert sigma == pytest.approx(2 / (1 / own[0] + 1 / own[1]))
+    assert np.mean(norms) == pytest.approx(1.0)
+    assert norms[1] / norms[0] == pytest.approx(own[0] / own[1])
+    together, rates = sample_rates([1.0, 1.0], [1, 5], **run)
+    assert together == own[0] and rates == pytest.approx([0.02, 0.02])
+
+
+@pytest.mark.parametrize(
+    ("baseline", "reached"),
+    [(standard, [1, 1, 1]), (without_strictest, [2, 0, 2]), (group_after_group, [2, 1, 3])],
+)
+def test_each_group_spends_what_the_baseline_says(baseline, reached: list[int]) -> None:
+    epsilons, sizes = np.array([2.0, 1.0, 3.0]), np.array([300, 200, 500])
+    run = {"cost": partial(epsilon_cost, delta=1e-5), "steps": 200, "rate": 0.05, "clip_norm": 0.2}
+    phases = baseline(gdp_mu(epsilons, 1e-5), sizes, **run)
+    assert sum(steps for _, steps in phases) == 200
+    spent = np.zeros(3)
+    for mechanism, steps in phases:
+        assert mechanism.rates @ sizes == pytest.approx(50) == mechanism.expected
+        for group in np.flatnonzero(mechanism.rates):
+            assert spent[group] == 0, "a group is in one phase alone: nothing has to be added up"
+            spent[group] = sampled_gaussian_epsilon(mechanism.rates[group], mechanism.noise_multiplier, steps, 1e-5)
+    np.testing.assert_allclose(spent, reached, rtol=0.01)
+    assert (spent <= epsilons).all()
+    if baseline is group_after_group:  # the strictest first, each as long as its size says
+        assert [(int(np.argmax(mechanism.rates)), steps) for mechanism, steps in phases] == [(1, 40), (0, 60), (2, 100)]
+    if baseline is without_strictest:
+        with pytest.raises(ValueError, match="same"):
+            without_strictest([1.0, 1.0], [1, 1], **run)
+
+
+def test_without_privacy_there_is_no_noise_and_as_many_are_drawn() -> None:
+    ((mechanism, steps),) = non_private([300, 200, 500], steps=200, rate=0.05, clip_norm=0.2)
+    assert (mechanism.noise_multiplier, mechanism.expected, steps) == (0.0, 50.0, 200)
+    assert mechanism.norms.min() >= 100
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -46,12 +147,9 @@ def test_the_charge_dominates_the_run_in_both_directions(variant: str) -> None:
             assert (delta_from_below(rate, own, 40, adding, points) <= bound + 1e-11).all()
 
 
-@pytest.mark.parametrize(("people", "rate"), [(0.0, 1.0), (100.0, 1.0), (5_120.0, 0.1), (1e6, 0.005)])
-def test_usual_rates_suit_few_people_and_many(people: float, rate: float) -> None:
-    assert usual_parameters("mlp", people).rate == pytest.approx(rate)
-
-
-def test_usual_parameters_make_a_plan_and_half_of_the_share_needs_more_noise() -> None:
+def test_usual_parameters_suit_few_people_and_many_and_half_of_the_share_needs_more_noise() -> None:
+    for people, rate in ((0.0, 1.0), (100.0, 1.0), (5_120.0, 0.1), (1e6, 0.005)):
+        assert usual_parameters("mlp", people).rate == pytest.approx(rate), people
     usual = usual_parameters("mlp", 5_120.0)
     chosen = {"steps": usual.steps, "rate": usual.rate, "clip_norm": usual.clip_norm}
     whole, half = (
@@ -72,16 +170,33 @@ def test_a_note_says_when_noise_is_too_loud() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
+        ({"epsilons": [1.0, 0.0]}, "epsilons"),
+        ({"epsilons": 1.0}, "epsilons"),
+        ({"sizes": [1]}, "group_sizes"),
+        ({"sizes": [1, -1]}, "group_sizes"),
+        ({"rate": 0.0}, "rate"),
+        ({"rate": 1.5}, "rate"),
+        ({"steps": 0}, "steps"),
+        ({"delta": 0.0}, "delta"),
+        ({"delta": 1e-13}, "delta"),
+        ({"rate": 0.8}, "smaller rate"),
+        ({"epsilons": [300.0, 200.0], "rate": 0.001}, "more steps"),
+        ({"clip_norm": 0.0}, "clip_norm"),
         ({"variant": "upside"}, "choose one of"),
         ({"share": 0.0}, "share"),
         ({"share": 1.1}, "share"),
         ({"caps": [0.0, 1.0]}, "caps"),
-        ({"group_sizes": [0, 0]}, "group_sizes"),
+        ({"sizes": [0, 0], "share": 1.0}, "group_sizes"),
         ({"slack": 1e-13}, "slack"),
-        ({"rate": 0.0}, "rate"),
+        ({"rate": 0.0, "share": 1.0}, "rate"),
     ],
 )
 def test_impossible_values_are_refused(wrong: dict, message: str) -> None:
-    right = RUN | {"steps": 20, "variant": "sample", "caps": [0.1, 0.2], "group_sizes": [1, 1]} | wrong
+    wrong, sizes = {name: value for name, value in wrong.items() if name != "sizes"}, wrong.get("sizes", [1, 1])
     with pytest.raises(ValueError, match=message):
-        plan_sampled(right.pop("variant"), right.pop("caps"), right.pop("group_sizes"), **right)
+        if {"variant", "share", "caps", "slack"} & set(wrong):
+            right = RUN | {"steps": 20, "variant": "sample", "caps": [0.1, 0.2]} | wrong
+            plan_sampled(right.pop("variant"), right.pop("caps"), sizes, **right)
+        else:
+            right = {"epsilons": [1.0, 2.0], "delta": 1e-5, "steps": 100, "rate": 0.1} | wrong
+            (scale_norms if "clip_norm" in wrong else sample_rates)(right.pop("epsilons"), sizes, **right)

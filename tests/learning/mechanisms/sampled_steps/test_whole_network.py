@@ -10,10 +10,11 @@ from torch.nn.utils import parameters_to_vector
 
 from learning.mechanisms.sampled_steps.networks import network_create
 from learning.mechanisms.sampled_steps.whole_network import LayerGradients, RecordGradients
-from learning.outcomes import Labels, Numbers, Outcome, Times
+from learning.outcomes import CROSS_ENTROPY, Labels, Loss, Numbers, Outcome, Times
 
 SHAPES = {"linear": (203,), "mlp": (6,), "cnn": (17, 18, 2)}
 CLASSES, UNIT = 10, 1 / 127
+LossOf = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def some_records(shape: tuple[int, ...], count: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -22,10 +23,11 @@ def some_records(shape: tuple[int, ...], count: int, seed: int = 0) -> tuple[tor
     return torch.from_numpy(x), torch.from_numpy(rng.integers(CLASSES, size=count))
 
 
-def of_each(network: nn.Module, shape: tuple[int, ...], stretch: float = 1.0) -> RecordGradients:
-    weights = parameters_to_vector(network.parameters()).detach().numpy()
-    gradients = RecordGradients(network, shape)
-    gradients.load(stretch * weights, unit=UNIT)
+def of_each(
+    network: nn.Module, shape: tuple[int, ...], stretch: float = 1.0, loss: Loss = CROSS_ENTROPY
+) -> RecordGradients:
+    gradients = RecordGradients(network, shape, loss)
+    gradients.load(stretch * parameters_to_vector(network.parameters()).detach().numpy(), unit=UNIT)
     return gradients
 
 
@@ -72,19 +74,14 @@ def times_loss(scores: torch.Tensor, code: torch.Tensor) -> torch.Tensor:
 
 
 TIMES, LABELS = Times((10, 30, 60, 100), "days"), Labels(("ill", "old", "tall"))
-LOSSES: list[tuple[Outcome, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]] = [
-    (Numbers(0, 1), number_loss),
-    (LABELS, labels_loss),
-    (TIMES, times_loss),
+LOSSES: list[tuple[Outcome, LossOf, int]] = [
+    (Numbers(0, 1), number_loss, 2**20),
+    (LABELS, labels_loss, 8),
+    (TIMES, times_loss, 2**21),
 ]
 
 
-def one_gradient(
-    network: nn.Module,
-    record: torch.Tensor,
-    label: torch.Tensor,
-    loss_of: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = class_loss,
-) -> np.ndarray:
+def one_gradient(network: nn.Module, record: torch.Tensor, label: torch.Tensor, loss_of: LossOf) -> np.ndarray:
     """By PyTorch's own differentiation, in float64; activations are rounded, which decides about maxima."""
     x = record.double()[None] / 127
     *hidden, output = network.double().children()
@@ -99,39 +96,37 @@ def one_gradient(
     return torch.cat([part.flatten() for part in parts]).numpy()
 
 
-@pytest.mark.parametrize("name", SHAPES)
-def test_the_gradient_of_every_record_is_nearly_pytorchs_own(name: str) -> None:
-    shape = SHAPES[name]
-    network = network_create(name, shape, CLASSES)
+def assert_near_pytorchs_own(
+    network: nn.Module,
+    shape: tuple[int, ...],
+    *,
+    codes: torch.Tensor | None = None,
+    loss: Loss = CROSS_ENTROPY,
+    loss_of: LossOf = class_loss,
+) -> None:
     for weights in network.parameters():  # times the unit, multiples of a power of two: not rounded
         weights.data.copy_((weights.data.double() * (2**17 * UNIT)).round() / (2**17 * UNIT))
     x, y = some_records(shape, 6)
-    gradients = of_each(network, shape)
-    found = gradients(x, y)
+    gradients, codes = of_each(network, shape, loss=loss), y if codes is None else codes
+    found = gradients(x, codes)
     squares = sum(one.squared_norms for one in found)
     for record in range(6):
-        own = one_gradient(network, x[record], y[record])
+        own = one_gradient(network, x[record], codes[record], loss_of)
         ours = written_out(gradients, found, record)
-        assert np.linalg.norm(ours - own) < 0.02 * np.linalg.norm(own)
+        assert np.linalg.norm(ours - own) < 0.03 * np.linalg.norm(own)
         assert float(squares[record]) == pytest.approx(float((ours**2).sum()), rel=1e-5)
 
 
-@pytest.mark.parametrize(("outcome", "loss"), LOSSES, ids=lambda each: getattr(each, "kind", ""))
-def test_gradients_of_other_outcomes_are_nearly_pytorchs_own(
-    outcome: Outcome, loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-) -> None:
-    network = network_create("mlp", (6,), outcome.outputs)
-    for weights in network.parameters():
-        weights.data.copy_((weights.data.double() * (2**17 * UNIT)).round() / (2**17 * UNIT))
-    x, _classes = some_records((6,), 6)
-    most = {"labels": 8, "times": 2**21}.get(outcome.kind, 2**20)
+@pytest.mark.parametrize("name", SHAPES)
+def test_the_gradient_of_every_record_is_nearly_pytorchs_own(name: str) -> None:
+    assert_near_pytorchs_own(network_create(name, SHAPES[name], CLASSES), SHAPES[name])
+
+
+@pytest.mark.parametrize(("outcome", "loss_of", "most"), LOSSES, ids=lambda each: getattr(each, "kind", ""))
+def test_gradients_of_other_outcomes_are_nearly_pytorchs_own(outcome: Outcome, loss_of: LossOf, most: int) -> None:
     codes = torch.from_numpy(np.random.default_rng(3).integers(0, most, 6))
-    gradients = RecordGradients(network, (6,), outcome.loss)
-    gradients.load(parameters_to_vector(network.parameters()).detach().numpy(), unit=UNIT)
-    found = gradients(x, codes)
-    for record in range(6):
-        own = one_gradient(network, x[record], codes[record], loss)
-        assert np.linalg.norm(written_out(gradients, found, record) - own) < 0.03 * np.linalg.norm(own)
+    network = network_create("mlp", (6,), outcome.outputs)
+    assert_near_pytorchs_own(network, (6,), codes=codes, loss=outcome.loss, loss_of=loss_of)
 
 
 class OtherKernels(nn.Module):
@@ -146,18 +141,8 @@ class OtherKernels(nn.Module):
 
 
 def test_kernels_strides_and_margins_may_be_any() -> None:
-    shape = (19, 18, 2)
     torch.manual_seed(0)
-    network = OtherKernels()
-    for weights in network.parameters():
-        weights.data.copy_((weights.data.double() * (2**17 * UNIT)).round() / (2**17 * UNIT))
-    x, y = some_records(shape, 4)
-    gradients = of_each(network, shape)
-    found = gradients(x, y)
-    for record in range(4):
-        own = one_gradient(network, x[record], y[record])
-        ours = written_out(gradients, found, record)
-        assert np.linalg.norm(ours - own) < 0.02 * np.linalg.norm(own)
+    assert_near_pytorchs_own(OtherKernels(), (19, 18, 2))
 
 
 def test_first_of_equal_neighbours_is_the_maximum() -> None:
@@ -176,12 +161,12 @@ def test_first_of_equal_neighbours_is_the_maximum() -> None:
 def test_a_gradient_is_the_same_wherever_its_record_stands(name: str, stretch: float) -> None:
     shape = SHAPES[name]
     gradients = of_each(network_create(name, shape, CLASSES), shape, stretch)
-    x, y = some_records(shape, 75)
+    x, y = some_records(shape, 45)
     x[5:10] = 127.0
     x[10] = 0.0
     together = gradients(x, y)
-    order = torch.from_numpy(np.random.default_rng(1).permutation(75))
-    parts = [gradients(x[part], y[part]) for part in (order[:1], order[1:4], order[4:37], order[37:])]
+    order = torch.from_numpy(np.random.default_rng(1).permutation(45))
+    parts = [gradients(x[part], y[part]) for part in (order[:1], order[1:4], order[4:30], order[30:])]
     for layer, one in enumerate(together):
         for what in ("products", "totals", "scale", "squared_norms"):
             again = torch.cat([getattr(part[layer], what) for part in parts])
@@ -218,19 +203,12 @@ def test_a_record_of_no_class_has_no_gradient() -> None:
         assert (one.squared_norms > 0).tolist() == [False, True, False]
 
 
-def test_weights_that_are_not_finite_are_refused() -> None:
+def test_weights_and_networks_that_cannot_be_exact_are_refused() -> None:
     network = network_create("mlp", (6,), CLASSES)
     with pytest.raises(ValueError, match="not finite"):
         of_each(network, (6,), float("inf"))
-
-
-def test_layers_that_are_not_known_are_refused() -> None:
-    network = network_create("mlp", (6,), CLASSES)
     network.add_module("norm", nn.LayerNorm(6))
     with pytest.raises(ValueError, match="dense layers"):
         RecordGradients(network, (6,))
-
-
-def test_images_whose_sums_would_not_be_exact_are_refused() -> None:
     with pytest.raises(ValueError, match="smaller"):
         RecordGradients(network_create("cnn", (400, 400), CLASSES), (400, 400))
