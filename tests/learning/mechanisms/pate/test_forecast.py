@@ -54,9 +54,7 @@ def test_the_forecast_comes_true(aggregator: Aggregator) -> None:
     assert forecast.low <= right <= forecast.high and forecast.value == pytest.approx(right, abs=0.08)
     assert bool(few_people([forecast], 3)) == (aggregator.deviation == 40.0)
     if plan.aggregator.deviation == 40.0:
-        assert forecast == forecast_votes(plan, LEARNER, 3, points=known, labels=labels), (
-            "looked at twice, it is the same"
-        )
+        assert forecast == forecast_votes(plan, LEARNER, 3, points=known, labels=labels), "looked at twice"
 
 
 def test_without_labels_it_says_what_it_assumes() -> None:

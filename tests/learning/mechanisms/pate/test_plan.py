@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from common.gaussian_dp import gdp_mu
 from common.noise import GRID
 from learning.mechanisms.base import PlanError
-from learning.mechanisms.pate import LEFT_OUT, VARIANTS, ConfidentGNMax, GNMax, Group, make_plan, teacher_weights
+from learning.mechanisms.pate import LEFT_OUT, ConfidentGNMax, GNMax, Group, make_plan, teacher_weights
 
 repeatable = settings(derandomize=True, deadline=None, max_examples=60)
 AGGREGATOR = ConfidentGNMax(sigma=40.0, sigma_threshold=150.0, threshold=200.0)
@@ -30,25 +30,19 @@ def test_standard_makes_one_group_of_all_at_the_smallest_budget() -> None:
     plan = plan_of(variant="standard")
     (group,) = plan.groups
     assert (group.name, group.epsilon, group.holders, group.teachers) == ("HIGH", 1.0, 6000, 250)
-    assert group.merged == ("AVERAGE", "LOW")
-    assert group.sensitivity == 1.0
+    assert (group.merged, group.sensitivity) == (("AVERAGE", "LOW"), 1.0)
     assert (plan.aggregator, plan.teachers, plan.votes) == (AGGREGATOR, 250, 250)
     assert "ε = 1 of HIGH" in plan.notes[0]
 
 
-def test_weighting_shares_teachers_out_and_weighs_them() -> None:
-    plan = plan_of(variant="weighting")
+@pytest.mark.parametrize("scheme", ["proportional", "calibrated"])
+def test_weighting_shares_teachers_out_and_weighs_them(scheme: str) -> None:
+    plan = plan_of(variant="weighting", weight_scheme=scheme, conversion="classic")
     assert [(group.name, group.teachers) for group in plan.groups] == [("HIGH", 108), ("AVERAGE", 57), ("LOW", 85)]
-    expected = teacher_weights([1.0, 2.0, 3.0], [108, 57, 85])
+    expected = teacher_weights([1.0, 2.0, 3.0], [108, 57, 85], scheme, 1e-6)
     np.testing.assert_allclose([group.sensitivity for group in plan.groups], expected, atol=GRID)
     assert plan.teacher_weights().sum() == pytest.approx(250, abs=250 * GRID)
     assert plan.notes == ()
-
-
-def test_the_calibrated_scheme_reaches_the_weights() -> None:
-    plan = plan_of(weight_scheme="calibrated", conversion="classic")
-    expected = teacher_weights([1.0, 2.0, 3.0], [108, 57, 85], "calibrated", 1e-6)
-    np.testing.assert_allclose([group.weight for group in plan.groups], expected, atol=GRID)
 
 
 def test_upsampling_duplicates_holders_and_scales_the_noise() -> None:
@@ -101,49 +95,27 @@ def test_upsampling_with_gdp_affords_no_fewer_labels_than_one_promise(
     assert affordable("upsampling") >= affordable("standard") * (1 - 1e-9)
 
 
-def test_a_group_too_small_for_a_teacher_is_merged_into_the_next_stricter_one() -> None:
-    plan = plan_of([Group("HIGH", 1.0, 500), Group("AVERAGE", 2.0, 797), Group("LOW", 3.0, 3)], teachers=100)
-    assert plan.notes == (
-        "Group LOW has too few holders for one teacher (3, usual are about 13): merged into AVERAGE.",
-        "T = 200 lies above the number of votes (100): nearly every query will be rejected.",
-    )
-    average = plan.groups[1]
-    assert (average.name, average.epsilon, average.holders, average.merged) == ("AVERAGE", 2.0, 800, ("LOW",))
-    assert plan.index_of("LOW") == plan.index_of("AVERAGE") == 1
-
-
-@pytest.mark.parametrize(("holders", "is_small"), [(9, True), (10, False), (11, False)])
+@pytest.mark.parametrize(("holders", "is_small"), [(1, True), (9, True), (10, False), (11, False)])
 @pytest.mark.parametrize("small_groups", ["merge", "leave_out"])
 def test_a_group_is_small_below_half_the_holders_of_a_teacher(holders: int, is_small: bool, small_groups: str) -> None:
     """200 holders, 10 teachers, so 20 holders each; the shares leave one teacher for LOW, however small it is."""
     groups = [Group("HIGH", 1.0, 45), Group("AVERAGE", 2.0, 155 - holders), Group("LOW", 3.0, holders)]
     plan = plan_of(groups, teachers=10, small_groups=small_groups)
-    expected = ["HIGH", "AVERAGE"] if is_small else ["HIGH", "AVERAGE", "LOW"]
-    assert [group.name for group in plan.groups] == expected
-    assert [note.partition(" has ")[0] for note in plan.notes if "for one teacher" in note] == ["Group LOW"] * is_small
-
-
-@pytest.mark.parametrize(("holders", "is_small"), [(9, True), (10, False), (11, False)])
-def test_the_strictest_group_has_a_small_teacher_below_the_same_boundary(holders: int, is_small: bool) -> None:
+    merges, leaves = is_small and small_groups == "merge", is_small and small_groups == "leave_out"
+    assert [group.name for group in plan.groups] == ["HIGH", "AVERAGE", *([] if is_small else ["LOW"])]
+    average = plan.groups[1]
+    assert (average.epsilon, average.merged) == (2.0, ("LOW",) if merges else ())
+    assert average.holders == 155 - (0 if merges else holders)
+    assert plan.left_out == (("LOW",) if leaves else ())
+    assert plan.index_of("LOW") == (LEFT_OUT if leaves else 1 if merges else 2)
+    ending = "merged into AVERAGE." if merges else "left out."
+    note = f"Group LOW has too few holders for one teacher ({holders}, usual are about 20): {ending}"
+    assert [str(each) for each in plan.notes if "for one teacher" in each] == [note] * is_small
+    # The strictest group has no stricter one to be merged into, and limits nobody else.
     groups = [Group("HIGH", 1.0, holders), Group("AVERAGE", 2.0, 45), Group("LOW", 3.0, 155 - holders)]
     plan = plan_of(groups, teachers=10)
     assert [group.name for group in plan.groups] == ["HIGH", "AVERAGE", "LOW"]
     assert any("its one teacher is small" in note for note in plan.notes) == is_small
-
-
-def test_or_it_is_left_out() -> None:
-    groups = [Group("HIGH", 1.0, 1), Group("AVERAGE", 2.0, 797), Group("LOW", 3.0, 502)]
-    plan = plan_of(groups, teachers=100, small_groups="leave_out")
-    assert plan.left_out == ("HIGH",)
-    assert plan.index_of("HIGH") == LEFT_OUT
-    assert [group.name for group in plan.groups] == ["AVERAGE", "LOW"]
-    assert "(1, usual are about 13): left out." in plan.notes[0]
-
-
-def test_the_strictest_group_does_not_limit_others() -> None:
-    plan = plan_of([Group("HIGH", 1.0, 2), Group("LOW", 3.0, 998)], teachers=100)
-    assert [(group.name, group.holders, group.teachers) for group in plan.groups] == [("HIGH", 2, 1), ("LOW", 998, 99)]
-    assert "its one teacher is small" in plan.notes[0]
 
 
 @repeatable
@@ -228,9 +200,5 @@ def test_the_plan_warns(options: dict, part: str) -> None:
 def test_an_impossible_plan_is_refused_with_a_reason(options: dict, message: str) -> None:
     with pytest.raises(PlanError, match=message):
         plan_of(**options)
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_an_unknown_group_is_an_error(variant: str) -> None:
     with pytest.raises(KeyError):
-        plan_of(variant=variant).index_of("MEDIUM")
+        plan_of().index_of("MEDIUM")

@@ -1,4 +1,4 @@
-"""A batch put to the vote: what the counts are, and that every group pays by its own weight, for what it took part in."""
+"""A batch put to the vote: its counts, and that every group pays by its own weight for what it took part in."""
 
 from dataclasses import replace
 
