@@ -94,13 +94,6 @@ def test_the_descent_begins_anew_at_a_regression_of_the_releases_where_weights_a
     assert state.parameters == pytest.approx(np.linalg.solve(curved, seen), rel=1e-3, abs=1e-6)
 
 
-def test_a_ridge_that_was_chosen_stays() -> None:
-    state = begin(8, ridge=3.0)
-    for sums in np.random.default_rng(0).integers(-(10**7), 10**7, (8, 3, 2)):
-        assert state.ridge == state.plan.ridge == pytest.approx(3 * state.plan.noise)
-        state = state.after(sums)
-
-
 def test_the_spread_of_weights_is_found_again() -> None:
     rng = np.random.default_rng(1)
     matrices = np.stack([(root := rng.normal(size=(400, 400)) / 20) @ root.T for _ in range(2)])
@@ -110,9 +103,10 @@ def test_the_spread_of_weights_is_found_again() -> None:
         assert weights_spread(observed, matrices, 0.05**2) == pytest.approx(spread, rel=0.12)
 
 
-def test_the_later_half_of_the_steps_is_averaged() -> None:
-    rng, state, places = np.random.default_rng(0), begin(10), []
+def test_the_later_half_of_the_steps_is_averaged_and_a_ridge_that_was_chosen_stays() -> None:
+    rng, state, places = np.random.default_rng(0), begin(10, ridge=3.0), []
     for sums in rng.integers(-(10**7), 10**7, (10, 3, 2)):
+        assert state.ridge == state.plan.ridge == pytest.approx(3 * state.plan.noise)
         state = state.after(sums)
         places.append(state.weights)
     assert state.finished and state.learned == pytest.approx(np.mean(places[5:], axis=0))
@@ -166,7 +160,7 @@ def test_noise_that_drowns_everything_moves_nothing_out_of_reach() -> None:
     assert np.isfinite(state.learned).all() and np.abs(state.parameters).max() < 1e6
 
 
-def test_a_checkpoint_goes_on_bit_for_bit() -> None:
+def test_a_checkpoint_goes_on_bit_for_bit_and_is_the_same_but_for_last_digits_of_a_solver() -> None:
     rng = np.random.default_rng(0)
     sums = rng.integers(-(10**9), 10**9, (4, 3, 2))
     whole = halted = begin()
@@ -174,14 +168,10 @@ def test_a_checkpoint_goes_on_bit_for_bit() -> None:
         whole = whole.after(one)
         halted = begin().at(halted.to_arrays()).after(one) if step == 2 else halted.after(one)
     assert (whole.learned == halted.learned).all() and halted.step == 4
-
-
-def test_states_are_the_same_but_for_last_digits_of_a_solver() -> None:
-    state = begin().after(np.full((3, 2), [10**8, -(10**8)]))
-    near = replace(state, parameters=state.parameters * (1 + 1e-9))
-    assert state.same(near) and near.same(state)
-    assert not state.same(replace(state, parameters=state.parameters * 1.001))
-    assert not state.same(replace(state, step=2)) and not state.same(replace(state, total=state.total + 1.0))
+    near = replace(whole, parameters=whole.parameters * (1 + 1e-9))
+    assert whole.same(near) and near.same(whole)
+    for other in ({"parameters": whole.parameters * 1.001}, {"step": 2}, {"total": whole.total + 1.0}):
+        assert not whole.same(replace(whole, **other))
 
 
 def test_a_fixed_part_of_many_public_points_is_used() -> None:
