@@ -1,7 +1,8 @@
-"""Tables of counts, without a database: weights, norms, intervals, the one contribution of a person."""
+"""Tables of counts: weights, norms, intervals, the one contribution of a person; their means and quantiles."""
 
 from dataclasses import replace
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from learning.mechanisms.base import People, Records
 from learning.mechanisms.counts.choices import Counts
 from learning.mechanisms.counts.columns import column_names, columns_of
 from learning.mechanisms.counts.planner import (
+    WITHIN_95,
     CountsPlan,
     counts_plan_from_json,
     forecast_table,
@@ -21,6 +23,7 @@ from learning.mechanisms.counts.planner import (
     plan_notes,
 )
 from learning.mechanisms.counts.question import PERSON, CountsQuestion
+from learning.mechanisms.counts.summaries import QUANTILES, mean, quantiles, summaries
 from learning.mechanisms.counts.table import CountTable
 from learning.mechanisms.levels import Level
 from tests.training.asking import NoNoise
@@ -106,29 +109,24 @@ def test_every_record_is_in_the_cell_of_its_values() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("bins", [2, 3, 7, 10, 20, 50, 100])
-def test_an_edge_belongs_to_the_bin_above_it(bins: int) -> None:
-    edges = np.linspace(0, 100, bins + 1)
-    x = NumericColumn("age", 0, 100).encode([repr(edge) for edge in edges.tolist()])
-    (column,) = columns_of(TabularSchema((NumericColumn("age", 0, 100),), ("a", "b")), ["age"], bins)
-    places = column.places(Records(x, np.zeros(bins + 1, np.int64), np.arange(bins + 1)))
-    assert places.tolist() == [*range(bins), bins - 1]
+def test_an_edge_belongs_to_the_bin_above_it() -> None:
+    for bins in (2, 3, 7, 10, 20, 50, 100):
+        edges = np.linspace(0, 100, bins + 1)
+        x = NumericColumn("age", 0, 100).encode([repr(edge) for edge in edges.tolist()])
+        (column,) = columns_of(TabularSchema((NumericColumn("age", 0, 100),), ("a", "b")), ["age"], bins)
+        places = column.places(Records(x, np.zeros(bins + 1, np.int64), np.arange(bins + 1)))
+        assert places.tolist() == [*range(bins), bins - 1]
 
 
-def test_a_person_with_many_records_counts_as_one() -> None:
+def test_a_person_with_many_records_counts_as_one_and_an_invalid_record_for_nothing() -> None:
     rows = [("5", "nurse", "f", "no", 0)] * 3 + [("15", "nurse", "f", "no", 0)] + [("5", "smith", "m", "no", 1)]
-    assert counted(counts_question("age"), records(*rows), np.full(2, CAPS[-1])) == {
-        ("0 – 10",): 1.75,
-        ("10 – 20",): 0.25,
-    }
-
-
-def test_an_invalid_record_counts_for_nothing() -> None:
+    caps = np.full(2, CAPS[-1])
+    assert counted(counts_question("age"), records(*rows), caps) == {("0 – 10",): 1.75, ("10 – 20",): 0.25}
     among = records(("5", "nurse", "f", "no", 0), ("5", "nurse", "f", "no", 0), ("5", "nurse", "f", "no", 1))
     among.x[1] = np.nan
     bad = Records(among.x, np.array([0, 7, -3]), among.owner)
-    assert counted(counts_question("age"), bad, np.full(2, CAPS[-1])) == {("0 – 10",): 1.5}
-    assert counted(counts_question("sick"), bad, np.full(2, CAPS[-1])) == {("no",): 0.5}
+    assert counted(counts_question("age"), bad, caps) == {("0 – 10",): 1.5}
+    assert counted(counts_question("sick"), bad, caps) == {("no",): 0.5}
 
 
 def test_weights_follow_caps_or_are_alike() -> None:
@@ -211,24 +209,18 @@ def test_shards_add_up_exactly() -> None:
     assert np.array_equal(total, whole) and np.array_equal(charges, charge)
 
 
+@pytest.mark.statistical
 def test_intervals_hold_95_times_in_100() -> None:
-    draws = 10_000
+    draws = 2000
     among = records(*(("5", "nurse", "f", ("no", "yes")[owner % 2], owner) for owner in range(60)))
-    caps = CAPS[np.arange(60) % 3]
-    question = counts_question("sick")
-    exact = question.contributions(people(caps), among)[0] / PERSON
-    sums = np.array([question.answer(WHOLE, None, people(caps), lambda: among, alone=True, draws=None)["sums"]])  # type: ignore[arg-type]
-    noisy = sums + SimulationNoise(3).rounded_normal(question.sigma * PERSON, (draws, 2))
-    tables = CountTable.released(question, noisy[0], LEVELS)
-    half = tables.error / question.plan.scale
-    inside = np.abs(noisy / PERSON - exact) <= half
-    assert np.abs(inside.mean(axis=0) - 0.95).max() < 4 * np.sqrt(0.95 * 0.05 / draws)
-    for number in range(100):  # what the table itself says of its first cells
-        cells = list(CountTable.released(question, noisy[number], LEVELS))
-        entries = [
-            cell.low <= question.plan.scale * right <= cell.high for cell, right in zip(cells, exact, strict=True)
-        ]
-        assert entries == inside[number].tolist()
+    caps, question = CAPS[np.arange(60) % 3], counts_question("sick")
+    sums = question.contributions(people(caps), among)[0]
+    exact, noisy = sums / PERSON, sums + SimulationNoise(3).rounded_normal(question.sigma * PERSON, (draws, 2))
+    inside = [
+        [cell.low <= question.plan.scale * right <= cell.high for cell, right in zip(cells, exact, strict=True)]
+        for cells in (CountTable.released(question, each, LEVELS) for each in noisy)
+    ]
+    assert np.abs(np.mean(inside, axis=0) - 0.95).max() < 4 * np.sqrt(0.95 * 0.05 / draws)
 
 
 def test_numbers_of_people_are_right_where_levels_are_spread_alike() -> None:
@@ -250,7 +242,7 @@ def test_the_wide_interval_holds_however_the_levels_are_spread() -> None:
     question = CountsQuestion(plan, (columns_of(SCHEMA, ["sick"], 2),), tuple(CAPS))
     weights, totals = question.plan.weights(CAPS), np.array([level.holders for level in levels])
     around, rng = 1.959964 * question.sigma, np.random.default_rng(4)
-    for _ in range(200):
+    for _ in range(30):
         counted = rng.uniform(around, weights @ totals - around)
         sums = np.array([np.rint(counted * PERSON), 0]).astype(np.int64)
         (cell, _other) = CountTable.released(question, sums, levels)
@@ -264,7 +256,7 @@ def test_the_wide_interval_holds_however_the_levels_are_spread() -> None:
     many, none = CountTable.released(question, beyond, levels)
     assert many.most > many.least > totals.sum() and none.least < none.most < 0
     # Wherever noise takes a sum, the wide interval holds the narrow one.
-    for counted in rng.uniform(-totals.sum(), 2 * totals.sum(), 200):
+    for counted in rng.uniform(-totals.sum(), 2 * totals.sum(), 60):
         sums = np.array([np.rint(counted * PERSON), 0]).astype(np.int64)
         (cell, _other) = CountTable.released(question, sums, levels)
         assert cell.least <= cell.low + 0.01 and cell.high <= cell.most + 0.01
@@ -290,12 +282,15 @@ def test_a_cell_counts_as_occupied_where_its_interval_is_above_zero() -> None:
 
 def test_a_table_and_a_plan_survive_their_documents() -> None:
     question = counts_question("job", "sick")
-    sums = np.arange(8) * PERSON // 3
-    table = CountTable.released(question, sums, LEVELS)
+    table = CountTable.released(question, np.arange(8) * PERSON // 3, LEVELS)
     assert CountTable.from_json(table.to_json()) == table
     assert counts_plan_from_json(question.plan.to_json()) == question.plan
     other = counts_question("job", "sick", share=0.5)
     assert question.digest() == counts_question("job", "sick").digest() != other.digest()
+    edges = ((), (-5.0, 0.0))
+    table = CountTable(("=c", "age"), (("=cmd()",), ("-5 – 0",)), (1.0,), 1.0, 1.0, edges, ())
+    heading, line = table.to_csv().splitlines()
+    assert heading.startswith("'=c,age,people") and line.startswith("'=cmd(),-5 – 0,1.0"), "no formula in a file"
 
 
 def test_a_plan_says_what_noise_leaves_of_few_people() -> None:
@@ -321,8 +316,72 @@ def test_the_forecast_of_a_table_holds_what_noise_makes_of_it() -> None:
     assert forecast_table(CountsPlan(4000.0, 0.16, 9.0, 6.0, 20)).high == 1.0
 
 
-def test_names_that_begin_like_formulas_are_none_in_the_file() -> None:
-    edges = ((), (-5.0, 0.0))
-    table = CountTable(("=c", "age"), (("=cmd()",), ("-5 – 0",)), (1.0,), 1.0, 1.0, edges, ())
-    heading, line = table.to_csv().splitlines()
-    assert heading.startswith("'=c,age,people") and line.startswith("'=cmd(),-5 – 0,1.0")
+EDGES = np.linspace(20, 120, 11)
+
+
+def table(sums: np.ndarray, *, groups: tuple[str, ...] = (), missing: bool = False, sigma: float = 1.0) -> CountTable:
+    bins = [f"{low:g} – {high:g}" for low, high in pairwise(EDGES.tolist())]
+    ages = (*bins, *(["not known"] if missing else []))
+    of_ages = ("age", ages, tuple(EDGES.tolist()))
+    columns, values, edges = zip(*([("sex", groups, ()), of_ages] if groups else [of_ages]), strict=True)
+    return CountTable(columns, values, tuple(sums.ravel().tolist()), sigma, 1.0, edges, ())
+
+
+def test_without_noise_summaries_are_those_of_the_people() -> None:
+    sums = np.array([0, 0, 10, 20, 40, 20, 10, 0, 0, 0])
+    (summary,) = summaries(table(sums, sigma=1e-9))
+    assert (summary.column, summary.group) == ("age", "")
+    assert summary.mean is not None and summary.mean.value == pytest.approx(65)
+    assert (summary.mean.low, summary.mean.high) == pytest.approx((60, 70)), "half a bin on both sides"
+    assert summary.quantiles[1].value == pytest.approx(65)
+    assert [(each.low, each.high) for each in summary.quantiles] == [(50, 60), (60, 70), (70, 80)]
+
+
+def test_each_group_has_its_own_and_who_is_not_known_has_none() -> None:
+    young, old = np.zeros(11), np.zeros(11)
+    young[1], young[10], old[8] = 50, 1e6, 30
+    summary = summaries(table(np.array([young, old]), groups=("f", "m"), missing=True, sigma=1e-9))
+    means = [(each.group, each.mean.value) for each in summary if each.mean]
+    assert means == [("f", pytest.approx(35)), ("m", pytest.approx(105))]
+    assert summaries(CountTable(("sex",), (("f", "m"),), (1.0, 2.0), 1.0, 1.0, ((),), ())) == []
+
+
+def test_the_interval_of_a_mean_is_what_the_tests_leave() -> None:
+    rng = np.random.default_rng(0)
+    middles, half = (EDGES[:-1] + EDGES[1:]) / 2, 5.0
+    for sigma in (1.0, 3.0, 8.0):
+        sums = rng.integers(0, 40, 10) + sigma * rng.standard_normal(10)
+        summary = mean(EDGES, sums, sigma)
+        assert summary is not None
+        grid = np.linspace(-100, 300, 40_001)
+        left = grid[
+            np.abs(sums @ middles - grid * sums.sum())
+            <= WITHIN_95 * sigma * np.sqrt(((middles[:, None] - grid) ** 2).sum(axis=0))
+        ]
+        ends = np.clip([left[0] - half, left[-1] + half], 20, 120)
+        assert (summary.low, summary.high) == pytest.approx(tuple(ends), abs=2e-2)
+        assert summary.low <= summary.value <= summary.high
+
+
+def test_a_count_of_nobody_has_no_mean() -> None:
+    assert mean(EDGES, np.full(10, 0.1), 5.0) is None
+    assert mean(EDGES, np.full(10, -40.0), 1.0) is None
+    for message in quantiles(EDGES, np.full(10, -0.1), 5.0):
+        assert (message.low, message.high) == (20, 120) and 20 <= message.value <= 120
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("sigma", [2.0, 15.0, 60.0])
+def test_intervals_of_means_and_quantiles_hold_95_times_in_100_or_more(sigma: float) -> None:
+    """People whose numbers are anywhere in their bins, so that no middle is the truth."""
+    rng, draws = np.random.default_rng(1), 1000
+    people = np.clip(20 + 100 * rng.beta(2, 4, 600), 20, 119.9)
+    counts = np.histogram(people, EDGES)[0]
+    true = [people.mean(), *(np.sort(people)[int(share * 600)] for share in QUANTILES)]
+    held = np.zeros(4)
+    for _draw in range(draws):
+        noisy = counts + sigma * rng.standard_normal(10)
+        summary = summaries(table(noisy, sigma=sigma))[0]
+        intervals = [summary.mean, *summary.quantiles]
+        held += [each is None or each.low <= value <= each.high for each, value in zip(intervals, true, strict=True)]
+    assert (held / draws > 0.95 - 4 * np.sqrt(0.95 * 0.05 / draws)).all(), held / draws
