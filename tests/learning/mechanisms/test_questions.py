@@ -133,24 +133,13 @@ def test_shards_add_up_to_what_all_people_answer_together(question: Question) ->
     for shard, mask in zip(shards, masks, strict=True):
         assert np.array_equal(shard["charge"], together["charge"][mask])
     one = question.release(part, state, shards, SimulationNoise(5))
+    if isinstance(question, StepsQuestion):
+        assert (part.stop, one.size) == (4, 1), "several shards take one step at a time"
+        assert question.bounds(slice(0, one.size))[1] == pytest.approx(1 / 25)
     other = question.release(part, state, [together, shards[0] | {"sums": 0 * together["sums"]}], SimulationNoise(5))
     assert one.content == other.content, "the release follows from the sum alone"
     for name, array in one.arrays.items():
         assert np.array_equal(array, other.arrays[name])
-
-
-def test_a_step_of_several_shards_is_charged_as_one_step() -> None:
-    question, who = steps(), people()
-    part, state = question.part(0, 0, 4), question.state(None)
-    answers = [
-        question.answer(
-            part, state, who.of(mask), lambda mask=mask: records(question, mask), alone=False, draws=draws()
-        )
-        for mask in (who.holders % 2 == 0, who.holders % 2 == 1)
-    ]
-    release = question.release(part, state, answers, SimulationNoise(5))
-    assert release.size == 1 and part.stop == 4
-    assert question.bounds(slice(0, release.size))[1] == pytest.approx(1 / 25)
 
 
 def test_the_state_after_a_release_is_what_its_file_says() -> None:

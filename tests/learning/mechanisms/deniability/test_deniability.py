@@ -36,17 +36,19 @@ def network(seed: int = 1) -> RowNetwork:
 
 def test_the_sensitivity_bounds_every_record_more_or_less() -> None:
     rng = np.random.default_rng(3)
-    for _ in range(300):
+    for _ in range(100):
         codes = rng.integers(0, rng.integers(1, 6), rng.integers(2, 60))
         for value in range(6):
             change = abs(entropy(np.append(codes, value)) - entropy(codes))
             assert change <= entropy_sensitivity(len(codes)) + 1e-12
 
 
-def test_correlations_are_those_of_the_records_without_noise() -> None:
+def test_structure_finds_what_depends_on_what() -> None:
     found = noisy_correlations(records(4_000), SIZES, 1e9, np.random.default_rng(0))
     assert found[1, 2] > 0.5 and found[0, 3] > 0.3
     assert found[0, 1] < 0.01 and np.array_equal(found, found.T)
+    edges = {frozenset((column, *those)) for column, those in enumerate(network().parents) if those}
+    assert edges >= {frozenset((1, 2)), frozenset((0, 3))}
 
 
 def test_parents_have_no_circle_and_few_combinations() -> None:
@@ -57,14 +59,6 @@ def test_parents_have_no_circle_and_few_combinations() -> None:
         parents = parents_choose((correlations + correlations.T) / 2, sizes, most_cells=20)
         assert sorted(parents_first(parents)) == list(range(6))
         assert all(math.prod(sizes[each] for each in those) <= 20 for those in parents)
-
-
-def test_the_structure_finds_what_depends_on_what() -> None:
-    parents = network().parents
-    assert {frozenset((column, *those)) for column, those in enumerate(parents) if those} >= {
-        frozenset((1, 2)),
-        frozenset((0, 3)),
-    }
 
 
 def probability(net: RowNetwork, seed: np.ndarray, row: np.ndarray, omegas: list[int]) -> float:
@@ -80,20 +74,15 @@ def probability(net: RowNetwork, seed: np.ndarray, row: np.ndarray, omegas: list
 @pytest.mark.parametrize("omegas", [[2], [1, 3], [4], [0, 2, 4]])
 def test_plausible_seeds_are_those_that_the_definition_counts(omegas: list[int]) -> None:
     net, seeds, gamma = network(), records(60, seed=8), 2.0
-    rows = synthesise(net, seeds, omegas, 40, gamma, np.random.default_rng(2))
+    rows = synthesise(net, seeds, omegas, 25, gamma, np.random.default_rng(2))
     for row, plausible in zip(rows.codes, rows.plausible, strict=True):
         probabilities = np.array([probability(net, seed, row, omegas) for seed in seeds])
         possible = probabilities > 0
         bucket = np.floor(-np.log(probabilities[possible]) / math.log(gamma) + 1e-9)
         assert plausible in {int((bucket == each).sum()) for each in bucket}
-
-
-def test_with_one_omega_all_who_agree_on_the_copied_columns_are_plausible() -> None:
-    net, seeds = network(), records(500, seed=8)
-    rows = synthesise(net, seeds, [2], 200, 4.0, np.random.default_rng(2))
-    kept = net.order[:2]
-    same = (seeds[:, None, kept] == rows.codes[None, :, kept]).all(axis=2).sum(axis=0)
-    assert np.array_equal(rows.plausible, same)
+        if len(omegas) == 1:  # all who agree on the copied columns
+            kept = net.order[: net.columns - omegas[0]]
+            assert plausible == (seeds[:, kept] == row[kept]).all(axis=1).sum()
 
 
 @pytest.mark.statistical
@@ -118,7 +107,7 @@ def test_rows_leave_where_there_are_enough_plausible_seeds() -> None:
 @pytest.mark.statistical
 def test_guesses_about_a_seed_stay_within_theorem_1() -> None:
     """The distinguishing game: a row that has the person's copied columns leaves with them more often than without."""
-    net, k, gamma, epsilon0, number = network(), 5, 4.0, 1.0, 200_000
+    net, k, gamma, epsilon0, number = network(), 5, 4.0, 1.0, 60_000
     copied = net.order[:2]
     everybody = records(4_000, seed=8)
     like = (everybody[:, copied] == everybody[0, copied]).all(axis=1)
@@ -143,7 +132,7 @@ def test_more_required_seeds_leave_fewer_rows() -> None:
     for omegas in ([1], [2], [1, 2, 3]):
         passing = []
         for gamma in (2.0, 10.0):
-            made = synthesise(net, seeds, omegas, 4_000, gamma, rng)
+            made = synthesise(net, seeds, omegas, 1_500, gamma, rng)
             passing.append([DeniabilityTest(k, gamma, None).passes(made.plausible, rng).mean() for k in (5, 50, 400)])
         assert all(np.diff(each).max() <= 0 for each in passing)
         assert passing[1][2] >= passing[0][2] - 0.03, "a larger γ finds no fewer plausible seeds"
