@@ -195,20 +195,6 @@ def test_an_account_without_room_contributes_nothing() -> None:
     assert sums.tolist() == [PERSON, 0] and charge[1] == 0
 
 
-def test_shards_add_up_exactly() -> None:
-    among = records(*((str(7 * owner % 100), "nurse", "f", "no", owner % 50) for owner in range(211)))
-    question, caps = counts_question("age"), CAPS[np.arange(50) % 3]
-    whole, charge = question.contributions(people(caps), among)
-    total, charges = np.zeros_like(whole), np.zeros(50)
-    for shard in range(3):
-        mine = np.flatnonzero(np.arange(50) % 3 == shard)
-        theirs = np.isin(among.owner, mine)
-        part = Records(among.x[theirs], among.classes[theirs], np.searchsorted(mine, among.owner[theirs]))
-        sums, charges[mine] = question.contributions(people(caps).of(mine), part)
-        total += sums
-    assert np.array_equal(total, whole) and np.array_equal(charges, charge)
-
-
 @pytest.mark.statistical
 def test_intervals_hold_95_times_in_100() -> None:
     draws = 2000

@@ -4,11 +4,9 @@ import numpy as np
 import pytest
 
 from common.noise import SimulationNoise
-from learning.forecasts import few_people
 from learning.mechanisms.levels import Level
 from learning.mechanisms.neighbours.planner import first_queries, next_round, plan_rounds
 from learning.mechanisms.neighbours.release import read_counts, release_counts
-from learning.mechanisms.neighbours.stand_ins import Sample
 from learning.mechanisms.neighbours.votes import neighbour_votes
 from tests.learning.mechanisms.neighbours.accounts import PlainAccounts
 from tests.learning.mechanisms.neighbours.test_forecast import CAP, blobs
@@ -104,17 +102,6 @@ def test_settings_chosen_by_hand_are_planned_and_forecast() -> None:
     assert radius_alone.forecast.voters != proposed.forecast.voters
 
 
-def test_fewer_wanted_labels_are_planned_with_less_noise_against_the_lead() -> None:
-    public, _ = blobs(0, 240)
-    margins = [
-        plan_rounds(public, [Level("A", CAP, 800)], share=1.0, n_classes=4, rounds=1, wanted=n)
-        .rounds[0]
-        .forecast.margin
-        for n in (240, 60)
-    ]
-    assert margins[1] > 1.5 * margins[0], "a quarter of the queries doubles the lead"
-
-
 def test_doubtful_points_are_asked_first_and_numbers_out_of_range_are_named() -> None:
     public, _ = blobs(0, 120)
     levels = [Level("ALL", CAP, 3000)]
@@ -129,13 +116,3 @@ def test_doubtful_points_are_asked_first_and_numbers_out_of_range_are_named() ->
     with pytest.raises(ValueError, match="rounds"):
         plan_rounds(public, levels, share=1.0, n_classes=4, rounds=3)
     assert first_queries(30, 4) == 15
-
-
-def test_too_few_people_are_warned_of_and_enough_are_not() -> None:
-    public, _ = blobs(0, 300)
-    few = plan_rounds(public, [Level("ALL", CAP / 9, 100)], share=1.0, n_classes=4)
-    (warning,) = few_people([few.rounds[0].forecast.labels], 4)
-    assert "Too few people" in warning and warning.template in warning.to_json()["template"]
-    sample = Sample(*blobs(2, 300))
-    enough = plan_rounds(public, [Level("ALL", CAP, 30_000)], share=1.0, n_classes=4, sample=sample)
-    assert not few_people([enough.rounds[0].forecast.labels], 4)

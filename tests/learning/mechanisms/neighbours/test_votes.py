@@ -72,19 +72,6 @@ def test_votes_and_charges_are_those_written_out_by_hand(residual, cap) -> None:
     assert (accounts.spent <= caps).all()
 
 
-def test_one_record_costs_1_and_a_residual_vote_costs_2_or_nothing() -> None:
-    w = world(records=50, holders=50)
-    w["holder_of"] = np.arange(50)
-    options = {"radius_share": 0.2, "n_classes": CLASSES, "sigma": 1.0}
-    _, plain = neighbour_votes(**w, **options, accounts=PlainAccounts([PLENTY] * 50))
-    predicted = np.zeros(40, np.int64)
-    votes, residual = neighbour_votes(**w, **options, accounts=PlainAccounts([PLENTY] * 50), predicted=predicted)
-    assert set(plain.data) == {1.0} and set(residual.data) == {2.0}
-    agree = w["classes_of"] == 0
-    assert residual.toarray()[:, agree].sum() == 0 and plain.toarray()[:, agree].sum() > 0
-    np.testing.assert_array_equal(votes.sum(axis=1), 0)
-
-
 @pytest.mark.parametrize("residual", [False, True])
 @pytest.mark.parametrize("kernel", ["uniform", "epanechnikov"])
 def test_without_one_holder_the_sum_differs_by_their_contribution_alone(residual, kernel) -> None:
@@ -102,40 +89,6 @@ def test_without_one_holder_the_sum_differs_by_their_contribution_alone(residual
         np.testing.assert_array_equal(np.delete(before, gone, axis=1), np.delete(after, gone, axis=1))
         np.testing.assert_array_equal(((votes - fewer) ** 2).sum(axis=1), before[:, gone])
         assert before[:, gone].sum() <= 3.0
-
-
-@pytest.mark.parametrize("shards", [1, 3, 7])
-@pytest.mark.parametrize("d", [6, 400])  # single and double precision
-def test_shards_add_up_bit_for_bit(shards, d) -> None:
-    w = world(4, records=300, holders=41, d=d)
-    caps = np.random.default_rng(5).uniform(0.5, 6.0, 41)
-    whole = neighbour_votes(**w, radius_share=0.1, n_classes=CLASSES, accounts=PlainAccounts(caps), sigma=1.5)
-    reach = radii(w["queries"], w["public"], 0.1)
-    total, charged = np.zeros_like(whole[0]), np.zeros((40, 41))
-    for holders in np.array_split(np.random.default_rng(6).permutation(41), shards):
-        mine = np.isin(w["holder_of"], holders)
-        number = np.full(41, -1)
-        number[holders] = np.arange(len(holders))
-        part, costs = shard_contributions(
-            w["queries"], reach, w["records"][mine], w["classes_of"][mine], number[w["holder_of"][mine]],
-            n_classes=CLASSES, accounts=PlainAccounts(caps[holders]), sigma=1.5,
-        )  # fmt: skip
-        total += part
-        charged[:, holders] = costs.toarray()
-    np.testing.assert_array_equal(total, whole[0])
-    np.testing.assert_array_equal(charged, whole[1].toarray())
-
-
-@pytest.mark.parametrize("tail", range(1, 10))
-def test_tails_of_blocks_are_like_everybody_else(tail, monkeypatch) -> None:
-    monkeypatch.setattr("learning.mechanisms.neighbours.products._RECORDS_AT_A_TIME", 16)
-    w = world(7, records=64 + tail, holders=64 + tail, queries=3 + tail, d=70)
-    w["holder_of"] = np.arange(64 + tail)[::-1].copy()
-    caps = [PLENTY] * (64 + tail)
-    votes, charged = neighbour_votes(**w, radius_share=0.3, n_classes=CLASSES, accounts=PlainAccounts(caps), sigma=1.0)
-    expected, costs = brute_force(w, share=0.3, caps=caps, sigma=1)
-    np.testing.assert_array_equal(votes, expected)
-    np.testing.assert_array_equal(charged.toarray(), costs)
 
 
 @pytest.mark.parametrize("residual", [False, True])
@@ -201,18 +154,6 @@ def test_the_radius_is_the_smallest_that_holds_the_share_also_over_many_blocks()
         assert ((apart < reach[:, None]).sum(axis=1) < needed).all()
     np.testing.assert_array_equal(radii(queries, public, [0.01, 0.5])[:, 1], radii(queries, public, 0.5))
     np.testing.assert_array_equal(kth_distances(queries, public, [3])[:, 0], np.sort(apart, axis=1)[:, 2])
-
-
-def test_a_holder_with_hundreds_of_records_counts_once() -> None:
-    records = np.zeros((503, 2), np.int8)
-    holder_of = np.array([0] * 500 + [1, 2, 3])
-    classes_of = np.array([0] * 200 + [1] * 300 + [2, 2, 2])
-    votes, charged = shard_contributions(
-        [[0, 0]], [0], records, classes_of, holder_of, n_classes=3, accounts=PlainAccounts([PLENTY] * 4), sigma=1.0
-    )
-    np.testing.assert_allclose(votes, [[0.4, 0.6, 3.0]], atol=2**-16)
-    assert charged[0, 0] == pytest.approx(0.4**2 + 0.6**2, abs=2**-15) and charged[0, 0] <= 1.0
-    assert ((votes - [[0.0, 0.0, 3.0]]) ** 2).sum() == charged[0, 0]
 
 
 @pytest.mark.parametrize("kernel", ["uniform", "epanechnikov"])

@@ -123,18 +123,6 @@ def test_with_weights_the_groups_run_out_together(scheme, method, conversion, le
     assert used.max() <= 1.0
 
 
-def test_individual_budgets_buy_more_labels_than_the_smallest_one_for_all() -> None:
-    aggregator = ConfidentGNMax(sigma=15.0, sigma_threshold=40.0, threshold=60.0)
-    matrix = teachers_that_mostly_agree(250, 1200)
-    answered = {}
-    for variant in ("standard", "weighting", "upsampling"):
-        plan = make_plan(LEVELS, variant=variant, teachers=100, aggregator=aggregator, delta=DELTA)
-        vote = simulate_vote(plan, LEVELS, matrix[: plan.teachers], 3, delta=DELTA, seed=2, method="data_independent")
-        answered[variant] = vote.answered.sum()
-    assert answered["weighting"] > 2 * answered["standard"]
-    assert answered["upsampling"] > 2 * answered["standard"]
-
-
 def test_a_group_that_is_left_out_spends_nothing_and_a_seed_repeats_a_simulation() -> None:
     groups, aggregator = [Group("HIGH", 0.01, 1), *LEVELS[1:]], GNMax(sigma=40.0)
     plan = make_plan(

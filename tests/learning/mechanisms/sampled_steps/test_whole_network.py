@@ -129,22 +129,6 @@ def test_gradients_of_other_outcomes_are_nearly_pytorchs_own(outcome: Outcome, l
     assert_near_pytorchs_own(network, (6,), codes=codes, loss=outcome.loss, loss_of=loss_of)
 
 
-class OtherKernels(nn.Module):
-    """Kernels of two lengths, strides that do not divide them, margins, and pixels that no kernel reaches."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = nn.Conv2d(2, 3, (5, 4), stride=(3, 2), padding=(2, 1))
-        self.second = nn.Conv2d(3, 4, (2, 3), stride=(1, 2), padding=(1, 0))
-        self.third = nn.Conv2d(4, 5, (2, 1), stride=(3, 1))
-        self.output = nn.Linear(5, CLASSES)
-
-
-def test_kernels_strides_and_margins_may_be_any() -> None:
-    torch.manual_seed(0)
-    assert_near_pytorchs_own(OtherKernels(), (19, 18, 2))
-
-
 def test_first_of_equal_neighbours_is_the_maximum() -> None:
     """All places of an image of zeros are as large: each window gives its slopes to its first place."""
     shape = (16, 17)

@@ -1,0 +1,254 @@
+"""Budgets into duplicates, weights and shares; teachers that learn from holders, and teachers that stay away."""
+
+import itertools
+import math
+from collections import defaultdict
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize_scalar
+
+from learning.mechanisms.pate import (
+    LEFT_OUT,
+    VARIANTS,
+    GNMax,
+    Group,
+    QueryCosts,
+    assign,
+    draw_participation,
+    make_plan,
+    participation_costs,
+    participation_frequencies,
+    teacher_weights,
+    upsampling_factors,
+)
+from learning.mechanisms.pate.individualise import factors_for_most_labels
+
+repeatable = settings(derandomize=True, deadline=None, max_examples=60)
+budgets = st.lists(st.integers(1, 100).map(lambda tenths: tenths / 10), min_size=1, max_size=6)
+
+
+def epsilon_of_gaussian(rho: float, delta: float) -> float:
+    """The classic conversion of the RDP curve ρ·α, minimised over all real orders."""
+    best = minimize_scalar(lambda log: rho * (1 + math.exp(log)) - math.log(delta) / math.exp(log), (-5.0, 5.0))
+    return float(best.fun)
+
+
+def labels_afforded(mu: list[int], holders: list[int], factors: tuple[int, ...]) -> Fraction:
+    """The square root of the number of labels, in units of σ: that of the group whose accounts end first."""
+    growth = Fraction(sum(n * f for n, f in zip(holders, factors, strict=True)), sum(holders))
+    return min(Fraction(one, f) for one, f in zip(mu, factors, strict=True)) * growth
+
+
+@repeatable
+@given(st.lists(st.tuples(st.integers(4, 20), st.integers(1, 1_000)), min_size=1, max_size=4))
+def test_no_other_duplicates_afford_more_labels(groups: list[tuple[int, int]]) -> None:
+    mu, holders = [list(column) for column in zip(*groups, strict=True)]
+    factors = tuple(factors_for_most_labels(mu, holders).tolist())
+    assert factors[mu.index(min(mu))] == 1
+    ranges = [range(1, one // min(mu) + 2) if one > min(mu) else [1] for one in mu]
+    best = max(labels_afforded(mu, holders, others) for others in itertools.product(*ranges))
+    assert labels_afforded(mu, holders, factors) >= best * (1 - Fraction(1, 10**9))
+
+
+@repeatable
+@given(budgets=budgets)
+def test_factors_are_the_smallest_integers_in_the_ratio_of_the_budgets(budgets: list[float]) -> None:
+    factors = upsampling_factors(budgets)
+    ratios = {Fraction(round(10 * budget), int(factor)) for budget, factor in zip(budgets, factors, strict=True)}
+    assert len(ratios) == 1
+    assert math.gcd(*factors.tolist()) == 1
+
+
+def test_precision_decides_which_budgets_are_told_apart() -> None:
+    assert upsampling_factors([1.0, 1.04]).tolist() == [1, 1]
+    assert upsampling_factors([1.0, 1.04], precision=2).tolist() == [25, 26]
+    assert upsampling_factors([0.29, 0.58], precision=2).tolist() == [1, 2]  # 100 · 0.29 is a little less than 29
+    with pytest.raises(ValueError, match="raise precision"):
+        upsampling_factors([0.04, 1.0])
+
+
+def test_proportional_weights_are_budgets_over_their_mean_and_participation_is_a_power_of_their_ratio() -> None:
+    every_teacher = [1.0] * 85 + [2.0] * 107 + [3.0] * 58
+    expected = np.array([1.0, 2.0, 3.0]) / np.mean(every_teacher)
+    np.testing.assert_allclose(teacher_weights([1.0, 2.0, 3.0], [85, 107, 58]), expected)
+    for exponent, power in ((1.0, 0.5), (2.0, 0.25), (4.0, 0.0625)):
+        np.testing.assert_allclose(participation_frequencies([2.0, 1.0], exponent), [1.0, power])
+
+
+@pytest.mark.parametrize("delta", [1e-3, 1e-5, 1e-9])
+@pytest.mark.parametrize("budgets", [[1.0, 2.0, 3.0], [0.1, 8.0, 0.5, 20.0]])
+def test_calibrated_weights_let_all_groups_run_out_together(budgets: list[float], delta: float) -> None:
+    weights = teacher_weights(budgets, [30] * len(budgets), "calibrated", delta)
+    first = np.argmax(budgets)
+    root = math.sqrt(math.log(1 / delta))
+    scale = (math.sqrt(root**2 + budgets[first]) - root) / weights[first]
+    spent = [epsilon_of_gaussian((scale * weight) ** 2, delta) for weight in weights]
+    np.testing.assert_allclose(spent, budgets, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: upsampling_factors([]), "at least one"),
+        (lambda: upsampling_factors([1.0, 0.0]), "budgets"),
+        (lambda: teacher_weights([1.0, np.inf], [1, 1]), "budgets"),
+        (lambda: teacher_weights([1.0, 2.0], [1]), "teachers_per_group"),
+        (lambda: teacher_weights([1.0, 2.0], [0, 0]), "teachers_per_group"),
+        (lambda: teacher_weights([1.0], [1], "equal"), "weight scheme"),
+        (lambda: teacher_weights([1.0], [1], "calibrated"), "delta"),
+        (lambda: teacher_weights([1.0], [1], "calibrated", 1.0), "delta"),
+        (lambda: teacher_weights([1e-6], [1], "calibrated", 1e-5, "improved"), "too small"),
+        (lambda: participation_frequencies([1.0], 0.0), "exponent"),
+        (lambda: participation_frequencies([-1.0]), "budgets"),
+    ],
+)
+def test_bad_arguments_are_refused_by_name(call, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def planned(holders: list[int], variant: str, teachers: int):
+    groups = [Group(f"G{i}", 1.0 + i, count) for i, count in enumerate(holders)]
+    plan = make_plan(groups, variant=variant, teachers=teachers, aggregator=GNMax(sigma=1.0), delta=1e-5)
+    return plan, np.repeat([plan.index_of(group.name) for group in groups], holders)
+
+
+@repeatable
+@given(
+    holders=st.lists(st.integers(20, 90), min_size=1, max_size=4),
+    teachers=st.integers(5, 20),
+    variant=st.sampled_from(VARIANTS),
+    seed=st.integers(0, 1000),
+)
+def test_every_holder_goes_where_their_group_belongs_and_teachers_have_equal_parts(
+    holders, teachers, variant, seed
+) -> None:
+    plan, group_of_holder = planned(holders, variant, teachers)
+    holder, teacher = assign(plan, group_of_holder, np.random.default_rng(seed))
+    pairs = list(zip(holder.tolist(), teacher.tolist(), strict=True))
+    assert len(set(pairs)) == len(pairs), "a duplicate went to the same teacher twice"
+    teachers_of = defaultdict(list)
+    for one, theirs in pairs:
+        teachers_of[one].append(theirs)
+    weights = plan.teacher_weights()
+    for one, index in enumerate(group_of_holder):
+        own = teachers_of[one]
+        assert len(own) == plan.groups[index].factor
+        assert plan.members(index)[own].all()
+        # exactly what the accounting takes for the most that a holder can move: both are rounded to the same grid
+        assert weights[own].sum() == plan.groups[index].sensitivity
+    sizes = np.bincount(teacher, minlength=plan.teachers)
+    for index in range(len(plan.groups)):
+        own = sizes[plan.members(index)]
+        assert own.min() >= 1
+        assert own.max() - own.min() <= 1
+    if variant != "upsampling":
+        assert len(set(holder.tolist())) == len(holder), "the parts are not disjoint"
+
+
+def test_holders_that_are_left_out_are_learned_from_by_nobody() -> None:
+    plan, _ = planned([30, 40], "weighting", 10)
+    groups = np.array([LEFT_OUT] * 5 + [0] * 30 + [1] * 40 + [LEFT_OUT] * 5)
+    holder, _ = assign(plan, groups, np.random.default_rng(0))
+    assert sorted(holder) == list(range(5, 75))
+
+
+def test_parts_are_drawn_and_duplicates_of_different_holders_meet_different_teachers() -> None:
+    """Spread at random, not dealt in a row: no two teachers have nearly the same part. A seed repeats it."""
+    plan, groups = planned([20, 400], "upsampling", 10)
+    first, again, other = (assign(plan, groups, np.random.default_rng(seed)) for seed in (3, 3, 4))
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
+    holder, teacher = first
+    learns_from = np.zeros((plan.teachers, len(groups)))
+    learns_from[teacher, holder] = 1
+    shared = (learns_from @ learns_from.T)[~np.eye(plan.teachers, dtype=bool)]
+    expected = 400 * 2 / (plan.teachers * (plan.teachers - 1))
+    assert shared.max() < 4 * expected
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        ([0] * 30 + [1] * 39, r"plan is for \[30, 40\]"),
+        ([0] * 30 + [2] * 40, "index_of"),
+        ([-2] * 30 + [1] * 40, "index_of"),
+        ([0.5] * 70, "integers"),
+    ],
+)
+def test_other_holders_than_planned_are_refused(groups, message: str) -> None:
+    plan, _ = planned([30, 40], "weighting", 10)
+    with pytest.raises(ValueError, match=message):
+        assign(plan, groups, np.random.default_rng(0))
+
+
+GROUPS = [Group("HIGH", 1.0, 250), Group("AVERAGE", 2.0, 450), Group("LOW", 3.0, 300)]
+
+
+def plan_of(variant: str = "vanishing"):
+    return make_plan(GROUPS, variant=variant, teachers=100, aggregator=GNMax(sigma=10.0), delta=1e-6)
+
+
+@st.composite
+def batches(draw):
+    """Costs of a batch for a participant, who took part, and which queries were answered."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    teachers, queries, orders = draw(st.integers(1, 6)), draw(st.integers(0, 12)), 3
+    costs = QueryCosts(check=rng.random((queries, orders)), label=rng.random((queries, orders)))
+    return costs, rng.random((teachers, queries)) < 0.5, rng.random(queries) < 0.6
+
+
+def test_every_vote_has_the_planned_participants_drawn_again_for_each_vote() -> None:
+    plan = plan_of()
+    present = draw_participation(plan, 400, np.random.default_rng(0))
+    assert (present.sum(axis=0) == plan.votes).all()
+    for index, group in enumerate(plan.groups):
+        own = present[plan.members(index)]
+        assert (own.sum(axis=0) == group.participants).all()
+        assert own.sum(axis=1).max() - own.sum(axis=1).min() <= 1
+    own = present[plan.members(1)]
+    assert len({column.tobytes() for column in own.T}) > 390
+    together = own.astype(float) @ own.T / 400
+    share = plan.groups[1].participants / plan.groups[1].teachers
+    pairs = together[~np.eye(len(together), dtype=bool)]
+    assert np.abs(pairs - share**2).max() < 0.12
+    for variant in ("standard", "weighting", "upsampling"):
+        plan = plan_of(variant)
+        assert np.array_equal(draw_participation(plan, 5, np.random.default_rng(0)), np.ones((plan.teachers, 5), bool))
+
+
+@repeatable
+@given(batch=batches())
+def test_a_group_pays_for_its_costliest_teacher_at_every_query_and_whatever_the_noise_says(batch) -> None:
+    costs, present, answered = batch
+    added = participation_costs(costs, present, answered)
+    assert (added.check >= 0).all() and (added.label >= 0).all()
+    paid = np.cumsum(added.check + answered[:, None] * added.label, axis=0)
+    for teacher in present:
+        took_part = teacher[:, None] * (costs.check + answered[:, None] * costs.label)
+        assert (paid >= np.cumsum(took_part, axis=0) - 1e-12).all()
+    np.testing.assert_allclose(added.check.sum(axis=0), (present @ costs.check).max(axis=0))
+    labels = (present & answered) @ costs.label
+    np.testing.assert_allclose((answered[:, None] * added.label).sum(axis=0), labels.max(axis=0))
+    for query in range(len(answered)):
+        other = answered.copy()
+        other[query] = not other[query]
+        again = participation_costs(costs, present, other)
+        np.testing.assert_array_equal(again.label[: query + 1], added.label[: query + 1])
+        np.testing.assert_array_equal(again.check, added.check)
+    always = participation_costs(costs, np.ones_like(present), answered)
+    np.testing.assert_allclose(always.check, costs.check)
+    np.testing.assert_allclose(always.label, costs.label)
+
+
+@pytest.mark.parametrize(
+    ("present", "answered"), [(np.ones((2, 3)), [True] * 4), (np.ones((2, 4)), [True]), (np.ones((0, 4)), [True] * 4)]
+)
+def test_shapes_that_do_not_fit_are_refused(present, answered) -> None:
+    costs = QueryCosts(check=np.zeros((4, 1)), label=np.zeros((4, 1)))
+    with pytest.raises(ValueError, match="participation"):
+        participation_costs(costs, present, answered)
