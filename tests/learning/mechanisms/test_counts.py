@@ -241,11 +241,6 @@ def test_the_wide_interval_holds_however_the_levels_are_spread() -> None:
     beyond = np.array([np.rint(500.0 * PERSON), np.rint(-500.0 * PERSON)]).astype(np.int64)
     many, none = CountTable.released(question, beyond, levels)
     assert many.most > many.least > totals.sum() and none.least < none.most < 0
-    # Wherever noise takes a sum, the wide interval holds the narrow one.
-    for counted in rng.uniform(-totals.sum(), 2 * totals.sum(), 60):
-        sums = np.array([np.rint(counted * PERSON), 0]).astype(np.int64)
-        (cell, _other) = CountTable.released(question, sums, levels)
-        assert cell.least <= cell.low + 0.01 and cell.high <= cell.most + 0.01
 
 
 def test_a_table_says_whom_it_is_about() -> None:
@@ -350,8 +345,7 @@ def test_the_interval_of_a_mean_is_what_the_tests_leave() -> None:
 
 
 def test_a_count_of_nobody_has_no_mean() -> None:
-    assert mean(EDGES, np.full(10, 0.1), 5.0) is None
-    assert mean(EDGES, np.full(10, -40.0), 1.0) is None
+    assert mean(EDGES, np.full(10, 0.1), 5.0) is None and mean(EDGES, np.full(10, -40.0), 1.0) is None
     for message in quantiles(EDGES, np.full(10, -0.1), 5.0):
         assert (message.low, message.high) == (20, 120) and 20 <= message.value <= 120
 

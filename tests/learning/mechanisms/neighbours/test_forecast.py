@@ -6,7 +6,7 @@ import pytest
 from common.noise import SimulationNoise
 from learning.forecasts import LABELS
 from learning.mechanisms.levels import Level
-from learning.mechanisms.neighbours.forecast import forecast, propose, released_accuracy
+from learning.mechanisms.neighbours.forecast import propose, released_accuracy
 from learning.mechanisms.neighbours.release import read_counts, release_counts
 from learning.mechanisms.neighbours.stand_ins import Sample
 from learning.mechanisms.neighbours.votes import neighbour_votes
@@ -64,21 +64,3 @@ def test_a_released_batch_bounds_its_own_accuracy() -> None:
         counts = release_counts(votes, sigma, SimulationNoise(1))
         low, high = released_accuracy(counts, sigma)
         assert low - 0.03 <= (read_counts(counts, sigma).labels == truth).mean() <= high + 0.03
-
-
-def test_more_people_or_less_protection_never_hurt_the_forecast() -> None:
-    public, _ = blobs(5, 200)
-    options = {"radius_share": 0.05, "share": 1.0, "n_classes": 4, "sigma": 30.0}
-    few = forecast(public, public, [Level("ALL", CAP, 300)], **options)
-    many = forecast(public, public, [Level("ALL", CAP, 3000)], **options)
-    loose = forecast(public, public, [Level("ALL", 4 * CAP, 3000)], **options)
-    assert few.labels.low < many.labels.low and few.margin < many.margin <= loose.margin
-    assert loose.levels[0].votes_allowed == int(4 * CAP * 900)
-
-
-def test_numbers_out_of_range_are_named() -> None:
-    public, _ = blobs(6, 20)
-    with pytest.raises(ValueError, match="share"):
-        forecast(public, public, [Level("ALL", 1.0, 9)], radius_share=0.1, sigma=1.0, share=0.0, n_classes=2)
-    with pytest.raises(ValueError, match="level"):
-        forecast(public, public, [], radius_share=0.1, sigma=1.0, share=0.5, n_classes=2)

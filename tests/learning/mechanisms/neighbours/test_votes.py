@@ -201,9 +201,9 @@ def test_a_kernel_shrinks_what_is_contributed_and_what_it_costs() -> None:
     np.testing.assert_allclose(charged.toarray(), [[1, 9 / 16, 0, (16 + 9) / 49]], atol=2**-14)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
+def test_public_mistakes_are_named() -> None:
+    options = {"radius_share": 0.1, "n_classes": CLASSES, "accounts": PlainAccounts([1.0] * 30), "sigma": 1.0}
+    for change, message in (
         ({"queries": np.full((40, 5), 128, np.int16)}, "beyond"),
         ({"queries": np.zeros((40, 4), np.int8)}, "same representation"),
         ({"queries": np.zeros((40, 5))}, "whole-number"),
@@ -211,12 +211,9 @@ def test_a_kernel_shrinks_what_is_contributed_and_what_it_costs() -> None:
         ({"radius_share": 0.0}, "radius_share"),
         ({"predicted": np.full(40, 3)}, "between 0 and 2"),
         ({"kernel": "round"}, "no kernel"),
-    ],
-)
-def test_public_mistakes_are_named(change, message) -> None:
-    options = {"radius_share": 0.1, "n_classes": CLASSES, "accounts": PlainAccounts([1.0] * 30), "sigma": 1.0}
-    with pytest.raises(ValueError, match=message):
-        neighbour_votes(**(world() | options | change))
+    ):
+        with pytest.raises(ValueError, match=message):
+            neighbour_votes(**(world() | options | change))
 
 
 @pytest.mark.parametrize("at", [0, 100], ids=["near", "nobody near"])

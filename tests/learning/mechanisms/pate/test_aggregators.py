@@ -68,18 +68,6 @@ def test_labels_are_as_frequent_as_the_noise_makes_them(aggregator: Aggregator, 
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("votes", [[60.0, 30.0, 10.0], [40.0, 40.0, 20.0]])
-def test_confident_gnmax_rejects_as_often_as_the_check_fails(votes: list[float]) -> None:
-    aggregator = ConfidentGNMax(sigma=20.0, sigma_threshold=30.0, threshold=60.0)
-    release = aggregator.release(np.tile(votes, (DRAWS, 1)), SimulationNoise(6))
-    passed = stats.norm.sf((60.0 - max(votes)) / 30.0)
-    winning = passed * winning_probabilities(votes, stats.norm(scale=20.0))
-    assert_frequencies(release.labels, {REJECTED: 1 - passed, **dict(enumerate(winning))})
-    np.testing.assert_array_equal(release.answered, release.labels != REJECTED)
-    assert not release.reinforced.any()
-
-
-@pytest.mark.statistical
 @pytest.mark.parametrize("student", [[0.1, 0.8, 0.1], [0.5, 0.3, 0.2], [0.0, 0.0, 0.0]])
 def test_interactive_gnmax_asks_where_the_teachers_contradict_the_student(student: list[float]) -> None:
     votes = [60.0, 30.0, 10.0]

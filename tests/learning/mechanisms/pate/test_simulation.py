@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from accounting.privacy import gaussian_rdp
 from learning.mechanisms.pate import (
-    LEFT_OUT,
     VARIANTS,
     ConfidentGNMax,
     GNMax,
@@ -121,18 +120,3 @@ def test_with_weights_the_groups_run_out_together(scheme, method, conversion, le
     used = vote.epsilons / [1.0, 2.0, 3.0]
     assert used.min() >= least
     assert used.max() <= 1.0
-
-
-def test_a_group_that_is_left_out_spends_nothing_and_a_seed_repeats_a_simulation() -> None:
-    groups, aggregator = [Group("HIGH", 0.01, 1), *LEVELS[1:]], GNMax(sigma=40.0)
-    plan = make_plan(
-        groups, variant="weighting", teachers=50, aggregator=aggregator, delta=DELTA, small_groups="leave_out"
-    )
-    assert plan.index_of("HIGH") == LEFT_OUT
-    matrix = teachers_that_mostly_agree(50, 30)
-    first, again, other = (simulate_vote(plan, groups, matrix, 3, delta=DELTA, seed=seed) for seed in (1, 1, 2))
-    assert len(first.labels) == 30
-    assert first.epsilons[0] == 0.0 and (first.epsilons[1:] > 0).all()
-    np.testing.assert_array_equal(first.labels, again.labels)
-    np.testing.assert_array_equal(first.epsilons, again.epsilons)
-    assert not np.array_equal(first.labels, other.labels)

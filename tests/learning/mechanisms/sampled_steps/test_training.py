@@ -9,13 +9,8 @@ from sklearn.datasets import load_digits
 from common.noise import SimulationNoise, SystemNoise
 from learning.mechanisms.sampled_steps.contributions import Gradients
 from learning.mechanisms.sampled_steps.mechanism import SampledMechanism
-from learning.mechanisms.sampled_steps.networks import NetworkModel, network_create, with_weights
-from learning.mechanisms.sampled_steps.training import (
-    SampledSteps,
-    SimulationSampling,
-    SystemSampling,
-    run_chunk,
-)
+from learning.mechanisms.sampled_steps.networks import network_create
+from learning.mechanisms.sampled_steps.training import SampledSteps, SimulationSampling, SystemSampling, run_chunk
 from learning.mechanisms.steps.records import OwnedRecords, owned_records
 
 SHAPE, CLASSES = (64,), 10
@@ -119,15 +114,3 @@ def test_a_rate_decides_to_its_last_bit_and_is_rounded_down(monkeypatch: pytest.
     half, small = np.full(4, 0.5 + 2.0**-50), np.full(2, 1.5 * 2.0**-64)
     assert chosen(half, [2**15 - 1, 2**15, 2**15, 2**15 + 1], [2**14 - 1, 2**14]) == [0, 1]
     assert chosen(small, [0, 0], [0, 1]) == [0]
-
-
-def test_it_learns() -> None:
-    holders = digits(1500)
-    mechanism = SampledMechanism(np.full(2, 0.2), np.full(2, 1.0), 0.5, 1.0, expected=300.0)
-    network = network_create("linear", SHAPE, CLASSES)
-    state = chunk(
-        SampledSteps.start(network), holders, 60, SimulationNoise(1), SimulationSampling(1), mechanism=mechanism
-    )
-    x, y = load_digits(return_X_y=True)
-    model = NetworkModel(with_weights(network, state.weights), CLASSES, SHAPE)
-    assert (model.predict(x[1500:] / 16) == y[1500:]).mean() > 0.82

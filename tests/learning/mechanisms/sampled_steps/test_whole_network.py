@@ -129,17 +129,6 @@ def test_gradients_of_other_outcomes_are_nearly_pytorchs_own(outcome: Outcome, l
     assert_near_pytorchs_own(network, (6,), codes=codes, loss=outcome.loss, loss_of=loss_of)
 
 
-def test_first_of_equal_neighbours_is_the_maximum() -> None:
-    """All places of an image of zeros are as large: each window gives its slopes to its first place."""
-    shape = (16, 17)
-    gradients = of_each(network_create("cnn", shape, CLASSES), shape)
-    first = gradients(torch.zeros(1, *shape), torch.tensor([3]))[0]
-    slopes = first.slopes[0].reshape(7, 7, 16)  # across, down
-    assert slopes[:-1, :-1].any()
-    assert not slopes[-1].any()
-    assert not slopes[:, -1].any()
-
-
 @pytest.mark.parametrize("stretch", [0.0, 1.0, 20.0])
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_gradient_is_the_same_wherever_its_record_stands(name: str, stretch: float) -> None:

@@ -21,11 +21,7 @@ from learning.outcomes import Labels, Numbers, Target, Times
 from learning.outcomes.exact import Floats
 
 pytestmark = pytest.mark.statistical
-TARGETS: list[Target] = [
-    Numbers(0, 100),
-    Times((5, 10, 20, 40, 80), "days"),
-    Labels(("ill", "old")),
-]
+TARGETS: list[Target] = [Numbers(0, 100), Times((5, 10, 20, 40, 80), "days"), Labels(("ill", "old"))]
 PEOPLE, DIMENSIONS = 1500, 12
 
 
