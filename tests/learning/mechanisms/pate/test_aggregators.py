@@ -83,6 +83,10 @@ def test_interactive_gnmax_asks_where_the_teachers_contradict_the_student(studen
     else:
         assert_frequencies(release.labels, {REJECTED: 1 - passed, **winning})
         assert not release.reinforced.any()
+    if not any(student):
+        confident = ConfidentGNMax(sigma=20.0, sigma_threshold=30.0, threshold=40.0)
+        same = confident.release(np.tile(votes, (DRAWS, 1)), SimulationNoise(7))
+        np.testing.assert_array_equal(same.labels, release.labels, "without a student it is Confident-GNMax")
     share = release.answered.mean()
     assert abs(share - passed) < 4 * math.sqrt(passed * (1 - passed) / DRAWS)
 

@@ -29,10 +29,8 @@ exhaustive = pytest.mark.exhaustive
     ("epsilons", "sizes", "run"),
     [
         pytest.param([1.0, 2.0, 3.0], [0.34, 0.43, 0.23], MNIST, id="published, 34/43/23"),
-        pytest.param([0.1, 8.0], [1, 1], {"delta": 1e-6, "steps": 1000, "rate": 0.1}, id="far apart", marks=exhaustive),
-        pytest.param(
-            [20.0, 5.0], [3, 1], {"delta": 1e-5, "steps": 50, "rate": 0.05}, id="little noise", marks=exhaustive
-        ),
+        pytest.param([0.1, 8.0], [1, 1], {"delta": 1e-6, "steps": 1000, "rate": 0.1}, id="far", marks=exhaustive),
+        pytest.param([20.0, 5.0], [3, 1], {"delta": 1e-5, "steps": 50, "rate": 0.05}, id="quiet", marks=exhaustive),
         pytest.param([1.0, 1.0], [1, 2], {"delta": 1e-5, "steps": 100, "rate": 1.0}, id="everybody in every step"),
     ],
 )

@@ -16,6 +16,7 @@ from learning.mechanisms.steps.descent import Descent
 from learning.mechanisms.steps.linear import CLIP_STEPS, release_sums, step_contributions
 from learning.mechanisms.steps.planner import plan_steps
 from learning.mechanisms.steps.records import INTERCEPT, owned_records
+from learning.mechanisms.steps.spread import weights_spread
 from learning.outcomes.classes import curvature_bounds
 from learning.representations import LinearModel, Standardised
 
@@ -91,6 +92,15 @@ def test_the_descent_begins_anew_at_a_regression_of_the_releases_where_weights_a
     ridge = state.ridge / np.sqrt(15)
     curved = matrix + ridge * np.diag([*[1.0] * 10, min(1.0, ridge / matrix[-1, -1])])
     assert state.parameters == pytest.approx(np.linalg.solve(curved, seen), rel=1e-3, abs=1e-6)
+
+
+def test_the_spread_of_weights_is_found_again() -> None:
+    rng = np.random.default_rng(1)
+    matrices = np.stack([(root := rng.normal(size=(400, 400)) / 20) @ root.T for _ in range(2)])
+    for spread in (0.1, 1.0):
+        weights = rng.normal(0, spread, (400, 2))
+        observed = np.einsum("cij,jc->ic", matrices, weights) + rng.normal(0, 0.05, (400, 2))
+        assert weights_spread(observed, matrices, 0.05**2) == pytest.approx(spread, rel=0.12)
 
 
 def test_the_later_half_of_the_steps_is_averaged_and_a_ridge_that_was_chosen_stays() -> None:
