@@ -162,7 +162,7 @@ def test_residual_votes_begin_after_the_plain_ones(first: int) -> None:
 
 
 def test_a_group_that_could_not_pay_a_query_stays_out_of_free_ones() -> None:
-    checked = VoteBudget(1.0, 1.0, check=0.1, label=0.2)
+    checked = VoteBudget(1.05, 1.05, check=0.1, label=0.2)
     assert checked.affordable(np.array([True, True, True, False])) == 3, "its own noise does not decide about a query"
     budget = VoteBudget(1.0, 1.0, check=0.0, label=0.3, first=5, rest=0.5)
     answered = np.ones(20, dtype=bool)
