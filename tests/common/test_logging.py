@@ -37,17 +37,6 @@ def lines() -> Iterator[io.StringIO]:
     root.removeHandler(handler)
 
 
-@pytest.mark.slow
-def test_every_line_about_a_run_carries_its_id(lines: io.StringIO) -> None:
-    run = run_finish(run_start(study_with_table(), **TABLE_RUN | {"wanted_labels": 1}))
-    cancelled = run_start(run.study, share=0.25, **TABLE_RUN)
-    run_cancel(run=cancelled, acting_user=user_create("olga"))
-    records = [json.loads(line) for line in lines.getvalue().splitlines()]
-    about = [line for line in records if line["logger"].startswith("training.services")]
-    assert {line["run"] for line in about} == {str(run.pk), str(cancelled.pk)}
-    assert all({"time", "level", "logger", "message"} <= line.keys() for line in about)
-
-
 def test_lines_outside_a_run_say_so_and_runs_do_not_leak_into_each_other(lines: io.StringIO) -> None:
     logger = logging.getLogger("here")
     with logging_run("outer"):
@@ -60,11 +49,15 @@ def test_lines_outside_a_run_say_so_and_runs_do_not_leak_into_each_other(lines: 
 
 
 @pytest.mark.slow
-def test_nothing_secret_is_logged(lines: io.StringIO) -> None:
+def test_nothing_secret_is_logged_and_every_line_about_a_run_carries_its_id(lines: io.StringIO) -> None:
     study = study_with_table(retain_votes=True)
-    run = run_finish(run_start(study, **TABLE_RUN))
+    run = run_finish(run_start(study, share=0.5, **TABLE_RUN))
+    cancelled = run_start(study, share=0.25, **TABLE_RUN)
+    run_cancel(run=cancelled, acting_user=user_create("olga"))
     log = lines.getvalue()
-    assert log
+    about = [line for line in map(json.loads, log.splitlines()) if line["logger"].startswith("training.services")]
+    assert {line["run"] for line in about} == {str(run.pk), str(cancelled.pk)}
+    assert all({"time", "level", "logger", "message"} <= line.keys() for line in about)
     secrets = list(map(str, balances(study).spent.tolist()))
     ballot = ballot_load(run.pk)
     plan = plan_from_json(run.plan)

@@ -8,20 +8,15 @@ from common import progress
 from common.progress import progress_bar
 
 
-def test_lines_where_no_terminal_is(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_gets_a_few_whole_lines(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    list(progress_bar(range(10_000), desc="counting"))
+    assert len(capfd.readouterr().err.splitlines()) <= 2
     monkeypatch.setattr(progress, "_EVERY", 0.0)
     assert list(progress_bar(range(4), desc="counting", unit=" rows")) == [0, 1, 2, 3]
     output = capfd.readouterr().err
-    assert "\r" not in output
     lines = output.splitlines()
-    assert lines[0].startswith("counting:   0%")
-    assert lines[-1].startswith("counting: 100%")
-    assert "4/4" in lines[-1]
-
-
-def test_a_log_is_not_filled(capfd: pytest.CaptureFixture[str]) -> None:
-    list(progress_bar(range(10_000), desc="counting"))
-    assert len(capfd.readouterr().err.splitlines()) <= 2
+    assert "\r" not in output and lines[0].startswith("counting:   0%")
+    assert lines[-1].startswith("counting: 100%") and "4/4" in lines[-1]
 
 
 def test_a_terminal_gets_a_bar(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

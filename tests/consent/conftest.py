@@ -1,13 +1,18 @@
 """Fixtures of the consent tests."""
 
 from collections.abc import Callable
+from datetime import date
 
 import pytest
 from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import reverse
 from django.utils import timezone
 
 from consent import selectors
-from consent.models import ConsentEvent, DataHolder, Study
+from consent.models import Circumstance, ConsentEvent, DataHolder, Study
+from consent.services.handover import circumstance_record
+from consent.services.invitations import Invited, invitations_create
 from tests import factories
 from tests.clock import Clock
 
@@ -47,3 +52,33 @@ def give() -> Decide:
         return factories.consent_choose(holder=holder, level=level, form=form)
 
     return give
+
+
+def answer(study: Study, choice: str = "LOW", **more: object) -> dict[str, object]:
+    """What the page of a study sends with a choice."""
+    form, policy = selectors.consent_form_in_force(study), selectors.policy_in_force(study)
+    assert form is not None and policy is not None
+    return {"form_version": form.version, "policy_version": policy.version, "choice": choice, **more}
+
+
+def link_opened(study: Study, person: str | Invited = "P-1") -> Client:
+    """Browser in which somebody has opened the link of a new invitation."""
+    (issued,) = invitations_create(study=study, acting_user=None, pseudonyms=[person])
+    client = Client()
+    client.get(reverse("open_link", args=[issued.code]))
+    return client
+
+
+def circumstance(study: Study, kind: str, until: date | None = None, pseudonym: str = "P-1") -> Circumstance:
+    """Record who answers for a person; ``olga`` does."""
+    olga = factories.user_create("olga")
+    if kind == "guardian" and until is None:
+        until = date(2040, 1, 1)
+    return circumstance_record(
+        study=study, pseudonym=pseudonym, kind=kind, until=until, reason="Register.", acting_user=olga
+    )
+
+
+def events(holder: DataHolder) -> list[tuple[str, str]]:
+    """Kind and level of each decision, in order."""
+    return list(ConsentEvent.objects.filter(holder=holder).order_by("sequence").values_list("kind", "level"))

@@ -10,22 +10,8 @@ from html.parser import HTMLParser
 
 #: Elements that end a sentence, whether or not a full stop does.
 _BLOCKS = {
-    "p",
-    "li",
-    "dd",
-    "dt",
-    "h1",
-    "h2",
-    "h3",
-    "h4",
-    "summary",
-    "label",
-    "td",
-    "th",
-    "legend",
-    "a",
-    "button",
-    "div",
+    *("p", "li", "dd", "dt", "h1", "h2", "h3", "h4", "summary", "label", "td", "th", "legend"),
+    *("a", "button", "div"),
 }
 #: What is no sentence of the site to its holders.
 _LEFT_OUT = {"script", "style", "svg", "code", "table", "nav", "header", "footer"}

@@ -1,6 +1,5 @@
 """Mails and letters to holders without an account: an address that they leave, confirm and delete."""
 
-import json
 from datetime import timedelta
 
 import pytest
@@ -14,11 +13,11 @@ from consent.models import DataHolder, HolderAddress, Letter, Mail, SealedChange
 from consent.selectors import consent_form_in_force
 from consent.services.addresses import WAITS, addresses_sweep
 from consent.services.changes import change_faults
-from consent.services.handover import circumstance_record
-from consent.services.invitations import invitations_create, link_reissue
+from consent.services.invitations import link_reissue
 from consent.services.letters import letters_due
 from consent.services.mail import mails_deliver
 from tests import factories
+from tests.consent.conftest import circumstance, link_opened
 from tests.pages import as_, text
 from training.services.erasures import records_erase
 
@@ -40,10 +39,7 @@ def holder(study: Study) -> DataHolder:
 @pytest.fixture
 def browser(study: Study, holder: DataHolder) -> Client:
     """Browser in which the holder's link was opened."""
-    (new,) = invitations_create(study=study, acting_user=None, pseudonyms=["P-1"])
-    client = Client()
-    client.get(f"/join/{new.code}/")
-    return client
+    return link_opened(study)
 
 
 def delivered() -> list[outbox.EmailMessage]:
@@ -73,8 +69,7 @@ def confirmed(browser: Client) -> str:
 
 def decide(holder: DataHolder, level: str = "HIGH") -> None:
     form = consent_form_in_force(holder.study)
-    assert form is not None
-    factories.consent_choose(holder=DataHolder.objects.get(pk=holder.pk), level=level, form=form, acting_user=None)
+    factories.consent_choose(holder=DataHolder.objects.get(pk=holder.pk), level=level, form=form)
 
 
 def test_an_unconfirmed_address_gets_the_confirmation_alone(browser: Client, holder: DataHolder) -> None:
@@ -154,43 +149,38 @@ def test_the_address_goes_with_what_it_was_for(browser: Client, holder: DataHold
         assert "Your decision" in delivered()[-1].subject
         addresses_sweep()
     else:
-        until = timezone.localdate() + timedelta(days=99) if end == "guardian" else None
-        circumstance_record(study=study, pseudonym="P-1", kind=end, until=until, reason="Known.", acting_user=None)
+        circumstance(study, end)
     assert not HolderAddress.objects.exists()
     assert not Mail.objects.filter(address__isnull=False).exists()
+    if end == "erased":
+        decide(holder)
+        confirmed(browser)
+        delivered()
+        assert addresses_sweep() == 0, "one that is left after the erasure stays"
+        assert HolderAddress.objects.get().confirmed_at is not None
 
 
-def test_an_address_that_is_left_after_an_erasure_stays(browser: Client, holder: DataHolder, study: Study) -> None:
-    decide(holder)
-    services.consent_withdraw(holder=holder, acting_user=None)
-    records_erase(study.pk)
-    decide(holder)
-    confirmed(browser)
-    delivered()
-    assert addresses_sweep() == 0
-    assert HolderAddress.objects.get().confirmed_at is not None
-
-
-def test_an_address_that_nobody_confirms_is_deleted(browser: Client) -> None:
-    leave(browser)
-    assert addresses_sweep() == 0
-    HolderAddress.objects.update(left_at=timezone.now() - WAITS)
-    assert addresses_sweep() == 1
-    assert not HolderAddress.objects.exists()
-
-
-def test_confirmations_are_few(browser: Client) -> None:
+def test_confirmations_are_few_and_an_address_that_nobody_confirms_is_deleted(browser: Client) -> None:
+    answer = browser.post(TOLD, {"way": "mail", "email": "hanna"})
+    assert answer.status_code == 422 and "Enter a valid e-mail address" in text(answer)
     for number in range(5):
         leave(browser, f"h{number}@example.org")
     browser.post(TOLD, {"way": "mail", "email": "sixth@example.org"})
     assert delivered() == []
     assert "Too many mails were sent to confirm an address." in text(browser.get(TOLD))
     assert HolderAddress.objects.get().email == "h4@example.org", "nothing is half done"
+    assert addresses_sweep() == 0
+    HolderAddress.objects.update(left_at=timezone.now() - WAITS)
+    assert addresses_sweep() == 1
+    assert not HolderAddress.objects.exists()
 
 
 def test_every_change_is_on_record_without_the_address(browser: Client, holder: DataHolder, study: Study) -> None:
     confirmed(browser)
     assert list(change_faults(study)) == []
+    copy = browser.get("/my/digits/export/").json()
+    assert copy["addresses"][0]["email"] == "hanna@example.org"
+    assert [mail["kind"] for mail in copy["mails"]] == ["address_left"]
     browser.post(TOLD, {"way": "none"})
     assert list(change_faults(study)) == []
     rows = SealedChange.objects.filter(study=study, model="consent.holderaddress")
@@ -202,33 +192,10 @@ def test_every_change_is_on_record_without_the_address(browser: Client, holder: 
     assert list(change_faults(study)) != []
 
 
-def test_the_copy_of_everything_stored_has_the_address(browser: Client, holder: DataHolder) -> None:
-    confirmed(browser)
-    copy = json.loads(browser.get("/my/digits/export/").content)
-    assert copy["addresses"][0]["email"] == "hanna@example.org"
-    assert [mail["kind"] for mail in copy["mails"]] == ["address_left"]
-
-
-def test_an_account_leads_to_its_mail_settings(study: Study) -> None:
-    user = factories.user_create("hanna")
-    holder = factories.holder_create(study, user=user)
-    assert "You have an account: mails go to its address." in text(as_(user).get(TOLD))
-    as_(user).post(TOLD, {"way": "mail", "email": "other@example.org"})
-    assert not HolderAddress.objects.exists()
-    assert TOLD not in as_(user).get("/my/digits/choice/").text
-    assert holder.user == user
-
-
-def test_an_invalid_address_is_refused_at_its_field(browser: Client) -> None:
-    answer = browser.post(TOLD, {"way": "mail", "email": "hanna"})
-    assert answer.status_code == 422
-    assert "Enter a valid e-mail address" in text(answer)
-    assert TOLD in browser.get("/my/digits/choice/").text
-
-
 # --- Decide later ---------------------------------------------------------------------------------------------------
 
-LATER = "/my/digits/later/"
+
+LATER, REMINDER = "/my/digits/later/", "“Reading digits”: you wanted to decide later"
 
 
 def after(monkeypatch: pytest.MonkeyPatch, days: int) -> None:
@@ -240,53 +207,42 @@ def test_a_postponed_decision_is_reminded_once(
     browser: Client, holder: DataHolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert browser.post("/my/digits/", {"later": "1"}).url == LATER
-    browser.post(LATER, {"days": "7", "email": "hanna@example.org"})
+    assert browser.post(LATER, {"days": "400", "email": "hanna@example.org"}).status_code == 422
+    assert not HolderAddress.objects.exists()
+    browser.post(LATER, {"days": "7", "email": "hana@example.org"})
     assert "Nothing is decided." in text(browser.get("/my/digits/choice/"))
     assert not holder.consent_events.exists()
-    (request,) = delivered()
-    Client().post(link_in(request), {"confirm": "1"})
+    delivered()
+    confirmed(browser)  # another address corrects that one
     browser.post(LATER, {"days": "3"})  # instead
     assert delivered() == []
     after(monkeypatch, 3)
     (reminder,) = delivered()
-    assert reminder.subject == "“Reading digits”: you wanted to decide later"
+    assert (reminder.to, reminder.subject) == (["hanna@example.org"], REMINDER)
     after(monkeypatch, 30)
     assert delivered() == []
 
 
-def test_a_reminder_goes_to_an_account_without_another_address(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("since", ["before", "meanwhile"])
+def test_a_reminder_goes_to_an_account_without_another_address(
+    browser: Client, holder: DataHolder, monkeypatch: pytest.MonkeyPatch, since: str
+) -> None:
     user = factories.user_create("hanna", email="hanna@example.org")
     user.emailaddress_set.create(email=user.email, verified=True)
-    factories.holder_create(study, user=user)
-    assert 'type="email"' not in as_(user).get(LATER).text
-    as_(user).post(LATER, {"days": "14"})
+    if since == "meanwhile":
+        browser.post(LATER, {"days": "14", "email": "hanna@example.org"})
+    services.holder_link(holder=holder, user=user)
+    if since == "before":
+        page = as_(user).get(LATER).text
+        assert 'type="email"' not in page
+        assert "You have an account: mails go to its address." in text(as_(user).get(TOLD))
+        as_(user).post(TOLD, {"way": "mail", "email": "other@example.org"})
+        as_(user).post(LATER, {"days": "14"})
+    assert not HolderAddress.objects.exists()
     after(monkeypatch, 13)
     assert delivered() == []
     after(monkeypatch, 1)
-    assert [message.to for message in delivered()] == [["hanna@example.org"]]
-
-
-def test_a_reminder_goes_to_the_address_that_corrects_another(browser: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    browser.post(LATER, {"days": "3", "email": "hana@example.org"})
-    delivered()
-    confirmed(browser)
-    after(monkeypatch, 3)
-    (reminder,) = delivered()
-    assert reminder.to == ["hanna@example.org"]
-    assert reminder.subject == "“Reading digits”: you wanted to decide later"
-
-
-def test_a_reminder_goes_to_the_account_that_takes_the_place_of_an_address(
-    browser: Client, holder: DataHolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    browser.post(LATER, {"days": "3", "email": "hanna@example.org"})
-    user = factories.user_create("hanna", email="hanna@example.org")
-    user.emailaddress_set.create(email=user.email, verified=True)
-    services.holder_link(holder=holder, user=user)
-    assert not HolderAddress.objects.exists() and delivered() == []
-    after(monkeypatch, 3)
-    (reminder,) = delivered()
-    assert reminder.subject == "“Reading digits”: you wanted to decide later"
+    assert [(message.to, message.subject) for message in delivered()] == [(["hanna@example.org"], REMINDER)]
 
 
 @pytest.mark.parametrize("end", ["decided", "unconfirmed", "handed over"])
@@ -299,15 +255,7 @@ def test_nobody_is_reminded_who_has_decided_or_whom_nothing_reaches(
     if end == "decided":
         decide(holder)
     if end == "handed over":
-        until = timezone.localdate() + timedelta(days=99)
-        circumstance_record(
-            study=study, pseudonym="P-1", kind="guardian", until=until, reason="Known.", acting_user=None
-        )
+        circumstance(study, "guardian")
     delivered()
     after(monkeypatch, 4)
     assert delivered() == []
-
-
-def test_another_number_of_days_is_refused(browser: Client) -> None:
-    assert browser.post(LATER, {"days": "400", "email": "hanna@example.org"}).status_code == 422
-    assert not HolderAddress.objects.exists()

@@ -29,7 +29,6 @@ from consent.models import (
     Checkpoint,
     ConsentEvent,
     DataHolder,
-    Level,
     Mail,
     RoleChange,
     Study,
@@ -79,6 +78,11 @@ def public(key: SigningKey) -> str:
     return key.public
 
 
+@pytest.fixture
+def event(holder: DataHolder, give: Decide) -> ConsentEvent:
+    return give(holder, "HIGH")
+
+
 def signed(clock: Clock) -> Checkpoint:
     """The checkpoint of the next day, as the task makes it."""
     clock.days_pass(1)
@@ -114,22 +118,21 @@ def own_proof(event: ConsentEvent, checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def test_a_decision_stays_under_every_checkpoint_that_follows(
-    study: Study, holder: DataHolder, give: Decide, clock: Clock, public: str, tmp_path: Path
+    study: Study, event: ConsentEvent, give: Decide, clock: Clock, public: str, tmp_path: Path
 ) -> None:
-    event = give(holder, "HIGH")
     for n in range(5):
         give(factories.holder_create(study, f"other-{n}"), "LOW")
     first = signed(clock)
-    services.consent_withdraw(holder=holder, acting_user=None)
+    services.consent_withdraw(holder=event.holder, acting_user=None)
     second = signed(clock)
-
     for checkpoint in (first, second):
         given = client.verify_checkpoint(mailed(checkpoint, tmp_path).read_text(), public)
         receipt = receipt_json([event])
         found = client.verify_decision(own_proof(event, checkpoint), public, receipt=receipt, checkpoint=given)
-        assert found.content["protection_level"] == "HIGH"
-        assert found.content["epsilon"] == 1.0
+        assert (found.content["protection_level"], found.content["epsilon"]) == ("HIGH", 1.0)
         assert found.checkpoint.size == checkpoint.number
+    state_keep()
+    assert proof_of(event, second) == own_proof(event, second), "from what a worker keeps of the last checkpoint"
     earlier = client.verify_checkpoint(first.note, public)
     later = client.verify_extension(checkpoint_extension(second), earlier, public)
     assert (earlier.size, later.size) == (1, 2)
@@ -159,31 +162,23 @@ def test_every_kind_of_decision_of_several_studies_has_its_proof(
 
 
 @pytest.mark.slow
-def test_the_script_runs_alone(
-    study: Study, holder: DataHolder, give: Decide, clock: Clock, public: str, tmp_path: Path
-) -> None:
-    event = give(holder, "HIGH")
+def test_the_script_runs_alone(event: ConsentEvent, clock: Clock, public: str, tmp_path: Path) -> None:
     first, second = mailed(signed(clock), tmp_path), mailed(signed(clock), tmp_path)
     proof, receipt = tmp_path / "proof.json", tmp_path / "receipt.json"
     proof.write_text(json.dumps(own_proof(event, Checkpoint.objects.get(number=2))))
     receipt.write_text(json.dumps(receipt_json([event])))
-
     done = script("decision", proof, "--key", public, "--receipt", receipt, "--checkpoint", second)
     assert (done.returncode, done.stderr) == (0, "")
     assert "protection_level: HIGH" in done.stdout
     assert "It is the checkpoint that you gave." in done.stdout
-    assert (
-        "extends the checkpoint of 1 entries" in script("checkpoint", second, "--after", first, "--key", public).stdout
-    )
-    assert "The signature is right." in script("checkpoint", first, "--key", public).stdout
-
+    extends = script("checkpoint", second, "--after", first, "--key", public)
+    assert "extends the checkpoint of 1 entries" in extends.stdout
     for arguments, error in (
         (("decision", proof, "--key", public, "--checkpoint", first), "under another checkpoint"),
         (("checkpoint", first, "--after", second, "--key", public), "fewer|does not begin"),
         (("checkpoint", receipt, "--key", public), "no signed checkpoint"),
         (("checkpoint", tmp_path / "none", "--key", public), "cannot be read"),
         (("decision", first, "--key", public), "no JSON"),
-        (("decision", receipt, "--key", public), "cannot be read"),
         (("decision", proof, "--key", "nonsense"), "NAME\\+ID\\+KEY"),
     ):
         done = script(*arguments)
@@ -192,25 +187,19 @@ def test_the_script_runs_alone(
         assert "Traceback" not in done.stderr
 
 
-def test_a_receipt_that_says_something_else_is_found(
-    study: Study, holder: DataHolder, give: Decide, clock: Clock, public: str
-) -> None:
-    event = give(holder, "HIGH")
+def test_a_receipt_that_says_something_else_is_found(event: ConsentEvent, clock: Clock, public: str) -> None:
     proof = own_proof(event, signed(clock))
     for field, value in (("protection_level", "LOW"), ("epsilon", 3.0), ("delta", 1e-3), ("answered_by", "proxy")):
         receipt = receipt_json([event])
         receipt["consent_record"]["events"][0]["extension"][field] = value
         with pytest.raises(client.CheckpointError, match=field):
             client.verify_decision(proof, public, receipt=receipt)
-    later = services.consent_withdraw(holder=holder, acting_user=None)
+    later = services.consent_withdraw(holder=event.holder, acting_user=None)
     with pytest.raises(client.CheckpointError, match="another decision"):
         client.verify_decision(proof, public, receipt=receipt_json([later]))
 
 
-def test_every_part_of_a_proof_counts(
-    study: Study, holder: DataHolder, give: Decide, clock: Clock, public: str
-) -> None:
-    event = give(holder, "HIGH")
+def test_every_part_of_a_proof_counts(event: ConsentEvent, clock: Clock, public: str) -> None:
     proof = own_proof(event, signed(clock))
     client.verify_decision(proof, public)
     other = SigningKey.made("testserver/checkpoints")
@@ -258,16 +247,14 @@ def raw(model: type) -> QuerySet:
 
 def chain_rewrite(study: Study) -> None:
     """Compute and sign a chain anew, as whoever has the database and the site's secret key can."""
-    head, previous = ConsentEvent.head(study.pk), "0" * 64
+    previous = "0" * 64
     for sequence, event in enumerate(ConsentEvent.chain(study.pk), 1):
         event.sequence, event.previous_hash = sequence, previous
         event.hash = previous = event.computed_hash()
         raw(ConsentEvent).filter(pk=event.pk).update(
             sequence=sequence, previous_hash=event.previous_hash, hash=event.hash
         )
-    head.sequence, head.hash = sequence, previous
-    head.sign()
-    head.save()
+    head_set(ConsentEvent, study, event)
     assert list(ConsentEvent.chain_faults(study.pk)) == []
 
 
@@ -278,6 +265,14 @@ def level_change(study: Study) -> None:
 def level_change_and_rewrite(study: Study) -> None:
     level_change(study)
     chain_rewrite(study)
+
+
+def head_set(model: Any, study: Study, last: Any) -> None:
+    """Sign the head of a chain that ends with the row ``last``."""
+    head = model.head(study.pk)
+    head.sequence, head.hash = last.sequence, last.hash
+    head.sign()
+    head.save()
 
 
 def event_remove(study: Study) -> None:
@@ -296,11 +291,7 @@ def events_swap(study: Study) -> None:
 def role_change_remove(study: Study) -> None:
     last = RoleChange.chain(study.pk).last()
     raw(RoleChange).filter(pk=last.pk).delete()
-    rest = RoleChange.chain(study.pk).last()
-    head = RoleChange.head(study.pk)
-    head.sequence, head.hash = rest.sequence, rest.hash
-    head.sign()
-    head.save()
+    head_set(RoleChange, study, RoleChange.chain(study.pk).last())
 
 
 def delta_change(study: Study) -> None:
@@ -384,14 +375,13 @@ def put_back(history: list[Path], study: Study) -> None:
     raw(Checkpoint).filter(number=2).delete()
     event = ConsentEvent.objects.get(study=study, sequence=6)
     raw(ConsentEvent).filter(study=study, sequence__gt=6).delete()
-    head = ConsentEvent.head(study.pk)
-    head.sequence, head.hash = 6, event.hash
-    head.sign()
-    head.save()
+    head_set(ConsentEvent, study, event)
     assert list(ConsentEvent.chain_faults(study.pk)) == []
 
 
-def test_a_database_that_was_put_back_is_found(history: list[Path], study: Study, clock: Clock) -> None:
+def test_a_database_that_was_put_back_is_found_and_the_log_says_so_from_then_on(
+    history: list[Path], study: Study, clock: Clock, public: str, tmp_path: Path
+) -> None:
     put_back(history, study)
     assert list(study_faults(study)) == []  # nothing in it says so
     clock.days_pass(1)
@@ -400,32 +390,17 @@ def test_a_database_that_was_put_back_is_found(history: list[Path], study: Study
     with pytest.raises(CommandError, match="put back to an earlier state"):
         call_command("checkpoint_sign")
     assert Checkpoint.objects.count() == 1
-
-
-def test_after_a_restore_the_log_goes_on_and_says_so(
-    history: list[Path], study: Study, clock: Clock, public: str, tmp_path: Path
-) -> None:
-    put_back(history, study)
-    clock.days_pass(1)
     call_command("checkpoint_sign", "--after-restore", stdout=StringIO())
     third = Checkpoint.objects.get(number=3)
     assert third.content["adopted"] == 2
-    client.verify_extension(
-        checkpoint_extension(third), client.verify_checkpoint(history[1].read_text(), public), public
-    )
+    earlier = client.verify_checkpoint(history[1].read_text(), public)
+    client.verify_extension(checkpoint_extension(third), earlier, public)
     verified(history[0], mailed(third, tmp_path))
     with pytest.raises(CommandError, match="lost when a backup was restored"):
         verified(history[1])
     assert signed(clock).content.get("adopted") is None
     with pytest.raises(CommandError, match="has no checkpoint that the database has forgotten"):
         call_command("checkpoint_sign", "--after-restore")
-
-
-def test_a_second_place_that_was_changed_is_found(history: list[Path], study: Study, tmp_path: Path) -> None:
-    entry = tmp_path / "2nd/entry-00000001.json"
-    entry.write_text(entry.read_text().replace("2026-01-02", "2026-01-01"))
-    with pytest.raises(CommandError, match="Checkpoint 1 in the second place is another"):
-        verified()
 
 
 # --- Once a day, and its mails ---------------------------------------------------------------------------------------
@@ -448,12 +423,6 @@ def test_it_is_made_and_mailed_once_a_day_however_often_the_task_runs(study: Stu
     assert Mail.objects.filter(kind="checkpoint").count() == 2 * len(readers)
 
 
-def test_another_process_that_was_faster_is_no_fault(study: Study, key: SigningKey, clock: Clock) -> None:
-    made = checkpoint_make(key=key)
-    assert made is not None
-    assert checkpoint_make(key=key) is None
-
-
 def test_an_installation_without_a_key_makes_none(study: Study, settings: LazySettings) -> None:
     settings.CHECKPOINT_KEY_FILE, settings.CHECKPOINT_KEYS = "", []
     checkpoints_make()
@@ -463,13 +432,20 @@ def test_an_installation_without_a_key_makes_none(study: Study, settings: LazySe
         call_command("checkpoint_sign")
 
 
-def test_a_file_that_the_second_place_lacks_is_written_again(study: Study, clock: Clock, tmp_path: Path) -> None:
+def test_a_file_that_the_second_place_lacks_is_written_again_and_a_changed_one_is_found(
+    study: Study, key: SigningKey, clock: Clock, tmp_path: Path
+) -> None:
     made = signed(clock)
+    assert checkpoint_make(key=key) is None, "another process was faster"
     for path in (tmp_path / "2nd").iterdir():
         path.unlink()
     checkpoints_make()
     assert (tmp_path / "2nd/checkpoint-00000001.txt").read_text() == checkpoint_extension(made)
-    assert (tmp_path / "2nd/entry-00000001.json").read_text() == made.entry
+    entry = tmp_path / "2nd/entry-00000001.json"
+    assert entry.read_text() == made.entry
+    entry.write_text(entry.read_text().replace("2026-01-02", "2026-01-01"))
+    with pytest.raises(CommandError, match="Checkpoint 1 in the second place is another"):
+        verified()
 
 
 # --- Keys ------------------------------------------------------------------------------------------------------------
@@ -518,20 +494,15 @@ def test_keys_that_cannot_be_used(settings: LazySettings, tmp_path: Path, key: S
 @pytest.mark.slow
 def test_the_site_must_not_be_able_to_read_the_key(settings: LazySettings) -> None:
     assert [fault.id for fault in key_check(None)] == ["ipate.E001"]
-    command = "import ipate_web.wsgi"
-    environment = os.environ | {"DJANGO_SETTINGS_MODULE": "tests.settings"}
-    for file, status in ((settings.CHECKPOINT_KEY_FILE, 1), (f"{settings.CHECKPOINT_KEY_FILE}.none", 0)):
-        done = subprocess.run(
-            [sys.executable, "-c", command],
-            env=environment | {"IPATE_CHECKPOINT_KEY_FILE": file},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == status, done.stderr
-        assert ("The site can read the private key" in done.stderr) == bool(status)
-    settings.CHECKPOINT_KEY_FILE = ""
-    assert list(key_check(None)) == []
+    file = settings.CHECKPOINT_KEY_FILE
+    environment = os.environ | {"DJANGO_SETTINGS_MODULE": "tests.settings", "IPATE_CHECKPOINT_KEY_FILE": file}
+    command = [sys.executable, "-c", "import ipate_web.wsgi"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    assert "The site can read the private key" in done.stderr
+    for unread in ("", f"{file}.none"):
+        settings.CHECKPOINT_KEY_FILE = unread
+        assert list(key_check(None)) == []
 
 
 # --- What they tell --------------------------------------------------------------------------------------------------
@@ -544,10 +515,9 @@ def shape(text: str) -> str:
 
 @pytest.mark.slow
 def test_a_checkpoint_tells_nothing_of_what_was_recorded(
-    study: Study, holder: DataHolder, give: Decide, clock: Clock, tmp_path: Path
+    study: Study, event: ConsentEvent, give: Decide, clock: Clock
 ) -> None:
     """Of a day on which nothing happened, and of one with decisions of many, the mails differ in date and number."""
-    give(holder, "HIGH")
     days = [signed(clock), signed(clock)]
     for n in range(20):
         give(factories.holder_create(study, f"other-{n}"), "LOW")
@@ -562,7 +532,6 @@ def test_a_checkpoint_tells_nothing_of_what_was_recorded(
         f"127.0.0.1:8000/checkpoints\n{n}\n#\n\n\u2014 127.0.0.1:8000/checkpoints #\n" for n in (1, 2, 3, 4)
     ]
     # A proof by which its holder could count others, or tell whether anybody came.
-    event = ConsentEvent.objects.get(holder=holder)
     proofs = [own_proof(event, day) for day in days]
     assert {len(proof["path"]) for proof in proofs} == {48}
     hashes = [set(proof["path"]) for proof in proofs]
@@ -571,7 +540,9 @@ def test_a_checkpoint_tells_nothing_of_what_was_recorded(
     assert {proof["content"] for proof in proofs} == {proofs[0]["content"]}
     text = json.dumps(proofs)
     assert event.hash not in text and event.previous_hash not in text
-    assert all(str(other) not in text for other in DataHolder.objects.exclude(pk=holder.pk).values_list("public_id"))
+    assert all(
+        str(other) not in text for other in DataHolder.objects.exclude(pk=event.holder_id).values_list("public_id")
+    )
 
 
 @pytest.mark.slow
@@ -606,23 +577,10 @@ def test_the_register_shows_the_last_checkpoint(study: Study, clock: Clock, publ
     assert public in text
 
 
-def test_a_receipts_proof_at_the_command_line(
-    study: Study, holder: DataHolder, give: Decide, clock: Clock, public: str, tmp_path: Path
-) -> None:
-    event = give(holder, Level.HIGH)
+def test_a_receipts_proof_at_the_command_line(event: ConsentEvent, clock: Clock, public: str, tmp_path: Path) -> None:
     number, file = receipt_number(event.hash), tmp_path / "proof.json"
     with pytest.raises(CommandError, match="No signed checkpoint"):
         call_command("verify_receipt", number, "--proof", str(file), stdout=StringIO())
     signed(clock)
     call_command("verify_receipt", number, "--proof", str(file), stdout=StringIO())
     assert client.verify_decision(json.loads(file.read_text()), public).content["protection_level"] == "HIGH"
-
-
-def test_proofs_are_made_from_what_a_worker_keeps_of_the_last_checkpoint(
-    study: Study, holder: DataHolder, give: Decide, clock: Clock, public: str
-) -> None:
-    event = give(holder, "HIGH")
-    signed(clock)
-    second = signed(clock)
-    state_keep()
-    assert proof_of(event, second) == own_proof(event, second)

@@ -2,8 +2,6 @@
 
 import itertools
 
-import pytest
-
 from consent.codes import GROUP, LETTERS, check_letter, code_faults, code_in_groups, code_new, code_normalise, code_of
 
 CODE = code_of(0x2F6A1B09C37D5E84F1A26B3C09D7E58F143, 7)
@@ -27,10 +25,10 @@ def test_letters_that_look_alike_are_the_same() -> None:
     assert code_normalise(code_in_groups(CODE, " - ").lower().replace("0", "o").replace("1", "l")) == CODE
 
 
-@pytest.mark.parametrize("place", range(35))
-def test_every_single_wrong_letter_is_noticed_in_its_group(place: int) -> None:
-    for letter in set(LETTERS) - {CODE[place]}:
-        assert wrong_groups(CODE[:place] + letter + CODE[place + 1 :]) == [place // GROUP + 1]
+def test_every_single_wrong_letter_is_noticed_in_its_group() -> None:
+    for place in range(35):
+        for letter in set(LETTERS) - {CODE[place]}:
+            assert wrong_groups(CODE[:place] + letter + CODE[place + 1 :]) == [place // GROUP + 1]
 
 
 def test_letters_that_changed_places_are_noticed() -> None:

@@ -12,10 +12,12 @@ from consent.circumstances import day_of
 from consent.counts import holders_per_level
 from consent.models import DataHolder, DecisionCount, Study
 from consent.selectors import consent_current, lapses_at
-from consent.services.handover import circumstance_record
 from tests import factories
 from tests.clock import Clock
-from tests.consent.conftest import Decide
+from tests.consent.conftest import Decide, circumstance
+
+#: Numbers of changes from which on a count is kept, and made anew.
+LIMITS = [(1, 10_000), (1, 2), (100, 10_000)]
 
 
 def counted_one_by_one(study: Study) -> dict[str, int]:
@@ -30,7 +32,9 @@ def counted_one_by_one(study: Study) -> dict[str, int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("few", "many"), [(1, 10_000), (1, 2), (3, 5), (100, 10_000)])
+@pytest.mark.parametrize(
+    ("few", "many"), [(3, 5), *(pytest.param(*each, marks=pytest.mark.exhaustive) for each in LIMITS)]
+)
 def test_incremental_counts_equal_full_counts(
     clock: Clock, study: Study, give: Decide, monkeypatch: pytest.MonkeyPatch, few: int, many: int
 ) -> None:
@@ -38,7 +42,7 @@ def test_incremental_counts_equal_full_counts(
     monkeypatch.setattr(counts, "MANY", many)
     draw = random.Random(few * many)
     holders = [factories.holder_create(study, f"P-{number}") for number in range(9)]
-    olga = factories.user_create("olga")
+
     for step in range(40):
         for holder in draw.sample(holders, draw.choice([0, 1, 2, 4])):
             last = consent_current(holder)
@@ -51,10 +55,7 @@ def test_incremental_counts_equal_full_counts(
         if step == 10:
             factories.form_publish(study, {"en": "More."}, renewal="required")
         if step == 20:
-            until = day_of(timezone.now()) + timedelta(days=9)
-            circumstance_record(
-                study=study, pseudonym="P-3", kind="guardian", until=until, reason="Register.", acting_user=olga
-            )
+            circumstance(study, "guardian", day_of(timezone.now()) + timedelta(days=9), "P-3")
         if step == 25:
             factories.form_publish(study, {"en": "For a while."}, valid=services.Valid(months=1))
         if step == 30:

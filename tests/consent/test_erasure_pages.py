@@ -8,11 +8,11 @@ from django.urls import reverse
 from django.utils import timezone
 
 from consent import services
-from consent.models import AfterWithdrawal, ConsentEvent, ConsentForm, DataHolder, Disposal, Study
+from consent.models import AfterWithdrawal, ConsentForm, DataHolder, Disposal, Study
 from consent.selectors import consent_current
 from consent.services.erasures import erasures_waiting, holders_waiting
-from consent.services.handover import circumstance_record
 from consent.services.invitations import invitations_create
+from tests.consent.conftest import answer, circumstance, link_opened
 from tests.factories import form_publish, study_open, user_create
 from training.services.closing import study_close
 from training.services.erasures import records_erase
@@ -22,18 +22,19 @@ pytestmark = pytest.mark.django_db
 
 def invited(study: Study, level: str = "LOW") -> tuple[Client, DataHolder]:
     """A holder who has decided, and the browser in which they opened their link."""
-    (invitation,) = invitations_create(study=study, acting_user=None, pseudonyms=["P-1"])
-    holder = DataHolder.objects.get(study=study, pseudonym="P-1")
+    client, holder = link_opened(study), DataHolder.objects.get(study=study, pseudonym="P-1")
     if level:
-        form = ConsentForm.objects.get(study=study)
-        services.consent_give(holder=holder, level=level, form=form, acting_user=None)
-    client = Client()
-    client.get(reverse("open_link", args=[invitation.code]))
+        decide(holder, level)
     return client, holder
 
 
-def url(name: str) -> str:
-    return reverse(f"consent:{name}", args=["digits"])
+def decide(holder: DataHolder, level: str = "LOW") -> None:
+    form = ConsentForm.objects.get(study=holder.study)
+    services.consent_give(holder=holder, level=level, form=form, acting_user=None)
+
+
+def url(name: str, *args: object) -> str:
+    return reverse(f"consent:{name}", args=["digits", *args])
 
 
 def test_a_withdrawal_without_an_answer_erases_the_records() -> None:
@@ -53,15 +54,8 @@ def test_a_withdrawal_without_an_answer_erases_the_records() -> None:
 def test_a_withdrawal_on_behalf_of_an_undecided_holder_erases_records(kind: str) -> None:
     study = study_open()
     services.holders_register(study=study, pseudonyms=["P-1"])
-    holder = study.holders.get()
-    until = timezone.localdate() + timedelta(days=100)
-    circumstance_record(
-        study=study, pseudonym="P-1", kind=kind, until=until, reason="On record.", acting_user=user_create("olga")
-    )
-    (invitation,) = invitations_create(study=study, acting_user=None, pseudonyms=["P-1"])
-    client = Client()
-    client.get(reverse("open_link", args=[invitation.code]))
-    services.consent_give(holder=holder, level="LOW", form=study.consent_forms.get(), acting_user=None)
+    circumstance(study, kind)
+    client, holder = invited(study)
     client.post(url("withdraw"))
     assert consent_current(holder).answered_by == kind
     assert holders_waiting(study) == {holder.pk}
@@ -89,20 +83,16 @@ def test_wish_to_keep_records_is_on_record_and_they_can_be_erased_later() -> Non
     assert "P-1" not in receipt and "Known to the study as" not in receipt
 
 
-@pytest.mark.parametrize("answer", ["erase", "keep"])
-def test_the_answer_on_both_ways_out_is_carried_out(answer: str) -> None:
+def test_the_answer_on_the_other_way_out_is_carried_out() -> None:
     study = study_open()
     client, holder = invited(study)
-    if answer == "erase":
-        client.post(url("withdraw"), {"records": answer})
-    else:
-        form, policy = study.consent_forms.get(), study.epsilon_policies.get()
-        sent = {"form_version": form.version, "policy_version": policy.version, "choice": "NONE"}
-        client.post(url("study"), sent)
-        assert 'name="records" value="erase"' in client.get(url("check")).text
-        client.post(url("decide"), sent | {"records": answer})
+    assert client.post(url("erase")).headers["Location"] == url("choice"), "nobody who takes part erases in passing"
+    assert not Disposal.objects.exists()
+    client.post(url("study"), answer(study, "NONE"))
+    assert 'name="records" value="erase"' in client.get(url("check")).text
+    client.post(url("decide"), answer(study, "NONE", records="keep"))
     assert consent_current(holder).kind == "withdrawn"
-    assert holders_waiting(study) == ({holder.pk} if answer == "erase" else set())
+    assert holders_waiting(study) == set()
 
 
 @pytest.mark.slow
@@ -118,17 +108,7 @@ def test_nobody_is_asked_in_a_study_that_promises_erasure() -> None:
     assert "it was recorded that your stored records are to be erased" in page and "You asked" not in page
 
 
-def test_participant_cannot_erase_in_passing() -> None:
-    client, _holder = invited(study_open())
-    assert client.post(url("erase")).headers["Location"] == url("choice")
-    assert not Disposal.objects.exists()
-
-
 # --- The button pressed too late: what it offers was done, or is not possible any more
-
-
-def request_count() -> int:
-    return Disposal.objects.filter(kind=Disposal.Kind.ASKED).count()
 
 
 @pytest.mark.slow
@@ -142,7 +122,7 @@ def test_a_press_in_a_second_window_says_that_it_is_under_way_or_done() -> None:
             assert (page.status_code, page.redirect_chain) == (200, [(url("choice"), 302)])
             assert message in page.text and "Nothing was erased" not in page.text
         records_erase(study.pk)
-    assert request_count() == 1
+    assert Disposal.objects.filter(kind=Disposal.Kind.ASKED).count() == 1
 
 
 @pytest.mark.slow
@@ -153,13 +133,13 @@ def test_an_erasure_request_after_rejoining_erases_nothing(erased_before: bool) 
     client.post(url("withdraw"), {} if erased_before else {"records": "keep"})
     if erased_before:
         records_erase(study.pk)
-    form = ConsentForm.objects.get(study=study)
-    services.consent_give(holder=holder, level="LOW", form=form, acting_user=None)
+    decide(holder)
     page = client.post(url("erase"), follow=True)
     assert (page.status_code, page.redirect_chain) == (200, [(url("choice"), 302)])
     assert "Nothing was erased, because you take part." in page.text and url("withdraw") in page.text
     assert "are being erased" not in page.text
-    assert request_count() == int(erased_before) and not holders_waiting(study)
+    assert Disposal.objects.filter(kind=Disposal.Kind.ASKED).count() == int(erased_before)
+    assert not holders_waiting(study)
     assert "Nothing was erased" not in client.get(url("erase"), follow=True).text, "nothing was pressed"
 
 
@@ -167,7 +147,7 @@ def test_records_that_are_to_stay_are_not_erased_for_an_earlier_withdrawal() -> 
     study = study_open()
     client, holder = invited(study)
     client.post(url("withdraw"))
-    services.consent_give(holder=holder, level="LOW", form=ConsentForm.objects.get(study=study), acting_user=None)
+    decide(holder)
     records_erase(study.pk)
     client.post(url("withdraw"), {"records": "keep"})
     assert "They stay stored, as you said" in client.get(reverse("consent:receipt", args=["digits", 4])).text
@@ -208,37 +188,24 @@ def test_links_of_a_closed_study_lead_to_a_page_that_says_so() -> None:
 @pytest.mark.parametrize("level", ["LOW", ""])
 def test_a_closed_study_asks_nobody_to_decide_again(level: str) -> None:
     study = study_open()
-    client, _holder = invited(study, level)
+    client, holder = invited(study, level)
     form_publish(study, {"en": "More words.", "de": "Mehr Worte."}, renewal="required")
     listed = client.get(reverse("consent:my_studies")).text
     assert f'href="{url("study")}"' in listed and "Closed studies" not in listed
+    again = ("you can take part again later", "If you take part again later")
+    assert not level or all(words in client.get(url("withdraw")).text for words in again)
+    sent = answer(study)
+    client.post(url("study"), sent)
     close(study)
     for page in (reverse("consent:my_studies"), *map(url, ("choice", "uses", "results"))):
         shown = client.get(page).text
         assert f'href="{url("study")}"' not in shown and "ecide again" not in shown and "Until you do" not in shown
     listed = client.get(reverse("consent:my_studies")).text
     assert "Closed studies" in listed and "was closed on" in listed and f'href="{url("choice")}"' in listed
-    assert "you can change it at any time" not in listed
-
-
-def test_whoever_withdraws_from_a_closed_study_reads_that_it_is_for_good() -> None:
-    study = study_open()
-    client, _holder = invited(study)
-    again = ("you can take part again later", "If you take part again later")
-    assert all(words in client.get(url("withdraw")).text for words in again)
-    close(study)
-    asked = client.get(url("withdraw")).text
-    client.post(url("withdraw"), {"records": "keep"})
-    assert "you cannot take part again" in asked
-    assert all(words not in asked + client.get(url("erase")).text for words in again)
-
-
-def test_a_decision_that_comes_after_the_closing_is_not_recorded() -> None:
-    study = study_open()
-    client, _holder = invited(study, level="")
-    form, policy = study.consent_forms.get(), study.epsilon_policies.get()
-    sent = {"form_version": form.version, "policy_version": policy.version, "choice": "LOW"}
-    client.post(url("study"), sent)
-    close(study)
-    assert client.post(url("decide"), sent).headers["Location"] == url("study")
-    assert not ConsentEvent.objects.exists()
+    assert client.post(url("decide"), sent).headers["Location"] == url("study"), "it comes too late"
+    assert holder.consent_events.count() == bool(level)
+    if level:
+        asked = client.get(url("withdraw")).text
+        client.post(url("withdraw"), {"records": "keep"})
+        assert "you cannot take part again" in asked
+        assert all(words not in asked + client.get(url("erase")).text for words in again)

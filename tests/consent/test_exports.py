@@ -38,8 +38,7 @@ def study(db: None, give: Decide) -> Study:
 
 
 def export(kind: str) -> str:
-    client = as_("aud")
-    response = client.get(ADDRESS + kind)
+    response = as_("aud").get(ADDRESS + kind)
     assert response.streaming
     return b"".join(response.streaming_content).decode()
 
@@ -61,10 +60,12 @@ def test_nothing_tells_an_auditor_one_persons_choice(study: Study, kind: str) ->
     result = export(kind)
     decided = result[result.index('"decisions"') :] if kind == "json" else result
     for event in ConsentEvent.chain(study.pk):
-        assert event.holder.pseudonym not in result
-        assert event.hash not in result, "against it every level could be tried"
-        assert event.recorded_at.isoformat() not in result
+        for secret in (event.holder.pseudonym, event.hash, event.recorded_at.isoformat()):
+            assert secret not in result, "against a hash every level could be tried"
     assert not any(level in decided for level in Level.values)
+    for name, role in (("olga", Role.STEWARD), ("carla", Role.COMMITTEE)):
+        services.membership_add(study=study, user=factories.user_create(name), role=role, acting_user=None)
+        assert as_(name).get(ADDRESS + kind).status_code == 403, "it is for auditors"
 
 
 def test_chains_of_questions_can_be_recomputed_from_the_file(study: Study) -> None:
@@ -128,21 +129,7 @@ def test_a_change_behind_the_chain_is_seen_in_an_older_file(study: Study, tmp_pa
         )
     with pytest.raises(CommandError, match="decision 3: number in the file is not what is on record"):
         call_command("verify_consents", "digits", path)
-
-
-def test_a_missing_end_is_seen(study: Study, tmp_path: Path) -> None:
-    path = written(study, tmp_path, "csv")
-    triggers_remove(connection)
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM consent_consentevent WHERE sequence = 5")
     with pytest.raises(CommandError, match="decision 5: the records end before it"):
         call_command("verify_consents", "digits", path)
-
-
-@pytest.mark.parametrize("name", ["olga", "carla"])
-def test_it_is_for_auditors(study: Study, name: str) -> None:
-    role = Role.STEWARD if name == "olga" else Role.COMMITTEE
-    services.membership_add(study=study, user=factories.user_create(name), role=role, acting_user=None)
-    client = as_(name)
-    assert client.get(ADDRESS + "csv").status_code == 403
-    assert client.get("/studies/digits/recruitment/").text.count("consents.csv") == 0

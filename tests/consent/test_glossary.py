@@ -42,14 +42,3 @@ def test_who_decides_finds_the_words_beside_the_decision(client: Client) -> None
     factories.holder_create(study, user=factories.user_create("hanna"))
     page = client.get(f"/my/{study.slug}/").content.decode()
     assert page.index('name="choice"') < page.index('popovertarget="word-times"')
-
-
-def test_a_folded_section_is_opened_by_a_link_to_what_it_holds() -> None:
-    page = rendered('{% section "costs" "Costs" kind="fold" %}much{% endsection %}')
-    assert re.search(r"<details [^>]*><summary><h2 [^>]*>Costs</h2></summary><div [^>]*id=\"costs\">much</div>", page)
-
-
-def test_only_tables_with_columns_to_leave_out_offer_all() -> None:
-    head = '{% table "Runs" %}<thead><tr><th scope="col"__>Run</th></tr></thead>{% endtable %}'
-    assert "All columns" in rendered(head.replace("__", ' class="less"'))
-    assert "All columns" not in rendered(head.replace("__", ""))

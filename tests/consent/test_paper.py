@@ -11,12 +11,11 @@ from django.core.management.base import CommandError
 from consent import selectors, services
 from consent.models import ConsentEvent, Disposal, Mail, Study
 from consent.services.erasures import holders_waiting
-from consent.services.handover import circumstance_record
 from consent.services.paper import PaperConsent, PaperError, paper_consents_record, paper_list_read, scan_load
 from consent.standing import standing
 from tests import factories
 from tests.clock import Clock
-from tests.consent.conftest import Decide
+from tests.consent.conftest import Decide, circumstance, events
 
 PDF = b"%PDF-1.7 signed"
 HEAD = "pseudonym,level,form_version,signed_on,evidence\n"
@@ -49,44 +48,30 @@ def error_message(study: Study, *rows: PaperConsent) -> str:
     return str(error.value)
 
 
-def events(pseudonym: str) -> list[tuple[str, str]]:
-    return list(
-        ConsentEvent.objects.filter(holder__pseudonym=pseudonym).order_by("sequence").values_list("kind", "level")
-    )
-
-
 def test_a_decision_on_paper_names_who_recorded_it_and_its_scan(study: Study) -> None:
+    first, second, _third = study.holders.order_by("pseudonym")
+    services.holder_link(holder=first, user=factories.user_create("hanna"))
     assert record(study, row("P-1", "LOW"), row("P-2", "NONE", number=3)) == 2
-    event = ConsentEvent.objects.get(holder__pseudonym="P-1")
+    event = ConsentEvent.objects.get(holder=first)
     assert (event.kind, event.level, event.channel, event.form.version) == ("given", "LOW", "paper", 1)
     assert (event.recorded_by.username, event.signed_on) == ("olga", date(2026, 1, 5))
     assert scan_load(study, event.evidence) == (f"{event.evidence}.pdf", PDF)
-    assert events("P-2") == [("refused", "")]
+    assert events(second) == [("refused", "")]
     assert selectors.consent_snapshot(study).epsilons.tolist() == [3]
     assert list(ConsentEvent.chain_faults(study.pk)) == []
-
-
-def test_evidence_is_part_of_the_hash_and_older_hashes_still_hold(study: Study, give: Decide) -> None:
-    record(study, row())
-    event = ConsentEvent.objects.get()
     event.evidence = "0" * 64
-    assert event.computed_hash() != event.hash
-    online = give(study.holders.get(pseudonym="P-2"), "HIGH")
-    assert {"evidence", "signed_on"} <= set(online.added_columns)
-
-
-def test_a_later_paper_changes_the_level_or_withdraws(study: Study) -> None:
-    record(study, row(level="HIGH", day=2))
-    record(study, row(level="LOW", day=3, weaker=True))
-    record(study, row(level="NONE", day=4))
-    assert events("P-1") == [("given", "HIGH"), ("changed", "LOW"), ("withdrawn", "")]
+    assert event.computed_hash() != event.hash, "the scan is part of the hash"
+    assert list(Mail.objects.filter(user=first.user).values_list("kind", flat=True)) == ["receipt"]
 
 
 @pytest.mark.parametrize("records", ["", "keep"])
-def test_a_withdrawal_on_paper_erases_unless_the_letter_keeps_the_records(study: Study, records: str) -> None:
-    record(study, row(level="LOW", day=3))
+def test_a_later_paper_changes_the_level_or_withdraws(study: Study, records: str) -> None:
+    record(study, row(level="HIGH", day=2))
+    record(study, row(level="LOW", day=3, weaker=True))
     record(study, row(level="NONE", day=4, records=records))
-    assert bool(holders_waiting(study)) is (records == "")
+    holder = study.holders.get(pseudonym="P-1")
+    assert events(holder) == [("given", "HIGH"), ("changed", "LOW"), ("withdrawn", "")]
+    assert bool(holders_waiting(study)) is (records == ""), "records are erased unless the letter keeps them"
     assert [each.kind for each in Disposal.objects.all()] == ["kept" if records else "asked"]
 
 
@@ -97,8 +82,9 @@ def test_weaker_protection_on_paper_needs_its_own_box(study: Study) -> None:
         "P-1,LOW,1,2026-01-03,a.pdf,\nP-2,LOW,1,2026-01-03,a.pdf,no\nP-3,LOW,1,2026-01-03,a.pdf,yes\n"
     )
     assert record(study, *paper_list_read(text.encode())) == 3, "no error tells who was promised more"
-    assert events("P-1") == [("given", "HIGH"), ("changed", "HIGH")]
-    assert events("P-2")[-1] == ("changed", "LOW")
+    first, second, _third = study.holders.order_by("pseudonym")
+    assert events(first) == [("given", "HIGH"), ("changed", "HIGH")]
+    assert events(second)[-1] == ("changed", "LOW")
     record(study, row(level="LOW", day=4, weaker=True))
     event = ConsentEvent.objects.filter(holder__pseudonym="P-1").latest("sequence")
     assert (event.level, event.epsilon_before) == ("LOW", 1)
@@ -119,12 +105,16 @@ def test_days_on_paper_are_those_of_the_sites_zone(study: Study, give: Decide, c
 
 
 def test_newer_decisions_stand(study: Study, give: Decide) -> None:
-    give(study.holders.get(pseudonym="P-1"), "HIGH")
+    first = study.holders.get(pseudonym="P-1")
+    give(first, "HIGH")
     with pytest.raises(PaperError, match="has decided on 2026-01-11; what is newer stands"):
         record(study, row(level="LOW", day=5))
+    factories.form_publish(study, {"en": "More."}, renewal="required")
     record(study, row("P-2", day=5))
     with pytest.raises(PaperError, match="has decided on 2026-01-05"):
         record(study, row("P-2", day=5))
+    assert len(selectors.consent_snapshot(study)) == 0, "the version that was signed is not in force any more"
+    assert standing(study.holders.get(pseudonym="P-2")).counts is False
 
 
 @pytest.mark.parametrize(
@@ -139,16 +129,10 @@ def test_paper_is_held_to_the_odds_that_stood_on_it(study: Study, clock: Clock, 
     assert selectors.consent_snapshot(study).epsilons.tolist() == [promised]
 
 
-def test_an_earlier_version_that_was_signed_counts_as_that_version(study: Study) -> None:
-    factories.form_publish(study, {"en": "More."}, renewal="required")
-    record(study, row(day=5))
-    assert len(selectors.consent_snapshot(study)) == 0
-    assert standing(study.holders.get(pseudonym="P-1")).counts is False
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
+def test_faults_are_reported_by_row_and_nothing_is_recorded(study: Study) -> None:
+    circumstance(study, "guardian", pseudonym="P-2")
+    rights = "one of parents, guardianship, other"
+    for wrong, message in (
         (row("P-9", number=7), "Row 7: nobody in this study is called “P-9”"),
         (row(level="HIGHEST"), "Row 2: the level is “HIGHEST”. Write one of HIGH, AVERAGE, LOW, NONE"),
         (row(form_version=2), "Row 2: version 2 of the form was not published on 2026-01-05"),
@@ -157,26 +141,17 @@ def test_an_earlier_version_that_was_signed_counts_as_that_version(study: Study)
         (row(evidence="b.pdf"), "Row 2: the scan “b.pdf” is missing"),
         (row(records="yes"), "Row 2: records is “yes”. Write keep for somebody who withdraws, or nothing."),
         (row(records="keep"), "Row 2: records is “keep”. Write keep for somebody who withdraws, or nothing."),
-    ],
-)
-def test_faults_are_reported_by_row_and_nothing_is_recorded(study: Study, wrong: PaperConsent, message: str) -> None:
-    assert message in error_message(study, row("P-3", number=1), wrong)
-
-
-def test_nobody_stands_in_a_list_twice(study: Study) -> None:
-    assert "Row 3: “P-1” stands in row 2, too" in error_message(study, row(), row(number=3))
-
-
-def test_a_scan_must_be_one(study: Study) -> None:
+        (row("P-3"), "Row 2: “P-3” stands in row 1, too"),
+        (row("P-2"), f"write in authority which right they marked beside the statement, {rights}"),
+        (row("P-2", authority="power"), rights),
+        (row(authority="parents"), "“P-1” answered for themselves by the record. Leave authority empty."),
+        (row("P-2", authority="parents", text="fr"), "version 1 of the form has no text “fr”. Write one of de, en"),
+    ):
+        assert message in error_message(study, row("P-3", number=1), wrong)
     with pytest.raises(PaperError, match=r"a\.pdf is no PDF, PNG or JPEG file"):
         paper_consents_record(
             study=study, consents=[row()], scans={"a.pdf": b"MZ"}, acting_user=factories.user_create("olga")
         )
-    assert not ConsentEvent.objects.exists()
-
-
-def test_a_dry_run_records_nothing(study: Study) -> None:
-    assert record(study, row(), dry_run=True) == 1
     assert not ConsentEvent.objects.exists()
 
 
@@ -187,64 +162,21 @@ def test_long_lists_are_recorded_in_parts_and_whole(study: Study, monkeypatch: p
     assert list(ConsentEvent.chain_faults(study.pk)) == []
 
 
-def test_progress_of_checking_and_recording_a_list_is_reported(study: Study) -> None:
-    seen: list[int] = []
-
-    def watch(consents):
-        for consent in consents:
-            seen.append(consent.row)
-            yield consent
-
-    record(study, row("P-1", number=2), row("P-2", number=3), dry_run=True, watch=watch)
-    assert seen == [2, 3]
-    record(study, row("P-1", number=2), row("P-2", number=3), watch=watch)
-    assert seen == [2, 3] * 3
-
-
 # --- Declarations of whoever answers for another person -------------------------------------------------------------
 
 
-def guardian_recorded(study: Study) -> None:
-    circumstance_record(
-        study=study,
-        acting_user=factories.user_create("olga"),
-        pseudonym="P-1",
-        kind="guardian",
-        until=date(2040, 1, 1),
-        reason="x",
-    )
-
-
 def test_a_list_takes_the_declaration_of_a_guardian(study: Study) -> None:
-    guardian_recorded(study)
+    for pseudonym in ("P-1", "P-3"):
+        circumstance(study, "guardian", pseudonym=pseudonym)
     head = HEAD.strip() + ",authority,text\n"
-    text = head + "P-1,LOW,1,2026-01-05,a.pdf,Parents,de\nP-2,LOW,1,2026-01-05,a.pdf,,\n"
+    text = head + "P-1,LOW,1,2026-01-05,a.pdf,Parents,de\nP-2,LOW,1,2026-01-05,a.pdf,,\nP-3,NONE,1,2026-01-05,a.pdf,,\n"
     record(study, *paper_list_read(text.encode()))
-    declared, other = ConsentEvent.objects.order_by("sequence")
+    declared, other, refusal = ConsentEvent.objects.order_by("sequence")
+    assert (refusal.kind, refusal.authority) == ("refused", ""), "a guardian says no without a declaration"
     assert (declared.answered_by, declared.authority, declared.text_read) == ("guardian", "parents", "de")
     assert declared.statement.startswith("Ich darf über die Daten dieser Person entscheiden"), "as on the form"
     assert (other.authority, other.statement, other.text_read) == ("", "", "")
     assert list(ConsentEvent.chain_faults(study.pk)) == []
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        (row(), "write in authority which right they marked beside the statement, one of parents, guardianship, other"),
-        (row(authority="power"), "one of parents, guardianship, other"),
-        (row("P-2", authority="parents"), "“P-2” answered for themselves by the record. Leave authority empty."),
-        (row(authority="parents", text="fr"), "version 1 of the form has no text “fr”. Write one of de, en"),
-    ],
-)
-def test_an_impossible_declaration_is_refused(study: Study, wrong: PaperConsent, message: str) -> None:
-    guardian_recorded(study)
-    assert message in error_message(study, wrong)
-
-
-def test_a_guardian_says_no_without_a_declaration(study: Study) -> None:
-    guardian_recorded(study)
-    record(study, row(level="NONE"))
-    assert ConsentEvent.objects.get().authority == ""
 
 
 # --- Lists ----------------------------------------------------------------------------------------------------------
@@ -255,20 +187,17 @@ def test_a_list_is_read_whatever_the_order_of_its_columns() -> None:
     assert paper_list_read(text.encode()) == [row(level="LOW")]
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
+def test_a_list_that_cannot_be_read_says_why() -> None:
+    for text, message in (
         ("", "Columns are missing: pseudonym, level"),
         ("pseudonym,level\n", "Columns are missing: form_version, signed_on, evidence"),
         (HEAD + "P-1,LOW,1,2026-01-05," + "a" * 140_000, "This is no CSV (line 2: field larger than field limit"),
         (HEAD + "P-1,LOW,one,2026-01-05,a.pdf\n", "Row 2: form_version must be a whole number"),
         (HEAD + "P-1,LOW,1,2026-01-05,a\nP-2,LOW,1,5.1.2026,a\n", "Row 3: form_version must be a whole number and"),
-    ],
-)
-def test_a_list_that_cannot_be_read_says_why(text: str, message: str) -> None:
-    with pytest.raises(PaperError) as error:
-        paper_list_read(text.encode())
-    assert message in str(error.value)
+    ):
+        with pytest.raises(PaperError) as error:
+            paper_list_read(text.encode())
+        assert message in str(error.value)
 
 
 # --- The command ----------------------------------------------------------------------------------------------------
@@ -294,7 +223,7 @@ def test_the_command_tries_first_and_then_records(study: Study, folder: Path) ->
     assert run(folder, "--dry-run") == "2 decisions can be recorded; this was a dry run.\n"
     assert not ConsentEvent.objects.exists()
     assert run(folder) == "2 decisions are recorded.\n"
-    assert events("P-1") == [("given", "LOW")]
+    assert events(study.holders.get(pseudonym="P-1")) == [("given", "LOW")]
 
 
 def test_the_command_says_what_is_wrong(study: Study, folder: Path) -> None:
@@ -307,13 +236,3 @@ def test_the_command_says_what_is_wrong(study: Study, folder: Path) -> None:
     (folder / "list.csv").unlink()
     with pytest.raises(CommandError, match="No such file"):
         run(folder)
-
-
-def test_holder_with_an_account_gets_a_receipt_by_mail(study: Study) -> None:
-    services.holder_link(holder=study.holders.get(pseudonym="P-1"), user=factories.user_create("hanna"))
-    record(study, row("P-1", "LOW"), row("P-2", "NONE", number=3))
-    assert list(
-        Mail.objects.exclude(kind__in=("form_approved", "policy_approved", "role_changed")).values_list(
-            "kind", "user__username"
-        )
-    ) == [("receipt", "hanna")]

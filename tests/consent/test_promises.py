@@ -1,6 +1,5 @@
 """Promises that change: before and now in odds, kept where wanted, weaker only with a separate yes to exactly that."""
 
-import re
 from datetime import timedelta
 
 import pytest
@@ -18,8 +17,8 @@ from consent.receipts import receipt_facts, receipt_json
 from consent.services.mail import mail_render
 from consent.services.replays import _decisions_apply
 from tests import factories
-from tests.consent.conftest import Decide
-from tests.pages import as_
+from tests.consent.conftest import Decide, answer
+from tests.pages import as_, text
 from training.services.head_counts import head_counts_draw, head_counts_enter
 
 pytestmark = pytest.mark.django_db
@@ -38,24 +37,13 @@ def epsilon(holder: DataHolder) -> float:
 
 
 def send(browser: Client, holder: DataHolder, name: str, choice: str, **more: str):
-    study = holder.study
-    last = selectors.promise_last(holder)
-    fields = {
-        "form_version": selectors.consent_form_in_force(study).version,
-        "policy_version": selectors.policy_in_force(study).version,
-        "promise": repr(last.epsilon),
-        "choice": choice,
-    }
-    return browser.post(reverse(f"consent:{name}", args=[study.slug]), fields | more)
-
-
-def words(response) -> str:
-    return " ".join(re.sub(r"<[^>]*>", " ", response.content.decode()).split())
+    promise = {"promise": repr(selectors.promise_last(holder).epsilon)}
+    return browser.post(reverse(f"consent:{name}", args=["digits"]), answer(holder.study, choice, **promise | more))
 
 
 def test_pages_say_before_and_now_in_odds(high: DataHolder, hanna: User) -> None:
     for name in ("choice", "study"):
-        page = words(as_(hanna).get(reverse(f"consent:{name}", args=["digits"])))
+        page = text(as_(hanna).get(reverse(f"consent:{name}", args=["digits"])))
         assert "Did you take part? at most 56 in 100 at most 60 in 100" in page
         assert "Which of two records is yours? at most 61 in 100 at most 70 in 100" in page
         assert "You can keep what you were promised." in page
@@ -64,24 +52,13 @@ def test_pages_say_before_and_now_in_odds(high: DataHolder, hanna: User) -> None
     assert "up to 4 times (average) or 12 times (low)" in page, "an answer more changes none of the others"
 
 
-def test_a_new_form_alone_is_shown_beside_the_same_odds(
-    study: Study, holder: DataHolder, give: Decide, hanna: User
-) -> None:
-    give(holder, "HIGH")
-    page = words(as_(hanna).get(reverse("consent:choice", args=["digits"])))
-    assert "before and now" not in page, "nothing has changed"
-    factories.form_publish(study, {"en": "More."}, renewal="required")
-    page = words(as_(hanna).get(reverse("consent:choice", args=["digits"])))
-    assert "Did you take part? at most 56 in 100 at most 56 in 100" in page
-
-
 def test_nothing_weaker_counts_without_a_separate_yes(high: DataHolder, hanna: User) -> None:
     browser = as_(hanna)
     assert send(browser, high, "study", "HIGH").status_code == 302
-    check = words(browser.get(reverse("consent:check", args=["digits"])))
+    check = text(browser.get(reverse("consent:check", args=["digits"])))
     assert "Yes, I accept weaker protection: a guess whether I took part can be right 60 times in 100" in check
     assert "before at most 56 times. A guess which of two possible sets of records is mine" in check
-    assert "can be right 70 times in 100 , before at most 61 times." in check, "the harder question, too"
+    assert "can be right 70 times in 100, before at most 61 times." in check, "the harder question, too"
     assert send(browser, high, "decide", "HIGH").status_code == 422
     assert (epsilon(high), high.consent_events.count()) == (1, 1)
     send(browser, high, "decide", "HIGH", weaker="on")
@@ -91,7 +68,7 @@ def test_nothing_weaker_counts_without_a_separate_yes(high: DataHolder, hanna: U
 def test_the_promise_is_kept_after_a_form_that_has_to_be_answered(high: DataHolder, hanna: User) -> None:
     factories.form_publish(high.study, {"en": "More."}, renewal="required")
     browser = as_(hanna)
-    assert "You can keep your promise." in words(browser.get(reverse("consent:choice", args=["digits"])))
+    assert "You can keep your promise." in text(browser.get(reverse("consent:choice", args=["digits"])))
     send(browser, high, "decide", "KEEP")
     event = selectors.consent_current(high)
     assert (event.level, event.policy.version, event.epsilon_before, epsilon(high)) == ("HIGH", 1, None, 1)
@@ -106,6 +83,12 @@ def test_a_service_weakens_nothing_without_the_argument(high: DataHolder) -> Non
     with pytest.raises(ValidationError, match="promised has changed"):
         services.consent_keep(holder=high, epsilon=2.0, form=form, acting_user=None)
     assert epsilon(high) == 1
+    services.consent_withdraw(holder=high, acting_user=None)
+    with pytest.raises(ValidationError, match="separate yes"):
+        services.consent_give(holder=high, level="HIGH", form=form, acting_user=None)
+    services.consent_keep(holder=high, epsilon=1.0, form=form, acting_user=None)
+    assert epsilon(high) == 1, "who returns has their earlier promise"
+    assert [row["policy_version"] for row in decisions(high.study)] == [1, None, 2], "no export tells a kept promise"
 
 
 def test_an_answer_from_another_tab_is_not_taken_for_a_promise_that_is_gone(high: DataHolder, hanna: User) -> None:
@@ -115,15 +98,6 @@ def test_an_answer_from_another_tab_is_not_taken_for_a_promise_that_is_gone(high
     assert send(browser, high, "decide", "LOW", promise="1.0", weaker="on").status_code == 422
     assert epsilon(high) == 2
     assert send(browser, high, "decide", "NONE", promise="1.0").status_code == 302, "leaving needs no promise"
-
-
-def test_returning_holder_has_their_earlier_promise(high: DataHolder) -> None:
-    services.consent_withdraw(holder=high, acting_user=None)
-    form = selectors.consent_form_in_force(high.study)
-    with pytest.raises(ValidationError, match="separate yes"):
-        services.consent_give(holder=high, level="HIGH", form=form, acting_user=None)
-    services.consent_keep(holder=high, epsilon=1.0, form=form, acting_user=None)
-    assert epsilon(high) == 1
 
 
 def test_receipts_say_both(high: DataHolder, give: Decide) -> None:
@@ -155,18 +129,23 @@ def test_mails_say_what_every_level_meant_before(high: DataHolder, hanna: User) 
 
 def test_a_stronger_policy_is_called_stronger(study: Study, holder: DataHolder, give: Decide, hanna: User) -> None:
     give(holder, "HIGH")
+    address = reverse("consent:choice", args=["digits"])
+    assert "before and now" not in text(as_(hanna).get(address)), "nothing has changed"
+    factories.form_publish(study, {"en": "More."}, renewal="required")
+    assert "Did you take part? at most 56 in 100 at most 56 in 100" in text(as_(hanna).get(address))
+    give(holder, "HIGH")
     policy = factories.policy_approve(study, 0.5, 1, 1.5)
-    page = words(as_(hanna).get(reverse("consent:choice", args=["digits"])))
+    page = text(as_(hanna).get(address))
     assert "Your protection is stronger than when you decided" in page
     assert "Did you take part? at most 56 in 100 at most 53 in 100" in page
     assert [change.before[0].right_guesses for change in level_changes(study, policy)] == [56, 60, 65]
 
 
-def test_a_weaker_promise_behind_the_services_is_found(high: DataHolder) -> None:
+@pytest.mark.parametrize("yes", [None, 1.5])
+def test_a_weaker_promise_behind_the_services_is_found(high: DataHolder, yes: float | None) -> None:
     form, policy = selectors.consent_form_in_force(high.study), selectors.policy_in_force(high.study)
-    ConsentEvent.append(
-        [ConsentEvent(study=high.study, holder=high, kind="changed", level="HIGH", form=form, policy=policy)]
-    )
+    fields = {"kind": "changed", "level": "HIGH", "form": form, "policy": policy, "epsilon_before": yes}
+    ConsentEvent.append([ConsentEvent(study=high.study, holder=high, **fields)])
     (fault,) = selectors.promise_faults(high.study)
     assert fault.startswith("decision 2: a weaker promise")
 
@@ -195,20 +174,6 @@ def test_a_yes_to_another_promise_gives_up_none_that_was_lost(study: Study, hold
     assert list(selectors.promise_faults(study)) == []
 
 
-def test_a_yes_to_another_promise_is_found_by_the_verification(high: DataHolder) -> None:
-    form, policy = selectors.consent_form_in_force(high.study), selectors.policy_in_force(high.study)
-    fields = {"kind": "changed", "level": "HIGH", "form": form, "policy": policy, "epsilon_before": 1.5}
-    ConsentEvent.append([ConsentEvent(study=high.study, holder=high, **fields)])
-    assert len(list(selectors.promise_faults(high.study))) == 1
-
-
-def test_an_export_tells_no_kept_promise(high: DataHolder) -> None:
-    form = selectors.consent_form_in_force(high.study)
-    services.consent_withdraw(holder=high, acting_user=None)
-    services.consent_keep(holder=high, epsilon=1.0, form=form, acting_user=None)
-    assert [row["policy_version"] for row in decisions(high.study)] == [1, None, 2]
-
-
 def test_the_committee_sees_counts_from_released_numbers_alone(study: Study, give: Decide) -> None:
     proposer = factories.user_create("carla")
     services.membership_add(study=study, user=proposer, role=Role.COMMITTEE, acting_user=None)
@@ -218,16 +183,16 @@ def test_the_committee_sees_counts_from_released_numbers_alone(study: Study, giv
     )
     page = reverse("staff:policy_new", args=[study.slug])
     values = {"high": 2, "average": 2.5, "low": 2.9, "reason": "More is learned."}
-    assert "How many is not known" in words(carla.post(page, values))
+    assert "How many is not known" in text(carla.post(page, values))
     olga = factories.user_create("olga")
     head_counts_enter(study=study, acting_user=olga, counts={"HIGH": 1300, "AVERAGE": 2, "LOW": 70})
-    shown = words(carla.post(page, values))
+    shown = text(carla.post(page, values))
     assert "About 1,302 people would be asked to accept a weaker promise." in shown
     give(factories.holder_create(study, "one more"), "HIGH")
-    assert words(carla.post(page, values)) == shown, "consents are not looked at"
+    assert text(carla.post(page, values)) == shown, "consents are not looked at"
     services.epsilon_policy_approve(policy=policy, acting_user=factories.user_create("conrad"))
     form = factories.form_propose(study, {"en": "More."})
-    page = words(carla.get(reverse("staff:consent_form_proposal", args=[study.slug, form.sequence])))
+    page = text(carla.get(reverse("staff:consent_form_proposal", args=[study.slug, form.sequence])))
     assert "About 1,302 people would be asked to accept a weaker promise." in page, "a form that asks again, too"
     head_counts_draw(study=study, acting_user=olga)
     assert people_promised_more(study, policy).sigma > 0

@@ -11,25 +11,17 @@ from consent import selectors, services
 from consent.circumstances import answering_for
 from consent.models import Circumstance, ConsentEvent, DataHolder, Invitation, Study
 from consent.selectors import answerer_faults
-from consent.services.handover import circumstance_record, hand_overs
+from consent.services.handover import hand_overs
 from consent.services.invitations import invitations_create
 from consent.services.replays import Lost, acts_apply
-from tests import factories
 from tests.clock import Clock
-from tests.consent.conftest import Decide
+from tests.consent.conftest import Decide, circumstance
 
 pytestmark = pytest.mark.usefixtures("clock")
 
 
 def record(holder: DataHolder, kind: str, until: date | None = None) -> Circumstance:
-    return circumstance_record(
-        study=holder.study,
-        pseudonym=holder.pseudonym,
-        kind=kind,
-        until=until,
-        reason="So it is.",
-        acting_user=factories.user_create("sven"),
-    )
+    return circumstance(holder.study, kind, until, holder.pseudonym)
 
 
 def forgotten(study: Study, *acts: Callable[[], Any]) -> Lost:
@@ -53,7 +45,7 @@ def test_no_consent_counts_that_was_given_by_the_link_of_a_person_who_answered_n
     study: Study, holder: DataHolder, give: Decide, clock: Clock, kind: str
 ) -> None:
     """The restored database knows neither the guardian nor that the person's own link has ended."""
-    lost = forgotten(study, lambda: record(holder, kind, date(2030, 1, 1) if kind == "guardian" else None))
+    lost = forgotten(study, lambda: record(holder, kind))
     give(holder, "LOW")
     assert takes_part(holder)
     acts_apply(study, lost)
@@ -68,8 +60,7 @@ def test_a_guardian_entered_anew_does_not_make_the_decisions_of_the_first_faults
     study: Study, holder: DataHolder, give: Decide
 ) -> None:
     """A steward has seen who answers, and invited them, before the restore was settled."""
-    until = date(2030, 1, 1)
-    lost = forgotten(study, lambda: record(holder, "guardian", until), lambda: give(holder, "LOW"))
+    lost = forgotten(study, lambda: record(holder, "guardian"), lambda: give(holder, "LOW"))
     record(holder, "guardian", date(2030, 1, 2))
     invitations_create(study=study, acting_user=None, pseudonyms=[holder.pseudonym])
     acts_apply(study, lost)

@@ -27,55 +27,31 @@ def epsilon_of(study: Study) -> Callable[[DataHolder], float]:
 # --- Rule 5: a new ε policy never weakens an old promise ------------------------------------------------------------
 
 
-def test_a_larger_epsilon_waits_for_a_new_consent(study, holder, give, epsilon_of) -> None:
-    give(holder, "HIGH")
+def test_a_new_policy_never_weakens_an_old_promise(clock, study, give, epsilon_of) -> None:
+    first, second, third = (factories.holder_create(study, f"P-{n}") for n in range(3))
+    give(first, "HIGH")
+    give(second, "AVERAGE")
+    since = clock.now()
+    assert selectors.epsilons_since(study, since)["HIGH"] == np.inf
     factories.policy_approve(study, 2, 3, 4)
-    assert epsilon_of(holder) == 1
-    give(holder, "HIGH")
-    assert epsilon_of(holder) == 2
-
-
-def test_a_smaller_epsilon_applies_at_once(study, holder, give, epsilon_of) -> None:
-    give(holder, "LOW")
+    assert (epsilon_of(first), epsilon_of(second)) == (1, 2), "a larger ε waits for a new consent"
+    give(first, "HIGH")
+    assert epsilon_of(first) == 2
     factories.policy_approve(study, 0.5, 1, 1.5)
-    assert epsilon_of(holder) == 1.5
-
-
-def test_a_smaller_epsilon_stays_when_a_larger_one_follows(study, holder, give, epsilon_of) -> None:
-    give(holder, "AVERAGE")
-    factories.policy_approve(study, 0.5, 1, 1.5)
+    assert (epsilon_of(first), epsilon_of(second)) == (0.5, 1), "a smaller one applies at once"
     factories.policy_approve(study, 3, 4, 5)
-    assert epsilon_of(holder) == 1
-
-
-def test_a_smaller_epsilon_from_before_the_consent_does_not_count(study, holder, give, epsilon_of) -> None:
-    factories.policy_approve(study, 0.5, 1, 1.5)
-    factories.policy_approve(study, 3, 4, 5)
-    give(holder, "AVERAGE")
-    assert epsilon_of(holder) == 4
-
-
-def test_a_policy_applies_from_its_date(clock: Clock, hanna, give) -> None:
-    study = factories.study_open("timed")
-    holder = factories.holder_create(study, user=hanna)
-    give(holder, "HIGH")
+    assert (epsilon_of(first), epsilon_of(second)) == (0.5, 1), "and stays when a larger one follows"
+    assert selectors.epsilons_since(study, since)["HIGH"] == 0.5
+    give(third, "AVERAGE")
+    assert epsilon_of(third) == 4, "a smaller one from before the consent does not count"
     start = clock.moment
     clock.days_pass(1)
     effective = clock.now()
     clock.moment = start
-    factories.policy_approve(study, 0.5, 1, 1.5, effective_from=effective)
-    assert selectors.consent_snapshot(study).epsilons.tolist() == [1]
+    factories.policy_approve(study, 0.1, 0.2, 0.3, effective_from=effective)
+    assert epsilon_of(third) == 4
     clock.days_pass(2)
-    assert selectors.consent_snapshot(study).epsilons.tolist() == [0.5]
-
-
-def test_the_smallest_epsilon_since_a_moment(clock: Clock, db) -> None:
-    study = factories.study_open("timed")
-    since = clock.now()
-    assert selectors.epsilons_since(study, since)["HIGH"] == np.inf
-    factories.policy_approve(study, 0.5, 1, 1.5)
-    factories.policy_approve(study, 2, 3, 4)
-    assert selectors.epsilons_since(study, since)["HIGH"] == 0.5
+    assert epsilon_of(third) == 0.2, "from its date on"
 
 
 # --- Snapshots ------------------------------------------------------------------------------------------------------
@@ -93,7 +69,12 @@ def test_a_snapshot_has_who_takes_part_and_nobody_else(study: Study, give: Decid
     services.consent_refuse(holder=refused, acting_user=None)
     give(factories.holder_create(factories.study_open("other"), "elsewhere"), "HIGH")
 
+    assert holders_per_level(study) == {
+        "HIGH": 1, "AVERAGE": 0, "LOW": 1, "WITHDRAWN": 1, "REFUSED": 1, "SUSPENDED": 0, "UNDECIDED": 1
+    }  # fmt: skip
     snapshot = selectors.consent_snapshot(study)
+    part = snapshot.of([takes_part.pk, 10**9])
+    assert (part.holders.tolist(), part.epsilons.tolist()) == ([takes_part.pk], [3])
     assert snapshot.holders.tolist() == [takes_part.pk, changed.pk]
     assert [selectors.LEVELS[level] for level in snapshot.levels] == ["LOW", "HIGH"]
     assert snapshot.epsilons.tolist() == [3, 1]
@@ -115,25 +96,6 @@ def test_a_snapshot_of_any_moment(clock: Clock, db: None, give: Decide) -> None:
     assert [snapshot.epsilons.tolist() for snapshot in at] == [[], [1], [3]]
     assert [snapshot.sequence for snapshot in at] == [0, 1, 2]
     assert len(selectors.consent_snapshot(study)) == 0
-
-
-def test_part_of_a_snapshot(study: Study, give: Decide) -> None:
-    first, second = (factories.holder_create(study, name) for name in ("first", "second"))
-    give(first, "HIGH")
-    give(second, "LOW")
-    part = selectors.consent_snapshot(study).of([second.pk, 10**9])
-    assert (part.holders.tolist(), part.epsilons.tolist()) == ([second.pk], [3])
-
-
-def test_holders_per_level(study: Study, give: Decide) -> None:
-    holders = [factories.holder_create(study, f"P-{n}") for n in range(6)]
-    for holder, level in zip(holders, ("HIGH", "HIGH", "LOW", "AVERAGE"), strict=False):
-        give(holder, level)
-    services.consent_withdraw(holder=holders[3], acting_user=None)
-    services.consent_refuse(holder=holders[4], acting_user=None)
-    assert holders_per_level(study) == {
-        "HIGH": 2, "AVERAGE": 0, "LOW": 1, "WITHDRAWN": 1, "REFUSED": 1, "SUSPENDED": 0, "UNDECIDED": 1
-    }  # fmt: skip
 
 
 @pytest.mark.parametrize("few", [0, 500], ids=["everyone is read", "asked for by name"])
@@ -174,17 +136,12 @@ def test_the_renewal_of_a_form_decides_which_consents_count(study, holder, give,
     assert (counts["LOW"], counts["SUSPENDED"]) == (int(takes_part), int(not takes_part))
     stands = standing(holder)
     assert (stands.renewal, stands.counts) == (None if is_new is None else form, is_new is not False)
+    latest = factories.form_publish(study, {"en": "More, better said."}, renewal="not_asked")
+    assert (len(selectors.consent_snapshot(study)) == 1) == takes_part, "a later optional form revives nothing"
+    assert (standing(holder).renewal, standing(holder).counts) == (None if is_new is None else latest, takes_part)
     give(holder, "LOW")
     assert len(selectors.consent_snapshot(study)) == 1
     assert standing(holder).renewal is None
-
-
-def test_a_later_optional_form_does_not_revive_consents(study, holder, give) -> None:
-    give(holder, "LOW")
-    factories.form_publish(study, {"en": "Much more."}, renewal="required")
-    latest = factories.form_publish(study, {"en": "Much more, better said."}, renewal="not_asked")
-    assert len(selectors.consent_snapshot(study)) == 0
-    assert (standing(holder).renewal, standing(holder).counts) == (latest, False)
 
 
 def test_a_form_sets_consents_aside_from_its_moment_on(clock: Clock, db: None, give: Decide) -> None:

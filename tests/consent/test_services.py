@@ -17,120 +17,70 @@ from consent.models import (
     DataHolder,
     EpsilonPolicy,
     EpsilonPolicyApproval,
-    Membership,
     Renewal,
     Study,
 )
 from tests import factories
-from tests.consent.conftest import Decide
+from tests.consent.conftest import Decide, events
 
 Kind = ConsentEvent.Kind
-
-
-def events(holder: DataHolder) -> list[tuple[str, str]]:
-    return list(ConsentEvent.objects.filter(holder=holder).order_by("sequence").values_list("kind", "level"))
 
 
 # --- Decisions ------------------------------------------------------------------------------------------------------
 
 
-def test_first_consent_is_given_the_next_level_is_a_change(holder: DataHolder, give: Decide) -> None:
-    give(holder, "HIGH")
-    give(holder, "LOW")
-    assert events(holder) == [(Kind.GIVEN, "HIGH"), (Kind.CHANGED, "LOW")]
+def test_each_decision_is_recorded_once_as_what_it_is(study: Study, holder: DataHolder, hanna: User) -> None:
+    def give(level: str) -> ConsentEvent:
+        form = selectors.consent_form_in_force(study)
+        return factories.consent_choose(holder=holder, level=level, form=form, acting_user=hanna)
 
-
-def test_consent_names_the_form_the_policy_and_who_recorded_it(holder: DataHolder, hanna: User) -> None:
-    form = selectors.consent_form_in_force(holder.study)
-    event = services.consent_give(holder=holder, level="HIGH", form=form, acting_user=hanna)
-    assert (event.form, event.policy) == (form, selectors.policy_in_force(holder.study))
+    form = selectors.consent_form_in_force(study)
+    with pytest.raises(ValidationError, match="no consent to withdraw"):
+        services.consent_withdraw(holder=holder, acting_user=None)
+    for _ in range(2):
+        services.consent_refuse(holder=holder, acting_user=None, form=form)
+    event = give("HIGH")
+    assert (event.form, event.policy) == (form, selectors.policy_in_force(study))
     assert (event.recorded_by_id, event.channel) == (hanna.pk, ConsentEvent.Channel.FORM)
-
-
-def test_giving_what_stands_changes_nothing(holder: DataHolder, give: Decide) -> None:
-    assert give(holder, "HIGH") == give(holder, "HIGH")
-    assert events(holder) == [(Kind.GIVEN, "HIGH")]
-
-
-def test_the_same_level_under_a_new_policy_is_a_new_consent(study: Study, holder: DataHolder, give: Decide) -> None:
-    give(holder, "HIGH")
+    assert give("HIGH") == event, "what stands is not recorded again"
+    give("LOW")
+    for _ in range(2):
+        services.consent_refuse(holder=holder, acting_user=None, form=form)
+    with pytest.raises(ValidationError, match="no consent to withdraw"):
+        services.consent_withdraw(holder=holder, acting_user=None)
+    give("AVERAGE")
     factories.policy_approve(study, 2, 3, 4)
-    give(holder, "HIGH")
-    assert events(holder) == [(Kind.GIVEN, "HIGH"), (Kind.CHANGED, "HIGH")]
+    give("AVERAGE")
+    newer = factories.form_publish(study, {"en": "More is asked now."})
+    assert give("AVERAGE").form == newer
+    assert events(holder) == [
+        *((Kind.REFUSED, ""), (Kind.GIVEN, "HIGH"), (Kind.CHANGED, "LOW"), (Kind.WITHDRAWN, "")),
+        *((Kind.GIVEN, "AVERAGE"), (Kind.CHANGED, "AVERAGE"), (Kind.CHANGED, "AVERAGE")),
+    ]
 
 
-def test_the_same_level_on_a_new_form_is_a_new_consent(study: Study, holder: DataHolder, give: Decide) -> None:
-    give(holder, "HIGH")
-    form = factories.form_publish(study, {"en": "More is asked now."})
-    assert give(holder, "HIGH").form == form
-    assert len(events(holder)) == 2
-
-
-def test_withdrawal_and_a_later_consent(holder: DataHolder, give: Decide) -> None:
-    give(holder, "HIGH")
-    services.consent_withdraw(holder=holder, acting_user=None)
-    give(holder, "AVERAGE")
-    assert events(holder) == [(Kind.GIVEN, "HIGH"), (Kind.WITHDRAWN, ""), (Kind.GIVEN, "AVERAGE")]
-
-
-def test_there_must_be_something_to_withdraw(holder: DataHolder, give: Decide) -> None:
-    with pytest.raises(ValidationError, match="no consent to withdraw"):
-        services.consent_withdraw(holder=holder, acting_user=None)
-    give(holder, "HIGH")
-    services.consent_withdraw(holder=holder, acting_user=None)
-    with pytest.raises(ValidationError, match="no consent to withdraw"):
-        services.consent_withdraw(holder=holder, acting_user=None)
-
-
-def test_refusing_is_on_record_once(holder: DataHolder) -> None:
-    form = selectors.consent_form_in_force(holder.study)
-    for _ in range(2):
-        services.consent_refuse(holder=holder, acting_user=None, form=form)
-    assert events(holder) == [(Kind.REFUSED, "")]
-
-
-def test_refusing_where_consent_stands_withdraws_it(holder: DataHolder, give: Decide) -> None:
-    give(holder, "HIGH")
-    form = selectors.consent_form_in_force(holder.study)
-    for _ in range(2):
-        services.consent_refuse(holder=holder, acting_user=None, form=form)
-    assert events(holder) == [(Kind.GIVEN, "HIGH"), (Kind.WITHDRAWN, "")]
-
-
-def test_an_earlier_form_cannot_be_consented_to(study: Study, holder: DataHolder) -> None:
-    earlier = selectors.consent_form_in_force(study)
+def test_consent_is_given_only_to_what_is_in_force_in_the_study(study: Study, holder: DataHolder) -> None:
+    earlier, shown = selectors.consent_form_in_force(study), selectors.policy_in_force(study)
+    young = factories.study_create("young")
+    nothing_approved = factories.form_publish(young)
+    factories.policy_approve(study, 2, 3, 4)
+    attempts = [
+        (holder, earlier, shown, "read it again"),
+        (holder, selectors.consent_form_in_force(factories.study_open("other")), None, "read the new one"),
+        (factories.holder_create(young), nothing_approved, None, "approved no policy"),
+    ]
     factories.form_publish(study, {"en": "More is asked now."})
-    with pytest.raises(ValidationError, match="read the new one"):
-        services.consent_give(holder=holder, level="HIGH", form=earlier, acting_user=None)
-    assert events(holder) == []
+    attempts[0] = (holder, selectors.consent_form_in_force(study), shown, "read it again")
+    for person, form, policy, says in [*attempts, (holder, earlier, None, "read the new one")]:
+        with pytest.raises(ValidationError, match=says):
+            services.consent_give(holder=person, level="HIGH", form=form, policy=policy, acting_user=None)
+    assert not ConsentEvent.objects.exists()
 
 
-def test_odds_that_no_longer_hold_cannot_be_consented_to(study: Study, holder: DataHolder) -> None:
-    form, shown = selectors.consent_form_in_force(study), selectors.policy_in_force(study)
-    factories.policy_approve(study, 2, 3, 4)
-    with pytest.raises(ValidationError, match="read it again"):
-        services.consent_give(holder=holder, level="HIGH", form=form, policy=shown, acting_user=None)
-    assert events(holder) == []
-
-
-def test_a_form_of_another_study_is_refused(study: Study, holder: DataHolder) -> None:
-    other = selectors.consent_form_in_force(factories.study_open("other"))
-    with pytest.raises(ValidationError, match="read the new one"):
-        services.consent_give(holder=holder, level="HIGH", form=other, acting_user=None)
-
-
-@pytest.mark.django_db
-def test_without_an_approved_policy_nobody_can_consent() -> None:
-    study = factories.study_create()
-    form = factories.form_publish(study)
-    with pytest.raises(ValidationError, match="approved no policy"):
-        services.consent_give(holder=factories.holder_create(study), level="HIGH", form=form, acting_user=None)
-
-
-@pytest.mark.parametrize("level", ["", "NONE", "high", "HIGHEST"])
-def test_there_are_three_levels(holder: DataHolder, give: Decide, level: str) -> None:
-    with pytest.raises(ValidationError, match="three levels"):
-        give(holder, level)
+def test_there_are_three_levels(holder: DataHolder, give: Decide) -> None:
+    for level in ("", "NONE", "high", "HIGHEST"):
+        with pytest.raises(ValidationError, match="three levels"):
+            give(holder, level)
 
 
 # --- Forms ----------------------------------------------------------------------------------------------------------
@@ -146,58 +96,44 @@ def test_a_draft_is_kept_until_it_is_published(study: Study, hanna: User) -> Non
     assert not ConsentFormDraft.objects.exists()
 
 
-def test_the_same_words_are_not_published_twice(study: Study) -> None:
-    with pytest.raises(ValidationError, match="what the version in force says"):
-        factories.form_publish(study)
-
-
-def test_there_are_three_decisions_about_earlier_consents(study: Study) -> None:
-    with pytest.raises(ValidationError, match="renewal"):
-        factories.form_publish(study, {"en": "More"}, renewal="perhaps")
-
-
-def test_the_hash_of_a_form_covers_its_meaning_for_earlier_consents(study: Study) -> None:
-    form = factories.form_publish(study, {"en": "More"}, renewal=Renewal.REQUIRED)
-    form.renewal = Renewal.NOT_ASKED
-    assert form.computed_hash() != form.hash
-
-
-def test_form_versions_count_up_and_have_their_own_digest(study: Study) -> None:
+def test_versions_of_a_form_differ_and_are_hashed_with_their_meaning_for_consents(study: Study) -> None:
+    refused = [
+        (factories.FORM, "asked", "what the version in force says"),
+        ({"en": "More"}, "perhaps", "renewal"),
+        ({"de": "Hallo", "en": " "}, "asked", "English"),
+    ]
+    for texts, renewal, says in refused:
+        with pytest.raises(ValidationError, match=says):
+            factories.form_publish(study, texts, renewal=renewal)
     first = selectors.consent_form_in_force(study)
-    second = factories.form_publish(study, {"en": " Other words. ", "de": "  "})
-    assert (first.version, second.version) == (1, 2)
-    assert second.texts == {"en": "Other words."}
+    second = factories.form_publish(study, {"en": " Other words. ", "de": "  "}, renewal=Renewal.REQUIRED)
+    assert (first.version, second.version, second.texts) == (1, 2, {"en": "Other words."})
     assert first.digest != second.digest
     assert selectors.consent_form_in_force(study) == second
-
-
-def test_a_form_needs_english(study: Study) -> None:
-    with pytest.raises(ValidationError, match="English"):
-        factories.form_publish(study, {"de": "Hallo", "en": " "})
+    second.renewal = Renewal.NOT_ASKED
+    assert second.computed_hash() != second.hash
 
 
 # --- ε policies -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "values", [(2, 1, 3), (1, 3, 2), (1, 1, 2), (1, 2, 2), (0, 1, 2), (-1, 1, 2), (math.nan, 1, 2), (1, 2, math.nan)]
-)
-def test_values_must_rise_from_high_to_low_protection(study: Study, values: tuple[float, float, float]) -> None:
-    with pytest.raises(ValidationError, match="must rise"):
-        factories.policy_approve(study, *values)
-
-
-def test_values_stay_under_the_cap(study: Study, settings: Settings) -> None:
+def test_values_rise_from_high_to_low_protection_up_to_the_cap(study: Study, hanna: User, settings: Settings) -> None:
     settings.EPSILON_CAP = 4
-    factories.policy_approve(study, 1, 2, 4)
-    for low in (4.001, math.inf):
-        with pytest.raises(ValidationError, match="above this installation's cap of 4"):
-            factories.policy_approve(study, 1, 2, low)
-
-
-def test_a_policy_needs_a_reason(study: Study, hanna: User) -> None:
+    nan, inf = math.nan, math.inf
+    unordered = [(2, 1, 3), (1, 3, 2), (1, 1, 2), (1, 2, 2), (0, 1, 2), (-1, 1, 2), (nan, 1, 2), (1, 2, nan)]
+    above = "above this installation's cap of 4"
+    for values, says in [*((each, "must rise") for each in unordered), ((1, 2, 4.001), above), ((1, 2, inf), above)]:
+        with pytest.raises(ValidationError, match=says):
+            factories.policy_approve(study, *values)
     with pytest.raises(ValidationError, match="reason"):
         services.epsilon_policy_propose(study=study, acting_user=hanna, high=1, average=2, low=3, reason="  ")
+    with pytest.raises(IntegrityError), transaction.atomic():
+        EpsilonPolicy.objects.create(
+            study=study, version=99, sequence=99, high=2, average=1, low=3, reason="Why not", proposed_by=hanna
+        )
+    policy = factories.policy_approve(study, 1, 2, 4)
+    with pytest.raises(ValidationError, match="already approved"):
+        services.epsilon_policy_approve(policy=policy, acting_user=factories.user_create("conrad"))
 
 
 def test_a_second_person_approves(study: Study, hanna: User) -> None:
@@ -209,12 +145,6 @@ def test_a_second_person_approves(study: Study, hanna: User) -> None:
     assert selectors.policy_in_force(study) != policy
 
 
-def test_a_policy_is_approved_once(study: Study) -> None:
-    policy = factories.policy_approve(study, 1, 2, 4)
-    with pytest.raises(ValidationError, match="already approved"):
-        services.epsilon_policy_approve(policy=policy, acting_user=factories.user_create("conrad"))
-
-
 def test_an_older_policy_cannot_overtake_a_newer_one(study: Study, hanna: User) -> None:
     older = services.epsilon_policy_propose(study=study, acting_user=hanna, high=1, average=2, low=5, reason="Why not")
     newer = factories.policy_approve(study, 1, 2, 4)
@@ -223,11 +153,14 @@ def test_an_older_policy_cannot_overtake_a_newer_one(study: Study, hanna: User) 
     assert selectors.policy_in_force(study) == newer
 
 
-def test_a_policy_counts_from_its_date_on(study: Study) -> None:
+def test_a_policy_counts_from_its_date_on_and_never_before_its_approval(study: Study) -> None:
     now, soon = selectors.policy_in_force(study), timezone.now() + timedelta(days=7)
     later = factories.policy_approve(study, 1, 2, 4, effective_from=soon)
     assert selectors.policy_in_force(study) == now
     assert selectors.policy_in_force(study, soon) == later
+    before = timezone.now()
+    policy = factories.policy_approve(study, 1, 2, 4, effective_from=before - timedelta(days=7))
+    assert policy.approval.effective_from >= before
 
 
 def test_a_policy_that_was_to_come_gives_way_to_a_newer_one(study: Study, holder: DataHolder, give: Decide) -> None:
@@ -243,19 +176,6 @@ def test_a_policy_that_was_to_come_gives_way_to_a_newer_one(study: Study, holder
     assert [selectors.policy_in_force(study), selectors.policy_in_force(study, soon)] == [newest, later]
 
 
-def test_a_policy_never_counts_before_its_approval(study: Study) -> None:
-    before = timezone.now()
-    policy = factories.policy_approve(study, 1, 2, 4, effective_from=before - timedelta(days=7))
-    assert policy.approval.effective_from >= before
-
-
-def test_the_database_knows_the_order_of_the_values(study: Study, hanna: User) -> None:
-    with pytest.raises(IntegrityError), transaction.atomic():
-        EpsilonPolicy.objects.create(
-            study=study, version=99, sequence=99, high=2, average=1, low=3, reason="Why not", proposed_by=hanna
-        )
-
-
 def test_the_database_wants_a_level_with_each_consent(holder: DataHolder, give: Decide) -> None:
     event = give(holder, "HIGH")
     form, policy = event.form, event.policy
@@ -269,26 +189,15 @@ def test_the_database_wants_a_level_with_each_consent(holder: DataHolder, give: 
 # --- People ---------------------------------------------------------------------------------------------------------
 
 
-def test_registering_again_finds_the_same_holders(study: Study) -> None:
+def test_a_pseudonym_and_a_user_are_one_holder_of_a_study(study: Study, hanna: User) -> None:
     first = services.holders_register(study=study, pseudonyms=["A", "B", "A"])
     second = services.holders_register(study=study, pseudonyms=["B", "C"])
-    assert set(first) == {"A", "B"}
-    assert second["B"] == first["B"]
+    assert set(first) == {"A", "B"} and second["B"] == first["B"]
     assert DataHolder.objects.filter(study=study).count() == 3
-
-
-def test_a_user_is_one_holder_of_a_study(study: Study, holder: DataHolder, hanna: User) -> None:
+    factories.holder_create(study, "A", hanna)
     with pytest.raises(ValidationError, match="user"):
         factories.holder_create(study, "P-2", hanna)
     assert factories.holder_create(factories.study_open("other"), "P-2", hanna).user == hanna
-
-
-def test_a_role_is_given_once(study: Study, hanna: User) -> None:
-    for _ in range(2):
-        services.membership_add(study=study, user=hanna, role="auditor", acting_user=None)
-    assert Membership.objects.filter(study=study, user=hanna).count() == 1
-    with pytest.raises(ValidationError, match="role"):
-        services.membership_add(study=study, user=hanna, role="emperor", acting_user=None)
 
 
 @pytest.mark.django_db
@@ -296,5 +205,7 @@ def test_creator_of_a_study_operates_it(hanna: User) -> None:
     fields = {"title": "T", "purpose": "P", "controller": "C", "contact": "c@example.org"}
     study = services.study_create(acting_user=hanna, slug="first", delta=1e-6, **fields)
     assert hanna.has_perm("training.propose_run", study)
+    with pytest.raises(ValidationError, match="role"):
+        services.membership_add(study=study, user=hanna, role="emperor", acting_user=None)
     with pytest.raises(ValidationError, match="delta"):
         services.study_create(acting_user=hanna, slug="second", delta=0.5, **fields)

@@ -16,9 +16,11 @@ from consent.services import invitations
 from consent.services.mail import mail_render
 from consent.third_person import WORDS, in_third_person
 from tests import factories
+from tests.consent.conftest import answer, link_opened
 from training.services.erasures import records_erase
 
 NAME = "Anna <Example> 100%"
+DECLARED = {"authority": "parents", "declared": "on"}
 
 
 @pytest.fixture
@@ -27,12 +29,9 @@ def study(db: None) -> Study:
 
 
 @pytest.fixture
-def guardian(study: Study, client: Client) -> Client:
+def guardian(study: Study) -> Client:
     """Bearer of an invitation to answer for somebody."""
-    invited = invitations.Invited(NAME, "guardian", date(2099, 1, 1))
-    (issued,) = invitations.invitations_create(study=study, acting_user=None, pseudonyms=[invited])
-    client.get(reverse("open_link", args=[issued.code]))
-    return client
+    return link_opened(study, invitations.Invited(NAME, "guardian", date(2099, 1, 1)))
 
 
 def read(client: Client, name: str, *parts: object) -> str:
@@ -44,34 +43,16 @@ def read(client: Client, name: str, *parts: object) -> str:
     return " ".join(main.replace("&lt;", "<").replace("&gt;", ">").replace("&#x27;", "'").split())
 
 
-def choose(client: Client, study: Study) -> dict[str, object]:
-    form, policy = study.consent_forms.latest("version"), study.epsilon_policies.latest("version")
-    return {"form_version": form.version, "policy_version": policy.version, "choice": "HIGH"}
-
-
-@pytest.mark.parametrize(("language", "chosen"), [("en", "The limit that you chose"), ("de", "die Sie gewählt haben")])
-def test_no_guardian_is_said_to_have_chosen_the_limit(guardian: Client, language: str, chosen: str) -> None:
-    """The person may have chosen it, before somebody answered for them."""
-    guardian.cookies["django_language"] = language
-    page = read(guardian, "study")
-    assert f"{NAME} still holds for it" in page or f"für {NAME} gewählt wurde, gilt dafür weiter" in page
-    assert chosen not in page
-
-
-def test_the_list_of_studies_of_a_guardian_asks_for_no_records_of_theirs_alone(guardian: Client) -> None:
-    page = guardian.get(reverse("consent:my_studies")).content.decode()
-    assert "from the records of people for whom you answer, or from yours" in page
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("language", ["en", "de"])
 def test_every_page_of_a_guardian_is_about_the_person(guardian: Client, study: Study, language: str) -> None:
     guardian.cookies["django_language"] = language
     response = read(guardian, "study")
-    answer = choose(guardian, study)
-    guardian.post(reverse("consent:study", args=["digits"]), answer)
+    chosen = {"en": "The limit that you chose", "de": "die Sie gewählt haben"}[language]
+    assert chosen not in response, "the person may have, before somebody answered for them"
+    guardian.post(reverse("consent:study", args=["digits"]), answer(study))
     checked = read(guardian, "check")
-    guardian.post(reverse("consent:decide", args=["digits"]), {**answer, "authority": "parents", "declared": "on"})
+    guardian.post(reverse("consent:decide", args=["digits"]), answer(study, **DECLARED))
     pages = [response, checked, *(read(guardian, name) for name in ("choice", "withdraw", "uses"))]
     pages.append(read(guardian, "receipt", 1))
     guardian.post(reverse("consent:withdraw", args=["digits"]), {"records": "keep"})
@@ -98,12 +79,11 @@ def test_guardian_reads_of_the_persons_promise_where_it_has_become_weaker(
     factories.policy_approve(study, 2, 4, 8)
     factories.form_publish(study, {"en": "More.", "de": "Mehr."}, renewal="required")
     guardian.cookies["django_language"] = language
-    answer = {**choose(guardian, study), "promise": repr(1.0)}
+    sent = answer(study, "HIGH", promise=repr(1.0))
     pages = [read(guardian, name) for name in ("study", "choice")]
-    guardian.post(reverse("consent:study", args=["digits"]), answer)
+    guardian.post(reverse("consent:study", args=["digits"]), sent)
     pages.append(read(guardian, "check"))
-    declared = {"weaker": "on", "authority": "parents", "declared": "on"}
-    guardian.post(reverse("consent:decide", args=["digits"]), answer | declared)
+    guardian.post(reverse("consent:decide", args=["digits"]), sent | DECLARED | {"weaker": "on"})
     pages.append(read(guardian, "receipt", 2))
     yours = {
         "en": r"[Yy]ou (?:took|take) part|[Yy]ou were promised|[Yy]our (?:promise|protection)|is yours|are yours|"
@@ -122,8 +102,7 @@ def test_no_page_of_a_guardian_calls_the_person_by_a_code_after_an_erasure(
     guardian: Client, study: Study, language: str
 ) -> None:
     guardian.cookies["django_language"] = language
-    answer = choose(guardian, study) | {"authority": "parents", "declared": "on"}
-    guardian.post(reverse("consent:decide", args=["digits"]), answer)
+    guardian.post(reverse("consent:decide", args=["digits"]), answer(study, **DECLARED))
     guardian.post(reverse("consent:withdraw", args=["digits"]))
     records_erase(study.pk)
     assert DataHolder.objects.get(study=study).known_as == ""
@@ -138,10 +117,8 @@ def test_no_page_of_a_guardian_calls_the_person_by_a_code_after_an_erasure(
     assert theirs[0] in " ".join(html[0].split()) and theirs[1] in pages[1]
 
 
-def test_holder_who_answers_for_themself_reads_second_person(study: Study, client: Client) -> None:
-    (issued,) = invitations.invitations_create(study=study, acting_user=None, pseudonyms=["P-7"])
-    client.get(reverse("open_link", args=[issued.code]))
-    assert "whether it may learn from your records" in read(client, "study")
+def test_holder_who_answers_for_themself_reads_second_person(study: Study) -> None:
+    assert "whether it may learn from your records" in read(link_opened(study, "P-7"), "study")
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,9 @@ from django.test import Client
 from django.urls import reverse
 
 from consent import exports, receipts, services
-from consent.models import ConsentEvent, DataHolder, Study
+from consent.models import ConsentEvent, Study
 from tests import factories
+from tests.consent.conftest import answer
 from tests.snapshots import built_once
 
 LANGUAGES = ["en", "de", "en-x-easy", "de-x-young"]
@@ -50,44 +51,37 @@ def test_readers_choose_a_variant_and_the_main_text_stays_binding(reader: Client
 
 
 def test_it_is_recorded_which_text_was_read(reader: Client, study: Study) -> None:
-    response = page(reader, text="en-x-easy")
-    assert '<input type="hidden" name="text" value="en-x-easy">' in response
-    form, policy = study.consent_forms.latest("version"), study.epsilon_policies.latest("version")
-    answer = {"form_version": form.version, "policy_version": policy.version, "choice": "LOW", "text": "en-x-easy"}
-    reader.post(reverse("consent:study", args=["digits"]), answer)
-    checked = reader.get(reverse("consent:check", args=["digits"])).content.decode()
-    assert '<input type="hidden" name="text" value="en-x-easy">' in checked
-    reader.post(reverse("consent:decide", args=["digits"]), answer)
-    event = ConsentEvent.objects.get()
+    field = '<input type="hidden" name="text" value="en-x-easy">'
+    assert field in page(reader, text="en-x-easy")
+    reader.post(reverse("consent:decide", args=["digits"]), answer(study, "NONE", text="xx"))
+    assert ConsentEvent.objects.get().text_read == "", "the form has no such text"
+    sent = answer(study, text="en-x-easy")
+    reader.post(reverse("consent:study", args=["digits"]), sent)
+    assert field in reader.get(reverse("consent:check", args=["digits"])).text
+    reader.post(reverse("consent:decide", args=["digits"]), sent)
+    event = ConsentEvent.objects.latest("sequence")
     assert event.text_read == "en-x-easy"
-    result = dict(receipts.receipt_facts(event))
-    assert result["Text that was read"] == "English, easy to read"
+    assert dict(receipts.receipt_facts(event))["Text that was read"] == "English, easy to read"
     assert receipts.receipt_json([event])["consent_record"]["events"][0]["extension"]["text_read"] == "en-x-easy"
-    (row,) = exports.decisions(study)
-    assert row["text_read"] == "en-x-easy" and exports.export_faults(study, [row]) == []
-    read = reader.get(reverse("consent:receipt_text", args=["digits", 1])).content.decode()
+    rows = list(exports.decisions(study))
+    assert [row["text_read"] for row in rows] == ["", "en-x-easy"] and exports.export_faults(study, rows) == []
+    read = reader.get(reverse("consent:receipt_text", args=["digits", 2])).text
     assert "We ask you. Short." in read, "what was read then"
+    assert services.consent_withdraw(holder=event.holder, acting_user=None).text_read == ""
     assert list(ConsentEvent.chain_faults(study.pk)) == []
 
 
-def test_a_text_that_the_form_does_not_have_is_not_recorded(reader: Client, study: Study) -> None:
-    form, policy = study.consent_forms.latest("version"), study.epsilon_policies.latest("version")
-    answer = {"form_version": form.version, "policy_version": policy.version, "choice": "NONE", "text": "xx"}
-    reader.post(reverse("consent:decide", args=["digits"]), answer)
-    assert ConsentEvent.objects.get().text_read == ""
-
-
-def test_a_form_is_published_only_with_the_variants_that_the_study_promises(study: Study) -> None:
+def test_a_variant_is_known_and_stands_beside_its_main_text(study: Study) -> None:
+    for codes, says in (
+        (["en", "de-x-easy"], "Add the language of: de-x-easy"),
+        (["en", "en-x-loud"], "Unknown"),
+        (["en", "klingon"], "Unknown language: klingon"),
+        (["de"], "keep “en”"),
+    ):
+        with pytest.raises(ValidationError, match=says):
+            services.study_update(study=study, languages=codes)
     with pytest.raises(ValidationError, match="Deutsch, for young people"):
         factories.form_publish(study, {code: f"{text} More." for code, text in TEXTS.items() if code != "de-x-young"})
-
-
-@pytest.mark.parametrize(
-    ("codes", "says"), [(["en", "de-x-easy"], "Add the language of: de-x-easy"), (["en", "en-x-loud"], "Unknown")]
-)
-def test_a_variant_is_known_and_stands_beside_its_main_text(study: Study, codes: list[str], says: str) -> None:
-    with pytest.raises(ValidationError, match=says):
-        services.study_update(study=study, languages=codes)
 
 
 def test_the_editor_has_one_field_for_each_variant(study: Study, client: Client) -> None:
@@ -96,10 +90,3 @@ def test_the_editor_has_one_field_for_each_variant(study: Study, client: Client)
     assert 'name="de-x-young"' in editor and "German, for young people" in editor
     settings = client.get(reverse("staff:study_edit", args=["digits"])).content.decode()
     assert "_de-x-young" not in settings and "_en-x-easy" not in settings
-
-
-def test_a_withdrawal_of_a_reader_of_a_variant_still_needs_nothing(study: Study) -> None:
-    holder = DataHolder.objects.filter(study=study).first() or factories.holder_create(study)
-    form = study.consent_forms.latest("version")
-    services.consent_give(holder=holder, level="LOW", form=form, acting_user=None, text_read="de-x-young")
-    assert services.consent_withdraw(holder=holder, acting_user=None).text_read == ""

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from datetime import date
 
 import pytest
+from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 
@@ -12,10 +13,10 @@ from consent.services import invitations
 from consent.services.answer_drafts import answer_draft_of
 from consent.services.disposals import holders_erase
 from consent.services.erasures import erasure_ask, erasure_state
-from consent.services.handover import circumstance_record
 from consent.tasks import addresses_sweep
 from tests import factories
 from tests.clock import Clock
+from tests.consent.conftest import circumstance
 from training.services import closing
 
 ANSWER = {"form_version": 1, "policy_version": 1}
@@ -51,35 +52,26 @@ def test_a_choice_leads_to_an_address_of_its_own_to_be_confirmed(visitor: Client
         assert "High protection" in page.text
         assert not ConsentEvent.objects.exists()
     assert 'value="HIGH" required checked' in visitor.get(url("study", study)).text
-    visitor.post(url("decide", study), {**ANSWER, "choice": "HIGH"})
+    ask_anew(study)
+    changed = visitor.get(sent.url)
+    assert changed.status_code == 422 and "has changed since you opened" in changed.text
+    visitor.post(url("decide", study), {**ANSWER, "form_version": 2, "choice": "HIGH"})
+    assert ConsentEvent.objects.get().level == "HIGH"
     assert visitor.get(sent.url).url == url("study", study)  # nothing is left to confirm
 
 
-def test_an_answer_to_an_earlier_form_is_not_confirmed(visitor: Client, study: Study) -> None:
-    visitor.post(url("study", study), {**ANSWER, "choice": "HIGH"})
-    factories.form_publish(study, {"en": "New.", "de": "Neu."})
-    answer = visitor.get(url("check", study))
-    assert answer.status_code == 422
-    assert "has changed since you opened" in answer.text
-
-
-def test_every_page_says_when_the_visit_ends_and_lets_it_last(visitor: Client, study: Study, clock: Clock) -> None:
+def test_every_page_and_one_button_let_the_visit_last(visitor: Client, study: Study, clock: Clock) -> None:
     for _ in range(3):
         clock.days_pass(1.5 * HOURS)
         page = visitor.get(url("choice", study))
         assert page.status_code == 200
     assert "Your invitation stays open on this device until <strong data-visit-time>06:30</strong> (UTC)" in page.text
-
-
-def test_one_button_lets_it_last_and_leads_back(visitor: Client, study: Study, clock: Clock) -> None:
     clock.days_pass(1.9 * HOURS)
-    answer = visitor.post(reverse("stay"), {"next": url("study", study)})
-    assert answer.url == url("study", study)
+    assert visitor.post(reverse("stay"), {"next": url("study", study)}).url == url("study", study)
     clock.days_pass(1.9 * HOURS)
-    assert visitor.get(url("choice", study)).status_code == 200
     assert visitor.post(reverse("stay"), {"next": "https://evil.example/"}).url == reverse("consent:my_studies")
     document = visitor.post(reverse("stay"), headers={"accept": "application/json"}).json()
-    assert document["ends"][:13] == "2026-01-01T05"
+    assert document["ends"][:13] == "2026-01-01T10"
 
 
 def test_an_answer_that_comes_too_late_is_kept_for_the_same_person(
@@ -114,31 +106,26 @@ def postponed(visitor: Client, study: Study) -> Client:
 def test_ticked_answers_are_kept_for_a_month_or_until_the_decision(
     postponed: Client, study: Study, codes: list[str], clock: Clock, device: str
 ) -> None:
+    assert postponed.get(url("export", study)).json()["ticked_to_decide_later"]["choice"] == "LOW"
     clock.days_pass(29)
     postponed = postponed if device == "same" else Client()
+    assert "checked" not in again(postponed, codes[1]).text, "for nobody else"
     page = again(postponed, codes[0])
     assert page.request["PATH_INFO"] == url("study", study), "there is everything to read"
     assert 'value="LOW" required checked' in page.text
+    assert 'id="id_talked" checked' in postponed.get(url("check", study)).text
     postponed.post(url("study", study), {**ANSWER, "choice": "LOW", "text": "en"})
     postponed.post(url("decide", study), {**ANSWER, "choice": "LOW"})
     assert ConsentEvent.objects.get().level == "LOW"
     assert "checked" not in postponed.get(url("study", study)).text, "it is forgotten once they have decided"
 
 
-def test_a_talk_is_recorded_with_the_decision(postponed: Client, study: Study, codes: list[str], clock: Clock) -> None:
-    clock.days_pass(14)
-    postponed = opened(Client(), codes[0])
-    assert 'id="id_talked" checked' in postponed.get(url("check", study)).text
-
-
-@pytest.mark.parametrize("what", ["policy", "form"])
-def test_a_choice_with_a_new_meaning_is_not_ticked(
-    postponed: Client, study: Study, codes: list[str], clock: Clock, what: str
-) -> None:
-    if what == "policy":
-        factories.policy_approve(study, 2, 4, 8)
-    else:
-        factories.form_publish(study, {"en": "New.", "de": "Neu."})
+@pytest.mark.parametrize(
+    "change", [lambda study: factories.policy_approve(study, 2, 4, 8), lambda study: ask_anew(study)]
+)
+def test_a_choice_with_a_new_meaning_is_not_ticked(postponed: Client, study: Study, codes: list[str], change) -> None:
+    assert 'value="LOW" required checked' in again(postponed, codes[0]).text
+    change(study)
     assert "checked" not in again(postponed, codes[0]).text
 
 
@@ -152,14 +139,7 @@ def test_ticked_answers_expire(postponed: Client, study: Study, codes: list[str]
     elif end == "decided elsewhere":
         factories.consent_choose(holder=holder, level="HIGH", form=study.consent_forms.get())
     elif end == "a guardian":
-        circumstance_record(
-            study=study,
-            pseudonym="P-1",
-            kind="guardian",
-            until=date(2040, 1, 1),
-            reason="Certificate of birth seen.",
-            acting_user=None,
-        )
+        circumstance(study, "guardian")
     elif end == "erased":
         holders_erase(study, {holder.pk: 0})
     else:
@@ -167,17 +147,6 @@ def test_ticked_answers_expire(postponed: Client, study: Study, codes: list[str]
     assert answer_draft_of(holder) is None
     addresses_sweep()
     assert not AnswerDraft.objects.exists()
-
-
-def test_ticked_answers_are_shown_to_nobody_else(postponed: Client, codes: list[str]) -> None:
-    assert "checked" not in again(postponed, codes[1]).text
-    postponed.post(reverse("leave"))
-    assert "checked" not in again(postponed, codes[1]).text
-    assert 'value="LOW" required checked' in again(postponed, codes[0]).text
-
-
-def test_a_copy_of_ones_own_data_has_what_was_ticked(postponed: Client, study: Study) -> None:
-    assert postponed.get(url("export", study)).json()["ticked_to_decide_later"]["choice"] == "LOW"
 
 
 # --- Too late -------------------------------------------------------------------------------------------------------
@@ -196,18 +165,16 @@ def again(client: Client, code: str):
     return client.get(reverse("open_link", args=[code]), follow=True)
 
 
-@pytest.mark.parametrize(
-    ("page", "sent"), [("withdraw", {}), ("decide", {**ANSWER, "choice": "NONE"})], ids=["withdraw", "decide"]
-)
 def test_a_late_withdrawal_is_kept_with_its_choice_about_records(
-    late: Client, study: Study, codes: list[str], page: str, sent: dict
+    late: Client, study: Study, codes: list[str], clock: Clock
 ) -> None:
-    assert late.post(url(page, study), {**sent, "records": "erase"}).url == reverse("join")
-    assert ConsentEvent.objects.count() == 1
-    shown = again(late, codes[0])
-    assert shown.redirect_chain[-1][0] == url("check", study)
-    assert "I do not take part" in shown.text
-    assert 'value="erase" checked' in shown.text
+    for page, sent in (("withdraw", {}), ("decide", {**ANSWER, "choice": "NONE"})):
+        clock.days_pass(3 * HOURS)
+        assert late.post(url(page, study), {**sent, "records": "erase"}).url == reverse("join")
+        assert ConsentEvent.objects.count() == 1
+        shown = again(late, codes[0])
+        assert shown.redirect_chain[-1][0] == url("check", study)
+        assert "I do not take part" in shown.text and 'value="erase" checked' in shown.text
     late.post(url("decide", study), {**ANSWER, "choice": "NONE", "records": "erase"})
     assert ConsentEvent.objects.latest("sequence").kind == ConsentEvent.Kind.WITHDRAWN
     assert erasure_state(DataHolder.objects.get(pseudonym="P-1")).requested_at is not None
@@ -274,9 +241,24 @@ def test_a_late_erasure_after_another_request_shows_the_present_state(
     assert "This is done within a day" in shown.text
 
 
-def test_a_late_erasure_is_kept_for_nobody_else(late_erasure: Client, study: Study, codes: list[str]) -> None:
-    assert again(late_erasure, codes[1]).redirect_chain[-1][0] == url("study", study)
-    assert again(late_erasure, codes[0]).redirect_chain[-1][0] != url("erase", study)
+@pytest.mark.parametrize("what", ["decision", "erasure", "left"])
+def test_what_came_too_late_is_kept_for_nobody_else(
+    visitor: Client, study: Study, codes: list[str], clock: Clock, what: str
+) -> None:
+    if what == "erasure":
+        visitor.post(url("decide", study), {**ANSWER, "choice": "NONE"})
+    clock.days_pass(0 if what == "left" else 3 * HOURS)
+    if what == "left":
+        visitor.post(url("study", study), {**ANSWER, "choice": "LOW"})
+        visitor.post(reverse("leave"))
+    elif what == "erasure":
+        visitor.post(url("erase", study))
+    else:
+        visitor.post(url("decide", study), {**ANSWER, "choice": "LOW"})
+    for code in codes[::-1]:
+        shown = again(visitor, code)
+        assert shown.redirect_chain[-1][0] == url("choice" if (what, code) == ("erasure", codes[0]) else "study", study)
+        assert " checked" not in shown.text
 
 
 @pytest.mark.parametrize("page", ["erase", "withdraw"])
@@ -300,23 +282,7 @@ def test_a_press_after_the_link_was_replaced_says_that_nothing_was_changed(
     assert erasure_state(holder).requested_at is not None
 
 
-def test_it_is_kept_for_nobody_else(visitor: Client, study: Study, codes: list[str], clock: Clock) -> None:
-    clock.days_pass(3 * HOURS)
-    visitor.post(url("decide", study), {**ANSWER, "choice": "LOW"})
-    other = visitor.get(reverse("open_link", args=[codes[1]]), follow=True)
-    assert other.redirect_chain[-1][0] == url("study", study)
-    assert " checked" not in other.text
-    again = visitor.get(reverse("open_link", args=[codes[0]]), follow=True)
-    assert again.redirect_chain[-1][0] == url("study", study)
-
-
-def test_it_is_forgotten_with_the_invitation(visitor: Client, study: Study, codes: list[str]) -> None:
-    visitor.post(url("study", study), {**ANSWER, "choice": "LOW"})
-    visitor.post(reverse("leave"))
-    assert visitor.get(reverse("open_link", args=[codes[0]]), follow=True).redirect_chain[-1][0] == url("study", study)
-
-
-def test_home_and_errors_lead_back_to_an_open_invitation(visitor: Client, clock: Clock) -> None:
+def test_home_and_errors_lead_back_to_an_open_invitation(visitor: Client, clock: Clock, hanna: User) -> None:
     assert visitor.get(reverse("home")).url == reverse("consent:my_studies")
     assert visitor.get("/nowhere/").status_code == 404
     for page in ("/nowhere/", reverse("join")):
@@ -324,9 +290,5 @@ def test_home_and_errors_lead_back_to_an_open_invitation(visitor: Client, clock:
     assert "Back to my invitation" not in Client().get("/nowhere/").text
     clock.days_pass(3 * HOURS)
     assert "Back to my invitation" not in visitor.get("/nowhere/").text
-
-
-def test_an_account_knows_no_visit(visitor: Client, study: Study, hanna) -> None:
     visitor.force_login(hanna)
     assert "Your invitation stays open" not in visitor.get(reverse("consent:my_studies")).text
-    assert visitor.post(reverse("stay")).url == reverse("consent:my_studies")

@@ -1,9 +1,10 @@
-"""Differences between two versions, as people read them."""
+"""Texts of consent forms as people read them, and the differences between two versions."""
 
 import pytest
 
-from consent.differences import Line, line_differences
-from consent.rendering import ReadLine, read_lines
+from consent.differences import line_differences
+from consent.models import ConsentForm
+from consent.rendering import ReadLine, consent_text, markdown_html, read_lines
 
 
 def changes_of(older: str, newer: str) -> list[tuple[str, str, str]]:
@@ -51,4 +52,34 @@ def test_a_different_line_is_removed_and_added(older: str, newer: str) -> None:
 
 def test_lines_of_different_length_lists() -> None:
     assert [line.change for line in line_differences("- a\n- b", "- a\n- b\n- c")] == ["same", "same", "added"]
-    assert isinstance(line_differences("a", "b")[0], Line)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<script>alert(1)</script>",
+        '<p onclick="alert(1)">x</p>',
+        "[x](javascript:alert(1))",
+        "![x](https://example.org/tracker.png)",
+        "<iframe src=//example.org></iframe>",
+        "[x](data:text/html;base64,PHNjcmlwdD4=)",
+    ],
+)
+def test_nothing_active_or_remote_survives(text: str) -> None:
+    active = ("<script", "<p onclick", "<img", "<iframe", 'href="javascript', 'href="data')
+    assert not any(part in markdown_html(text) for part in active)
+
+
+def test_ordinary_markdown_is_kept_and_headings_continue_those_of_the_page() -> None:
+    html = markdown_html("- **a**\n\n| x | y |\n|---|---|\n| 1 | 2 |\n\n[us](https://example.org)")
+    for part in ("<li><strong>a</strong></li>", "<td>1</td>"):
+        assert part in html
+    assert '<a href="https://example.org" rel="noopener noreferrer">us</a>' in html
+    assert markdown_html("# A\n\n## B\n\n### C\n\n##### E") == "<h3>A</h3>\n<h4>B</h4>\n<h5>C</h5>\n<h6>E</h6>\n"
+
+
+def test_a_form_speaks_the_readers_language_or_english() -> None:
+    form = ConsentForm(texts={"en": "Hello", "de": "Hallo"})
+    assert consent_text(form, "de").html == "<p>Hallo</p>\n"
+    fallback = consent_text(form, "fr")
+    assert (fallback.language, fallback.html) == ("en", "<p>Hello</p>\n")
