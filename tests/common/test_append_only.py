@@ -1,7 +1,6 @@
 """Rule 9, on the database that DATABASE_URL names: run the suite a second time for the other one."""
 
 import itertools
-from collections.abc import Callable
 
 import pytest
 from django.core.exceptions import ValidationError
@@ -47,9 +46,6 @@ def study() -> Study:
 
 def faults(study: Study) -> list[str]:
     return list(ConsentEvent.chain_faults(study.pk))
-
-
-# --- Triggers -------------------------------------------------------------------------------------------------------
 
 
 def test_consent_and_ledger_are_append_only() -> None:
@@ -120,22 +116,11 @@ def test_triggers_are_there_for_every_table_and_can_be_installed_again(study: St
         assert not [name for (name,) in cursor.fetchall() if "_no_" in name]
 
 
-@pytest.mark.parametrize(
-    "attempt",
-    [
-        lambda form: form.save(),
-        lambda form: form.delete(),
-        lambda form: ConsentForm.objects.filter(pk=form.pk).update(version=9),
-        lambda form: ConsentForm.objects.all().delete(),
-    ],
-    ids=["save", "delete", "update", "delete all"],
-)
-def test_the_orm_refuses_before_the_database_must(study: Study, attempt: Callable[[ConsentForm], object]) -> None:
-    with pytest.raises(AppendOnlyError):
-        attempt(ConsentForm.objects.get(study=study))
-
-
-# --- The chain ------------------------------------------------------------------------------------------------------
+def test_the_orm_refuses_before_the_database_must(study: Study) -> None:
+    form, rows = ConsentForm.objects.get(study=study), ConsentForm.objects.all()
+    for attempt in (form.save, form.delete, rows.delete, lambda: rows.filter(pk=form.pk).update(version=9)):
+        with pytest.raises(AppendOnlyError):
+            attempt()
 
 
 def test_each_study_has_its_own_chain(study: Study) -> None:
@@ -172,18 +157,10 @@ def test_a_study_is_deleted_only_while_nothing_is_on_record() -> None:
         factories.study_create("operated").delete()
 
 
-def edit(rows: models.QuerySet[ConsentEvent]) -> None:
-    rows.filter(sequence=2).update(level="HIGH")
-
-
 def edit_and_hash(rows: models.QuerySet[ConsentEvent]) -> None:
     forged = rows.get(sequence=2)
     forged.level = "HIGH"
     rows.filter(sequence=2).update(level="HIGH", hash=forged.computed_hash())
-
-
-def remove(rows: models.QuerySet[ConsentEvent]) -> None:
-    rows.filter(sequence=2)._raw_delete("default")
 
 
 def insert(rows: models.QuerySet[ConsentEvent]) -> None:
@@ -200,26 +177,17 @@ def reorder(rows: models.QuerySet[ConsentEvent]) -> None:
         rows.filter(sequence=old).update(sequence=new)
 
 
-@pytest.mark.parametrize(
-    ("tamper", "expected"),
-    [
-        (edit, ["2: its content is not what was recorded (hash differs)."]),
-        (edit_and_hash, ["3: does not follow the row before it (previous hash differs)."]),
-        (remove, ["3: number 2 was expected"]),
-        (insert, ["4: "]),
-        (reorder, ["2: ", "3: ", "4: "]),
-    ],
-)
-def test_a_chain_without_triggers_tells_what_was_done_to_it(
-    study: Study, tamper: Callable[[models.QuerySet[ConsentEvent]], None], expected: list[str]
-) -> None:
+def test_a_chain_without_triggers_tells_what_was_done_to_it(study: Study) -> None:
     """Somebody has got rid of the triggers; the test's end puts them back."""
     triggers_remove(connection)
-    tamper(models.QuerySet(ConsentEvent).filter(study=study).order_by("sequence"))
-    found = faults(study)
-    for beginning in expected:
-        assert any(fault.startswith(f"consent event {beginning}") for fault in found), found
-    assert len(found) == 1 or tamper not in (edit, edit_and_hash)
+    rows = models.QuerySet(ConsentEvent).filter(study=study).order_by("sequence")
+    for tamper, expected in ((edit_and_hash, ["3"]), (insert, ["4"]), (reorder, ["2", "3", "4"])):
+        with transaction.atomic():
+            tamper(rows)
+            found = {fault.partition(":")[0] for fault in faults(study)}
+            assert found >= {f"consent event {number}" for number in expected}, tamper
+            transaction.set_rollback(True)
+        assert faults(study) == []
 
 
 def test_numbers_in_json_are_what_was_hashed_on_every_database(study: Study) -> None:
@@ -240,9 +208,6 @@ def test_numbers_in_json_are_what_was_hashed_on_every_database(study: Study) -> 
     ]
 
 
-# --- Many rows at once ----------------------------------------------------------------------------------------------
-
-
 MANY = 100
 
 
@@ -254,6 +219,11 @@ def refusals(study: Study) -> list[ConsentEvent]:
 
 
 def test_bulk_rows_equal_single_rows(study: Study, refusals: list[ConsentEvent]) -> None:
+    refusals[3].level = "HIGH"
+    with pytest.raises(IntegrityError, match="consent_event_has_a_level"), transaction.atomic():
+        ConsentEvent.append(refusals)
+    assert faults(study) == []
+    refusals[3].level = ""
     ConsentEvent.append(refusals)
     assert ConsentEvent.objects.count() == 5 + MANY
     assert faults(study) == []
@@ -273,13 +243,6 @@ def test_one_wrong_value_among_many_rows_is_refused(study: Study, refusals: list
         setattr(refusals[place], field, right)
         assert list(error.value.message_dict) == [field]
         assert ConsentEvent.objects.count() == 5
-
-
-def test_many_rows_are_held_to_the_constraints_of_the_table(study: Study, refusals: list[ConsentEvent]) -> None:
-    refusals[3].level = "HIGH"
-    with pytest.raises(IntegrityError, match="consent_event_has_a_level"), transaction.atomic():
-        ConsentEvent.append(refusals)
-    assert faults(study) == []
 
 
 @pytest.mark.skipif(connection.vendor != "sqlite", reason="PostgreSQL synchronises by itself")

@@ -32,43 +32,33 @@ def test_noise_has_the_distribution_it_is_named_after(noise, draw, distribution)
     assert abs(np.corrcoef(sample[:-1].ravel(), sample[1:].ravel())[0, 1]) < 0.01
 
 
-@pytest.mark.parametrize("byte", [b"\x00", b"\xff"])
-def test_even_the_most_extreme_random_bits_give_finite_noise(monkeypatch, byte: bytes) -> None:
-    monkeypatch.setattr("common.noise.urandom", lambda count: byte * count)
-    for sample in (SystemNoise().normal(1.0, 1), SystemNoise().laplace(1.0, 1)):
-        assert np.isfinite(sample).all()
-
-
-def test_far_tails_are_reached_on_both_sides(monkeypatch) -> None:
+def test_even_the_most_extreme_random_bits_give_finite_noise_far_in_the_tails(monkeypatch) -> None:
     """Bits of zero throughout lead beyond 8 standard deviations, where the first 53 of them end."""
+    for byte in (b"\x00", b"\xff"):
+        monkeypatch.setattr("common.noise.urandom", lambda count, byte=byte: byte * count)
+        for sample in (SystemNoise().normal(1.0, 1), SystemNoise().laplace(1.0, 1)):
+            assert np.isfinite(sample).all()
     for sign_bit in (0, 1):
         monkeypatch.setattr("common.noise.urandom", lambda count, bit=sign_bit: np.uint64(bit).tobytes() * (count // 8))
         assert abs(SystemNoise().normal(1.0, 1)[0]) > -stats.norm.ppf(2.0**-55)
         assert abs(SystemNoise().laplace(1.0, 1)[0]) > 55 * math.log(2)
 
 
-def test_system_noise_never_repeats_itself_and_says_that_it_is_real() -> None:
+def test_simulation_noise_alone_repeats_itself_and_says_so() -> None:
     noise = SystemNoise()
     assert not (noise.normal(1.0, 100) == noise.normal(1.0, 100)).all()
-    assert not noise.is_simulation
-
-
-def test_simulation_noise_repeats_itself_and_says_so() -> None:
     np.testing.assert_array_equal(SimulationNoise(1).laplace(2.0, (3, 4)), SimulationNoise(1).laplace(2.0, (3, 4)))
-    assert SimulationNoise(1).is_simulation
+    assert SimulationNoise(1).is_simulation and not noise.is_simulation
 
 
-@pytest.mark.parametrize("scale", [0.0, -1.0, np.inf, np.nan])
-@pytest.mark.parametrize("noise", [SystemNoise(), SimulationNoise(0)])
-def test_a_scale_that_is_no_scale_is_refused(noise, scale: float) -> None:
-    with pytest.raises(ValueError, match="scale"):
-        noise.normal(scale, 1)
-    with pytest.raises(ValueError, match="scale"):
-        noise.laplace(scale, 1)
-
-
-def rounded_probabilities(scale: float, values: np.ndarray) -> np.ndarray:
-    return stats.norm.cdf((values + 0.5) / scale) - stats.norm.cdf((values - 0.5) / scale)
+def test_a_scale_that_is_no_scale_is_refused() -> None:
+    draws = [
+        (draw, math.inf) for noise in (SystemNoise(), SimulationNoise(0)) for draw in (noise.normal, noise.laplace)
+    ]
+    for draw, largest in [*draws, (SystemNoise().rounded_normal, 2.0**35)]:
+        for scale in (0.0, -1.0, math.nan, largest):
+            with pytest.raises(ValueError, match="scale"):
+                draw(scale, 1)
 
 
 @pytest.mark.statistical
@@ -82,7 +72,7 @@ def test_rounded_noise_has_the_probabilities_of_the_rounded_gaussian(noise, scal
     values = np.arange(-edge, edge + 1)
     inner = np.array([(sample == value).sum() for value in values])
     observed = np.append(inner, sample.size - inner.sum())
-    expected = rounded_probabilities(scale, values)
+    expected = stats.norm.cdf((values + 0.5) / scale) - stats.norm.cdf((values - 0.5) / scale)
     expected = sample.size * np.append(expected, 1 - expected.sum())
     assert stats.chisquare(observed, expected).pvalue > 0.001
 
@@ -138,9 +128,3 @@ def test_the_error_allowance_exceeds_that_of_the_inverse_distribution_function()
             found = mpmath.mpf(float(ndtri(point)))
             error = (mpmath.ncdf(found) - mpmath.mpf(float(point))) / mpmath.npdf(found)
             assert abs(error / found) < 1e-15
-
-
-@pytest.mark.parametrize("scale", [0.0, -1.0, np.nan, 2.0**35])
-def test_a_scale_that_rounded_noise_cannot_have_is_refused(scale: float) -> None:
-    with pytest.raises(ValueError, match="scale"):
-        SystemNoise().rounded_normal(scale, 1)

@@ -5,14 +5,13 @@ import os
 from pathlib import Path
 from typing import Any
 
-import boto3
-import moto
 import numpy as np
 import pytest
 from django.core.files.base import ContentFile
 from django.core.files.uploadedfile import SimpleUploadedFile
+from django.test import override_settings
 
-from common import sealed_storage
+from common import artifacts, sealed_storage
 from common.sealed_storage import SealedStorage, SealError
 
 BLOCK = sealed_storage._BLOCK
@@ -23,22 +22,20 @@ def storage(tmp_path: Path) -> SealedStorage:
     return SealedStorage("django.core.files.storage.FileSystemStorage", {"location": str(tmp_path)})
 
 
-@pytest.mark.parametrize("size", [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 3 * BLOCK + 17])
-@pytest.mark.parametrize("kind", [ContentFile, lambda content: SimpleUploadedFile("upload", content)])
-def test_a_file_comes_back_whole_and_from_anywhere(
-    storage: SealedStorage, tmp_path: Path, size: int, kind: Any
-) -> None:
-    content = os.urandom(size)
-    name = storage.save("folder/file", kind(content))
-    assert storage.size(name) == size
-    with storage.open(name) as file:
-        assert file.read() == content
-        for start in {0, size // 2, max(0, size - 3), max(0, BLOCK - 5)}:
-            file.seek(start)
-            assert file.read(11) == content[start : start + 11]
-    stored = (tmp_path / name).read_bytes()
-    assert size < 20 or content[:20] not in stored
-    assert b"".join(storage.open(name).chunks()) == content
+def test_a_file_comes_back_whole_and_from_anywhere(storage: SealedStorage, tmp_path: Path) -> None:
+    for size in (0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 3 * BLOCK + 17):
+        for kind in (ContentFile, lambda content: SimpleUploadedFile("upload", content)):
+            content = os.urandom(size)
+            name = storage.save("folder/file", kind(content))
+            assert storage.size(name) == size
+            with storage.open(name) as file:
+                assert file.read() == content
+                for start in {0, size // 2, max(0, size - 3), max(0, BLOCK - 5)}:
+                    file.seek(start)
+                    assert file.read(11) == content[start : start + 11]
+            stored = (tmp_path / name).read_bytes()
+            assert size < 20 or content[:20] not in stored
+            assert b"".join(storage.open(name).chunks()) == content
 
 
 def test_arrays_are_read_out_of_it(storage: SealedStorage) -> None:
@@ -65,6 +62,9 @@ def test_changed_or_cut_content_is_found(storage: SealedStorage, tmp_path: Path,
 
 @pytest.mark.slow
 def test_an_object_store_keeps_and_replaces_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    import boto3  # here, as collecting every test should not load it
+    import moto
+
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "try")
     with moto.mock_aws():
@@ -97,3 +97,29 @@ def test_a_new_key_for_records_takes_the_place_of_the_old(storage: SealedStorage
     settings.RECORDS_KEY = "old" * 20
     with pytest.raises(SealError, match="IPATE_RECORDS_KEY_FALLBACKS"):
         storage.open("file")
+
+
+#: Nobody listens there.
+NOWHERE = {
+    "BACKEND": "storages.backends.s3.S3Storage",
+    "OPTIONS": {
+        **{"bucket_name": "away", "endpoint_url": "http://127.0.0.1:9", "region_name": "us-east-1"},
+        **{"access_key": "none", "secret_key": "none"},
+    },
+}
+
+
+@override_settings(STORAGES={"private": NOWHERE, "models": NOWHERE})
+def test_a_storage_that_is_away_is_an_os_error_like_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    for work in (
+        lambda: artifacts.arrays_save("a.npz", one=np.ones(1)),
+        lambda: artifacts.arrays_load("a.npz"),
+        lambda: artifacts.arrays_digest("a.npz"),
+        lambda: artifacts.arrays_delete("a.npz"),
+        lambda: artifacts.arrays_list("folder"),
+        lambda: artifacts.model_store("model", b"weights"),
+        lambda: artifacts.model_fetch("model"),
+    ):
+        with pytest.raises(OSError, match="did not answer"):
+            work()

@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from consent import selectors
 from consent.models import Circumstance, ConsentEvent, DataHolder, Study
+from consent.services import membership_add
 from consent.services.handover import circumstance_record
 from consent.services.invitations import Invited, invitations_create
 from tests import factories
@@ -82,3 +83,10 @@ def circumstance(study: Study, kind: str, until: date | None = None, pseudonym: 
 def events(holder: DataHolder) -> list[tuple[str, str]]:
     """Kind and level of each decision, in order."""
     return list(ConsentEvent.objects.filter(holder=holder).order_by("sequence").values_list("kind", "level"))
+
+
+def member(study: Study, name: str, role: str) -> User:
+    """Somebody called ``name`` with a role in the study."""
+    user = factories.user_create(name)
+    membership_add(study=study, user=user, role=role, acting_user=None)
+    return user

@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pytest
 from django.conf import settings
+from django.contrib.auth.models import User
 from django.core import mail as outbox
 from django.test import Client
 from django.utils import timezone
@@ -105,9 +106,7 @@ def test_every_mail_deletes_the_address_at_one_click(browser: Client, holder: Da
     assert delivered() == []
 
 
-def test_news_and_reminders_reach_the_address_and_letters_are_no_longer_due(
-    browser: Client, holder: DataHolder, study: Study
-) -> None:
+def test_news_and_reminders_reach_the_address_and_letters_are_no_longer_due(browser, holder, study) -> None:
     decide(holder)
     factories.form_publish(study, {"en": "More.", "de": "Mehr."}, renewal="required")
     assert len(letters_due(study, Letter.Kind.NEW_FORM)) == 1
@@ -121,9 +120,7 @@ def test_news_and_reminders_reach_the_address_and_letters_are_no_longer_due(
     ]
 
 
-def test_receipts_come_on_paper_for_holders_who_prefer_letters(
-    browser: Client, holder: DataHolder, study: Study
-) -> None:
+def test_receipts_come_on_paper_for_holders_who_prefer_letters(browser, holder, study) -> None:
     confirmed(browser)
     decide(holder)
     assert letters_due(study, Letter.Kind.RECEIPT) == []
@@ -192,9 +189,6 @@ def test_every_change_is_on_record_without_the_address(browser: Client, holder: 
     assert list(change_faults(study)) != []
 
 
-# --- Decide later ---------------------------------------------------------------------------------------------------
-
-
 LATER, REMINDER = "/my/digits/later/", "“Reading digits”: you wanted to decide later"
 
 
@@ -203,9 +197,7 @@ def after(monkeypatch: pytest.MonkeyPatch, days: int) -> None:
     monkeypatch.setattr(timezone, "now", lambda: now)
 
 
-def test_a_postponed_decision_is_reminded_once(
-    browser: Client, holder: DataHolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_postponed_decision_is_reminded_once(browser, holder, monkeypatch) -> None:
     assert browser.post("/my/digits/", {"later": "1"}).url == LATER
     assert browser.post(LATER, {"days": "400", "email": "hanna@example.org"}).status_code == 422
     assert not HolderAddress.objects.exists()
@@ -223,39 +215,40 @@ def test_a_postponed_decision_is_reminded_once(
     assert delivered() == []
 
 
-@pytest.mark.parametrize("since", ["before", "meanwhile"])
-def test_a_reminder_goes_to_an_account_without_another_address(
-    browser: Client, holder: DataHolder, monkeypatch: pytest.MonkeyPatch, since: str
-) -> None:
+def account(holder: DataHolder) -> User:
+    """The holder's account, which takes the place of an address."""
     user = factories.user_create("hanna", email="hanna@example.org")
     user.emailaddress_set.create(email=user.email, verified=True)
-    if since == "meanwhile":
-        browser.post(LATER, {"days": "14", "email": "hanna@example.org"})
     services.holder_link(holder=holder, user=user)
-    if since == "before":
-        page = as_(user).get(LATER).text
-        assert 'type="email"' not in page
-        assert "You have an account: mails go to its address." in text(as_(user).get(TOLD))
-        as_(user).post(TOLD, {"way": "mail", "email": "other@example.org"})
-        as_(user).post(LATER, {"days": "14"})
+    return user
+
+
+def test_an_account_leads_to_its_mail_settings_and_gets_reminders(holder, monkeypatch) -> None:
+    client = as_(account(holder))
+    assert 'type="email"' not in client.get(LATER).text
+    assert "You have an account: mails go to its address." in text(client.get(TOLD))
+    client.post(TOLD, {"way": "mail", "email": "other@example.org"})
     assert not HolderAddress.objects.exists()
+    client.post(LATER, {"days": "14"})
     after(monkeypatch, 13)
     assert delivered() == []
     after(monkeypatch, 1)
     assert [(message.to, message.subject) for message in delivered()] == [(["hanna@example.org"], REMINDER)]
 
 
-@pytest.mark.parametrize("end", ["decided", "unconfirmed", "handed over"])
-def test_nobody_is_reminded_who_has_decided_or_whom_nothing_reaches(
-    browser: Client, holder: DataHolder, study: Study, monkeypatch: pytest.MonkeyPatch, end: str
+@pytest.mark.parametrize("meanwhile", ["an account", "decided", "unconfirmed", "handed over"])
+def test_a_reminder_goes_where_it_reaches_somebody_who_has_not_decided(
+    browser: Client, holder: DataHolder, study: Study, monkeypatch: pytest.MonkeyPatch, meanwhile: str
 ) -> None:
-    if end != "unconfirmed":
+    if meanwhile != "unconfirmed":
         confirmed(browser)
     browser.post(LATER, {"days": "3", "email": "hanna@example.org"})
-    if end == "decided":
+    if meanwhile == "an account":
+        account(holder)
+    elif meanwhile == "decided":
         decide(holder)
-    if end == "handed over":
+    elif meanwhile == "handed over":
         circumstance(study, "guardian")
     delivered()
     after(monkeypatch, 4)
-    assert delivered() == []
+    assert [message.subject for message in delivered()] == [REMINDER] * (meanwhile == "an account")

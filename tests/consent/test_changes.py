@@ -2,6 +2,7 @@
 
 import io
 import random
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import date, timedelta
 from typing import Any
@@ -323,121 +324,98 @@ def test_the_admin_changes_nothing_unrecorded(study: Study) -> None:
     assert list(change_faults(study)) == []
 
 
-class History:
-    """Acts of everybody at random, through the services."""
+def acts_of(study: Study, draw: random.Random) -> list[Callable[[], Any]]:
+    """Acts of everybody through the services, on rows at random; refused where they are not possible now."""
+    olga, sara, names = user_create("olga"), user_create("sara"), (f"Q-{number}" for number in range(1000))
 
-    def __init__(self, study: Study, seed: int) -> None:
-        self.study, self.random = study, random.Random(seed)
-        self.names = (f"Q-{number}" for number in range(1000))
-
-    def act(self) -> None:
-        self.study.refresh_from_db()
-        act = self.random.choice([name for name in dir(self) if name.startswith("do_")])
-        with suppress(ValidationError):  # not now: the next one
-            getattr(self, act)()
-
-    def one(self, rows: Any) -> Any:
+    def one(rows: Any) -> Any:
         found = list(rows.order_by("pk"))
         if not found:
             raise ValidationError("none")
-        return self.random.choice(found)
+        return draw.choice(found)
 
-    def do_edit(self) -> None:
-        fields = {"title": f"Title {self.random.random()}", "controller": "C", "delta": self.random.uniform(1e-9, 1e-3)}
-        name = self.random.choice(list(fields))
-        services.study_update(study=self.study, acting_user=user_create("olga"), **{name: fields[name]})
+    def of_study(model: Any, **fields: Any) -> Any:
+        return one(model.objects.filter(study=study, **fields))
 
-    def do_propose(self) -> None:
-        run_draft(self.study, **TABLE_RUN)
+    def edit() -> None:
+        field = draw.choice([{"title": str(draw.random())}, {"controller": "C"}, {"delta": draw.uniform(1e-9, 1e-3)}])
+        services.study_update(study=study, acting_user=olga, **field)
 
-    def do_change_draft(self) -> None:
-        run = self.one(Run.objects.filter(study=self.study, status="draft"))
+    def change_draft() -> None:
+        run = of_study(Run, status="draft")
         datasets = {name: getattr(run, name) for name in ("private_dataset", "public_dataset", "test_dataset")}
-        fields = {**teachers_chosen(TABLE_RUN), **datasets, "title": f"Run {self.random.random()}", "purpose": "Other"}
+        fields = {**teachers_chosen(TABLE_RUN), **datasets, "title": f"Run {draw.random()}", "purpose": "Other"}
         run_edit(run=run, acting_user=run.created_by, **fields)
 
-    def do_withdraw_draft(self) -> None:
-        run = self.one(Run.objects.filter(study=self.study, status="draft"))
+    def withdraw_draft() -> None:
+        run = of_study(Run, status="draft")
         run_withdraw(run=run, acting_user=run.created_by)
 
-    def do_approve(self) -> None:
-        run = self.one(Run.objects.filter(study=self.study, status="draft"))
-        run_approve(run=run, acting_user=user_create("olga"), share=0.01)
+    def invite() -> None:
+        people, more = [next(names), of_study(DataHolder).pseudonym], {"open_places": 1, "replace": draw.random() < 0.5}
+        *_, new = invitations_create(study=study, acting_user=sara, pseudonyms=people, **more)
+        if draw.random() < 0.5:
+            invitation_open(code=new.code, address="192.0.2.1")
 
-    def do_invite(self) -> None:
-        names = [next(self.names), self.one(DataHolder.objects.filter(study=self.study)).pseudonym]
-        replace = self.random.random() < 0.5
-        more = {"open_places": 1, "replace": replace}
-        invitations_create(study=self.study, acting_user=user_create("sara"), pseudonyms=names, **more)
-
-    def do_open(self) -> None:
-        [new] = invitations_create(study=self.study, acting_user=user_create("sara"), open_places=1)
-        invitation_open(code=new.code, address="192.0.2.1")
-
-    def do_revoke(self) -> None:
-        invitation = self.one(Invitation.objects.filter(study=self.study))
-        invitation_revoke(invitation=invitation, acting_user=user_create("sara"))
-
-    def do_link(self) -> None:
-        holder = self.one(DataHolder.objects.filter(study=self.study))
-        user = user_create(f"person-{self.random.randrange(5)}") if self.random.random() < 0.7 else None
-        services.holder_link(holder=holder, user=user)
+    def link() -> None:
+        user = user_create(f"person-{draw.randrange(5)}") if draw.random() < 0.7 else None
+        services.holder_link(holder=of_study(DataHolder), user=user)
         if user:
             account_invitations_end(user=user)
 
-    def do_new_link(self) -> None:
-        holder = self.one(DataHolder.objects.filter(study=self.study))
-        link_reissue(study=self.study, pseudonym=holder.pseudonym, reason="lost", acting_user=user_create("sara"))
+    def new_link() -> None:
+        link_reissue(study=study, pseudonym=of_study(DataHolder).pseudonym, reason="lost", acting_user=sara)
 
-    def do_hand_over(self) -> None:
-        holder = self.one(DataHolder.objects.filter(study=self.study))
-        circumstance(self.study, self.random.choice(["proxy", "person", "died"]), pseudonym=holder.pseudonym)
+    def hand_over() -> None:
+        circumstance(study, draw.choice(["proxy", "person", "died"]), pseudonym=of_study(DataHolder).pseudonym)
 
-    def do_state_provenance(self) -> None:
-        dataset = self.one(Dataset.objects.filter(study=self.study))
-        dataset_provenance_state(dataset=dataset, provenance=str(self.random.random()), acting_user=user_create("olga"))
+    def state_provenance() -> None:
+        dataset_provenance_state(dataset=of_study(Dataset), provenance=str(draw.random()), acting_user=olga)
 
-    def do_remove_dataset(self) -> None:
-        if self.random.random() < 0.2:
-            dataset = self.one(Dataset.objects.filter(study=self.study))
-            dataset_remove(dataset=dataset, reason="over", acting_user=user_create("sara"))
+    def remove_dataset() -> None:
+        if draw.random() < 0.2:
+            dataset_remove(dataset=of_study(Dataset), reason="over", acting_user=sara)
 
-    def do_webhook(self) -> None:
-        events = ["run.proposed"]
-        endpoint_create(study=self.study, url="https://9.9.9.9/", events=events, acting_user=user_create("olga"))
-
-    def do_remove_webhook(self) -> None:
-        endpoint = self.one(WebhookEndpoint.objects.filter(study=self.study))
-        endpoint_remove(endpoint=endpoint, acting_user=user_create("olga"))
-
-    def do_account(self) -> None:
-        user = user_create(f"staff-{self.random.randrange(3)}")
-        act = self.random.choice([account_close, account_reopen, None])
+    def account() -> None:
+        user, act = user_create(f"staff-{draw.randrange(3)}"), draw.choice([account_close, account_reopen, None])
         if act is None:
-            administrator_set(user=user, appointed=self.random.random() < 0.5, acting_user=None)
+            administrator_set(user=user, appointed=draw.random() < 0.5, acting_user=None)
         elif AccountChange.objects.filter(user=user, kind="appointed").exists():
             act(user=user, acting_user=None)
 
-    def do_delete_account(self) -> None:
-        if self.random.random() < 0.3:
-            self.one(User.objects.filter(username__startswith="person-")).delete()
+    def delete_account() -> None:
+        if draw.random() < 0.3:
+            one(User.objects.filter(username__startswith="person-")).delete()
+
+    webhook = {"url": "https://9.9.9.9/", "events": ["run.proposed"], "acting_user": olga}
+    return [
+        *(edit, change_draft, withdraw_draft, invite, link, new_link, hand_over, state_provenance, remove_dataset),
+        *(account, delete_account),
+        lambda: run_draft(study, **TABLE_RUN),
+        lambda: run_approve(run=of_study(Run, status="draft"), acting_user=olga, share=0.01),
+        lambda: invitation_revoke(invitation=of_study(Invitation), acting_user=sara),
+        lambda: endpoint_create(study=study, **webhook),
+        lambda: endpoint_remove(endpoint=of_study(WebhookEndpoint), acting_user=olga),
+    ]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in (1, 2, 3))])
 def test_services_leave_no_faults(seed: int) -> None:
-    user_create("keeper")
     administrator_set(user=user_create("keeper"), appointed=True, acting_user=None)
-    study = study_with_table(retention_until=timezone.localdate() + timedelta(days=30))
-    history = History(study, seed)
+    today = timezone.localdate()
+    study, draw = study_with_table(retention_until=today + timedelta(days=30)), random.Random(seed)
+    acts = acts_of(study, draw)
     for number in range(60):
-        history.act()
+        study.refresh_from_db()
+        with suppress(ValidationError):  # not now: the next one
+            draw.choice(acts)()
         if number % 10 == 9:
             assert [*change_faults(study), *account_faults()] == []
     for run in Run.objects.filter(study=study).exclude(status__in=Run.ENDED):
         run_cancel(run=run, acting_user=user_create("olga"))
-    study_close(study=study, reason="over", acting_user=user_create("olga"), erase_after=timezone.localdate())
-    records_expire(study=Study.objects.get(pk=study.pk), today=timezone.localdate() + timedelta(days=1))
+    study_close(study=study, reason="over", acting_user=user_create("olga"), erase_after=today + timedelta(days=1))
+    records_expire(study=Study.objects.get(pk=study.pk), today=today + timedelta(days=2))
     assert not Invitation.objects.filter(study=study).exists()
     assert [*change_faults(study), *account_faults()] == []
     assert ConfigurationChange.head(study.pk).sequence > 15

@@ -1,20 +1,26 @@
-"""Guardians, proxies, deaths, consents that end at a day, and what becomes of links and accounts."""
+"""Guardians, proxies, deaths, consents that end at a day, and what a restored database has forgotten of them."""
 
-from datetime import date, timedelta
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
 
 import pytest
 from django.core.exceptions import ValidationError
 from django.core.management import CommandError, call_command
+from django.db import transaction
 
 from consent import selectors, services
+from consent.circumstances import answering_for
 from consent.counts import holders_per_level
 from consent.exports import export_json
 from consent.models import Circumstance, ConsentEvent, DataHolder, Invitation, Mail, Study
+from consent.selectors import answerer_faults
 from consent.services import Valid
 from consent.services.handover import circumstance_record, hand_overs
 from consent.services.invitations import Invited, invitation_open, invitations_create, invitees_read
 from consent.services.letters import letters_due
 from consent.services.reminders import reminders_send
+from consent.services.replays import Lost, acts_apply
 from consent.standing import standing
 from tests import factories
 from tests.clock import Clock
@@ -47,9 +53,6 @@ def takes_part(holder: DataHolder) -> bool:
 def at(clock: Clock, month: int, day: int, hour: int = 0, minute: int = 0) -> None:
     """Set the clock to a moment of 2026."""
     clock.moment = clock.moment.replace(month=month, day=day, hour=hour, minute=minute)
-
-
-# --- Minors ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_guardians_consent_counts_until_the_person_comes_of_age(study, holder, give: Decide, clock: Clock) -> None:
@@ -111,9 +114,6 @@ def test_coming_of_age_ends_link_and_account_of_the_guardian(study, holder, hann
         assert opened.holder.pseudonym == issued.pseudonym
 
 
-# --- Proxies, incapacity, death -------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("policy", ["ends", "stands"])
 @pytest.mark.parametrize(("kind", "setting"), [("died", "after_death"), ("incapable", "after_incapacity")])
 def test_the_study_says_what_death_and_incapacity_do(db, give, kind, setting, policy) -> None:
@@ -173,9 +173,6 @@ def test_impossible_values_are_refused(study, holder) -> None:
                 study=study, pseudonym=pseudonym, kind=kind, until=until, reason="Register.", acting_user=None
             )
     assert Circumstance.objects.count() == 2
-
-
-# --- Consents that end at a day -------------------------------------------------------------------------------------
 
 
 def test_a_consent_counts_for_the_months_that_its_form_says(study, holder, give, clock: Clock) -> None:
@@ -245,9 +242,6 @@ def test_a_version_with_the_same_words_and_another_validity_is_another_version(s
     assert factories.form_publish(study, factories.FORM, "required", Valid(months=3)).valid_months == 3
 
 
-# --- Lists, exports -------------------------------------------------------------------------------------------------
-
-
 def test_a_list_of_people_to_invite_can_say_who_answers(study) -> None:
     plain = [Invited("P-1"), Invited("P-2"), Invited("Doe, Jane")]
     assert invitees_read(["P-1", " P-2 ", "", "P-1", "Doe, Jane"]) == plain
@@ -295,3 +289,65 @@ def test_holders_of_an_ending_form_get_one_reminder(study, holder, hanna, give, 
     give(holder, "LOW")
     clock.days_pass(timedelta(days=340).days)
     assert reminders_send() == 1, "anew for the renewed one"
+
+
+def forgotten(study: Study, *acts: Callable[[], Any]) -> Lost:
+    """What ``acts`` record, on a database that has forgotten it after them."""
+    rows: dict[type[Any], list[Any]] = {}
+    with transaction.atomic():
+        for act in acts:
+            act()
+        for model in (Circumstance, ConsentEvent):
+            rows[model] = [model.from_act(row.as_act()) for row in model.chain(study.pk)]
+        transaction.set_rollback(True)
+    return Lost(rows)
+
+
+@pytest.mark.parametrize("kind", ["guardian", "proxy", "incapable", "died"])
+def test_no_consent_counts_that_was_given_by_the_link_of_a_person_who_answered_no_longer(
+    study: Study, holder: DataHolder, give: Decide, clock: Clock, kind: str
+) -> None:
+    """The restored database knows neither the guardian nor that the person's own link has ended."""
+    lost = forgotten(study, lambda: record(holder, kind))
+    give(holder, "LOW")
+    assert takes_part(holder)
+    acts_apply(study, lost)
+    assert holder.pk not in selectors.consent_snapshot(study).holders
+    assert holder.pk in selectors.lapses_at(study, clock.now())
+    assert list(answerer_faults(study)) == [], "nobody knew when it was given, and it does not count"
+    ConsentEvent.append([ConsentEvent.from_act(ConsentEvent.objects.get().as_act() | {"recorded_at": clock.now()})])
+    assert len(list(answerer_faults(study))) == 1, "of whoever decides so now somebody knows"
+
+
+def test_a_guardian_entered_anew_does_not_make_the_decisions_of_the_first_faults(study, holder, give) -> None:
+    """A steward has seen who answers, and invited them, before the restore was settled."""
+    lost = forgotten(study, lambda: record(holder, "guardian"), lambda: give(holder, "LOW"))
+    record(holder, "guardian", date(2030, 1, 2))
+    invitations_create(study=study, acting_user=None, pseudonyms=[holder.pseudonym])
+    acts_apply(study, lost)
+    assert list(answerer_faults(study)) == []
+    assert answering_for(holder).until == date(2030, 1, 2)
+    assert Invitation.objects.filter(holder=holder, revoked_at=None).exists(), "who answers keeps their new link"
+    assert holder.pk in selectors.consent_snapshot(study).holders
+    assert list(Circumstance.chain_faults(study.pk)) == []
+
+
+def test_a_guardian_until_a_later_day_answers_though_the_earlier_day_came(study, holder, give, clock) -> None:
+    """Before the restore a steward had recorded that the guardian answers for longer."""
+    record(holder, "guardian", date(2026, 2, 1))
+    later = forgotten(study, lambda: record(holder, "guardian", date(2027, 2, 1)))
+    later.rows[Circumstance] = later.rows[Circumstance][1:]
+    clock.moment = datetime(2026, 2, 2, tzinfo=UTC)
+    hand_overs()
+    assert not answering_for(holder).represents
+    acts_apply(study, later)
+    assert answering_for(holder).until == date(2027, 2, 1)
+
+
+def test_what_was_recorded_since_stands_after_what_was_lost(study: Study, holder: DataHolder, give: Decide) -> None:
+    lost = forgotten(study, lambda: record(holder, "proxy"))
+    record(holder, "died")
+    acts_apply(study, lost)
+    assert answering_for(holder).kind == "died"
+    services.consent_refuse(holder=holder, acting_user=None)
+    assert list(answerer_faults(study)) == []

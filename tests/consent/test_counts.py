@@ -1,16 +1,17 @@
-"""Numbers of holders by state, counted on from where the last count ended."""
+"""Numbers of holders by state, counted on from where the last count ended, and their course over time."""
 
 import random
 from collections import Counter
-from datetime import timedelta
+from datetime import date, timedelta
 
 import pytest
 from django.utils import timezone
 
-from consent import counts, services
+from consent import counts, recruitment, services
 from consent.circumstances import day_of
 from consent.counts import holders_per_level
 from consent.models import DataHolder, DecisionCount, Study
+from consent.recruitment import recruitment_history, recruitment_overview
 from consent.selectors import consent_current, lapses_at
 from tests import factories
 from tests.clock import Clock
@@ -35,9 +36,7 @@ def counted_one_by_one(study: Study) -> dict[str, int]:
 @pytest.mark.parametrize(
     ("few", "many"), [(3, 5), *(pytest.param(*each, marks=pytest.mark.exhaustive) for each in LIMITS)]
 )
-def test_incremental_counts_equal_full_counts(
-    clock: Clock, study: Study, give: Decide, monkeypatch: pytest.MonkeyPatch, few: int, many: int
-) -> None:
+def test_incremental_counts_equal_full_counts(clock, study, give, monkeypatch, few: int, many: int) -> None:
     monkeypatch.setattr(counts, "FEW", few)
     monkeypatch.setattr(counts, "MANY", many)
     draw = random.Random(few * many)
@@ -65,9 +64,7 @@ def test_incremental_counts_equal_full_counts(
     assert DecisionCount.objects.filter(study=study).exists() == (few < 100)
 
 
-def test_a_count_that_is_there_is_not_made_again(
-    study: Study, give: Decide, monkeypatch: pytest.MonkeyPatch, django_assert_max_num_queries
-) -> None:
+def test_a_count_that_is_there_is_not_made_again(study, give, monkeypatch, django_assert_max_num_queries) -> None:
     monkeypatch.setattr(counts, "FEW", 1)
     for number in range(6):
         give(factories.holder_create(study, f"P-{number}"), "HIGH")
@@ -78,10 +75,57 @@ def test_a_count_that_is_there_is_not_made_again(
         holders_per_level(study)
 
 
-def test_the_holder_count_of_a_large_study_is_cached_for_a_minute(
-    study: Study, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_holder_count_of_a_large_study_is_cached_for_a_minute(study, monkeypatch) -> None:
     monkeypatch.setattr(counts, "MANY_REGISTERED", 2)
     for expected, name in ((1, "P-1"), (2, "P-2"), (2, "P-3")):
         factories.holder_create(study, name)
         assert holders_per_level(study)["UNDECIDED"] == expected
+
+
+@pytest.fixture
+def timed(clock: Clock, db: None) -> Study:
+    """Made on 1 January 2026, before anybody decides."""
+    return factories.study_open("timed")
+
+
+def test_the_course_follows_each_decision(timed: Study, clock: Clock, give: Decide) -> None:
+    first, second, third = (factories.holder_create(timed, name) for name in ("first", "second", "third"))
+    give(first, "HIGH")
+    give(second, "LOW")
+    clock.days_pass(1)
+    give(first, "LOW")
+    services.consent_refuse(holder=third, acting_user=None)
+    clock.days_pass(2)
+    services.consent_withdraw(holder=second, acting_user=None)
+    give(first, "AVERAGE")
+    give(first, "HIGH")
+    assert recruitment_history(timed).rows == [
+        (date(2026, 1, 1), [1, 0, 1, 0, 0]),
+        (date(2026, 1, 2), [0, 0, 2, 0, 1]),
+        (date(2026, 1, 4), [1, 0, 0, 1, 1]),
+    ]
+
+
+def test_first_and_last_day_of_a_long_course_are_shown(timed, clock, give, monkeypatch) -> None:
+    monkeypatch.setattr(recruitment, "DAYS_SHOWN", 3)
+    for number in range(6):
+        give(factories.holder_create(timed, f"P-{number}"), "HIGH")
+        clock.days_pass(1)
+    history = recruitment_history(timed)
+    assert [day.day for day in history.days][::2] == [1, 6]
+    assert history.holders[-1].tolist() == [6, 0, 0, 0, 0]
+
+
+def test_without_decisions_there_is_no_course(study: Study) -> None:
+    assert recruitment_history(study).rows == []
+
+
+def test_the_overview_counts_where_holders_stand(study: Study, give: Decide) -> None:
+    holders = [factories.holder_create(study, f"P-{number}") for number in range(5)]
+    give(holders[0], "HIGH")
+    give(holders[1], "LOW")
+    services.consent_withdraw(holder=holders[1], acting_user=None)
+    services.consent_refuse(holder=holders[2], acting_user=None)
+    overview = recruitment_overview(study)
+    assert (overview.people, overview.invited, overview.decided) == (5, 0, 3)
+    assert overview.counts == {"HIGH": 1, "AVERAGE": 0, "LOW": 0, "WITHDRAWN": 1, "REFUSED": 1, "SUSPENDED": 0}

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from django.conf import LazySettings
 from django.core.management import CommandError, call_command
 from django.db import connection
 
@@ -17,7 +16,7 @@ from consent.exports import COLUMNS
 from consent.models import ConsentEvent, ConsentForm, Level, Role, Study
 from consent.receipts import receipt_number
 from tests import factories
-from tests.consent.conftest import Decide
+from tests.consent.conftest import Decide, member
 from tests.pages import as_
 
 ADDRESS = "/studies/digits/recruitment/consents."
@@ -33,7 +32,7 @@ def study(db: None, give: Decide) -> Study:
     give(first, "LOW")
     services.consent_withdraw(holder=second, acting_user=None)
     services.consent_refuse(holder=third, acting_user=None)
-    services.membership_add(study=study, user=factories.user_create("aud"), role=Role.AUDITOR, acting_user=None)
+    member(study, "aud", Role.AUDITOR)
     return study
 
 
@@ -64,8 +63,7 @@ def test_nothing_tells_an_auditor_one_persons_choice(study: Study, kind: str) ->
             assert secret not in result, "against a hash every level could be tried"
     assert not any(level in decided for level in Level.values)
     for name, role in (("olga", Role.STEWARD), ("carla", Role.COMMITTEE)):
-        services.membership_add(study=study, user=factories.user_create(name), role=role, acting_user=None)
-        assert as_(name).get(ADDRESS + kind).status_code == 403, "it is for auditors"
+        assert as_(member(study, name, role)).get(ADDRESS + kind).status_code == 403, "it is for auditors"
 
 
 def test_chains_of_questions_can_be_recomputed_from_the_file(study: Study) -> None:
@@ -93,9 +91,7 @@ def written(study: Study, tmp_path: Path, kind: str) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["csv", "json"])
-def test_a_file_is_verified_against_the_records(
-    study: Study, tmp_path: Path, kind: str, give: Decide, capsys: pytest.CaptureFixture
-) -> None:
+def test_a_file_is_verified_against_the_records(study, tmp_path, kind: str, give, capsys) -> None:
     path = written(study, tmp_path, kind)
     give(study.holders.get(pseudonym="P-3"), "HIGH")  # since the export
     call_command("verify_consents", "digits", path)
@@ -105,9 +101,7 @@ def test_a_file_is_verified_against_the_records(
         call_command("verify_consents", "digits", path)
 
 
-def test_a_file_from_before_a_change_of_the_key_still_verifies(
-    study: Study, tmp_path: Path, settings: LazySettings
-) -> None:
+def test_a_file_from_before_a_change_of_the_key_still_verifies(study, tmp_path, settings) -> None:
     path = written(study, tmp_path, "csv")
     before = settings.SECRET_KEY
     settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = "another key", [before]

@@ -46,9 +46,6 @@ def correct(study: Study, texts: dict[str, str] = CORRECT) -> ConsentFormProposa
     return services.consent_form_correct(study=study, acting_user=factories.user_create("olga"), texts=texts)
 
 
-# --- Complete before anybody can be asked ---------------------------------------------------------------------------
-
-
 UNSAID = {
     "controller_address": "Address of the controller",
     "data_categories": "Which data",
@@ -126,9 +123,6 @@ def test_facts_do_not_contradict_each_other_or_the_text(db: None) -> None:
         assert factories.form_publish(study, {"en": words}).facts["recipients"] == "Acme, which stores them."
 
 
-# --- Two people -----------------------------------------------------------------------------------------------------
-
-
 def test_nobody_publishes_what_they_proposed_not_even_the_first_version(db: None) -> None:
     study, olga = factories.study_create(), factories.user_create("olga")
     proposal = services.consent_form_propose(study=study, acting_user=olga, texts=TYPO)
@@ -199,12 +193,7 @@ def test_the_pages_of_an_open_study_change_facts_through_a_draft(study: Study) -
     assert (study.recipients, study.without_recipients) == ("Acme.", False)
 
 
-# --- Small corrections ----------------------------------------------------------------------------------------------
-
-
-def test_a_small_correction_is_announced_and_comes_into_force_by_itself(
-    study: Study, give: Decide, clock: Clock
-) -> None:
+def test_a_small_correction_is_announced_and_comes_into_force_by_itself(study, give, clock) -> None:
     holder = factories.holder_create(study, user=factories.user_create("hanna"))
     give(holder, "HIGH")
     proposal = correct(study)
@@ -288,9 +277,6 @@ def test_a_correction_needs_somebody_who_could_object(study: Study) -> None:
         member.delete()
     with pytest.raises(ValidationError, match="who could object"):
         correct(study)
-
-
-# --- Verification ---------------------------------------------------------------------------------------------------
 
 
 def test_a_fact_that_was_edited_past_the_form_is_found(study: Study) -> None:

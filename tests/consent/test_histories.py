@@ -22,7 +22,7 @@ from accounting.models import Release
 from accounting.services import LimitExceeded, release_record
 from consent import selectors, services
 from consent.circumstances import day_begin, day_of
-from consent.models import Circumstance, ConsentEvent, DataHolder, Level, Renewal, Role, Study
+from consent.models import Circumstance, ConsentEvent, DataHolder, Level, Renewal, Role
 from consent.services.consent_forms import OBJECTION_DAYS
 from consent.services.handover import circumstance_record
 from consent.services.replays import Lost, acts_apply
@@ -424,11 +424,3 @@ def test_a_snapshot_of_the_past_does_not_change_with_what_follows(replayed: Call
             transaction.set_rollback(True)
 
     check()
-
-
-def test_nobody_who_withdrew_is_asked_again(study: Study, holder: DataHolder) -> None:
-    form = selectors.consent_form_in_force(study)
-    services.consent_give(holder=holder, level="HIGH", form=form, acting_user=None)
-    services.consent_withdraw(holder=holder, acting_user=None)
-    factories.form_publish(study, {"en": "More"}, renewal=Renewal.REQUIRED)
-    assert standing(holder).renewal is None

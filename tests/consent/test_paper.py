@@ -162,9 +162,6 @@ def test_long_lists_are_recorded_in_parts_and_whole(study: Study, monkeypatch: p
     assert list(ConsentEvent.chain_faults(study.pk)) == []
 
 
-# --- Declarations of whoever answers for another person -------------------------------------------------------------
-
-
 def test_a_list_takes_the_declaration_of_a_guardian(study: Study) -> None:
     for pseudonym in ("P-1", "P-3"):
         circumstance(study, "guardian", pseudonym=pseudonym)
@@ -177,9 +174,6 @@ def test_a_list_takes_the_declaration_of_a_guardian(study: Study) -> None:
     assert declared.statement.startswith("Ich darf über die Daten dieser Person entscheiden"), "as on the form"
     assert (other.authority, other.statement, other.text_read) == ("", "", "")
     assert list(ConsentEvent.chain_faults(study.pk)) == []
-
-
-# --- Lists ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_list_is_read_whatever_the_order_of_its_columns() -> None:
@@ -200,39 +194,27 @@ def test_a_list_that_cannot_be_read_says_why() -> None:
         assert message in str(error.value)
 
 
-# --- The command ----------------------------------------------------------------------------------------------------
+def test_the_command_tries_first_and_then_records(study: Study, tmp_path: Path) -> None:
+    scan, written = tmp_path / "a.pdf", tmp_path / "list.csv"
+    scan.write_bytes(PDF)
+    written.write_text(HEAD + "P-1,LOW,1,2026-01-05,a.pdf\nP-2,NONE,1,2026-01-06,a.pdf\n")
 
+    def run(*options: str, by: str = "olga") -> str:
+        out = io.StringIO()
+        arguments = ("digits", str(written), "--scans", str(tmp_path), "--by", by, *options)
+        call_command("import_paper_consents", *arguments, stdout=out)
+        return out.getvalue()
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (tmp_path / "a.pdf").write_bytes(PDF)
-    (tmp_path / "list.csv").write_text(HEAD + "P-1,LOW,1,2026-01-05,a.pdf\nP-2,NONE,1,2026-01-06,a.pdf\n")
-    return tmp_path
-
-
-def run(folder: Path, *options: str, by: str = "olga") -> str:
-    out = io.StringIO()
-    call_command(
-        "import_paper_consents", "digits", str(folder / "list.csv"), "--scans", str(folder), "--by", by, *options,
-        stdout=out,
-    )  # fmt: skip
-    return out.getvalue()
-
-
-def test_the_command_tries_first_and_then_records(study: Study, folder: Path) -> None:
-    assert run(folder, "--dry-run") == "2 decisions can be recorded; this was a dry run.\n"
+    assert run("--dry-run") == "2 decisions can be recorded; this was a dry run.\n"
     assert not ConsentEvent.objects.exists()
-    assert run(folder) == "2 decisions are recorded.\n"
+    assert run() == "2 decisions are recorded.\n"
     assert events(study.holders.get(pseudonym="P-1")) == [("given", "LOW")]
-
-
-def test_the_command_says_what_is_wrong(study: Study, folder: Path) -> None:
-    (folder / "a.pdf").unlink()
-    with pytest.raises(CommandError, match=r"Nothing is recorded\.\nRow 2: the scan “a.pdf” is missing"):
-        run(folder)
     factories.user_create("carla")
     with pytest.raises(CommandError, match="“carla” may not record consents"):
-        run(folder, by="carla")
-    (folder / "list.csv").unlink()
+        run(by="carla")
+    scan.unlink()
+    with pytest.raises(CommandError, match=r"Nothing is recorded\.\nRow 2: the scan “a.pdf” is missing"):
+        run()
+    written.unlink()
     with pytest.raises(CommandError, match="No such file"):
-        run(folder)
+        run()

@@ -17,7 +17,7 @@ from consent.receipts import receipt_facts, receipt_json
 from consent.services.mail import mail_render
 from consent.services.replays import _decisions_apply
 from tests import factories
-from tests.consent.conftest import Decide, answer
+from tests.consent.conftest import Decide, answer, member
 from tests.pages import as_, text
 from training.services.head_counts import head_counts_draw, head_counts_enter
 
@@ -175,8 +175,7 @@ def test_a_yes_to_another_promise_gives_up_none_that_was_lost(study: Study, hold
 
 
 def test_the_committee_sees_counts_from_released_numbers_alone(study: Study, give: Decide) -> None:
-    proposer = factories.user_create("carla")
-    services.membership_add(study=study, user=proposer, role=Role.COMMITTEE, acting_user=None)
+    proposer = member(study, "carla", Role.COMMITTEE)
     carla = as_(proposer)
     policy = services.epsilon_policy_propose(
         study=study, acting_user=proposer, high=2, average=2.5, low=2.9, reason="More is learned."

@@ -48,9 +48,7 @@ def browser(hanna: User) -> Client:
 @pytest.mark.slow
 @pytest.mark.parametrize("renewal", [None, "asked", "required"])
 @pytest.mark.parametrize("language", ["en", "de"])
-def test_holders_read_plain_sentences(
-    browser: Client, study: Study, hanna: User, give: Decide, language: str, renewal: str | None
-) -> None:
+def test_holders_read_plain_sentences(browser, study, hanna, give, language: str, renewal: str | None) -> None:
     give(factories.holder_create(study, user=hanna), "HIGH")
     if renewal:
         factories.form_publish(study, {"en": "Read more.", "de": "Mehr lesen."}, renewal)

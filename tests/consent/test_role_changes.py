@@ -61,9 +61,6 @@ def olga(study: Study) -> User:
     return User.objects.get(username="olga")
 
 
-# --- Who gives which role -------------------------------------------------------------------------------------------
-
-
 GIVES = {
     "olga": {"operator", "steward", "auditor", "researcher"},
     "clara": {"committee", "chair"},
@@ -129,9 +126,6 @@ def test_a_chair_appoints_the_committee_on_the_page_and_nobody_else(study: Study
     assert record(study)[-1] == ("hanna", "committee", "to_take")
 
 
-# --- Nobody is on both sides ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("first", Role.values)
 def test_roles_that_must_not_meet_do_not(study: Study, root: User, first: str) -> None:
     elsewhere = factories.study_create("elsewhere")
@@ -188,9 +182,6 @@ def test_a_policy_whose_proposer_is_gone_is_proposed_anew(study: Study) -> None:
         services.epsilon_policy_approve(policy=policy, acting_user=factories.user_create("conrad"))
 
 
-# --- The record -----------------------------------------------------------------------------------------------------
-
-
 def test_a_new_study_begins_its_record_with_who_created_it(olga: User, study: Study, hanna: User) -> None:
     changes = [(change.user, change.role, change.kind, change.changed_by) for change in RoleChange.chain(study.pk)]
     assert changes[0] == (olga, "operator", "given", olga)
@@ -201,22 +192,6 @@ def test_a_new_study_begins_its_record_with_who_created_it(olga: User, study: St
         services.membership_remove(membership=membership, acting_user=None)
     assert record(study)[2:] == [("hanna", "auditor", "given"), ("hanna", "auditor", "taken")], "each once"
     assert list(RoleChange.chain_faults(study.pk)) == list(role_faults(study)) == []
-
-
-def test_the_admin_shows_roles_and_changes_none(study: Study, hanna: User, root: User, olga: User) -> None:
-    client = as_(root)
-    assert client.get(reverse("admin:consent_membership_changelist")).status_code == 200
-    fields = {"study": study.pk, "user": hanna.pk, "role": "committee"}
-    assert client.post(reverse("admin:consent_membership_add"), fields).status_code == 403
-    membership = give(study, hanna, "committee")
-    change = reverse("admin:consent_membership_change", args=[membership.pk])
-    assert client.post(change, {**fields, "role": "auditor"}).status_code == 403, "no role becomes another"
-    delete = reverse("admin:consent_membership_delete", args=[membership.pk])
-    assert client.post(delete, {"post": "yes"}).status_code == 403
-    chosen = {"action": "delete_selected", "_selected_action": [membership.pk], "post": "yes"}
-    client.post(reverse("admin:consent_membership_changelist"), chosen)
-    assert role_of(study, hanna) == {"committee"}
-    assert list(role_faults(study)) == []
 
 
 def test_the_record_is_for_those_who_oversee(study: Study, root: User) -> None:

@@ -24,9 +24,6 @@ def epsilon_of(study: Study) -> Callable[[DataHolder], float]:
     return epsilon_of
 
 
-# --- Rule 5: a new ε policy never weakens an old promise ------------------------------------------------------------
-
-
 def test_a_new_policy_never_weakens_an_old_promise(clock, study, give, epsilon_of) -> None:
     first, second, third = (factories.holder_create(study, f"P-{n}") for n in range(3))
     give(first, "HIGH")
@@ -54,9 +51,6 @@ def test_a_new_policy_never_weakens_an_old_promise(clock, study, give, epsilon_o
     assert epsilon_of(third) == 0.2, "from its date on"
 
 
-# --- Snapshots ------------------------------------------------------------------------------------------------------
-
-
 def test_a_snapshot_has_who_takes_part_and_nobody_else(study: Study, give: Decide) -> None:
     takes_part, changed, withdrew, refused, undecided = (
         factories.holder_create(study, name) for name in ("takes part", "changed", "withdrew", "refused", "undecided")
@@ -82,26 +76,8 @@ def test_a_snapshot_has_who_takes_part_and_nobody_else(study: Study, give: Decid
     assert undecided.pk not in snapshot.holders
 
 
-def test_a_snapshot_of_any_moment(clock: Clock, db: None, give: Decide) -> None:
-    study = factories.study_open("timed")
-    holder = factories.holder_create(study)
-    moments = [clock.now()]
-    for level in ("HIGH", "LOW"):
-        give(holder, level)
-        moments.append(clock.now())
-    services.consent_withdraw(holder=holder, acting_user=None)
-    factories.policy_approve(study, 0.5, 1, 1.5)
-
-    at = [selectors.consent_snapshot(study, moment) for moment in moments]
-    assert [snapshot.epsilons.tolist() for snapshot in at] == [[], [1], [3]]
-    assert [snapshot.sequence for snapshot in at] == [0, 1, 2]
-    assert len(selectors.consent_snapshot(study)) == 0
-
-
 @pytest.mark.parametrize("few", [0, 500], ids=["everyone is read", "asked for by name"])
-def test_a_snapshot_among_some_holders_is_that_part_of_the_whole(
-    study: Study, give: Decide, few: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_snapshot_among_some_holders_is_that_part_of_the_whole(study, give, few: int, monkeypatch) -> None:
     monkeypatch.setattr(selectors, "FEW_HOLDERS", few)
     holders = [factories.holder_create(study, f"among-{number}") for number in range(4)]
     for holder, level in zip(holders, ("HIGH", "LOW", "AVERAGE"), strict=False):
@@ -112,16 +88,11 @@ def test_a_snapshot_among_some_holders_is_that_part_of_the_whole(
     assert part.epsilons.tolist() == whole.epsilons.tolist() == [1.0, 2.0]
 
 
-def test_a_snapshot_costs_the_same_queries_for_any_number_of_holders(
-    study: Study, give: Decide, django_assert_num_queries
-) -> None:
+def test_a_snapshot_costs_the_same_queries_for_any_number_of_holders(study, give, django_assert_num_queries) -> None:
     for n in range(5):
         give(factories.holder_create(study, f"P-{n}"), "HIGH")
     with django_assert_num_queries(5):
         selectors.consent_snapshot(study)
-
-
-# --- New versions of the form ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -142,6 +113,9 @@ def test_the_renewal_of_a_form_decides_which_consents_count(study, holder, give,
     give(holder, "LOW")
     assert len(selectors.consent_snapshot(study)) == 1
     assert standing(holder).renewal is None
+    services.consent_withdraw(holder=holder, acting_user=None)
+    factories.form_publish(study, {"en": "Yet more."}, renewal=renewal)
+    assert standing(holder).renewal is None, "nobody who withdrew is asked again"
 
 
 def test_a_form_sets_consents_aside_from_its_moment_on(clock: Clock, db: None, give: Decide) -> None:
@@ -181,9 +155,7 @@ def test_the_state_of_consents_changes_with_whatever_changes_a_snapshot(clock: C
     assert selectors.consent_state(study) not in (state, withdrawn, stricter)
 
 
-def test_a_decision_that_another_clock_dates_in_the_future_counts_from_then_on(
-    clock: Clock, db: None, give: Decide
-) -> None:
+def test_a_decision_that_another_clock_dates_in_the_future_counts_from_then_on(clock, db: None, give) -> None:
     study = factories.study_open("timed")
     start = clock.moment
     clock.days_pass(1)

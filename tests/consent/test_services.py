@@ -26,9 +26,6 @@ from tests.consent.conftest import Decide, events
 Kind = ConsentEvent.Kind
 
 
-# --- Decisions ------------------------------------------------------------------------------------------------------
-
-
 def test_each_decision_is_recorded_once_as_what_it_is(study: Study, holder: DataHolder, hanna: User) -> None:
     def give(level: str) -> ConsentEvent:
         form = selectors.consent_form_in_force(study)
@@ -83,9 +80,6 @@ def test_there_are_three_levels(holder: DataHolder, give: Decide) -> None:
             give(holder, level)
 
 
-# --- Forms ----------------------------------------------------------------------------------------------------------
-
-
 def test_a_draft_is_kept_until_it_is_published(study: Study, hanna: User) -> None:
     for text in ("First", "Second"):
         draft = services.consent_form_draft_save(study=study, acting_user=hanna, texts={"en": text, "de": " "})
@@ -112,9 +106,6 @@ def test_versions_of_a_form_differ_and_are_hashed_with_their_meaning_for_consent
     assert selectors.consent_form_in_force(study) == second
     second.renewal = Renewal.NOT_ASKED
     assert second.computed_hash() != second.hash
-
-
-# --- ε policies -----------------------------------------------------------------------------------------------------
 
 
 def test_values_rise_from_high_to_low_protection_up_to_the_cap(study: Study, hanna: User, settings: Settings) -> None:
@@ -184,9 +175,6 @@ def test_the_database_wants_a_level_with_each_consent(holder: DataHolder, give: 
             ConsentEvent.objects.create(
                 study=holder.study, holder=holder, kind=kind, level=level, form=form, policy=policy, sequence=9
             )
-
-
-# --- People ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_pseudonym_and_a_user_are_one_holder_of_a_study(study: Study, hanna: User) -> None:

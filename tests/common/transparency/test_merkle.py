@@ -91,9 +91,6 @@ def test_a_log_that_only_grew_is_shown_to_have_grown() -> None:
                     verify_consistency(checkpoint(old), checkpoint(new), proof)
 
 
-# --- States ---------------------------------------------------------------------------------------------------------
-
-
 def state_root(state: State) -> bytes:
     """Root by the definition: of a subtree with rows the hash of its halves; an empty half follows from the other."""
     leaves = dict(zip(state.places.tolist(), (leaf.tobytes() for leaf in state.leaves), strict=True))
@@ -138,6 +135,8 @@ def test_the_order_of_rows_does_not_matter_and_each_row_does() -> None:
     random.Random(7).shuffle(shuffled)
     assert State.of(KEY, shuffled).root() == State.of(KEY, rows(30)).root()
     assert State.of(KEY, rows(29)).root() != State.of(KEY, rows(30)).root()
+    with pytest.raises(PlaceTakenError):
+        State.of(KEY, [*rows(3), rows(1)[0]])
 
 
 @pytest.mark.slow
@@ -146,7 +145,7 @@ def test_proofs_by_the_kept_hashes_are_the_same() -> None:
     positions = state.places[::500].tolist()
     paths = [State(KEY, state.places, state.leaves).path(place) for place in positions]
     state.root()
-    assert len(state.kept) > 1000
+    assert len(state.kept) > 100
     again = State(KEY, state.places, state.leaves, state.kept)
     assert [again.path(place) for place in positions] == paths
     for row in range(0, 1200, 60):
@@ -164,8 +163,3 @@ def test_nothing_of_a_proof_is_that_of_another_moment_though_no_row_came() -> No
         hashes.append({state.root(), *state.path(hiding(key, b"row 3")[0])})
     assert len(hashes[0]) == len(hashes[1]) == DEPTH + 1
     assert not hashes[0] & hashes[1]
-
-
-def test_two_rows_on_one_place_are_found() -> None:
-    with pytest.raises(PlaceTakenError):
-        State.of(KEY, [*rows(3), rows(1)[0]])

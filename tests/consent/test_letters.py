@@ -1,4 +1,4 @@
-"""Letters as an institution sends them: words, logo, one language each, and the codes that exist nowhere else."""
+"""Letters and forms on paper as an institution sends them: words, logo, one language each, and their codes."""
 
 import base64
 import io
@@ -12,9 +12,12 @@ from django.test import Client
 from django.urls import reverse
 from PIL import Image, PngImagePlugin
 
-from consent import receipts, services
+from consent import receipts
+from consent.circumstances import Answering
+from consent.html_trees import html_tree
 from consent.letter_documents import LetterWritten, letter_context, letters_pdf
-from consent.models import ConfigurationChange, ConsentEvent, Letterhead, Study
+from consent.models import Answerer, ConfigurationChange, ConsentEvent, Letterhead, Study
+from consent.paper_documents import FormsOnPaper, FormWritten
 from consent.receipts import receipt_context, receipt_digests, receipt_number, receipt_pdf
 from consent.services.changes import change_faults
 from consent.services.invitations import Invited, IssuedInvitation, invitations_create, invitees_read
@@ -49,13 +52,6 @@ def words(parts: list) -> str:
     return " ".join(" ".join(found).split())
 
 
-def said(document: dict) -> str:
-    return json.dumps({name: value for name, value in document.items() if name != "qr"}, ensure_ascii=False)
-
-
-# --- What a letter says ---------------------------------------------------------------------------------------------
-
-
 def test_a_letter_has_all_that_one_of_an_institution_has(study: Study, issued: IssuedInvitation) -> None:
     letter = LetterWritten(issued, "en", "", issued.address)
     document = letter_context(study, letter, letterhead_of(study), date(2031, 5, 4))
@@ -74,13 +70,13 @@ def test_a_letter_has_all_that_one_of_an_institution_has(study: Study, issued: I
 
 
 def test_a_letter_speaks_one_language(study: Study, issued: IssuedInvitation) -> None:
-    document = letter_context(study, LetterWritten(issued, "de"), letterhead_of(study), date(2031, 5, 4))
-    assert document["lang"] == "de" and document["subject"] == "Frühe Zeichen"
-    assert "montags bis freitags" in document["questions"]
-    english = letter_context(study, LetterWritten(issued, "en"), letterhead_of(study), date(2031, 5, 4))
-    for name in ("subject", "questions"):
-        assert document[name] != english[name]
-    assert "Monday" not in said(document) and "montags" not in said(english)
+    german, english = (
+        letter_context(study, LetterWritten(issued, code), letterhead_of(study), date(2031, 5, 4))
+        for code in ("de", "en")
+    )
+    assert (german["lang"], german["subject"], english["subject"]) == ("de", "Frühe Zeichen", "Early signs")
+    assert "montags bis freitags" in german["questions"]
+    assert "Monday" not in str(german) and "montags" not in str(english)
 
 
 def test_the_institutions_words_take_the_place_of_the_sites_on_record(study: Study, issued: IssuedInvitation) -> None:
@@ -100,20 +96,6 @@ def test_the_institutions_words_take_the_place_of_the_sites_on_record(study: Stu
     assert any("texts is not what was recorded" in fault for fault in change_faults(study))
 
 
-def test_the_pdf_is_tagged_and_has_a_page_for_each_letter(study: Study) -> None:
-    issued = invitations_create(study=study, acting_user=None, pseudonyms=["P-1", "P-2", "P-3"])
-    letterhead_save(study=study, texts={}, logo=logo_read(png()), acting_user=None)
-    pdf = letters_pdf(study, [LetterWritten(new, "en") for new in issued])
-    assert b"pdfuaid:part>1<" in pdf and b"/StructTreeRoot" in pdf
-    assert b"/Count 3" in pdf
-
-
-# --- The record -----------------------------------------------------------------------------------------------------
-
-
-# --- The logo -------------------------------------------------------------------------------------------------------
-
-
 def test_only_visible_parts_of_a_logo_are_kept() -> None:
     notes = PngImagePlugin.PngInfo()
     notes.add_text("Comment", "<script>alert(1)</script>")
@@ -130,9 +112,6 @@ def test_other_files_than_small_pngs_are_refused() -> None:
     for content in (*broken, png(1_601, 2), png() + b" " * 500_000):
         with pytest.raises(ValidationError, match="PNG"):
             logo_read(content)
-
-
-# --- The pages ------------------------------------------------------------------------------------------------------
 
 
 def page(name: str, study: Study) -> str:
@@ -157,6 +136,7 @@ def test_new_codes_become_letters_and_addresses_are_not_kept(study: Study) -> No
     assert second["language"] == "" and second["address"] == ""
     answer = steward.post(page("letters_pdf", study), {"letters": field, "language": "en", "answer_by": "2031-05-04"})
     assert answer["Content-Type"] == "application/pdf" and b"/Count 2" in answer.content
+    assert b"pdfuaid:part>1<" in answer.content and b"/StructTreeRoot" in answer.content
     assert answer["Content-Disposition"] == 'attachment; filename="letters-digits.pdf"'
     assert "no-store" in answer["Cache-Control"]
     assert not any("Erika" in str(row) for row in ConfigurationChange.objects.values())
@@ -208,21 +188,6 @@ def rows_of(parts: list) -> list[list[dict]]:
     return rows
 
 
-# --- Receipt and form on paper --------------------------------------------------------------------------------------
-
-
-def test_a_receipt_has_the_letterhead_and_its_digests_on_a_page_of_their_own(study: Study) -> None:
-    holder = factories.holder_create(study, "P-1")
-    event = services.consent_give(holder=holder, level="LOW", form=study.consent_forms.get(), acting_user=None)
-    letterhead_save(study=study, texts={}, logo=logo_read(png()), acting_user=None)
-    document = receipt_context(event)
-    first = {name: value for name, value in document.items() if name not in ("digests", "details")}
-    assert not re.search("[0-9a-f]{64}", str(first)) and document["digests"] == receipt_digests(event)
-    assert [value for _term, value in receipt_digests(event)] == [event.form.digest, receipt_number(event.hash)]
-    pdf = receipt_pdf(event)
-    assert b"/Count 2" in pdf and b"/Subtype/Image" in pdf and b"pdfuaid:part>1<" in pdf
-
-
 def test_a_letter_about_a_new_form_says_before_and_now(study: Study, issued: IssuedInvitation) -> None:
     first = letter_context(study, LetterWritten(issued, "en", "new_form"), letterhead_of(study))
     assert first["changes"] == [], "nobody was promised anything else"
@@ -238,28 +203,121 @@ def test_a_letter_about_a_new_form_says_before_and_now(study: Study, issued: Iss
     assert letter_context(study, LetterWritten(issued, "en"), letterhead_of(study))["changes"] == []
 
 
-def test_a_receipt_is_a_letter_with_before_and_now(study: Study) -> None:
+def test_a_receipt_is_a_letter_with_before_and_now_and_its_digests_on_a_page_of_their_own(study: Study) -> None:
+    letterhead_save(study=study, texts={}, logo=logo_read(png()), acting_user=None)
     holder = factories.holder_create(study, "P-1")
     factories.consent_choose(holder=holder, level="HIGH", form=study.consent_forms.get())
-    factories.consent_choose(holder=holder, level="LOW", form=study.consent_forms.get())
-    event = ConsentEvent.objects.latest("sequence")
+    event = factories.consent_choose(holder=holder, level="LOW", form=study.consent_forms.get())
     document = receipt_context(event)
     assert document["salutation"] == "Dear Sir or Madam," and document["signature"] == "Dr Ada Example"
     assert "telephone +49 30 1234" in document["questions"] and document["sentence"].startswith("On ")
     assert "with the code of your letter" in document["changing"]
     assert "at most 56 in 100 at most 65 in 100" in words(document["columns"])
-    assert "Before this decision" not in dict(document["facts"]), "the table says it"
-    assert b"/Count 2" in receipt_pdf(event), "one page in words, one to compare"
     widths = [[cell.get("columns", 1) for cell in row] for row in rows_of(document["columns"])]
     assert widths == [[1, 1], [2], [1, 1], [2], [1, 1]], "before and now stand below their names"
+    first = {name: value for name, value in document.items() if name not in ("digests", "details")}
+    assert not re.search("[0-9a-f]{64}", str(first)) and document["digests"] == receipt_digests(event)
+    assert [value for _term, value in receipt_digests(event)] == [event.form.digest, receipt_number(event.hash)]
+    pdf = receipt_pdf(event)
+    assert b"/Count 2" in pdf and b"/Subtype/Image" in pdf and b"pdfuaid:part>1<" in pdf
 
 
 def test_receipts_on_paper_speak_the_language_that_was_read(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[dict] = []
     monkeypatch.setattr(receipts, "tagged_pdf", lambda _template, message: made.append(message) or b"")
-    form = study.consent_forms.get()
     for name, code in (("P-1", "de"), ("P-2", "")):
         holder = factories.holder_create(study, name)
-        services.consent_give(holder=holder, level="LOW", form=form, acting_user=None, text_read=code)
+        factories.consent_choose(holder=holder, level="LOW", form=study.consent_forms.get(), text_read=code)
     receipts.receipts_pdf(study, ConsentEvent.objects.order_by("sequence"), "en")
     assert [message["lang"] for message in made[0]["receipts"]] == ["de", "en"]
+
+
+def said(message: object) -> str:
+    return json.dumps(message, ensure_ascii=False)
+
+
+GUARDIAN = Answering(Answerer.GUARDIAN, date(2040, 1, 1), "guardian")
+
+
+def test_the_form_has_all_that_an_institution_sends(study: Study, issued: IssuedInvitation) -> None:
+    written = FormWritten("en", "P-1", issued=issued, address="Erika\n1 Street")
+    document = FormsOnPaper(study).context(written, date(2031, 5, 4))
+    assert document["sender"]["name"] == "University Hospital" and document["recipient"] == ["Erika", "1 Street"]
+    assert document["salutation"] == "Dear Sir or Madam," and document["signature"] == "Dr Ada Example"
+    assert document["declaration"] == []
+    odds = ("Took part?", "Which records?", "56 in 100", "61 in 100")
+    for name, parts in {
+        "questions": ["telephone +49 30 1234 (Monday to Friday, 9 to 12)"],
+        "paragraphs": ["You may say no.", "Please answer by 4 May 2031."],
+        "reading": ["Learn to read handwritten digits.", "It does not cover", "Where the records come from"],
+        "decision": [factories.HARM["en"], "☐ ", *odds, "weaker protection"],
+        "back": ["1 Hospital Road"],
+        "version": ["Version 1"],
+    }.items():
+        assert [part for part in parts if part not in said(document[name])] == [], name
+    assert document["code_box"]["code"] == issued.spelled.split() and document["code_box"]["qr"].startswith("<svg")
+    sent_back = said({name: part for name, part in document.items() if name != "code_box"})
+    assert issued.code not in sent_back.lower() and issued.spelled not in sent_back, "the code stays with the person"
+
+
+def test_a_form_speaks_one_language(study: Study) -> None:
+    document = FormsOnPaper(study).context(FormWritten("de"))
+    assert (document["lang"], document["subject"]) == ("de", "Frühe Zeichen")
+    assert "56 von 100" in said(document["decision"])
+    for part in ("Monday", "56 in 100", "Took part", "protection"):
+        assert part not in said([document["decision"], document["questions"], document["decision_heading"]]), part
+
+
+def test_variants_say_that_the_main_text_counts(study: Study) -> None:
+    study.languages = ["en", "en-x-easy"]
+    study.save()
+    factories.form_publish(study, {"en": "Long words.", "de": "Lang.", "en-x-easy": "Short."})
+    document = FormsOnPaper(study).context(FormWritten("en-x-easy"))
+    assert "Short." in said(document["reading"]) and "The main text is what counts." in said(document["reading"])
+    assert "en-x-easy" in document["version"], "staff enter it with the decision"
+    assert "The main text" not in said(FormsOnPaper(study).context(FormWritten("en"))["reading"])
+
+
+def test_a_guardian_reads_about_the_person_and_declares_the_right(study: Study) -> None:
+    document = FormsOnPaper(study).context(FormWritten("en", "P-7", GUARDIAN))
+    assert "You answer for P-7, as parent or guardian." in document["paragraphs"]
+    assert "P-7's records" in said(document) and document["signed"] == "Your own name and signature"
+    for part in ("☐ Parental responsibility", "☐ I may decide about this person's records."):
+        assert part in said(document["declaration"])
+    assert "power of attorney" not in said(document), "a right of proxies"
+    for kept in ("your records", "whether you took part"):
+        assert kept not in said([document["paragraphs"], document["decision"]])
+
+
+def test_before_and_now_follow_from_policies_alone(study: Study) -> None:
+    for name, level in (("P-1", "HIGH"), ("P-2", "LOW")):
+        factories.consent_choose(
+            holder=factories.holder_create(study, name), level=level, form=study.consent_forms.get()
+        )
+    factories.policy_approve(study, 2, 4, 8)
+    forms = FormsOnPaper(study)
+    first, second = (forms.context(FormWritten("en", name)) for name in ("P-1", "P-2"))
+    assert first["decision"] == second["decision"], "nobody learns a choice from a form"
+    for part in ("Before", "Now", "☐ Yes, I accept weaker protection than I was promised."):
+        assert part in said(first["decision"])
+
+
+@pytest.mark.slow
+def test_forms_go_out_behind_letters(study: Study) -> None:
+    steward: Client = as_("olga")
+    codes = [
+        {"code": new.code, "language": "de", "address": "", "kind": ""}
+        for new in invitations_create(study=study, acting_user=None, pseudonyms=["P-1", "P-2"])
+    ]
+    sent = {"letters": json.dumps(codes), "language": "en"}
+    path = reverse("staff:letters_pdf", args=[study.slug])
+    alone, together = (steward.post(path, sent | {"paper": paper}).content for paper in ("", "main"))
+    assert alone.startswith(b"%PDF") and b"/Count 2" in alone
+    assert b"pdfuaid:part>1<" in together and len(together) > len(alone) and b"/Count 2" not in together
+
+
+def test_pages_keep_their_form_on_paper_and_words_that_look_like_markup_are_words() -> None:
+    (part,) = html_tree("<p>#panic() <script>x</script>&lt;b&gt; <em>a</em></p>")
+    assert part == {"tag": "p", "parts": ["#panic() ", "x", "<b> ", {"tag": "em", "parts": ["a"]}]}
+    tree = html_tree('<ul class="boxes">\n<li>☐ yes</li></ul><div lang="pt-br"><p>sim</p></div><div><hr></div>')
+    assert [part["tag"] for part in tree] == ["boxes", "lang", "hr"] and tree[1]["lang"] == "pt"

@@ -1,4 +1,4 @@
-"""Guardians and proxies read about the person whose records they decide about, on pages, receipts and in mails."""
+"""Guardians and proxies declare by which right they decide, and read about the person whose records it is about."""
 
 import re
 from datetime import date
@@ -6,13 +6,16 @@ from datetime import date
 import polib
 import pytest
 from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.db import IntegrityError, transaction
 from django.test import Client
 from django.urls import reverse
 from django.utils import translation
 
-from consent import services
-from consent.models import DataHolder, Mail, Study
+from consent import exports, receipts, services
+from consent.models import ConsentEvent, DataHolder, Mail, Study
 from consent.services import invitations
+from consent.services.decisions import Declaration
 from consent.services.mail import mail_render
 from consent.third_person import WORDS, in_third_person
 from tests import factories
@@ -20,7 +23,7 @@ from tests.consent.conftest import answer, link_opened
 from training.services.erasures import records_erase
 
 NAME = "Anna <Example> 100%"
-DECLARED = {"authority": "parents", "declared": "on"}
+SENT = {"authority": "parents", "declared": "on"}
 
 
 @pytest.fixture
@@ -52,7 +55,7 @@ def test_every_page_of_a_guardian_is_about_the_person(guardian: Client, study: S
     assert chosen not in response, "the person may have, before somebody answered for them"
     guardian.post(reverse("consent:study", args=["digits"]), answer(study))
     checked = read(guardian, "check")
-    guardian.post(reverse("consent:decide", args=["digits"]), answer(study, **DECLARED))
+    guardian.post(reverse("consent:decide", args=["digits"]), answer(study, **SENT))
     pages = [response, checked, *(read(guardian, name) for name in ("choice", "withdraw", "uses"))]
     pages.append(read(guardian, "receipt", 1))
     guardian.post(reverse("consent:withdraw", args=["digits"]), {"records": "keep"})
@@ -70,9 +73,7 @@ def test_every_page_of_a_guardian_is_about_the_person(guardian: Client, study: S
 
 @pytest.mark.slow
 @pytest.mark.parametrize("language", ["en", "de"])
-def test_guardian_reads_of_the_persons_promise_where_it_has_become_weaker(
-    guardian: Client, study: Study, language: str
-) -> None:
+def test_guardian_reads_of_the_persons_promise_where_it_has_become_weaker(guardian, study, language: str) -> None:
     """A promise from before the guardian, a policy that gives less, and a form that has to be answered."""
     holder = DataHolder.objects.get(study=study)
     factories.consent_choose(holder=holder, level="HIGH", form=study.consent_forms.get())
@@ -83,7 +84,7 @@ def test_guardian_reads_of_the_persons_promise_where_it_has_become_weaker(
     pages = [read(guardian, name) for name in ("study", "choice")]
     guardian.post(reverse("consent:study", args=["digits"]), sent)
     pages.append(read(guardian, "check"))
-    guardian.post(reverse("consent:decide", args=["digits"]), sent | DECLARED | {"weaker": "on"})
+    guardian.post(reverse("consent:decide", args=["digits"]), sent | SENT | {"weaker": "on"})
     pages.append(read(guardian, "receipt", 2))
     yours = {
         "en": r"[Yy]ou (?:took|take) part|[Yy]ou were promised|[Yy]our (?:promise|protection)|is yours|are yours|"
@@ -98,11 +99,9 @@ def test_guardian_reads_of_the_persons_promise_where_it_has_become_weaker(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("language", ["en", "de"])
-def test_no_page_of_a_guardian_calls_the_person_by_a_code_after_an_erasure(
-    guardian: Client, study: Study, language: str
-) -> None:
+def test_no_page_of_a_guardian_calls_the_person_by_a_code_after_an_erasure(guardian, study, language: str) -> None:
     guardian.cookies["django_language"] = language
-    guardian.post(reverse("consent:decide", args=["digits"]), answer(study, **DECLARED))
+    guardian.post(reverse("consent:decide", args=["digits"]), answer(study, **SENT))
     guardian.post(reverse("consent:withdraw", args=["digits"]))
     records_erase(study.pk)
     assert DataHolder.objects.get(study=study).known_as == ""
@@ -152,3 +151,64 @@ def test_the_voice_ends_with_its_block() -> None:
         assert translation.gettext("My choice") == "Entscheidung für Anna"
         assert translation.get_language() == "de"
     assert translation.gettext("My choice") == "My choice"
+
+
+DECLARATION = Declaration("parents", "I may decide about this person")
+
+
+@pytest.fixture
+def holder(study: Study, guardian: Client) -> DataHolder:
+    return DataHolder.objects.get(study=study)
+
+
+def test_a_guardian_is_asked_by_which_right_they_consent(guardian: Client, study: Study, holder: DataHolder) -> None:
+    check, decide = (reverse(f"consent:{page}", args=["digits"]) for page in ("check", "decide"))
+    guardian.post(reverse("consent:study", args=["digits"]), answer(study))
+    page = guardian.get(check).text
+    assert "parental responsibility" in page.lower()
+    assert "power of attorney" not in page, "that is a proxy's"
+    refused = guardian.post(decide, answer(study))
+    assert refused.status_code == 422
+    assert "Say by which right you decide." in refused.text
+    guardian.post(decide, answer(study, "NONE"))
+    assert guardian.post(decide, answer(study, **SENT)).status_code == 302
+    guardian.post(reverse("consent:withdraw", args=["digits"]), {"records": "keep"})
+    refusal, event, withdrawal = ConsentEvent.objects.filter(holder=holder).order_by("sequence")
+    assert [(each.kind, each.authority) for each in (refusal, withdrawal)] == [("refused", ""), ("withdrawn", "")]
+    assert (event.authority, event.answered_by) == ("parents", "guardian")
+    assert event.statement.startswith("I may decide about this person")
+    receipt = guardian.get(reverse("consent:receipt", args=["digits", 2])).text
+    assert "Parental responsibility" in receipt and "I may decide about this person" in receipt
+    assert "Anna" not in event.statement, "it outlives the pseudonym"
+    themself = link_opened(study, "P-2")
+    themself.post(reverse("consent:study", args=["digits"]), answer(study))
+    assert "By which right" not in themself.get(check).text
+    assert themself.post(decide, answer(study)).status_code == 302
+
+
+def test_a_right_that_the_role_cannot_have_is_refused(study: Study, holder: DataHolder) -> None:
+    form = study.consent_forms.latest("version")
+    for one, authority in ((holder, "power"), (factories.holder_create(study), "parents")):
+        with pytest.raises(ValidationError, match="Who answers for this person has changed"):
+            services.consent_give(
+                holder=one, level="LOW", form=form, acting_user=None, declared=Declaration(authority, "I may.")
+            )
+
+
+def test_it_is_part_of_the_record(study: Study, holder: DataHolder) -> None:
+    form = study.consent_forms.latest("version")
+    event = services.consent_give(holder=holder, level="LOW", form=form, acting_user=None, declared=DECLARATION)
+    again = services.consent_give(holder=holder, level="LOW", form=form, acting_user=None, declared=DECLARATION)
+    assert again == event
+    other = Declaration("guardianship", "I am the guardian.")
+    assert services.consent_give(holder=holder, level="LOW", form=form, acting_user=None, declared=other) != event
+    extension = receipts.receipt_json([event])["consent_record"]["events"][0]["extension"]
+    assert (extension["authority"], extension["statement"]) == ("parents", DECLARATION.statement)
+    rows = list(exports.decisions(study))
+    assert [row["authority"] for row in rows] == ["parents", "guardianship"]
+    assert exports.export_faults(study, rows) == []
+    assert list(ConsentEvent.chain_faults(study.pk)) == []
+    alone = ConsentEvent.from_act(event.as_act())
+    alone.statement = ""
+    with pytest.raises(IntegrityError), transaction.atomic():
+        ConsentEvent.append([alone])
