@@ -1,14 +1,20 @@
 """Noise: the right distributions, from the right source."""
 
 import math
+from typing import Any
 
 import mpmath
 import numpy as np
 import pytest
-from scipy import stats
-from scipy.special import ndtri
 
 from learning.mechanisms.pate import SimulationNoise, SystemNoise
+
+
+@pytest.fixture(scope="module")
+def stats() -> Any:
+    from scipy import stats  # slow to load: not while tests are collected
+
+    return stats
 
 
 @pytest.fixture
@@ -21,18 +27,16 @@ def repeatable_system(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.statistical
 @pytest.mark.usefixtures("repeatable_system")
 @pytest.mark.parametrize("noise", [SystemNoise(), SimulationNoise(3)], ids=["system", "simulation"])
-@pytest.mark.parametrize(
-    ("draw", "distribution"), [("normal", stats.norm(scale=40.0)), ("laplace", stats.laplace(scale=40.0))]
-)
-def test_noise_has_the_distribution_it_is_named_after(noise, draw, distribution) -> None:
+@pytest.mark.parametrize(("draw", "name"), [("normal", "norm"), ("laplace", "laplace")])
+def test_noise_has_the_distribution_it_is_named_after(noise, draw, name, stats) -> None:
     sample = getattr(noise, draw)(40.0, (500, 400))
     assert sample.shape == (500, 400)
-    assert stats.kstest(sample.ravel(), distribution.cdf).pvalue > 0.001
+    assert stats.kstest(sample.ravel(), getattr(stats, name)(scale=40.0).cdf).pvalue > 0.001
     # the draws of one row tell nothing about those of the next
     assert abs(np.corrcoef(sample[:-1].ravel(), sample[1:].ravel())[0, 1]) < 0.01
 
 
-def test_even_the_most_extreme_random_bits_give_finite_noise_far_in_the_tails(monkeypatch) -> None:
+def test_even_the_most_extreme_random_bits_give_finite_noise_far_in_the_tails(monkeypatch, stats) -> None:
     """Bits of zero throughout lead beyond 8 standard deviations, where the first 53 of them end."""
     for byte in (b"\x00", b"\xff"):
         monkeypatch.setattr("common.noise.urandom", lambda count, byte=byte: byte * count)
@@ -65,7 +69,7 @@ def test_a_scale_that_is_no_scale_is_refused() -> None:
 @pytest.mark.usefixtures("repeatable_system")
 @pytest.mark.parametrize("noise", [SystemNoise(), SimulationNoise(3)], ids=["system", "simulation"])
 @pytest.mark.parametrize("scale", [0.4, 1.0, 7.3, 40.0])
-def test_rounded_noise_has_the_probabilities_of_the_rounded_gaussian(noise, scale: float) -> None:
+def test_rounded_noise_has_the_probabilities_of_the_rounded_gaussian(noise, scale: float, stats) -> None:
     sample = noise.rounded_normal(scale, (300, 500))
     assert (sample.shape, sample.dtype) == ((300, 500), np.int64)
     edge = int(3 * scale)
@@ -80,7 +84,7 @@ def test_rounded_noise_has_the_probabilities_of_the_rounded_gaussian(noise, scal
 @pytest.mark.statistical
 @pytest.mark.usefixtures("repeatable_system")
 @pytest.mark.parametrize("scale", [1e4, 1e9, 2.0**34])
-def test_rounded_noise_of_a_large_scale_is_gaussian(scale: float) -> None:
+def test_rounded_noise_of_a_large_scale_is_gaussian(scale: float, stats) -> None:
     sample = SystemNoise().rounded_normal(scale, 20_000)
     assert stats.kstest(sample, stats.norm(scale=scale).cdf).pvalue > 0.001
 
@@ -122,6 +126,8 @@ def test_the_tail_beyond_the_first_bits_is_reached(monkeypatch) -> None:
 
 
 def test_the_error_allowance_exceeds_that_of_the_inverse_distribution_function() -> None:
+    from scipy.special import ndtri
+
     points = np.concatenate([2.0 ** -np.arange(1.0, 55.0), np.random.default_rng(5).random(300) / 2])
     with mpmath.workdps(40):
         for point in points[points < 0.5]:

@@ -19,6 +19,7 @@ from consent.services.letters import letters_due
 from consent.services.mail import mails_deliver
 from tests import factories
 from tests.consent.conftest import circumstance, link_opened
+from tests.factories import user_create
 from tests.pages import as_, text
 from training.services.erasures import records_erase
 
@@ -113,11 +114,10 @@ def test_news_and_reminders_reach_the_address_and_letters_are_no_longer_due(brow
     confirmed(browser)
     assert letters_due(study, Letter.Kind.NEW_FORM) == []
     factories.form_publish(study, {"en": "More yet.", "de": "Noch mehr."}, renewal="required")
-    link_reissue(study=study, pseudonym="P-1", reason="Lost.", acting_user=factories.user_create("olga"))
+    link_reissue(study=study, pseudonym="P-1", reason="Lost.", acting_user=user_create("olga"))
     assert {message.to[0] for message in delivered()} == {"hanna@example.org"}
-    assert sorted(Mail.objects.filter(address__isnull=False).values_list("kind", flat=True)) == [
-        *("address_left", "new_form", "new_link")
-    ]
+    kinds = Mail.objects.filter(address__isnull=False).values_list("kind", flat=True)
+    assert sorted(kinds) == ["address_left", "new_form", "new_link"]
 
 
 def test_receipts_come_on_paper_for_holders_who_prefer_letters(browser, holder, study) -> None:
@@ -138,7 +138,7 @@ def test_the_address_goes_with_what_it_was_for(browser: Client, holder: DataHold
     confirmed(browser)
     decide(holder)
     if end == "account":
-        services.holder_link(holder=holder, user=factories.user_create("hanna"))
+        services.holder_link(holder=holder, user=user_create("hanna"))
     elif end == "erased":
         services.consent_withdraw(holder=holder, acting_user=None)
         records_erase(study.pk)
@@ -181,9 +181,8 @@ def test_every_change_is_on_record_without_the_address(browser: Client, holder: 
     browser.post(TOLD, {"way": "none"})
     assert list(change_faults(study)) == []
     rows = SealedChange.objects.filter(study=study, model="consent.holderaddress")
-    assert [(row.before is None, row.after is None) for row in rows.order_by("sequence")] == [
-        *((True, False), (False, False), (False, True))
-    ]
+    states = [(row.before is None, row.after is None) for row in rows.order_by("sequence")]
+    assert states == [(True, False), (False, False), (False, True)]
     assert not any("email" in (row.before or row.after) for row in rows)
     HolderAddress.objects.create(study=study, holder=holder, way="letter", language="en")
     assert list(change_faults(study)) != []
@@ -217,7 +216,7 @@ def test_a_postponed_decision_is_reminded_once(browser, holder, monkeypatch) -> 
 
 def account(holder: DataHolder) -> User:
     """The holder's account, which takes the place of an address."""
-    user = factories.user_create("hanna", email="hanna@example.org")
+    user = user_create("hanna", email="hanna@example.org")
     user.emailaddress_set.create(email=user.email, verified=True)
     services.holder_link(holder=holder, user=user)
     return user

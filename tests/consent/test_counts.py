@@ -7,7 +7,7 @@ from datetime import date, timedelta
 import pytest
 from django.utils import timezone
 
-from consent import counts, recruitment, services
+from consent import counts, services
 from consent.circumstances import day_of
 from consent.counts import holders_per_level
 from consent.models import DataHolder, DecisionCount, Study
@@ -104,20 +104,6 @@ def test_the_course_follows_each_decision(timed: Study, clock: Clock, give: Deci
         (date(2026, 1, 2), [0, 0, 2, 0, 1]),
         (date(2026, 1, 4), [1, 0, 0, 1, 1]),
     ]
-
-
-def test_first_and_last_day_of_a_long_course_are_shown(timed, clock, give, monkeypatch) -> None:
-    monkeypatch.setattr(recruitment, "DAYS_SHOWN", 3)
-    for number in range(6):
-        give(factories.holder_create(timed, f"P-{number}"), "HIGH")
-        clock.days_pass(1)
-    history = recruitment_history(timed)
-    assert [day.day for day in history.days][::2] == [1, 6]
-    assert history.holders[-1].tolist() == [6, 0, 0, 0, 0]
-
-
-def test_without_decisions_there_is_no_course(study: Study) -> None:
-    assert recruitment_history(study).rows == []
 
 
 def test_the_overview_counts_where_holders_stand(study: Study, give: Decide) -> None:

@@ -21,6 +21,7 @@ from consent.standing import standing
 from tests import factories
 from tests.clock import Clock
 from tests.consent.conftest import Decide
+from tests.factories import user_create
 from tests.pages import as_, text
 from training.verification import checks_of
 
@@ -43,7 +44,7 @@ def words_of(parts: list[Any]) -> str:
 
 
 def correct(study: Study, texts: dict[str, str] = CORRECT) -> ConsentFormProposal:
-    return services.consent_form_correct(study=study, acting_user=factories.user_create("olga"), texts=texts)
+    return services.consent_form_correct(study=study, acting_user=user_create("olga"), texts=texts)
 
 
 UNSAID = {
@@ -81,20 +82,9 @@ ALLIANCE = {"name": "Wards", "hub": "The Example Hub", "sites": ["Ward A", "Ward
 @pytest.mark.parametrize("language", ["en", "de"])
 def test_page_and_paper_tell_every_fact_before_anybody_decides(db: None, language: str) -> None:
     """With whom a study learns together, too: receipts alone would tell it too late."""
-    facts = {
-        "controller_address": "Hospital Street 1",
-        "data_protection_officer": "Dr. D.",
-        "supervisory_authority": "The commissioner",
-        "data_categories": "Blood pressure",
-        "data_source": "Files of the ward",
-        "recipients": "The archive",
-        "retention": "Until the end of 2050",
-        "jurisdiction": "Utopia",
-        "retention_until": date(2050, 12, 31),
-        "alliance": ALLIANCE,
-    }
-    study = factories.study_open(**facts)
-    factories.holder_create(study, user=factories.user_create("hanna"))
+    told = {"data_protection_officer": "Dr. D.", "recipients": "The archive", "jurisdiction": "Utopia"}
+    study = factories.study_open(**told, retention_until=date(2050, 12, 31), alliance=ALLIANCE)
+    factories.holder_create(study, user=user_create("hanna"))
     browser = as_("hanna")
     browser.cookies["django_language"] = language
     with translation.override(language):
@@ -124,14 +114,14 @@ def test_facts_do_not_contradict_each_other_or_the_text(db: None) -> None:
 
 
 def test_nobody_publishes_what_they_proposed_not_even_the_first_version(db: None) -> None:
-    study, olga = factories.study_create(), factories.user_create("olga")
+    study, olga = factories.study_create(), user_create("olga")
     proposal = services.consent_form_propose(study=study, acting_user=olga, texts=TYPO)
     with pytest.raises(ValidationError, match="published by a second person"):
         services.consent_form_approve(proposal=proposal, acting_user=olga)
     assert selectors.consent_form_in_force(study) is None
     services.study_update(study=study, contact="else@example.org")
     with pytest.raises(ValidationError, match="settings have changed"):
-        services.consent_form_approve(proposal=proposal, acting_user=factories.user_create("conrad"))
+        services.consent_form_approve(proposal=proposal, acting_user=user_create("conrad"))
 
 
 @pytest.mark.parametrize(
@@ -188,13 +178,13 @@ def test_the_pages_of_an_open_study_change_facts_through_a_draft(study: Study) -
     assert "People consented to other facts" in text(refused)
     assert as_("olga").post(publish, {"seen": seen, "renewal": "required"}).status_code == 302
     proposal = study.consent_form_proposals.latest("sequence")
-    services.consent_form_approve(proposal=proposal, acting_user=factories.user_create("conrad"))
+    services.consent_form_approve(proposal=proposal, acting_user=user_create("conrad"))
     study.refresh_from_db()
     assert (study.recipients, study.without_recipients) == ("Acme.", False)
 
 
 def test_a_small_correction_is_announced_and_comes_into_force_by_itself(study, give, clock) -> None:
-    holder = factories.holder_create(study, user=factories.user_create("hanna"))
+    holder = factories.holder_create(study, user=user_create("hanna"))
     give(holder, "HIGH")
     proposal = correct(study)
     kinds = ("correction", "form_waiting")
@@ -203,7 +193,7 @@ def test_a_small_correction_is_announced_and_comes_into_force_by_itself(study, g
     choice = text(as_("hanna").get(reverse("consent:choice", args=[study.slug])))
     assert "A few words of the information will be corrected on" in choice and "recrods" in choice
     with pytest.raises(ValidationError, match="comes into force by itself"):
-        services.consent_form_approve(proposal=proposal, acting_user=factories.user_create("conrad"))
+        services.consent_form_approve(proposal=proposal, acting_user=user_create("conrad"))
     clock.days_pass(OBJECTION_DAYS - 1)
     assert services.corrections_publish() == 0
     clock.days_pass(2)
@@ -232,7 +222,7 @@ def test_a_correction_is_left_out_if_overtaken_and_not_if_its_proposer_is_gone(s
     other, third = factories.study_create("other"), factories.study_create("third")
     for each in (other, third):
         factories.form_publish(factories.committee_fill(each), TYPO)
-    services.consent_form_correct(study=study, acting_user=factories.user_create("paul"), texts=CORRECT)
+    services.consent_form_correct(study=study, acting_user=user_create("paul"), texts=CORRECT)
     correct(other)
     correct(third)
     factories.form_publish(third, {"en": "Something else."})

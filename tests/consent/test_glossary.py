@@ -2,7 +2,6 @@
 
 import re
 
-import pytest
 from django.template import Context, Template
 from django.test import Client
 from django.utils.html import escape
@@ -10,7 +9,6 @@ from django.utils.html import escape
 import ipate_web.staff.urls
 from consent.glossary import WORDS, WORDS_OF_STAFF
 from ipate_web.staff import help
-from tests import factories
 from tests.everything import addresses
 
 
@@ -33,12 +31,3 @@ def test_words_of_pages_are_known_and_so_are_the_pages() -> None:
 def test_the_glossary_has_them_all(client: Client) -> None:
     page = client.get("/glossary/").content.decode()
     assert all(f'<dt id="{key}">' in page for key in WORDS | WORDS_OF_STAFF)
-
-
-@pytest.mark.django_db
-def test_who_decides_finds_the_words_beside_the_decision(client: Client) -> None:
-    study = factories.study_open()
-    client.force_login(factories.user_create("hanna"))
-    factories.holder_create(study, user=factories.user_create("hanna"))
-    page = client.get(f"/my/{study.slug}/").content.decode()
-    assert page.index('name="choice"') < page.index('popovertarget="word-times"')

@@ -13,8 +13,6 @@ from django.db import transaction
 from django.utils import timezone
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from scipy.optimize import brentq
-from scipy.stats import norm
 
 from accounting.book import balances
 from accounting.caps import caps_of
@@ -29,6 +27,7 @@ from consent.services.replays import Lost, acts_apply
 from consent.standing import standing
 from tests import factories
 from tests.clock import Clock
+from tests.factories import user_create
 
 pytestmark = pytest.mark.django_db
 
@@ -55,18 +54,18 @@ actions = st.one_of(
 )
 
 
+def of_each() -> list[list[Any]]:
+    return [[] for _ in range(HOLDERS)]
+
+
 @dataclass
 class Naive:
     """All that happened, in plain lists, and what follows from it by looking at all of it every time."""
 
     policies: list[tuple[datetime, dict[str, float]]] = field(default_factory=list)
     forms: list[tuple[datetime, str, datetime | None]] = field(default_factory=list)
-    decisions: list[list[tuple[datetime, str, int, float]]] = field(
-        default_factory=lambda: [[] for _ in range(HOLDERS)]
-    )
-    circumstances: list[list[tuple[datetime, str, datetime | None]]] = field(
-        default_factory=lambda: [[] for _ in range(HOLDERS)]
-    )
+    decisions: list[list[tuple[datetime, str, int, float]]] = field(default_factory=of_each)
+    circumstances: list[list[tuple[datetime, str, datetime | None]]] = field(default_factory=of_each)
     spent: list[float] = field(default_factory=lambda: [0.0] * HOLDERS)
     #: Circumstance by which somebody decided, as it was on record then, by holder and moment.
     decided_as: dict[tuple[int, datetime], str] = field(default_factory=dict)
@@ -128,6 +127,8 @@ class Naive:
 
 def cap(epsilon: float, delta: float) -> float:
     """The μ² at which δ(ε) of a Gaussian account is ``delta``: Dong, Roth and Su 2022, Corollary 2.13."""
+    from scipy.optimize import brentq  # here, as every process that collects this file would load them
+    from scipy.stats import norm
 
     def excess(mu: float) -> float:
         return norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu) - delta
@@ -146,7 +147,7 @@ class History:
         #: Corrections that were announced: when they come into force, and the version that they correct.
         self.announced: list[tuple[datetime, int]] = []
         self.study = factories.study_create("random")
-        conrad = factories.user_create("conrad")
+        conrad = user_create("conrad")
         services.membership_add(study=self.study, user=conrad, role=Role.COMMITTEE, acting_user=None)
         self.form("not_asked", None)
         self.policy(EPSILONS[0], 0)
@@ -171,9 +172,7 @@ class History:
         words = form.texts["en"].split()
         text = {"en": " ".join([*words[:2], "page" if words[2:] == ["sheet"] else "sheet"])}
         try:
-            proposal = services.consent_form_correct(
-                study=self.study, acting_user=factories.user_create("olga"), texts=text
-            )
+            proposal = services.consent_form_correct(study=self.study, acting_user=user_create("olga"), texts=text)
         except ValidationError:
             until = self.naive.forms[-1][2]
             assert until is not None and until <= self.clock.now(), "whoever could object is there"

@@ -25,6 +25,7 @@ from consent.services.erasures import erasure_ask
 from consent.services.invitations import IssuedInvitation, code_hash
 from tests import factories
 from tests.consent.conftest import Decide, answer, circumstance, events, member
+from tests.factories import user_create
 from tests.pages import as_
 from training.services.erasures import records_erase
 
@@ -33,7 +34,7 @@ HERE = "203.0.113.7"
 
 def invite(study: Study, *pseudonyms: str, **options: object) -> list[IssuedInvitation]:
     return invitations.invitations_create(
-        study=study, acting_user=factories.user_create("olga"), pseudonyms=pseudonyms, **options
+        study=study, acting_user=user_create("olga"), pseudonyms=pseudonyms, **options
     )
 
 
@@ -48,9 +49,7 @@ def join(client: Client, code: str):
 def test_everyone_not_yet_invited_is_invited_at_once(study: Study, client: Client) -> None:
     services.holders_register(study=study, pseudonyms=["P-1", "P-2", "P-3", "P-4", "P-5"])
     invite(study, "P-1")
-    services.holder_link(
-        holder=DataHolder.objects.get(study=study, pseudonym="P-2"), user=factories.user_create("petra")
-    )
+    services.holder_link(holder=DataHolder.objects.get(study=study, pseudonym="P-2"), user=user_create("petra"))
 
     circumstance(study, "died", pseudonym="P-5")
     client.force_login(member(study, "sven", Role.STEWARD))
@@ -112,7 +111,7 @@ def test_whoever_had_their_records_erased_is_invited_again(study: Study, invited
     opened = invitations.invitation_open(code=again.code, address=HERE)
     assert opened is not None and opened.holder == invited.invitation.holder
     assert (again.pseudonym, new.pseudonym) == ("P-1", "P-2")
-    olga = factories.user_create("olga")
+    olga = user_create("olga")
     assert invitations.link_reissue(study=study, pseudonym="P-1", reason="Lost.", acting_user=olga).pseudonym == "P-1"
 
 
@@ -181,7 +180,7 @@ def test_a_link_begins_a_session_that_ends_by_leaving_or_with_the_link(client, s
     client.post(reverse("leave"))
     assert client.get(choice).url.startswith(reverse("account_login"))
     client.get(link(invited.code))
-    invitations.invitation_revoke(invitation=invited.invitation, acting_user=factories.user_create("olga"))
+    invitations.invitation_revoke(invitation=invited.invitation, acting_user=user_create("olga"))
     assert client.get(choice).status_code == 302
 
 
@@ -242,7 +241,7 @@ def test_an_account_needs_a_link_an_address_and_a_good_password_twice(client, st
         answer = take_account(client, **fields)
         assert answer.status_code == 422 and says in answer.text
     assert not User.objects.filter(username__contains="hanna").exists()
-    factories.holder_create(study, "P-2", user=factories.user_create("hanna@example.org"))
+    factories.holder_create(study, "P-2", user=user_create("hanna@example.org"))
     assert "already decides" in take_account(client).text, "for one holder of a study"
 
 
@@ -253,7 +252,7 @@ def test_a_mail_that_went_astray_confirms_nothing(client: Client, study: Study, 
     confirmation = reverse("account_confirm_email", args=[EmailConfirmationHMAC.create(EmailAddress.objects.get()).key])
     stranger = Client()
     assert stranger.post(confirmation).url.startswith(reverse("account_login"))
-    stranger.force_login(factories.user_create("stranger"))
+    stranger.force_login(user_create("stranger"))
     assert stranger.post(confirmation).status_code == 403
     stranger.post(reverse("account_reset_password"), {"email": "hana@example.org"})
     assert not Mail.objects.filter(kind="password_reset").exists()
@@ -262,7 +261,7 @@ def test_a_mail_that_went_astray_confirms_nothing(client: Client, study: Study, 
 
 
 def test_an_existing_account_needs_its_password_and_second_factor(client: Client, invited: IssuedInvitation) -> None:
-    theirs = factories.user_create("hanna@example.org")
+    theirs = user_create("hanna@example.org")
     client.get(link(invited.code))
     assert take_account(client, password="something else 9").status_code == 422
     assert DataHolder.objects.get().user is None
@@ -339,7 +338,7 @@ def used_up(study: Study) -> str:
 
 def revoked(study: Study) -> str:
     (new,) = invite(study, "revoked")
-    invitations.invitation_revoke(invitation=new.invitation, acting_user=factories.user_create("olga"))
+    invitations.invitation_revoke(invitation=new.invitation, acting_user=user_create("olga"))
     return new.code
 
 
@@ -384,7 +383,7 @@ def test_guesser_has_to_wait_and_the_wait_tells_nothing(client, invited, clock, 
 def test_guessing_passwords_and_addresses_of_accounts_is_limited(client, invited, settings, known: bool) -> None:
     """A weak password for an unknown address and a wrong one for a known address differ in their answers."""
     settings.SIGN_IN_TRIES, settings.INVITATION_TRIES = (2, 9) if known else (9, 2)
-    factories.user_create("hanna@example.org")
+    user_create("hanna@example.org")
     client.get(link(invited.code))
     for n in range(2):
         tried = ("hanna@example.org", "something else 9") if known else (f"somebody{n}@example.org", "12345")

@@ -9,6 +9,7 @@ from consent import services
 from consent.facts import facts_of
 from consent.models import DataHolder, Study
 from tests import factories
+from tests.factories import user_create
 from tests.snapshots import built_once
 
 TEXTS = {"en": "We ask.", "de": "Wir fragen.", "fr": "Nous demandons."}
@@ -90,7 +91,7 @@ def test_after_a_decision_translations_can_be_added_and_not_changed(study: Study
 
 
 def test_the_form_of_a_study_has_its_texts_in_each_language(db: None, client: Client) -> None:
-    olga = factories.user_create("olga", is_superuser=True)
+    olga = user_create("olga", is_superuser=True)
     study = factories.study_create("plain")
     client.force_login(olga)
     page = reverse("staff:study_edit", args=["plain"])

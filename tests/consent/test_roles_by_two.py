@@ -15,6 +15,7 @@ from consent import services
 from consent.models import AccountChange, Mail, Membership, RoleChange, Study
 from consent.services.accounts import account_create, administrator_set
 from tests import factories
+from tests.factories import user_create
 from tests.pages import as_, url
 from tests.snapshots import built_once
 from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_draft, study_with_table
@@ -29,7 +30,7 @@ def roles_of(user: User) -> set[str]:
 
 
 def appoint(study: Study, name: str, role: str, acting_user: User | None = None) -> User:
-    user = factories.user_create(name)
+    user = user_create(name)
     services.membership_add(study=study, user=user, role=role, acting_user=acting_user)
     return user
 
@@ -75,7 +76,7 @@ def puppet(ada: User) -> User:
 def test_operators_cannot_become_steward_or_auditor_nor_dismiss_or_appoint_one(study, otto, superuser: bool) -> None:
     User.objects.filter(pk=otto.pk).update(is_superuser=superuser)
     otto.refresh_from_db()
-    aud, friend = factories.user_create("aud"), factories.user_create("friend")
+    aud, friend = user_create("aud"), user_create("friend")
     services.membership_remove(membership=aud.memberships.get(), acting_user=otto)
     for person, role in [(friend, "auditor"), *((otto, role) for role in ("steward", "auditor", "committee", "chair"))]:
         with suppress(PermissionDenied, ValidationError):
@@ -87,19 +88,19 @@ def test_operators_cannot_become_steward_or_auditor_nor_dismiss_or_appoint_one(s
 
 
 def test_watcher_gives_themself_no_role_either(study: Study) -> None:
-    clara, carla = factories.user_create("clara"), factories.user_create("carla")
+    clara, carla = user_create("clara"), user_create("carla")
     appoint(study, "new", "committee", clara)
     with pytest.raises(ValidationError, match="You proposed this yourself"):
         confirm(study, clara)
-    new = appoint(study, "rita", "researcher", factories.user_create("olga"))
-    appoint(study, "carla", "researcher", factories.user_create("olga"))
+    new = appoint(study, "rita", "researcher", user_create("olga"))
+    appoint(study, "carla", "researcher", user_create("olga"))
     with pytest.raises(ValidationError, match="Nobody confirms a role of their own"):
         confirm(study, carla)
     assert roles_of(new) == set()
 
 
 def test_giving_up_takes_one_person_but_the_last_stay(study: Study, otto: User) -> None:
-    clara, olga = factories.user_create("clara"), factories.user_create("olga")
+    clara, olga = user_create("clara"), user_create("olga")
     with pytest.raises(ValidationError, match="needs somebody with the role “chair of the ethics committee”"):
         services.membership_remove(membership=clara.memberships.get(), acting_user=clara)
     assert services.membership_remove(membership=otto.memberships.get(), acting_user=otto)
@@ -112,7 +113,7 @@ def test_giving_up_takes_one_person_but_the_last_stay(study: Study, otto: User) 
 
 
 def test_a_proposal_ends_with_its_proposers_role_and_with_what_excludes_it(study: Study, otto: User) -> None:
-    clara, olga = factories.user_create("clara"), factories.user_create("olga")
+    clara, olga = user_create("clara"), user_create("olga")
     appoint(study, "new", "auditor", otto)
     services.membership_remove(membership=otto.memberships.get(), acting_user=otto)
     with pytest.raises(ValidationError, match="may not give this role any more"):
@@ -123,11 +124,11 @@ def test_a_proposal_ends_with_its_proposers_role_and_with_what_excludes_it(study
     with pytest.raises(ValidationError, match="excludes this one"):
         confirm(study, clara)
     with pytest.raises(PermissionDenied):
-        services.role_change_drop(proposal=latest(study), acting_user=factories.user_create("new"))
+        services.role_change_drop(proposal=latest(study), acting_user=user_create("new"))
 
 
 def test_a_superuser_founds_what_nobody_watches_and_no_more() -> None:
-    root = factories.user_create("root", is_superuser=True)
+    root = user_create("root", is_superuser=True)
     study = services.study_create(
         acting_user=root, slug="young", title="T", purpose="P", controller="C", contact="c@example.org"
     )
@@ -137,7 +138,7 @@ def test_a_superuser_founds_what_nobody_watches_and_no_more() -> None:
     assert roles_of(appoint(study, "clara", "chair", root)) == {"chair"}
     assert roles_of(appoint(study, "aud", "auditor", root)) == set(), "now somebody could confirm it"
     rehearsal = rehearsal_with_table("dry")
-    alone = appoint(rehearsal, "new", "operator", factories.user_create("olga"))
+    alone = appoint(rehearsal, "new", "operator", user_create("olga"))
     assert roles_of(alone) == {"operator"}, "a rehearsal promises nothing to watch over"
 
 
@@ -157,7 +158,7 @@ def test_an_account_that_an_administrator_made_is_no_second_person_for_them(stud
     """Even where somebody who watches the study was led to confirm its role."""
     services.membership_add(study=study, user=puppet, role="operator", acting_user=ada)
     assert roles_of(puppet) == set()
-    confirm(study, factories.user_create("clara"))
+    confirm(study, user_create("clara"))
     assert roles_of(puppet) == {"operator"}
     for first, second in ((puppet, ada), (ada, puppet)):
         run = proposed(study, first)
@@ -166,11 +167,11 @@ def test_an_account_that_an_administrator_made_is_no_second_person_for_them(stud
         as_(second).post(url("run_approve", run), {"share": "100", "revision": run.revision})
         run.refresh_from_db()
         assert run.status == "draft"
-    assert run_approve(run=run, acting_user=factories.user_create("olga")).status == "approved"
+    assert run_approve(run=run, acting_user=user_create("olga")).status == "approved"
 
 
 def test_nor_for_policies_forms_and_roles(study: Study) -> None:
-    carla = factories.user_create("carla")
+    carla = user_create("carla")
     administrator_set(user=carla, appointed=True, acting_user=None)
     names = {"first_name": "P.", "last_name": "U."}
     puppet = account_create(username="puppet", email="p@example.org", acting_user=carla, **names)
@@ -179,7 +180,7 @@ def test_nor_for_policies_forms_and_roles(study: Study) -> None:
         study=study, acting_user=carla, high=1, average=2, low=4, reason="More for everybody."
     )
     form = services.consent_form_propose(study=study, acting_user=carla, texts={"en": "More."}, renewal="required")
-    olga = factories.user_create("olga")
+    olga = user_create("olga")
     administrator_set(user=olga, appointed=True, acting_user=None)
     spy = account_create(username="spy", email="s@example.org", acting_user=olga, **names)
     appoint(study, "spy", "auditor")
@@ -195,7 +196,7 @@ def test_nor_for_policies_forms_and_roles(study: Study) -> None:
 
 
 def test_an_account_changed_in_the_admin_counts_as_no_second_person(study: Study) -> None:
-    root = factories.user_create("root", is_superuser=True, is_staff=True)
+    root = user_create("root", is_superuser=True, is_staff=True)
     client = as_(root)
     words = {"usable_password": "true", "password1": "changed 4711", "password2": "changed 4711"}
     assert client.post(reverse("admin:auth_user_add"), {"username": "made", **words}).status_code == 302
@@ -209,7 +210,7 @@ def test_an_account_changed_in_the_admin_counts_as_no_second_person(study: Study
     for name in ("made", "edited", "moved"):
         with pytest.raises(ValidationError, match="count as one person"):
             run_approve(run=run, acting_user=User.objects.get(username=name))
-    hanna = factories.user_create("hanna")
+    hanna = user_create("hanna")
     factories.holder_create(study, "hers", user=hanna)
     client.post(reverse("admin:auth_user_password_change", args=[hanna.pk]), words)
     assert AccountChange.objects.filter(user=hanna, kind="changed", changed_by=root).exists()
@@ -217,15 +218,15 @@ def test_an_account_changed_in_the_admin_counts_as_no_second_person(study: Study
 
 
 def test_a_role_that_one_person_gave_alone_makes_no_second_person(study: Study) -> None:
-    root = factories.user_create("root", is_superuser=True)
+    root = user_create("root", is_superuser=True)
     gift = appoint(study, "gift", "operator", root)
     assert roles_of(gift) == {"operator"}
     run = proposed(study, root)
     with pytest.raises(ValidationError, match="count as one person"):
         run_approve(run=run, acting_user=gift)
     services.membership_remove(membership=gift.memberships.get(), acting_user=None)
-    appoint(study, "gift", "operator", factories.user_create("olga"))
-    confirm(study, factories.user_create("clara"))
+    appoint(study, "gift", "operator", user_create("olga"))
+    confirm(study, user_create("clara"))
     assert run_approve(run=run, acting_user=gift).status == "approved"
 
 
@@ -237,7 +238,7 @@ def recipients() -> set[str]:
 
 def test_a_change_notifies_everybody_in_the_study(study: Study, otto: User) -> None:
     everybody = set(Membership.objects.values_list("user__username", flat=True))
-    clara = factories.user_create("clara")
+    clara = user_create("clara")
     recipients()
     new = appoint(study, "new", "researcher", otto)
     assert recipients() == everybody - {"otto"}, "who proposed it knows"

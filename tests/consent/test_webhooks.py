@@ -23,6 +23,7 @@ from consent.models import Study, WebhookDelivery, WebhookEndpoint
 from consent.services.webhook_endpoints import MadeEndpoint, endpoint_create, endpoint_test
 from consent.services.webhooks import EVENTS, KEPT, TRIES, webhooks_deliver
 from tests import factories
+from tests.factories import user_create
 from tests.hooks import Receiver, certificate_make, receiver, serving
 from tests.pages import as_
 from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_start, study_with_table
@@ -41,7 +42,7 @@ def study() -> Study:
 
 
 def made(study: Study, url: str, events: list[str] | None = None) -> MadeEndpoint:
-    olga = factories.user_create("olga")
+    olga = user_create("olga")
     return endpoint_create(study=study, url=url, events=events or list(EVENTS), acting_user=olga)
 
 
@@ -102,7 +103,7 @@ def test_proposals_and_approvals_reveal_nothing_about_people(study: Study, recei
     factories.holder_create(study, "P-secret")
     factories.policy_approve(study, high=0.5)
     proposal = factories.form_propose(study, {"en": "More is asked.", "de": "Mehr."})
-    services.consent_form_approve(proposal=proposal, acting_user=factories.user_create("conrad"))
+    services.consent_form_approve(proposal=proposal, acting_user=user_create("conrad"))
     webhooks_deliver()
     entries = [(each["study"], each["event"]) for each in bodies(receiver)]
     assert [event for slug, event in entries if slug == study.slug] == [
@@ -123,7 +124,7 @@ def test_webhooks_receive_the_states_of_runs_and_each_limit_of_a_share_once(rece
     assert run.stop_reason == Run.StopReason.SHARE
     failing = run_start(study, share=0.1, **TABLE_RUN)
     run_fail(failing.pk, "A reason for staff.")
-    run_cancel(run=run_draft(study, **TABLE_RUN), acting_user=factories.user_create("olga"))
+    run_cancel(run=run_draft(study, **TABLE_RUN), acting_user=user_create("olga"))
     webhooks_deliver()
     sent = bodies(receiver)
     states = [(each["event"], each["run"]["status"]) for each in sent if each["event"] != "share.used"]
@@ -135,9 +136,8 @@ def test_webhooks_receive_the_states_of_runs_and_each_limit_of_a_share_once(rece
     ]
     assert sent[0]["url"] == f"http://127.0.0.1:8000/studies/table/runs/{run.pk}/"
     assert "A reason for staff." not in json.dumps(sent)
-    shares = [
-        (group["group"], group["share"]) for each in sent if each["event"] == "share.used" for group in each["groups"]
-    ]
+    used = [group for each in sent if each["event"] == "share.used" for group in each["groups"]]
+    shares = [(group["group"], group["share"]) for group in used]
     assert shares, "a run that used up its share has crossed every limit"
     assert len(shares) == len(set(shares)) and 1.0 in {share for _group, share in shares}
     assert {group for group, _share in shares} <= {group["name"] for group in run.plan["groups"]}
