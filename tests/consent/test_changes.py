@@ -171,10 +171,6 @@ def test_an_account_that_an_sql_prompt_raises_is_found() -> None:
             sql(statement, user.pk)
             assert verified() == [f"account {user.pk}: {flag} is not what was recorded."]
             transaction.set_rollback(True)
-
-
-def test_a_row_of_the_changes_of_accounts_that_is_edited_is_found() -> None:
-    user = user_create("mallory")
     administrator_set(user=user, appointed=True, acting_user=None)
     triggers_remove(connection)
     sql("UPDATE consent_accountchange SET changed_by_id = %s", 77)
@@ -250,9 +246,6 @@ def test_proposer_of_a_run_can_be_deleted_on_record(study: Study) -> None:
     assert run.created_by is None
 
 
-# --- What the record says ---------------------------------------------------------------------------------------------
-
-
 def test_every_field_is_declared_once() -> None:
     assert {Study, Run, Dataset, DataHolder, Invitation, WebhookEndpoint} <= set(recorded_models())
     for model in recorded_models():
@@ -303,9 +296,6 @@ def test_a_changed_secret_key_leaves_what_was_sealed_under_the_old_one(study: St
         assert list(change_faults(study)) == []
     with override_settings(SECRET_KEY="n" * 60, SECRET_KEY_FALLBACKS=[]):
         assert list(change_faults(study)) != []
-
-
-# --- Everything that may be done --------------------------------------------------------------------------------------
 
 
 def test_the_admin_changes_nothing_unrecorded(study: Study) -> None:

@@ -114,9 +114,6 @@ def own_proof(event: ConsentEvent, checkpoint: Checkpoint) -> dict[str, Any]:
     return proof_of(event, checkpoint, state_of(checkpoint))
 
 
-# --- Histories -------------------------------------------------------------------------------------------------------
-
-
 def test_a_decision_stays_under_every_checkpoint_that_follows(study, event, give, clock, public, tmp_path) -> None:
     for n in range(5):
         give(factories.holder_create(study, f"other-{n}"), "LOW")
@@ -218,9 +215,6 @@ def test_every_part_of_a_proof_counts(event: ConsentEvent, clock: Clock, public:
         client.verify_decision(proof | {"log": proof["log"].replace("index 0", "index ²")}, public)
     with pytest.raises(client.CheckpointError, match="not signed with this key"):
         client.verify_decision(proof, other.public)
-
-
-# --- Tampering -------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -390,9 +384,6 @@ def test_a_database_that_was_put_back_is_found_and_the_log_says_so_from_then_on(
         call_command("checkpoint_sign", "--after-restore")
 
 
-# --- Once a day, and its mails ---------------------------------------------------------------------------------------
-
-
 def test_it_is_made_and_mailed_once_a_day_however_often_the_task_runs(study: Study, clock: Clock) -> None:
     readers = {"anna": "auditor", "carla": "committee", "chris": "chair"}
     for slug in (study.slug, "letters"):  # one mail to each, of however many studies
@@ -424,9 +415,6 @@ def test_a_file_that_the_second_place_lacks_is_written_again_and_a_changed_one_i
     entry.write_text(entry.read_text().replace("2026-01-02", "2026-01-01"))
     with pytest.raises(CommandError, match="Checkpoint 1 in the second place is another"):
         verified()
-
-
-# --- Keys ------------------------------------------------------------------------------------------------------------
 
 
 def test_old_checkpoints_are_checked_with_the_old_key(study, clock, key, settings, tmp_path) -> None:
@@ -484,9 +472,6 @@ def test_the_site_must_not_be_able_to_read_the_key(settings: LazySettings) -> No
     for unread in ("", f"{file}.none"):
         settings.CHECKPOINT_KEY_FILE = unread
         assert list(key_check(None)) == []
-
-
-# --- What they tell --------------------------------------------------------------------------------------------------
 
 
 def shape(text: str) -> str:

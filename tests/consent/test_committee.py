@@ -220,19 +220,16 @@ def test_the_committee_and_home_sort_by_the_day_and_say_what_is_left(staffed: St
 
 
 def test_the_forms_ask_for_the_day_and_refuse_one_that_is_over(staffed: Study, clock: Clock) -> None:
-    member, today = as_("committee"), day_of(clock.moment)
-    page = member.get(url("policy_new", staffed)).content.decode()
-    assert f'name="answer_by" value="{today + timedelta(days=14)}"' in page
+    browser, today = as_("committee"), day_of(clock.moment)
+    assert f'name="answer_by" value="{today + timedelta(days=14)}"' in browser.get(url("policy_new", staffed)).text
     values = {"high": "0.5", "average": "1", "low": "2", "reason": "Less.", "confirmed": "1"}
-    late = member.post(url("policy_new", staffed), {**values, "answer_by": "2020-01-01"})
+    late = browser.post(url("policy_new", staffed), {**values, "answer_by": "2020-01-01"})
     assert (late.status_code, "Give a day from today on" in text(late)) == (422, True)
-    member.post(url("policy_new", staffed), {**values, "answer_by": str(today + timedelta(days=7))})
+    browser.post(url("policy_new", staffed), {**values, "answer_by": str(today + timedelta(days=7))})
     assert EpsilonPolicy.objects.get(version=2).answer_by == today + timedelta(days=7)
-
-    services.consent_form_draft_save(
-        study=staffed, acting_user=user_create("committee"), texts={"en": "# New", "de": "# Neu"}
-    )
-    seen = member.get(url("consent_form_publish", staffed)).context["form"].digest
+    texts = {"en": "# New", "de": "# Neu"}
+    services.consent_form_draft_save(study=staffed, acting_user=user_create("committee"), texts=texts)
+    seen = browser.get(url("consent_form_publish", staffed)).context["form"].digest
     sent = {"seen": seen, "renewal": "not_asked", "answer_by": str(today + timedelta(days=6))}
-    member.post(url("consent_form_publish", staffed), sent)
+    browser.post(url("consent_form_publish", staffed), sent)
     assert ConsentFormProposal.objects.latest("pk").answer_by == today + timedelta(days=6)

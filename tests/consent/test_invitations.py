@@ -74,9 +74,6 @@ def link(code: str) -> str:
     return reverse("open_link", args=[code])
 
 
-# --- Making them ----------------------------------------------------------------------------------------------------
-
-
 def test_a_code_is_unguessable_and_only_its_hash_is_kept(study: Study) -> None:
     issued = invite(study, *(f"P-{n}" for n in range(50)))
     assert len({new.code for new in issued}) == 50
@@ -149,9 +146,6 @@ def test_the_command_writes_what_can_be_printed(study: Study, tmp_path) -> None:
             call_command("invite", *arguments)
 
 
-# --- Using them -----------------------------------------------------------------------------------------------------
-
-
 def test_the_link_alone_suffices_to_decide_look_up_change_and_withdraw(client, study, invited) -> None:
     opened = client.get(link(invited.code))
     assert opened.url == reverse("consent:study", args=[study.slug])  # the code is gone from the address
@@ -182,9 +176,6 @@ def test_a_link_begins_a_session_that_ends_by_leaving_or_with_the_link(client, s
     client.get(link(invited.code))
     invitations.invitation_revoke(invitation=invited.invitation, acting_user=user_create("olga"))
     assert client.get(choice).status_code == 302
-
-
-# --- An account instead ---------------------------------------------------------------------------------------------
 
 
 def take_account(client: Client, email: str = "Hanna@example.org", password: str = factories.PASSWORD, again: str = ""):
@@ -271,9 +262,6 @@ def test_an_existing_account_needs_its_password_and_second_factor(client: Client
     assert DataHolder.objects.get().user == theirs
 
 
-# --- A new link for somebody who has lost theirs --------------------------------------------------------------------
-
-
 @pytest.fixture
 def steward(study: Study) -> Client:
     """Has the role of data steward and no other."""
@@ -321,9 +309,6 @@ def test_a_new_link_needs_a_person_a_reason_and_a_steward(steward, study, invite
     assert new_link(as_(member(study, "otto", Role.OPERATOR)), study).status_code == 403
     assert not LinkReissue.objects.exists()
     assert Client().get(link(invited.code)).url == reverse("consent:study", args=[study.slug])
-
-
-# --- Guessing -------------------------------------------------------------------------------------------------------
 
 
 def used_up(study: Study) -> str:
@@ -411,9 +396,6 @@ def test_behind_a_proxy_the_proxys_word_counts(client, invited, few_tries, setti
         client.get(link("wrong"), HTTP_X_FORWARDED_FOR=f"10.0.0.{n}, {HERE}")  # what a guesser adds stands to the left
     assert client.get(link(invited.code), HTTP_X_FORWARDED_FOR=HERE).url == reverse("join")
     assert client.get(link(invited.code), HTTP_X_FORWARDED_FOR="198.51.100.1").url != reverse("join")
-
-
-# --- The operator's pages -------------------------------------------------------------------------------------------
 
 
 def test_new_invitations_are_shown_once_with_letters_and_list(study: Study) -> None:

@@ -60,9 +60,6 @@ def checked(client: Client, holder: DataHolder, choice: str):
     return client.get(submit(client, "study", holder, choice).url)
 
 
-# --- Reading and choosing -------------------------------------------------------------------------------------------
-
-
 def test_the_list_says_what_stands_and_which_studies_ask(browser, hanna, holder, give) -> None:
     def lead() -> str:
         return re.search(r'<p class="lead">(.*?)</p>', browser.get(url("my_studies")).text, re.DOTALL).group(1)
@@ -246,9 +243,6 @@ def test_answers_about_recipients_agree_with_the_study(browser: Client, hanna: U
     assert page.count("The state archive.") == 2, "among the facts and in the answer"
 
 
-# --- Checking and deciding ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 def test_a_choice_takes_effect_only_after_it_was_checked(browser: Client, holder: DataHolder) -> None:
     page = checked(browser, holder, "HIGH")
@@ -278,9 +272,6 @@ def test_changes_since_the_page_was_opened_must_be_read_first(browser: Client, h
         assert f'name="{what}_version" value="2"' in response.text
         assert " checked" not in response.text
     assert events(holder) == []
-
-
-# --- What stands, and withdrawing -----------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -357,8 +348,6 @@ def test_withdrawing_takes_one_page_and_one_click(browser: Client, holder: DataH
     assert "You withdrew." in text(browser.get(url("choice", holder.study)))
 
 
-# --- Who reaches what -----------------------------------------------------------------------------------------------
-
 PAGES = ["study", "choice", "withdraw"]
 
 
@@ -397,9 +386,6 @@ def test_deciding_needs_a_post(browser: Client, holder: DataHolder) -> None:
     assert browser.get(here, {"choice": "HIGH"})["Location"] == url("study", holder.study)
     assert events(holder) == []
     assert browser.post(url("choice", holder.study), {"csrfmiddlewaretoken": token(browser, "/my/")}).status_code == 405
-
-
-# --- German ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_missing_translation_of_the_form_is_said(browser: Client, holder: DataHolder) -> None:

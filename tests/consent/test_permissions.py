@@ -101,7 +101,7 @@ def admin(db: None) -> Client:
 
 def test_append_only_rows_are_read_only(admin: Client, holder: DataHolder, give: Decide) -> None:
     give(holder, "HIGH")
-    for name in ("consentform", "epsilonpolicy", "epsilonpolicyapproval", "consentevent", "rolechange"):
+    for name in ("consentform", "epsilonpolicy", "epsilonpolicyapproval", "consentevent", "rolechange", "membership"):
         rows, base = apps.get_model("consent", name).objects, f"admin:consent_{name}"
         pk = rows.first().pk
         change, delete = (reverse(f"{base}_{act}", args=[pk]) for act in ("change", "delete"))

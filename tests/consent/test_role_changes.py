@@ -151,19 +151,13 @@ def test_one_of_two_exclusive_roles_given_at_once_is_refused() -> None:
 
 
 def test_an_operator_who_is_a_superuser_decides_on_no_epsilon(study: Study, root: User) -> None:
-    policy = services.epsilon_policy_propose(
-        study=study, acting_user=user_create("carla"), high=0.5, average=1, low=2, reason="Less."
-    )
+    carla, values = user_create("carla"), {"high": 0.5, "average": 1, "low": 2, "reason": "Less."}
+    policy = services.epsilon_policy_propose(study=study, acting_user=carla, **values)
     give(study, root, "operator")
     with pytest.raises(ValidationError, match="for the ethics committee to decide"):
         services.epsilon_policy_approve(policy=policy, acting_user=root)
     with pytest.raises(ValidationError, match="for the ethics committee to decide"):
-        services.epsilon_policy_propose(study=study, acting_user=root, high=1, average=2, low=3, reason="Mine.")
-
-
-def test_a_policy_whose_proposer_is_gone_is_proposed_anew(study: Study) -> None:
-    carla = user_create("carla")
-    policy = services.epsilon_policy_propose(study=study, acting_user=carla, high=1, average=2, low=4, reason="More.")
+        services.epsilon_policy_propose(study=study, acting_user=root, **values)
     carla.delete()
     with pytest.raises(ValidationError, match="Propose anew"):
         services.epsilon_policy_approve(policy=policy, acting_user=user_create("conrad"))
