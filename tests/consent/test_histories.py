@@ -353,7 +353,7 @@ def spent(holder: DataHolder) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [10, pytest.param(40, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("number", [6, pytest.param(40, marks=pytest.mark.exhaustive)])
 def test_random_histories_keep_every_promise(replayed: Callable[[list[Any]], History], number: int) -> None:
     lost = [("lose", "give", 0, "HIGH"), ("lose", "give", 0, "AVERAGE")]  # by two restores, one after the other
 
@@ -389,7 +389,7 @@ endings = st.one_of(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [10, pytest.param(30, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("number", [6, pytest.param(30, marks=pytest.mark.exhaustive)])
 def test_consents_end_as_the_naive_computation_says(replayed: Callable[[list[Any]], History], number: int) -> None:
     ended = []
 
