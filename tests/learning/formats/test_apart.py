@@ -31,40 +31,21 @@ TEXT = "who,age,sex,ill\nada,50,f,yes\nben,,d,no\neve,200,m,no\n,old,f,maybe\n"
 ENOUGH = Allowance(500, 20)
 
 
-def _unfolding(path):
-    """A small Parquet file of 4 GB of text."""
-    parquet.write_table(unfolding(who=1000, age=1000), path, compression="zstd", store_schema=False)
-    assert path.stat().st_size < 200_000
-    return path
-
-
 @pytest.mark.slow
-def test_rows_and_report_are_those_of_the_reader(tmp_path):
+def test_rows_report_draft_and_refusal_are_those_of_the_reader(tmp_path):
     path = tmp_path / "people.csv"
     path.write_text(TEXT)
     here, apart, result = Report(), Report(), []
     expected = read_file(path, SCHEMA, report=here)
-    rows = read_apart(
-        path, SCHEMA, allowance=ENOUGH, report=apart, progress=lambda done, total: result.append((done, total))
-    )
+    rows = read_apart(path, SCHEMA, allowance=ENOUGH, report=apart, progress=lambda *step: result.append(step))
     np.testing.assert_array_equal(rows.x, expected.x)
     np.testing.assert_array_equal(rows.y, expected.y)
     assert rows.holders == expected.holders
+    for fact in ("count", "clipped", "unknown", "missing"):
+        assert getattr(apart, fact) == getattr(here, fact), fact
     assert [str(fault) for fault in apart.faults] == [str(fault) for fault in here.faults]
-    assert [fault.problem.to_json() for fault in apart.faults if hasattr(fault.problem, "to_json")]
-    assert (apart.count, apart.clipped, apart.unknown, apart.missing) == (
-        here.count,
-        here.clipped,
-        here.unknown,
-        here.missing,
-    )
+    assert any(hasattr(fault.problem, "to_json") for fault in apart.faults), "or no page could translate them"
     assert result[-1] == (path.stat().st_size,) * 2
-
-
-@pytest.mark.slow
-def test_a_draft_and_a_refusal_are_those_of_the_reader(tmp_path):
-    path = tmp_path / "people.csv"
-    path.write_text(TEXT)
     assert draft_apart(path, ENOUGH, facts=True) == schema_draft(path)
     path.write_text("one\n")
     with pytest.raises(DataError, match="has one column, “one”"):
@@ -73,11 +54,12 @@ def test_a_draft_and_a_refusal_are_those_of_the_reader(tmp_path):
 
 @pytest.mark.slow
 def test_a_file_that_takes_too_much_memory_ends_its_own_process_alone(tmp_path):
-    path = _unfolding(tmp_path / "a.parquet")
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    """A small Parquet file of 4 GB of text."""
+    path = tmp_path / "a.parquet"
+    parquet.write_table(unfolding(who=1000, age=1000), path, compression="zstd", store_schema=False)
+    before, report = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, Report()
     with pytest.raises(DataError, match="takes more than 500 MB of memory and was stopped"):
         draft_apart(path, ENOUGH, facts=False)
-    report = Report()
     assert len(read_apart(path, SCHEMA, allowance=ENOUGH, report=report)) == 0
     assert ["memory" in str(fault) for fault in report.faults] == [True]
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < before + 50_000, "kB"
@@ -108,15 +90,13 @@ def test_a_confined_process_reaches_nobody():
 from common.confinement import confine
 import os, socket, subprocess
 confine(memory=200 << 20, seconds=5)
-for reach in (socket.socket, lambda: subprocess.run(["true"]), lambda: os.kill(os.getppid(), 0)):
+for reach in (
+    socket.socket, lambda: subprocess.run(["true"]), lambda: os.kill(os.getppid(), 0), lambda: bytearray(300 << 20)
+):
     try:
         print(reach())
-    except PermissionError:
+    except (PermissionError, MemoryError):
         print("refused")
-try:
-    bytearray(300 << 20)
-except MemoryError:
-    print("refused")
 print(len(bytearray(100 << 20)))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -136,11 +116,6 @@ from common.confinement import confine
 folder = Path({str(tmp_path)!r})
 confine(memory=400 << 20, reads=[folder / "own" / "file"], writes=[folder / "made"])
 import pyreadstat, pydicom  # as readers do when they meet such a file
-def tried(attempt):
-    try:
-        return attempt()
-    except PermissionError:
-        return "refused"
 for attempt in (
     (folder / "own" / "file").read_text,
     lambda: (folder / "made" / "file").write_text("four"),
@@ -152,7 +127,10 @@ for attempt in (
     Path("/proc/1/environ").read_bytes,
     (folder / "made" / "file").unlink,
 ):
-    print(tried(attempt))
+    try:
+        print(attempt())
+    except PermissionError:
+        print("refused")
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["own", "4", *["refused"] * 6, "None"]

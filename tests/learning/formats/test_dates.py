@@ -13,6 +13,8 @@ from learning.formats.columns import DateColumn
 from learning.formats.dates import day_number
 
 BORN = {"name": "born", "role": "feature", "type": "date", "minimum": 0, "maximum": 100, "until": "2026-01-01"}
+STAY = {"name": "left", "role": "feature", "type": "date", "since": "came", "minimum": 0, "maximum": 20}
+CAME = {"name": "came", "role": "ignore"}
 
 
 def table(*columns: dict[str, Any], **options: Any) -> Any:
@@ -26,34 +28,29 @@ def encoded(tmp_path: Path, schema: Any, text: str, report: Report | None = None
     return read_file(path, schema, holders=False, report=report).x
 
 
-@pytest.mark.slow
 def test_days_are_numbered_as_a_calendar_does() -> None:
-    """Against pandas' calendar, for every day of 1899 to 2101."""
-    first = date(1899, 1, 1)
-    for day in pd.date_range(first, "2101-12-31", freq="D"):
-        number = first.toordinal() + (day - pd.Timestamp(first)).days
+    """Against Python's calendar: leap years of all kinds, and the days around every change of the month in others."""
+    days = [date(year, 1, 1) + timedelta(day) for year in (1899, 1900, 2000, 2024, 2100) for day in range(366)]
+    days += [
+        date(year, month, 1) - timedelta(back) for year in range(1901, 2101, 9) for month in (1, 3) for back in (0, 1)
+    ]
+    for day in days:
         for written, text in (("ymd", "%Y-%m-%d"), ("dmy", "%d.%m.%Y"), ("mdy", "%m/%d/%Y"), ("ymd", "%Y%m%d")):
-            assert day_number(day.strftime(text), written) == number
+            assert day_number(day.strftime(text), written) == day.toordinal(), (day, written)
+    same = [day_number(text, "ymd") for text in ("2026-02-03T23:59:00Z", "2026-02-03 00:00:00", "2026-02-03")]
+    assert set(same) == {day_number("3.2.2026", "dmy")}, "the time of the day is left out"
 
 
 @pytest.mark.parametrize(
-    ("text", "written"),
+    ("written", "texts"),
     [
-        *(("", "ymd"), ("2026-02-30", "ymd"), ("26-02-03", "ymd"), ("2026-02", "ymd"), ("soon", "ymd")),
-        *(("03.02.26", "dmy"), ("1.2/2026", "dmy"), ("2026-02-03", "dmy"), ("20260203", "dmy"), ("13/13/2026", "mdy")),
-        ("٢٠٢٦-٠٢-٠٣", "ymd"),
+        ("ymd", ("", "2026-02-30", "26-02-03", "2026-02", "soon", "٢٠٢٦-٠٢-٠٣")),
+        ("dmy", ("03.02.26", "1.2/2026", "2026-02-03", "20260203")),
+        ("mdy", ("13/13/2026",)),
     ],
 )
-def test_text_in_another_order_is_no_date(text: str, written: str) -> None:
-    assert day_number(text, written) is None
-
-
-def test_a_time_of_the_day_is_left_out() -> None:
-    assert (
-        day_number("2026-02-03T23:59:00Z", "ymd")
-        == day_number("2026-02-03 00:00:00", "ymd")
-        == day_number("3.2.2026", "dmy")
-    )
+def test_text_in_another_order_is_no_date(written: str, texts: tuple[str, ...]) -> None:
+    assert [text for text in texts if day_number(text, written) is not None] == []
 
 
 def test_an_age_follows_from_a_fixed_date(tmp_path: Path) -> None:
@@ -63,21 +60,15 @@ def test_an_age_follows_from_a_fixed_date(tmp_path: Path) -> None:
 
 
 def test_a_duration_follows_from_another_column_that_is_not_used_itself(tmp_path: Path) -> None:
-    stay = {
-        "name": "left",
-        "role": "feature",
-        "type": "date",
-        "since": "came",
-        "unit": "days",
-        "minimum": 0,
-        "maximum": 20,
-    }
-    schema = table({"name": "came", "role": "ignore"}, stay | {"written": "dmy", "missing": ["", "?"]})
+    schema = table(CAME, STAY | {"unit": "days", "written": "dmy", "missing": ["", "?"]})
     rows = "1.3.2026,11.3.2026,no\n28.02.2024,1.3.2024,no\n,11.3.2026,no\n1.3.2026,?,no\n1.3.2026,1.3.2030,no\n"
     report = Report()
     x = encoded(tmp_path, schema, f"came,left,back\n{rows}", report)
     np.testing.assert_allclose(x, [[0.5, 0], [0.1, 0], [0, 1], [0, 1], [1, 0]], atol=1e-7)
     assert (report.count, report.missing["left"], report.clipped["left"]) == (0, 2, 1)
+    column = DateColumn("left", 0, 9, ("?", ""), reference="came", unit="days", since=True)
+    found = column.durations(["2026-01-03", "2026-01-03"], ["", "2026-01-01"])
+    assert found == ["?", 2.0], "an unknown reference is the date's first marker"
 
 
 def test_a_number_within_the_range_is_the_duration_already(tmp_path: Path) -> None:
@@ -86,14 +77,15 @@ def test_a_number_within_the_range_is_the_duration_already(tmp_path: Path) -> No
     assert encoded(tmp_path, table(BORN), "born,back\n50,no\n1960,no\n", report).tolist() == [[0.5]]
     [fault] = report.faults
     assert (fault.row, fault.column, str(fault.problem)) == (3, "born", "“1960” is no date.")
+    assert table(BORN).encode([{"born": 50}]).tolist() == [[0.5]]
+    with pytest.raises(DataError, match="as a number"):
+        table(BORN).encode([{"born": "1976-01-01"}])
 
 
 def test_an_error_of_a_date_says_what_to_do(tmp_path: Path) -> None:
-    stay = {"name": "left", "role": "feature", "type": "date", "since": "came", "minimum": 0, "maximum": 20}
-    schema = table({"name": "came", "role": "ignore"}, stay)
     report = Report()
     rows = "came,left,back\n2026-03-01,11.3.2026,no\n?,2026-03-01,no\n2026-03-01,2026-03-02,no\n,2026-03-01,no\n"
-    assert len(encoded(tmp_path, schema, rows, report)) == 1
+    assert len(encoded(tmp_path, table(CAME, STAY), rows, report)) == 1
     assert [(fault.row, fault.column) for fault in report.faults] == [(2, "left"), (3, "left"), (5, "left")]
     assert "2026-03-31" in report.faults[0].remedy and "column came" in report.faults[1].problem
 
@@ -125,25 +117,9 @@ def test_a_schema_says_what_dates_are_counted_from(change: dict[str, Any], words
 
 
 def test_a_schema_is_written_as_it_was_read() -> None:
-    stay = {
-        "name": "left",
-        "role": "feature",
-        "type": "date",
-        "since": "born",
-        "unit": "days",
-        "minimum": 0,
-        "maximum": 9,
-    }
-    schema = table(BORN | {"missing": ["?"], "written": "mdy"}, stay)
+    schema = table(BORN | {"missing": ["?"], "written": "mdy"}, STAY | {"since": "born", "unit": "days"})
     assert schema_from_json(schema_to_json(schema)) == schema
     assert schema.dates[1].reference_column == "born" and schema.dates[0].reference_column is None
-
-
-def test_a_row_for_a_prediction_gives_the_time_itself() -> None:
-    schema = table(BORN)
-    assert schema.encode([{"born": 50}]).tolist() == [[0.5]]
-    with pytest.raises(DataError, match="as a number"):
-        schema.encode([{"born": "1976-01-01"}])
 
 
 def test_dates_of_a_file_are_drafted_without_their_range(tmp_path: Path) -> None:
@@ -160,16 +136,11 @@ def test_dates_of_a_file_are_drafted_without_their_range(tmp_path: Path) -> None
     schema_from_json(draft.document)
 
 
-def test_an_unknown_reference_is_the_date_s_first_marker() -> None:
-    column = DateColumn("left", 0, 9, ("?", ""), reference="came", unit="days", since=True)
-    assert column.durations(["2026-01-03", "2026-01-03"], ["", "2026-01-01"]) == ["?", 2.0]
-
-
 def timed(**seen: Any) -> Any:
     columns = [
         {"name": "who", "role": "holder"},
         {"name": "age", "role": "feature", "type": "numeric", "minimum": 0, "maximum": 100},
-        {"name": "came", "role": "ignore"},
+        CAME,
         {"name": "seen", "role": "target", "part": "time", "since": "came", "unit": "days", **seen},
         {"name": "dead", "role": "target", "part": "event", "numbers": {"J": 1, "N": 0}},
     ]

@@ -118,19 +118,16 @@ def test_an_extract_is_drafted_and_read_as_one_record_of_each_person(tmp_path: P
     one, other = found["a" if "omop" not in name else "1"], found["b" if "omop" not in name else "2"]
     assert (one["born"], other["born"]) == (pytest.approx(0.54, abs=1e-3), pytest.approx(0.435, abs=1e-3))
     assert (one["sex = female"], other["sex = male"]) == (1, 1)
-    glucose = next(each for each in draft["columns"] if each["name"] == "2345-7 [mg/dL]")
-    assert one["2345-7 [mg/dL]"] == pytest.approx(110 / glucose["maximum"]), "the last one, and none that is an error"
+    columns = {each["name"]: each for each in draft["columns"]}
+    glucose = one["2345-7 [mg/dL]"] * columns["2345-7 [mg/dL]"]["maximum"]
+    assert glucose == pytest.approx(110), "the last one, and none that is an error"
     assert other["2345-7 [mg/dL] not known"] == 1 and other["2345-7 [mmol/L]"] > 0
     assert (one["condition: circulatory"], other["condition: circulatory"]) == (1, 0), "recorded twice is recorded"
     assert (one["condition: 44054006"], other["condition: 44054006"]) == (0, 1)
     assert not any("endocrine" in column for column in one), "what was refuted was not so"
-
-
-def test_components_are_measurements_of_their_own(tmp_path: Path) -> None:
-    draft, found = read(tmp_path, "a.json", bundle())
-    names = [each["name"] for each in draft["columns"]]
-    assert {"8480-6 [mm[Hg]]", "8462-4 [mm[Hg]]"} <= set(names) and "85354-9" not in names
-    assert found["b"]["8480-6 [mm[Hg]] not known"] == 1
+    if name != "omop.zip":  # components are measurements of their own
+        assert columns.keys() >= {"8480-6 [mm[Hg]]", "8462-4 [mm[Hg]]"} and "85354-9" not in columns
+        assert other["8480-6 [mm[Hg]] not known"] == 1
 
 
 def test_a_condition_is_learned_as_recorded_or_not(tmp_path: Path) -> None:
@@ -170,11 +167,7 @@ def test_a_name_that_is_also_a_value_is_a_name(tmp_path: Path, first: str, heade
         ("a.json", b'{"resourceType": "Bundle", "entry": [', "no sound JSON"),
         ("a.json", b'{"resourceType": "Bundle", "entry": 3}', "no FHIR patients"),
         ("a.json", b'{"rows": [1, 2]}', "format of the file is JSON"),
-        (
-            "a.zip",
-            zipped(person__csv="id\n1\n", measurement__csv="person_id\n1\n"),
-            "person.csv has no column person_id",
-        ),
+        ("a.zip", zipped(person__csv="id\n1\n", measurement__csv="person_id\n1\n"), "has no column person_id"),
         ("a.zip", zipped(person__csv=b"\xff\xfea", measurement__csv=""), "UTF-16"),
     ],
 )

@@ -164,14 +164,6 @@ def test_images_of_people_need_them(tmp_path):
 @pytest.mark.slow
 def test_an_image_that_unfolds_is_refused(tmp_path):
     huge = io.BytesIO()
-    Image.new("1", (30_000, 30_000)).save(huge, "PNG")
+    Image.new("1", (13_500, 13_500)).save(huge, "PNG")
     with pytest.raises(DataError, match="cannot be read"):
         read_file(archive(tmp_path, {"cats/a.png": huge.getvalue()}), GREY, holders=False)
-
-
-@pytest.mark.parametrize("window", [[40, 0], [40], "soft tissue"])
-def test_a_window_is_two_numbers(window):
-    with pytest.raises(DataError):
-        schema_from_json(
-            {"kind": "image", "height": 4, "width": 4, "channels": 1, "classes": ["a", "b"], "window": window}
-        )

@@ -1,15 +1,24 @@
 """Tests of the table reader."""
 
 import gzip
-import time
 import zipfile
 
 import numpy as np
 import pytest
 
-from learning.formats import DataError, TabularSchema, read_file
-from learning.formats.columns import CategoricalColumn, HolderColumn, IgnoredColumn, LabelColumn, NumericColumn
+from learning.formats import DataError, TabularSchema, read_file, schema_from_json, schema_to_json
+from learning.formats.columns import (
+    CategoricalColumn,
+    HolderColumn,
+    IgnoredColumn,
+    LabelColumn,
+    NumericColumn,
+    TextColumn,
+    texts,
+)
 from learning.formats.files import check_sha256
+from learning.formats.preview import preview
+from learning.formats.rows import as_numbers, is_text
 
 COLUMNS = (
     HolderColumn("who"),
@@ -29,15 +38,14 @@ def _write(folder, text, name="people.csv"):
 
 
 def test_a_table_becomes_rows(tmp_path):
-    rows = read_file(_write(tmp_path, TEXT), SCHEMA)
+    path, seen = _write(tmp_path, TEXT), []
+    rows = read_file(path, SCHEMA, progress=lambda *step: seen.append(step))
     assert rows.x.tolist() == [[0.5, 1, 0], [0.25, 0, 1], [0, 1, 0]] and rows.x.dtype == np.float32
     assert rows.y.tolist() == [1, 0, 0]
     assert rows.holders == ["ada", "ben", "ada"]
-
-
-def test_columns_are_found_by_name_in_any_order(tmp_path):
+    assert seen[-1] == (path.stat().st_size, path.stat().st_size)
     rows = read_file(_write(tmp_path, "ill,sex,age,who\nyes,m,10,ada\n"), SCHEMA)
-    assert (rows.x.tolist(), rows.y.tolist(), rows.holders) == ([[np.float32(0.1), 0, 1]], [1], ["ada"])
+    assert (rows.x.tolist(), rows.y.tolist(), rows.holders) == ([[np.float32(0.1), 0, 1]], [1], ["ada"]), "by name"
 
 
 def test_compressed_files_read_alike(tmp_path):
@@ -99,12 +107,8 @@ def test_public_records_need_neither_labels_nor_holders(tmp_path):
     assert (rows.y, rows.holders, len(rows)) == (None, None, 1)
     with pytest.raises(DataError, match="row 1, column who: The column is missing"):
         read_file(path, SCHEMA)
-
-
-def test_asking_for_a_role_that_no_column_has_is_an_error(tmp_path):
-    schema = TabularSchema(COLUMNS[1:3], ("no", "yes"))
     with pytest.raises(DataError, match="no column the role holder"):
-        read_file(_write(tmp_path, "age,sex\n50,f\n"), schema, labels=False)
+        read_file(path, TabularSchema(COLUMNS[1:3], ("no", "yes")), labels=False)
 
 
 @pytest.mark.parametrize(
@@ -133,6 +137,37 @@ def test_wrong_content_is_refused_by_file_row_and_column(tmp_path, text, problem
     assert error.value.remedy
 
 
+SMS = TabularSchema(
+    (HolderColumn("who"), LabelColumn("kind"), TextColumn("message", 10), IgnoredColumn("age")), ("ham", "spam")
+)
+
+
+def test_texts_are_kept_as_bytes_in_tables_and_arrays(tmp_path):
+    text = 'who,kind,message,age\nada,ham,"so, née 1",3\nben,spam,12345678é90,4\ncy,ham,,5\n'
+    rows = read_file(_write(tmp_path, text), SMS)
+    assert rows.x.dtype == np.uint8 and rows.x.shape == (3, 10) and is_text(rows.x)
+    assert texts(rows.x) == ["so, née 1", "12345678é", ""] and rows.y.tolist() == [0, 1, 0]
+    assert as_numbers(rows.x) is rows.x, "bytes of texts are no pixels"
+    assert SMS.outside([{"message": "12345678é90"}, {"message": ""}]) == [["message"], []]
+    assert preview(SMS, rows)[0]["cells"] == [["message", "so, née 1"]]
+    path = tmp_path / "sms.npz"
+    np.savez(path, x=np.array(["née", "b"]), y=np.array([0, 1]), holder=np.array(["ada", "ben"]))
+    assert texts(read_file(path, SMS).x) == ["née", "b"]
+
+
+def test_a_schema_of_texts_is_of_texts_alone_and_written_and_read():
+    assert schema_from_json(schema_to_json(SMS)) == SMS
+    document = {"name": "m", "role": "text"}
+    table = {"kind": "table", "columns": [document], "classes": ["a", "b"]}
+    assert schema_from_json(table).shape == (2000,)
+    with pytest.raises(DataError, match="number of bytes from 1 to 65,536"):
+        schema_from_json(table | {"columns": [document | {"length": 0}]})
+    with pytest.raises(DataError, match="Beside a column of texts"):
+        TabularSchema((TextColumn("m", 10), NumericColumn("age", 0, 1)), ("a", "b"))
+    with pytest.raises(DataError, match="row 2, column message: 3 is no text"):
+        SMS.encode([{"message": "x"}, {"message": 3}])
+
+
 def test_rows_are_counted_across_chunks(tmp_path):
     lines = [f"h{i},{i % 100},f,,no" for i in range(25_000)]
     lines[23_456] = "h23456,?,f,,no"
@@ -141,21 +176,17 @@ def test_rows_are_counted_across_chunks(tmp_path):
 
 
 def test_files_that_cannot_be_read(tmp_path):
-    with pytest.raises(DataError, match="cannot be opened"):
-        read_file(tmp_path / "nowhere.csv", SCHEMA)
-    cut = tmp_path / "cut.csv.gz"
     whole = gzip.compress((TEXT * 2000).encode(), mtime=0)
-    cut.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(DataError, match="damaged or cut off"):
-        read_file(cut, SCHEMA)
-    latin = tmp_path / "latin.csv"
-    latin.write_bytes(TEXT.replace("x", "ü").encode("latin-1"))
-    with pytest.raises(DataError, match="not UTF-8"):
-        read_file(latin, SCHEMA)
-    broken = tmp_path / "broken.zip"
-    broken.write_bytes(b"PK\x03\x04 and nothing more")
-    with pytest.raises(DataError, match="damaged or cut off"):
-        read_file(broken, SCHEMA)
+    for name, content, problem in (
+        ("nowhere.csv", None, "cannot be opened"),
+        ("cut.csv.gz", whole[: len(whole) // 2], "damaged or cut off"),
+        ("latin.csv", TEXT.replace("x", "ü").encode("latin-1"), "not UTF-8"),
+        ("broken.zip", b"PK\x03\x04 and nothing more", "damaged or cut off"),
+    ):
+        if content is not None:
+            (tmp_path / name).write_bytes(content)
+        with pytest.raises(DataError, match=problem):
+            read_file(tmp_path / name, SCHEMA)
 
 
 def test_checksums_are_those_of_the_uncompressed_content(tmp_path):
@@ -166,22 +197,3 @@ def test_checksums_are_those_of_the_uncompressed_content(tmp_path):
     check_sha256(gzipped, sha256_of_abc.upper())
     with pytest.raises(DataError, match="SHA-256 of the uncompressed content is ba7816bf"):
         check_sha256(plain, "0" * 64)
-
-
-def test_progress_ends_at_the_size_of_the_file(tmp_path):
-    path, seen = _write(tmp_path, TEXT), []
-    read_file(path, SCHEMA, progress=lambda done, total: seen.append((done, total)))
-    assert seen[-1] == (path.stat().st_size, path.stat().st_size)
-
-
-@pytest.mark.slow
-def test_fifty_columns_are_read_fast(tmp_path):
-    numeric = tuple(NumericColumn(f"n{i}", 0, 1) for i in range(25))
-    categorical = tuple(CategoricalColumn(f"c{i}", ("a", "b", "c")) for i in range(23))
-    schema = TabularSchema((HolderColumn("who"), *numeric, *categorical, LabelColumn("l")), ("no", "yes"), header=False)
-    line = ",".join(["h1", *["0.5"] * 25, *["b"] * 23, "yes"])
-    path = _write(tmp_path, "\n".join([line] * 20_000))
-    start = time.process_time()
-    rows = read_file(path, schema)
-    assert rows.x.shape == (20_000, 25 + 69)
-    assert time.process_time() - start < 5  # about half a second; 100,000 rows take a few

@@ -77,7 +77,7 @@ def test_a_total_with_noise_gets_no_other_and_only_once() -> None:
 # --- One rounded normal or several -----------------------------------------------------------------------------------
 
 
-def rounded(scale: mp.mpf, reach: int) -> list[mp.mpf]:
+def rounded(scale: float, reach: int) -> list[mp.mpf]:
     """Probabilities of the integers from -reach to reach of a rounded normal."""
     edges = [mp.ncdf((mp.mpf(place) - mp.mpf(1) / 2) / scale) for place in range(-reach, reach + 2)]
     return [above - below for below, above in pairwise(edges)]
@@ -85,8 +85,7 @@ def rounded(scale: mp.mpf, reach: int) -> list[mp.mpf]:
 
 def distance(scale: float, count: int) -> mp.mpf:
     """Total variation between the sum of so many rounded normals and one of their variance together."""
-    reach = int(9 * scale) + 2
-    one = rounded(mp.mpf(scale), reach)
+    one = rounded(mp.mpf(scale), int(9 * scale) + 2)
     several = one
     for _ in range(count - 1):
         wide = [mp.mpf(0)] * (len(several) + len(one) - 1)
@@ -98,7 +97,7 @@ def distance(scale: float, count: int) -> mp.mpf:
     return mp.fsum(abs(a - b) for a, b in zip(several, single, strict=True)) / 2
 
 
-@pytest.mark.parametrize(("scale", "count"), [(1.0, 2), (1.0, 4), (1.5, 3), (2.5, 2), (2.5, 3), (4.0, 2)])
+@pytest.mark.parametrize(("scale", "count"), [(1.0, 2), (1.0, 4), (2.5, 3)])
 def test_several_rounded_normals_are_as_near_to_one_as_docs_say(scale: float, count: int) -> None:
     """(k - 1)·φ(1)/(12·Σs²), in units of the lattice: an upper bound, and no smaller one has this form."""
     with mp.workdps(40):

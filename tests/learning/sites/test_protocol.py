@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from common.noise import SimulationNoise
 from learning.sites.documents import (
@@ -22,14 +23,9 @@ from learning.sites.documents import (
     sign,
 )
 from learning.sites.protocol import SiteAnswer, answer, endorse, lattice_of, roster_of, total, total_spread
-from tests.learning.sites.alliances import HUB, Joint, Mode, sites
+from tests.learning.sites.alliances import HUB, Joint, Mode, NoNoise, sites
 
 SUMS = [np.arange(6).reshape(2, 3) * factor for factor in (1, -5, 70)]
-
-
-class NoNoise(SimulationNoise):
-    def rounded_normal(self, scale: float, shape: Any) -> np.ndarray:
-        return np.zeros(shape, np.int64)
 
 
 @pytest.fixture
@@ -52,11 +48,19 @@ def answered(joint: Joint, question: JointQuestion, endorsements: list[Signed[En
 
 
 @pytest.mark.parametrize("mode", ["together", "separate"])
-def test_the_total_of_all_is_their_sum(mode: Mode) -> None:
+def test_the_total_of_all_is_their_sum_and_one_vector_alone_reveals_nothing_where_masked(mode: Mode) -> None:
     joint = Joint(3, mode=mode)
-    assert np.array_equal(joint.total(joint.question(), SUMS, NoNoise), np.sum(SUMS, axis=0))
-    second = joint.total(joint.question(2), SUMS, SimulationNoise)
-    assert second.shape == (2, 3) and not np.array_equal(second, np.sum(SUMS, axis=0))
+    question = joint.question()
+    made, lattice = joint.answers(question, SUMS, NoNoise), lattice_of(joint.roster, question)
+    assert np.array_equal(total(joint.roster, question, made), np.sum(SUMS, axis=0))
+    for each, sums in zip(made, SUMS, strict=True):
+        units = np.frombuffer(each.vector, "<u8").reshape(2, 3)
+        if mode == "together":
+            assert (units != lattice.encode(sums, 3)).all()
+        else:
+            assert np.array_equal(lattice.decode(units), sums)
+    second = joint.total(joint.question(2), SUMS)
+    assert second.shape == (2, 3) and not np.array_equal(second, np.sum(SUMS, axis=0)), "noise is added"
 
 
 def test_the_remaining_sites_go_on_with_another_question() -> None:
@@ -68,18 +72,6 @@ def test_the_remaining_sites_go_on_with_another_question() -> None:
     left = joint.question(2, participants=first.participants[:3])
     assert np.array_equal(joint.total(left, SUMS, NoNoise), np.sum(SUMS, axis=0))
     assert lattice_of(joint.roster, left).spread > lattice_of(joint.roster, first).spread, "each adds more noise"
-
-
-def test_the_vector_of_one_site_reveals_nothing_alone(joint: Joint) -> None:
-    lattice = lattice_of(joint.roster, joint.question())
-    for each, sums in zip(joint.answers(joint.question(), SUMS, NoNoise), SUMS, strict=True):
-        units = np.frombuffer(each.vector, "<u8").reshape(2, 3)
-        assert (units != lattice.encode(sums, 3)).all()
-    separate = Joint(3, mode="separate")
-    each = separate.answers(separate.question(), SUMS, NoNoise)[0]
-    assert np.array_equal(
-        lattice_of(separate.roster, separate.question()).decode(np.frombuffer(each.vector, "<u8")), SUMS[0].ravel()
-    )
 
 
 def test_noise_of_all_but_t_sites_is_what_people_are_charged_by() -> None:
@@ -96,30 +88,23 @@ def test_noise_of_all_but_t_sites_is_what_people_are_charged_by() -> None:
 # --- Approval --------------------------------------------------------------------------------------------------------
 
 
-def test_a_run_needs_the_approval_of_exactly_its_participants(joint: Joint) -> None:
+def test_a_run_needs_its_hub_its_alliance_and_the_approval_of_exactly_its_participants(joint: Joint) -> None:
     made, other = joint.approvals, Joint(3, number="2f")
-    with pytest.raises(Refused, match="approval of site-02 is missing"):
-        roster_of(joint.alliance, joint.run, made[:2])
-    with pytest.raises(Refused, match="approval of site-00 too many"):
-        roster_of(joint.alliance, joint.run, [*made, made[0]])
-    with pytest.raises(Refused, match="approval of site-02 is of another run"):
-        roster_of(joint.alliance, joint.run, [*made[:2], other.approvals[2]])
     forged = sign(made[2].document, joint.sites[0].identity)
-    with pytest.raises(Refused, match="signature of site-02 under this approval"):
-        roster_of(joint.alliance, joint.run, [*made[:2], forged])
-
-
-def test_a_run_must_be_the_hubs_and_of_the_alliance(joint: Joint) -> None:
+    for approvals, message in (
+        (made[:2], "approval of site-02 is missing"),
+        ([*made, made[0]], "approval of site-00 too many"),
+        ([*made[:2], other.approvals[2]], "approval of site-02 is of another run"),
+        ([*made[:2], forged], "signature of site-02 under this approval"),
+    ):
+        with pytest.raises(Refused, match=message):
+            roster_of(joint.alliance, joint.run, approvals)
     with pytest.raises(Refused, match="signature of the hub under this run"):
-        roster_of(joint.alliance, sign(joint.run.document, joint.sites[0].identity), joint.approvals)
+        roster_of(joint.alliance, sign(joint.run.document, joint.sites[0].identity), made)
     with pytest.raises(Refused, match="another alliance"):
-        roster_of(replace(joint.alliance, terms="other terms"), joint.run, joint.approvals)
-
-
-def test_an_alliance_that_saves_noise_is_refused() -> None:
-    """With t = -1 the noise of all would be less than people are charged by."""
+        roster_of(replace(joint.alliance, terms="other terms"), joint.run, made)
     with pytest.raises(Refused, match="the alliance is wrong"):
-        Joint(3, colluding=-1)
+        Joint(3, colluding=-1)  # the noise of all would be less than people are charged by
 
 
 @pytest.mark.parametrize(
@@ -156,59 +141,40 @@ def test_a_site_endorses_what_it_expects_alone(joint: Joint, change: dict[str, A
 
 def test_a_question_of_somebody_else_or_of_another_run_is_refused(joint: Joint) -> None:
     site, own, ledger = joint.sites[0], joint.question(), joint.ledgers["site-00"]
-    with pytest.raises(Refused, match="signature of the hub under this question"):
-        endorse(site, joint.roster, sign(own, joint.sites[1].identity), own, ledger)
-    other = Joint(3, number="2f").question()
-    with pytest.raises(Refused, match="another run"):
-        endorse(site, joint.roster, sign(other, HUB), other, ledger)
+    other, without = Joint(3, number="2f").question(), joint.question(participants=("site-01", "site-02"))
+    # A site that gives different sites different keys, or a hub that passes on different approvals.
+    key = site.agreement.public_key().public_bytes_raw().hex()
+    approval = sign(Approval(joint.run.document.digest(), "site-02", key), joint.sites[2].identity)
+    differing = roster_of(joint.alliance, joint.run, [*joint.approvals[:2], approval])
+    for roster, question, signer, message in (
+        (joint.roster, own, joint.sites[1].identity, "signature of the hub under this question"),
+        (joint.roster, other, HUB, "another run"),
+        (joint.roster, without, HUB, "at least 3"),
+        (differing, own, HUB, "another list"),
+    ):
+        with pytest.raises(Refused, match=message):
+            endorse(site, roster, sign(question, signer), question, ledger)
     with pytest.raises(Refused, match="another run"):
         answered(joint, other, endorsed(joint, other))
-    without = joint.question(participants=("site-01", "site-02"))
-    with pytest.raises(Refused, match="at least 3"):
-        endorse(site, joint.roster, sign(without, HUB), without, ledger)
-
-
-def test_a_site_that_is_not_named_does_not_answer() -> None:
-    joint = Joint(4)
-    question = joint.question(participants=("site-01", "site-02", "site-03"))
+    four = Joint(4)
+    others = four.question(participants=("site-01", "site-02", "site-03"))
     with pytest.raises(Refused, match="site-00 does not take part"):
-        answered(
-            joint,
-            question,
-            [sign(Endorsement(question.digest(), each.name), each.identity) for each in joint.sites[1:]],
-        )
-
-
-def test_another_list_of_keys_than_the_others_have_is_another_run(joint: Joint) -> None:
-    """A site that gives different sites different keys, or a hub that passes on different approvals."""
-    key = joint.sites[0].agreement.public_key().public_bytes_raw().hex()
-    other = sign(Approval(joint.run.document.digest(), "site-02", key), joint.sites[2].identity)
-    differing = roster_of(joint.alliance, joint.run, [*joint.approvals[:2], other])
-    question = joint.question()
-    with pytest.raises(Refused, match="another list"):
-        endorse(joint.sites[0], differing, sign(question, HUB), question, joint.ledgers["site-00"])
-
-
-def test_different_questions_to_different_sites_are_answered_by_nobody(joint: Joint) -> None:
-    """The hub asks the first site one question and the others another one; each endorses what it was asked."""
-    one, other = joint.question(), joint.question(state="another state")
-    mixed = [*endorsed(joint, one, by=1), *endorsed(joint, other)[1:]]
-    with pytest.raises(Refused, match="site-01 was asked another question"):
-        answered(joint, one, mixed)
-    assert joint.ledgers["site-00"].last(joint.roster.digest()) == 0, "nothing was charged"
+        answered(four, others, endorsed(four, others, by=4)[1:])
 
 
 def test_a_question_is_answered_when_all_have_endorsed_it_and_once(joint: Joint) -> None:
     question = joint.question(2)
-    with pytest.raises(Refused, match="not one endorsement of each"):
-        answered(joint, question, endorsed(joint, question, by=2))
-    twice = [*endorsed(joint, question, by=2), endorsed(joint, question)[0]]
-    with pytest.raises(Refused, match="not one endorsement of each"):
-        answered(joint, question, twice)
-    forged = [*endorsed(joint, question, by=2), sign(Endorsement(question.digest(), "site-02"), HUB)]
-    with pytest.raises(Refused, match="signature of site-02 under this endorsement"):
-        answered(joint, question, forged)
-    answered(joint, question, endorsed(joint, question))
+    made, other = endorsed(joint, question), endorsed(joint, joint.question(2, state="another state"))
+    for endorsements, message in (
+        (made[:2], "not one endorsement of each"),
+        ([*made[:2], made[0]], "not one endorsement of each"),
+        ([*made[:2], sign(Endorsement(question.digest(), "site-02"), HUB)], "signature of site-02 under this endorsem"),
+        ([made[0], *other[1:]], "site-01 was asked another question"),  # a hub that asks each something else
+    ):
+        with pytest.raises(Refused, match=message):
+            answered(joint, question, endorsements)
+    assert joint.ledgers["site-00"].last(joint.roster.digest()) == 0, "nothing was charged"
+    answered(joint, question, made)
     for number in (2, 1):
         again = joint.question(number)
         with pytest.raises(Refused, match="answered once"):
@@ -218,9 +184,13 @@ def test_a_question_is_answered_when_all_have_endorsed_it_and_once(joint: Joint)
     answered(joint, joint.question(3), endorsed(joint, joint.question(3)))
 
 
-def test_nothing_is_sent_that_was_not_committed(joint: Joint) -> None:
+def test_nothing_is_sent_that_was_not_committed_and_the_reverse(joint: Joint) -> None:
     """A second worker of the same site that was faster: the ledger decides, and no vector leaves."""
-    question, ledger = joint.question(), joint.ledgers["site-00"]
+    question, site, ledger = joint.question(), joint.sites[0], joint.ledgers["site-00"]
+    large = joint.question(spread=0.5)
+    with pytest.raises(Refused, match="fewer people"):
+        answer(site, joint.roster, large, endorsed(joint, large), np.array([2**60]), SimulationNoise(1), ledger)
+    assert ledger.last(large.roster) == 0
 
     class Slow(SimulationNoise):
         def rounded_normal(self, scale: float, shape: Any) -> np.ndarray:
@@ -228,48 +198,33 @@ def test_nothing_is_sent_that_was_not_committed(joint: Joint) -> None:
             return super().rounded_normal(scale, shape)
 
     with pytest.raises(Refused, match="answered"):
-        answer(joint.sites[0], joint.roster, question, endorsed(joint, question), SUMS[0], Slow(1), ledger)
+        answer(site, joint.roster, question, endorsed(joint, question), SUMS[0], Slow(1), ledger)
 
 
 # --- The total -------------------------------------------------------------------------------------------------------
 
 
 def test_the_hub_decodes_nothing_but_the_total_of_all(joint: Joint) -> None:
-    question, other = joint.question(1), joint.question(2)
-    made, later = joint.answers(question, SUMS), joint.answers(other, SUMS)
-    for wrong in (made[:2], [*made, made[0]], [made[0], made[0], made[1]]):
-        with pytest.raises(Refused, match="not one answer of each"):
-            total(joint.roster, question, wrong)
-    with pytest.raises(Refused, match="site-02 has answered another question"):
-        total(joint.roster, question, [*made[:2], later[2]])
-    run = Joint(3, number="2f")
-    replayed = run.answers(run.question(1), SUMS)[2]
-    with pytest.raises(Refused, match="site-02 has answered another question"):
-        total(joint.roster, question, [*made[:2], replayed])
-
-
-def test_numbers_that_were_changed_on_their_way_are_refused(joint: Joint) -> None:
-    question = joint.question()
-    *others, last = joint.answers(question, SUMS)
-    with pytest.raises(Refused, match="not those that it has signed"):
-        total(joint.roster, question, [*others, replace(last, vector=bytes(48))])
+    """Neither fewer answers nor those to other questions, nor numbers that were changed on their way."""
+    question, run = joint.question(1), Joint(3, number="2f")
+    made, later = joint.answers(question, SUMS), joint.answers(joint.question(2), SUMS)
+    replayed, last = run.answers(run.question(1), SUMS)[2], made[2]
     document = replace(last.answer.document, shape=(6,))
-    with pytest.raises(Refused, match="signature of site-02 under this answer"):
-        total(joint.roster, question, [*others, replace(last, answer=Signed(document, last.answer.signature))])
     reshaped = replace(last, answer=sign(document, joint.sites[2].identity))
-    with pytest.raises(Refused, match="site-02 has another shape"):
-        total(joint.roster, question, [*others, reshaped])
-    stranger = Answer(question.digest(), "site-09", (2, 3), "")
-    with pytest.raises(Refused, match="site-09 does not take part"):
-        total(joint.roster, question, [*others, SiteAnswer(sign(stranger, HUB), b"")])
-
-
-def test_sums_that_are_too_large_end_before_anything_is_committed(joint: Joint) -> None:
-    question, site = joint.question(spread=0.5), joint.sites[0]
-    ledger = joint.ledgers[site.name]
-    with pytest.raises(Refused, match="fewer people"):
-        answer(site, joint.roster, question, endorsed(joint, question), np.array([2**60]), SimulationNoise(1), ledger)
-    assert ledger.last(question.roster) == 0
+    stranger = SiteAnswer(sign(Answer(question.digest(), "site-09", (2, 3), ""), HUB), b"")
+    for answers, message in (
+        (made[:2], "not one answer of each"),
+        ([*made, made[0]], "not one answer of each"),
+        ([made[0], *made[:2]], "not one answer of each"),
+        ([*made[:2], later[2]], "site-02 has answered another question"),
+        ([*made[:2], replayed], "site-02 has answered another question"),
+        ([*made[:2], replace(last, vector=bytes(48))], "not those that it has signed"),
+        ([*made[:2], replace(last, answer=Signed(document, last.answer.signature))], "signature of site-02 under this"),
+        ([*made[:2], reshaped], "site-02 has another shape"),
+        ([*made[:2], stranger], "site-09 does not take part"),
+    ):
+        with pytest.raises(Refused, match=message):
+            total(joint.roster, question, answers)
 
 
 # --- Documents -------------------------------------------------------------------------------------------------------
@@ -310,8 +265,6 @@ def test_canonical_bytes_are_those_of_the_protocol() -> None:
 
 def test_keys_and_signatures_are_those_of_rfc_8032() -> None:
     """Section 7.1, test 1: the public key; that a signature is refused by another key."""
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
     private = "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60"
     key = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(private))
     assert public_key(key) == "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a"
