@@ -18,6 +18,7 @@ SEED = 7
 
 @pytest.mark.worker
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.django_db(transaction=True)
 def test_strikes_hit_processes_in_steps_and_leave_a_correct_ledger(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -39,41 +40,36 @@ def test_strikes_hit_processes_in_steps_and_leave_a_correct_ledger(
     assert after["counts"]["runs finished"] >= 1 and after["counts"]["batches recomputed"] >= 12
 
 
-def campaign(output: Path, monkeypatch: pytest.MonkeyPatch, *rows: dict[str, Any]) -> None:
-    """Call the campaign's command to report on results of one method on one database."""
-    cell = {"method": "pate", "database": "sqlite", "seed": SEED}
-    output.write_text("".join(json.dumps(cell | row) + "\n" for row in rows))
-    options = {"seed": SEED, "method": "pate", "database": "sqlite", "kind": "process", "kills": 3, "minutes": 0}
-    given = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-    monkeypatch.setattr(sys, "argv", ["fault_campaign", *given, "--output", str(output)])
-    fault_campaign.main()
-
-
-def process_row(hit: int) -> dict[str, Any]:
-    return {"kind": "process", "asked": 3, "hit": hit, "stages": {"asking": hit}}
-
-
-def after_row(*faults: str) -> dict[str, Any]:
-    return {"kind": "afterwards", "counts": {}, "faults": list(faults)}
-
-
-def test_a_campaign_succeeds_with_all_hits_and_no_fault(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    campaign(tmp_path / "results", monkeypatch, process_row(1), after_row(), process_row(2), after_row())
-    assert "3 kills, 0 other strikes, 0 faults" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
-    ("rows", "message"),
+    ("hits", "faults", "message"),
     [
-        ((process_row(0), after_row()), "Nothing was hit"),
-        ((process_row(2), after_row()), "only 2 of 3 strikes hit"),
-        ((process_row(3), after_row("run 1 did not finish")), "run 1 did not finish"),
+        ((1, 2), (), "3 kills, 0 other strikes, 0 faults"),
+        ((0,), (), "Nothing was hit"),
+        ((2,), (), "only 2 of 3 strikes hit"),
+        ((3,), ("run 1 did not finish",), "run 1 did not finish"),
     ],
 )
 def test_a_campaign_fails_with_too_few_hits_or_a_fault(
-    rows: tuple[dict[str, Any], ...], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    hits: tuple[int, ...],
+    faults: tuple[str, ...],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with pytest.raises(SystemExit, match=message):
-        campaign(tmp_path / "results", monkeypatch, *rows)
+    """The campaign's command, which reports on results of one method on one database."""
+    rows: list[dict[str, Any]] = []
+    for hit in hits:
+        rows.append({"kind": "process", "asked": 3, "hit": hit, "stages": {"asking": hit}})
+        rows.append({"kind": "afterwards", "counts": {}, "faults": list(faults)})
+    cell, output = {"method": "pate", "database": "sqlite", "seed": SEED}, tmp_path / "results"
+    output.write_text("".join(json.dumps(cell | row) + "\n" for row in rows))
+    options = cell | {"kind": "process", "kills": 3, "minutes": 0, "output": output}
+    given = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    monkeypatch.setattr(sys, "argv", ["fault_campaign", *given])
+    if sum(hits) == 3 and not faults:
+        fault_campaign.main()
+        assert message in capsys.readouterr().out
+    else:
+        with pytest.raises(SystemExit, match=message):
+            fault_campaign.main()

@@ -12,6 +12,7 @@ from tests.test_two_hosts import MISSING
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.exhaustive,
     pytest.mark.worker,
     pytest.mark.skipif(bool(MISSING), reason=MISSING),
     pytest.mark.skipif(not shutil.which("nginx"), reason="nginx is not installed"),

@@ -11,8 +11,12 @@ from scipy.special import softmax
 
 from learning.encoders import EncoderError, EncoderFile, EncoderProcess, ImageInput, TextInput, input_from_json
 from learning.encoders.files import LAST
+from learning.encoders.graphs import image_vectors
+from learning.encoders.making.efficientnet import efficientnet_lite0
+from learning.encoders.making.minilm import minilm
 from learning.encoders.pieces import Pieces
 from learning.exports.files import onnx_file
+from learning.exports.graph import FLOAT, Graph
 from learning.formats import ImageSchema, TabularSchema
 from learning.formats.columns import TextColumn
 from learning.representations import Encoded, LinearModel, Words, representation_load, representation_save
@@ -57,11 +61,18 @@ def test_images_are_encoded_as_declared_and_each_by_itself(images_process):
 
 
 @pytest.mark.slow
-def test_grey_images_fill_all_channels_and_layouts_differ():
+def test_grey_images_fill_all_channels_and_an_encoder_leaves_no_copy_of_its_file(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     grey = IMAGES[..., 0]
     with EncoderProcess(image_encoder(), (8, 8)) as process:
+        assert list(tmp_path.iterdir()) == [], "it is read"
         found = process.encode(grey)
+        assert process.encode(grey[:0]).shape == (0, 6)
     assert found == pytest.approx(reference(np.repeat(grey[..., None], 3, axis=3)), abs=1e-4)
+
+
+@pytest.mark.slow
+def test_layouts_differ():
     nodes = [helper.make_node("Transpose", ["pixels"], ["out"], perm=[0, 1, 2, 3])]
     value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 8, 8, 3]) for name in ("pixels", "out")]
     last = EncoderFile(model_bytes(nodes, value[:1], value[1:]), ImageInput(8, (0.0,) * 3, (1.0,) * 3, LAST))
@@ -98,13 +109,12 @@ def test_invalid_encoders_are_refused_with_a_remedy():
     nodes = [helper.make_node("Flatten", ["x"], ["f"]), helper.make_node("Gather", ["f", "first"], ["g"], axis=1)]
     last = [helper.make_node("Unsqueeze", ["g", "axis"], ["h"]), helper.make_node("Expand", ["h", "shape"], ["y"])]
     many = model_bytes([*nodes, *last], floats("x"), wide, [*sizes, ("axis", np.array([1]))])
-    for content, problem in (
-        (b"GIF89a", "no ONNX"),
-        (own, "not of ONNX"),
-        (two, "the inputs x, z"),
-        (wrong, "cannot"),
-        (many, "have 70000 numbers"),
-    ):
+    for content, problem in ((b"GIF89a", "no ONNX"), (own, "not of ONNX"), (two, "the inputs x, z")):
+        graph = Graph()
+        with pytest.raises(EncoderError, match=problem) as error:
+            image_vectors(graph, EncoderFile(content, takes), graph.input("image", FLOAT, (4, 4, 3)), (4, 4, 3))
+        assert error.value.remedy
+    for content, problem in ((own, "not of ONNX"), (wrong, "cannot"), (many, "have 70000 numbers")):
         with (
             pytest.raises(EncoderError, match=problem) as error,
             EncoderProcess(EncoderFile(content, takes), (4, 4, 3)),
@@ -120,14 +130,6 @@ def test_invalid_encoders_are_refused_with_a_remedy():
     ):
         with pytest.raises(EncoderError, match=problem):
             input_from_json(document)
-
-
-@pytest.mark.slow
-def test_an_encoder_leaves_no_copy_of_its_file(tmp_path, monkeypatch):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    with EncoderProcess(image_encoder(), (8, 8, 3)) as process:
-        assert list(tmp_path.iterdir()) == [], "it is read"
-        assert process.encode(IMAGES[:0]).shape == (0, 6)
 
 
 def repeating(*times):
@@ -152,13 +154,14 @@ def test_an_encoder_that_takes_too_much_memory_or_time_is_ended():
         process.encode(np.zeros((32, 4, 4, 3), np.uint8))
 
 
-def linear(fitted, classes=2):
-    weights = RNG.normal(size=(fitted.dimensions + 1, classes)) / 50
+def linear(fitted):
+    """A model of two classes with weights at random."""
+    weights = np.random.default_rng(0).normal(size=(fitted.dimensions + 1, 2)) / 50
     return LinearModel(representation_load(representation_save(fitted)), weights, 1.0)
 
 
 @pytest.mark.slow
-def test_the_published_file_takes_an_image(images_process):
+def test_the_published_file_takes_an_image_or_vectors_of_a_large_encoder_that_it_names(monkeypatch, images_process):
     encoder, schema = image_encoder(), ImageSchema(8, 8, 3, ("cat", "dog"))
     vectors = images_process.encode(IMAGES)
     model = linear(Encoded(components=4).fit(vectors))
@@ -166,16 +169,8 @@ def test_the_published_file_takes_an_image(images_process):
     assert [each.name for each in session.get_inputs()] == ["image"]
     _label, found = session.run(None, {"image": IMAGES.astype(np.float32) / np.float32(255)})
     assert found == pytest.approx(model.predict_proba(vectors), abs=1e-6)
-
-
-@pytest.mark.slow
-def test_a_large_encoder_is_named_by_the_published_file_which_takes_vectors(monkeypatch, images_process):
     monkeypatch.setattr("learning.exports.encoding.MOST_CHAINED", 1000)
-    encoder, schema = image_encoder(), ImageSchema(8, 8, 3, ("cat", "dog"))
-    vectors = images_process.encode(IMAGES)
-    model = linear(Encoded(components=4).fit(vectors))
-    fields = {"encoder": {"name": "large", "file_digest": "ab12"}}
-    content = onnx_file(model, schema, fields, encoder)
+    content = onnx_file(model, schema, {"encoder": {"name": "large", "file_digest": "ab12"}}, encoder)
     session = onnxruntime.InferenceSession(content)
     assert [(each.name, each.shape[1:]) for each in session.get_inputs()] == [("vectors", [6])]
     found = session.run(["probabilities"], {"vectors": vectors})[0]
@@ -227,3 +222,50 @@ def test_inputs_are_written_and_read():
     for takes in (ImageInput(8, (0.5,), (0.2,), LAST), TextInput(64)):
         assert input_from_json(takes.to_json()) == takes
     assert image_encoder().digest != image_encoder(size=16).digest
+
+
+# --- Encoders of PyPI become ONNX files that say what the networks say -----------------------------------------------
+
+
+def likeness(vectors):
+    """Cosines of the first vector and the next two."""
+    found = vectors.astype(float)
+    found /= np.linalg.norm(found, axis=1, keepdims=True)
+    return found[0] @ found[1], found[0] @ found[2]
+
+
+@pytest.mark.slow
+def test_efficientnet_sees_what_is_alike():
+    y, x = np.mgrid[:32, :32]
+    disc = (((x - 16) ** 2 + (y - 16) ** 2) < 100)[..., None] * np.array([200, 30, 30])
+    moved, lines = np.roll(disc, 3, axis=1), ((x // 4) % 2)[..., None] * np.array([255, 255, 255])
+    images = np.stack([disc, moved, lines]).astype(np.uint8)
+    encoder = efficientnet_lite0()
+    with EncoderProcess(encoder, (32, 32, 3)) as process:
+        assert process.width == 1280
+        vectors = process.encode(images)
+        assert (process.encode(images[::-1][:2])[::-1] == vectors[1:]).all(), "whoever else is there"
+    model = linear(Encoded(components=2).fit(vectors))
+    here = LocalModel(onnx_file(model, ImageSchema(32, 32, 3, ("one", "other")), {}, encoder))
+    assert here.predict(images / 255).probabilities == pytest.approx(model.predict_proba(vectors), abs=1e-5)
+    alike, other = likeness(vectors)
+    assert alike > 0.8 > other
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+def test_minilm_knows_what_means_the_same():
+    said = ["A man is eating food.", "A man eats a meal.", "The stock market fell.", "long " * 400]
+    encoder, schema = minilm(), TabularSchema((TextColumn("m", 2000),), ("one", "other"))
+    x = schema.encode([{"m": text} for text in said])
+    with EncoderProcess(encoder, (2000,)) as process:
+        vectors = process.encode(x)
+        assert (process.encode(x[::-1][:2])[::-1] == vectors[2:]).all(), "whoever else is there"
+    model = linear(Encoded(components=2).fit(vectors))
+    card = {"model": "made by a test", "encoder": {"takes": encoder.takes.to_json()}}
+    here = LocalModel(onnx_file(model, schema, card, encoder)).predict([{"m": text} for text in said])
+    assert here.probabilities == pytest.approx(model.predict_proba(vectors), abs=1e-5)
+    assert vectors.shape == (4, 384) and np.isfinite(vectors).all()
+    assert np.linalg.norm(vectors[:3], axis=1) == pytest.approx(1, abs=1e-5)
+    alike, other = likeness(vectors)
+    assert alike > 0.8 and other < 0.2

@@ -1,13 +1,17 @@
-"""Tests of what releases tell."""
+"""Releases: what they tell, how labels spread from them, and what a student is forecast to learn."""
 
 import numpy as np
 import pytest
 from scipy.stats import truncnorm
 
+from learning.forecasts import MODEL
 from learning.mechanisms.neighbours.release import read_counts
+from learning.mechanisms.neighbours.stand_ins import Sample
 from learning.mechanisms.neighbours.votes import radii
-from learning.students import Releases, counted, joined, labelled, neighbourhoods, predicted
+from learning.students import Releases, counted, joined, labelled, neighbourhoods, predicted, refine
+from learning.students.forecast import student_forecast
 from learning.students.posterior import leading_probabilities
+from learning.students.spreading import similarities, spread
 
 
 def _simulated(counts, sigma, draws=100_000):
@@ -21,7 +25,7 @@ def _simulated(counts, sigma, draws=100_000):
 @pytest.mark.statistical
 @pytest.mark.parametrize(
     ("counts", "sigma"),
-    [([60, 40], 10), ([5, -3, 2], 4), ([-20, -30], 10), ([100, 90, 80, 0, -15], 20), ([3, 3, 3], 2), ([0, -40], 8)],
+    [([60, 40], 10), ([5, -3, 2], 4), ([-20, -30], 10), ([100, 90, 80, 0, -15], 20)],
 )
 def test_the_posterior_of_the_leading_class_is_that_of_a_simulation(counts, sigma):
     np.testing.assert_allclose(leading_probabilities([counts], sigma)[0], _simulated(counts, sigma), atol=0.008)
@@ -37,17 +41,11 @@ def test_the_posterior_of_two_classes_is_that_of_brute_force_integration(counts,
     assert leading_probabilities([counts], sigma)[0, 1] == pytest.approx(expected, abs=1e-3)
 
 
-def test_extreme_counts_have_a_posterior():
+def test_extreme_counts_have_a_posterior_and_labels_below_the_noise_weigh_nothing():
     posterior = leading_probabilities([[1e6, -1e6, 0], [-500, -500, -500]], [1.0, 1.0])
     np.testing.assert_allclose(posterior[0], [1, 0, 0], atol=1e-9)
     np.testing.assert_allclose(posterior[1], 1 / 3, rtol=1e-6)
-
-
-def test_without_noise_counts_are_probabilities():
-    assert leading_probabilities([[1, 3], [0, 0]], 0).tolist() == [[0.25, 0.75], [0.5, 0.5]]
-
-
-def test_labels_below_the_noise_weigh_nothing():
+    assert leading_probabilities([[1, 3], [0, 0]], 0).tolist() == [[0.25, 0.75], [0.5, 0.5]], "without noise: shares"
     releases = counted([0, 1, 2], [[100, 95], [100, 80], [100, 0]], 10.0)
     assert releases.weights[0] == 0
     assert 0 < releases.weights[1] < releases.weights[2] <= 1
@@ -64,7 +62,7 @@ def test_labels_and_margins_are_those_of_the_vote():
     np.testing.assert_allclose(releases.margins, read.margins)
 
 
-def test_rounds_are_joined_in_the_order_of_the_points():
+def test_rounds_are_joined_and_split_by_points():
     first, second = counted([4, 1], [[5, 0], [0, 7]], 1.0), counted([2], [[3, 3]], 2.0)
     both = joined([first, second])
     assert both.rows.tolist() == [1, 2, 4] and both.sigma.tolist() == [1, 2, 1]
@@ -73,18 +71,11 @@ def test_rounds_are_joined_in_the_order_of_the_points():
         joined([first, first])
     with pytest.raises(ValueError, match="cannot be joined"):
         joined([first, counted([3], [[1, 0]], 1.0, reach=neighbourhoods([0], np.array([[0]]), [1]))])
-
-
-def test_wrong_shapes_are_refused():
     with pytest.raises(ValueError, match="one row of counts"):
         Releases(np.arange(3), np.zeros((2, 2)), np.zeros(3))
-
-
-def test_a_held_out_part_shares_no_point_with_what_is_learned():
-    releases = labelled(np.arange(50), np.arange(50) % 3, classes=3)
-    learned, held_out = releases.split(0.2, seed=1)
+    learned, held_out = labelled(np.arange(50), np.arange(50) % 3, classes=3).split(0.2, seed=1)
     assert (len(learned), len(held_out)) == (40, 10)
-    assert sorted([*learned.rows, *held_out.rows]) == list(range(50))
+    assert sorted([*learned.rows, *held_out.rows]) == list(range(50)), "no point is in both"
 
 
 def test_neighbourhoods_are_the_points_within_the_radius():
@@ -97,14 +88,9 @@ def test_neighbourhoods_are_the_points_within_the_radius():
         near = ((public - public[row]) ** 2).sum(axis=1) <= radius
         near[row] = False
         np.testing.assert_allclose(weights, near / near.sum(), rtol=1e-6)
-
-
-def test_sample_stands_for_many_points():
-    rng = np.random.default_rng(5)
-    public = rng.integers(-127, 128, (12_000, 2))
-    reach = neighbourhoods([5, 6], public, [3000, 3000])
-    np.testing.assert_allclose(reach.sum(axis=1), 1, rtol=1e-5)
-    assert reach.shape == (2, 12_000) and len(np.unique(reach.indices)) < 10_000
+    many = neighbourhoods([5, 6], rng.integers(-127, 128, (12_000, 2)), [3000, 3000])
+    np.testing.assert_allclose(many.sum(axis=1), 1, rtol=1e-5)
+    assert many.shape == (2, 12_000) and len(np.unique(many.indices)) < 10_000, "a sample stands for many points"
 
 
 @pytest.mark.statistical
@@ -127,3 +113,88 @@ def test_scores_compare_votes_with_averages_of_neighbourhoods():
     split = counted([1], [[50, 50]], 0.0, reach=reach)
     assert split.score(truth) == pytest.approx(0.5)
     assert split.score(truth) > split.score(np.tile([[1.0, 0.0]], (4, 1)))
+
+
+# --- Label spreading, beside its closed form -------------------------------------------------------------------------
+
+
+def test_spreading_is_the_fixed_point_of_its_equation():
+    """F = (1 − α)(I − αS)⁻¹ Y of Zhou et al. 2004, with the graph written down point by point."""
+    rng = np.random.default_rng(2)
+    points, probabilities = rng.normal(size=(30, 3)), rng.dirichlet([1, 1, 1], 30)
+    distances = np.linalg.norm(points[:, None] - points[None], axis=2)
+    np.fill_diagonal(distances, np.inf)
+    weights, near = np.zeros((30, 30)), np.argsort(distances, axis=1)[:, :10]
+    scale = np.median(np.take_along_axis(distances, near, axis=1))
+    for row in range(30):
+        weights[row, near[row]] = np.exp(-((distances[row, near[row]] / scale) ** 2))
+    weights = (weights + weights.T) / 2
+    roots = np.sqrt(weights.sum(axis=1))
+    similar = weights / roots[:, None] / roots[None]
+    solved = 0.05 * np.linalg.solve(np.eye(30) - 0.95 * similar, probabilities - 1 / 3)
+    shares = np.maximum(solved, 0)
+    found = spread(similarities(points), probabilities, 0.95)
+    # sixty steps leave 0.95 ** 60 = 5 % of the way
+    np.testing.assert_allclose(found, shares / shares.sum(axis=1, keepdims=True), atol=0.1)
+    assert (found.argmax(axis=1) == shares.argmax(axis=1)).mean() > 0.9
+
+
+def test_few_right_labels_reach_the_points_that_lie_with_them():
+    rng, truth = np.random.default_rng(3), np.repeat([0, 1], 50)
+    points, probabilities = rng.normal(size=(100, 2)) + 8 * truth[:, None], np.full((100, 2), 0.5)
+    probabilities[[0, 1, 2]], probabilities[[60, 70]] = [0.9, 0.1], [0.1, 0.9]
+    assert (spread(similarities(points), probabilities, 0.95).argmax(axis=1) == truth).all()
+    same, alone = np.array([[0.7, 0.3]] * 5), similarities(np.ones((1, 2)))
+    np.testing.assert_allclose(spread(similarities(np.ones((5, 2))), same, 0.8).sum(axis=1), 1)
+    assert spread(alone, same[:1], 0.8).argmax() == 0
+    assert spread(alone, same[:1], 0.0).tolist() == [[0.7, 0.3]]
+
+
+# --- The forecast of a student, beside votes that are held -----------------------------------------------------------
+
+RADIUS = 0.1
+
+
+@pytest.fixture(scope="module")
+def world():
+    """Records, public points and a labelled sample around four centres, and their classes."""
+    rng = np.random.default_rng(4)
+    centres = rng.integers(-60, 60, (4, 8))
+
+    def points(count):
+        classes = rng.integers(4, size=count)
+        return np.clip(centres[classes] + rng.normal(0, 22, (count, 8)), -127, 127).astype(np.int8), classes
+
+    return points(2000), points(400), points(200)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sigma", [5.0, 400.0, 20_000.0])
+def test_the_forecast_is_near_what_a_vote_brings(world, sigma):
+    """The share of right refined labels of a vote of the records themselves."""
+    (records, classes_of), (public, truth), (known, labels) = world
+    reach = radii(public, public, RADIUS)
+    distances = ((public[:, None].astype(np.int64) - records[None].astype(np.int64)) ** 2).sum(axis=2)
+    counts = (distances <= reach[:, None]) @ np.eye(4)[classes_of]
+    noisy = counts + np.random.default_rng(1).normal(0, sigma, counts.shape)
+    released = counted(np.arange(400), noisy, sigma, reach=neighbourhoods(np.arange(400), public, reach))
+    fixed = {"radius_share": RADIUS, "sigma": sigma, "n_classes": 4, "sample": Sample(known, labels)}
+    forecast = student_forecast(np.arange(400), public, counts.sum(axis=1), **fixed)
+    right = (refine(public, released, seed=0).labels == truth).mean()
+    assert forecast.value == pytest.approx(right, abs=0.2) and forecast.of == MODEL and forecast.judged == 200
+
+
+@pytest.mark.slow
+def test_noise_and_few_voters_are_distinguished_without_labels(world):
+    _, (public, _), _ = world
+
+    def best_forecast(voters, sigma, queries=400):
+        fixed = {"radius_share": RADIUS, "n_classes": 4}
+        made = student_forecast(np.arange(queries), public, np.full(queries, voters), sigma=sigma, **fixed)
+        assert made.value is None and made.judged == 0, "clusters bound it, and no more"
+        return made.high
+
+    assert best_forecast(200.0, 10.0) > 0.9
+    assert best_forecast(200.0, 20_000.0) < 0.6
+    assert best_forecast(2.0, 200.0) < best_forecast(200.0, 200.0)
+    assert best_forecast(200.0, 10.0, queries=100) > 0.8
