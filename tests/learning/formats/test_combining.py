@@ -35,14 +35,8 @@ DOCUMENT: dict[str, Any] = {
     "classes": ["no", "yes"],
     "one_record": {
         "by": "visited",
-        "rules": {
-            "pulse": "mean",
-            "lowest": "minimum",
-            "highest": "maximum",
-            "drug": "count",
-            "smokes": "any",
-            "ill": "any",
-        },
+        "rules": {"pulse": "mean", "lowest": "minimum", "highest": "maximum", "drug": "count"}
+        | {"smokes": "any", "ill": "any"},
     },
 }
 
@@ -84,34 +78,20 @@ def test_records_are_combined_as_pandas_does(tmp_path: Path) -> None:
     assert (report.count, report.records, len(rows)) == (0, 300, frame["who"].nunique())
     ordered = frame.sort_values("visited").replace("", np.nan)
     numbers = ordered[["pulse", "lowest", "highest", "latest"]].astype(float).clip(0, 200)
-    of = numbers.groupby(ordered["who"])
-    by_who = ordered.groupby("who")
+    of, by_who = numbers.groupby(ordered["who"]), ordered.groupby("who")
     found = pd.DataFrame(rows.x, index=rows.holders, columns=made.feature_names).sort_index()
-    for name, wanted in (
-        ("pulse", of["pulse"].mean()),
-        ("lowest", of["lowest"].min()),
-        ("highest", of["highest"].max()),
-        ("latest", of["latest"].last()),
-    ):
+    for name, rule in (("pulse", "mean"), ("lowest", "min"), ("highest", "max"), ("latest", "last")):
+        wanted = of[name].agg(rule)
         np.testing.assert_allclose(found[name], wanted.fillna(0) / 200, atol=1e-6)
         assert (found[f"{name} not known"] == wanted.isna()).all()
     np.testing.assert_allclose(found["drug"], by_who["drug"].count() / 10, atol=1e-6)
     assert (found["smokes = yes"] == by_who["smokes"].agg(lambda each: (each == "yes").any())).all()
-    last_code = by_who["code"].last()
-    assert (found["code = circulatory"] == (last_code == "I50")).all()
-    assert rows.y is not None
+    assert (found["code = circulatory"] == (by_who["code"].last() == "I50")).all()
     ill = by_who["ill"].agg(lambda each: (each == "J").any())
-    assert dict(zip(rows.holders or [], rows.y == 1, strict=True)) == ill.to_dict()
-
-
-def test_one_persons_record_follows_from_theirs_alone(tmp_path: Path) -> None:
-    """Bit for bit, with and without the others."""
-    frame = drawn()
-    everybody = read(tmp_path, frame, schema())
-    for person in (everybody.holders or [])[:5]:
-        alone = read(tmp_path, frame[frame["who"] == person], schema())
-        place = (everybody.holders or []).index(person)
-        assert alone.holders == [person] and (alone.x[0] == everybody.x[place]).all()
+    assert rows.y is not None and dict(zip(rows.holders or [], rows.y == 1, strict=True)) == ill.to_dict()
+    for place, person in list(enumerate(rows.holders or []))[:5]:
+        alone = read(tmp_path, frame[frame["who"] == person], made)
+        assert alone.holders == [person] and (alone.x[0] == rows.x[place]).all(), "bit for bit, without the others"
 
 
 def test_the_order_of_the_file_counts_without_a_date_and_breaks_ties(tmp_path: Path) -> None:
@@ -137,15 +117,11 @@ def test_public_rows_are_combined_where_they_have_pseudonyms(tmp_path: Path) -> 
     assert len(public) == drawn(90)["who"].nunique() and (public.x == private.x).all()
 
 
-def test_an_answer_may_stand_in_one_record_alone(tmp_path: Path) -> None:
-    frame = drawn(4).assign(who=["a", "a", "b", "b"], ill=["", "J", "", ""])
-    report = Report()
+def test_an_answer_may_stand_in_one_record_alone_and_numbers_are_combined(tmp_path: Path) -> None:
+    frame, report = drawn(4).assign(who=["a", "a", "b", "b"], ill=["", "J", "", ""]), Report()
     rows = read(tmp_path, frame, schema(), report=report)
     assert rows.holders == ["a"] and rows.y is not None and rows.y.tolist() == [1]
     assert [str(fault.problem) for fault in report.faults] == ["Nothing says what is to be learned of “b”."]
-
-
-def test_numbers_to_learn_are_combined(tmp_path: Path) -> None:
     columns = [each for each in DOCUMENT["columns"] if each["name"] != "ill"]
     columns += [{"name": "ill", "role": "target", "part": "value", "numbers": {"J": 10, "N": 20}}]
     target = {"kind": "numbers", "minimum": 0, "maximum": 100}

@@ -53,10 +53,15 @@ def test_text_in_another_order_is_no_date(written: str, texts: tuple[str, ...]) 
     assert [text for text in texts if day_number(text, written) is not None] == []
 
 
-def test_an_age_follows_from_a_fixed_date(tmp_path: Path) -> None:
-    [[x]] = encoded(tmp_path, table(BORN), "born,back\n1976-01-01,no\n")
+def test_an_age_follows_from_a_fixed_date_in_every_kind_of_file(tmp_path: Path) -> None:
+    written = encoded(tmp_path, table(BORN), "born,back\n1976-01-01,no\n2025-01-01,yes\n")
     days = (date(2026, 1, 1) - date(1976, 1, 1)) / timedelta(days=1)
-    assert x == pytest.approx(days / 365.2425 / 100, abs=1e-7)
+    assert written[0, 0] == pytest.approx(days / 365.2425 / 100, abs=1e-7)
+    frame = pd.DataFrame({"born": [date(1976, 1, 1), date(2025, 1, 1)], "back": ["no", "yes"]})
+    frame.to_excel(tmp_path / "a.xlsx", index=False)
+    frame.to_parquet(tmp_path / "a.parquet")
+    for name in ("a.xlsx", "a.parquet"):
+        assert (read_file(tmp_path / name, table(BORN), holders=False).x == written).all(), name
 
 
 def test_a_duration_follows_from_another_column_that_is_not_used_itself(tmp_path: Path) -> None:
@@ -71,52 +76,33 @@ def test_a_duration_follows_from_another_column_that_is_not_used_itself(tmp_path
     assert found == ["?", 2.0], "an unknown reference is the date's first marker"
 
 
-def test_a_number_within_the_range_is_the_duration_already(tmp_path: Path) -> None:
+def test_a_number_within_the_range_is_the_duration_already_and_an_error_says_what_to_do(tmp_path: Path) -> None:
     """As synthetic rows and rows for predictions have it; a year of birth is not."""
-    report = Report()
+    report, other = Report(), Report()
     assert encoded(tmp_path, table(BORN), "born,back\n50,no\n1960,no\n", report).tolist() == [[0.5]]
     [fault] = report.faults
     assert (fault.row, fault.column, str(fault.problem)) == (3, "born", "“1960” is no date.")
     assert table(BORN).encode([{"born": 50}]).tolist() == [[0.5]]
     with pytest.raises(DataError, match="as a number"):
         table(BORN).encode([{"born": "1976-01-01"}])
-
-
-def test_an_error_of_a_date_says_what_to_do(tmp_path: Path) -> None:
-    report = Report()
     rows = "came,left,back\n2026-03-01,11.3.2026,no\n?,2026-03-01,no\n2026-03-01,2026-03-02,no\n,2026-03-01,no\n"
-    assert len(encoded(tmp_path, table(CAME, STAY), rows, report)) == 1
-    assert [(fault.row, fault.column) for fault in report.faults] == [(2, "left"), (3, "left"), (5, "left")]
-    assert "2026-03-31" in report.faults[0].remedy and "column came" in report.faults[1].problem
+    assert len(encoded(tmp_path, table(CAME, STAY), rows, other)) == 1
+    assert [(fault.row, fault.column) for fault in other.faults] == [(2, "left"), (3, "left"), (5, "left")]
+    assert "2026-03-31" in other.faults[0].remedy and "column came" in other.faults[1].problem
 
 
-def test_excel_and_parquet_dates_are_read(tmp_path: Path) -> None:
-    frame = pd.DataFrame({"born": [date(1976, 1, 1), date(2025, 1, 1)], "back": ["no", "yes"]})
-    frame.to_excel(tmp_path / "a.xlsx", index=False)
-    frame.to_parquet(tmp_path / "a.parquet")
-    found = [read_file(tmp_path / name, table(BORN), holders=False).x.tolist() for name in ("a.xlsx", "a.parquet")]
-    assert found[0] == found[1] == encoded(tmp_path, table(BORN), "born,back\n1976-01-01,no\n2025-01-01,yes\n").tolist()
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"until": None}, "counted from"),
-        ({"since": "2026-01-01"}, "counted from"),
-        ({"until": "born"}, "counted from"),
-        ({"until": "back"}, "no column of dates"),
-        ({"until": "2026-02-30"}, "no column of dates"),
-        ({"unit": "weeks"}, "unit"),
-        ({"written": "iso"}, "written"),
-    ],
-)
-def test_a_schema_says_what_dates_are_counted_from(change: dict[str, Any], words: str) -> None:
-    with pytest.raises(DataError) as error:
-        table(BORN | change)
-    assert words in str(error.value) and error.value.column == "born"
-
-
-def test_a_schema_is_written_as_it_was_read() -> None:
+def test_a_schema_says_what_dates_are_counted_from_and_is_written_as_it_was_read() -> None:
+    for change, words in (
+        *(
+            ({name: value}, "counted from")
+            for name, value in (("until", None), ("since", "2026-01-01"), ("until", "born"))
+        ),
+        *(({"until": value}, "no column of dates") for value in ("back", "2026-02-30")),
+        *(({name: value}, name) for name, value in (("unit", "weeks"), ("written", "iso"))),
+    ):
+        with pytest.raises(DataError) as error:
+            table(BORN | change)
+        assert words in str(error.value) and error.value.column == "born", change
     schema = table(BORN | {"missing": ["?"], "written": "mdy"}, STAY | {"since": "born", "unit": "days"})
     assert schema_from_json(schema_to_json(schema)) == schema
     assert schema.dates[1].reference_column == "born" and schema.dates[0].reference_column is None
@@ -159,21 +145,15 @@ def test_a_time_to_learn_follows_from_two_dates(tmp_path: Path) -> None:
     assert schema_from_json(schema_to_json(schema)) == schema
     path.write_text("age\n50\n")  # rows to predict have neither date
     assert len(read_file(path, schema, labels=False, holders=False)) == 1
-
-
-@pytest.mark.parametrize(
-    ("came", "seen", "message"),
-    [
+    for came, seen, message in (
         ("2026-02-01", "soon", "“soon” is no date"),
         ("2026-02-01", "2026-01-01", "“-31.0” is no value of “time”"),
         ("?", "2026-01-01", "counted from is “\\?”"),
         ("2026-02-01", "", "“” is no value of “time”"),
-    ],
-)
-def test_a_time_that_cannot_be_is_one_error(tmp_path: Path, came: str, seen: str, message: str) -> None:
-    path, report = tmp_path / "rows.csv", Report()
-    path.write_text(f"who,age,came,seen,dead\na,50,{came},{seen},J\nb,50,2026-01-01,2026-02-01,N\n")
-    read_file(path, timed(), report=report)
-    assert report.count == 1
-    with pytest.raises(DataError, match=message):
-        report.raise_faults()
+    ):
+        report = Report()
+        path.write_text(f"who,age,came,seen,dead\na,50,{came},{seen},J\nb,50,2026-01-01,2026-02-01,N\n")
+        read_file(path, timed(), report=report)
+        assert report.count == 1
+        with pytest.raises(DataError, match=message):
+            report.raise_faults()
