@@ -1,11 +1,14 @@
-"""Measures of probabilities, against scikit-learn and against hand calculations."""
+"""Measures of probabilities, and forecasts of them with intervals that widen where little is known."""
 
+import json
 import math
 
 import numpy as np
 import pytest
 from sklearn.metrics import average_precision_score, brier_score_loss, roc_auc_score
 
+from common.sentences import Sentence
+from learning.forecasts import LABELS, MODEL, Forecast, few_people, headline, judged_forecast, thirds
 from learning.measures import area, average_precision, base_loss, brier, calibration, gain, losses, mean_estimate
 
 
@@ -52,20 +55,19 @@ def test_intervals_of_areas_hold_as_often_as_they_say(classes: int) -> None:
     assert 180 <= held <= 199
 
 
-def test_one_class_alone_has_no_area() -> None:
-    assert area(np.full((5, 2), 0.5), np.zeros(5, np.int64)).value is None
-    assert average_precision(np.full((5, 2), 0.5), np.zeros(5, np.int64)).value is None
-
-
-def test_a_true_class_of_probability_0_has_infinite_loss() -> None:
+def test_losses_gains_and_base_rates_are_their_definitions_at_the_ends_too() -> None:
     probabilities = np.array([[1.0, 0.0], [0.5, 0.5]])
     assert losses(probabilities, np.array([1, 0])).tolist() == [math.inf, pytest.approx(math.log(2))]
     assert losses(np.array([[1 - 1e-12, 1e-12]]), np.array([1]))[0] == pytest.approx(27.63, abs=0.01)
-
-
-def test_the_base_rate_is_the_entropy_of_the_classes() -> None:
     assert base_loss(np.array([0, 0, 0, 1]), 2) == pytest.approx(-0.75 * math.log(0.75) - 0.25 * math.log(0.25))
     assert base_loss(np.array([1, 1]), 3) == 0.0
+    truth = np.array([0] * 60 + [1] * 40)
+    assert gain(np.zeros(100, np.int64), truth).value == 0.0
+    found = gain(truth, truth)
+    assert found.value == pytest.approx(0.4) and found.interval is not None and found.interval[0] > 0.3
+    for measure in (area, average_precision):
+        assert measure(np.full((5, 2), 0.5), np.zeros(5, np.int64)).value is None, "of one class alone"
+    assert mean_estimate(np.array([2.0])).interval is None
 
 
 def test_the_calibration_error_is_seen_where_probabilities_are_too_sure() -> None:
@@ -81,13 +83,66 @@ def test_the_calibration_error_is_seen_where_probabilities_are_too_sure() -> Non
     assert error.value is not None and error.value < 0.01
 
 
-def test_the_gain_compares_the_same_points() -> None:
-    truth = np.array([0] * 60 + [1] * 40)
-    assert gain(np.zeros(100, np.int64), truth).value == 0.0
-    found = gain(truth, truth)
-    assert found.value == pytest.approx(0.4)
-    assert found.interval is not None and found.interval[0] > 0.3
+RESTS = Sentence("%(points)d of 100 points", points=30)
 
 
-def test_a_mean_of_one_point_has_no_interval() -> None:
-    assert mean_estimate(np.array([2.0])).interval is None
+def made(right: float, noiseless: float, of: str = MODEL, judged: int = 300) -> Forecast:
+    return judged_forecast(of, right, noiseless, judged=judged, standing=2 * judged, rests_on=RESTS)
+
+
+def test_few_points_make_a_wide_interval_and_many_a_narrow_one() -> None:
+    few, many = made(0.735, 0.75, judged=34), made(0.735, 0.75, judged=1000)
+    assert few.low < 0.56 and few.high > 0.88
+    assert 0.03 < many.high - 0.735 < 0.05
+    sure = made(1.0, 1.0, judged=34)
+    assert sure.high == 1.0 and sure.low < 0.9, "34 right ones out of 34 are no certainty"
+
+
+def test_the_interval_holds_what_is_measured() -> None:
+    """A share from some points, and one that others measure: 95 times in 100 the second is in the first's interval."""
+    rng = np.random.default_rng(0)
+    inside = []
+    for true in (0.6, 0.9):
+        judged, measured = rng.binomial(40, true, 2000) / 40, rng.binomial(1000, true, 2000) / 1000
+        for right, came in zip(judged, measured, strict=True):
+            result = made(float(right), 1.0, judged=40)
+            inside.append(result.low <= came <= result.high)
+    assert np.mean(inside) >= 0.95
+
+
+def test_chance_moves_a_share_of_few_answers_too() -> None:
+    """Six hundred points judge, and accounts afford 40 labels."""
+    rng = np.random.default_rng(0)
+    judged, came = rng.binomial(600, 0.85, 2000) / 600, rng.binomial(40, 0.85, 2000) / 40
+    inside = {}
+    for measured in (40, None):
+        entries = [
+            judged_forecast(LABELS, right, 1.0, judged=600, standing=400, rests_on=RESTS, measured=measured)
+            for right in judged.tolist()
+        ]
+        inside[measured] = np.mean([each.low <= share <= each.high for each, share in zip(entries, came, strict=True)])
+    assert inside[40] >= 0.95 and inside[None] < 0.8
+
+
+def test_people_are_too_few_where_noise_costs_a_fifth_of_what_could_be_learned() -> None:
+    assert not few_people([made(0.71, 0.74)], 2)
+    (warning,) = few_people([made(0.68, 0.74)], 2)
+    assert "68 of 100" in warning and "without it about 74" in warning
+    assert not few_people([made(0.50, 0.51)], 2), "what nothing can be learned of needs no more people"
+    bound = Forecast(MODEL, None, 0.1, 0.5, 0.95, 0, RESTS)
+    assert few_people([bound], 10) and not few_people([], 10) and not few_people([bound], 1)
+    labels, model = made(0.4, 0.9, of=LABELS), made(0.88, 0.9)
+    assert headline([labels, model]) == model and headline([labels]) == labels and headline([]) is None
+    assert not few_people([labels, model], 10) and few_people([labels], 10), "the model's decides where there is one"
+    again = Forecast.from_json(json.loads(json.dumps(model.to_json())))
+    assert again == model and again.rests_on.template == RESTS.template
+
+
+@pytest.mark.parametrize(("points", "ways"), [(9, 3), (600, 3), (601, 1), (3000, 1)])
+def test_every_point_judges_where_there_are_few(points: int, ways: int) -> None:
+    divided = thirds(points)
+    assert len(divided) == ways
+    for standing, judged in divided:
+        assert sorted([*standing, *judged]) == list(range(points))
+    if ways == 3:
+        assert sorted(np.concatenate([judged for _, judged in divided])) == list(range(points))

@@ -22,8 +22,7 @@ from learning.formats.columns import TextColumn
 from learning.representations import Encoded, LinearModel, Words, representation_load, representation_save
 from tests.learning.encoders.networks import image_encoder, image_network, model_bytes, text_encoder
 
-RNG = np.random.default_rng(0)
-IMAGES = RNG.integers(0, 256, (40, 8, 8, 3), dtype=np.uint8)
+IMAGES = np.random.default_rng(0).integers(0, 256, (40, 8, 8, 3), dtype=np.uint8)
 SAID = ["win a prize", "see you soon .", "Win win a a prize . see you soon", "", "what ?"]
 
 
@@ -78,6 +77,9 @@ def test_layouts_differ():
     last = EncoderFile(model_bytes(nodes, value[:1], value[1:]), ImageInput(8, (0.0,) * 3, (1.0,) * 3, LAST))
     with EncoderProcess(last, (8, 8, 3)) as process:
         assert process.encode(IMAGES) == pytest.approx(IMAGES.mean(axis=(1, 2)) / 255, abs=1e-6)
+    for takes in (last.takes, TextInput(64)):
+        assert input_from_json(takes.to_json()) == takes
+    assert image_encoder().digest != image_encoder(size=16).digest
 
 
 def text_reference(text):
@@ -193,8 +195,8 @@ def test_the_published_file_takes_a_sentence_with_a_tokenizer(texts_process):
 
 
 def test_texts_without_an_encoder_are_described_alike_in_the_published_file():
-    letters = np.array(list("abcdeXY 1.-é"))
-    said = ["".join(RNG.choice(letters, RNG.integers(0, 40))) for _ in range(80)] + SAID
+    letters, rng = np.array(list("abcdeXY 1.-é")), np.random.default_rng(1)
+    said = ["".join(rng.choice(letters, rng.integers(0, 40))) for _ in range(80)] + SAID
     schema = TabularSchema((TextColumn("m", 50),), ("ham", "spam"))
     x = schema.encode([{"m": text} for text in said])
     fitted = Words(components=8).fit(x[:60])
@@ -207,21 +209,12 @@ def test_texts_without_an_encoder_are_described_alike_in_the_published_file():
     assert found == pytest.approx(softmax(scores, axis=1), abs=1e-12)
     longer = np.pad(x, ((0, 0), (0, 30)))
     assert session.run(None, {"text": longer})[1] == pytest.approx(found, abs=1e-12)
-
-
-def test_words_decide_which_texts_are_alike():
     said = ["free prize now", "see you at home", "free free prize", "home see you soon", "PRIZE free", "home at noon"]
     x = TextColumn("m", 30).encode(said * 4)
     near = Words(components=4).fit(x).transform(x[:6]).astype(float)
-    likeness = near @ near.T
-    assert likeness[0, 2] > likeness[0, 1] and likeness[1, 3] > likeness[1, 2]
-    assert likeness[0, 4] > likeness[0, 5], "capital letters count as small ones"
-
-
-def test_inputs_are_written_and_read():
-    for takes in (ImageInput(8, (0.5,), (0.2,), LAST), TextInput(64)):
-        assert input_from_json(takes.to_json()) == takes
-    assert image_encoder().digest != image_encoder(size=16).digest
+    alike = near @ near.T
+    assert alike[0, 2] > alike[0, 1] and alike[1, 3] > alike[1, 2], "words decide which texts are alike"
+    assert alike[0, 4] > alike[0, 5], "capital letters count as small ones"
 
 
 # --- Encoders of PyPI become ONNX files that say what the networks say -----------------------------------------------

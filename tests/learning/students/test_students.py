@@ -192,20 +192,16 @@ def test_unfit_input_is_refused(student, digits):
 
 
 def test_the_student_with_the_best_score_is_chosen(digits):
-    """A network of two steps against one that has learned, judged by counts alone."""
-    points = digits.private.x[:400]
+    """Judged by counts alone."""
     releases = counted(np.arange(400), _noisy(digits.private.y[:400], 10), 12.0)
     candidates = {
         name: lambda x, message, trees=trees: student_learn(learner_create("random_forest", trees), x, message, seed=1)
         for name, trees in (("stump", {"trees": 1, "depth": 1}), ("forest", {"trees": 20}))
     }
-    chosen, scores = choose(candidates, points, releases, seed=1)
+    chosen, scores = choose(candidates, digits.private.x[:400], releases, seed=1)
     assert chosen == "forest" and scores["forest"] > scores["stump"] + 0.2
-
-
-def test_probabilities_of_a_model_teach(digits):
     teacher = learner_create("logistic_regression").fit(digits.private.x, digits.private.y, classes=10, seed=1)
-    shares = predicted(np.arange(300), teacher.predict_proba(digits.public.x))
+    shares = predicted(np.arange(300), teacher.predict_proba(digits.public.x))  # probabilities of a model teach, too
     assert _right(student_learn(student_create("shares"), digits.public.x, shares, seed=1), digits.test) > 0.9
 
 

@@ -1,24 +1,31 @@
-"""Losses: residuals against finite differences of the loss, curvature against its second derivatives, bounded norms."""
+"""Outcomes: losses against finite differences, categories against sampled numbers, measures by hand."""
 
 from collections.abc import Callable
+from itertools import product
 
 import numpy as np
+import onnxruntime
 import pytest
 from scipy.special import expit
+from sklearn.metrics import r2_score, roc_auc_score
 
 from accounting.privacy import IndividualAccounts
 from common.noise import SimulationNoise
+from learning.exports.graph import DOUBLE, Graph
 from learning.mechanisms.levels import Level
 from learning.mechanisms.steps.descent import Descent
 from learning.mechanisms.steps.linear import CLIP_STEPS, release_sums, step_contributions
 from learning.mechanisms.steps.planner import plan_steps
 from learning.mechanisms.steps.records import owned_records
 from learning.outcomes import Classes, Codes, Labels, Numbers, Outcome, Times
+from learning.outcomes.base import MOST_CATEGORIES
 from learning.outcomes.exact import RESIDUAL_STEPS, Floats, exponentials, logistic
+from learning.outcomes.survival import brier_scores, concordance, kaplan_meier
 
+NUMBERS = Numbers(-5, 20, "kg")
 TIMES = Times((10, 30, 60, 100), "days")
 LABELS = Labels(("ill", "old", "tall"))
-OUTCOMES: list[Outcome] = [Classes(("a", "b", "c")), Numbers(-5, 20, "kg"), TIMES, LABELS]
+OUTCOMES: list[Outcome] = [Classes(("a", "b", "c")), NUMBERS, TIMES, LABELS]
 ids = [each.kind for each in OUTCOMES]
 
 
@@ -195,3 +202,152 @@ def test_person_periods_are_those_of_a_table_by_hand() -> None:
     assert happened.argmax(axis=1).tolist() == [0, 0, 0, 2, 0, 0, 3, 0, 0]
     assert happened.sum(axis=1).tolist() == [1, 0, 1, 1, 0, 0, 1, 0, 1]
     assert TIMES.loss.clip_norm == 0.7
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES, ids=ids)
+def test_shares_say_what_predictions_said(outcome: Outcome) -> None:
+    """Of numbers the interval widens with the bins, and the mean is kept where the distribution is within the range."""
+    rng = np.random.default_rng(4)
+    scores = rng.normal(0, 1, (50, outcome.outputs))
+    if isinstance(outcome, Numbers):
+        scores = np.stack([rng.uniform(-0.4, 0.4, 50), rng.uniform(0.0, 0.1, 50)], axis=1)
+    predictions = outcome.predictions(scores)
+    shares = outcome.shares(predictions)
+    assert shares.shape == (50, len(outcome.categories))
+    assert shares.min() >= -1e-12
+    np.testing.assert_allclose(shares.sum(axis=1), 1)
+    back = outcome.from_shares(shares)
+    if not isinstance(outcome, Numbers):
+        np.testing.assert_allclose(back, predictions, atol=1e-9)
+        return
+    inside = (predictions[:, 1] > -3) & (predictions[:, 2] < 18)
+    assert inside.sum() > 10
+    np.testing.assert_allclose(back[inside, 0], predictions[inside, 0], atol=0.15)
+    assert (back[:, 1] <= back[:, 0]).all() and (back[:, 0] <= back[:, 2]).all()
+    assert (np.abs(back - predictions)[inside, 1:] < 2 * 25 / 16).all()
+
+
+def test_shares_of_a_number_are_those_of_many_drawn_from_its_distribution() -> None:
+    """An independent calculation: numbers of a Laplace distribution, each counted for the two bins beside it."""
+    value, scale = 7.3, 1.9
+    drawn = value + np.random.default_rng(5).laplace(0, scale, 400_000)
+    place = ((drawn + 5) / 25 * 16 - 0.5).clip(0, 15)
+    low = np.minimum(place.astype(int), 14)
+    counted = np.bincount(low, 1 - (place - low), 16) + np.bincount(low + 1, place - low, 16)
+    (shares,) = NUMBERS.shares(np.array([[value, value - 3 * scale, value + 3 * scale]]))
+    np.testing.assert_allclose(shares, counted / len(drawn), atol=0.003)
+
+
+def test_an_interval_holds_95_per_cent_of_what_shares_say() -> None:
+    shares = np.random.default_rng(6).dirichlet(np.ones(16), 20)
+    values = NUMBERS.from_shares(shares)
+    edges = np.linspace(-5, 20, 17)
+    for row, (value, low, high) in zip(shares, values, strict=True):
+        below = [np.interp(end, edges, np.append(0, np.cumsum(row))) for end in (low, high)]
+        assert below == pytest.approx([0.025, 0.975], abs=1e-6)
+        assert value == pytest.approx(row @ (edges[1:] + edges[:-1]) / 2, abs=1e-6)
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES, ids=ids)
+def test_nodes_say_the_same(outcome: Outcome) -> None:
+    shares = np.random.default_rng(7).dirichlet(np.full(len(outcome.categories), 0.3), 30)
+    shares[0] = np.eye(len(outcome.categories))[0]
+    graph = Graph()
+    entering = graph.input("shares", DOUBLE, (len(outcome.categories),))
+    values = graph.to_bytes({"values": (outcome.shares_to_graph(graph, entering), DOUBLE, (len(outcome.columns),))}, {})
+    (found,) = onnxruntime.InferenceSession(values).run(None, {"shares": shares})
+    np.testing.assert_allclose(found, outcome.from_shares(shares), atol=1e-9)
+
+
+def test_a_code_is_of_the_category_that_holds_it() -> None:
+    codes = NUMBERS.coded([np.array([-5.0, -3.5, -3.4, 7.5, 20.0, 90.0])])
+    assert NUMBERS.categories_of(codes).tolist() == [0, 0, 1, 8, 15, 15]
+    times = TIMES.coded([np.array([0.0, 10.0, 11.0, 100.0, 100.0, 300.0, 50.0]), np.array([1.0, 1, 1, 1, 0, 0, 0])])
+    assert TIMES.categories_of(times).tolist() == [0, 0, 1, 3, 4, 4, -1]
+    assert LABELS.categories_of(np.array([0, 5, 7])).tolist() == [0, 5, 7]
+    assert LABELS.categories[5] == "ill, tall"
+    for outcome in (NUMBERS, TIMES, LABELS):
+        assert (outcome.categories_of(np.array([-1, 2**40, -(2**62)])) == -1).all()
+    assert [len(Labels(tuple(names)).categories) for names in ("abcdefg", "abcdefgh")] == [MOST_CATEGORIES, 0]
+
+
+def test_concordance_is_the_share_of_pairs_in_the_right_order() -> None:
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        risks, times = rng.integers(0, 8, 40) / 8, rng.integers(1, 20, 40).astype(float)
+        events = rng.random(40) < 0.6
+        right = pairs = 0.0
+        for one, other in product(range(40), repeat=2):
+            later = times[one] < times[other] or (times[one] == times[other] and not events[other])
+            if one != other and events[one] and later:
+                pairs += 1
+                right += 1.0 if risks[one] > risks[other] else 0.5 if risks[one] == risks[other] else 0.0
+        value = concordance(risks, times, events)
+        assert value.value == pytest.approx(right / pairs)
+        assert value.interval and value.interval[0] < value.value < value.interval[1]
+    assert concordance(np.ones(3), np.ones(3), np.zeros(3, bool)).value is None
+
+
+@pytest.mark.statistical
+def test_the_interval_of_concordance_is_as_wide_as_it_varies() -> None:
+    rng, found, halves = np.random.default_rng(1), [], []
+    for _ in range(300):
+        risks = rng.normal(0, 1, 150)
+        times, lost = rng.exponential(np.exp(-risks)), rng.exponential(2, 150)
+        value = concordance(risks, np.minimum(times, lost), times <= lost)
+        assert value.interval and value.value
+        found.append(value.value)
+        halves.append((value.interval[1] - value.interval[0]) / 2)
+    assert np.mean(halves) == pytest.approx(1.96 * np.std(found), rel=0.25)
+
+
+def test_kaplan_and_meiers_shares_are_products_by_hand() -> None:
+    times = np.array([1.0, 2.0, 2.0, 3.0, 4.0])
+    events = np.array([True, True, False, False, True])
+    shares, errors = kaplan_meier(times, events, np.array([0.5, 1.0, 2.5, 3.5]))
+    assert shares == pytest.approx([1, 4 / 5, 4 / 5 * 3 / 4, 3 / 5])
+    greenwood = 3 / 5 * np.sqrt(1 / (5 * 4) + 1 / (4 * 3))
+    assert errors[3] == pytest.approx(greenwood) and errors[0] == 0
+    before, _ = kaplan_meier(times, events, np.array([1.0, 2.0]), before=True)
+    assert before == pytest.approx([1, 4 / 5])
+
+
+def test_brier_scores_are_mean_squares_and_those_who_stayed_stand_for_those_who_were_lost() -> None:
+    times, moments = np.array([1.0, 3.0, 5.0]), np.array([2.0, 4.0])
+    survival = np.array([[0.2, 0.1], [0.7, 0.4], [0.9, 0.8]])
+    value = brier_scores(survival, times, np.ones(3, bool), moments)
+    assert value.mean(axis=0) == pytest.approx([(0.04 + 0.09 + 0.01) / 3, (0.01 + 0.16 + 0.04) / 3])
+    times, events = np.array([1.0, 2.0, 3.0, 4.0]), np.array([False, True, True, True])
+    value = brier_scores(np.full((4, 1), 0.5), times, events, np.array([2.5]))
+    assert value[:, 0] == pytest.approx([0, 0.25 / (3 / 4), 0.25 / (3 / 4), 0.25 / (3 / 4)])
+
+
+def test_measures_of_numbers_and_labels_are_their_definitions() -> None:
+    rng, target = np.random.default_rng(2), Numbers(0, 10, "kg")
+    truth = rng.uniform(1, 9, 200)
+    said = truth + rng.normal(0, 1, 200)
+    found = target.evaluated(np.stack([said, said - 1, said + 1], axis=1), target.coded([truth]))
+    value = {each.name: each.estimate.value for each in found.measures}
+    assert value["r2"] == pytest.approx(r2_score(truth, said), abs=1e-4)
+    assert value["mean_absolute_error"] == pytest.approx(np.abs(truth - said).mean(), abs=1e-4)
+    assert value["coverage"] == pytest.approx((np.abs(truth - said) < 1).mean())
+    assert value["width"] == pytest.approx(2)
+    interval = found.measures[0].estimate.interval
+    assert interval and interval[0] < value["r2"] < interval[1]
+    labels, bits, said = Labels(("ill", "old")), rng.integers(0, 2, (2, 100)), rng.random((100, 2))
+    areas = [roc_auc_score(bits[place], said[:, place]) for place in range(2)]
+    measures = labels.evaluated(said, labels.coded(list(bits.astype(float)))).measures
+    by_label = {each.of: each.estimate.value for each in measures if each.name == "area"}
+    assert by_label == pytest.approx({"": np.mean(areas), "ill": areas[0], "old": areas[1]})
+
+
+def test_a_predicted_curve_stands_beside_the_observed_one() -> None:
+    target = Times((1, 2, 4), "years")
+    times, events = np.array([0.5, 1.5, 3.0, 9.0]), np.array([1.0, 1.0, 1.0, 0.0])
+    said = np.tile([0.75, 0.5, 0.25], (4, 1))
+    found = target.evaluated(said, target.coded([times, events]))
+    assert [point["observed"] for point in found.curve] == pytest.approx([0.75, 0.5, 0.25])
+    assert [point["predicted"] for point in found.curve] == pytest.approx([0.75, 0.5, 0.25])
+    assert {each.name: each.estimate.value for each in found.measures}["concordance"] == 0.5
+    assert target.said(said[:1]) == [2.0]
+    assert target.said(np.array([[0.9, 0.8, 0.7]])) == [None]
