@@ -22,6 +22,8 @@ from learning.formats.columns import TextColumn
 from learning.representations import Encoded, LinearModel, Words, representation_load, representation_save
 from tests.learning.encoders.networks import image_encoder, image_network, model_bytes, text_encoder
 
+pytestmark = pytest.mark.slow
+
 IMAGES = np.random.default_rng(0).integers(0, 256, (40, 8, 8, 3), dtype=np.uint8)
 SAID = ["win a prize", "see you soon .", "Win win a a prize . see you soon", "", "what ?"]
 
@@ -51,7 +53,6 @@ def reference(images):
     return x.mean((2, 3)).numpy()
 
 
-@pytest.mark.slow
 def test_images_are_encoded_as_declared_and_each_by_itself(images_process):
     found = images_process.encode(IMAGES)
     assert images_process.width == 6 and found == pytest.approx(reference(IMAGES), abs=1e-4)
@@ -59,7 +60,6 @@ def test_images_are_encoded_as_declared_and_each_by_itself(images_process):
     assert (images_process.encode(IMAGES[3:4]) == found[3]).all()
 
 
-@pytest.mark.slow
 def test_grey_images_fill_all_channels_and_an_encoder_leaves_no_copy_of_its_file(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     grey = IMAGES[..., 0]
@@ -70,7 +70,6 @@ def test_grey_images_fill_all_channels_and_an_encoder_leaves_no_copy_of_its_file
     assert found == pytest.approx(reference(np.repeat(grey[..., None], 3, axis=3)), abs=1e-4)
 
 
-@pytest.mark.slow
 def test_layouts_differ():
     nodes = [helper.make_node("Transpose", ["pixels"], ["out"], perm=[0, 1, 2, 3])]
     value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 8, 8, 3]) for name in ("pixels", "out")]
@@ -89,7 +88,6 @@ def text_reference(text):
     return np.mean([table[piece[there > 0]].mean(axis=0) for piece, there in zip(ids[0], mask[0], strict=True)], axis=0)
 
 
-@pytest.mark.slow
 def test_long_texts_are_encoded_in_pieces(texts_process):
     x = TextColumn("m", 60).encode(SAID)
     ids, mask = Pieces(text_encoder().tokenizer, 6)(SAID[2])
@@ -99,7 +97,6 @@ def test_long_texts_are_encoded_in_pieces(texts_process):
     assert (texts_process.encode(x[2:3]) == found[2]).all()
 
 
-@pytest.mark.slow
 def test_invalid_encoders_are_refused_with_a_remedy():
     floats = lambda *names: [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n", 3, 4, 4]) for n in names]  # noqa: E731
     takes = ImageInput(4, (0.0,) * 3, (1.0,) * 3)
@@ -142,7 +139,6 @@ def repeating(*times):
     return EncoderFile(content, ImageInput(4, (0.0,) * 3, (1.0,) * 3))
 
 
-@pytest.mark.slow
 def test_an_encoder_that_takes_too_much_memory_or_time_is_ended():
     with (
         pytest.raises(EncoderError, match=r"Arena|memory"),
@@ -162,7 +158,6 @@ def linear(fitted):
     return LinearModel(representation_load(representation_save(fitted)), weights, 1.0)
 
 
-@pytest.mark.slow
 def test_the_published_file_takes_an_image_or_vectors_of_a_large_encoder_that_it_names(monkeypatch, images_process):
     encoder, schema = image_encoder(), ImageSchema(8, 8, 3, ("cat", "dog"))
     vectors = images_process.encode(IMAGES)
@@ -181,7 +176,6 @@ def test_the_published_file_takes_an_image_or_vectors_of_a_large_encoder_that_it
         LocalModel(content).predict(IMAGES / 255)
 
 
-@pytest.mark.slow
 def test_the_published_file_takes_a_sentence_with_a_tokenizer(texts_process):
     encoder, schema = text_encoder(), TabularSchema((TextColumn("m", 60),), ("ham", "spam"))
     vectors = texts_process.encode(schema.encode([{"m": text} for text in SAID]))
@@ -227,7 +221,6 @@ def likeness(vectors):
     return found[0] @ found[1], found[0] @ found[2]
 
 
-@pytest.mark.slow
 def test_efficientnet_sees_what_is_alike():
     y, x = np.mgrid[:32, :32]
     disc = (((x - 16) ** 2 + (y - 16) ** 2) < 100)[..., None] * np.array([200, 30, 30])
@@ -245,7 +238,6 @@ def test_efficientnet_sees_what_is_alike():
     assert alike > 0.8 > other
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_minilm_knows_what_means_the_same():
     said = ["A man is eating food.", "A man eats a meal.", "The stock market fell.", "long " * 400]

@@ -12,15 +12,7 @@ from ipate_client import LocalModel
 from learning.exports.encoding import encoded
 from learning.exports.files import onnx_file
 from learning.exports.graph import BOOL, FLOAT, Graph
-from learning.formats import (
-    DataError,
-    ImageSchema,
-    Rows,
-    Splits,
-    TabularSchema,
-    catalogue_load,
-    schema_from_json,
-)
+from learning.formats import DataError, ImageSchema, Rows, Splits, TabularSchema, catalogue_load, schema_from_json
 from learning.formats.columns import CategoricalColumn, CodeColumn, DateColumn, NumericColumn
 from learning.learners import Model, learner_create
 from learning.mechanisms.sampled_steps.networks import NETWORKS, NetworkModel, network_create

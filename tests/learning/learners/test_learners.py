@@ -16,11 +16,7 @@ from learning.published import published_load
 pytestmark = pytest.mark.slow
 
 #: Parameters with which a learner is fast enough for tests; the defaults for learners that are not listed.
-FAST = {
-    "random_forest": {"trees": 20},
-    "nearest_neighbour": {"copies": 2},
-    "cnn": {"epochs": 3, "copies": 1},
-}
+FAST = {"random_forest": {"trees": 20}, "nearest_neighbour": {"copies": 2}, "cnn": {"epochs": 3, "copies": 1}}
 
 
 @pytest.fixture(params=LEARNERS)

@@ -17,13 +17,12 @@ from learning.sites.documents import (
     JointQuestion,
     JointRun,
     Refused,
-    Roster,
     Signed,
     public_key,
     sign,
 )
 from learning.sites.protocol import SiteAnswer, answer, endorse, lattice_of, roster_of, total, total_spread
-from tests.learning.sites.alliances import HUB, Joint, Mode, NoNoise, sites
+from tests.learning.sites.alliances import HUB, Joint, Mode, NoNoise
 
 SUMS = [np.arange(6).reshape(2, 3) * factor for factor in (1, -5, 70)]
 
@@ -273,9 +272,3 @@ def test_keys_and_signatures_are_those_of_rfc_8032() -> None:
     for wrong in (public_key(HUB), "00", "no key"):
         with pytest.raises(Refused, match="compare the fingerprints"):
             signed.checked(wrong, "it")
-
-
-def test_the_roster_names_all_that_was_approved(joint: Joint) -> None:
-    other = Roster(joint.alliance, joint.run.document, {**joint.roster.agreements, "site-00": "00"})
-    assert other.digest() != joint.roster.digest()
-    assert [site.name for site in sites(3)] == sorted(joint.roster.agreements)
