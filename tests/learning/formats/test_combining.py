@@ -95,15 +95,15 @@ def test_records_are_combined_as_pandas_does(tmp_path: Path) -> None:
 
 
 def test_the_order_of_the_file_counts_without_a_date_and_breaks_ties(tmp_path: Path) -> None:
-    one = {"rules": {"ill": "any", "drug": "count"}}
+    rules = {"rules": {"ill": "any", "drug": "count"}}
     frame = pd.DataFrame([{**drawn(1).iloc[0], "latest": latest} for latest in (10, 20, 30)])
-    place = schema().feature_names.index("latest")
-    assert read(tmp_path, frame, schema(one_record=one)).x[0, place] == np.float32(0.15)
-    frame["visited"] = ["1.3.2026", "2.2.2026", "28.02.2026"]
-    dated = one | {"by": "visited", "written": "dmy"}
-    assert read(tmp_path, frame, schema(one_record=dated)).x[0, place] == np.float32(0.05)
-    frame["visited"] = ["2026-03-01T09:00", "2026-03-01T11:00", "2026-03-01T10:00"]
-    assert read(tmp_path, frame, schema()).x[0, place] == np.float32(0.1)
+    for one, visited, latest in (
+        (rules, frame["visited"].tolist(), 30),
+        (rules | {"by": "visited", "written": "dmy"}, ["1.3.2026", "2.2.2026", "28.02.2026"], 10),
+        (DOCUMENT["one_record"], ["2026-03-01T09:00", "2026-03-01T11:00", "2026-03-01T10:00"], 20),
+    ):
+        rows = read(tmp_path, frame.assign(visited=visited), schema(one_record=one))
+        assert rows.x[0, schema().feature_names.index("latest")] == np.float32(latest / 200)
 
 
 def test_public_rows_are_combined_where_they_have_pseudonyms(tmp_path: Path) -> None:

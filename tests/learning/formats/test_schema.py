@@ -152,14 +152,10 @@ def test_a_schema_error_lists_all_errors():
     ]
     with pytest.raises(DataErrors) as error:
         schema_from_json({"kind": "table", "columns": columns, "header": "yes"})
-    entries = [(fault.column, str(fault.problem)) for fault in error.value.report.faults]
-    assert entries == [
-        ("x", "“minimum” is True."),
-        ("x", "“colour” is unknown."),
-        ("y", "The declared range is 3 to 2."),
+    assert [(fault.column, str(fault.problem)) for fault in error.value.report.faults] == [
+        *(("x", "“minimum” is True."), ("x", "“colour” is unknown."), ("y", "The declared range is 3 to 2.")),
         ("z", "Role 'teacher' with type None is unknown."),
-        (None, "“classes” is missing."),
-        (None, "“header” is 'yes'."),
+        *((None, "“classes” is missing."), (None, "“header” is 'yes'.")),
     ]
 
 
