@@ -318,6 +318,8 @@ def test_brier_scores_are_mean_squares_and_those_who_stayed_stand_for_those_who_
     times, events = np.array([1.0, 2.0, 3.0, 4.0]), np.array([False, True, True, True])
     value = brier_scores(np.full((4, 1), 0.5), times, events, np.array([2.5]))
     assert value[:, 0] == pytest.approx([0, 0.25 / (3 / 4), 0.25 / (3 / 4), 0.25 / (3 / 4)])
+    value = brier_scores(np.full((4, 1), 0.5), np.array([2.0, 2.0, 3.0, 4.0]), events, np.array([2.5]))
+    assert value[:, 0] == pytest.approx([0, 0.25, 0.25 / (3 / 4), 0.25 / (3 / 4)]), "lost at the moment of an event"
 
 
 def test_measures_of_numbers_and_labels_are_their_definitions() -> None:
