@@ -237,3 +237,11 @@ def test_masked_numbers_look_random() -> None:
     (made, *_) = joint.answers(joint.question(), [np.zeros(20_000, np.int64)] * 3)
     bits = np.unpackbits(np.frombuffer(made.vector, np.uint8)).reshape(-1, 64)
     assert np.abs(bits.mean(axis=0) - 0.5).max() < 5 * 0.5 / np.sqrt(20_000)
+
+
+def test_masks_of_fixed_keys_have_these_digests() -> None:
+    """Another implementation of a site has to arrive at the same; change this only with the protocol's version."""
+    joint = Joint(3)
+    masks = [mask(site.name, site.agreement, joint.roster, joint.question(), 1000) for site in joint.sites]
+    digests = [hashlib.sha256(each.astype("<u8").tobytes()).hexdigest()[:16] for each in masks]
+    assert digests == ["08338fd4a0dd0843", "2ff8ba3f75124af6", "3611efd9b67bcb09"]
