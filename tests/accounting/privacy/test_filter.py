@@ -1,4 +1,4 @@
-"""Tests of the budget filter."""
+"""The budget filter of rehearsals, against a loop over queries."""
 
 import numpy as np
 import pytest
@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accounting.privacy import DEFAULT_ORDERS, affordable_prefix, epsilon_from_rdp, gnmax_rdp
+from accounting.privacy.papers import filter as budget_filter
 from accounting.privacy.papers.conversion import conversion_penalty
 
 ORDERS = np.array([1.5, 3.0, 8.0, 24.0, 64.0, 512.0])
@@ -45,10 +46,9 @@ votes = {
     "groups": st.integers(1, 5),
     "size": st.floats(1e-4, 0.05),
 }
-quick = settings(derandomize=True, deadline=None, max_examples=200)
+quick = settings(derandomize=True, deadline=None, max_examples=60)
 
 
-@pytest.mark.slow
 @quick
 @given(**votes, budget=st.floats(0.3, 8))
 def test_it_is_the_definition_and_nobody_overspends(
@@ -74,6 +74,10 @@ def test_cutting_into_batches_changes_no_bit(seed: int, queries: int, groups: in
     past, check, label, answered = random_vote(seed, queries, groups, size)
     epsilons = np.full(groups, 3.0)
     whole = affordable_prefix(past, check, label, answered, epsilons, DELTA, ORDERS)
+    with pytest.MonkeyPatch.context() as patch:  # as the filter itself cuts large batches
+        patch.setattr(budget_filter, "_BATCH_VALUES", 60)
+        pieces = affordable_prefix(past, check, label, answered, epsilons, DELTA, ORDERS)
+    assert (pieces.count, pieces.spent.tolist()) == (whole.count, whole.spent.tolist())
     first = affordable_prefix(past, check[:cut], label[:cut], answered[:cut], epsilons, DELTA, ORDERS)
     if first.count < len(answered[:cut]):
         assert (first.count, first.spent.tolist()) == (whole.count, whole.spent.tolist())
@@ -116,39 +120,22 @@ def test_a_group_that_pays_nothing_never_stops_the_filter() -> None:
     np.testing.assert_allclose(prefix.spent[1], 2e-3 * ORDERS)
 
 
-@pytest.mark.slow
-def test_large_batches_are_cut_inside_without_a_trace() -> None:
-    label = np.full((9000, 10, DEFAULT_ORDERS.size), 1e-7) * DEFAULT_ORDERS
-    past = np.zeros((10, DEFAULT_ORDERS.size))
-    prefix = affordable_prefix(past, 0 * label, label, np.ones(9000, dtype=bool), np.full(10, 3.0), DELTA)
-    assert prefix.count == 9000
-    np.testing.assert_allclose(prefix.spent, 9000 * label[0])
-
-
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
         ({"past": np.zeros((3, 6))}, "past"),
         ({"check": np.zeros((4, 2, 5))}, "check"),
-        ({"label": np.zeros((5, 2, 6))}, "label"),
         ({"label": np.full((4, 2, 6), -1.0)}, "negative"),
         ({"past": np.full((2, 6), np.nan)}, "NaN"),
         ({"answered": np.ones((4, 1), dtype=bool)}, "answered"),
         ({"epsilons": [1.0, 0.0]}, "above 0"),
-        ({"epsilons": [1.0, np.nan]}, "above 0"),
         ({"delta": 0.0}, "delta"),
-        ({"conversion": "other"}, "conversion"),
     ],
 )
 def test_bad_input_is_refused(wrong: dict, message: str) -> None:
     right = {
-        "past": np.zeros((2, 6)),
-        "check": np.zeros((4, 2, 6)),
-        "label": np.zeros((4, 2, 6)),
-        "answered": np.ones(4, dtype=bool),
-        "epsilons": [1.0, 1.0],
-        "delta": DELTA,
-        "orders": ORDERS,
+        **dict.fromkeys(("check", "label"), np.zeros((4, 2, 6))),
+        **{"past": np.zeros((2, 6)), "answered": np.ones(4, dtype=bool), "epsilons": [1.0, 1.0]},
     }
     with pytest.raises(ValueError, match=message):
-        affordable_prefix(**(right | wrong))
+        affordable_prefix(**({"delta": DELTA, "orders": ORDERS} | right | wrong))
