@@ -32,7 +32,7 @@ def test_caps_are_those_of_the_guarantee_less_a_thousandth_for_sampled_runs(delt
     np.testing.assert_allclose(mu, list(TABLE[delta].values()), rtol=1.1e-3)
 
 
-@pytest.mark.parametrize("delta", [1e-9, 2e-9, 3e-9, 1e-6, 1e-5, 0.01])
+@pytest.mark.parametrize("delta", [1e-9, 2e-9, 3e-9, 1e-5, 0.01])
 def test_a_cap_keeps_the_promise_after_what_the_sampler_and_sampled_runs_take(delta: float) -> None:
     """In exact arithmetic: the account is full, and every sampled run that may ever be was there."""
     for epsilon in (0.01, 0.1, 1.0, 3.0, 8.0):
@@ -59,10 +59,10 @@ def test_which_promises_have_room_for_sums_over_sites() -> None:
         assert float(caps_of(most, delta)) > float(caps_of(most - 0.01, delta)), "without room, nothing is taken"
 
 
-@pytest.mark.parametrize("epsilon", [0.05, 1.0, 8.0])
-def test_a_full_account_is_worth_exactly_the_promise(epsilon: float) -> None:
-    assert epsilon_of(float(caps_of(epsilon, 1e-5)), 1e-5) == pytest.approx(epsilon, rel=1e-6)
-    assert epsilon_of(float(caps_of(epsilon, 1e-5)), 1e-5) <= epsilon
+def test_a_full_account_is_worth_exactly_the_promise() -> None:
+    for epsilon in (0.05, 1.0, 8.0):
+        worth = epsilon_of(float(caps_of(epsilon, 1e-5)), 1e-5)
+        assert epsilon * (1 - 1e-6) <= worth <= epsilon
     assert epsilon_of(0.0, 1e-5) == 0
 
 
@@ -80,12 +80,9 @@ def test_a_cap_does_not_depend_on_the_promises_beside_it() -> None:
     known = [0.1, 0.25, 0.5, 0.8, 0.9, 1.0, 1.2, 1.5, 1.8, 1.9, 2.0, 2.5, 2.6, 2.9, 3.0, 4.0, 5.0, 8.0]
     alone = {epsilon: float(caps_of(epsilon, 1e-6)) for epsilon in known}
     rng = np.random.default_rng(0)
-    for _ in range(60):
+    for _ in range(30):
         some = rng.choice(known, rng.integers(2, 9), replace=False)
         assert caps_of(some, 1e-6).tolist() == [alone[epsilon] for epsilon in some.tolist()]
-
-
-def test_caps_have_the_shape_of_the_promises() -> None:
     squares = caps_of([[3.0, 1.0], [1.0, 2.0]], 1e-5)
     assert squares.shape == (2, 2)
     assert squares[0, 1] == squares[1, 0] < squares[1, 1] < squares[0, 0]
@@ -93,12 +90,11 @@ def test_caps_have_the_shape_of_the_promises() -> None:
     assert caps_of(1.0, 1e-5).shape == ()
 
 
-@pytest.mark.slow
 def test_odds_told_for_a_promise_hold_with_the_coins_of_all_sampled_runs() -> None:
     """A coin that reveals a holder with probability 10·δ/1000, two for two records; caps have less than the whole δ."""
-    for delta in np.geomspace(2.1e-9, 0.01, 25).tolist():
+    for delta in np.geomspace(2.1e-9, 0.01, 6).tolist():
         coins = SLACKS * slack_of(delta)
-        epsilons = np.geomspace(0.001, 10, 40)
+        epsilons = np.geomspace(0.001, 10, 20)
         shares, kept = gdp_mu(epsilons, delta), np.sqrt(caps_of(epsilons, delta))
         assert (guess_odds(kept) * (1 - coins) + coins <= guess_odds(shares)).all()
         assert (record_guess_odds(kept) * (1 - coins) ** 2 + 1 - (1 - coins) ** 2 <= record_guess_odds(shares)).all()

@@ -1,6 +1,7 @@
 """The release register and the accounts that follow from it: charged together, or not at all."""
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -12,11 +13,12 @@ from django.core.management import CommandError, call_command
 from django.db import DatabaseError, IntegrityError, connection, transaction
 from pytest_django import DjangoCaptureOnCommitCallbacks as Commits
 
-from accounting import services
-from accounting.book import Balances, _book_load, balances, charges_of
+from accounting import book, services
+from accounting.book import Balances, balances, charges_of
 from accounting.caps import SLACKS, slack_of
 from accounting.models import AccountBook, Release
 from accounting.services import LimitExceeded, release_record
+from accounting.shares import share_grant
 from accounting.slacks import slack_faults
 from accounting.verification import balances_rebuilt, study_faults
 from common.append_only import AppendOnlyError
@@ -52,20 +54,27 @@ def files(study: Study) -> set[str]:
 # --- Accounts as arrays ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_unlisted_holders_have_spent_nothing() -> None:
-    book = Balances(np.array([3, 5, 9]), np.array([0.3, 0.5, 0.9]))
-    assert book.of(np.array([9, 1, 5, 10, 4])).tolist() == [0.9, 0.0, 0.5, 0.0, 0.0]
-    assert Balances.empty().of(np.array([1, 2])).tolist() == [0.0, 0.0]
-    assert len(book.of(np.empty(0, dtype=np.int64))) == 0
-
-
-def test_charges_add_up_and_newcomers_are_put_in_their_place() -> None:
-    book = Balances(np.array([3, 9]), np.array([0.3, 0.9]))
-    after = book.charged(Balances(np.array([1, 5, 9]), np.array([0.1, 0.5, 0.05])))
-    assert after.holders.tolist() == [1, 3, 5, 9]
-    assert after.spent.tolist() == [0.1, 0.3, 0.5, 0.9 + 0.05]
-    assert book.spent.tolist() == [0.3, 0.9], "what was before stays as it was"
+def test_charges_add_up_by_holder_and_unlisted_holders_have_spent_nothing() -> None:
+    rng = np.random.default_rng(5)
+    accounts, expected = Balances.empty(), Counter[int]()
+    assert accounts.of(np.array([1, 2])).tolist() == [0.0, 0.0]
+    for _ in range(30):
+        chosen = np.sort(rng.choice(40, size=rng.integers(0, 12), replace=False))
+        charges = rng.integers(0, 8, len(chosen)) / 8
+        before = accounts.spent.copy()
+        after = accounts.charged(Balances(chosen, charges))
+        np.testing.assert_array_equal(accounts.spent, before)
+        accounts = after
+        expected.update(dict(zip(chosen.tolist(), charges.tolist(), strict=True)))
+    assert dict(zip(accounts.holders.tolist(), accounts.spent.tolist(), strict=True)) == dict(expected)
+    assert (np.diff(accounts.holders) > 0).all()
+    asked = np.array([77, 3, 0, -1, 39, 3])
+    np.testing.assert_array_equal(accounts.of(asked), [expected[holder] for holder in asked.tolist()])
+    for holders in ([1, 1], [2, 1]):
+        with pytest.raises(ValueError, match="each once"):
+            Balances(np.array(holders), np.array([0.5, 0.5]))
+    with pytest.raises(ValueError, match="one amount for each holder"):
+        Balances(np.array([1, 2]), np.array([0.5]))
 
 
 # --- Recording ------------------------------------------------------------------------------------------------------
@@ -75,7 +84,7 @@ def test_charges_add_up_and_newcomers_are_put_in_their_place() -> None:
 def test_the_book_is_the_sum_of_all_charge_files_bit_for_bit(study: Study) -> None:
     rng, everybody = np.random.default_rng(4), ids(study)
     expected = dict.fromkeys(everybody.tolist(), 0.0)
-    for _ in range(20):
+    for _ in range(8):
         chosen = np.sort(rng.choice(everybody, rng.integers(1, 9), replace=False))
         charges = rng.uniform(0, 1e-3, len(chosen))
         charge(study, chosen, charges)
@@ -98,8 +107,12 @@ def test_a_release_says_what_left_and_who_was_charged_lies_in_its_file(study: St
     assert stored.charges_digest == arrays_digest(release.charges)
     charges = charges_of(stored)
     assert (charges.holders.tolist(), charges.spent.tolist()) == (everybody[:2].tolist(), [0.01, 0.02])
-    book = AccountBook.objects.get(study=study)
-    assert (book.sequence, book.digest) == (1, arrays_digest(book.artifact))
+    accounts = AccountBook.objects.get(study=study)
+    assert (accounts.sequence, accounts.digest) == (1, arrays_digest(accounts.artifact))
+    before = balances(study)
+    with pytest.raises(IntegrityError):
+        charge(study, everybody[:2], [0.01, 0.02], kind="labels", run=run, batch=0)
+    np.testing.assert_array_equal(balances(study).spent, before.spent, "a batch is charged once")
 
 
 def test_a_release_that_charges_nobody_leaves_the_accounts_alone(study: Study) -> None:
@@ -111,9 +124,12 @@ def test_a_release_that_charges_nobody_leaves_the_accounts_alone(study: Study) -
 
 
 def test_equal_charges_do_not_have_equal_digests(study: Study) -> None:
-    """Or who was charged could be tried out against the register."""
+    """Otherwise guesses of who was charged could be checked against the register."""
     digests = {charge(study, ids(study), np.full(9, 0.001)).charges_digest for _ in range(3)}
     assert len(digests) == 3
+    arrays = arrays_load(AccountBook.objects.get(study=study).artifact)
+    assert {name: array.dtype.kind for name, array in arrays.items()} == {"holder": "i", "spent": "f", "salt": "u"}
+    assert len(arrays["salt"]) == 32
 
 
 def test_a_charge_above_a_limit_is_refused_and_nothing_is_written(study: Study) -> None:
@@ -129,24 +145,10 @@ def test_a_charge_above_a_limit_is_refused_and_nothing_is_written(study: Study) 
     np.testing.assert_array_equal(balances(study).spent, before.spent)
     charge(study, everybody, np.full(9, 0.01), limits=limits)
     assert list(study_faults(study)) != [], "charges without a share are told"
-
-
-def test_holder_above_a_lowered_limit_who_pays_nothing_is_no_obstacle(study: Study) -> None:
-    everybody = ids(study)
-    charge(study, everybody, np.full(9, 0.02))
-    limits = np.array([0.01] + [0.03] * 8)
-    charge(study, everybody, [0.0] + [0.01] * 8, limits=limits)
+    lowered, nothing = np.array([0.01] + [0.05] * 8), [0.0] * 8
+    charge(study, everybody, [0.0] + [0.01] * 8, limits=lowered)
     with pytest.raises(LimitExceeded):
-        charge(study, everybody, [1e-6] + [0.0] * 8, limits=limits)
-
-
-def test_a_batch_is_charged_once(study: Study) -> None:
-    run = uuid4()
-    charge(study, ids(study), np.full(9, 0.001), run=run, batch=0)
-    before = balances(study)
-    with pytest.raises(IntegrityError):
-        charge(study, ids(study), np.full(9, 0.001), run=run, batch=0)
-    np.testing.assert_array_equal(balances(study).spent, before.spent)
+        charge(study, everybody, [1e-6, *nothing], limits=lowered)
 
 
 def test_after_a_rollback_file_and_row_are_both_the_old_ones(
@@ -154,7 +156,7 @@ def test_after_a_rollback_file_and_row_are_both_the_old_ones(
 ) -> None:
     earlier = files(study)
     charge(study, ids(study), np.full(9, 0.001))
-    before, book = balances(study), AccountBook.objects.get(study=study)
+    before, kept = balances(study), AccountBook.objects.get(study=study)
     with (
         django_capture_on_commit_callbacks(execute=True),
         pytest.raises(ZeroDivisionError),
@@ -163,7 +165,7 @@ def test_after_a_rollback_file_and_row_are_both_the_old_ones(
         charge(study, ids(study), np.full(9, 0.002))
         raise ZeroDivisionError
     again = AccountBook.objects.get(study=study)
-    assert (again.artifact, again.digest, again.sequence) == (book.artifact, book.digest, book.sequence)
+    assert (again.artifact, again.digest, again.sequence) == (kept.artifact, kept.digest, kept.sequence)
     np.testing.assert_array_equal(balances(study).spent, before.spent)
     referred = {again.artifact, *Release.objects.values_list("charges", flat=True)}
     assert referred <= files(study)
@@ -177,13 +179,13 @@ def test_the_book_before_is_deleted_once_the_new_one_is_committed(
     with django_capture_on_commit_callbacks(execute=True):
         for _ in range(3):
             charge(study, ids(study), np.full(9, 0.001))
-    book = AccountBook.objects.get(study=study)
-    assert files(study) - earlier == {book.artifact, *Release.objects.values_list("charges", flat=True)}
+    accounts = AccountBook.objects.get(study=study)
+    assert files(study) - earlier == {accounts.artifact, *Release.objects.values_list("charges", flat=True)}
 
 
-def test_reader_gets_the_new_book_while_it_is_replaced(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
-    from accounting import book
-
+def test_a_book_that_is_replaced_meanwhile_is_read_again_and_a_lost_one_is_not_taken_for_empty(
+    study: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
     charge(study, ids(study), np.full(9, 0.001))
     real, first = book._book_load, iter([True])
 
@@ -195,32 +197,19 @@ def test_reader_gets_the_new_book_while_it_is_replaced(study: Study, monkeypatch
 
     monkeypatch.setattr(book, "_book_load", load)
     assert balances(study).spent.tolist() == [0.002] * 9
-
-
-def test_a_book_that_is_lost_is_not_taken_for_an_empty_one(study: Study) -> None:
-    charge(study, ids(study), np.full(9, 0.001))
     arrays_delete(AccountBook.objects.get(study=study).artifact)
-    _book_load.cache_clear()
+    real.cache_clear()
     with pytest.raises(FileNotFoundError):
         balances(study)
 
 
-def test_accounts_are_salted_files_of_numbers_alone(study: Study) -> None:
-    charge(study, ids(study), np.full(9, 0.001))
-    arrays = arrays_load(AccountBook.objects.get(study=study).artifact)
-    assert {name: array.dtype.kind for name, array in arrays.items()} == {"holder": "i", "spent": "f", "salt": "u"}
-    assert len(arrays["salt"]) == 32
-
-
-@pytest.mark.parametrize("model", ["accounting_release", "accounting_sharerecord"])
-@pytest.mark.parametrize("statement", ["UPDATE {} SET sequence = 9", "DELETE FROM {}"])
-def test_the_database_refuses_to_change_what_is_recorded(study: Study, model: str, statement: str) -> None:
-    from accounting.shares import share_grant
-
+def test_the_database_refuses_to_change_what_is_recorded(study: Study) -> None:
     charge(study, ids(study), np.full(9, 0.001))
     share_grant(study=study, subject=uuid4(), purpose="run", share=0.1, acting_user=None)
-    with connection.cursor() as cursor, pytest.raises(DatabaseError, match="append-only"), transaction.atomic():
-        cursor.execute(statement.format(model))
+    for model in ("accounting_release", "accounting_sharerecord"):
+        for statement in (f"UPDATE {model} SET sequence = 9", f"DELETE FROM {model}"):
+            with connection.cursor() as cursor, pytest.raises(DatabaseError, match="append-only"), transaction.atomic():
+                cursor.execute(statement)
     with pytest.raises(AppendOnlyError):
         Release.objects.all().delete()
 
@@ -246,7 +235,7 @@ def test_the_exported_register_holds_no_accounts(study: Study, tmp_path: Path) -
 # --- Slacks of sampled runs -----------------------------------------------------------------------------------------
 
 
-def test_ten_sampled_runs_have_their_slack_and_no_eleventh(study: Study) -> None:
+def test_ten_sampled_runs_have_their_slack_and_no_eleventh(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
     slack = slack_of(study.delta)
     for _ in range(SLACKS):
         charge(study, ids(study)[:2], [1e-4, 2e-4], content={"slack": slack})
@@ -254,9 +243,6 @@ def test_ten_sampled_runs_have_their_slack_and_no_eleventh(study: Study) -> None
     with pytest.raises(LimitExceeded, match="slack"):
         charge(study, ids(study)[:2], [1e-4, 2e-4], content={"slack": slack})
     assert balances(study).of(ids(study)[:2]).tolist() == pytest.approx([10e-4, 20e-4])
-
-
-def test_more_slack_than_caps_leave_is_found(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(services, "slack_fits", lambda study, slack: True)
-    charge(study, ids(study)[:1], [1e-4], content={"slack": 11 * slack_of(study.delta)})
+    charge(study, ids(study)[:1], [1e-4], content={"slack": slack})
     assert any("more than caps leave" in fault for fault in study_faults(study))

@@ -11,7 +11,7 @@ from scipy.stats import kstest, norm
 
 from accounting.privacy import IndividualAccounts, gdp_epsilon, gdp_mu
 
-quick = settings(derandomize=True, deadline=None, max_examples=150)
+quick = settings(derandomize=True, deadline=None, max_examples=60)
 SIGMAS = [1.0, 2.0, 3.0, 40.0, 0.7, 1e-3]
 
 
@@ -48,7 +48,6 @@ def csr(norms: np.ndarray, kept: np.ndarray, kind=sparse.csr_array):
     return kind((norms[rows, columns], columns, pointers), shape=norms.shape)
 
 
-@pytest.mark.slow
 @quick
 @given(batches(), st.integers(0, 12))
 def test_it_is_the_definition_in_real_numbers_however_it_is_cut(batch, cut: int) -> None:
@@ -72,21 +71,14 @@ def test_it_is_the_definition_in_real_numbers_however_it_is_cut(batch, cut: int)
     np.testing.assert_array_equal(np.concatenate(parts), whole.charge(entries, sigmas).data)
     np.testing.assert_array_equal(pieces.spent, whole.spent)
 
-
-@pytest.mark.slow
-@quick
-@given(batches())
-def test_entries_that_are_not_stored_change_nothing(batch) -> None:
-    caps, spent, norms, kept, sigmas = batch
-    accounts = IndividualAccounts(caps, spent)
-    allowed = accounts.charge(csr(norms, kept), sigmas)
+    # Entries that are not stored change nothing.
     expected, sums = one_by_one(caps, spent, np.where(kept, norms, 0), sigmas)
-    np.testing.assert_array_equal(allowed.toarray()[kept], expected[kept])
-    for total, said in zip(sums, accounts.spent, strict=True):
-        assert total <= Fraction(said)
+    np.testing.assert_array_equal(
+        IndividualAccounts(caps, spent).charge(entries, sigmas).toarray()[kept], expected[kept]
+    )
+    assert all(total <= Fraction(said) for total, said in zip(sums, whole.spent, strict=True))
 
 
-@pytest.mark.slow
 @quick
 @given(
     st.lists(st.floats(1e-3, 1.0), min_size=1, max_size=60),
@@ -114,7 +106,6 @@ def test_an_exact_fit_is_allowed() -> None:
         assert accounts.spent[0] == cap
 
 
-@pytest.mark.slow
 def test_votes_of_norm_one_at_sigma_40_and_80() -> None:
     """114 / 402 / 827 and 459 / 1,609 / 3,309 votes at ε = 1, 2, 3; the card of a holder never says more than ε."""
     caps = gdp_mu([1, 2, 3], 1e-5) ** 2
@@ -125,17 +116,14 @@ def test_votes_of_norm_one_at_sigma_40_and_80() -> None:
         assert (gdp_epsilon(np.sqrt(accounts.spent), 1e-5) <= [1, 2, 3]).all()
 
 
-def test_a_refused_contribution_costs_nothing_and_a_smaller_one_may_follow() -> None:
+def test_a_refused_contribution_costs_nothing_and_a_lowered_cap_allows_nothing_more() -> None:
     accounts = IndividualAccounts([1.0, 1.0])
     assert accounts.charge([0.75, 0.75], 1.0).all()
     assert accounts.charge([0.5, 0.125], 1.0).tolist() == [False, True]
     assert accounts.charge([0.25, np.inf], 1.0).tolist() == [True, False]
     assert accounts.spent.tolist() == [1.0, 0.875]
-
-
-def test_a_lowered_cap_allows_nothing_more_not_even_zero() -> None:
     accounts = IndividualAccounts([1.0, 1.0, 0.0], [1.5, 1.0, 0.0])
-    assert accounts.charge([0.0, 0.0, 0.0], 1.0).tolist() == [False, True, True]
+    assert accounts.charge([0.0, 0.0, 0.0], 1.0).tolist() == [False, True, True], "not even zero"
     assert accounts.charge([0.1, 0.1, 1e-300], 1.0).tolist() == [False, False, False]
     assert accounts.spent.tolist() == [1.5, 1.0, 0.0]
 
@@ -180,11 +168,9 @@ def test_an_error_charges_nothing_and_arrays_handed_out_stay_as_they_are() -> No
         ({"caps": [[1.0]]}, "caps"),
         ({"caps": [-1.0, 1.0]}, "caps"),
         ({"caps": [np.nan, 1.0]}, "caps"),
-        ({"caps": [np.inf, 1.0]}, "caps"),
         ({"caps": [1e31, 1.0]}, "caps"),
         ({"spent": [0.0]}, "spent"),
         ({"spent": [-0.1, 0.0]}, "spent"),
-        ({"squared_norms": [1.0]}, "shape"),
         ({"squared_norms": [[1.0, 1.0]]}, "shape"),
         ({"squared_norms": [-1.0, 1.0]}, "negative"),
         ({"squared_norms": [np.nan, 1.0]}, "NaN"),
@@ -192,9 +178,7 @@ def test_an_error_charges_nothing_and_arrays_handed_out_stay_as_they_are() -> No
         ({"squared_norms": sparse.csr_array([[np.nan, 1.0]])}, "NaN"),
         ({"squared_norms": sparse.csc_array([[1.0, 1.0]])}, "CSR"),
         ({"sigma": 0.0}, "sigma"),
-        ({"sigma": np.nan}, "sigma"),
         ({"sigma": np.inf}, "sigma"),
-        ({"sigma": [1.0, 1.0]}, "sigma"),
         ({"squared_norms": sparse.csr_array([[1.0, 1.0]]), "sigma": [1.0, 2.0]}, "sigma"),
     ],
 )

@@ -5,6 +5,7 @@ by a Fourier transform of 60 digits.
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 
 import mpmath
@@ -14,11 +15,17 @@ from scipy.special import ndtr, ndtri
 
 from accounting.privacy.loss_distribution import Losses, _normal_masses, sampled_losses
 
-mpmath.mp.dps = 60
 mpf = mpmath.mpf
 
+
+@pytest.fixture(autouse=True)
+def _digits() -> Iterator[None]:
+    with mpmath.workdps(60):
+        yield
+
+
 #: q, σ: ordinary, weak noise, hardly anybody, nearly everybody, much noise.
-STEPS = [(0.0085, 3.4), (0.01, 0.6), (1e-5, 0.3), (0.3, 0.3), (1e-6, 2.0), (0.5, 1.0), (1 - 1e-9, 1.0), (0.2, 200.0)]
+STEPS = [(0.0085, 3.4), (0.01, 0.6), (1e-5, 0.3), (1 - 1e-9, 1.0), (0.2, 200.0)]
 
 
 def one_step(q: float, sigma: float, epsilon: mpmath.mpf, adding: bool) -> mpmath.mpf:
@@ -59,7 +66,7 @@ def test_one_step_is_never_below_the_closed_form_and_hardly_above(q: float, sigm
 
 
 @pytest.mark.parametrize("adding", [False, True])
-@pytest.mark.parametrize(("q", "sigma"), [(0.05, 1.0), (0.3, 0.5), (0.01, 0.6)])
+@pytest.mark.parametrize(("q", "sigma"), [(0.3, 0.5), pytest.param(0.01, 0.6, marks=pytest.mark.exhaustive)])
 @pytest.mark.slow
 def test_two_steps_are_never_below_the_integral(q: float, sigma: float, adding: bool) -> None:
     """δ of two steps is the mean, over the first output, of the second's δ at what is left of ε."""
@@ -90,7 +97,7 @@ def test_two_steps_are_never_below_the_integral(q: float, sigma: float, adding: 
             assert bound <= truth * 1.01 + 2e-9
 
 
-@pytest.mark.parametrize(("sigma", "steps"), [(1.0, 1), (10.0, 100), (50.0, 10_007), (1000.0, 10**6)])
+@pytest.mark.parametrize(("sigma", "steps"), [(1.0, 1), (10.0, 100), (50.0, 10_007)])
 def test_nearly_everybody_in_every_step_is_the_gaussian_mechanism(sigma: float, steps: int) -> None:
     """T steps at q = 1 − 2^-50 are within T·2^-50 of one Gaussian release, in total variation."""
     q = 1 - 2.0**-50
@@ -122,7 +129,9 @@ def composed(masses: np.ndarray, steps: int, size: int) -> list:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("steps", "size"), [(3, 256), (13, 1024), (127, 4096), (1000, 4096)])
+@pytest.mark.parametrize(
+    ("steps", "size"), [(3, 256), (13, 1024), pytest.param(127, 4096, marks=pytest.mark.exhaustive)]
+)
 def test_a_composition_is_never_below_one_of_60_digits(steps: int, size: int) -> None:
     """Masses of all sizes, tails of 1e-300 among them; what lies outside the window of places is below 1e-40."""
     generator = np.random.default_rng(steps)
@@ -192,15 +201,15 @@ def test_epsilon_is_one_at_which_delta_suffices_and_nearly_the_smallest() -> Non
 def test_the_functions_that_are_called_err_less_than_the_proof_assumes() -> None:
     """A quarter of what is allowed, for tails down to 1e-300 and arguments on both sides of a power of two."""
     generator = np.random.default_rng(5)
-    points = np.concatenate([generator.uniform(-37, 8, 1500), 2.0 ** np.arange(-30, 4), -(2.0 ** np.arange(-30, 5))])
+    points = np.concatenate([generator.uniform(-37, 8, 300), 2.0 ** np.arange(-30, 4), -(2.0 ** np.arange(-30, 5))])
     points = np.concatenate([points, np.nextafter(points, 0)])
     for z, found in zip(points.tolist(), ndtr(points).tolist(), strict=True):
         assert abs(mpf(found) / mpmath.ncdf(mpf(z)) - 1) <= mpf(16 + 4 * z * z) * mpf(2) ** -54
-    arguments = np.concatenate([generator.uniform(-40, 40, 1000), generator.uniform(-1e-3, 1e-3, 500)])
+    arguments = np.concatenate([generator.uniform(-40, 40, 200), generator.uniform(-1e-3, 1e-3, 100)])
     for function, exact in ((np.exp, mpmath.exp), (np.expm1, mpmath.expm1)):
         for x, found in zip(arguments.tolist(), function(arguments).tolist(), strict=True):
             assert abs(mpf(found) / exact(mpf(x)) - 1) <= mpf(2) ** -51
-    values = np.concatenate([np.exp(generator.uniform(-40, 40, 1000)), 1 + generator.uniform(-1e-6, 1e-6, 500)])
+    values = np.concatenate([np.exp(generator.uniform(-40, 40, 200)), 1 + generator.uniform(-1e-6, 1e-6, 100)])
     for x, found in zip(values.tolist(), np.log(values).tolist(), strict=True):
         assert abs(mpf(found) - mpmath.log(mpf(x))) <= mpf(2) ** -51 * abs(mpmath.log(mpf(x)))
 

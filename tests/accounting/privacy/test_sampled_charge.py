@@ -41,7 +41,7 @@ def delta_from_below(q: float, sigma: float, steps: int, adding: bool, points: n
     return np.array([-np.expm1(e - losses[losses > e]) @ mass[losses > e] for e in points])
 
 
-@pytest.mark.parametrize(("q", "sigma", "steps"), [(0.05, 1.0, 10), (0.3, 4.0, 10), (0.01, 0.7, 8)])
+@pytest.mark.parametrize(("q", "sigma", "steps"), [(0.3, 4.0, 10), (0.01, 0.7, 8)])
 def test_slack_and_gaussian_dominate_the_run_and_a_smaller_gaussian_does_not(
     q: float, sigma: float, steps: int
 ) -> None:
@@ -84,34 +84,25 @@ def test_the_run_of_the_published_table() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("q", "sigma", "steps", "classic", "improved", "pld"),
-    [
-        (512 / 60000, 3.42529, 9375, 1.222, 1.004, 0.917),
-        (512 / 60000, 2.189, 9375, 2.014, 1.705, 1.562),
-        (512 / 60000, 1.310, 9375, 3.893, 3.411, 3.136),
-        (512 / 60000, 1.032, 9375, 5.710, 5.085, 4.678),
-    ],
+    ("sigma", "classic", "improved", "pld"), [(3.42529, 1.222, 1.004, 0.917), (1.032, 5.710, 5.085, 4.678)]
 )
 def test_renyi_and_loss_distribution_of_the_published_runs(
-    q: float, sigma: float, steps: int, classic: float, improved: float, pld: float
+    sigma: float, classic: float, improved: float, pld: float
 ) -> None:
+    q, steps = MNIST[0], MNIST[2]
     rdp = sampled_gaussian_rdp(q, sigma, steps)
     assert epsilon_from_rdp(rdp, 1e-5, conversion="classic")[0] == pytest.approx(classic, abs=3e-3)
     assert epsilon_from_rdp(rdp, 1e-5)[0] == pytest.approx(improved, abs=3e-3)
-    accountant = PLDAccountant().compose(PoissonSampledDpEvent(q, GaussianDpEvent(sigma)), steps)
-    assert accountant.get_epsilon(1e-5) == pytest.approx(pld, abs=1e-3)
     assert sampled_gaussian_epsilon(q, sigma, steps, 1e-5) == pytest.approx(pld, abs=2e-3)
 
 
-def test_everybody_in_every_step_is_the_gaussian_mechanism() -> None:
+def test_everybody_in_every_step_is_the_gaussian_mechanism_and_no_person_or_step_costs_nothing() -> None:
     assert sampled_gaussian_mu(1.0, 10.0, 100, 0.0) == pytest.approx(1.0, rel=1e-14)
     assert sampled_gaussian_mu(1.0, 7.0, 3, 0.0) >= math.sqrt(3) / 7
-    nearly = sampled_gaussian_mu(1 - 1e-6, 10.0, 100, 1e-8)
-    assert 1.0 - 1e-5 <= nearly <= 1.001
-
-
-def test_epsilon_of_everybody_in_every_step_is_that_of_the_gaussian_mechanism() -> None:
+    assert 1.0 - 1e-5 <= sampled_gaussian_mu(1 - 1e-6, 10.0, 100, 1e-8) <= 1.001
     assert sampled_gaussian_epsilon(1.0, 10.0, 100, 1e-5) == pytest.approx(gdp_epsilon(1.0, 1e-5), rel=1e-12)
+    assert sampled_gaussian_epsilon(0.0, 1.0, 100, 1e-5) == sampled_gaussian_epsilon(0.5, 1.0, 0, 1e-5) == 0
+    assert sampled_gaussian_mu(0.0, 1.0, 100, 0.0) == sampled_gaussian_mu(0.5, 1.0, 0, 0.0) == 0
 
 
 def test_epsilon_is_never_below_what_a_convolution_from_below_gives() -> None:
@@ -120,26 +111,6 @@ def test_epsilon_is_never_below_what_a_convolution_from_below_gives() -> None:
     for adding in (False, True):
         assert delta_from_below(q, sigma, steps, adding, np.array([epsilon]))[0] <= delta
     assert max(delta_from_below(q, sigma, steps, a, np.array([0.98 * epsilon]))[0] for a in (False, True)) > delta
-
-
-def test_no_person_or_step_costs_nothing() -> None:
-    assert sampled_gaussian_epsilon(0.0, 1.0, 100, 1e-5) == sampled_gaussian_epsilon(0.5, 1.0, 0, 1e-5) == 0
-    assert sampled_gaussian_mu(0.0, 1.0, 100, 0.0) == 0
-    assert sampled_gaussian_mu(0.5, 1.0, 0, 0.0) == 0
-
-
-@pytest.mark.slow
-def test_more_slack_less_charge() -> None:
-    assert sampled_gaussian_mu(0.01, 0.8, 50, 1e-5) < sampled_gaussian_mu(0.01, 0.8, 50, 1e-7)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"), [({"delta": 0.0}, "delta"), ({"delta": 1e-13}, "delta"), ({"sample_rate": -0.1}, "sample_")]
-)
-def test_bad_input_for_epsilon_is_refused(wrong: dict, message: str) -> None:
-    right = {"sample_rate": 0.1, "noise_multiplier": 1.0, "steps": 10, "delta": 1e-5}
-    with pytest.raises(ValueError, match=message):
-        sampled_gaussian_epsilon(**(right | wrong))
 
 
 @pytest.mark.parametrize(
@@ -155,9 +126,15 @@ def test_bad_input_for_epsilon_is_refused(wrong: dict, message: str) -> None:
         ({"slack": 1.0}, "slack"),
         ({"slack": 9e-13}, "tails have to be cut"),
         ({"noise_multiplier": 0.3, "sample_rate": 0.9, "steps": 300}, "no mu"),
+        ({"delta": 0.0}, "delta"),
+        ({"delta": 1e-13}, "delta"),
+        ({"delta": 1e-5, "sample_rate": -0.1}, "sample_"),
     ],
 )
 def test_bad_input_is_refused(wrong: dict, message: str) -> None:
-    right = {"sample_rate": 0.1, "noise_multiplier": 1.0, "steps": 10, "slack": 1e-7}
+    right = {"sample_rate": 0.1, "noise_multiplier": 1.0, "steps": 10}
+    charge, right = (
+        (sampled_gaussian_epsilon, right) if "delta" in wrong else (sampled_gaussian_mu, right | {"slack": 1e-7})
+    )
     with pytest.raises(ValueError, match=message):
-        sampled_gaussian_mu(**(right | wrong))
+        charge(**(right | wrong))
