@@ -37,7 +37,6 @@ from training.services.advance import shard_ask, step_of
 from training.services.closing import dataset_remove, study_close
 from training.services.encoders import encoder_withdraw
 from training.services.head_counts import head_counts_draw, head_counts_enter
-from training.services.restores import restore_settle
 from training.services.results import result_withdraw
 from training.services.runs import run_cancel
 from training.services.students import student_withdraw
@@ -50,6 +49,9 @@ def test_a_restored_study_is_locked_until_the_gap_is_charged() -> None:
     olga = user_create("olga")
     study = study_with_table()
     head_counts_draw(study=study, acting_user=olga, noise=SimulationNoise(2))
+    out = StringIO()
+    call_command("settle_restore", study.slug, "--user", "olga", stdout=out)
+    assert "is not locked" in out.getvalue()
     backup, before = backup_of(study), shares(study)
     run = run_finish(run_start(study, share=0.25, **TABLE_RUN))
     assert run.labels > 0
@@ -60,8 +62,9 @@ def test_a_restored_study_is_locked_until_the_gap_is_charged() -> None:
     with pytest.raises(ValidationError, match="locked"):
         head_counts_draw(study=study, acting_user=olga)
     assert any("put back to an earlier state" in fault for fault in study_faults(study))
-    with pytest.raises(CommandError, match="no open account"):
-        call_command("settle_restore", study.slug, "--user", "nobody", stdout=StringIO())
+    for slug, name, message in ((study.slug, "nobody", "no open account"), ("nowhere", "olga", "There is no study")):
+        with pytest.raises(CommandError, match=message):
+            call_command("settle_restore", slug, "--user", name, stdout=StringIO())
     assert missing_rows(study) == lost, "nothing is settled by asking"
 
     settle(study)
@@ -95,15 +98,6 @@ def test_the_slack_of_a_run_that_a_backup_forgot_stays_used() -> None:
     assert charged_slack(study) == slack
 
 
-def test_a_study_that_was_not_restored_is_not_locked() -> None:
-    study = study_with_table()
-    out = StringIO()
-    call_command("settle_restore", study.slug, "--user", "olga", stdout=out)
-    assert "is not locked" in out.getvalue()
-    with pytest.raises(CommandError, match="There is no study"):
-        call_command("settle_restore", "nowhere", "--user", "olga", stdout=StringIO())
-
-
 def test_a_locked_study_lets_no_other_study_of_its_people_seem_faulty(settings: Any) -> None:
     settings.PERSON_CEILING = 1.0
     one, two = study_with_table("one"), study_with_table("two")
@@ -117,27 +111,6 @@ def test_a_locked_study_lets_no_other_study_of_its_people_seem_faulty(settings: 
     assert missing_rows(one) and list(study_faults(two)) == []
     settle(one)
     assert list(study_faults(two)) == []
-
-
-def test_a_vote_waits_while_its_study_is_locked() -> None:
-    study = study_with_table()
-    run = run_start(study, share=0.25, **TABLE_RUN)
-    backup = backup_of(study)
-    head_counts_draw(study=study, acting_user=user_create("olga"))
-    restore(study, backup)
-    run = run_finish(run)
-    assert run.status == Run.Status.PREPARING
-    assert "settle_restore" in run.message
-
-
-def batch_release(run: Run) -> None:
-    """Let a run release its first batch."""
-    if run.method != Run.Method.PATE:
-        run_ask(run, 1)
-    else:
-        vote_open(run_teach(run))
-        vote_batch(run)
-    assert run.batches.count() == 1
 
 
 def counts_enter(study: Study) -> None:
@@ -174,7 +147,12 @@ def test_a_loss_in_the_middle_of_a_run_is_charged_and_ends_it(fields: dict[str, 
     study = study_with_table()
     run = run_start(study, share=0.25, **fields)
     backup_before = backup_of(study)
-    batch_release(run)
+    if run.method != Run.Method.PATE:
+        run_ask(run, 1)
+    else:
+        vote_open(run_teach(run))
+        vote_batch(run)
+    assert run.batches.count() == 1
     backup_within = backup_of(study)
     assert run_finish(run).status == Run.Status.FINISHED
     charged = balances(study)
@@ -218,38 +196,31 @@ def test_rests_of_earlier_shares_count_as_spent_after_a_restore() -> None:
     assert (accounts_stand(study, snapshot.holders) >= limits * (1 - 1e-12)).all()
 
 
-def test_an_encoder_whose_withdrawal_was_lost_is_withdrawn_again() -> None:
+@pytest.mark.parametrize("fields", [TABLE_RUN, COUNTS_RUN], ids=["model", "table"])
+def test_what_was_withdrawn_after_the_backup_is_withdrawn_again(fields: dict[str, Any]) -> None:
     study, olga = study_with_table(), user_create("olga")
     encoder = Encoder.objects.create(
         study=study, name="small", digest="ab", file_digest="cd", takes={}, width=1, artifact="encoders/small.npz"
     )
-    backup = backup_of(study)
-    encoder_withdraw(encoder=encoder, reason="It was not public.", acting_user=olga)
-    restore(study, backup)
-    encoder.refresh_from_db()
-    assert encoder.withdrawn_at is None and not Disposal.objects.filter(study=study).exists()
-    restore_settle(study=study, acting_user=olga)
-    encoder.refresh_from_db()
-    assert encoder.withdrawn_at is not None
-    assert {row.reason for row in Disposal.objects.filter(study=study)} == {"It was not public."}
-
-
-@pytest.mark.parametrize("fields", [TABLE_RUN, COUNTS_RUN], ids=["model", "table"])
-def test_what_was_withdrawn_after_the_backup_is_withdrawn_again(fields: dict[str, Any]) -> None:
-    study, olga = study_with_table(), user_create("olga")
     run = run_finish(run_start(study, share=0.25, **fields))
     given: StudentModel | RunResult = run.students.get() if run.students.exists() else run.result
     backup = backup_of(study)
+    encoder_withdraw(encoder=encoder, reason="It was not public.", acting_user=olga)
     if isinstance(given, StudentModel):
         student_withdraw(run=run, version=1, reason="It harms.", acting_user=olga)
     else:
         result_withdraw(run=run, reason="It harms.", acting_user=olga)
     restore(study, backup)
+    encoder.refresh_from_db()
     given.refresh_from_db()
-    assert not given.is_withdrawn
+    assert encoder.withdrawn_at is None and not given.is_withdrawn
     settle(study)
+    encoder.refresh_from_db()
     given.refresh_from_db()
+    assert encoder.withdrawn_at is not None
     assert given.is_withdrawn and given.withdrawal_reason == "It harms."
+    reasons = Disposal.objects.filter(study=study).values_list("reason", flat=True)
+    assert set(reasons) == {"It was not public.", "It harms."}
     assert list(release_faults(Run.objects.get(pk=run.pk))) == []
     listed = text(as_(olga).get(f"/studies/{study.slug}/recruitment/erasures/"))
     assert "Model or table withdrawn A small run" in listed
@@ -257,36 +228,22 @@ def test_what_was_withdrawn_after_the_backup_is_withdrawn_again(fields: dict[str
 
 def test_a_backup_that_is_restored_twice_brings_nothing_back_that_had_ended() -> None:
     study, olga = study_with_table(), user_create("olga")
-    dataset = study.datasets.get(kind="private")
-    backup = backup_of(study)
-    dataset_remove(dataset=dataset, reason="Wrong file.", acting_user=olga)
-    for _ in range(3):
-        restore(study, backup)
-        dataset.refresh_from_db()
-        assert dataset.removed_at is None and "consent.disposal" in missing_rows(study)
-        settle(study)
-        dataset.refresh_from_db()
-        assert dataset.removed_at is not None
-
-
-def test_a_draft_that_was_cancelled_keeps_no_dataset_from_being_removed_again() -> None:
-    study, olga = study_with_table(), user_create("olga")
     draft = run_draft(study, **TABLE_RUN)
     backup = backup_of(study)
     run_cancel(run=draft, acting_user=olga)
     dataset_remove(dataset=draft.test_dataset, reason="Wrong file.", acting_user=olga)
-    restore(study, backup)
-    draft.refresh_from_db()
-    assert (draft.status, draft.test_dataset.removed_at) == (Run.Status.DRAFT, None)
-    restore_settle(study=study, acting_user=olga)
-    assert not missing_rows(study)
-    draft.refresh_from_db()
-    assert draft.status == Run.Status.CANCELLED and draft.test_dataset.removed_at
+    for _ in range(3):
+        restore(study, backup)
+        draft.refresh_from_db()
+        assert (draft.status, draft.test_dataset.removed_at) == (Run.Status.DRAFT, None)
+        assert "consent.disposal" in missing_rows(study)
+        settle(study)
+        draft.refresh_from_db()
+        assert draft.status == Run.Status.CANCELLED and draft.test_dataset.removed_at
 
 
-@pytest.mark.parametrize("end", ["removed", "closed"])
 def test_a_run_that_was_learning_keeps_no_end_from_being_recorded_again(end: str) -> None:
-    study, olga = study_with_table(), user_create("olga")
+    study, olga, day = study_with_table(), user_create("olga"), timezone.localdate() + timedelta(days=90)
     run = run_start(study, share=0.25, **COUNTS_RUN)
     while run.status != Run.Status.LEARNING:
         step = step_of(run)
@@ -301,14 +258,15 @@ def test_a_run_that_was_learning_keeps_no_end_from_being_recorded_again(end: str
     if end == "removed":
         dataset_remove(dataset=run.private_dataset, reason="Wrong file.", acting_user=olga)
     else:
-        study_close(study=study, reason="Done.", acting_user=olga, erase_after=timezone.localdate())
+        study_close(study=study, reason="Done.", acting_user=olga, erase_after=day)
     restore(study, backup)
     Study.objects.filter(pk=study.pk).update(closed_at=None, retention_until=None)
     settle(study)
     run.refresh_from_db()
     study.refresh_from_db()
     assert run.status == Run.Status.CANCELLED
-    assert study.is_closed if end == "closed" else run.private_dataset.removed_at
+    assert (study.is_closed, study.retention_until) == ((True, day) if end == "closed" else (False, None))
+    assert (run.private_dataset.removed_at is None) == (end == "closed")
     assert list(release_faults(run)) == []
 
 
@@ -320,7 +278,8 @@ def test_nothing_is_charged_and_runs_go_on_after_a_loss_of_consents_alone() -> N
     consent_withdraw(holder=holder, acting_user=None)
     restore(study, backup)
     assert missing_rows(study) == {"consent.consentevent": 1, "consent.disposal": 1}
-    assert run_finish(run).status == Run.Status.PREPARING
+    run = run_finish(run)
+    assert run.status == Run.Status.PREPARING and "settle_restore" in run.message, "a vote waits until it is settled"
     assert "nothing is charged" in settle(study)
     assert not consent_current(holder).grants  # type: ignore[union-attr]
     assert not len(balances(study).holders)
@@ -341,15 +300,3 @@ def test_acts_from_before_a_column_was_added_are_recorded_again(monkeypatch: pyt
     restore(study, backup)
     settle(study)
     assert not consent_current(holder).grants  # type: ignore[union-attr]
-
-
-def test_a_study_whose_closing_was_lost_is_closed_again_with_its_last_day() -> None:
-    study = study_with_table()
-    backup = backup_of(study)
-    day = timezone.localdate() + timedelta(days=90)
-    study_close(study=study, reason="The project ended.", acting_user=user_create("olga"), erase_after=day)
-    restore(study, backup)
-    Study.objects.filter(pk=study.pk).update(closed_at=None, retention_until=None)
-    settle(study)
-    study.refresh_from_db()
-    assert (study.is_closed, study.retention_until) == (True, day)
