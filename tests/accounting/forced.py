@@ -293,28 +293,21 @@ class World:
     def approve(self, share: float, fields: dict[str, Any]) -> None:
         """Propose and approve; σ follows from every label that was ever released, as an adversary would have it."""
         labels = sum(label or 0 for label in Query.objects.order_by("pk").values_list("label", flat=True))
+        recipes: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+            "choices": (ASKING_RUN, {"sigma": 5.0 + labels % 3, "radius_share": 0.3}),
+            "samples": (SAMPLED_RUN, {"steps": 7, "expected": 1e6, "clip_norm": 0.3 + 0.1 * (labels % 3)}),
+            "table": (COUNTS_RUN, {"column": "length", "bins": 3 + labels % 3}),
+            "rows": (SYNTHESIS_RUN, {"rows": 100, "bins": 3 + labels % 3}),
+            "steps": (STEPS_RUN, {"sigma": 5.0 + labels % 3, "steps": 7}),
+            "counted": (COUNTED_STEPS_RUN, {"sigma": 5.0 + labels % 3, "steps": 7}),
+        }
         chosen: dict[str, Any] = {"teachers": 4, "learner_parameters": {}, "batch_size": 3}
-        if "choices" in fields:
-            body = {"sigma": 5.0 + labels % 3, "radius_share": 0.3, **fields["choices"]}
-            chosen = ASKING_RUN | {"batch_size": 3, **fields, "choices": body}
-        elif "samples" in fields:
-            body = {"steps": 7, "expected": 1e6, "clip_norm": 0.3 + 0.1 * (labels % 3), **fields["samples"]}
-            rest = {name: value for name, value in fields.items() if name != "samples"}
-            chosen = SAMPLED_RUN | {"batch_size": 3, **rest, "choices": body}
-        elif "table" in fields:
-            body = {"column": "length", "bins": 3 + labels % 3, **fields["table"]}
-            chosen = COUNTS_RUN | {"choices": body}
-        elif "rows" in fields:
-            chosen = SYNTHESIS_RUN | {"choices": {"rows": 100, "bins": 3 + labels % 3, **fields["rows"]}}
-        elif "steps" in fields:
-            body = {"sigma": 5.0 + labels % 3, "steps": 7, **fields["steps"]}
-            rest = {name: value for name, value in fields.items() if name != "steps"}
-            chosen = STEPS_RUN | {"batch_size": 3, **rest, "choices": body}
-        elif "counted" in fields:
-            body = {"sigma": 5.0 + labels % 3, "steps": 7, **fields["counted"]}
-            chosen = COUNTED_STEPS_RUN | {"batch_size": 3, "choices": body}
-        else:
-            chosen |= {"aggregator": {"name": "gnmax", "sigma": 9.0 + labels % 5}, **fields}
+        chosen |= {"aggregator": {"name": "gnmax", "sigma": 9.0 + labels % 5}, **fields}
+        for name in recipes.keys() & fields.keys():
+            recipe, choices = recipes[name]
+            rest = {other: value for other, value in fields.items() if other != name}
+            size = {} if name in ("table", "rows") else {"batch_size": 3}
+            chosen = recipe | size | rest | {"choices": choices | fields[name]}
         try:
             with transaction.atomic():
                 run = run_draft(self.study, **chosen)
@@ -378,12 +371,8 @@ class World:
         latest = Batch.objects.order_by("pk").last()
         released = latest.size if latest and Batch.objects.count() > committed else 0
         if rows := max(released, self.leaked):
-            if run.method in (
-                Run.Method.SGD,
-                Run.Method.COUNTS,
-                Run.Method.SYNTHESIS,
-            ):  # each step, each table is a draw; what was drawn and thrown away nobody sees
-                self.seen.append(self.draws[-rows:])
+            if run.method in (Run.Method.SGD, Run.Method.COUNTS, Run.Method.SYNTHESIS):
+                self.seen.append(self.draws[-rows:])  # a draw for each step or table; draws thrown away stay unseen
             else:
                 self.seen.append([draw.of(slice(rows)) for draw in self.draws[drawn:]])
             me = consent_snapshot(self.study, among=np.array([FIRST_ID + ME]))

@@ -44,6 +44,8 @@ pytestmark = [pytest.mark.django_db, pytest.mark.slow, pytest.mark.both]
 
 #: Everybody's cap in the studies below: low protection, ε = 3.
 CAP = float(caps_of(3.0, 1e-4))
+#: Teachers each of whom may be heard for a whole share.
+TEACHERS = TABLE_RUN | {"variant": Run.Variant.STANDARD, "aggregator": {"name": "gnmax", "sigma": 6.0}}
 #: Votes that nobody can cast all of.
 LOUD = ASKING_RUN | {"choices": {"sigma": 2.0, "radius_share": 0.9}}
 
@@ -83,11 +85,13 @@ def spent(study: Study, holder: DataHolder | None = None) -> float:
 
 
 def others_spent(study: Study) -> list[float]:
-    return (
-        balances(study)
-        .of(np.array(sorted(study.holders.exclude(user__isnull=False).values_list("pk", flat=True))))
-        .tolist()
-    )
+    others = study.holders.exclude(user__isnull=False).values_list("pk", flat=True)
+    return balances(study).of(np.array(sorted(others))).tolist()
+
+
+def left(study: Study) -> float:
+    """Return what ``hanna`` may still be charged in a study."""
+    return float(rooms(study, np.array([first(study).pk]))[0])
 
 
 BEYOND = "Charged beyond the ceiling of their person over all studies: 1 account."
@@ -127,9 +131,8 @@ def test_holder_without_room_for_a_whole_share_joins_no_teacher(
     settings: Any, pair: tuple[Study, Study], ceiling: float, takes_part: bool
 ) -> None:
     settings.PERSON_CEILING = ceiling
-    fields = TABLE_RUN | {"variant": Run.Variant.STANDARD, "aggregator": {"name": "gnmax", "sigma": 6.0}}
     for study in pair:
-        run = run_finish(run_start(study, **fields))
+        run = run_finish(run_start(study, **TEACHERS))
         assert run.status == Run.Status.FINISHED and run.labels > 0
         assert min(others_spent(study)) > 0
     one, two = pair
@@ -138,12 +141,17 @@ def test_holder_without_room_for_a_whole_share_joins_no_teacher(
     assert spent(one) + spent(two) <= ceiling
 
 
-def test_head_counts_are_charged_within_the_ceiling(settings: Any, pair: tuple[Study, Study]) -> None:
+def test_head_counts_are_charged_within_the_ceiling_and_a_charge_beyond_it_is_found(
+    settings: Any, pair: tuple[Study, Study]
+) -> None:
+    settings.PERSON_CEILING = CAP
     one, two = pair
     run_ask(run_start(one, **LOUD))
-    settings.PERSON_CEILING = CAP
     head_counts_draw(study=two, acting_user=user_create("olga"))
     assert spent(two) == 0 < min(others_spent(two))
+    charge_beyond(two)
+    for study in pair:
+        assert BEYOND in list(study_faults(study))
 
 
 def test_room_under_the_ceiling_follows_from_links_and_public_numbers(
@@ -153,16 +161,12 @@ def test_room_under_the_ceiling_follows_from_links_and_public_numbers(
     settings.PERSON_CEILING = 1.2 * CAP
     one, two = pair
     form = ConsentForm.objects.get(study=one)
-
-    def left() -> float:
-        return float(rooms(two, np.array([first(two).pk]))[0])
-
-    assert left() == settings.PERSON_CEILING
+    assert left(two) == settings.PERSON_CEILING
     run = run_start(one, share=0.5, **LOUD)
-    assert left() == settings.PERSON_CEILING, "nothing was opened"
+    assert left(two) == settings.PERSON_CEILING, "nothing was opened"
     run_ask(run, batches=1)
     opened = settings.PERSON_CEILING - 0.5 * CAP
-    assert left() == pytest.approx(opened)
+    assert left(two) == pytest.approx(opened)
     for change in (
         lambda: services.consent_give(holder=first(one), level="HIGH", form=form, acting_user=None),
         lambda: services.consent_withdraw(holder=first(one), acting_user=None),
@@ -171,7 +175,7 @@ def test_room_under_the_ceiling_follows_from_links_and_public_numbers(
         lambda: batch_ask(run),
     ):
         change()
-        assert left() == pytest.approx(opened)
+        assert left(two) == pytest.approx(opened)
     assert rooms(two, np.array([study.pk for study in two.holders.exclude(user=hanna)])).tolist() == [np.inf] * 5
 
 
@@ -204,15 +208,6 @@ def test_an_account_that_is_linked_late_stops_what_is_still_to_come(settings: An
         run_ask(run_start(study, share=0.4, **LOUD))
         assert list(study_faults(study)) == [], "nobody knew then"
     assert [spent(one), spent(two)] == before
-
-
-def test_a_charge_beyond_the_ceiling_is_found(settings: Any, pair: tuple[Study, Study]) -> None:
-    settings.PERSON_CEILING = CAP
-    one, two = pair
-    run_ask(run_start(one, **LOUD))
-    charge_beyond(two)
-    for study in pair:
-        assert BEYOND in list(study_faults(study))
 
 
 def test_charges_before_the_ceiling_are_no_fault_and_count(settings: Any, pair: tuple[Study, Study]) -> None:
@@ -264,26 +259,20 @@ def test_a_level_that_is_raised_after_a_restore_makes_no_fault_of_charges_before
     assert list(study_faults(one)) == list(study_faults(two)) == []
 
 
-def test_an_anonymous_ended_study_still_counts(settings: Any, pair: tuple[Study, Study], hanna: User) -> None:
-    settings.PERSON_CEILING = 1.2 * CAP
+@pytest.mark.parametrize("ceiling", [1.2 * CAP, None])
+def test_an_ended_study_still_counts_where_there_is_a_ceiling(
+    settings: Any, pair: tuple[Study, Study], hanna: User, ceiling: float | None
+) -> None:
+    settings.PERSON_CEILING = ceiling
     one, two = pair
     run_ask(run_start(one, **LOUD))
     reached = reach(one)
     Study.objects.filter(pk=one.pk).update(retention_until=timezone.localdate() - timedelta(days=1))
     records_expire(study=one)
     assert not DataHolder.objects.filter(study=one, user=hanna).exists()
-    assert EndedReach.objects.get().mu_squared == pytest.approx(reached)
-    assert rooms(two, np.array([first(two).pk]))[0] == pytest.approx(settings.PERSON_CEILING - reached)
-
-
-def test_without_a_ceiling_nothing_is_kept_of_an_ended_study(settings: Any, pair: tuple[Study, Study]) -> None:
-    settings.PERSON_CEILING = None
-    one, two = pair
-    run_ask(run_start(one, **LOUD))
-    Study.objects.filter(pk=one.pk).update(retention_until=timezone.localdate() - timedelta(days=1))
-    records_expire(study=one)
-    assert not EndedReach.objects.exists()
-    assert rooms(two, np.array([first(two).pk])).tolist() == [np.inf]
+    kept = EndedReach.objects.values_list("mu_squared", flat=True)
+    assert list(kept) == ([] if ceiling is None else [pytest.approx(reached)])
+    assert left(two) == (np.inf if ceiling is None else pytest.approx(ceiling - reached))
 
 
 def test_the_page_of_all_studies_tells_the_ceiling(settings: Any, pair: tuple[Study, Study], hanna: User) -> None:
@@ -300,15 +289,6 @@ def test_the_page_of_all_studies_tells_the_ceiling(settings: Any, pair: tuple[St
     run_ask(run_start(pair[0], **LOUD))
     html = page()
     assert "nothing is left" in html and "Study two" in html.rpartition("nothing is left")[2]
-
-
-@pytest.mark.parametrize("given", ["0", "-1", "inf", "nan", "high"])
-def test_a_ceiling_that_is_no_number_above_0_is_refused_at_the_start(
-    monkeypatch: pytest.MonkeyPatch, given: str
-) -> None:
-    monkeypatch.setenv("IPATE_PERSON_CEILING", given)
-    with pytest.raises(ImproperlyConfigured, match="IPATE_PERSON_CEILING should be a number above 0, or none"):
-        environment.read("IPATE_PERSON_CEILING", environment.POSITIVE_OR_NONE, default=None)
 
 
 # --- Two studies at once --------------------------------------------------------------------------------------------
@@ -343,8 +323,7 @@ def test_two_studies_that_charge_at_once_do_not_exceed_the_ceiling_together(
     settings: Any, pair: tuple[Study, Study], kind: str
 ) -> None:
     settings.PERSON_CEILING = 1.1 * CAP
-    teachers = TABLE_RUN | {"variant": Run.Variant.STANDARD, "aggregator": {"name": "gnmax", "sigma": 6.0}}
-    fields = {"teachers": (teachers, teachers), "every holder": (LOUD, LOUD), "both": (teachers, LOUD)}[kind]
+    fields = {"teachers": (TEACHERS, TEACHERS), "every holder": (LOUD, LOUD), "both": (TEACHERS, LOUD)}[kind]
     runs = [run_start(study, **own) for study, own in zip(pair, fields, strict=True)]
     runs = [run_teach(run) if run.method == Run.Method.PATE else run for run in runs]
 
@@ -378,8 +357,7 @@ def test_one_study_that_opens_waits_for_the_look_of_another(settings: Any, pair:
     if connection.vendor == "sqlite":
         pytest.skip("One transaction at a time writes at all.")
     settings.PERSON_CEILING = 1.1 * CAP
-    teachers = TABLE_RUN | {"variant": Run.Variant.STANDARD, "aggregator": {"name": "gnmax", "sigma": 6.0}}
-    runs = [run_teach(run_start(study, **teachers)) for study in pair]
+    runs = [run_teach(run_start(study, **TEACHERS)) for study in pair]
     looked, opened = threading.Event(), threading.Event()
     genuine = opening.rooms
 
@@ -405,13 +383,18 @@ def test_one_study_that_opens_waits_for_the_look_of_another(settings: Any, pair:
     assert sum(spent(study) > 0 for study in pair) == 1
 
 
-def test_a_ceiling_is_on_by_default_and_leaves_at_most_75_right_guesses(
+def test_a_ceiling_is_on_by_default_and_is_a_number_above_0_or_none(
     settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert settings.PERSON_CEILING == 1.8
     assert right_guesses_at(math.sqrt(1.8)) == 75
-    monkeypatch.setenv("IPATE_PERSON_CEILING", "none")
-    assert environment.read("IPATE_PERSON_CEILING", environment.POSITIVE_OR_NONE, default=1.8) is None
+    for given in ("none", "0", "-1", "inf", "nan", "high"):
+        monkeypatch.setenv("IPATE_PERSON_CEILING", given)
+        if given == "none":
+            assert environment.read("IPATE_PERSON_CEILING", environment.POSITIVE_OR_NONE, default=1.8) is None
+            continue
+        with pytest.raises(ImproperlyConfigured, match="should be a number above 0, or none"):
+            environment.read("IPATE_PERSON_CEILING", environment.POSITIVE_OR_NONE, default=None)
 
 
 def test_the_default_ceiling_admits_three_studies_with_ordinary_promises(hanna: User) -> None:
@@ -420,9 +403,9 @@ def test_the_default_ceiling_admits_three_studies_with_ordinary_promises(hanna: 
     for slug in ("one", "two", "three"):
         study = study_with_table(slug, levels="L", holders=6, delta=1e-5)
         services.holder_link(holder=first(study), user=hanna)
-        left = float(rooms(study, np.array([first(study).pk]))[0])
-        assert left > cap
+        before = left(study)
+        assert before > cap
         subject = uuid4()
         share_grant(study=study, subject=subject, purpose="run", share=1.0, acting_user=user_create("olga"))
         share_open(study=study, subject=subject)
-    assert left == pytest.approx(1.8 - 2 * cap)
+    assert before == pytest.approx(1.8 - 2 * cap)

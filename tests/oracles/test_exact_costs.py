@@ -18,14 +18,11 @@ pytestmark = pytest.mark.slow
 
 # Votes, scale of the noise, weight of the vote, order: even and one-sided counts, far tails, large weights and orders.
 CASES = [
-    ([40.0, 35.0, 25.0], 10.0, 1.0, 8.0),
     ([90.0, 6.0, 4.0], 10.0, 1.0, 20.0),
-    ([70.0, 30.0, 20.0], 8.0, 1.0, 6.0),
     ([33.0, 33.0, 33.0], 20.0, 1.7, 1.02),
     ([12.5, 7.25, 3.0], 4.0, 0.5, 300.0),
     ([30.0, 10.0], 5.0, 1.3, 12.0),
     ([250.0, 0.0], 40.0, 1.0, 64.0),
-    ([20.0, 9.0, 1.0], 3.0, 3.0, 2.5),
 ]
 
 
@@ -36,14 +33,14 @@ def test_gnmax_is_the_largest_divergence(votes: list[float], scale: float, weigh
     assert truth <= cost <= truth * 1.0001
 
 
-@pytest.mark.parametrize(("votes", "scale", "weight", "order"), CASES[:6])
+@pytest.mark.parametrize(("votes", "scale", "weight", "order"), CASES[1:4])
 def test_lnmax_is_the_largest_divergence(votes: list[float], scale: float, weight: float, order: float) -> None:
     truth = precise_largest_divergence(votes, scale, weight, order, laplace=True)
     cost = lnmax_rdp([votes], 1 / scale, sensitivity=weight, orders=[order], method="exact")[0, 0]
     assert truth <= cost <= truth * 1.0001
 
 
-@pytest.mark.parametrize("votes", [[150.0, 10.0, 5.0, 5.0], [30.0, 28.5, 0.0], [120.0, 9.0, 8.0, 7.0, 6.0, 5.0, 0.0]])
+@pytest.mark.parametrize("votes", [[30.0, 28.5, 0.0], [120.0, 9.0, 8.0, 7.0, 6.0, 5.0, 0.0]])
 @pytest.mark.parametrize(("noise", "laplace"), [(GaussianNoise(12.0), False), (LaplaceNoise(9.0), True)])
 def test_quadrature_keeps_its_error_bound_in_the_tails(votes: list[float], noise: Noise, laplace: bool) -> None:
     counts = np.array([votes])
@@ -51,13 +48,12 @@ def test_quadrature_keeps_its_error_bound_in_the_tails(votes: list[float], noise
     offset = rule.nodes[:, None, :] - counts[:, :, None]
     log_cdf = noise.log_cdf(offset)
     integrand = log_cdf.sum(axis=1, keepdims=True) - log_cdf + noise.log_pdf(offset) + rule.log_weights[:, None, :]
-    got = np.exp(integrand).sum(axis=2)[0]
     with mpmath.workdps(30):
         truth = precise_win_probabilities(votes, noise.scale, laplace)
-    np.testing.assert_allclose(got, np.array(truth, dtype=float), rtol=1e-11)
+    np.testing.assert_allclose(np.exp(integrand).sum(axis=2)[0], np.array(truth, dtype=float), rtol=1e-11)
 
 
-@pytest.mark.parametrize("margin", [0.0, 3.0, 60.0, 300.0])
+@pytest.mark.parametrize("margin", [0.0, 60.0, 300.0])
 def test_threshold_is_the_largest_divergence_of_two_normal_tails(margin: float) -> None:
     sigma, weight, order = 30.0, 1.5, 12.0
     with mpmath.workdps(40):
@@ -73,13 +69,6 @@ def test_threshold_is_the_largest_divergence_of_two_normal_tails(margin: float) 
     assert float(truth) <= cost <= float(truth) * 1.0001
 
 
-def test_a_certain_label_costs_next_to_nothing_but_not_less() -> None:
-    cost = gnmax_rdp([[250.0, 0.0, 0.0]], 5.0, orders=[2.0, 64.0, 16384.0], method="exact")
-    assert (cost >= 0).all()
-    assert (cost[:, 0] < 1e-100).all()
-    assert np.isfinite(cost).all()
-
-
 def test_large_orders_agree_with_the_definition_in_logarithms() -> None:
     votes, sigma, order = np.array([60.0, 50.0]), 10.0, 16384.0
     log_p = stats.norm.logcdf(np.array([1, -1]) * 10 / np.sqrt(200))
@@ -93,21 +82,19 @@ def test_large_orders_agree_with_the_definition_in_logarithms() -> None:
     assert truth <= cost <= truth * (1 + 1e-6)
 
 
-@pytest.mark.parametrize("scale", [0.3, 1.0, 3.0])
+@pytest.mark.parametrize("scale", [1e-3, 0.3, 3.0])
 def test_the_cost_never_exceeds_the_data_independent_one(scale: float) -> None:
+    """Not even for noise too small to compute with, or for a label that is certain."""
     for votes in ([[250.0, 0.0], [130.0, 120.0]], [[250.0, 0.0, 0.0], [130.0, 119.0, 1.0]]):
         for cost, noise in ((gnmax_rdp, scale), (lnmax_rdp, 1 / scale)):
             exact, bound = cost(votes, noise, method="exact"), cost(votes, noise)
             assert ((exact >= 0) & (exact <= bound)).all()
             assert (np.diff(exact, axis=1) >= -1e-9 * exact[:, 1:]).all()
+    certain = gnmax_rdp([[250.0, 0.0, 0.0]], 5.0, orders=[2.0, 64.0, 16384.0], method="exact")
+    assert ((certain >= 0) & np.isfinite(certain)).all() and (certain[:, 0] < 1e-100).all()
 
 
-def test_noise_too_small_to_compute_with_leaves_the_data_independent_cost() -> None:
-    votes = [[250.0, 100.0, 1.0]]
-    assert (gnmax_rdp(votes, 1e-3, orders=[2.0], method="exact") == gnmax_rdp(votes, 1e-3, orders=[2.0])).all()
-
-
-@pytest.mark.parametrize("votes", [[30.0, 28.0, 10.0], [45.0, 8.0, 7.0], [22.0, 22.0, 21.0]])
+@pytest.mark.parametrize("votes", [[45.0, 8.0, 7.0], [22.0, 22.0, 21.0]])
 @pytest.mark.parametrize("factor", [2, 3])
 def test_duplicated_holders_are_covered_wherever_their_votes_go(votes: list[float], factor: int) -> None:
     counts, orders = np.array(votes), np.array([1.5, 4.0, 20.0])

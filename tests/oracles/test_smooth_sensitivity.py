@@ -34,24 +34,17 @@ LOW_THRESHOLD = [
 ]
 
 
-def test_labels_have_the_local_sensitivities_of_the_authors() -> None:
+def test_local_sensitivities_and_conditions_are_those_of_the_authors() -> None:
     assert gnmax_local_sensitivities([[10, 0, 0]], 0.5, 1.5)[0] == pytest.approx(FEW, rel=1e-7)
     many = gnmax_local_sensitivities([[1000, 500, 300, 200, 0]], 250.0, 10.0)[0]
     assert many == pytest.approx(MANY, rel=1e-7, abs=1e-18)
+    for threshold, local in ((16, HIGH_THRESHOLD), (2, LOW_THRESHOLD)):
+        found = threshold_local_sensitivities([[20, 10, 0]], threshold, 2, 10)[0]
+        assert found[: len(local)] == pytest.approx(local, rel=1e-6, abs=1e-15)
+    assert conditions_hold(30, 10, 25.0) and not conditions_hold(20, 10, 25.0)
 
 
-@pytest.mark.parametrize(("threshold", "local"), [(16, HIGH_THRESHOLD), (2, LOW_THRESHOLD)])
-def test_checks_have_the_local_sensitivities_of_the_authors(threshold: float, local: list[float]) -> None:
-    found = threshold_local_sensitivities([[20, 10, 0]], threshold, 2, 10)[0]
-    assert found[: len(local)] == pytest.approx(local, rel=1e-6, abs=1e-15)
-
-
-def test_conditions_are_those_of_the_authors() -> None:
-    assert not conditions_hold(20, 10, 25.0)
-    assert conditions_hold(30, 10, 25.0)
-
-
-@pytest.mark.parametrize("votes", [(9, 3, 0), (6, 5, 1), (12, 0, 0), (7, 3, 2)])
+@pytest.mark.parametrize("votes", [(6, 5, 1), (12, 0, 0)])
 def test_no_pair_of_neighbours_differs_by_more(votes: tuple[int, int, int]) -> None:
     """The bound at distance d covers all pairs of neighbours of which one can be had by moving d votes."""
     sigma, order, teachers = 4.0, 3.0, sum(votes)
@@ -78,14 +71,8 @@ def _cost(votes: tuple[int, ...], sigma: float, order: float) -> float:
 
 
 def _neighbours(votes: tuple[int, ...]) -> list[tuple[int, ...]]:
-    found = []
-    for a, b in itertools.permutations(range(len(votes)), 2):
-        if votes[a]:
-            moved = list(votes)
-            moved[a] -= 1
-            moved[b] += 1
-            found.append(tuple(moved))
-    return found
+    moves = itertools.permutations(range(len(votes)), 2)
+    return [tuple(n - (k == a) + (k == b) for k, n in enumerate(votes)) for a, b in moves if votes[a]]
 
 
 def _release(beta: float, scale: float, order: float, *, wider_first: bool) -> float:
@@ -113,10 +100,7 @@ def test_the_divergence_of_a_release(beta: float, scale: float, order: float) ->
 def test_theorem_23_covers_the_divergence_up_to_a_half_but_not_near_one() -> None:
     assert _release(0.0178, 6.0, 14.0, wider_first=True) < release_rdp(0.0178, 6.0, 14.0)
     assert _release(0.05, 3.0, 9.0, wider_first=True) > 2 * release_rdp(0.05, 3.0, 9.0)
-
-
-def test_without_beta_a_release_is_the_gaussian_mechanism() -> None:
-    assert release_rdp(0.0, 2.0, 8.0) == pytest.approx(8.0 / 2.0**2)
+    assert release_rdp(0.0, 2.0, 8.0) == pytest.approx(8.0 / 2.0**2), "the Gaussian mechanism"
     with pytest.raises(ValueError, match="smaller β"):
         release_rdp(0.1, 2.0, 8.0)
 

@@ -1,6 +1,5 @@
 """Over thousands of random vote counts: bounds bound, exact costs are exact, and order is kept."""
 
-import warnings
 from collections.abc import Mapping
 
 import numpy as np
@@ -9,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from accounting.privacy import epsilon_from_rdp, gnmax_rdp, lnmax_rdp, threshold_rdp
+from accounting.privacy import gnmax_rdp, lnmax_rdp, threshold_rdp
 from accounting.privacy.checks import METHODS, Method
 from tests.oracles.noisy_argmax import LAPLACE, NORMAL, PlainNoise, displacements, renyi, win_probabilities
 
@@ -49,8 +48,8 @@ def assert_sound(costs: Mapping[Method, np.ndarray], forward: np.ndarray, revers
 
 spread = st.floats(0.04, 1.0)  # noise, as a share of the teachers
 weights = st.floats(0.2, 2.0)
-slow = settings(derandomize=True, deadline=None, max_examples=50)
-quick = settings(derandomize=True, deadline=None, max_examples=75)
+slow = settings(derandomize=True, deadline=None, max_examples=12)
+quick = settings(derandomize=True, deadline=None, max_examples=20)
 
 
 def both_directions(votes: np.ndarray, noise: PlainNoise, scale: float, weight: float) -> tuple[np.ndarray, np.ndarray]:
@@ -124,16 +123,3 @@ def test_costs_keep_the_order_that_theory_demands(
         for group in (one, every)
     )
     assert (fewer <= all_moves * (1 + 1e-9)).all(), "fewer neighbours, no larger cost"
-
-
-@quick
-@given(st.lists(st.floats(0, 5), min_size=6, max_size=6), st.floats(0.01, 3), st.floats(1e-9, 0.1))
-def test_epsilon_grows_with_the_cost_and_improved_is_never_worse(curve: list[float], more: float, delta: float) -> None:
-    rdp = np.maximum.accumulate(np.array(curve)) + 1e-3
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        improved, _ = epsilon_from_rdp(rdp, delta, ORDERS)
-        classic, _ = epsilon_from_rdp(rdp, delta, ORDERS, "classic")
-        larger, _ = epsilon_from_rdp(rdp + more, delta, ORDERS)
-    assert 0 <= improved <= classic
-    assert larger >= improved
