@@ -237,47 +237,22 @@ def test_empty_study_does_not_reveal_its_only_holder() -> None:
 # --- Any history ----------------------------------------------------------------------------------------------------
 
 levels = st.sampled_from(Level.values)
-teachers = st.fixed_dictionaries(
-    {"batch_size": st.sampled_from([1, 3, 7]), "variant": st.sampled_from(["weighting", "standard", "upsampling"])},
-    optional={
-        "aggregator": st.sampled_from([CONFIDENT, LNMAX, QUIET]),
-        "on_exhausted": st.just("retire"),
-        "small_groups": st.just("leave_out"),
-        "wanted_labels": st.integers(1, 6),
-    },
-)
-voters = st.fixed_dictionaries(
-    {
-        "batch_size": st.sampled_from([2, 7]),
-        "choices": st.fixed_dictionaries(
-            {"rounds": st.integers(1, 3)}, optional={"kernel": st.just("epanechnikov"), "sigma": st.just(3.0)}
-        ),
-    },
-    optional={"wanted_labels": st.integers(1, 6)},
-)
-steps = st.fixed_dictionaries(
-    {
-        "batch_size": st.sampled_from([2, 7]),
-        "steps": st.fixed_dictionaries({}, optional={"sigma": st.just(2.0), "clip_norm": st.just(2.0)}),
-    }
-)
-samples = st.fixed_dictionaries(
-    {
-        "batch_size": st.sampled_from([2, 7]),
-        "samples": st.fixed_dictionaries({}, optional={"network": st.just("mlp"), "steps": st.just(3)}),
-    }
-)
-tables = st.fixed_dictionaries(
-    {
-        "table": st.fixed_dictionaries(
-            {"column": st.sampled_from(["class", "length"])},
-            optional={"across": st.just("width"), "weighing": st.just("alike")},
-        )
-    }
-)
-rows = st.fixed_dictionaries({"rows": st.fixed_dictionaries({}, optional={"bins": st.just(2)})})
-counted = st.fixed_dictionaries({"counted": st.fixed_dictionaries({}, optional={"sigma": st.just(2.0)})})
-proposals = st.one_of(teachers, voters, steps, samples, tables, rows, counted)
+PROPOSALS: list[dict[str, Any]] = [
+    {"batch_size": 1},
+    {"batch_size": 7, "variant": "standard", "aggregator": LNMAX, "wanted_labels": 4},
+    {"batch_size": 3, "variant": "upsampling", "aggregator": CONFIDENT, "on_exhausted": "retire"},
+    {"batch_size": 3, "aggregator": QUIET, "small_groups": "leave_out"},
+    {"batch_size": 2, "choices": {"rounds": 3, "kernel": "epanechnikov"}},
+    {"batch_size": 7, "choices": {"rounds": 1, "sigma": 3.0}, "wanted_labels": 4},
+    {"batch_size": 2, "steps": {"sigma": 2.0, "clip_norm": 2.0}},
+    {"batch_size": 7, "steps": {}},
+    {"batch_size": 2, "samples": {"network": "mlp"}},
+    {"batch_size": 7, "samples": {"steps": 3}},
+    {"table": {"column": "class", "across": "width"}},
+    {"table": {"column": "length", "weighing": "alike"}},
+    {"rows": {"bins": 2}},
+    {"counted": {"sigma": 2.0}},
+]
 masks = st.integers(0, 15)
 mine = st.one_of(
     st.tuples(st.just("i_give"), levels),
@@ -293,7 +268,7 @@ work = st.sampled_from(
     [("train",), ("open",), ("vote",), ("attempt",), ("crash", True), ("crash", False), ("redeliver",), ("finish",)]
 )
 rounds = st.tuples(
-    st.tuples(st.just("approve"), st.sampled_from([0.2, 0.4, 0.5]), proposals),
+    st.tuples(st.just("approve"), st.sampled_from([0.2, 0.4, 0.5]), st.sampled_from(PROPOSALS)),
     st.one_of(mine, theirs, work),
     st.just(("open",)),
     st.one_of(mine, work),

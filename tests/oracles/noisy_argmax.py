@@ -105,26 +105,6 @@ def precise_win_probabilities(
     return found
 
 
-def precise_largest_divergence(
-    votes: list[float], scale: float, weight: float, order: float, laplace: bool = False
-) -> float:
-    """Largest divergence, both directions, over every single move from a class that can hold the weight."""
-    with mpmath.workdps(30):
-        p = precise_win_probabilities(votes, scale, laplace, weight)
-        largest = mpmath.mpf(0)
-        for source, target in itertools.permutations(range(len(votes)), 2):
-            if votes[source] < weight:
-                continue
-            moved = list(votes)
-            moved[source] -= weight
-            moved[target] += weight
-            q = precise_win_probabilities(moved, scale, laplace, weight)
-            for first, second in ((p, q), (q, p)):
-                moment = mpmath.fsum(a**order * b ** (1 - order) for a, b in zip(first, second, strict=True))
-                largest = max(largest, mpmath.log(moment) / (order - 1))
-        return float(largest)
-
-
 _LEGENDRE = mpmath.calculus.quadrature.GaussLegendre(mpmath.mp)
 
 
