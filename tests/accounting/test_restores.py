@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from django.core.exceptions import ValidationError
 from django.core.management import CommandError, call_command
-from django.db import transaction
 from django.utils import timezone
 
 from accounting.accounts import accounts_stand
@@ -17,7 +16,6 @@ from accounting.book import balances
 from accounting.caps import caps_of, slack_of
 from accounting.models import Release
 from accounting.restores import missing_rows
-from accounting.services import release_record
 from accounting.shares import share_free, share_grant, share_open, share_settle, shares
 from accounting.slacks import charged_slack
 from accounting.verification import balances_rebuilt, study_faults
@@ -25,6 +23,7 @@ from common.noise import SimulationNoise
 from consent.models import ConsentEvent, Disposal, Level, Study
 from consent.selectors import consent_current, consent_snapshot
 from consent.services import consent_withdraw, holder_link
+from tests.accounting.charging import share_charge
 from tests.factories import user_create
 from tests.pages import as_, text
 from tests.restored import backup_of, restore, settle
@@ -171,30 +170,18 @@ def test_a_loss_in_the_middle_of_a_run_is_charged_and_ends_it(fields: dict[str, 
 
 
 def test_rests_of_earlier_shares_count_as_spent_after_a_restore() -> None:
-    study, (idle, held, lost) = study_with_table(), (uuid4() for _ in range(3))
+    study, (idle, held) = study_with_table(), (uuid4() for _ in range(2))
     for subject, share in ((idle, 0.5), (held, 0.125)):
         share_grant(study=study, subject=subject, purpose="run", share=share, acting_user=None)
     share_open(study=study, subject=idle)
     share_settle(study=study, subject=idle, used=0.5)  # by those who are asked most; others have spent less
     backup = backup_of(study)
-    share_grant(study=study, subject=lost, purpose="run", share=0.25, acting_user=None)
-    limit = share_open(study=study, subject=lost)
-    snapshot = consent_snapshot(study)
-    limits = limit * caps_of(snapshot.epsilons, study.delta)
-    with transaction.atomic():
-        release_record(
-            study=study,
-            kind=Release.Kind.COUNTS,
-            content={},
-            holders=snapshot.holders,
-            charges=limits,
-            limits=limits,
-            charge=float(limits.max()),
-        )
+    share_charge(study, 0.25)
+    charged = balances(study)
     restore(study, backup)
     share_settle(study=study, subject=held)  # whatever ends meanwhile does not change what the journal says
     settle(study)
-    assert (accounts_stand(study, snapshot.holders) >= limits * (1 - 1e-12)).all()
+    assert (accounts_stand(study, charged.holders) >= charged.spent * (1 - 1e-12)).all()
 
 
 @pytest.mark.parametrize("fields", [TABLE_RUN, COUNTS_RUN], ids=["model", "table"])
