@@ -40,7 +40,8 @@ LNMAX = {"name": "lnmax", "gamma": 0.02}
 #: each, so that a step tells all that is charged), tables of counts, synthetic rows, and steps after counts.
 METHODS: dict[str, dict[str, Any]] = {
     "teachers": {},
-    **{name: {name: {}} for name in ("choices", "steps", "samples", "table", "rows", "counted")},
+    "choices": {"choices": {"rounds": 2}},
+    **{name: {name: {}} for name in ("steps", "samples", "table", "rows", "counted")},
 }
 
 
@@ -98,6 +99,10 @@ HISTORIES: dict[str, list[Step]] = {
         *script("i_answer 0b0110 0b0010; i_give LOW; i_answer 0b1001 0b0001; count_answers"),
         *run_of(0.4),
     ],
+    "who withdraws in mid-vote is charged to the end": [
+        *run_of(0.5, "open; vote; i_withdraw; finish; i_give LOW"),
+        *run_of(0.5),
+    ],
     "two runs, the second by what the first released": [*run_of(0.4), *run_of(0.6, batch_size=7)],
     "upsampling, with a check as well": [
         *run_of(0.5, variant="upsampling", aggregator={"name": "gnmax", "sigma": 16.0}),
@@ -107,10 +112,6 @@ HISTORIES: dict[str, list[Step]] = {
     "a check before each label": [
         *run_of(0.5, aggregator=CONFIDENT, batch_size=4),
         *run_of(0.5, aggregator=CONFIDENT, on_exhausted="retire", weight_scheme="proportional"),
-    ],
-    "who withdraws in mid-vote is charged to the end": [
-        *run_of(0.5, "open; vote; i_withdraw; finish; i_give LOW"),
-        *run_of(0.5),
     ],
     "who withdraws while teachers learn, or returns": [
         *run_of(0.5, "train; i_withdraw; i_give AVERAGE; open; finish"),
@@ -128,51 +129,20 @@ HISTORIES: dict[str, list[Step]] = {
         ("approve", 0.3, {"choices": {}, "batch_size": 7}),
         *script("open; vote; finish; open; attempt; cancel; open; finish"),
     ],
-    "every holder votes, in one round and in two, between runs of teachers": [
-        *run_of(0.2),
-        *run_of(0.3, choices={}),
-        *run_of(0.3, choices={"rounds": 2, "first_queries": 4, "kernel": "epanechnikov"}),
-        *run_of(0.2),
+    "runs of all methods, one after the other": [
+        *run_of(0.1),
+        *run_of(0.2, choices={"rounds": 2, "first_queries": 4, "kernel": "epanechnikov"}),
+        *run_of(0.1, table={"column": "class", "weighing": "alike"}),
+        *run_of(0.2, steps={"sigma": 3.0, "steps": 9}),
+        *run_of(0.1, table={"column": "width", "across": "class", "bins": 7}),
+        *run_of(0.2, samples={"network": "mlp", "publish": "model"}),
+        *run_of(0.1),
     ],
-    "private gradient steps between runs of other methods": [
-        *run_of(0.2),
-        *run_of(0.3, steps={}),
-        *run_of(0.2, choices={}),
-        *run_of(0.3, steps={"sigma": 3.0, "steps": 9}),
-    ],
-    "tables of counts between runs of other methods": [
-        *run_of(0.2, table={}),
-        *run_of(0.2),
-        *run_of(0.2, table={"column": "class", "weighing": "alike"}),
-        *run_of(0.2, steps={}),
-        *run_of(0.2, table={"column": "width", "across": "class", "bins": 7}),
-    ],
-    "steps after counts of the same run, and a withdrawal, a level and workers that die between them": [
-        *run_of(
-            0.4,
-            "open; vote; other_withdraws 2; attempt; i_give LOW; crash True; vote; policy 0.8 1.5 2.5; vote; "
-            "redeliver; i_withdraw; crash False; finish",
-            counted={},
-        ),
-        *run_of(0.2, "open; finish; i_give HIGH", table={}),
-        *run_of(0.4, counted={"steps": 4}),
-    ],
-    "steps over samples between runs of other methods": [
-        *run_of(0.2),
-        *run_of(0.3, samples={}),
-        *run_of(0.2, steps={}),
-        *run_of(0.3, samples={"network": "mlp", "publish": "model"}),
-    ],
-}
-#: The others are walked through at night.
-ORDINARY = {
-    "answers to check questions that are counted between runs",
-    "who withdraws in mid-vote is charged to the end",
 }
 
 
 @pytest.mark.parametrize(
-    "name", [name if name in ORDINARY else pytest.param(name, marks=pytest.mark.exhaustive) for name in HISTORIES]
+    "name", [pytest.param(name, marks=[pytest.mark.exhaustive][place < 2 :]) for place, name in enumerate(HISTORIES)]
 )
 def test_nothing_public_depends_on_one_holder_and_every_release_is_charged(name: str) -> None:
     chunks = (1, 2, 4)[list(HISTORIES).index(name) % 3]
@@ -256,17 +226,15 @@ PROPOSALS: list[dict[str, Any]] = [
 masks = st.integers(0, 15)
 mine = st.one_of(
     st.tuples(st.just("i_give"), levels),
-    st.sampled_from([("i_withdraw",), ("i_keep",)]),
+    st.sampled_from(script("i_withdraw; i_keep")),
     st.tuples(st.just("i_answer"), masks, masks),
 )
 theirs = st.one_of(
     st.tuples(st.just("other_gives"), st.integers(0, 11), levels),
     st.tuples(st.just("other_withdraws"), st.integers(0, 11)),
-    st.sampled_from([("policy", 0.9, 1.8, 2.5), ("policy", 1.0, 2.0, 3.0), ("draw_counts",), ("count_answers",)]),
+    st.sampled_from(script("policy 0.9 1.8 2.5; policy 1.0 2.0 3.0; draw_counts; count_answers")),
 )
-work = st.sampled_from(
-    [("train",), ("open",), ("vote",), ("attempt",), ("crash", True), ("crash", False), ("redeliver",), ("finish",)]
-)
+work = st.sampled_from(script("train; open; vote; attempt; crash True; crash False; redeliver; finish"))
 rounds = st.tuples(
     st.tuples(st.just("approve"), st.sampled_from([0.2, 0.4, 0.5]), st.sampled_from(PROPOSALS)),
     st.one_of(mine, theirs, work),

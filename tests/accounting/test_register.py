@@ -151,7 +151,7 @@ def test_a_charge_above_a_limit_is_refused_and_nothing_is_written(study: Study) 
         charge(study, everybody, [1e-6, *nothing], limits=lowered)
 
 
-def test_after_a_rollback_file_and_row_are_both_the_old_ones(
+def test_file_and_row_are_both_the_old_ones_after_a_rollback_and_the_new_ones_after_a_commit(
     study: Study, django_capture_on_commit_callbacks: Commits
 ) -> None:
     earlier = files(study)
@@ -169,18 +169,12 @@ def test_after_a_rollback_file_and_row_are_both_the_old_ones(
     np.testing.assert_array_equal(balances(study).spent, before.spent)
     referred = {again.artifact, *Release.objects.values_list("charges", flat=True)}
     assert referred <= files(study)
-    assert len(files(study) - referred - earlier) == 2, "orphans, to which no row leads"
-
-
-def test_the_book_before_is_deleted_once_the_new_one_is_committed(
-    study: Study, django_capture_on_commit_callbacks: Commits
-) -> None:
-    earlier = files(study)
+    orphans = files(study) - referred - earlier
+    assert len(orphans) == 2, "no row leads to them"
     with django_capture_on_commit_callbacks(execute=True):
-        for _ in range(3):
-            charge(study, ids(study), np.full(9, 0.001))
-    accounts = AccountBook.objects.get(study=study)
-    assert files(study) - earlier == {accounts.artifact, *Release.objects.values_list("charges", flat=True)}
+        charge(study, ids(study), np.full(9, 0.001))
+    referred = {AccountBook.objects.get(study=study).artifact, *Release.objects.values_list("charges", flat=True)}
+    assert files(study) - earlier - orphans == referred, "the book before is deleted after the commit"
 
 
 def test_a_book_that_is_replaced_meanwhile_is_read_again_and_a_lost_one_is_not_taken_for_empty(

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accounting.privacy import DEFAULT_ORDERS, affordable_prefix, epsilon_from_rdp, gnmax_rdp
+from accounting.privacy import affordable_prefix
 from accounting.privacy.papers import filter as budget_filter
 from accounting.privacy.papers.conversion import conversion_penalty
 
@@ -85,30 +85,6 @@ def test_cutting_into_batches_changes_no_bit(seed: int, queries: int, groups: in
     second = affordable_prefix(first.spent, check[cut:], label[cut:], answered[cut:], epsilons, DELTA, ORDERS)
     assert first.count + second.count == whole.count
     assert second.spent.tolist() == whole.spent.tolist()
-
-
-def test_stopping_does_not_look_at_the_noise_of_the_query_in_question() -> None:
-    past, _, label, _ = random_vote(3, 30, 2, 0.02)
-    answered = np.ones(30, dtype=bool)
-    stop = affordable_prefix(past, 0 * label, label, answered, [2.0, 2.0], DELTA, ORDERS).count
-    assert 0 < stop < 30
-    answered[stop] = False
-    assert affordable_prefix(past, 0 * label, label, answered, [2.0, 2.0], DELTA, ORDERS).count == stop
-
-
-def test_a_vote_goes_on_without_the_exhausted_group() -> None:
-    """Vanishing only when exhausted: the retired group's costs become 0, the other group goes on to its own end."""
-    cost = np.stack([gnmax_rdp(np.zeros((900, 2)), 40.0, sensitivity=weight) for weight in (1.5, 0.5)], axis=1)
-    answered, epsilons, past = np.ones(900, dtype=bool), [1.0, 1.0], np.zeros((2, DEFAULT_ORDERS.size))
-    first = affordable_prefix(past, 0 * cost, cost, answered, epsilons, DELTA)
-    assert first.exhausted.tolist() == [True, False]
-    rest = cost[first.count :].copy()
-    rest[:, first.exhausted] = 0
-    second = affordable_prefix(first.spent, 0 * rest, rest, answered[first.count :], epsilons, DELTA)
-    assert second.count > first.count
-    assert second.exhausted.tolist() == [False, True]
-    assert (second.spent[0] == first.spent[0]).all()
-    assert (epsilon_from_rdp(second.spent, DELTA)[0] <= 1.0).all()
 
 
 def test_a_group_that_pays_nothing_never_stops_the_filter() -> None:

@@ -4,8 +4,6 @@ import math
 
 import numpy as np
 import pytest
-from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
-from dp_accounting.pld import PLDAccountant
 from scipy.fft import irfft, next_fast_len, rfft
 from scipy.stats import norm
 
@@ -55,33 +53,6 @@ def test_slack_and_gaussian_dominate_the_run_and_a_smaller_gaussian_does_not(
     assert (np.maximum(*runs) > smaller).any()
 
 
-def test_a_small_run_by_exact_integration() -> None:
-    """One step: δ(ε) of the pair in closed form, at many ε between the points of any grid."""
-    q, sigma, slack = 0.2, 1.5, 1e-7
-    mu = sampled_gaussian_mu(q, sigma, 1, slack)
-    epsilon = np.random.default_rng(2).uniform(0, 5, 20_000)
-    bound = slack + (1 - slack) * gdp_delta(mu, epsilon)
-    edge = sigma**2 * np.log1p(np.expm1(epsilon) / q) + 0.5  # with the holder is e^ε times as likely beyond
-    removing = q * norm.sf(edge, 1, sigma) + (1 - q - np.exp(epsilon)) * norm.sf(edge, 0, sigma)
-    assert (removing <= bound + 1e-14).all()
-    inside = np.exp(-epsilon) > 1 - q
-    lower = sigma**2 * np.log1p(np.expm1(-epsilon[inside]) / q) + 0.5
-    adding = norm.cdf(lower, 0, sigma) - np.exp(epsilon[inside]) * (
-        q * norm.cdf(lower, 1, sigma) + (1 - q) * norm.cdf(lower, 0, sigma)
-    )
-    assert (adding <= bound[inside] + 1e-14).all()
-
-
-def test_the_run_of_the_published_table() -> None:
-    """One direction on a coarse grid of losses gave 0.2507; nearly nothing is lost in ε."""
-    mu = sampled_gaussian_mu(*MNIST, 1e-7)
-    assert 0.2476 <= mu <= 0.2507
-    accountant = PLDAccountant().compose(PoissonSampledDpEvent(MNIST[0], GaussianDpEvent(MNIST[1])), MNIST[2])
-    best = accountant.get_epsilon(1e-5)
-    assert best == pytest.approx(0.917, abs=5e-4)
-    assert best <= gdp_epsilon(mu, 1e-5 - 1e-7) <= best + 2e-3
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("sigma", "classic", "improved", "pld"), [(3.42529, 1.222, 1.004, 0.917), (1.032, 5.710, 5.085, 4.678)]
@@ -94,6 +65,8 @@ def test_renyi_and_loss_distribution_of_the_published_runs(
     assert epsilon_from_rdp(rdp, 1e-5, conversion="classic")[0] == pytest.approx(classic, abs=3e-3)
     assert epsilon_from_rdp(rdp, 1e-5)[0] == pytest.approx(improved, abs=3e-3)
     assert sampled_gaussian_epsilon(q, sigma, steps, 1e-5) == pytest.approx(pld, abs=2e-3)
+    mu = sampled_gaussian_mu(q, sigma, steps, 1e-7)  # nearly nothing is lost in ε
+    assert pld - 5e-4 <= gdp_epsilon(mu, 1e-5 - 1e-7) <= pld + (2e-3 if sigma > 3 else 0.02)
 
 
 def test_everybody_in_every_step_is_the_gaussian_mechanism_and_no_person_or_step_costs_nothing() -> None:
