@@ -191,7 +191,7 @@ def test_missing_vote_does_not_reveal_the_only_holder_of_a_teacher(steps: str) -
     "level", ["AVERAGE", *(pytest.param(level, marks=pytest.mark.exhaustive) for level in ("HIGH", "LOW"))]
 )
 def test_fate_of_others_does_not_reveal_the_only_holder_asked(level: str) -> None:
-    """A drawing of head counts charges me alone; whoever joins beside it counts from the next batch on."""
+    """A drawing of head counts charges me alone; people who join meanwhile are asked from the next batch on."""
     history = run_of(0.5, "open; attempt; other_gives 0 LOW; draw_counts; vote; finish", choices={})
     ours, theirs = both(history, levels="-" * 12, my_level=level)
     assert differences(ours, theirs) == []
