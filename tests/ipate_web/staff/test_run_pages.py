@@ -22,10 +22,9 @@ from consent.models import Role, Study
 from consent.permissions import ROLE_PERMISSIONS
 from consent.services import membership_add
 from ipate_web.staff.forms.runs import RunForm, initial_for
-from learning.learners.cnn import CNN
 from learning.students import STUDENTS, student_create, suggested_student
 from tests import factories
-from tests.pages import as_, proposal_is_refused, run_form_filled, study_with_roles, url
+from tests.pages import as_, proposal_is_refused, run_form_filled, study_with_finished_run, study_with_roles, url
 from tests.snapshots import built_once
 from tests.training.runs import (
     TABLE,
@@ -49,6 +48,11 @@ pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 @pytest.fixture
 def study() -> Study:
     return study_with_roles()
+
+
+@pytest.fixture
+def finished() -> Run:
+    return study_with_finished_run(student_learner="shares").runs.get()
 
 
 @pytest.fixture
@@ -101,25 +105,27 @@ def test_the_form_opens_with_what_suits_the_records_and_says_why(kind: str, meth
     assert student_create(suggested.name, given) == suggested
 
 
-def test_the_plan_is_shown_before_anything_is_saved(study: Study) -> None:
-    page = as_("operator").post(url("run_new", study), filled_in(study))
-    assert page.status_code == 200
-    assert not Run.objects.exists()
-    assert [(group.name, group.teachers) for group, _budget in page.context["plan"].groups] == [
-        ("HIGH", 2),
-        ("AVERAGE", 2),
-        ("LOW", 2),
-    ]
-    for words in (
-        "Check the plan of “First”",
-        "6 teachers in all",
-        "GNMax, σ = 10",
-        "Numbers of holders are head counts",
-    ):
+def test_a_plan_is_checked_changed_and_saved_as_it_was_checked(study: Study) -> None:
+    client = as_("operator")
+    changes = {"learner": "random_forest", "learner-random_forest-trees": 7, "learner-random_forest-balanced": "on"}
+    page = client.post(url("run_new", study), filled_in(study, **changes))
+    groups = page.context["plan"].groups
+    assert [(group.name, group.teachers) for group, _budget in groups] == [("HIGH", 2), ("AVERAGE", 2), ("LOW", 2)]
+    for words in ("Check the plan of “First”", "6 teachers in all", "GNMax, σ = 10", "holders are head counts"):
         assert words in page.text
-    for budget in (budget for _group, budget in page.context["plan"].groups):
+    for _group, budget in groups:
         assert f'<td class="number">{budget.cap:.4f}</td>' in page.text
         assert budget.allowed == pytest.approx(0.25 * budget.cap), "what an approver is offered first"
+    again = client.post(url("run_new", study), filled_in(study, title="Half-baked", change="1"))
+    assert 'value="Half-baked"' in again.text
+    assert not Run.objects.exists()
+    hidden = dict(re.findall(r'<input type="hidden" name="([^"]+)"(?: value="([^"]*)")?', page.text))
+    answer = client.post(url("run_new", study), {**hidden, "confirmed": "1"})
+    run = Run.objects.get(created_by__username="operator")
+    assert answer.headers["Location"] == url("run", study, run.pk)
+    assert (run.status, run.title, run.choices["teachers"]) == ("draft", "First", 6)
+    assert run.choices["aggregator"] == {"name": "gnmax", "sigma": 10.0}
+    assert run.choices["learner_parameters"] | {"trees": 7, "balanced": True} == run.choices["learner_parameters"]
 
 
 def test_a_second_plan_at_a_time_is_refused_and_the_form_keeps_its_fields(study: Study) -> None:
@@ -131,49 +137,17 @@ def test_a_second_plan_at_a_time_is_refused_and_the_form_keeps_its_fields(study:
     assert "6 teachers in all" in again.text
 
 
-def test_a_run_is_saved_as_it_was_checked(study: Study) -> None:
-    client = as_("operator")
-    changes = {"learner": "random_forest", "learner-random_forest-trees": 7, "learner-random_forest-balanced": "on"}
-    page = client.post(url("run_new", study), filled_in(study, **changes))
-    hidden = dict(re.findall(r'<input type="hidden" name="([^"]+)"(?: value="([^"]*)")?', page.text))
-    answer = client.post(url("run_new", study), {**hidden, "confirmed": "1"})
-    run = Run.objects.get(created_by__username="operator")
-    assert answer.headers["Location"] == url("run", study, run.pk)
-    assert (run.status, run.title, run.choices["teachers"]) == ("draft", "First", 6)
-    assert run.choices["aggregator"] == {"name": "gnmax", "sigma": 10.0}
-    assert run.choices["learner_parameters"]["trees"] == 7
-    assert run.choices["learner_parameters"]["balanced"] is True
-
-
-def test_one_can_go_back_and_change_it(study: Study) -> None:
-    page = as_("operator").post(url("run_new", study), filled_in(study, title="Half-baked", change="1"))
-    assert 'value="Half-baked"' in page.text
-    assert not Run.objects.exists()
-
-
-@pytest.mark.parametrize(
-    ("changes", "field", "message"),
-    [
+def test_the_page_shows_errors_beside_their_fields(study: Study) -> None:
+    forest, confident = {"learner": "random_forest"}, {"aggregator": "confident_gnmax"}
+    for changes, field, message in (
         ({"title": ""}, "title", "required"),
         ({"teachers": 0}, "teachers", "greater than"),
         ({"aggregator-gnmax-sigma": -1}, "aggregator-gnmax-sigma", "Give a number above 0."),
-        ({"aggregator-gnmax-sigma": ""}, "aggregator-gnmax-sigma", "required"),
-        ({"learner": "oracle"}, "learner", "oracle"),
-        ({"learner": "random_forest", "learner-random_forest-trees": 0}, "learner-random_forest-trees", "greater than"),
         ({"variant": "vanishing"}, "variant", "vanishing"),
-        ({"weight_scheme": "calibrated"}, "weight_scheme", "calibrated"),
-        ({"batch_size": 0}, "batch_size", "greater than"),
-        (
-            {"aggregator": "confident_gnmax", "aggregator-confident_gnmax-threshold": -5},
-            "aggregator-confident_gnmax-threshold",
-            "Give a number above 0.",
-        ),
-    ],
-)
-def test_the_page_shows_errors_beside_their_fields(
-    study: Study, changes: dict[str, Any], field: str, message: str
-) -> None:
-    proposal_is_refused(study, filled_in(study, **changes), field, message)
+        (forest | {"learner-random_forest-trees": 0}, "learner-random_forest-trees", "greater than"),
+        (confident | {"aggregator-confident_gnmax-threshold": -5}, "aggregator-confident_gnmax-threshold", "above 0."),
+    ):
+        proposal_is_refused(study, filled_in(study, **changes), field, message)
 
 
 def test_parameters_of_what_was_not_chosen_cannot_be_wrong(study: Study) -> None:
@@ -186,60 +160,35 @@ def test_parameters_of_what_was_not_chosen_cannot_be_wrong(study: Study) -> None
     assert as_("operator").post(url("run_new", study), filled_in(study, **changes)).status_code == 200
 
 
-def test_a_small_group_is_pointed_out_with_the_choice_made(study: Study) -> None:
-    small = study_with_table("small", levels="HHHHHHHHHHHHHHAAAAAAAAAAAAAAAL")
-    membership_add(study=small, user=factories.user_create("operator"), role=Role.OPERATOR, acting_user=None)
-    page = as_("operator").post(url("run_new", small), filled_in(small, teachers=4, small_groups="leave_out"))
-    assert "Group Low protection has too few holders for one teacher" in page.text
-    assert "Left out: Low protection." in page.text
-
-
-def test_a_run_that_cannot_be_planned_can_be_saved_but_not_approved(study: Study) -> None:
+def test_a_run_that_cannot_be_planned_can_be_saved_but_not_approved() -> None:
     waiting = factories.study_create("waiting", delta=1e-4)
     membership_add(study=waiting, user=factories.user_create("operator"), role=Role.OPERATOR, acting_user=None)
     for kind, rows in (("private", table_rows(9, [f"p{i}" for i in range(9)])), ("public", table_rows(6))):
         dataset_import(study=waiting, name=kind, kind=kind, rows=rows, schema=TABLE)
-    client = as_("operator")
     sent = filled_in(waiting, teachers=3, test_dataset=None)
-    page = client.post(url("run_new", waiting), sent)
-    assert "The study has no approved ε policy." in page.text
-    client.post(url("run_new", waiting), {**sent, "confirmed": "1"})
-    run = Run.objects.get()
-    client = as_("olga")
-    page = client.get(url("run_approve", waiting, run.pk))
-    assert "cannot be carried out" in page.text
-    assert "Yes, start the run" not in page.text
-    page = client.post(url("run_approve", waiting, run.pk), follow=True)
-    assert "The study has no approved ε policy." in page.text
+    assert "The study has no approved ε policy." in as_("operator").post(url("run_new", waiting), sent).text
+    as_("operator").post(url("run_new", waiting), {**sent, "confirmed": "1"})
+    run, client = Run.objects.get(), as_("olga")
+    page = client.get(url("run_approve", waiting, run.pk)).text
+    assert "cannot be carried out" in page and "Yes, start the run" not in page
+    assert "The study has no approved ε policy." in client.post(url("run_approve", waiting, run.pk), follow=True).text
     run.refresh_from_db()
     assert run.status == Run.Status.DRAFT
 
 
-def test_a_study_without_data_says_what_is_missing(study: Study) -> None:
+def test_a_study_without_data_says_what_is_missing() -> None:
     empty = factories.study_create("empty")
-    membership_add(study=empty, user=factories.user_create("operator"), role=Role.OPERATOR, acting_user=None)
-    page = as_("operator").get(url("run_new", empty))
+    page = as_("olga").get(url("run_new", empty))
     assert page.context["missing"] == ["private", "public"]
     assert reverse("staff:datasets", args=["empty"]) in page.text
 
 
 def test_a_similar_run_begins_with_the_values_of_the_earlier(study: Study) -> None:
     run = run_draft(study, **{**TABLE_RUN, "learner": "nearest_neighbour", "learner_parameters": {"neighbours": 3}})
-    page = as_("operator").get(url("run_new", study), {"like": str(run.pk)})
-    form = page.context["form"]
-    assert form["learner-nearest_neighbour-neighbours"].value() == 3
-    assert (form["aggregator-gnmax-sigma"].value(), form["aggregator"].value(), form["teachers"].value()) == (
-        10.0,
-        "gnmax",
-        6,
-    )
+    form = as_("operator").get(url("run_new", study), {"like": str(run.pk)}).context["form"]
+    names = ("learner-nearest_neighbour-neighbours", "aggregator-gnmax-sigma", "aggregator", "teachers")
+    assert [form[name].value() for name in names] == [3, 10.0, "gnmax", 6]
     assert as_("operator").get(url("run_new", study), {"like": "nonsense"}).status_code == 200
-
-
-def test_more_teachers_than_holders_are_no_reason_to_refuse_before_the_plan(study: Study) -> None:
-    page = as_("researcher").post(url("run_new", study), filled_in(study, teachers=31))
-    assert page.status_code == 200
-    assert "cannot be carried out as things stand" in page.text
 
 
 def test_a_proposal_shows_what_is_public_and_the_same_to_everybody(study: Study, separated: None) -> None:
@@ -287,34 +236,23 @@ def test_an_operator_sees_the_plan_and_starts_the_run_with_a_share(
 
 def test_nobody_approves_their_own_run_and_the_page_says_who_does(study: Study) -> None:
     run = run_draft(study, **TABLE_RUN)
-    proposer = as_("otto")
+    proposer, approval = as_("otto"), url("run_approve", study, run.pk)
     assert "See the plan" in proposer.get(url("run", study, run.pk)).text
-    for page in (url("run", study, run.pk), url("run_approve", study, run.pk)):
+    for page in (url("run", study, run.pk), approval):
         html = proposer.get(page).text
         assert "You proposed this run yourself. Another operator has to approve it." in html
         assert "In this study that is: olga, operator." in html
         assert "Yes, start the run" not in html
-    page = proposer.post(url("run_approve", study, run.pk), follow=True)
-    assert "Another operator has to approve it." in page.text
+    assert "Another operator has to approve it." in proposer.post(approval, follow=True).text
     run.refresh_from_db()
     assert (run.status, run.approved_by) == (Run.Status.DRAFT, None)
-    for other in ("researcher", "committee", "olga"):
-        assert "You proposed this run" not in as_(other).get(url("runs", study)).text
-    assert "Yes, start the run" in as_("olga").get(url("run_approve", study, run.pk)).text
-
-
-def test_without_another_operator_the_page_says_what_to_do(study: Study) -> None:
-    run = run_draft(study, **TABLE_RUN)
+    assert "Yes, start the run" in as_("olga").get(approval).text
     study.memberships.filter(role=Role.OPERATOR).exclude(user__username="otto").delete()
-    assert "There is no other operator yet" in as_("otto").get(url("run", study, run.pk)).text
-
-
-def test_a_run_whose_proposer_is_gone_is_not_approved(study: Study) -> None:
-    run = run_draft(study, **TABLE_RUN)
+    assert "There is no other operator yet" in proposer.get(url("run", study, run.pk)).text
+    membership_add(study=study, user=factories.user_create("olga"), role=Role.OPERATOR, acting_user=None)
     Run.objects.filter(pk=run.pk).update(created_by=None)
-    page = as_("olga").get(url("run_approve", study, run.pk)).text
-    assert "The account that proposed this run is gone" in page
-    assert "Yes, start the run" not in page
+    page = as_("olga").get(approval).text
+    assert "The account that proposed this run is gone" in page and "Yes, start the run" not in page
 
 
 def test_the_plan_is_shown_with_another_share_before_anything_starts(study: Study) -> None:
@@ -333,35 +271,26 @@ def test_the_plan_is_shown_with_another_share_before_anything_starts(study: Stud
     assert shares(study) == {}
 
 
-@pytest.mark.parametrize(
-    ("share", "message"),
-    [
+def test_a_mistake_in_the_share_starts_nothing(study: Study) -> None:
+    run_start(study, share=0.4, **TABLE_RUN)
+    run, client = run_draft(study, **TABLE_RUN), as_("operator")
+    for share, message in (
         ("", "required"),
-        ("much", "Enter a number"),
         ("0", "greater than"),
         ("101", "less than"),
         ("nan", "Enter a number"),
         ("61", "Only 60 % is free: the rest is used, or held for other runs."),
-    ],
-)
-def test_a_mistake_in_the_share_starts_nothing(study: Study, share: str, message: str) -> None:
-    run_start(study, share=0.4, **TABLE_RUN)
-    run = run_draft(study, **TABLE_RUN)
-    for look in ({}, {"look": "1"}):
-        page = as_("operator").post(url("run_approve", study, run.pk), {"per_cent": share, **look})
-        assert page.status_code == 422
-        assert message in str(page.context["form"].errors["per_cent"])
-        assert "There is a problem" in page.text
+    ):
+        for look in ({}, {"look": "1"}):
+            page = client.post(url("run_approve", study, run.pk), {"per_cent": share, **look})
+            assert page.status_code == 422, share
+            assert message in str(page.context["form"].errors["per_cent"]), share
     run.refresh_from_db()
     assert run.status == Run.Status.DRAFT
-
-
-def test_no_run_is_approved_without_a_free_share(study: Study) -> None:
-    run_start(study, share=1.0, **TABLE_RUN)
-    run = run_draft(study, **TABLE_RUN)
-    page = as_("operator").get(url("run_approve", study, run.pk))
-    assert "All of every holder&#x27;s cap is used or held for other runs." in page.text
-    assert "Yes, start the run" not in page.text
+    run_start(study, share=0.6, **TABLE_RUN)
+    page = client.get(url("run_approve", study, run.pk)).text
+    assert "All of every holder&#x27;s cap is used or held for other runs." in page
+    assert "Yes, start the run" not in page
 
 
 def test_cancelling_says_what_stays_and_ends_the_run(study: Study) -> None:
@@ -423,45 +352,34 @@ def test_the_page_shows_progress_of_teachers_in_steps(study: Study) -> None:
             assert html is not None and html.groups() == ("25 %", "25", "100"), role
 
 
-def test_a_finished_run_shows_public_charges_and_the_student(study: Study) -> None:
-    run = run_finish(run_start(study, **TABLE_RUN))
-    page = as_("committee").get(url("run", study, run.pk))
+def test_a_finished_run_shows_public_charges_and_the_student(finished: Run) -> None:
+    address = url("run", finished)
+    page = as_("committee").get(address)
     groups = page.context["groups"]
     assert [(group.name, group.epsilon) for group in groups] == [("HIGH", 1), ("AVERAGE", 2), ("LOW", 3)]
     for group in groups:
         assert 0 < group.spent_share <= group.allowed_share
         assert f'<td class="number">{group.cap:.4f}</td>' in page.text
         assert f'<td class="number">{100 * group.spent_share:.1f} %</td>' in page.text
+        assert f"promised and kept: ε {group.epsilon:g}, over all that the study releases" in page.text
     (drawn,) = re.findall(r'id="costs-data" type="application/json">(.*?)</script>', page.text)
     data = json.loads(drawn)
     assert [series["name"] for series in data["series"]] == ["High protection", "Average protection", "Low protection"]
     assert [series["limit"] for series in data["series"]] == pytest.approx([1, 1, 1])
     assert data["x"] == [0, 4, 8, 12]
     assert data["series"][2]["values"][-1] == pytest.approx(groups[2].spent_share)
-    released = Release.objects.filter(run=run.pk, kind="labels").order_by("batch")
+    released = Release.objects.filter(run=finished.pk, kind="labels").order_by("batch")
     assert groups[0].spent == pytest.approx(sum(release.content["charges"][0] for release in released))
     assert page.context["classes"].x == ["a", "b", "c"]
-    assert "every public point was put to the vote" in page.text
-    assert "Accuracies are rounded" in page.text
-    for promised in (1, 2, 3):
-        assert f"promised and kept: ε {promised}, over all that the study releases" in page.text
-
-
-def test_the_card_shows_what_the_student_chose_and_what_it_learned_from(study: Study) -> None:
-    run = run_finish(run_start(study, **TABLE_RUN, student_learner="shares"))
-    page = as_("committee").get(url("run", study, run.pk)).text
-    assert "Regression of class shares" in page
-    assert f"ridge penalty: {run.student.card['learner']['chosen']['penalty']:.2g}" in page
-    assert f"{run.student.card['learned_from']['above_noise']} of them stand out from the noise" in page
-
-
-def test_a_class_that_the_student_never_names_has_no_bar(study: Study) -> None:
-    run = run_finish(run_start(study, **TABLE_RUN))
-    run.student.card["evaluation"]["classes"][1]["precision"] = None
-    run.student.save()
-    page = as_("researcher").get(url("run", study, run.pk))
-    assert page.status_code == 200
-    assert page.context["classes"].document["series"][1]["values"][1] is None
+    assert "every public point was put to the vote" in page.text and "Accuracies are rounded" in page.text
+    card = finished.student.card
+    assert "Regression of class shares" in page.text
+    assert f"ridge penalty: {card['learner']['chosen']['penalty']:.2g}" in page.text
+    assert f"{card['learned_from']['above_noise']} of them stand out from the noise" in page.text
+    card["evaluation"]["classes"][1]["precision"] = None
+    finished.student.save()
+    classes = as_("researcher").get(address).context["classes"]
+    assert classes.document["series"][1]["values"][1] is None, "a class that the student never names has no bar"
 
 
 def test_operator_sees_the_same_of_runs_as_every_reader(study: Study, separated: None) -> None:
@@ -500,96 +418,52 @@ def test_exact_numbers_are_for_those_who_handle_records_and_consents(study: Stud
         assert "30 rows" not in as_("olga").get(address).text, "where runs are decided, they are not shown to anybody"
 
 
-def test_why_a_run_failed_is_said_in_words(study: Study) -> None:
-    run = run_draft(study, **TABLE_RUN)
-    Run.objects.filter(pk=run.pk).update(status="failed", message="No label was released.")
-    assert "No label was released." in as_("operator").get(url("run", study, run.pk)).text
-    page = as_("researcher").get(url("run", study, run.pk)).text
-    assert "No label was released." in page and "Ask an operator of the study what can be done." in page
+def test_everybody_reads_why_a_run_failed_and_staff_why_it_waits(study: Study) -> None:
+    waits, failed = "Waits for another run of this study.", "No label was released."
+    waiting, ended = run_start(study, share=0.5, **TABLE_RUN), run_draft(study, **TABLE_RUN)
+    Run.objects.filter(pk=waiting.pk).update(message=waits)
+    Run.objects.filter(pk=ended.pk).update(status="failed", message=failed)
+    for role in ("operator", "researcher"):
+        assert (waits in as_(role).get(url("run", waiting)).text) == (role == "operator")
+        assert failed in as_(role).get(url("run", ended)).text
+    assert "Ask an operator of the study what can be done." in as_("researcher").get(url("run", ended)).text
 
 
-def test_why_a_run_waits_is_for_staff(study: Study) -> None:
-    run = run_start(study, **TABLE_RUN)
-    Run.objects.filter(pk=run.pk).update(message="Waits for another run of this study.")
-    assert "Waits for another run" in as_("operator").get(url("run", study, run.pk)).text
-    assert "Waits for another run" not in as_("researcher").get(url("run", study, run.pk)).text
-
-
-def test_labels_are_listed_with_their_class(study: Study) -> None:
-    run = run_finish(run_start(study, **{**TABLE_RUN, "batch_size": 4}))
-    run.queries.filter(row=0).update(label=None)
-    page = as_("researcher").get(url("run_labels", study, run.pk))
-    label = run.queries.get(row=1).label
+def test_labels_are_listed_and_taken_away_with_their_class(finished: Run) -> None:
+    finished.queries.filter(row=0).update(label=None)
+    client, classes = as_("researcher"), finished.public_dataset.classes
+    page = client.get(url("run_labels", finished))
+    label = finished.queries.get(row=1).label
     assert label is not None
-    assert [shown for _, shown in page.context["rows"]][:2] == [None, run.public_dataset.classes[label]]
-    rejected = as_("researcher").get(url("run_labels", study, run.pk), {"show": "rejected"})
+    assert [shown for _, shown in page.context["rows"]][:2] == [None, classes[label]]
+    rejected = client.get(url("run_labels", finished), {"show": "rejected"})
     assert [query.row for query, _ in rejected.context["rows"]] == [0]
-
-
-def test_labels_can_be_taken_away_as_a_table(study: Study) -> None:
-    run = run_finish(run_start(study, **{**TABLE_RUN, "batch_size": 4}))
-    run.queries.filter(row=0).update(label=None)
-    assert "as CSV" in as_("researcher").get(url("run", study, run.pk)).text
-    assert "as CSV" not in as_("auditor").get(url("run", study, run.pk)).text
-    answer = as_("researcher").get(url("run_labels_file", study, run.pk, "csv"))
+    assert "as CSV" in client.get(url("run", finished)).text
+    assert "as CSV" not in as_("auditor").get(url("run", finished)).text
+    answer = client.get(url("run_labels_file", finished, "csv"))
     assert answer.headers["Content-Disposition"] == 'attachment; filename="table-a-small-run-labels.csv"'
-    answered = run.queries.exclude(label=None).order_by("row")
-    assert list(csv.reader(io.StringIO(answer.text))) == [
-        ["row", "label"],
-        *([str(query.row), run.public_dataset.classes[query.label or 0]] for query in answered),
-    ]
+    answered = finished.queries.exclude(label=None).order_by("row")
+    expected = [["row", "label"], *([str(query.row), classes[query.label or 0]] for query in answered)]
+    assert list(csv.reader(io.StringIO(answer.text))) == expected
 
 
-def test_the_model_is_handed_out_as_it_was_stored(study: Study) -> None:
-    run = run_finish(run_start(study, **TABLE_RUN))
-    answer = as_("researcher").get(url("run_student_model", study, run.pk, 1))
-    assert hashlib.sha256(answer.content).hexdigest() == run.student.digest
-    assert answer.headers["Content-Disposition"] == 'attachment; filename="table-a-small-run-v1.skops"'
-    draft = run_draft(study, **TABLE_RUN)
-    assert as_("researcher").get(url("run_student_model", study, draft.pk, 1)).status_code == 404
-
-
-def test_the_file_of_a_model_is_named_by_the_format_of_its_learner(
-    study: Study, monkeypatch: pytest.MonkeyPatch
+def test_the_model_is_handed_out_as_it_was_stored_and_named_by_its_format(
+    finished: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = run_finish(run_start(study, **TABLE_RUN))
+    from learning.learners.cnn import CNN
+
+    client, page = as_("researcher"), url("run_student_model", finished, 1)
+    answer = client.get(page)
+    assert hashlib.sha256(answer.content).hexdigest() == finished.student.digest
+    assert answer.headers["Content-Disposition"] == 'attachment; filename="table-a-small-run-v1.skops"'
+    assert client.get(url("run_student_model", run_draft(finished.study, **TABLE_RUN), 1)).status_code == 404
     other = type("OtherNetwork", (CNN,), {"name": "other_network", "model_format": "onnx"})
     monkeypatch.setitem(STUDENTS, other.name, other)
-    formats = {
-        "random_forest": "skops",
-        "logistic_regression": "skops",
-        "nearest_neighbour": "skops",
-        "cnn": "safetensors",
-        "other_network": "onnx",
-    }
-    named = {}
-    for learner in formats:
-        StudentModel.objects.filter(run=run).update(learner=learner)
-        pages = url("run_student_model", study, run.pk, 1), reverse("api:model-file", args=[run.pk])
-        answers = [as_("researcher").get(page) for page in pages]
-        named[learner] = {answer.headers["Content-Disposition"].rpartition(".")[2].strip('"') for answer in answers}
-    assert named == {learner: {suffix} for learner, suffix in formats.items()}
-
-
-def test_runs_are_filtered_and_come_in_pages(study: Study) -> None:
-    for number in range(21):
-        run_draft(study, **TABLE_RUN, title=f"Draft {number}")
-    Run.objects.filter(title="Draft 3").update(status="cancelled")
-    client = as_("auditor")
-    assert len(client.get(url("runs", study)).context["page"]) == 20
-    assert len(client.get(url("runs", study), {"page": "2"}).context["page"]) == 1
-    cancelled = client.get(url("runs", study), {"status": "cancelled"})
-    assert [run.title for run in cancelled.context["page"]] == ["Draft 3"]
-    assert "No run is like this" in client.get(url("runs", study), {"status": "asking"}).text
-
-
-def test_a_long_list_of_runs_takes_no_more_queries(study: Study, django_assert_max_num_queries: Any) -> None:
-    for number in range(12):
-        run_draft(study, **TABLE_RUN, title=f"Draft {number}")
-    client = as_("auditor")
-    client.get(url("runs", study))  # the first request of a session notes when it came
-    with django_assert_max_num_queries(13):
-        client.get(url("runs", study))
+    for learner, suffix in (("random_forest", "skops"), ("cnn", "safetensors"), ("other_network", "onnx")):
+        StudentModel.objects.filter(run=finished).update(learner=learner)
+        for address in (page, reverse("api:model-file", args=[finished.pk])):
+            named = client.get(address).headers["Content-Disposition"]
+            assert named.rpartition(".")[2].strip('"') == suffix, learner
 
 
 # --- Rehearsals -----------------------------------------------------------------------------------------------------
@@ -636,15 +510,17 @@ def test_a_rehearsal_is_proposed_approved_and_finished_without_a_share(rehearsal
     assert not Release.objects.exists() and shares(rehearsal) == {}
 
 
-@pytest.mark.parametrize(
-    ("changes", "field"),
-    [({"HIGH-share": 0}, None), ({"HIGH-epsilon": ""}, "HIGH-epsilon"), ({"LOW-epsilon": -1}, "LOW-epsilon"),
-     ({"counted": "guessing"}, "counted"), ({"seed": -1}, "seed")],
-)  # fmt: skip
-def test_the_page_shows_errors_of_a_rehearsal(rehearsal: Study, changes: dict[str, Any], field: str | None) -> None:
-    page = as_("operator").post(url("run_new", rehearsal), filled_in(rehearsal, **changes))
-    assert page.status_code == 422
-    assert set(page.context["form"].errors) == {field or "__all__"}
+def test_the_page_shows_errors_of_a_rehearsal(rehearsal: Study) -> None:
+    for changes, field in (
+        ({"HIGH-share": 0}, None),
+        ({"HIGH-epsilon": ""}, "HIGH-epsilon"),
+        ({"LOW-epsilon": -1}, "LOW-epsilon"),
+        ({"counted": "guessing"}, "counted"),
+        ({"seed": -1}, "seed"),
+    ):
+        page = as_("operator").post(url("run_new", rehearsal), filled_in(rehearsal, **changes))
+        assert page.status_code == 422
+        assert set(page.context["form"].errors) == {field or "__all__"}
     assert not Run.objects.exists()
 
 
