@@ -1,24 +1,36 @@
-"""Pages to write, compare and publish consent forms."""
+"""Pages to write, compare and publish consent forms, and proposals that wait for the ethics committee."""
 
+import math
 import re
 
 import pytest
+from django.core.exceptions import ValidationError
+from django.db import IntegrityError, transaction
 from django.test import Client
 
-from consent import services
-from consent.models import ConsentForm, ConsentFormDraft, ConsentFormProposal, Study
+from common.noise import SimulationNoise
+from consent import selectors, services
+from consent.models import ConsentForm, ConsentFormDraft, ConsentFormProposal, EpsilonPolicy, Remark, Study
 from consent.services import draft_facts, form_digest
 from tests import factories
 from tests.pages import as_, text
+from tests.snapshots import built_once
+from tests.training.runs import study_with_consents
+from training.services.head_counts import head_counts_draw, head_counts_enter
 
 pytestmark = pytest.mark.django_db
 
 BASE = "/studies/digits/consent-form/"
+PROPOSAL = BASE + "proposals/2/"
+POLICY = "/studies/digits/policies/2/approve/"
+MORE = {"en": "# What we ask\nMore than before.", "de": "# Worum wir bitten\nMehr als zuvor."}
 
 
 @pytest.fixture
+@built_once
 def study() -> Study:
-    return factories.study_open()
+    """Nine holders take part; ``carla`` and ``conrad`` are the ethics committee."""
+    return factories.committee_fill(study_with_consents())
 
 
 @pytest.fixture
@@ -26,91 +38,100 @@ def olga(study: Study) -> Client:
     return as_("olga")
 
 
-def seen(client: Client) -> str:
-    """The digest of the draft that the publication page shows."""
-    return re.search(r'name="seen" value="(\w+)"', client.get(BASE + "publish/").content.decode()).group(1)
+def seen(page: str) -> str:
+    """Digest of the draft that a page shows."""
+    found = re.search(r'name="seen" value="(\w+)"', page)
+    assert found is not None
+    return found.group(1)
+
+
+def publish(client: Client, texts: dict[str, str], **sent: str):
+    """Write a draft and press the button that proposes it."""
+    client.post(BASE + "new/", texts)
+    digest = seen(client.get(BASE + "publish/").text)
+    return client.post(BASE + "publish/", {"seen": digest, **sent}, follow=True)
+
+
+def policy_propose(study: Study) -> EpsilonPolicy:
+    return services.epsilon_policy_propose(
+        study=study, acting_user=factories.user_create("carla"), high=0.5, average=2, low=4, reason="Better so."
+    )
+
+
+# --- The draft ------------------------------------------------------------------------------------------------------
 
 
 def test_a_draft_begins_with_the_words_in_force_and_is_kept(olga: Client) -> None:
     assert "read handwriting" in text(olga.get(BASE + "new/"))
+    html = olga.post(BASE + "preview/", {"en": "**Bold** <script>alert(1)</script>"}).text
+    assert "<strong>Bold</strong>" in html and "<script" not in html
+    assert not ConsentFormDraft.objects.exists(), "a preview saves nothing"
     assert olga.post(BASE + "new/", {"en": "# New words"}).status_code == 302
     assert ConsentFormDraft.objects.get().texts == {"en": "# New words"}
     page = olga.get(BASE + "new/")
-    assert "<h3>New words</h3>" in page.content.decode(), "the preview needs no JavaScript"
+    assert "<h3>New words</h3>" in page.text, "the preview needs no JavaScript"
     assert "Draft saved by olga" in text(page)
     assert ConsentForm.objects.count() == 1
-
-
-def languages_offered(client: Client) -> list[str]:
-    return re.findall(r'<textarea[^>]* lang="([\w-]+)"', client.get(BASE + "new/").content.decode())
+    for number in ("²", "-1", "one"):
+        shown = text(olga.get(BASE + "as-read/en/", {"proposal": number}))
+        assert "New words" in shown, "the draft, where there is no number of a proposal"
 
 
 def test_texts_are_required_in_the_languages_of_the_study(study: Study, olga: Client) -> None:
     """German is a language of the site; a study may do without it."""
-    assert languages_offered(olga) == ["en", "de"], "the version in force has both"
+
+    def offered() -> list[str]:
+        return re.findall(r'<textarea[^>]* lang="([\w-]+)"', olga.get(BASE + "new/").text)
+
+    assert offered() == ["en", "de"], "the version in force has both"
     factories.form_publish(study, {"en": "Only English now."})
-    assert languages_offered(olga) == ["en"]
+    assert offered() == ["en"]
     services.study_update(study=study, languages=["en", "fr"])
-    assert languages_offered(olga) == ["en", "fr"]
+    assert offered() == ["en", "fr"]
     olga.post(BASE + "new/", {"en": "Hello", "fr": "Salut"})
     services.study_update(study=study, languages=["en"])
-    assert languages_offered(olga) == ["en", "fr"], "what is in the draft is not lost"
+    assert offered() == ["en", "fr"], "what is in the draft is not lost"
 
 
 def test_an_unfinished_draft_is_kept_but_not_taken_on_to_publication(olga: Client) -> None:
     page = olga.post(BASE + "new/", {"en": "", "de": "Nur Deutsch.", "publish": "1"})
     assert page.status_code == 422
     assert "Write this text before you publish the form." in text(page)
-    assert "Nur Deutsch." in page.content.decode(), "nothing typed is lost"
+    assert "Nur Deutsch." in page.text, "nothing typed is lost"
     assert not ConsentFormDraft.objects.exists()
     assert olga.post(BASE + "new/", {"en": "", "de": "Nur Deutsch."}).status_code == 302
 
 
-def test_a_draft_of_somebody_whose_account_is_gone_is_taken_over(study: Study, olga: Client) -> None:
+def test_nobody_writes_over_a_draft_that_they_have_not_seen(study: Study, olga: Client) -> None:
     otto = factories.user_create("otto")
     draft = services.consent_form_draft_save(study=study, acting_user=otto, texts={"en": "By Otto"})
+    page = olga.post(BASE + "new/", {"en": "By Olga", "seen": ""})
+    assert page.status_code == 422
+    assert "otto has saved another draft since you opened this page" in text(page)
+    assert "By Olga" in page.text
+    assert ConsentFormDraft.objects.get().texts == {"en": "By Otto"}
     otto.delete()
     assert "By Otto" in text(olga.get(BASE + "new/"))
     page = olga.post(BASE + "new/", {"en": "By Olga", "seen": ""})
     assert page.status_code == 422 and "deleted account has saved another draft" in text(page)
-    seen = form_digest(draft.texts, draft_facts(draft))
-    assert olga.post(BASE + "new/", {"en": "By Olga", "seen": seen}).status_code == 302
-
-
-def test_nobody_writes_over_a_draft_that_they_have_not_seen(study: Study, olga: Client) -> None:
-    services.consent_form_draft_save(study=study, acting_user=factories.user_create("otto"), texts={"en": "By Otto"})
-    page = olga.post(BASE + "new/", {"en": "By Olga", "seen": ""})
-    assert page.status_code == 422
-    assert "otto has saved another draft since you opened this page" in text(page)
-    assert "By Olga" in page.content.decode()
-    assert ConsentFormDraft.objects.get().texts == {"en": "By Otto"}
-    again = re.search(r'name="seen" value="(\w+)"', page.content.decode()).group(1)
-    assert olga.post(BASE + "new/", {"en": "By Olga", "seen": again}).status_code == 302
+    assert seen(page.text) == form_digest(draft.texts, draft_facts(draft))
+    assert olga.post(BASE + "new/", {"en": "By Olga", "seen": seen(page.text)}).status_code == 302
     assert ConsentFormDraft.objects.get().texts == {"en": "By Olga"}
 
 
-def test_the_preview_is_made_safe_and_saves_nothing(olga: Client) -> None:
-    html = olga.post(BASE + "preview/", {"en": "**Bold** <script>alert(1)</script>"}).content.decode()
-    assert "<strong>Bold</strong>" in html
-    assert "<script" not in html
-    assert not ConsentFormDraft.objects.exists()
-
-
-def test_what_is_no_number_of_a_proposal_shows_the_draft(study: Study, olga: Client) -> None:
-    olga.post(BASE + "new/", {"en": "Mine"})
-    for number in ("²", "-1", "one"):
-        assert "Mine" in text(olga.get(BASE + "as-read/en/", {"proposal": number}))
+# --- Publishing -----------------------------------------------------------------------------------------------------
 
 
 def test_publishing_shows_what_changes_and_wants_a_decision(olga: Client) -> None:
     response = olga.post(BASE + "new/", {"en": factories.FORM["en"] + "\nAnd more.", "publish": "1"}, follow=True)
     assert "What changes since version 1" in text(response)
     assert "added: And more." in text(response)
-    response = olga.post(BASE + "publish/", {"seen": seen(olga)})
+    digest = seen(response.text)
+    response = olga.post(BASE + "publish/", {"seen": digest})
     assert response.status_code == 422
     assert "What about those who consented to an earlier version?: This field is required." in text(response)
-    assert "checked" not in response.content.decode(), "the decision is not made for them"
-    olga.post(BASE + "publish/", {"seen": seen(olga), "renewal": "not_asked"})
+    assert "checked" not in response.text, "the decision is not made for them"
+    olga.post(BASE + "publish/", {"seen": digest, "renewal": "not_asked"})
     proposal = ConsentFormProposal.objects.latest("sequence")
     assert (proposal.renewal, proposal.proposed_by.username, proposal.follows) == ("not_asked", "olga", 1)
     assert not ConsentFormDraft.objects.exists()
@@ -120,39 +141,147 @@ def test_the_first_version_asks_nobody_again() -> None:
     factories.study_create()
     client = as_("olga")
     client.post(BASE + "new/", {"en": "Hello"})
-    assert "earlier version" not in text(client.get(BASE + "publish/"))
-    client.post(BASE + "publish/", {"seen": seen(client)})
+    page = client.get(BASE + "publish/")
+    assert "earlier version" not in text(page)
+    client.post(BASE + "publish/", {"seen": seen(page.text)})
     assert ConsentFormProposal.objects.get().texts == {"en": "Hello"}
 
 
 def test_an_unseen_form_is_not_published(olga: Client) -> None:
     olga.post(BASE + "new/", {"en": "Mine"})
-    digest = seen(olga)
+    digest = seen(olga.get(BASE + "publish/").text)
     olga.post(BASE + "new/", {"en": "Somebody else's"})
     response = olga.post(BASE + "publish/", {"seen": digest, "renewal": "asked"})
     assert response.status_code == 422
     assert "Somebody has changed the draft" in text(response)
-    assert ConsentForm.objects.count() == 1
+    assert ConsentFormProposal.objects.count() == ConsentForm.objects.count() == 1
     # The page has shown the new words; to confirm them is enough.
-    digest = re.search(r'name="seen" value="(\w+)"', response.content.decode()).group(1)
-    assert olga.post(BASE + "publish/", {"seen": digest, "renewal": "asked"}).status_code == 302
+    again = {"seen": seen(response.text), "renewal": "asked"}
+    assert olga.post(BASE + "publish/", again).status_code == 302
 
 
-@pytest.mark.parametrize(
-    ("texts", "message"),
-    [({"de": "Hallo"}, "needs a text in English"), (factories.FORM, "what the version in force says")],
-)
-def test_the_page_says_why_a_form_cannot_be_published(olga: Client, texts: dict[str, str], message: str) -> None:
-    olga.post(BASE + "new/", texts)
-    response = olga.post(BASE + "publish/", {"seen": seen(olga), "renewal": "asked"})
-    assert response.status_code == 422
-    assert message in text(response)
+def test_the_page_says_why_a_form_cannot_be_published(olga: Client) -> None:
+    for texts, renewal, message in (
+        ({"de": "Hallo"}, "asked", "needs a text in English"),
+        (factories.FORM, "asked", "what the version in force says"),
+        (factories.FORM | {"en": MORE["en"]}, "not_asked", "The text in English has changed, that in Deutsch has not"),
+        (factories.FORM | {"en": MORE["en"]}, "required", "The text in English has changed, that in Deutsch has not"),
+    ):
+        response = publish(olga, texts, renewal=renewal)
+        assert response.status_code == 422 and message in text(response), texts
+    assert ConsentFormProposal.objects.count() == ConsentForm.objects.count() == 1
 
 
 def test_a_version_says_what_it_changed_and_decided(olga: Client, study: Study) -> None:
     factories.form_publish(study, {"en": "# What we ask\nWe would like to learn **nothing**."}, renewal="asked")
     page = text(olga.get(BASE + "2/"))
-    assert "They are asked again" in page or "they are asked again; their consent stands" in page
-    assert "What changed since version 1" in page
-    assert "removed:" in page
+    assert "hey are asked again" in page and "What changed since version 1" in page and "removed:" in page
     assert "What changed" not in text(olga.get(BASE + "1/"))
+
+
+# --- Two people -----------------------------------------------------------------------------------------------------
+
+
+def test_deciders_see_waiting_tasks_at_once(study: Study) -> None:
+    waiting = ("ε policy, version 2", "Consent form that asks people again")
+    assert waiting[0] not in text(as_("conrad").get("/"))
+    policy, form = policy_propose(study), factories.form_propose(study, MORE)
+    home = as_("conrad").get("/")
+    assert POLICY in home.text and PROPOSAL in home.text
+    assert all(words in text(home) for words in ("Waiting for you", *waiting))
+    assert "You proposed it: somebody else decides." not in text(home)
+    assert "You proposed it: somebody else decides." in text(as_("carla").get("/"))
+    assert waiting[0] not in text(as_("olga").get("/")), "an operator does not decide on these"
+    conrad = factories.user_create("conrad")
+    services.proposal_remark(proposal=policy, acting_user=conrad, kind="rejection", text="Too much.")
+    services.consent_form_approve(proposal=form, acting_user=conrad)
+    assert not any(words in text(as_("conrad").get("/")) for words in waiting)
+
+
+def test_a_policy_is_commented_on_and_rejected_with_a_reason(study: Study) -> None:
+    policy, conrad = policy_propose(study), as_("conrad")
+    assert conrad.post(POLICY, {"text": " ", "reject": "1"}).status_code == 422
+    assert not policy.remarks.exists(), "no rejection without a reason"
+    assert "Your comment is kept." in text(conrad.post(POLICY, {"text": "Why 4?", "comment": "1"}, follow=True))
+    assert selectors.is_waiting(policy)
+    page = text(conrad.post(POLICY, {"text": "4 is too much.", "reject": "1"}, follow=True))
+    for message in ("The proposal is rejected.", "Why 4?", "4 is too much.", "not waiting any more"):
+        assert message in page
+    assert "Yes, put it in force" not in page
+    conrad.post(POLICY, {"effective_from": ""})
+    assert selectors.policy_in_force(study).version == 1
+    with pytest.raises(ValidationError, match="was rejected"):
+        services.epsilon_policy_approve(policy=policy, acting_user=factories.user_create("conrad"))
+    with pytest.raises(ValidationError, match="decided already"):
+        services.proposal_remark(proposal=policy, acting_user=factories.user_create("carla"), kind="comment", text="?")
+    assert "rejected" in text(as_("carla").get("/studies/digits/policies/"))
+    assert [remark.kind for remark in Remark.chain(study.pk)][-2:] == ["comment", "rejection"]
+    assert list(Remark.chain_faults(study.pk)) == []
+
+
+@pytest.mark.parametrize(("author", "renewal"), [("carla", "required"), ("olga", "not_asked")])
+def test_a_form_needs_two_people(study: Study, author: str, renewal: str) -> None:
+    assert "The form is proposed." in text(publish(as_(author), MORE, renewal=renewal))
+    own = text(as_(author).get(PROPOSAL))
+    assert "Yes, publish it" not in own and ("You proposed this form yourself." in own or author == "olga")
+    as_(author).post(PROPOSAL)
+    assert as_("olga").post(PROPOSAL).status_code == 403, "an operator is not of the committee"
+    assert ConsentForm.objects.count() == 1
+    assert "Version 2 is published" in text(as_("conrad").post(PROPOSAL, follow=True))
+    form = ConsentForm.objects.get(version=2)
+    assert (form.texts, form.renewal) == (MORE, renewal)
+    assert (form.proposed_by.username, form.published_by.username) == (author, "conrad")
+    assert list(ConsentForm.chain_faults(study.pk)) == []
+    assert f"proposed by {author}" in text(as_("olga").get(BASE))
+
+
+def test_the_database_itself_knows_a_second_person(study: Study) -> None:
+    proposal = factories.form_propose(study, MORE)
+    same = {name: getattr(proposal, name) for name in ("study", "texts", "facts", "digest", "renewal")}
+    form = ConsentForm(version=2, proposal=proposal, **same)
+    form.proposed_by_id = form.published_by_id = proposal.proposed_by_id
+    with pytest.raises(IntegrityError, match="second_person"), transaction.atomic():
+        ConsentForm.append([form])
+
+
+def test_a_rejected_or_overtaken_form_is_not_published(study: Study) -> None:
+    conrad = factories.user_create("conrad")
+    rejected = factories.form_propose(study, MORE)
+    as_("conrad").post(PROPOSAL, {"text": "Say what for.", "reject": "1"})
+    with pytest.raises(ValidationError, match="was rejected"):
+        services.consent_form_approve(proposal=rejected, acting_user=conrad)
+    overtaken = factories.form_propose(study, MORE)
+    factories.form_publish(study, {"en": "In other words.", "de": "In anderen Worten."})
+    with pytest.raises(ValidationError, match="Another version has been published since"):
+        services.consent_form_approve(proposal=overtaken, acting_user=conrad)
+    assert ConsentForm.objects.count() == 2
+
+
+def test_affected_holders_are_shown_as_noisy_counts_and_never_exactly(study: Study) -> None:
+    factories.form_propose(study, MORE)
+    assert "has not been counted" in text(as_("conrad").get(PROPOSAL))
+    counts = head_counts_draw(study=study, acting_user=factories.user_create("olga"), noise=SimulationNoise(1))
+    total, spread = sum(count.count for count in counts), round(math.sqrt(3) * counts[0].sigma)
+    assert total != 9, "else this test shows nothing"
+    for name in ("conrad", "carla"):
+        shown = text(as_(name).get(PROPOSAL))
+        assert f"About {total} people take part (± {spread}, counted with noise" in shown
+        assert "9 people" not in shown
+    as_("carla").post(BASE + "new/", MORE)
+    assert f"About {total} people" in text(as_("carla").get(BASE + "publish/"))
+    public = {"HIGH": 10, "AVERAGE": 20, "LOW": 30}
+    head_counts_enter(study=study, acting_user=factories.user_create("olga"), counts=public)
+    assert "About 60 people take part (a public number" in text(as_("conrad").get(PROPOSAL))
+
+
+def test_the_preview_is_the_page_itself_in_every_language(study: Study) -> None:
+    factories.form_propose(study, MORE)
+    conrad = as_("conrad")
+    for language, words in (("en", "At most 56 times in 100"), ("de", "höchstens 56 von 100 Mal")):
+        page = conrad.get(f"{BASE}as-read/{language}/?proposal=2")
+        assert f'<html lang="{language}">' in page.text
+        assert words.lower() in text(page).lower(), "with the odds"
+        assert ("Mehr als zuvor." in page.text) is (language == "de")
+        assert re.search(r'<button class="button button-primary" disabled>', page.text), "nobody can answer there"
+    assert conrad.get(f"{BASE}as-read/fr/?proposal=2").status_code == 404
+    assert conrad.get(f"{BASE}as-read/en/").url == BASE + "new/", "there is no draft yet"

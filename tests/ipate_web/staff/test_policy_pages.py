@@ -1,42 +1,67 @@
-"""Policy pages: the consequences of a policy, before and during its approval."""
+"""Pages of policies and of the ethics committee: odds, consequences, what ε affords, quorum, conflicts, harm."""
 
+import re
 from datetime import timedelta
+from typing import Any
 
 import pytest
+from django.template.defaultfilters import floatformat
 from django.utils import timezone
 
+from accounting.models import HeadCount
+from accounting.shares import share_free
 from consent import selectors, services
-from consent.models import EpsilonPolicy, Study
+from consent.models import ConflictOfInterest, EpsilonPolicy, Role, Study
+from learning.mechanisms.neighbours.choices import NeighbourChoices
 from tests import factories
-from tests.pages import as_, text
+from tests.pages import as_, text, url
 from tests.snapshots import built_once
-from tests.training.runs import study_with_consents
+from tests.training.asking import CLEAR_RUN
+from tests.training.runs import run_start, study_with_consents, study_with_table
+from training.methods import method_of
+from training.models import Run
+from training.services.head_counts import head_counts_enter
 
 pytestmark = pytest.mark.django_db
 
-BASE = "/studies/digits/policies/"
+BASE, COMMITTEE = "/studies/digits/policies/", "/studies/digits/committee/"
+APPROVE = BASE + "2/approve/"
 EPSILONS = {"high": "0.5", "average": "2", "low": "5"}
+SENT = EPSILONS | {"reason": "High should mean more.", "confirmed": "1"}
 
 
 @pytest.fixture
 @built_once
 def study() -> Study:
-    """Nine holders, three at each level, at ε 1, 2, 3."""
-    return factories.committee_fill(study_with_consents())
+    """Nine holders, three at each level, at ε 1, 2, 3; ``carla`` and ``conrad`` decide, ``chris`` has the chair."""
+    study = factories.committee_fill(study_with_consents())
+    services.membership_add(study=study, user=factories.user_create("chris"), role=Role.CHAIR, acting_user=None)
+    return study
 
 
-def propose(study: Study) -> EpsilonPolicy:
-    values = {name: float(value) for name, value in EPSILONS.items()}
-    return services.epsilon_policy_propose(
-        study=study, acting_user=factories.user_create("carla"), reason="Better so.", **values
-    )
+def propose(study: Study, **fields: Any) -> EpsilonPolicy:
+    values = {name: float(value) for name, value in EPSILONS.items()} | {"reason": "Better so."} | fields
+    return services.epsilon_policy_propose(study=study, acting_user=factories.user_create("carla"), **values)
 
 
-def test_odds_are_shown_while_typing_and_nothing_is_saved(study: Study) -> None:
-    page = text(as_("carla").post(BASE + "odds/", EPSILONS))
+# --- Proposing ------------------------------------------------------------------------------------------------------
+
+
+def test_odds_are_shown_while_typing_and_before_a_policy_is_proposed(study: Study) -> None:
+    carla = as_("carla")
+    page = text(carla.post(BASE + "odds/", EPSILONS))
     assert "High protection now 56 → proposed 53 applies at once now 61 → proposed 56 now 1 → proposed 0.5" in page
     assert "Low protection now 65 → proposed 72 only after they consent anew now 77 → proposed 87 now 3" in page
-    assert EpsilonPolicy.objects.count() == 1
+    page = carla.post(BASE + "new/", EPSILONS | {"reason": "High should mean more."})
+    rows = page.context["comparison"]
+    guesses = [(row["before"].right_guesses, row["after"].right_guesses) for row in rows]
+    assert guesses == [(56, 53), (61, 61), (65, 72)]
+    for consequence in ("applies at once", "no change", "only after they consent anew"):
+        assert consequence in page.text
+    assert EpsilonPolicy.objects.count() == 1, "nothing is saved"
+    carla.post(BASE + "new/", SENT)
+    assert EpsilonPolicy.objects.count() == 2
+    assert selectors.policy_in_force(study).version == 1, "it counts only once a second person approves it"
 
 
 def test_a_revealing_level_name_is_warned_of(study: Study) -> None:
@@ -51,27 +76,25 @@ def test_a_revealing_level_name_is_warned_of(study: Study) -> None:
     assert message in text(as_("carla").get(BASE))
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({**EPSILONS, "high": "3"}, "must rise from high to low protection"),
-        ({**EPSILONS, "low": "11"}, "cap of 10"),
-        ({**EPSILONS, "low": ""}, "Give all three values"),
-        ({**EPSILONS, "low": "many"}, "Give all three values"),
-    ],
-)
-def test_values_that_cannot_be_say_why_while_typing(study: Study, values: dict[str, str], message: str) -> None:
-    assert message in text(as_("carla").post(BASE + "odds/", values))
+def test_values_that_cannot_be_say_why_while_typing_and_are_refused(study: Study) -> None:
+    for changes, typing, refused in (
+        ({"high": "3"}, "must rise from high to low protection", "must rise from high to low protection"),
+        ({"low": "11"}, "cap of 10", "above this installation&#x27;s cap of 10"),
+        ({"low": ""}, "Give all three values", "required"),
+        ({"average": "nan"}, "Give all three values", "Enter a number"),
+        ({"high": "-1"}, "", "greater than or equal to 0"),
+        ({"reason": " "}, "", "required"),
+    ):
+        assert typing in text(as_("carla").post(BASE + "odds/", EPSILONS | changes)), changes
+        page = as_("carla").post(BASE + "new/", SENT | changes)
+        assert page.status_code == 422 and refused in page.text, changes
+    assert EpsilonPolicy.objects.count() == 1
 
 
 def test_consequences_count_the_holders_whom_a_policy_reaches(study: Study) -> None:
     factories.policy_approve(study, 0.5, 1.5, 4)  # HIGH and AVERAGE have less at once, LOW stays at 3
-    factories.consent_choose(
-        holder=study.holders.get(pseudonym="P-2"),
-        level="LOW",
-        form=selectors.consent_form_in_force(study),
-        acting_user=None,
-    )  # and one consents to 4
+    holder, form = study.holders.get(pseudonym="P-2"), selectors.consent_form_in_force(study)
+    factories.consent_choose(holder=holder, level="LOW", form=form)  # and one consents to 4
     policy = EpsilonPolicy(high=0.5, average=2, low=3.5)
     assert selectors.policy_consequences(study, policy) == {
         "HIGH": selectors.Consequence(at_once=0, protected=0, unchanged=3),
@@ -80,38 +103,197 @@ def test_consequences_count_the_holders_whom_a_policy_reaches(study: Study) -> N
     }
 
 
-def test_the_second_person_sees_whom_it_reaches_and_no_exact_number(study: Study) -> None:
+# --- Approving ------------------------------------------------------------------------------------------------------
+
+
+def test_a_second_person_sees_whom_it_reaches_and_puts_it_in_force(study: Study) -> None:
     propose(study)
-    page = text(as_("conrad").get(BASE + "2/approve/"))
+    proposer, conrad = as_("carla"), as_("conrad")
+    page = proposer.get(APPROVE).text
+    assert "You proposed this policy yourself." in page and "Yes, put it in force" not in page
+    assert "approved by a second person" in proposer.post(APPROVE, follow=True).text
+    assert selectors.policy_in_force(study).version == 1
+    assert "Version 2 waits for a second person" in conrad.get(BASE).text
+    page = text(conrad.get(APPROVE))
     for message in ("applies at once", "no change", "only after they consent anew", "Better so."):
         assert message in page
-    assert "3: " not in page
+    assert "3: " not in page, "no exact number"
+    late = conrad.post(APPROVE, {"effective_from": "2020-01-01T00:00"})
+    assert late.status_code == 422 and "This moment has passed" in text(late)
+    assert selectors.policy_in_force(study).version == 1
+    conrad.post(APPROVE)
+    assert selectors.policy_in_force(study).version == 2
+    assert "waits for a second person" not in conrad.get(BASE).text
 
 
-def test_a_policy_is_approved_for_a_later_date(study: Study) -> None:
+def test_a_policy_for_a_later_date_says_that_it_gives_way_to_a_newer_one(study: Study) -> None:
     propose(study)
-    tomorrow = (timezone.now() + timedelta(days=1)).strftime("%Y-%m-%dT%H:%M")
-    page = text(as_("conrad").post(BASE + "2/approve/", {"effective_from": tomorrow}, follow=True))
-    assert "counts from the date that you gave" in page
-    assert "not yet" in page
+    conrad, later = as_("conrad"), timezone.localtime() + timedelta(days=1)
+    page = text(conrad.post(APPROVE, {"effective_from": f"{later:%Y-%m-%dT%H:%M}"}, follow=True))
+    assert "counts from the date that you gave" in page and "not yet" in page
     assert selectors.policy_in_force(study).version == 1
     assert selectors.policy_in_force(study, timezone.now() + timedelta(days=2)).version == 2
-
-
-def test_a_policy_for_a_later_date_is_told_to_give_way_to_a_newer_one(study: Study) -> None:
-    tomorrow = timezone.now() + timedelta(days=1)
-    factories.policy_approve(study, 1, 2, 4, effective_from=tomorrow)
-    assert "ε policy, version 2, comes into force" in text(as_("conrad").get("/studies/digits/committee/"))
+    assert "ε policy, version 2, comes into force" in text(conrad.get(COMMITTEE))
     factories.policy_approve(study, 0.5, 1, 1.5)
-    assert "ε policy, version 2, comes into force" not in text(as_("conrad").get("/studies/digits/committee/"))
-    page = text(as_("conrad").get(BASE))
-    assert "never: a newer one took its place" in page
-    assert "not yet" not in page
+    assert "ε policy, version 2, comes into force" not in text(conrad.get(COMMITTEE))
+    page = text(conrad.get(BASE))
+    assert "never: a newer one took its place" in page and "not yet" not in page
 
 
-def test_a_date_in_the_past_is_refused(study: Study) -> None:
+# --- The committee --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_the_page_counts_approvals_and_operators_read_conditions(study: Study) -> None:
+    for name, quorum, code in (("conrad", 3, 403), ("olga", 3, 403), ("chris", 12, 422)):
+        assert as_(name).post(COMMITTEE, {"quorum": quorum, "quorum_set": "1"}).status_code == code, name
+    study.refresh_from_db()
+    assert study.quorum == 1
+    as_("chris").post(COMMITTEE, {"quorum": 2, "quorum_set": "1"})
     propose(study)
-    page = as_("conrad").post(BASE + "2/approve/", {"effective_from": "2020-01-01T00:00"})
-    assert page.status_code == 422
-    assert "This moment has passed" in text(page)
+    assert "0 of 2" in text(as_("conrad").get(COMMITTEE))
+    sent = {"conditions": "A report after six months.", "effective_from": ""}
+    assert "It counts with the last one." in text(as_("conrad").post(APPROVE, sent, follow=True))
+    assert "1 of 2" in text(as_("chris").get(COMMITTEE))
+    assert "A report after six months." not in text(as_("olga").get("/studies/digits/"))
+    assert "Version 2 is in force." in text(as_("chris").post(APPROVE, {"effective_from": ""}, follow=True))
+    for page in ("/studies/digits/", COMMITTEE):
+        assert "A report after six months." in text(as_("olga").get(page))
+
+
+def test_a_declared_conflict_blocks_the_members_next_approval(study: Study) -> None:
+    page = text(as_("conrad").post(COMMITTEE, {"reason": "I own shares.", "conflict": "1"}, follow=True))
+    assert "I own shares." in page and "Declare one of yours" not in page
+    assert as_("olga").post(COMMITTEE, {"reason": "Mine.", "conflict": "1"}).status_code == 403
+    assert ConflictOfInterest.objects.count() == 1
+    propose(study)
+    assert "conflict of interest" in text(as_("conrad").post(APPROVE, {"effective_from": ""}, follow=True))
     assert selectors.policy_in_force(study).version == 1
+
+
+@pytest.mark.slow
+def test_people_read_the_example_of_harm_and_why_a_name_says_too_much() -> None:
+    other = factories.committee_fill(factories.study_create("other", harm=""))
+    page, carla, policies = "/studies/other/committee/", as_("carla"), "/studies/other/policies/"
+    assert "an example of harm" in text(carla.get(page))
+    assert as_("olga").post(page, {"harm_en": "Mine.", "harm": "1"}).status_code == 403
+    assert carla.post(page, {"harm_en": "", "harm": "1"}).status_code == 422
+    sent = {"harm_en": "An insurer asks for more.", "harm": "1"}
+    assert "An insurer asks for more." in text(carla.post(page, sent, follow=True))
+    factories.form_publish(other)
+    values = {"high": "1", "average": "2", "low": "8", "reason": "More of it.", "confirmed": "1"}
+    refused = carla.post(policies + "new/", values)
+    assert refused.status_code == 422 and "These names promise more than the odds hold" in text(refused)
+    carla.post(policies + "new/", values | {"name_reason": "The records are of machines."})
+    as_("conrad").post(policies + "1/approve/", {"effective_from": ""})
+    factories.holder_create(other, user=factories.user_create("hanna"))
+    shown = text(as_("hanna").get("/my/other/"))
+    for words in (
+        "An insurer asks for more.",
+        "“low protection” protects less than its name says.",
+        "The reason, by the ethics committee: The records are of machines.",
+    ):
+        assert words in shown
+    assert carla.post(page, {"harm_en": "Nothing.", "harm": "1"}).status_code == 422
+
+
+# --- What a policy affords: from public values alone ----------------------------------------------------------------
+
+SAME = {"high": "1", "average": "2", "low": "3"}
+SMALLER = {"high": "0.2", "average": "0.3", "low": "0.4"}
+HOLDERS = {"holders-HIGH": "300", "holders-AVERAGE": "400", "holders-LOW": "200"}
+
+
+@pytest.fixture
+@built_once
+def table() -> Study:
+    return factories.committee_fill(study_with_table())
+
+
+def forecast_page(study: Study, values: dict[str, str], *, htmx: bool = True, **changes: str) -> Any:
+    sent = {"public_dataset": str(study.datasets.get(kind="public").pk), **HOLDERS, **values, **changes}
+    return as_("carla").post(url("policy_affordable", study), sent, headers={"HX-Request": "true"} if htmx else {})
+
+
+@pytest.mark.slow
+def test_the_values_in_force_stand_beside_the_proposed_ones(table: Study) -> None:
+    page = forecast_page(table, SMALLER)
+    shown = text(page)
+    now, proposed = page.context["forecasts"]
+    for each in (now, proposed):
+        forecast = each["affordable"].forecast.labels
+        low, expected, high = forecast.low, forecast.value, forecast.high
+        assert f"{100 * expected:.1f} % {100 * low:.1f} to {100 * high:.1f} %" in shown
+        assert each["affordable"].forecast.queries == 12
+        for row in each["levels"]:
+            assert 0 <= row["left"] <= share_free(table)
+            votes = (floatformat(row["forecast"].votes_cast, 1), floatformat(row["forecast"].votes_asked, 1))
+            assert "{} of {}".format(*votes) in shown
+    assert now["affordable"].forecast.margin > 2 * proposed["affordable"].forecast.margin
+    for words in ("1 / 2 / 3", "0.2 / 0.3 / 0.4", "High protection", "labelled points of the test dataset"):
+        assert words in shown
+    assert "<html" not in page.text, "a part of the page"
+    whole = forecast_page(table, SMALLER, htmx=False)
+    assert "<html" in whole.text and "0.2 / 0.3 / 0.4" in text(whole)
+    assert EpsilonPolicy.objects.count() == 1
+    for holder in table.holders.all()[:15]:
+        services.consent_withdraw(holder=holder, acting_user=None)
+    assert forecast_page(table, SMALLER).text == page.text, "nobody's consent is looked at"
+
+
+def test_it_is_what_the_plan_of_a_run_of_one_round_says(table: Study) -> None:
+    counts = {level: int(HOLDERS[f"holders-{level}"]) for level in ("HIGH", "AVERAGE", "LOW")}
+    head_counts_enter(study=table, acting_user=factories.user_create("olga"), counts=counts)
+    datasets = {f"{kind}_dataset": table.datasets.get(kind=kind) for kind in ("private", "public", "test")}
+    run = Run(study=table, method="neighbours", choices=NeighbourChoices().to_json(), wanted_labels=9, **datasets)
+    plan = method_of(run).plan(run, 1.0)
+    for each in forecast_page(table, SAME, wanted_labels="9").context["forecasts"]:
+        assert each["affordable"].forecast.labels == plan.forecasts[0]
+        assert each["affordable"].forecast.queries == 9
+        assert [row["forecast"].spent for row in each["levels"]] == [level.spent for level in plan.turnout.levels]
+        assert [row["left"] for row in each["levels"]] == [1 - level.spent for level in plan.turnout.levels]
+
+
+@pytest.mark.slow
+def test_too_few_people_missing_levels_and_taken_shares_are_said(table: Study) -> None:
+    few = forecast_page(table, SMALLER, **dict.fromkeys(HOLDERS, "9"))
+    assert "Too few people for these promises" in text(few)
+    assert "Too few people" not in text(forecast_page(table, {"high": "5", "average": "6", "low": "7"}))
+    assert "nobody takes part" in text(forecast_page(table, SMALLER, **dict.fromkeys(HOLDERS, "0")))
+    page = forecast_page(table, SMALLER, **{"holders-HIGH": "0"})
+    assert [row["forecast"] is None for row in page.context["forecasts"][1]["levels"]] == [True, False, False]
+    for values, changes, message in (
+        ({**SAME, "high": ""}, {}, "Give all three values of ε"),
+        (SAME, {"holders-LOW": ""}, "Holders at low protection: This field is required."),
+        (SAME, {"wanted_labels": "0"}, "Labels wanted"),
+        (SAME, {"public_dataset": "0"}, "Public dataset"),
+    ):
+        page = forecast_page(table, values, **changes)
+        assert message in text(page) and "forecasts" not in page.context, message
+    run_start(table, **CLEAR_RUN, share=1.0)
+    assert "used or held for other runs" in text(forecast_page(table, SAME))
+
+
+def test_all_pages_of_a_proposal_offer_it(table: Study) -> None:
+    counts = {"HIGH": 31, "AVERAGE": 41, "LOW": 51}
+    head_counts_enter(study=table, acting_user=factories.user_create("olga"), counts=counts)
+    new, carla = url("policy_new", table), as_("carla")
+    pages = [carla.get(new), carla.post(new, EPSILONS | {"reason": "Better so."})]
+    pages.append(as_("conrad").get(url("policy_approve", table, propose(table).version)))
+    for place, page in enumerate(pages):
+        assert "Show what is affordable" in page.text and "A forecast from public points and head counts" in page.text
+        for level, count in counts.items():
+            assert re.search(rf'name="holders-{level}" value="{count}"', page.text)
+        assert place == 0 or '<input type="hidden" name="high" value="0.5">' in page.text
+    HeadCount.objects.all().delete()
+    assert "There are no head counts yet. Give how many people you expect" in carla.get(new).text
+
+
+def test_a_first_policy_has_a_forecast_once_there_are_public_points(table: Study) -> None:
+    first = factories.committee_fill(factories.study_create("first"))
+    page = as_("carla").get(url("policy_new", first)).text
+    assert "ask a data steward to import a public dataset" in page and "Show what is affordable" not in page
+    table.datasets.filter(kind="public").update(study=first)
+    page = forecast_page(first, SMALLER)
+    assert [each["title"] for each in page.context["forecasts"]] == ["ε proposed"]
+    assert "An assumption, since no public points" in text(page), "no test dataset"

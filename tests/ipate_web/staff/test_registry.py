@@ -14,6 +14,7 @@ from accounting.models import Release
 from consent.models import Study
 from tests import factories
 from tests.pages import as_, study_with_roles, url
+from tests.snapshots import built_once
 from tests.training.asking import CLEAR_RUN, run_ask
 from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_start
 from training.fairness import fairness_of
@@ -32,14 +33,22 @@ def study() -> Study:
     return study_with_roles()
 
 
+def table_of(address: str) -> Any:
+    return pq.read_table(io.BytesIO(browse("researcher", address).content))
+
+
+def arrays_of(address: str) -> Any:
+    return np.load(io.BytesIO(browse("researcher", address).content), allow_pickle=False)
+
+
 @pytest.fixture
-def run(study: Study) -> Run:
-    return run_finish(run_start(study, title="First vote", share=0.5, **RUN))
+@built_once
+def run() -> Run:
+    return run_finish(run_start(study_with_roles(), title="First vote", share=0.5, **RUN))
 
 
 def browse(name: str, address: str) -> Any:
-    client = as_(name)
-    return client.get(address)
+    return as_(name).get(address)
 
 
 # --- Files ------------------------------------------------------------------------------------------------------------
@@ -55,57 +64,43 @@ def test_the_page_of_a_run_leads_to_its_records_and_files(run: Run) -> None:
 
 
 def test_labels_as_parquet_and_with_the_public_points(study: Study) -> None:
+    draft = table_of(url("run_labels_file", run_draft(study, **CLEAR_RUN), "parquet"))
+    assert draft.num_rows == 0 and draft.column_names[:2] == ["row", "label"]
     run = run_ask(run_start(study, share=0.3, **CLEAR_RUN))
-    table = pq.read_table(io.BytesIO(browse("researcher", url("run_labels_file", run, "parquet")).content))
+    table = table_of(url("run_labels_file", run, "parquet"))
     assert table.column_names == ["row", "label", "count_a", "count_b", "count_c"]
     queries = list(run.queries.exclude(label=None).order_by("row"))
     assert table.column("row").to_pylist() == [query.row for query in queries]
     assert table.column("label").to_pylist() == [run.classes[query.label or 0] for query in queries]
     assert table.column("count_b").to_pylist() == [query.counts[1] for query in queries]
-    arrays = np.load(io.BytesIO(browse("researcher", url("run_labels_file", run, "npz")).content), allow_pickle=False)
+    arrays = arrays_of(url("run_labels_file", run, "npz"))
     assert arrays["x"].shape == (12, 2) and "y" not in arrays.files
-    api = browse("researcher", f"{reverse('api:run-labels', args=[run.pk])}?format=parquet")
-    assert api["Content-Type"] == "application/vnd.apache.parquet"
-    assert pq.read_table(io.BytesIO(api.content)).equals(table)
+    api = f"{reverse('api:run-labels', args=[run.pk])}?format=parquet"
+    assert browse("researcher", api)["Content-Type"] == "application/vnd.apache.parquet"
+    assert table_of(api).equals(table)
     assert browse("researcher", url("run_labels_file", run, "xlsx")).status_code == 404
     dataset_remove(dataset=run.public_points, reason="Not ours.", acting_user=factories.user_create("olga"))
-    arrays = np.load(io.BytesIO(browse("researcher", url("run_labels_file", run, "npz")).content), allow_pickle=False)
-    assert set(arrays.files) == {"row", "label", "counts", "classes"}
+    arrays = arrays_of(url("run_labels_file", run, "npz"))
+    assert set(arrays.files) == {"row", "label", "counts", "classes"} and len(arrays["label"]) == run.labels
     assert url("run_labels_file", run, "npz") not in browse("researcher", url("run", run)).text
-
-
-def test_labels_are_given_without_points_that_were_removed(run: Run) -> None:
-    dataset_remove(dataset=run.public_points, reason="Wrong file.", acting_user=factories.user_create("olga"))
-    answer = browse("researcher", url("run_labels_file", run, "npz"))
-    arrays = np.load(io.BytesIO(answer.content), allow_pickle=False)
-    assert "x" not in arrays.files and len(arrays["label"]) == run.labels
-
-
-def test_a_run_without_labels_gives_an_empty_table(study: Study) -> None:
-    draft = run_draft(study, **CLEAR_RUN)
-    table = pq.read_table(io.BytesIO(browse("researcher", url("run_labels_file", draft, "parquet")).content))
-    assert table.num_rows == 0 and table.column_names[:2] == ["row", "label"]
 
 
 # --- Report -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("language", ["en", "de"])
-def test_the_report_as_a_tagged_pdf(run: Run, language: str) -> None:
-    client = as_("auditor")
-    client.cookies["django_language"] = language
-    answer = client.get(url("ledger_report_pdf", run))
-    assert answer["Content-Type"] == "application/pdf"
-    assert answer["Content-Disposition"] == 'attachment; filename="table-first-vote-report.pdf"'
-    assert f"/Lang({language})".encode() in answer.content
-    for tagged in (b"/StructTreeRoot", b"/MarkInfo", b"pdfuaid:part>1<", b"/Title", b"/TH", b"/Table"):
-        assert tagged in answer.content
-
-
-def test_a_report_of_a_run_that_released_nothing(study: Study) -> None:
-    draft = run_draft(study, title="手書き *not* markup #emph[x]", **RUN)
+def test_the_report_as_a_tagged_pdf(run: Run) -> None:
+    for language in ("en", "de"):
+        client = as_("auditor")
+        client.cookies["django_language"] = language
+        answer = client.get(url("ledger_report_pdf", run))
+        assert answer["Content-Type"] == "application/pdf"
+        assert answer["Content-Disposition"] == 'attachment; filename="table-first-vote-report.pdf"'
+        assert f"/Lang({language})".encode() in answer.content
+        for tagged in (b"/StructTreeRoot", b"/MarkInfo", b"pdfuaid:part>1<", b"/Title", b"/TH", b"/Table"):
+            assert tagged in answer.content
+    draft = run_draft(run.study, title="手書き *not* markup #emph[x]", **RUN)
     answer = browse("auditor", url("ledger_report_pdf", draft))
-    assert answer.status_code == 200 and answer.content.startswith(b"%PDF-")
+    assert answer.status_code == 200 and answer.content.startswith(b"%PDF-"), "of a run that released nothing"
 
 
 # --- Fairness ---------------------------------------------------------------------------------------------------------
@@ -128,11 +123,8 @@ def test_classes_stand_beside_what_is_public_of_the_levels(run: Run) -> None:
     assert [each.name for each in found.classes] == ["b", "a", "c"]
     assert (found.lowest.name, found.highest.name, found.is_clear) == ("b", "a", True)
     assert found.lowest.reference == 0.85
-    assert [(each.level, each.epsilon, each.holders) for each in found.levels] == [
-        ("HIGH", 1.0, 10),
-        ("AVERAGE", 2.0, 10),
-        ("LOW", 3.0, 10),
-    ]
+    levels = [(each.level, each.epsilon, each.holders) for each in found.levels]
+    assert levels == [("HIGH", 1.0, 10), ("AVERAGE", 2.0, 10), ("LOW", 3.0, 10)]
     assert found.levels[0].used == pytest.approx(run.spent[0] / run.plan["budgets"][0]["cap"])
     rows[1]["interval"] = [0.1, 0.9]
     assert fairness_of(run, model).is_clear is False  # type: ignore[union-attr]
@@ -140,15 +132,10 @@ def test_classes_stand_beside_what_is_public_of_the_levels(run: Run) -> None:
         text = browse("auditor", page).text
         assert "The student finds 20.0" in text and "What cannot be read" in text
     assert {"readable", "unreadable"} == model.card["fairness"].keys()
-
-
-def test_one_class_alone_cannot_be_compared(run: Run) -> None:
-    model = run.student
-    assert model is not None and fairness_of(run, None) is None
-    model.card["evaluation"]["classes"] = model.card["evaluation"]["classes"][:1]
-    assert fairness_of(run, model) is None
-    model.card["evaluation"] = None
-    assert fairness_of(run, model) is None
+    assert fairness_of(run, None) is None
+    for evaluation in ({**model.card["evaluation"], "classes": rows[:1]}, None):
+        model.card["evaluation"] = evaluation
+        assert fairness_of(run, model) is None, "one class alone cannot be compared"
 
 
 # --- Stages -----------------------------------------------------------------------------------------------------------
@@ -199,7 +186,6 @@ def test_a_withdrawn_model_has_no_stage(run: Run) -> None:
     assert StudentModel.objects.get(run=run).stage == "candidate"
     api = APIClient()
     api.force_login(factories.user_create("operator"))
-    assert (
-        api.post(reverse("api:model-stage", args=[run.pk]), {"stage": "production"}, format="json").status_code == 410
-    )
+    answer = api.post(reverse("api:model-stage", args=[run.pk]), {"stage": "production"}, format="json")
+    assert answer.status_code == 410
     assert api.get(f"{reverse('api:models')}?stage=candidate").json()["count"] == 0

@@ -13,7 +13,7 @@ from consent.models import Study
 from ipate_web.accounts import idle
 from tests import factories
 from tests.pages import as_, study_with_roles
-from tests.training.asking import CLEAR_RUN, STEPS_RUN, run_ask
+from tests.training.asking import CLEAR_RUN, SAMPLED_RUN, STEPS_RUN, run_ask
 from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_draft, run_finish, run_start, study_with_table
 from training.models import Run, StudentModel
 
@@ -55,8 +55,7 @@ def runs(study: Study) -> dict[str, Run]:
 
 
 def browse(address: str, user: str = "researcher") -> Any:
-    client = as_(user)
-    return client.get(address)
+    return as_(user).get(address)
 
 
 FOUND = {
@@ -86,26 +85,38 @@ def test_the_list_and_the_api_find_the_same(study: Study, runs: dict[str, Run]) 
         assert ("No run is like this" in page.text) is (not titles)
 
 
-def test_the_list_tells_accuracy_and_proposer(study: Study, runs: dict[str, Run]) -> None:
-    page = browse(reverse("staff:runs", args=[study.slug])).text
-    assert '<td class="number">75.0 %</td>' in page
-    assert '<option value="otto">otto</option>' in page
-    answer = {
+def test_the_list_tells_accuracy_proposer_and_method(study: Study, runs: dict[str, Run]) -> None:
+    run_draft(study, **CLEAR_RUN)
+    run_draft(study, **SAMPLED_RUN)
+    address = reverse("staff:runs", args=[study.slug])
+    page = browse(address).text
+    for words in (
+        '<td class="number">75.0 %</td>',
+        '<option value="otto">otto</option>',
+        "<td>teachers vote, weighting</td>",
+        "<td>every holder votes</td>",
+        "<td>private gradient steps, everyone is charged for their own gradients</td>",
+        "<td>private gradient steps, samples, each level clipped to its own norm</td>",
+    ):
+        assert words in page, words
+    found = {
         run["title"]: (run["accuracy"], run["created_by"]) for run in browse(reverse("api:runs")).json()["results"]
     }
-    assert answer == {"Alpha vote": (0.75, "otto"), "beta steps": (0.5, "otto"), "Gamma vote": (None, "researcher")}
+    assert found | {"Alpha vote": (0.75, "otto"), "Gamma vote": (None, "researcher")} == found
+    assert "model withdrawn" not in page
+    StudentModel.objects.filter(run=runs["Alpha vote"]).update(withdrawn_at=timezone.now(), withdrawal_reason="Wrong.")
+    page = browse(address).text
+    cells = next(row for row in page.split("<tr>") if "Alpha vote" in row)
+    assert "75.0 %" in cells and "model withdrawn" in cells and page.count("model withdrawn") == 1
 
 
-def test_a_malformed_filter_is_said(study: Study, runs: dict[str, Run]) -> None:
+def test_a_malformed_filter_is_said(study: Study) -> None:
     for query in ("since=yesterday", "until=2026-02-30", "status=gone", "sort=secret", "method=x", "search=a%00b"):
         name = query.partition("=")[0]
         page = browse(f"{reverse('staff:runs', args=[study.slug])}?{query}")
         assert page.status_code == 422 and name in page.context["form"].errors, query
         answer = browse(f"{reverse('api:runs')}?{query}")
         assert answer.status_code == 400 and {error["field"] for error in answer.json()["errors"]} == {name}, query
-
-
-def test_the_api_refuses_a_filter_that_it_does_not_know(study: Study) -> None:
     answer = browse(f"{reverse('api:runs')}?owner=otto")
     assert answer.status_code == 400 and "proposer" in answer.json()["errors"][0]["message"]
 
@@ -134,15 +145,6 @@ def test_pages_keep_the_filter(study: Study) -> None:
     page = browse(f"{reverse('staff:runs', args=[study.slug])}?method=pate&page=2")
     assert len(page.context["page"]) == 5
     assert 'href="?method=pate&amp;page=1"' in page.text
-
-
-def test_a_withdrawn_model_is_marked_where_its_accuracy_stands(study: Study, runs: dict[str, Run]) -> None:
-    address = reverse("staff:runs", args=[study.slug])
-    assert "model withdrawn" not in browse(address).text
-    StudentModel.objects.filter(run=runs["Alpha vote"]).update(withdrawn_at=timezone.now(), withdrawal_reason="Wrong.")
-    cells = next(row for row in browse(address).text.split("<tr>") if "Alpha vote" in row)
-    assert "75.0 %" in cells and "model withdrawn" in cells
-    assert browse(address).text.count("model withdrawn") == 1
 
 
 # --- Comparison -------------------------------------------------------------------------------------------------------
@@ -207,24 +209,18 @@ def test_a_rehearsal_tells_what_it_would_have_cost() -> None:
 
 def test_a_choice_that_cannot_be_compared_says_what_to_do(study: Study) -> None:
     runs = [run_draft(study, **TABLE_RUN) for _ in range(7)]
+    page, api = reverse("staff:run_compare", args=[study.slug]), reverse("api:run-comparison")
     assert "No run is chosen" in compared(study).text
     assert "One run alone" in compared(study, runs[0]).text
     assert "One run alone" in compared(study, runs[0], runs[0]).text
     too_many = compared(study, *runs)
     assert too_many.status_code == 404 and "Choose at most 6" in too_many.text
     assert compared(study, *runs[:6]).status_code == 200
-    wrong = browse(f"{reverse('staff:run_compare', args=[study.slug])}?run={runs[0].pk}&run=x")
+    wrong = browse(f"{page}?run={runs[0].pk}&run=x")
     assert wrong.status_code == 404 and "not there" in wrong.text
-
-
-def test_runs_of_another_study_are_not_compared(study: Study) -> None:
-    own, other = run_draft(study, **TABLE_RUN), run_draft(study_with_table("other"), **TABLE_RUN)
-    assert compared(study, own, other).status_code == 404
-    assert browse(f"{reverse('api:run-comparison')}?runs={own.pk},{other.pk}").status_code == 404
-
-
-def test_the_api_says_what_it_needs(study: Study) -> None:
-    one = run_draft(study, **TABLE_RUN).pk
-    for runs in ("", "x", f"{one}", f"{one},{one}", f"{one},{one}x", ",".join([str(one)] * 7)):
-        answer = browse(f"{reverse('api:run-comparison')}?runs={runs}")
-        assert answer.status_code == 400 and answer.json()["errors"][0]["field"] == "runs", runs
+    one, other = runs[0].pk, run_draft(study_with_table("other"), **TABLE_RUN)
+    for sent in ("", "x", f"{one}", f"{one},{one}", f"{one},{one}x", ",".join([str(one)] * 7)):
+        answer = browse(f"{api}?runs={sent}")
+        assert answer.status_code == 400 and answer.json()["errors"][0]["field"] == "runs", sent
+    assert compared(study, runs[0], other).status_code == 404, "a run of another study"
+    assert browse(f"{api}?runs={one},{other.pk}").status_code == 404

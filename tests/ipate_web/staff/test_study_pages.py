@@ -16,8 +16,7 @@ from accounting.head_counts import head_counts
 from accounting.models import HeadCount, Release, ShareRecord
 from accounting.shares import shares
 from consent import services
-from consent.models import EpsilonPolicy, Membership, Role, RoleChange, Study
-from consent.selectors import policy_in_force
+from consent.models import Membership, Role, RoleChange, Study
 from consent.services.invitations import invitations_create
 from tests import factories
 from tests.pages import as_, roles_fill, study_with_finished_run, study_with_roles, text, url
@@ -271,52 +270,6 @@ def test_others_see_the_people_and_change_nothing(empty: Study) -> None:
     assert "Give a role" not in page
     assert as_("auditor").post(url("members", empty), {"username": "auditor", "role": "operator"}).status_code == 403
     assert not Membership.objects.filter(user__username="auditor", role="operator").exists()
-
-
-# --- What the levels mean -------------------------------------------------------------------------------------------
-
-EPSILONS = {"high": "0.5", "average": "2", "low": "5", "reason": "High should mean more."}
-
-
-def test_a_policy_is_proposed_with_its_odds_in_view(study: Study) -> None:
-    client = as_("committee")
-    page = client.post(url("policy_new", study), EPSILONS)
-    rows = page.context["comparison"]
-    guesses = [(row["before"].right_guesses, row["after"].right_guesses) for row in rows]
-    assert guesses == [(57, 54), (62, 62), (66, 74)]
-    for consequence in ("applies at once", "no change", "only after they consent anew"):
-        assert consequence in page.text
-    assert EpsilonPolicy.objects.filter(study=study).count() == 1
-    client.post(url("policy_new", study), {**EPSILONS, "confirmed": "1"})
-    assert EpsilonPolicy.objects.filter(study=study).count() == 2
-    assert policy_in_force(study).version == 1, "it counts only once a second person approves it"
-
-
-def test_a_policy_that_cannot_be_is_refused(study: Study) -> None:
-    for changes, message in (
-        ({"high": "3"}, "must rise from high to low protection"),
-        ({"high": "-1"}, "greater than or equal to 0"),
-        ({"low": "11"}, "above this installation&#x27;s cap of 10"),
-        ({"average": "nan"}, "Enter a number"),
-        ({"reason": " "}, "required"),
-    ):
-        page = as_("committee").post(url("policy_new", study), {**EPSILONS, **changes, "confirmed": "1"})
-        assert page.status_code == 422 and message in page.text, changes
-    assert EpsilonPolicy.objects.filter(study=study).count() == 1
-
-
-def test_a_second_person_puts_it_in_force(study: Study) -> None:
-    approve, proposer = url("policy_approve", study, 2), as_("committee")
-    proposer.post(url("policy_new", study), {**EPSILONS, "confirmed": "1"})
-    page = proposer.get(approve).text
-    assert "You proposed this policy yourself." in page and "Yes, put it in force" not in page
-    assert "approved by a second person" in proposer.post(approve, follow=True).text
-    assert policy_in_force(study).version == 1
-    services.membership_add(study=study, user=factories.user_create("conrad"), role=Role.COMMITTEE, acting_user=None)
-    assert "Version 2 waits for a second person" in as_("conrad").get(url("policies", study)).text
-    as_("conrad").post(approve)
-    assert policy_in_force(study).version == 2
-    assert "waits for a second person" not in as_("conrad").get(url("policies", study)).text
 
 
 # --- Data -----------------------------------------------------------------------------------------------------------
