@@ -1,17 +1,24 @@
-"""One person's choice: seen by staff only with the permission and a reason, and never without a record."""
+"""Pages about single people and their numbers: looks at a choice, receipts that are read out, recruitment, changes."""
 
+import json
 import re
 from itertools import product
 
 import pytest
 from django.db import DatabaseError, connection, transaction
+from django.urls import reverse
 
+from common.append_only import triggers_remove
 from consent import services
-from consent.models import ConsentEvent, LevelAccess, Role, Study
+from consent.models import ConfigurationChange, ConsentEvent, DataHolder, LevelAccess, Role, Study
+from consent.permissions import ROLE_PERMISSIONS
 from consent.receipts import receipt_code, receipt_number
+from consent.services.invitations import invitations_create
 from tests import factories
-from tests.pages import as_, text
+from tests.pages import as_, roles_fill, text
 from tests.snapshots import built_once
+from tests.training.runs import TABLE_RUN, consents_give, run_draft, study_with_table
+from training.services.datasets import dataset_provenance_state
 
 pytestmark = pytest.mark.django_db
 
@@ -22,58 +29,40 @@ LOOK, LOOKS = "/studies/digits/recruitment/person/", "/studies/digits/recruitmen
 @pytest.fixture
 @built_once
 def study() -> Study:
-    study = factories.study_open()
-    holder = factories.holder_create(study, "P-1")
-    factories.holder_create(study, "P-2")
-    services.consent_give(holder=holder, level="LOW", form=study.consent_forms.get(), acting_user=None)
-    services.membership_add(study=study, user=factories.user_create("aud"), role=Role.AUDITOR, acting_user=None)
+    """``P-1`` takes part with low protection, ``P-2`` has not decided."""
+    study = roles_fill(factories.study_open())
+    services.holders_register(study=study, pseudonyms=["P-1", "P-2"])
+    consents_give(study, "L-")
     return study
 
 
+# --- Looks at one person's choice -----------------------------------------------------------------------------------
+
+
 def test_a_look_shows_the_choice_and_is_on_record_for_the_auditor(study: Study) -> None:
-    page = text(as_("olga").post(LOOK, {"pseudonym": "P-1", "reason": "They called."}))
-    assert "Consent given: low protection (" in page
-    assert "Your look is on record." in page
-    log = text(as_("aud").get(LOOKS))
-    assert "olga P-1 They called." in re.sub(r"(olga|P-1)", r"\1 ", log).replace("  ", " ")
-    assert "low" not in log.lower().replace("follow", ""), "the record does not tell what was seen"
-
-
-def test_a_look_says_what_counts(study: Study) -> None:
-    factories.form_publish(study, {"en": "More."}, renewal="required")
-    page = text(as_("olga").post(LOOK, {"pseudonym": "P-1", "reason": "They called."}))
-    assert "Consent given: low protection" in page
-    assert "It does not count until they have answered the new form." in page
-
-
-def test_look_at_an_undecided_holder_is_recorded_too(study: Study) -> None:
-    assert "has not decided" in text(as_("olga").post(LOOK, {"pseudonym": "P-2", "reason": "They called."}))
-    assert LevelAccess.objects.get().holder.pseudonym == "P-2"
-
-
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [({"pseudonym": "P-1", "reason": " "}, "Reason: This field is required."),
-     ({"pseudonym": "P-9", "reason": "Why not"}, "Nobody in this study is called so.")],
-)  # fmt: skip
-def test_without_a_reason_or_a_holder_nothing_is_shown(study: Study, data: dict[str, str], message: str) -> None:
-    response = as_("olga").post(LOOK, data)
-    assert response.status_code == 422
-    assert message in text(response)
-    assert "LOW" not in text(response)
+    olga, sent = as_("olga"), {"pseudonym": "P-1", "reason": "They called."}
+    assert as_("auditor").post(LOOK, sent).status_code == 403
+    for wrong, message in (
+        ({"reason": " "}, "Reason: This field is required."),
+        ({"pseudonym": "P-9"}, "Nobody in this study is called so."),
+    ):
+        response = olga.post(LOOK, sent | wrong)
+        assert response.status_code == 422
+        assert message in text(response) and "LOW" not in text(response)
     assert not LevelAccess.objects.exists()
-
-
-def test_the_record_cannot_be_changed(study: Study) -> None:
-    as_("olga").post(LOOK, {"pseudonym": "P-1", "reason": "They called."})
+    page = text(olga.post(LOOK, sent))
+    assert "Consent given: low protection (" in page and "Your look is on record." in page
+    log = text(as_("auditor").get(LOOKS))
+    assert re.search(r"olga\s*P-1\s*They called\.", log)
+    assert "low" not in log.lower().replace("follow", ""), "the record does not tell what was seen"
+    assert "has not decided" in text(olga.post(LOOK, sent | {"pseudonym": "P-2"}))
+    assert LevelAccess.objects.filter(holder__pseudonym="P-2").exists(), "that is a look, too"
+    factories.form_publish(study, {"en": "More."}, renewal="required")
+    page = text(olga.post(LOOK, sent))
+    assert "It does not count until they have answered the new form." in page
     with connection.cursor() as cursor, pytest.raises(DatabaseError), transaction.atomic():
         cursor.execute("DELETE FROM consent_levelaccess")
     assert list(LevelAccess.chain_faults(study.pk)) == []
-
-
-def test_the_auditor_does_not_look(study: Study) -> None:
-    assert as_("aud").post(LOOK, {"pseudonym": "P-1", "reason": "Curious"}).status_code == 403
-    assert not LevelAccess.objects.exists()
 
 
 # --- A receipt that somebody reads out ------------------------------------------------------------------------------
@@ -87,7 +76,7 @@ def event(study: Study) -> ConsentEvent:
 def test_a_receipt_is_found_by_what_is_read_out_and_tells_no_choice(study: Study, event: ConsentEvent) -> None:
     number = receipt_number(event.hash)
     heard = [receipt_code(number), receipt_code(number).lower().replace("-", " "), number]
-    for who, number in product(("olga", "aud"), heard):
+    for who, number in product(("olga", "auditor"), heard):
         page = text(as_(who).post(CHECK, {"number": number}))
         assert "The decision is on record P-1," in page and "It is the last decision of this person." in page
         assert "The record is as it was written." in page
@@ -95,31 +84,29 @@ def test_a_receipt_is_found_by_what_is_read_out_and_tells_no_choice(study: Study
     assert not LevelAccess.objects.exists()
 
 
-def test_a_refusal_and_a_consent_look_the_same(study: Study, event: ConsentEvent) -> None:
+def test_a_refusal_and_a_consent_look_the_same_and_an_older_receipt_is_said_to_be_older(
+    study: Study, event: ConsentEvent
+) -> None:
     other = factories.holder_create(study, "P-3")
     refusal = services.consent_refuse(holder=other, form=study.consent_forms.get(), acting_user=None)
-    pages = [
-        text(as_("olga").post(CHECK, {"number": receipt_code(receipt_number(row.hash))})) for row in (event, refusal)
-    ]
-    consent, refused = (re.search(r"The decision is on record.*as it was written", page).group() for page in pages)
-    assert re.sub(r"P-\d, .*?, version", "", consent) == re.sub(r"P-\d, .*?, version", "", refused)
 
+    def page_of(row: ConsentEvent) -> str:
+        return text(as_("olga").post(CHECK, {"number": receipt_code(receipt_number(row.hash))}))
 
-def test_an_older_receipt_is_said_to_be_older(study: Study, event: ConsentEvent) -> None:
+    found = [re.search(r"The decision is on record.*as it was written", page_of(row)) for row in (event, refusal)]
+    consent, refused = (re.sub(r"P-\d, .*?, version", "", each.group()) for each in found if each is not None)
+    assert consent == refused
     services.consent_withdraw(holder=event.holder, acting_user=None)
-    page = text(as_("olga").post(CHECK, {"number": receipt_code(receipt_number(event.hash))}))
+    page = page_of(event)
     assert "This person has decided again since" in page and "withdr" not in page.split("on record")[1]
 
 
-def test_a_misheard_code_stays_and_its_group_is_named(study: Study, event: ConsentEvent) -> None:
+def test_a_misheard_code_or_a_receipt_of_another_study_is_not_found(study: Study, event: ConsentEvent) -> None:
     groups = receipt_code(receipt_number(event.hash)).split("-")
     groups[1] = groups[1][:4] + ("0" if groups[1][4] != "0" else "1")
     answer = as_("olga").post(CHECK, {"number": " ".join(groups)})
     assert answer.status_code == 422 and f"Group 2 ({groups[1]})" in text(answer)
-    assert f'value="{" ".join(groups)}"' in answer.text
-
-
-def test_a_receipt_of_another_study_is_not_found(study: Study) -> None:
+    assert f'value="{" ".join(groups)}"' in answer.text, "it stays in its field"
     other = factories.study_open("letters")
     holder = factories.holder_create(other, "P-9")
     event = services.consent_give(holder=holder, level="LOW", form=other.consent_forms.get(), acting_user=None)
@@ -128,6 +115,88 @@ def test_a_receipt_of_another_study_is_not_found(study: Study) -> None:
     assert "P-9" not in text(answer)
 
 
-def test_operator_checks_no_receipt(study: Study, event: ConsentEvent) -> None:
-    services.membership_add(study=study, user=factories.user_create("com"), role=Role.COMMITTEE, acting_user=None)
-    assert as_("com").post(CHECK, {"number": receipt_code(receipt_number(event.hash))}).status_code == 403
+# --- Recruitment ----------------------------------------------------------------------------------------------------
+
+
+def test_exact_numbers_and_their_course_are_for_those_who_handle_consents(
+    study: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def page_for(role: str) -> str:
+        html = as_(role).get("/studies/digits/recruitment/").text
+        return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", html.replace("</script>", "")))
+
+    for role in ("steward", "auditor"):
+        page = page_for(role)
+        assert "Asked" in page
+        for words in ("Low protection 1", "Over time", "Not for publication."):
+            assert words in page, role
+    monkeypatch.setitem(ROLE_PERMISSIONS, Role.AUDITOR, ROLE_PERMISSIONS[Role.AUDITOR] - {"consent.view_group_sizes"})
+    for role in ("researcher", "operator", "committee", "auditor"):
+        assert "Asked" not in page_for(role), "rounded numbers are hidden like exact ones"
+
+
+# --- Changes of the study -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+@built_once
+def changed() -> Study:
+    study = roles_fill(study_with_table())
+    services.study_update(study=study, acting_user=factories.user_create("olga"), title="Another title")
+    public, otto = study.datasets.get(kind="public"), factories.user_create("otto")
+    dataset_provenance_state(dataset=public, provenance="From a drawer.", acting_user=otto)
+    run_draft(study, **TABLE_RUN)
+    holder = DataHolder.objects.filter(study=study).earliest("pk")
+    services.holder_link(holder=holder, user=factories.user_create("hanna"))
+    invitations_create(study=study, acting_user=factories.user_create("sara"), pseudonyms=["secret-name"])
+    return study
+
+
+def changes(study: Study, name: str, query: str = "") -> str:
+    return as_(name).get(reverse("staff:changes", args=[study.slug]) + query).text
+
+
+@pytest.mark.slow
+def test_old_and_new_values_stand_side_by_side_with_who_changed_them(changed: Study) -> None:
+    page = changes(changed, "committee")
+    assert '<th scope="row">Title</th><td class="words">Study table</td><td class="words">Another title</td>' in page
+    assert "by olga" in page and "by otto" in page
+    assert "Private dataset" in page, "fields have names"
+    for query, words, found in (
+        ("", "From a drawer.", True),
+        ("?model=consent.study", "From a drawer.", False),
+        ("?by=otto&model=training.dataset", "Study table", False),
+        ("?by=otto&model=training.dataset", "From a drawer.", True),
+        ("?until=2001-01-01", "No such changes", True),
+        ("?since=never&by=nobody", "Study table", True),
+    ):
+        assert (words in changes(changed, "committee", query)) == found, query
+    for number in range(25):
+        services.study_update(study=changed, acting_user=factories.user_create("olga"), title=f"Title {number}")
+    first = changes(changed, "auditor")
+    assert "Title 24" in first and "Study table" not in first
+    assert "Study table" in changes(changed, "auditor", "?page=2")
+
+
+def test_sealed_changes_are_for_auditors_and_name_nobody(changed: Study) -> None:
+    page = changes(changed, "auditor", "?record=sealed")
+    assert "Sealed changes, newest first" in page and "Linked at" in page and "Code" in page
+    holder = DataHolder.objects.get(study=changed, user__username="hanna")
+    for message in ("hanna", "secret-name", holder.pseudonym):
+        assert message not in page
+    open_to_her = changes(changed, "committee", "?record=sealed")
+    assert "Sealed changes" not in open_to_her and "Linked at" not in open_to_her
+
+
+def test_changes_can_be_taken_along_and_are_shown_after_somebody_tampered_with_them(changed: Study) -> None:
+    response = as_("auditor").get(reverse("staff:consents_export", args=[changed.slug, "json"]))
+    exported = json.loads(b"".join(response.streaming_content))  # type: ignore[attr-defined]
+    recorded = list(ConfigurationChange.chain(changed.pk).values_list("hash", flat=True))
+    assert [row["hash"] for row in exported["changes"]] == recorded != []
+    triggers_remove(connection)
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE consent_configurationchange SET row = 'x' WHERE model = 'training.run'")
+        cursor.execute("UPDATE consent_configurationchange SET model = 'no.such' WHERE model = 'training.dataset'")
+        after = json.dumps({"no_such": 1})
+        cursor.execute("UPDATE consent_configurationchange SET after = %s WHERE model = 'consent.study'", [after])
+    assert "No_such" in changes(changed, "auditor")

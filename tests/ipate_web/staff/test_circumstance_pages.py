@@ -26,6 +26,7 @@ from consent.receipts import receipt_context
 from consent.services import Valid
 from consent.services.handover import circumstance_record
 from consent.services.invitations import invitations_create
+from consent.services.paper import PaperConsent, paper_consents_record
 from tests import factories
 from tests.pages import as_, text
 from tests.snapshots import built_once
@@ -33,7 +34,8 @@ from training.services.closing import study_close
 
 pytestmark = pytest.mark.django_db
 
-ANSWERS, LETTERS = "/studies/digits/recruitment/answers/", "/studies/digits/invitations/letters/"
+ANSWERS, INVITATIONS = "/studies/digits/recruitment/answers/", "/studies/digits/invitations/"
+LETTERS = INVITATIONS + "letters/"
 
 
 @pytest.fixture
@@ -80,31 +82,24 @@ def answer(client: Client, choice: str = "LOW") -> None:
 # --- Who answers ----------------------------------------------------------------------------------------------------
 
 
-def test_a_steward_records_and_the_auditor_reads(study: Study) -> None:
+def test_a_steward_records_who_answers_and_the_auditor_reads_it(study: Study) -> None:
+    olga, auditor, day = as_("olga"), as_("aud"), later(900)
     factories.holder_create(study, "P-1")
-    sent = {"pseudonym": "P-1", "kind": "guardian", "until": later(900).isoformat(), "reason": "Birth certificate."}
-    html = text(as_("olga").post(ANSWERS, sent, follow=True))
-    assert "It is on record: P-1, a parent or guardian answers." in html
-    page = text(as_("aud").get(ANSWERS))
+    sent = {"pseudonym": "P-1", "kind": "guardian", "until": day.isoformat(), "reason": "Birth certificate."}
+    assert auditor.post(ANSWERS, sent).status_code == 403
+    page = olga.post(ANSWERS, sent | {"pseudonym": "P-9"})
+    assert page.status_code == 422 and "Nobody in this study is called so." in text(page)
+    assert not Circumstance.objects.exists()
+    assert "It is on record: P-1, a parent or guardian answers." in text(olga.post(ANSWERS, sent, follow=True))
+    page = text(auditor.get(ANSWERS))
     assert "Birth certificate." in page and "olga" in page
-    assert as_("aud").post(ANSWERS, sent).status_code == 403
-    assert Circumstance.objects.count() == 1
-
-
-def test_the_page_shows_errors_beside_their_fields(study: Study) -> None:
-    page = as_("olga").post(ANSWERS, {"pseudonym": "P-9", "kind": "died", "reason": "Letter."})
-    assert page.status_code == 422
-    assert "Nobody in this study is called so." in text(page)
-
-
-def test_invitations_say_who_answers(study: Study) -> None:
-    day = later(900)
-    rows = f"pseudonym,answers,until\nP-1,guardian,{day.isoformat()}\nP-2\n"
-    page = text(as_("olga").post("/studies/digits/invitations/", {"pseudonyms": rows, "open_places": 0}))
+    rows = f"pseudonym,answers,until\nP-2,guardian,{day.isoformat()}\nP-3\n"
+    page = text(olga.post(INVITATIONS, {"pseudonyms": rows, "open_places": 0}))
     assert "2 invitations are made." in page
-    assert list(Circumstance.objects.values_list("holder__pseudonym", "kind", "until")) == [("P-1", "guardian", day)]
-    wrong = as_("olga").post("/studies/digits/invitations/", {"pseudonyms": "pseudonym,answers\nP-3,aunt"})
-    assert (wrong.status_code, DataHolder.objects.filter(pseudonym="P-3").exists()) == (422, False)
+    recorded = list(Circumstance.objects.order_by("sequence").values_list("holder__pseudonym", "kind", "until"))
+    assert recorded == [("P-1", "guardian", day), ("P-2", "guardian", day)]
+    wrong = olga.post(INVITATIONS, {"pseudonyms": "pseudonym,answers\nP-4,aunt"})
+    assert (wrong.status_code, DataHolder.objects.filter(pseudonym="P-4").exists()) == (422, False)
 
 
 @pytest.mark.slow
@@ -135,7 +130,6 @@ def test_the_guardians_visit_and_account_reach_nothing_once_the_day_came(study: 
     monkeypatch.setattr(timezone, "now", lambda: now + timedelta(days=11))
     monkeypatch.setattr("consent.views.visits.Visit.is_over", False)
     assert browser.get("/my/digits/").status_code == 302
-    as_("mother")
     assert as_("mother").get("/my/digits/").status_code == 404
 
 
@@ -158,41 +152,33 @@ def test_holder_who_can_no_longer_decide_can_still_withdraw(study: Study) -> Non
 
 @pytest.mark.slow
 def test_a_version_is_published_with_its_validity_and_holders_read_it(study: Study) -> None:
-    olga = as_("olga")
-    draft = services.consent_form_draft_save(
-        study=study, acting_user=factories.user_create("olga"), texts={"en": "A year.", "de": "Ein Jahr."}
-    )
+    olga, author = as_("olga"), factories.user_create("olga")
+    texts = {"en": "A year.", "de": "Ein Jahr."}
+    draft = services.consent_form_draft_save(study=study, acting_user=author, texts=texts)
     publish = "/studies/digits/consent-form/publish/"
-    seen = services.form_digest(draft.texts, services.draft_facts(draft))
-    both = {"seen": seen, "renewal": "not_asked", "valid_months": 12, "valid_until": later(90).isoformat()}
+    sent = {"seen": services.form_digest(draft.texts, services.draft_facts(draft)), "renewal": "not_asked"}
+    both = sent | {"valid_months": 12, "valid_until": later(90).isoformat()}
     assert "Say one of the two" in text(olga.post(publish, both))
-    over = {"seen": seen, "renewal": "not_asked", "valid_until": later(-1).isoformat()}
+    over = sent | {"valid_until": later(-1).isoformat()}
     assert "Nobody could consent to it any more." in text(olga.post(publish, over))
-    olga.post(publish, {"seen": seen, "renewal": "not_asked", "valid_months": 12})
+    olga.post(publish, sent | {"valid_months": 12})
     proposal = study.consent_form_proposals.latest("sequence")
+    page = text(olga.get(f"/studies/digits/consent-form/proposals/{proposal.sequence}/"))
+    assert "How long a consent counts: 12 months" in page
+    whole = olga.get(f"/studies/digits/consent-form/as-read/en/?proposal={proposal.sequence}")
+    assert "A consent counts for 12 months." in text(whole)
     services.consent_form_approve(proposal=proposal, acting_user=factories.user_create("conrad"))
     assert selectors.consent_form_in_force(study).valid_months == 12
     assert "12 months" in text(olga.get("/studies/digits/consent-form/"))
     factories.holder_create(study, "P-1")
-    browser = by_link(study, "P-1")
+    browser, choice = by_link(study, "P-1"), {"form_version": 2, "policy_version": 1, "choice": "LOW"}
     assert "A consent counts for 12 months. Then you are asked again." in text(browser.get("/my/digits/"))
-    browser.post("/my/digits/", {"form_version": 2, "policy_version": 1, "choice": "LOW"})
+    browser.post("/my/digits/", choice)
     assert "A consent counts for 12 months." in text(browser.get("/my/digits/check/"))
-    browser.post("/my/digits/decide/", {"form_version": 2, "policy_version": 1, "choice": "LOW"})
+    browser.post("/my/digits/decide/", choice)
     day = selectors.consent_current(study.holders.get()).renew_by - timedelta(seconds=1)
     assert f"Your consent counts up to {day.day} {day:%B %Y}" in text(browser.get("/my/digits/choice/"))
     assert "Counts up to" in text(browser.get("/my/digits/receipts/1/"))
-
-
-def test_a_proposal_keeps_its_validity(study: Study) -> None:
-    olga = factories.user_create("olga")
-    proposal = services.consent_form_propose(
-        study=study, acting_user=olga, texts={"en": "More."}, renewal="required", valid=Valid(months=6)
-    )
-    page = text(as_("olga").get(f"/studies/digits/consent-form/proposals/{proposal.sequence}/"))
-    assert "How long a consent counts: 6 months" in page
-    whole = as_("olga").get(f"/studies/digits/consent-form/as-read/en/?proposal={proposal.sequence}")
-    assert "A consent counts for 6 months." in text(whole)
 
 
 # --- Letters --------------------------------------------------------------------------------------------------------
@@ -205,24 +191,24 @@ def test_stewards_read_ways_of_contact_and_no_address_or_choice(study: Study) ->
         user = factories.user_create(name, email=f"{name}@example.org")
         EmailAddress.objects.create(user=user, email=user.email, verified=name == "account")
         factories.holder_create(study, name, user=user)
-    ways = {
-        "left": ("mail", timezone.now()),
-        "waits": ("mail", None),
-        "wish": ("letter", None),
-        "quiet": ("nothing", None),
-    }
-    for name, (way, confirmed) in ways.items():
-        HolderAddress.objects.create(
-            study=study,
-            holder=factories.holder_create(study, name),
-            way=way,
-            email=f"{name}@example.org" if way == "mail" else "",
-            language="en",
-            confirmed_at=confirmed,
-        )
+    for name, way, confirmed in (
+        ("left", "mail", timezone.now()),
+        ("waits", "mail", None),
+        ("wish", "letter", None),
+        ("quiet", "nothing", None),
+    ):
+        email, holder = f"{name}@example.org" if way == "mail" else "", factories.holder_create(study, name)
+        row = {"way": way, "email": email, "language": "en", "confirmed_at": confirmed}
+        HolderAddress.objects.create(study=study, holder=holder, **row)
     factories.holder_create(study, "plain")
-    way_labels = dict(re.findall(r'<tr><th scope="row">(\w+)</th><td>([^<]+)</td>', as_("olga").get(LETTERS).text))
-    assert way_labels == {
+
+    def told() -> dict[str, str]:
+        page = as_("olga").get(LETTERS).text
+        assert "@example.org" not in page.split('id="told"')[1]
+        return dict(re.findall(r'<tr><th scope="row">(\w+)</th><td>([^<]+)</td>', page))
+
+    ways = told()
+    assert ways == {
         "account": "mails to the account",
         "left": "mails to an address that they left",
         "fresh": "letters, until their mail address is confirmed",
@@ -231,14 +217,12 @@ def test_stewards_read_ways_of_contact_and_no_address_or_choice(study: Study) ->
         "quiet": "letters that ask for a decision, and no news, as they wish",
         "plain": "letters: they left no address",
     }
-    assert "@example.org" not in as_("olga").get(LETTERS).text.split('id="told"')[1]
     found = as_("olga").get(LETTERS, {"name": "PLA"}).text
     assert '<th scope="row">plain</th>' in found and '<th scope="row">left</th>' not in found
     assert "Nobody in this study is called so." in as_("olga").get(LETTERS, {"name": "nobody"}).text
     for holder in study.holders.all():
         services.consent_refuse(holder=holder, acting_user=None)
-    again = as_("olga").get(LETTERS).text
-    assert dict(re.findall(r'<tr><th scope="row">(\w+)</th><td>([^<]+)</td>', again)) == way_labels
+    assert told() == ways
 
 
 def print_letters(kind: str, **fields: str) -> str:
@@ -252,8 +236,7 @@ def test_letters_go_to_holders_whom_no_mail_reaches(study: Study) -> None:
         answer(by_link(study, name), choice)
     reached = factories.user_create("rita")
     EmailAddress.objects.create(user=reached, email="rita@example.org", verified=True)
-    holder = factories.holder_create(study, "P-3", user=reached)
-    services.consent_refuse(holder=holder, acting_user=None)
+    services.consent_refuse(holder=factories.holder_create(study, "P-3", user=reached), acting_user=None)
     factories.holder_create(study, "P-4")  # never decided
     factories.form_publish(study, {"en": "More.", "de": "Mehr."}, renewal="required")
     assert "2 letters are due." in text(as_("olga").get(LETTERS))
@@ -268,6 +251,15 @@ def test_letters_go_to_holders_whom_no_mail_reaches(study: Study) -> None:
     assert "2 letters are made." in print_letters("new_form", again="1")
     assert Client().get(link).url == "/join/", "the newer link replaces it"
     assert Letter.objects.filter(kind="new_form").count() == 4
+
+
+def test_a_letter_asks_to_renew(study: Study) -> None:
+    factories.form_publish(study, {"en": "A."}, valid=Valid(until=later(20)))
+    factories.holder_create(study, "P-1")
+    by_link(study, "P-1").post("/my/digits/decide/", {"form_version": 2, "policy_version": 1, "choice": "HIGH"})
+    assert "0 letters are made." in print_letters("renewal"), "no answer to this form counts longer"
+    factories.form_publish(study, {"en": "B."}, valid=Valid(until=later(90)))
+    assert "&quot;kind&quot;: &quot;renewal&quot;" in print_letters("renewal")
 
 
 @pytest.mark.slow
@@ -285,26 +277,11 @@ def test_a_new_representative_gets_a_letter(study: Study) -> None:
     assert "0 letters are made." in print_letters("answerer", again="1")
 
 
-def test_a_letter_asks_to_renew(study: Study) -> None:
-    factories.form_publish(study, {"en": "A."}, valid=Valid(until=later(20)))
-    factories.holder_create(study, "P-1")
-    by_link(study, "P-1").post("/my/digits/decide/", {"form_version": 2, "policy_version": 1, "choice": "HIGH"})
-    assert "0 letters are made." in print_letters("renewal"), "no answer to this form counts longer"
-    factories.form_publish(study, {"en": "B."}, valid=Valid(until=later(90)))
-    assert "&quot;kind&quot;: &quot;renewal&quot;" in print_letters("renewal")
-
-
 def test_receipts_on_paper_are_on_record_as_looks(study: Study) -> None:
-    from consent.services.paper import PaperConsent, paper_consents_record
-
     factories.holder_create(study, "P-1")
-    today = timezone.now().date()
-    paper_consents_record(
-        study=study,
-        consents=[PaperConsent(1, "P-1", "AVERAGE", 1, today, "a.pdf")],
-        scans={"a.pdf": b"%PDF-1"},
-        acting_user=factories.user_create("olga"),
-    )
+    paper = PaperConsent(1, "P-1", "AVERAGE", 1, timezone.now().date(), "a.pdf")
+    olga, scans = factories.user_create("olga"), {"a.pdf": b"%PDF-1"}
+    paper_consents_record(study=study, consents=[paper], scans=scans, acting_user=olga)
     assert as_("olga").post(LETTERS, {"kind": "receipt"}).content.startswith(b"%PDF")
     document = json.dumps(receipt_context(ConsentEvent.objects.get()))
     assert "average protection" in document

@@ -3,7 +3,6 @@
 from datetime import date
 
 import pytest
-from django.contrib.auth import get_user_model
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.utils import timezone
@@ -38,74 +37,55 @@ def scan(name: str = "a.pdf", content: bytes = b"%PDF-1.7") -> SimpleUploadedFil
     return SimpleUploadedFile(name, content)
 
 
-def today() -> str:
-    return timezone.now().date().isoformat()
-
-
 def one(**changes: object) -> dict[str, object]:
-    fields = {"pseudonym": "P-1", "level": "LOW", "form_version": "1", "signed_on": today(), "scan": scan()}
+    today = timezone.localdate().isoformat()
+    fields = {"pseudonym": "P-1", "level": "LOW", "form_version": "1", "signed_on": today, "scan": scan()}
     return {**fields, **changes}
 
 
+def many(rows: str, encoding: str = "utf-8", **fields: object) -> dict[str, object]:
+    return {"list": SimpleUploadedFile("list.csv", (HEAD + rows).encode(encoding)), "scans": [scan()], **fields}
+
+
+def answers_by(study: Study, kind: str, until: date | None = None) -> None:
+    olga = factories.user_create("olga")
+    circumstance_record(study=study, acting_user=olga, pseudonym="P-1", kind=kind, until=until, reason="x")
+
+
 def test_one_decision_is_recorded_with_who_did_it(olga: Client) -> None:
-    assert "1 decision is recorded." in text(olga.post(ONE, one(), follow=True))
-    event = ConsentEvent.objects.get()
-    assert (event.level, event.channel, event.recorded_by.username) == ("LOW", "paper", "olga")
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
+    assert "checked" not in olga.get(ONE).text, "nothing is chosen beforehand"
+    for changes, message in (
         ({"pseudonym": "P-9"}, "nobody in this study is called “P-9”"),
         ({"scan": ""}, "Scan: This field is required."),
         ({"scan": scan(content=b"MZ")}, "a.pdf is no PDF, PNG or JPEG file"),
         ({"form_version": "7"}, "7 is not one of the available choices"),
         ({"level": ""}, "What they chose: This field is required."),
-    ],
-)
-def test_the_page_shows_the_error_of_one_decision(olga: Client, changes: dict[str, object], message: str) -> None:
-    response = olga.post(ONE, one(**changes))
-    assert response.status_code == 422
-    assert message in text(response)
-    assert not ConsentEvent.objects.exists()
-
-
-def test_nothing_is_chosen_beforehand(olga: Client) -> None:
-    assert "checked" not in olga.get(ONE).content.decode()
-
-
-def many(rows: str, **fields: object) -> dict[str, object]:
-    return {"list": SimpleUploadedFile("list.csv", (HEAD + rows).encode()), "scans": [scan()], **fields}
+    ):
+        response = olga.post(ONE, one(**changes))
+        assert response.status_code == 422 and message in text(response), changes
+        assert not ConsentEvent.objects.exists()
+    assert "1 decision is recorded." in text(olga.post(ONE, one(), follow=True))
+    event = ConsentEvent.objects.get()
+    assert (event.level, event.channel, event.recorded_by.username) == ("LOW", "paper", "olga")
 
 
 def test_a_list_is_tried_and_then_recorded(olga: Client) -> None:
-    rows = f"P-1,LOW,1,{today()},a.pdf\nP-2,NONE,1,{today()},a.pdf\n"
+    for sent, message in (
+        (many("P-1,LOW,1,2020-01-01,b.pdf\n", record="1"), "Row 2: the scan “b.pdf” is missing"),
+        (many("P-1,LOW,x,2020-01-01,a.pdf\n", record="1"), "Row 2: form_version must be a whole number"),
+        (many("Jörg,LOW,1,2026-01-01,a.pdf\n", "latin-1"), "The list is not UTF-8."),
+    ):
+        response = olga.post(MANY, sent)
+        assert response.status_code == 422 and message in text(response), message
+    today = timezone.localdate().isoformat()
+    rows = f"P-1,LOW,1,{today},a.pdf\nP-2,NONE,1,{today},a.pdf\n"
     assert "2 decisions can be recorded." in text(olga.post(MANY, many(rows), follow=True))
     assert not ConsentEvent.objects.exists()
     assert "2 decisions are recorded." in text(olga.post(MANY, many(rows, record="1"), follow=True))
     assert ConsentEvent.objects.count() == 2
 
 
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        ("P-1,LOW,1,2020-01-01,b.pdf\n", "Row 2: the scan “b.pdf” is missing"),
-        ("P-1,LOW,x,2020-01-01,a.pdf\n", "Row 2: form_version must be a whole number"),
-    ],
-)
-def test_the_page_names_the_row_of_each_error(olga: Client, rows: str, message: str) -> None:
-    response = olga.post(MANY, many(rows, record="1"))
-    assert response.status_code == 422
-    assert message in text(response)
-    assert not ConsentEvent.objects.exists()
-
-
-def test_a_list_in_another_encoding_is_refused(olga: Client) -> None:
-    latin = SimpleUploadedFile("list.csv", (HEAD + "Jörg,LOW,1,2026-01-01,a.pdf\n").encode("latin-1"))
-    assert "The list is not UTF-8." in text(olga.post(MANY, {"list": latin, "scans": [scan()]}))
-
-
-def test_the_form_is_made_as_pdf(olga: Client, study: Study) -> None:
+def test_the_form_is_made_as_pdf_for_people_who_can_decide(olga: Client, study: Study) -> None:
     path = f"{ONE}form/"
     assert "Save as PDF" in text(olga.get(path))
     shown = olga.post(path, {"text": "de", "pseudonym": "", "answer_by": "2031-05-04"})
@@ -113,23 +93,16 @@ def test_the_form_is_made_as_pdf(olga: Client, study: Study) -> None:
     saved = olga.post(path, {"text": "en", "pseudonym": "P-1", "save": "1"})
     assert saved["Content-Disposition"] == 'attachment; filename="form-digits.pdf"'
     assert b"pdfuaid:part>1<" in saved.content and b"/StructTreeRoot" in saved.content
+    wrong = olga.post(path, {"text": "en", "pseudonym": "P-9"})
+    assert wrong.status_code == 422 and "Nobody in this study is called like that." in text(wrong)
+    answers_by(study, "incapable")
+    assert "cannot decide" in text(olga.post(path, {"text": "en", "pseudonym": "P-1"}))
     factories.study_create("empty")
     assert olga.get("/studies/empty/recruitment/paper/form/").status_code == 302
 
 
-def test_no_form_is_made_for_whoever_is_not_known_or_cannot_decide(olga: Client, study: Study) -> None:
-    wrong = olga.post(f"{ONE}form/", {"text": "en", "pseudonym": "P-9"})
-    assert wrong.status_code == 422 and "Nobody in this study is called like that." in text(wrong)
-    olga_user = get_user_model().objects.get(username="olga")
-    circumstance_record(study=study, acting_user=olga_user, pseudonym="P-1", kind="incapable", until=None, reason="x")
-    assert "cannot decide" in text(olga.post(f"{ONE}form/", {"text": "en", "pseudonym": "P-1"}))
-
-
 def test_a_declaration_comes_with_the_decision(olga: Client, study: Study) -> None:
-    olga_user = get_user_model().objects.get(username="olga")
-    circumstance_record(
-        study=study, acting_user=olga_user, pseudonym="P-1", kind="guardian", until=date(2040, 1, 1), reason="x"
-    )
+    answers_by(study, "guardian", date(2040, 1, 1))
     lacking = olga.post(ONE, one())
     assert lacking.status_code == 422 and "Without a declaration the paper does not count." in text(lacking)
     assert "1 decision is recorded." in text(olga.post(ONE, one(authority="parents", text="de"), follow=True))

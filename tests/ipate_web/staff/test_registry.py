@@ -64,8 +64,6 @@ def test_the_page_of_a_run_leads_to_its_records_and_files(run: Run) -> None:
 
 
 def test_labels_as_parquet_and_with_the_public_points(study: Study) -> None:
-    draft = table_of(url("run_labels_file", run_draft(study, **CLEAR_RUN), "parquet"))
-    assert draft.num_rows == 0 and draft.column_names[:2] == ["row", "label"]
     run = run_ask(run_start(study, share=0.3, **CLEAR_RUN))
     table = table_of(url("run_labels_file", run, "parquet"))
     assert table.column_names == ["row", "label", "count_a", "count_b", "count_c"]
@@ -101,6 +99,8 @@ def test_the_report_as_a_tagged_pdf(run: Run) -> None:
     draft = run_draft(run.study, title="手書き *not* markup #emph[x]", **RUN)
     answer = browse("auditor", url("ledger_report_pdf", draft))
     assert answer.status_code == 200 and answer.content.startswith(b"%PDF-"), "of a run that released nothing"
+    table = table_of(url("run_labels_file", draft, "parquet"))
+    assert table.num_rows == 0 and table.column_names == ["row", "label"]
 
 
 # --- Fairness ---------------------------------------------------------------------------------------------------------

@@ -1,0 +1,199 @@
+"""Pages that count people with noise: head counts, and answers to check questions."""
+
+import re
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from accounting.head_counts import head_counts
+from accounting.models import HeadCount, Release
+from accounting.services import release_record
+from accounting.shares import share_free
+from consent.models import CheckAnswers, Study
+from consent.permissions import ROLE_PERMISSIONS
+from consent.questions import KEYS
+from consent.selectors import consent_form_in_force
+from consent.services import check_answer_keep
+from tests import factories
+from tests.pages import as_, roles_fill, text, url
+from tests.snapshots import built_once
+from tests.training.runs import TABLE_RUN, run_start, study_with_consents, study_with_table
+
+pytestmark = pytest.mark.django_db
+
+ENTERED = {"enter": "1", "HIGH": "100", "AVERAGE": "200", "LOW": "300"}
+
+
+@pytest.fixture
+def table() -> Study:
+    """Ten holders have consented to each level."""
+    return study_with_table()
+
+
+@pytest.fixture
+def operator(table: Study) -> Client:
+    return as_("olga")
+
+
+def counted(study: Study) -> dict[str, int]:
+    return {count.level: count.count for count in head_counts(study)}
+
+
+# --- Head counts ----------------------------------------------------------------------------------------------------
+
+
+def test_the_page_says_what_a_drawing_costs_and_shows_what_was_drawn(
+    table: Study, operator: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    HeadCount.objects.all().delete()
+    address = url("head_counts", table)
+    page = operator.get(address).text
+    for words in (
+        "No head counts yet",
+        "noise of standard deviation 32 is added",
+        "uses 1.0 % of the smallest cap and cannot be taken back; 100.0 % is free",
+        "They must not come from the consents.",
+    ):
+        assert words in page
+    assert Release.objects.filter(study=table).count() == 1, "looking draws nothing"
+    page = operator.post(address, {"draw": "1"}, follow=True)
+    assert page.redirect_chain == [(address, 302)]
+    assert share_free(table) == pytest.approx(0.99)
+    drawn = head_counts(table)
+    assert {count.sigma for count in drawn} == {32.0}
+    for words in (
+        "The head counts are drawn.",
+        "drawn with noise, standard deviation 32",
+        "Drawing again is charged again.",
+        *(f'<td class="number">{count.count}</td>' for count in drawn),
+    ):
+        assert words in page.text
+    assert "± 32, drawn with noise" in operator.get(url("study", table)).text
+    monkeypatch.setitem(ROLE_PERMISSIONS, "operator", ROLE_PERMISSIONS["operator"] - {"consent.view_group_sizes"})
+    page = operator.get(address).text
+    assert all(f'<td class="number">{count.count}</td>' in page for count in drawn), "in place of exact numbers"
+
+
+def test_a_form_that_is_sent_twice_draws_and_charges_once(table: Study, operator: Client) -> None:
+    """By a second click, or Back and once more: everybody would pay twice for the same numbers."""
+    address = url("head_counts", table)
+    follows = re.search(r'name="follows" value="(\d+)"', operator.get(address).text).group(1)
+    for _ in range(2):
+        page = operator.post(address, {"draw": "1", "follows": follows}, follow=True)
+    assert "There are newer numbers than when you opened the page. Nothing was drawn again." in page.text
+    assert share_free(table) == pytest.approx(0.99)
+    assert Release.objects.filter(study=table, charge__gt=0).count() == 1
+
+
+def test_a_drawing_that_nothing_is_left_for_is_refused_and_a_closed_study_offers_none(
+    table: Study, operator: Client
+) -> None:
+    run_start(table, share=1.0, **TABLE_RUN)
+    before, address = counted(table), url("head_counts", table)
+    assert "Only 0 of every holder&#x27;s cap is free" in operator.post(address, {"draw": "1"}).text
+    assert counted(table) == before
+    assert Release.objects.filter(study=table, kind="head_counts").count() == 1
+    Study.objects.filter(pk=table.pk).update(closed_at="2026-01-01T00:00:00Z")
+    page = operator.get(address).text
+    assert "What plans use now" in page and "This study was closed on" in page
+    assert "Draw head counts" not in page and "Enter these numbers" not in page
+
+
+def test_public_numbers_are_entered_and_cost_nothing(table: Study, operator: Client) -> None:
+    before, address = counted(table), url("head_counts", table)
+    for value, message in (
+        ("", "required"),
+        ("-1", "greater than"),
+        ("1.5", "whole number"),
+        ("9" * 30, "less than or equal to 1000000000"),
+    ):
+        page = operator.post(address, {**ENTERED, "LOW": value})
+        assert page.status_code == 422, value
+        assert message in str(page.context["form"].errors["LOW"]), value
+    assert counted(table) == before
+    page = operator.post(address, ENTERED, follow=True)
+    assert "The numbers are entered." in page.text and "entered as a public number" in page.text
+    assert counted(table) == {"HIGH": 100, "AVERAGE": 200, "LOW": 300}
+    assert share_free(table) == 1
+    newest = Release.objects.filter(study=table).latest("sequence")
+    assert (newest.charge, newest.recorded_by) == (0, factories.user_create("olga"))
+
+
+def test_nobody_is_counted_without_a_policy_or_in_a_rehearsal() -> None:
+    young, rehearsal = factories.study_create("young"), factories.study_create("rehearsal", rehearsal=True)
+    client, message = as_("olga"), "The study has no approved ε policy."
+    page = client.get(url("head_counts", young)).text
+    assert message in page and "Draw head counts</button>" not in page
+    for sent in ({"draw": "1"}, ENTERED):
+        assert message in client.post(url("head_counts", young), sent).text
+    assert client.get(url("head_counts", rehearsal)).status_code == 404
+    assert client.post(url("head_counts", rehearsal), ENTERED).status_code == 404
+    assert not Release.objects.exists()
+
+
+# --- Answers to check questions -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+@built_once
+def study() -> Study:
+    return roles_fill(study_with_consents("checks"))
+
+
+def record(study: Study, sigma: float, right: dict[str, tuple[int, int]]) -> None:
+    """Record a count of right and wrong answers to each question."""
+    numbers = [{"question": key, "right": good, "wrong": bad} for key, (good, bad) in right.items()]
+    content = {"form_version": 1, "sigma": sigma, "questions": numbers}
+    release_record(study=study, kind=Release.Kind.ANSWERS, content=content)
+
+
+def test_the_editor_names_each_question_the_worst_first_with_its_interval(study: Study) -> None:
+    committee, editor = as_("committee"), url("consent_form_new", study)
+    for client, page in ((as_("olga"), url("consent_forms", study)), (committee, editor)):
+        html = text(client.get(page))
+        assert "Answers were not counted yet." in html
+        assert "What happens if I withdraw?" in html
+        assert "My records are used for nothing new. Yes, from that moment." in html
+    record(study, 10.0, dict.fromkeys(KEYS, (500, 500)) | {"odds": (310, 690), "access": (930, 70)})
+    page = text(committee.get(editor))
+    assert "About 31 of 100 answered this right, between 29 and 33." in page
+    places = [page.index(words) for words in ("what is that?", "What does high protection mean?", "Who sees my")]
+    assert places == sorted(places)
+    record(study, 76.0, {"odds": (9, -3)})
+    assert "Too few answers: the noise hides how many were right." in text(committee.get(editor))
+
+
+def test_an_operator_counts_once_and_nothing_stays(study: Study) -> None:
+    """A second click would charge everybody again, and noise alone would take the place of what was counted."""
+    forms, address = url("consent_forms", study), reverse("staff:check_answers", args=[study.slug])
+    committee, operator = as_("committee"), as_("olga")
+    assert "Count the answers" not in text(committee.get(forms))
+    assert committee.post(address).status_code == 403
+    assert not Release.objects.exists()
+    check_answer_keep(holder=study.holders.earliest("pk"), form=consent_form_in_force(study), place=0, right=True)
+    page = operator.get(forms)
+    assert "with noise of standard deviation 76 in each number. That uses 1.0 % of the smallest cap" in text(page)
+    follows = re.search(r'name="follows" value="(\d+)"', page.text).group(1)
+    answer = operator.post(address, {"follows": follows}, follow=True)
+    assert answer.redirect_chain == [(forms, 302)]
+    assert "None of them is stored any more." in text(answer)
+    assert "Nothing was drawn again." in text(operator.post(address, {"follows": follows}, follow=True))
+    assert CheckAnswers.objects.get().answered == 0
+    assert Release.objects.filter(study=study).count() == 1
+    assert share_free(study) == pytest.approx(0.99)
+    assert "answers to check questions" in text(operator.get(url("ledger", study)))
+    assert "Answers were counted before." in text(operator.get(forms))
+
+
+@pytest.mark.slow
+def test_no_page_says_how_many_answers_are_stored(study: Study) -> None:
+    form, pages = consent_form_in_force(study), set()
+    for place, holder in enumerate([None, *study.holders.order_by("pk")[:4]]):
+        if holder is not None:
+            check_answer_keep(holder=holder, form=form, place=place % len(KEYS), right=bool(place % 2))
+        page = as_("olga").get(url("consent_forms", study)).text
+        pages.add(re.sub(r'name="csrfmiddlewaretoken" value="\w+"', "", page))
+    assert len(pages) == 1
+    early = factories.study_create("early")
+    assert "What people understand" not in text(as_("olga").get(url("consent_forms", early))), "there is no form"

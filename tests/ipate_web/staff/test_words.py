@@ -1,0 +1,88 @@
+"""What pages of staff write for numbers, moments, parameters and charts, in the reader's language."""
+
+import json
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+from django.template import Context, Template
+from django.template.loader import render_to_string
+from django.utils import timezone, translation
+
+from common.sentences import Sentence
+from ipate_web.staff.charts import Chart, Series
+from ipate_web.staff.templatetags.run_words import chosen_words, group_label, parameter_words, percent, said, trimmed
+
+CHART = Chart(
+    [1.02, 2.0], [Series("High", [0.5, None], limit=1.0), Series("Low", [float("inf"), 123456.0])], x_label="order"
+)
+
+
+def test_numbers_are_rounded_and_lose_the_zeros_that_say_nothing() -> None:
+    shares = [percent(share) for share in (0.8579, 0.9999, 0.25, 0.0, None)]
+    assert shares == ["85.8 %", "100.0 %", "25.0 %", "0.0 %", "–"]
+    assert [trimmed(number) for number in (0.5, 200.0, 1.06182)] == ["0.5", "200", "1.062"]
+
+
+def test_parameters_are_translated() -> None:
+    parameters = {"inverse_penalty": 0.5, "iterations": 200, "balanced": True}
+    result = parameter_words(parameters, "logistic_regression")
+    assert "balanced" not in result.split(": ")[0]
+    assert result.endswith(": yes")
+    assert ": 0.5, " in result and ": 200, " in result
+    assert parameter_words({"depth": 3}, "of_old") == "depth: 3"
+    assert chosen_words({"penalty": 1e-4, "depth": 3.0}) == "ridge penalty: 0.0001, depth: 3"
+    with translation.override("de"):
+        assert parameter_words(parameters, "logistic_regression").endswith(": ja")
+        assert ": 0,5, " in parameter_words(parameters, "logistic_regression")
+        assert chosen_words({"penalty": 0.5}) == "Ridge-Strafterm: 0,5"
+
+
+def test_groups_are_called_by_their_levels() -> None:
+    called = [group_label(name) for name in ("HIGH", "LOW 2", "other")]
+    assert called == ["High protection", "Low protection 2", "other"]
+    with translation.override("de"):
+        assert group_label("LOW 2") == "Niedriger Schutz 2"
+
+
+def test_stored_sentences_are_translated_for_the_reader() -> None:
+    note = Sentence("Group %(group)s has no holders.", group="HIGH")
+    stored = json.loads(json.dumps(note.to_json()))
+    assert note == "Group HIGH has no holders."
+    assert said(note) == said(stored) == "Group High protection has no holders."
+    large = "σ = %(sigma)g is large for %(votes)d votes: even a unanimous vote is often lost to the noise."
+    numbers, unknown = Sentence(large, sigma=0.5, votes=30), Sentence("<%(count)d> of some kind", count=3)
+    assert said(numbers) == numbers and said(unknown) == "<3> of some kind"
+    with translation.override("de"):
+        assert said(note) == said(stored) == "Gruppe „Hoher Schutz“ hat keine Betroffenen."
+        assert said(numbers).startswith("σ = 0,5 ")
+        assert said(unknown) == '<span lang="en">&lt;3&gt; of some kind</span>', "marked as English"
+        assert said("Cancelled by olga.") == '<span lang="en">Cancelled by olga.</span>'
+
+
+def test_moments_have_seconds_and_zone_unless_timing_must_not_be_told() -> None:
+    when = datetime(2026, 7, 1, 12, 3, 4, 567, tzinfo=UTC)
+    for tag, moment, language, zone, expected in (
+        ("{% moment when %}", when, "en", "UTC", "2026-07-01T12:03:04+00:00 2026-07-01 12:03:04 UTC"),
+        ("{% moment when %}", when, "de", "Europe/Berlin", "2026-07-01T14:03:04+02:00 01.07.2026 14:03:04 MESZ"),
+        ("{% moment when seconds=False %}", when, "en", "UTC", "2026-07-01T12:03:00+00:00 2026-07-01 12:03 UTC"),
+        ("{% moment when %}", None, "en", "UTC", "–"),
+        ("{{ when|moment_text }}", when, "en", "UTC", "2026-07-01 12:03:04 UTC"),
+    ):
+        with translation.override(language), timezone.override(ZoneInfo(zone)):
+            page = Template("{% load moments %}" + tag).render(Context({"when": moment}))
+        machine, _space, words = expected.partition(" ")
+        is_marked = tag.startswith("{%") and moment is not None
+        assert page == (f'<time datetime="{machine}">{words}</time>' if is_marked else expected), tag
+
+
+def test_gaps_and_values_of_a_chart_that_json_cannot_hold_are_null() -> None:
+    document = json.loads(json.dumps(CHART.document, allow_nan=False))
+    assert [series["values"] for series in document["series"]] == [[0.5, None], [None, 123456.0]]
+    assert [series["limit"] for series in document["series"]] == [1.0, None]
+
+
+def test_the_table_of_a_chart_has_every_number_in_the_readers_notation() -> None:
+    with translation.override("de"):
+        table = render_to_string("components/chart_table.html", {"chart": CHART, "caption": "All"})
+    cells = [cell.split("<")[0] for cell in table.split('"number">')[1:]]
+    assert cells == ["Order", "High", "Low", "1,02", "0,5", "inf", "2", "–", "1,235e+05"]
