@@ -20,7 +20,7 @@ from django.urls import reverse
 from consent.models import DataHolder, Role, Study
 from consent.services import membership_add
 from tests.factories import steward_add, study_create, user_create
-from tests.pages import as_
+from tests.pages import as_, text
 from tests.reading import read_here  # noqa: F401
 from tests.snapshots import built_once
 from training.engine.records import records_load
@@ -88,28 +88,45 @@ def declared(client: Client, begun: DatasetImport, **changes: Any) -> dict[str, 
     return {name: value for name, value in (sent | changes).items() if value is not None}
 
 
+def begin(
+    client: Client, content: bytes | str = CSV, name: str = "rows.csv", **fields: Any
+) -> tuple[str, DatasetImport]:
+    """Upload a file: address of the page on which it is declared, and the import."""
+    url = upload(client, content, name, **fields).headers["Location"]
+    return url, DatasetImport.objects.get(pk=url.strip("/").rpartition("/")[2])
+
+
+def check(client: Client, url: str, begun: DatasetImport, **changes: Any) -> str:
+    """Declare what was drafted, with ``changes``, and check the rows: the page that says what was found."""
+    assert client.post(url, declared(client, begun, **changes)).status_code == 302
+    work(begun)
+    begun.refresh_from_db()
+    return client.get(url).text
+
+
+def store(client: Client, url: str, begun: DatasetImport) -> Dataset | None:
+    """Import the rows that were checked."""
+    client.post(f"{url}store/")
+    work(begun)
+    return Dataset.objects.filter(study=begun.study, name=begun.name).first()
+
+
 def test_a_file_is_uploaded_declared_checked_and_imported(client: Client, study: Study) -> None:
-    begun_at = upload(client)
-    begun = DatasetImport.objects.get()
-    assert begun_at.headers["Location"] == reverse("staff:import", args=["ward", begun.pk])
+    url, begun = begin(client)
     assert begun.schema["columns"] == [
         {"name": "who", "role": "holder"},
         {"name": "age", "role": "feature", "type": "numeric", "minimum": 0, "maximum": 100, "missing": []},
         {"name": "sex", "role": "feature", "type": "categorical", "values": ["f", "m"], "missing": [], "other": False},
         {"name": "back", "role": "label", "labels": {}},
     ]
-    url = begun_at.headers["Location"]
     assert client.post(url, declared(client, begun)).status_code == 302
     assert "being checked" in client.get(url).text
     work(begun)
     page = client.get(url).text
     assert "3 rows were checked, and none has an error" in page
     assert "belong to 2 people" in page
-    assert not Dataset.objects.exists()
-    assert not DataHolder.objects.exists()
-    client.post(f"{url}store/")
-    work(begun)
-    dataset = Dataset.objects.get(study=study, name="patients")
+    assert not Dataset.objects.exists() and not DataHolder.objects.exists()
+    dataset = store(client, url, begun)
     assert records_load(dataset)["x"].tolist() == [[0.5, 1, 0], [0.25, 0, 1], [0.75, 1, 0]]
     assert (dataset.rows, dataset.holders, dataset.imported_by.username) == (3, 2, "sven")
     assert "3 rows are imported" in client.get(url).text
@@ -118,66 +135,47 @@ def test_a_file_is_uploaded_declared_checked_and_imported(client: Client, study:
 
 def test_all_errors_are_on_the_page_and_in_a_file(client: Client, study: Study) -> None:
     lines = "".join(f"p{number},x{number},f,no\n" for number in range(60))
-    url = upload(client, CSV + lines + "=cmd,1,d,maybe\n").headers["Location"]
-    begun = DatasetImport.objects.get()
+    url, begun = begin(client, CSV + lines + "=cmd,1,d,maybe\n")
     changes = {"columns-1-use": "numeric", "columns-1-minimum": 0, "columns-1-maximum": 50}
-    changes |= {"columns-2-values": "f\nm", "classes": "no\nyes"}
-    client.post(url, declared(client, begun, **changes))
-    work(begun)
-    page = client.get(url).text
+    page = check(client, url, begun, **changes, **{"columns-2-values": "f\nm", "classes": "no\nyes"})
     for words in ("63 errors: nothing is imported", "“x0” is no number.", "And 13 more."):
         assert words in page
     html = client.get(f"{url}errors.csv").content.decode("utf-8-sig").splitlines()
     assert len(html) == 64
     assert "rows.csv,5,age,“x0” is no number." in html[1]
     assert any("65,who" in line for line in html[-3:])
-    client.post(f"{url}store/")
-    work(begun)
-    assert not Dataset.objects.exists() and not DataHolder.objects.exists()
+    assert store(client, url, begun) is None
+    assert not DataHolder.objects.exists()
 
 
 def test_clipped_and_other_values_are_named(client: Client, study: Study) -> None:
-    url = upload(client).headers["Location"]
-    begun = DatasetImport.objects.get()
+    url, begun = begin(client)
     changes = {"columns-1-maximum": 60, "columns-2-values": "f", "columns-2-other": "on"}
-    client.post(url, declared(client, begun, **changes))
-    work(begun)
-    page = client.get(url)
-    assert page.context["notes"] == [("age", 1, 0, 0), ("sex", 0, 1, 0)]
-    assert "outside their range" in page.text
+    assert "outside their range" in check(client, url, begun, **changes)
+    assert client.get(url).context["notes"] == [("age", 1, 0, 0), ("sex", 0, 1, 0)]
 
 
 def test_holders_with_too_many_rows_are_named_to_stewards_alone(client: Client, study: Study, settings: Any) -> None:
     settings.MOST_RECORDS = 1
     membership_add(study=study, user=user_create("otto"), role=Role.OPERATOR, acting_user=None)
-    upload(client)
-    begun = DatasetImport.objects.get()
-    url = reverse("staff:import", args=["ward", begun.pk])
-    client.post(url, declared(client, begun))
-    work(begun)
-    page = client.get(url)
-    assert page.context["report"]["beyond"] == [["ada", 2]]
-    assert "People with more rows than count" in page.text
+    url, begun = begin(client)
+    assert "People with more rows than count" in check(client, url, begun)
+    assert client.get(url).context["report"]["beyond"] == [["ada", 2]]
     assert as_("otto").get(url).status_code in (403, 404), "an operator, who decides about runs"
-    client.post(f"{url}store/")
-    work(begun)
-    dataset = Dataset.objects.get(study=study, name="patients")
+    dataset = store(client, url, begun)
     assert (dataset.rows, dataset.holders, dataset.most_records) == (2, 2, 1)
     assert records_load(dataset)["x"].tolist() == [[0.5, 1, 0], [0.25, 0, 1]]
-    shown = as_("otto").get(reverse("staff:dataset", args=["ward", dataset.pk])).text
+    shown = text(as_("otto").get(reverse("staff:dataset", args=["ward", dataset.pk])))
     assert "at most 1 count" in shown and "ada" not in shown
 
 
 @pytest.mark.slow
 def test_the_page_lists_all_errors_of_a_schema(client: Client, study: Study) -> None:
-    upload(client)
-    begun = DatasetImport.objects.get()
-    url = reverse("staff:import", args=["ward", begun.pk])
-    changes = {"columns-1-minimum": 9, "columns-1-maximum": 3, "columns-2-values": None, "known": None}
-    page = client.post(url, declared(client, begun, **changes))
-    assert page.status_code == 422
-    assert "taken from these rows" in page.text
-    page = client.post(url, declared(client, begun, **{**changes, "known": "on"})).text
+    url, begun = begin(client)
+    changes = {"columns-1-minimum": 9, "columns-1-maximum": 3, "columns-2-values": None}
+    page = client.post(url, declared(client, begun, **changes, known=None))
+    assert page.status_code == 422 and "taken from these rows" in page.text
+    page = client.post(url, declared(client, begun, **changes, known="on")).text
     assert "age: The declared range is 9 to 3." in page
     assert "sex: The declared values are empty" in page
     begun.refresh_from_db()
@@ -185,13 +183,11 @@ def test_the_page_lists_all_errors_of_a_schema(client: Client, study: Study) -> 
 
 
 def test_a_dropped_import_leaves_nothing(client: Client, study: Study) -> None:
-    upload(client)
-    begun = DatasetImport.objects.get()
-    assert files()
-    assert client.get(reverse("staff:import_drop", args=["ward", begun.pk])).status_code == 200
-    client.post(reverse("staff:import_drop", args=["ward", begun.pk]))
-    assert not DatasetImport.objects.exists()
-    assert not files()
+    _url, begun = begin(client)
+    drop = reverse("staff:import_drop", args=["ward", begun.pk])
+    assert files() and client.get(drop).status_code == 200
+    client.post(drop)
+    assert not DatasetImport.objects.exists() and not files()
 
 
 def test_an_upload_that_cannot_be_used_is_refused_and_not_kept(client: Client, study: Study) -> None:
@@ -212,135 +208,95 @@ def test_an_upload_that_cannot_be_used_is_refused_and_not_kept(client: Client, s
 def test_images_and_texts_are_drafted_checked_and_shown(client: Client, study: Study) -> None:
     buffer = io.BytesIO()
     np.savez(buffer, x=np.full((3, 4, 4), 7, np.uint8), y=np.array([0, 1, 9]), holder=np.array(["a", "b", "c"]))
-    url = upload(client, buffer.getvalue(), "digits.npz").headers["Location"]
-    begun = DatasetImport.objects.get()
+    url, begun = begin(client, buffer.getvalue(), "digits.npz")
     assert (begun.schema["kind"], begun.schema["height"]) == ("image", 4)
-    client.post(url, declared(client, begun))
-    work(begun)
-    assert "data:image/png;base64," in client.get(url).text
+    assert "data:image/png;base64," in check(client, url, begun)
     rows = "".join(f'p{number},"message {number}, as it was written",{"yn"[number % 2]}\n' for number in range(50))
-    url = upload(client, f"who,message,label\n{rows}").headers["Location"]
-    begun = DatasetImport.objects.exclude(pk=begun.pk).get()
+    url, begun = begin(client, f"who,message,label\n{rows}")
     assert begun.schema["columns"][1] == {"name": "message", "role": "text", "length": 2000}
-    client.post(url, declared(client, begun, **{"columns-1-length": 9}))
-    work(begun)
-    begun.refresh_from_db()
+    check(client, url, begun, **{"columns-1-length": 9})
     assert (begun.state, begun.faults, begun.schema["columns"][1]["length"]) == ("checked", 0, 9)
 
 
 def test_a_schema_comes_from_a_file_or_from_another_dataset(client: Client, study: Study) -> None:
-    document = {
-        "kind": "table",
-        "columns": [
-            {"name": "age", "role": "feature", "type": "numeric", "minimum": 0, "maximum": 120},
-            {"name": "back", "role": "label"},
-        ],
-        "classes": ["no", "yes"],
-    }
+    age = {"name": "age", "role": "feature", "type": "numeric", "minimum": 0, "maximum": 120}
+    document = {"kind": "table", "columns": [age, {"name": "back", "role": "label"}], "classes": ["no", "yes"]}
     schema_file = SimpleUploadedFile("schema.json", json.dumps(document).encode())
-    upload(client, "age,back\n5,no\n", kind="test", schema_file=schema_file)
-    begun = DatasetImport.objects.get()
-    assert begun.schema == document
-    client.post(reverse("staff:import", args=["ward", begun.pk]), declared(client, begun))
-    work(begun)
-    client.post(reverse("staff:import_store", args=["ward", begun.pk]))
-    work(begun)
-    known = Dataset.objects.get()
+    url, begun = begin(client, "age,back\n5,no\n", kind="test", schema_file=schema_file)
+    assert (begun.schema["columns"], begun.schema["classes"]) == (document["columns"], document["classes"])
+    check(client, url, begun)
+    known = store(client, url, begun)
     upload(client, "age,back\n7,yes\n", name="more.csv", kind="test", schema_from=str(known.pk))
-    # The form's own name is taken.
-    assert DatasetImport.objects.filter(state="draft").count() == 0
+    assert DatasetImport.objects.filter(state="draft").count() == 0, "the name is taken"
+    file = SimpleUploadedFile("more.csv", b"age,back\n7,yes\n")
+    sent = {"file": file, "name": "more", "kind": "test", "schema_from": str(known.pk)}
+    client.post("/studies/ward/datasets/import/", sent)
+    assert DatasetImport.objects.get(name="more").schema["classes"] == document["classes"]
 
 
-TARGETS: list[tuple[str, str, dict[str, Any], dict[str, Any], list[str]]] = [
-    (
-        "who,age,weight\nada,50,61.5\nben,25,200\n",
-        "columns-2-use",
-        {"columns-2-use": "value", "learned": "numbers", "smallest": 30, "largest": 150, "unit": "kg"},
-        {"kind": "numbers", "minimum": 30, "maximum": 150, "unit": "kg"},
-        ["61.5 kg", "150 kg"],
-    ),
-    (
-        "who,age,days,state\nada,50,61,dead\nben,25,200,alive\n",
-        "ends",
-        {
-            "columns-2-use": "time",
-            "columns-3-use": "event",
-            "columns-3-spellings": "dead = 1\nalive = 0",
-            "learned": "times",
-            "ends": "30\n60,5\n365",
-            "unit": "days",
-        },
-        {"kind": "times", "ends": [30, 60.5, 365], "unit": "days"},
-        ["61 days", "more than 200 days"],
-    ),
-    (
-        "who,age,ill,x\nada,50,1,y\nben,25,1,n\n",
-        "columns-3-spellings",
-        {
-            "columns-2-use": "flag",
-            "columns-3-use": "flag",
-            "columns-3-called": "tired",
-            "columns-3-spellings": "n = 0\ny = 1",
-            "learned": "labels",
-        },
-        {"kind": "labels", "names": ["ill", "tired"]},
-        ["ill, tired", "ill"],
-    ),
-]
+AMOUNT = {"columns-2-use": "value", "learned": "numbers", "smallest": 30, "largest": 150, "unit": "kg"}
+TIME = {"columns-2-use": "time", "learned": "times", "ends": "30\n60,5\n365", "unit": "days"}
+TIME |= {"columns-3-use": "event", "columns-3-spellings": "dead = 1\nalive = 0"}
+FLAGS = {"columns-2-use": "flag", "columns-3-use": "flag", "columns-3-called": "tired", "learned": "labels"}
+FLAGS |= {"columns-3-spellings": "n = 0\ny = 1"}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("content", "field", "answers", "target", "message"), TARGETS, ids=lambda each: "")
+@pytest.mark.parametrize(
+    ("content", "answers", "wrong", "target", "learned"),
+    [
+        (
+            "who,age,weight\nada,50,61.5\nben,25,200\n",
+            AMOUNT,
+            {"columns-2-use": "numeric"},
+            {"kind": "numbers", "minimum": 30, "maximum": 150, "unit": "kg"},
+            ["61.5 kg", "150 kg"],
+        ),
+        (
+            "who,age,days,state\nada,50,61,dead\nben,25,200,alive\n",
+            TIME,
+            {"ends": "30\nsoon"},
+            {"kind": "times", "ends": [30, 60.5, 365], "unit": "days"},
+            ["61 days", "more than 200 days"],
+        ),
+        (
+            "who,age,ill,x\nada,50,1,y\nben,25,1,n\n",
+            FLAGS,
+            {"columns-3-spellings": "y"},
+            {"kind": "labels", "names": ["ill", "tired"]},
+            ["ill, tired", "ill"],
+        ),
+    ],
+    ids=["numbers", "times", "labels"],
+)
 def test_other_targets_are_declared_without_json(
-    client: Client,
-    study: Study,
-    content: str,
-    field: str,
-    answers: dict[str, Any],
-    target: dict[str, Any],
-    message: list[str],
+    client: Client, study: Study, content: str, answers: Any, wrong: Any, target: Any, learned: list[str]
 ) -> None:
-    url = upload(client, content).headers["Location"]
-    begun = DatasetImport.objects.get()
-    wrong = {"columns-2-use": "numeric", "ends": "30\nsoon", "columns-3-spellings": "y"}[field]
-    refused = client.post(url, declared(client, begun, **answers | {"known": "on", field: wrong}))
+    url, begun = begin(client, content)
+    refused = client.post(url, declared(client, begun, **answers | wrong))
     assert refused.status_code == 422 and 'class="errors"' in refused.text
-    assert client.post(url, declared(client, begun, **answers)).status_code == 302
-    begun.refresh_from_db()
+    assert "2 rows were checked, and none has an error" in check(client, url, begun, **answers)
     assert (begun.schema["target"], begun.schema["classes"]) == (target, [])
-    work(begun)
-    page = client.get(url)
-    assert "2 rows were checked, and none has an error" in page.text
+    shown = answers | ({"ends": "30\n60.5\n365"} if "ends" in answers else {})
     again = declared(client, begun)
-    assert {name: again[name] for name in answers if name in again} == {
-        name: answers[name] if name != "ends" else "30\n60.5\n365" for name in answers
-    }
-    client.post(f"{url}store/")
-    work(begun)
-    dataset = Dataset.objects.get(study=study)
+    assert again == again | {name: value for name, value in shown.items() if name in again}
+    dataset = store(client, url, begun)
     codes = records_load(dataset)["y"].tolist()
-    assert [dataset.outcome.written(code) for code in codes] == message
+    assert [dataset.outcome.written(code) for code in codes] == learned
 
 
 @pytest.mark.slow
 def test_rows_of_a_person_become_one_by_the_rules_that_are_declared(client: Client, study: Study) -> None:
     rows = "ada,2026-01-02,50,f,no\nben,2026-01-01,25,m,yes\nada,2026-01-01,80,f,yes\nada,2026-01-03,20,f,no\n"
-    url = upload(client, f"who,visited,age,sex,back\n{rows}").headers["Location"]
-    begun = DatasetImport.objects.get()
-    answers = {"columns-1-use": "ignore", "columns-2-rule": "mean", "columns-4-rule": "any"}
-    answers |= {"combined": "on", "by": "visited", "by_written": "ymd"}
+    url, begun = begin(client, f"who,visited,age,sex,back\n{rows}")
+    rules = {"columns-2-rule": "mean", "columns-4-rule": "any", "by": "visited", "by_written": "ymd"}
+    answers = rules | {"columns-1-use": "ignore", "combined": "on"}
     wrong = client.post(url, declared(client, begun, **answers, **{"columns-3-rule": "mean"}))
     assert wrong.status_code == 422 and "Use one of: last, any." in wrong.text
-    assert client.post(url, declared(client, begun, **answers)).status_code == 302
-    work(begun)
-    page = client.get(url).text
-    assert "by the rules of the schema: of 4 rows 2." in page
-    assert {name: declared(client, begun)[name] for name in answers if "use" not in name} == {
-        name: value if value != "on" else True for name, value in answers.items() if "use" not in name
-    }
-    client.post(f"{url}store/")
-    work(begun)
-    dataset = Dataset.objects.get(study=study)
+    assert "by the rules of the schema: of 4 rows 2." in check(client, url, begun, **answers)
+    again = declared(client, begun)
+    assert again == again | rules | {"combined": True}
+    dataset = store(client, url, begun)
     assert (dataset.rows, dataset.holders) == (2, 2)
     assert records_load(dataset)["x"].tolist() == [[0.5, 1, 0], [0.25, 0, 1]]
     assert records_load(dataset)["y"].tolist() == [1, 1]
@@ -352,18 +308,14 @@ def test_rows_of_a_person_become_one_by_the_rules_that_are_declared(client: Clie
 
 
 def test_columns_are_a_table_with_facts_of_public_files_alone(client: Client, study: Study) -> None:
-    rows = "".join(f"p{number},{number},f,no\n" for number in range(5))
-    text = "who,age,sex,back\n" + rows + "p9,?,m,yes\n"
-    upload(client, text)
-    page = client.get(reverse("staff:import", args=["ward", DatasetImport.objects.get().pk])).text
-    assert "In the first rows" not in page
+    content = "who,age,sex,back\n" + "".join(f"p{at},{at},f,no\n" for at in range(5)) + "p9,?,m,yes\n"
+    url, _private = begin(client, content)
+    assert "In the first rows" not in client.get(url).text
     assert not [path for path in files() if path.name == "facts"]
-    upload(client, text, kind="public", with_labels="on")
-    points = DatasetImport.objects.get(kind="public")
-    page = client.get(reverse("staff:import", args=["ward", points.pk])).text
-    assert "In the first rows" in page
-    assert re.search(r"0 · 1 · 2 · 3 · 4, (16\.7|17)\s%\snot known", " ".join(page.split(" ")))
-    assert "2 values" in page
+    url, _public = begin(client, content, kind="public", with_labels="on")
+    page = client.get(url).text
+    assert "In the first rows" in page and "2 values" in page
+    assert re.search(r"0 · 1 · 2 · 3 · 4, (16\.7|17)\s%\snot known", page)
 
 
 def test_identifiers_and_codes_are_not_drafted_as_numbers(client: Client, study: Study) -> None:
@@ -403,8 +355,7 @@ def wide(columns: int = 120, rows: int = 30) -> str:
 
 @pytest.mark.slow
 def test_many_columns_are_declared_page_by_page_and_several_at_once(client: Client, study: Study) -> None:
-    url = upload(client, wide()).headers["Location"]
-    begun = DatasetImport.objects.get()
+    url, begun = begin(client, wide())
     page = client.get(f"{url}?from=50")
     assert len(page.context["forms"].columns) == 50 and "51–100" in page.text
     sent = declared(client, begun) | {"keep": "1", "columns-1-maximum": 12}
@@ -424,9 +375,7 @@ def test_many_columns_are_declared_page_by_page_and_several_at_once(client: Clie
     assert answer.status_code == 422 and "lab_99: " in answer.text, "a column of another page"
     begun.schema["columns"][100]["minimum"] = 0
     begun.save()
-    assert client.post(url, declared(client, begun)).status_code == 302
-    work(begun)
-    begun.refresh_from_db()
+    check(client, url, begun)
     assert (begun.state, begun.faults, begun.rows) == ("checked", 0, 30)
 
 

@@ -13,7 +13,7 @@ from rest_framework.test import APIClient
 from accounting.models import Release
 from consent.models import Study
 from tests import factories
-from tests.pages import as_, study_with_roles, url
+from tests.pages import as_, study_with_finished_run, study_with_roles, url
 from tests.snapshots import built_once
 from tests.training.asking import CLEAR_RUN, run_ask
 from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_start
@@ -22,6 +22,7 @@ from training.models import Run, StudentModel
 from training.services.closing import dataset_remove
 from training.services.stages import model_stage_set
 from training.services.students import student_withdraw
+from training.services.trainings import student_learn
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
@@ -189,3 +190,55 @@ def test_a_withdrawn_model_has_no_stage(run: Run) -> None:
     answer = api.post(reverse("api:model-stage", args=[run.pk]), {"stage": "production"}, format="json")
     assert answer.status_code == 410
     assert api.get(f"{reverse('api:models')}?stage=candidate").json()["count"] == 0
+
+
+# --- Versions of a student ------------------------------------------------------------------------------------------
+
+
+def test_another_version_is_trained_compared_and_published() -> None:
+    run = study_with_finished_run().runs.get()
+    researcher, operator = as_("researcher"), as_("operator")
+    page, new = url("run", run), url("run_student_new", run)
+    first, second = (url("run_student_publish", run, number) for number in (1, 2))
+    shown = researcher.get(page).text
+    assert "being computed" in shown and "Choose by the agreement" not in shown
+    assert "hx-get" in researcher.get(url("run_students", run)).text
+    assert 'value="nearest_neighbour" selected' in researcher.get(new).text
+    zeros = dict.fromkeys(("rotation", "shift", "stretch", "bend", "erase"), 0)
+    network = {"steps": 1, "filters": 4, "batch": 8, "learning_rate": 0.1, "doubt": 0.1, "threshold": 0.9} | zeros
+    boosting = {"iterations": 2, "leaves": 3, "leaf": 1, "learning_rate": 0.1}
+    for learner, given, field, words in (
+        ("boosting", boosting | {"leaf": 0}, "student_learner-boosting-leaf", "greater than"),
+        ("consistency", network, "student_learner", "images"),
+    ):
+        wrong = researcher.post(new, student_sent(learner, given))
+        assert wrong.status_code == 422 and words in str(wrong.context["form"].errors[field]), learner
+    assert not run.trainings.filter(version=None).exists()
+    assert researcher.post(new, student_sent("boosting", boosting)).headers["Location"] == page
+    shown = researcher.get(page).text
+    assert "Another version is being trained: Gradient boosting" in shown
+    assert new not in shown, "one at a time"
+    for _ in range(2):  # the second time the new version is assessed, too
+        for training in run.trainings.all():
+            student_learn(training.pk)
+    done = researcher.get(url("run_students", run))
+    assert done.headers["HX-Refresh"] == "true" and "being computed" not in done.text
+    shown = operator.get(page).text
+    assert "Choose by the agreement with held-out releases" in shown and "95 % confidence interval" in shown
+    assert "The same student, when it learns from the true labels" in shown
+    assert all(url("run_student_model", run, number) in shown for number in (1, 2))
+    assert second in shown and first not in shown and second not in researcher.get(page).text
+    assert "Version 1 stays and can be downloaded" in operator.get(second).text
+    assert operator.get(url("run_student_publish", run, 7)).status_code == 404
+    operator.post(second)
+    assert Run.objects.get(pk=run.pk).student.version == 2
+    assert "version 2: Gradient boosting" in as_("auditor").get(url("ledger_report", run)).text
+
+
+def student_sent(learner: str, given: dict[str, Any]) -> dict[str, Any]:
+    return {"student_learner": learner} | {f"student_learner-{learner}-{name}": each for name, each in given.items()}
+
+
+def test_a_run_without_a_student_has_nothing_to_train_anew(study: Study) -> None:
+    run = run_start(study, **TABLE_RUN)
+    assert as_("researcher").get(url("run_student_new", run)).headers["Location"] == url("run", run)

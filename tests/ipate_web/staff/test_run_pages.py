@@ -10,14 +10,15 @@ from typing import Any
 
 import pytest
 from django.conf import settings
-from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
 from django.urls import reverse
 from django.utils import timezone
 from pytest_django import DjangoCaptureOnCommitCallbacks as Commits
+from rest_framework.test import APIClient
 
 from accounting.models import Release
 from accounting.shares import share_free, shares
-from common.slots import slot
+from accounting.verification import study_faults
 from consent.models import Role, Study
 from consent.permissions import ROLE_PERMISSIONS
 from consent.services import membership_add
@@ -38,9 +39,11 @@ from tests.training.runs import (
     study_with_table,
     table_rows,
 )
-from training.models import Run, StudentModel, TeacherChunk
+from training.models import ProposalChange, Run, StudentModel, TeacherChunk
 from training.services.datasets import dataset_import
+from training.services.drafts import run_edit, run_withdraw
 from training.services.head_counts import head_counts_enter
+from training.services.runs import run_approve
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
@@ -122,19 +125,10 @@ def test_a_plan_is_checked_changed_and_saved_as_it_was_checked(study: Study) -> 
     hidden = dict(re.findall(r'<input type="hidden" name="([^"]+)"(?: value="([^"]*)")?', page.text))
     answer = client.post(url("run_new", study), {**hidden, "confirmed": "1"})
     run = Run.objects.get(created_by__username="operator")
-    assert answer.headers["Location"] == url("run", study, run.pk)
+    assert answer.headers["Location"] == url("run", run)
     assert (run.status, run.title, run.choices["teachers"]) == ("draft", "First", 6)
     assert run.choices["aggregator"] == {"name": "gnmax", "sigma": 10.0}
     assert run.choices["learner_parameters"] | {"trees": 7, "balanced": True} == run.choices["learner_parameters"]
-
-
-def test_a_second_plan_at_a_time_is_refused_and_the_form_keeps_its_fields(study: Study) -> None:
-    client = as_("operator")
-    with slot(User.objects.get(username="operator").pk):  # in another tab, say
-        page = client.post(url("run_new", study), filled_in(study))
-    assert "The plan is not computed yet." in page.text and "plan" not in page.context
-    again = client.post(url("run_new", study), page.context["form"].data)
-    assert "6 teachers in all" in again.text
 
 
 def test_the_page_shows_errors_beside_their_fields(study: Study) -> None:
@@ -148,39 +142,25 @@ def test_the_page_shows_errors_beside_their_fields(study: Study) -> None:
         (confident | {"aggregator-confident_gnmax-threshold": -5}, "aggregator-confident_gnmax-threshold", "above 0."),
     ):
         proposal_is_refused(study, filled_in(study, **changes), field, message)
-
-
-def test_parameters_of_what_was_not_chosen_cannot_be_wrong(study: Study) -> None:
-    changes = {
-        "learner": "random_forest",
-        "learner-cnn-epochs": "many",
-        "aggregator-confident_gnmax-threshold": "",
-        "aggregator-lnmax-gamma": "x",
-    }
-    assert as_("operator").post(url("run_new", study), filled_in(study, **changes)).status_code == 200
+    unchosen = {"learner-cnn-epochs": "many", "aggregator-confident_gnmax-threshold": "", "aggregator-lnmax-gamma": "x"}
+    assert as_("operator").post(url("run_new", study), filled_in(study, **forest, **unchosen)).status_code == 200
 
 
 def test_a_run_that_cannot_be_planned_can_be_saved_but_not_approved() -> None:
-    waiting = factories.study_create("waiting", delta=1e-4)
-    membership_add(study=waiting, user=factories.user_create("operator"), role=Role.OPERATOR, acting_user=None)
+    waiting, olga = factories.study_create("waiting", delta=1e-4), as_("olga")
+    missing = olga.get(url("run_new", waiting))
+    assert missing.context["missing"] == ["private", "public"]
+    assert reverse("staff:datasets", args=["waiting"]) in missing.text
     for kind, rows in (("private", table_rows(9, [f"p{i}" for i in range(9)])), ("public", table_rows(6))):
         dataset_import(study=waiting, name=kind, kind=kind, rows=rows, schema=TABLE)
     sent = filled_in(waiting, teachers=3, test_dataset=None)
-    assert "The study has no approved ε policy." in as_("operator").post(url("run_new", waiting), sent).text
-    as_("operator").post(url("run_new", waiting), {**sent, "confirmed": "1"})
-    run, client = Run.objects.get(), as_("olga")
-    page = client.get(url("run_approve", waiting, run.pk)).text
+    assert "The study has no approved ε policy." in olga.post(url("run_new", waiting), sent).text
+    run = run_draft(waiting, **TABLE_RUN)
+    page = olga.get(url("run_approve", run)).text
     assert "cannot be carried out" in page and "Yes, start the run" not in page
-    assert "The study has no approved ε policy." in client.post(url("run_approve", waiting, run.pk), follow=True).text
+    assert "The study has no approved ε policy." in olga.post(url("run_approve", run), follow=True).text
     run.refresh_from_db()
     assert run.status == Run.Status.DRAFT
-
-
-def test_a_study_without_data_says_what_is_missing() -> None:
-    empty = factories.study_create("empty")
-    page = as_("olga").get(url("run_new", empty))
-    assert page.context["missing"] == ["private", "public"]
-    assert reverse("staff:datasets", args=["empty"]) in page.text
 
 
 def test_a_similar_run_begins_with_the_values_of_the_earlier(study: Study) -> None:
@@ -212,7 +192,7 @@ def test_an_operator_sees_the_plan_and_starts_the_run_with_a_share(
 ) -> None:
     run = run_draft(study, **TABLE_RUN, purpose="Tell the three classes apart.")
     client = as_("operator")
-    page = client.get(url("run_approve", study, run.pk))
+    page = client.get(url("run_approve", run))
     for words in (
         "Tell the three classes apart.",
         "Share of every holder&#x27;s cap, in per cent",
@@ -222,23 +202,23 @@ def test_an_operator_sees_the_plan_and_starts_the_run_with_a_share(
         assert words in page.text
     assert page.context["form"]["per_cent"].value() == 25
     with django_capture_on_commit_callbacks() as sent:
-        client.post(url("run_approve", study, run.pk), {"per_cent": "40"})
+        client.post(url("run_approve", run), {"per_cent": "40"})
     assert sum("send.<locals>.publish" in repr(callback) for callback in sent) == 2, "the run, and its proposer's mail"
     run = Run.objects.get(approved_by__username="operator")
     assert (run.status, run.share) == (Run.Status.APPROVED, 0.4)
     assert share_free(study) == pytest.approx(0.6)
-    assert "40.0 % of every cap" in client.get(url("run", study, run.pk)).text
+    assert "40.0 % of every cap" in client.get(url("run", run)).text
     overview = client.get(url("study", study)).text
     assert "40.0 % of 100.0 %" in overview and "60.0 % of 100.0 %" in overview
-    again = client.post(url("run_approve", study, run.pk), follow=True)
+    again = client.post(url("run_approve", run), follow=True)
     assert "not a draft any more" in again.text
 
 
 def test_nobody_approves_their_own_run_and_the_page_says_who_does(study: Study) -> None:
     run = run_draft(study, **TABLE_RUN)
-    proposer, approval = as_("otto"), url("run_approve", study, run.pk)
-    assert "See the plan" in proposer.get(url("run", study, run.pk)).text
-    for page in (url("run", study, run.pk), approval):
+    proposer, approval = as_("otto"), url("run_approve", run)
+    assert "See the plan" in proposer.get(url("run", run)).text
+    for page in (url("run", run), approval):
         html = proposer.get(page).text
         assert "You proposed this run yourself. Another operator has to approve it." in html
         assert "In this study that is: olga, operator." in html
@@ -248,7 +228,7 @@ def test_nobody_approves_their_own_run_and_the_page_says_who_does(study: Study) 
     assert (run.status, run.approved_by) == (Run.Status.DRAFT, None)
     assert "Yes, start the run" in as_("olga").get(approval).text
     study.memberships.filter(role=Role.OPERATOR).exclude(user__username="otto").delete()
-    assert "There is no other operator yet" in proposer.get(url("run", study, run.pk)).text
+    assert "There is no other operator yet" in proposer.get(url("run", run)).text
     membership_add(study=study, user=factories.user_create("olga"), role=Role.OPERATOR, acting_user=None)
     Run.objects.filter(pk=run.pk).update(created_by=None)
     page = as_("olga").get(approval).text
@@ -259,7 +239,7 @@ def test_the_plan_is_shown_with_another_share_before_anything_starts(study: Stud
     run, client = run_draft(study, **TABLE_RUN), as_("operator")
     allowed = {}
     for per_cent in ("20", "80"):
-        page = client.post(url("run_approve", study, run.pk), {"per_cent": per_cent, "look": "1"})
+        page = client.post(url("run_approve", run), {"per_cent": per_cent, "look": "1"})
         allowed[per_cent] = [budget.allowed for _group, budget in page.context["plan"].groups]
         assert page.context["form"]["per_cent"].value() == per_cent
         assert all(f'<td class="number">{number:.4f}</td>' in page.text for number in allowed[per_cent])
@@ -282,13 +262,13 @@ def test_a_mistake_in_the_share_starts_nothing(study: Study) -> None:
         ("61", "Only 60 % is free: the rest is used, or held for other runs."),
     ):
         for look in ({}, {"look": "1"}):
-            page = client.post(url("run_approve", study, run.pk), {"per_cent": share, **look})
+            page = client.post(url("run_approve", run), {"per_cent": share, **look})
             assert page.status_code == 422, share
             assert message in str(page.context["form"].errors["per_cent"]), share
     run.refresh_from_db()
     assert run.status == Run.Status.DRAFT
     run_start(study, share=0.6, **TABLE_RUN)
-    page = client.get(url("run_approve", study, run.pk)).text
+    page = client.get(url("run_approve", run)).text
     assert "All of every holder&#x27;s cap is used or held for other runs." in page
     assert "Yes, start the run" not in page
 
@@ -296,14 +276,136 @@ def test_a_mistake_in_the_share_starts_nothing(study: Study) -> None:
 def test_cancelling_says_what_stays_and_ends_the_run(study: Study) -> None:
     run = run_teach(run_start(study, **TABLE_RUN))
     client = as_("operator")
-    assert "stay released" in client.get(url("run_cancel", study, run.pk)).text
+    assert "stay released" in client.get(url("run_cancel", run)).text
     run.refresh_from_db()
     assert not run.has_ended, "looking at the question changes nothing"
-    page = client.post(url("run_cancel", study, run.pk), follow=True)
+    page = client.post(url("run_cancel", run), follow=True)
     assert "An operator has cancelled the run." in page.text
     run.refresh_from_db()
     assert run.status == Run.Status.CANCELLED
-    assert "has ended already" in client.post(url("run_cancel", study, run.pk), follow=True).text
+    assert "has ended already" in client.post(url("run_cancel", run), follow=True).text
+
+
+# --- Drafts that their proposers change or withdraw -----------------------------------------------------------------
+
+
+@pytest.fixture
+def draft(study: Study) -> Run:
+    """Of the researcher."""
+    return run_draft(study, proposer=factories.user_create("researcher"), title="First", **TABLE_RUN)
+
+
+def proposal(run: Run, **changes: Any) -> dict[str, Any]:
+    """The draft as the API takes it, with changes."""
+    datasets = {name: getattr(run, f"{name}_id") for name in ("private_dataset", "public_dataset", "test_dataset")}
+    names = ("title", "method", "variant", "choices", "student_learner", "batch_size")
+    return {"study": run.study.slug, **datasets, **{name: getattr(run, name) for name in names}, **changes}
+
+
+def api_of(name: str) -> APIClient:
+    api = APIClient()
+    api.force_login(factories.user_create(name))
+    return api
+
+
+def test_the_proposer_changes_a_draft_on_its_page(study: Study, draft: Run) -> None:
+    client, edit = as_("researcher"), url("run_edit", draft)
+    form = client.get(edit).context["form"]
+    assert (form["title"].value(), form["aggregator-gnmax-sigma"].value()) == ("First", 10.0)
+    values = {field.html_name: getattr(value := field.value(), "pk", value) for field in form}
+    sent = {name: value for name, value in values.items() if value is not None and value is not False}
+    assert client.post(edit, sent | {"teachers": 0, "confirmed": "1"}).status_code == 422
+    sent |= {"title": "Second", "aggregator-gnmax-sigma": 12}
+    checked = client.post(edit, sent)
+    assert "Check the plan of “Second”" in checked.text and "Change the draft" in checked.text
+    draft.refresh_from_db()
+    assert (draft.title, draft.revision) == ("First", 1), "nothing is saved yet"
+    for _ in range(2):  # the second time nothing is changed
+        client.post(edit, sent | {"confirmed": "1"})
+    draft.refresh_from_db()
+    assert (draft.title, draft.choices["aggregator"]["sigma"]) == ("Second", 12)
+    assert (draft.revision, draft.status) == (2, "draft")
+    (change,) = ProposalChange.objects.all()
+    assert change.content == [
+        {"name": "title", "before": "First", "after": "Second"},
+        {"name": "choices.aggregator.sigma", "before": 10.0, "after": 12.0},
+    ]
+    assert list(study_faults(study)) == [], "it is chained"
+    page = client.get(url("run", draft)).text
+    assert "Changes of the proposal" in page and "researcher" in page
+    assert "Changes of the proposal" in as_("operator").get(url("run_approve", draft)).text
+
+
+def test_nobody_else_changes_or_withdraws_a_draft(draft: Run) -> None:
+    for page in ("run_edit", "run_withdraw"):
+        assert as_("operator").get(url(page, draft)).status_code == 403
+        assert as_("operator").post(url(page, draft), {"confirmed": "1"}).status_code == 403
+    operator = factories.user_create("operator")
+    for act in (run_edit, run_withdraw):
+        with pytest.raises(ValidationError, match="Somebody else proposed this run"):
+            act(run=draft, acting_user=operator)
+    page = as_("operator").get(url("run", draft)).text
+    assert url("run_edit", draft) not in page and url("run_cancel", draft) in page
+
+
+def test_an_unseen_draft_is_not_approved(draft: Run) -> None:
+    client, approve = as_("operator"), url("run_approve", draft)
+    assert '<input type="hidden" name="revision" value="1">' in client.get(approve).text
+    names = ("batch_size", "choices", "variant", "student_learner", "private_dataset", "public_dataset", "test_dataset")
+    changed = {name: getattr(draft, name) for name in names} | {"title": "Another", "method": "pate"}
+    run_edit(run=draft, acting_user=factories.user_create("researcher"), **changed)
+    answer = client.post(approve, {"per_cent": 10, "revision": 1}, follow=True)
+    assert "The proposal was changed since you looked." in answer.text
+    draft.refresh_from_db()
+    assert draft.status == "draft"
+    run_approve(run=draft, acting_user=factories.user_create("operator"), share=0.1, revision=2)
+    draft.refresh_from_db()
+    assert draft.status == "approved"
+
+
+def test_a_revision_of_thousands_of_digits_is_no_error(draft: Run) -> None:
+    sent = {"per_cent": 10, "revision": "9" * 5_000}
+    assert as_("operator").post(url("run_approve", draft), sent).status_code == 302
+
+
+def test_a_withdrawn_run_is_shown_as_such_and_stays_so(draft: Run) -> None:
+    client = as_("researcher")
+    assert "Withdraw “First”?" in client.get(url("run_withdraw", draft)).text
+    page = client.post(url("run_withdraw", draft), follow=True).text
+    assert "withdrawn</span>" in page and "Its proposer has withdrawn the proposal." in page
+    draft.refresh_from_db()
+    assert (draft.status, draft.has_ended) == ("withdrawn", True)
+    assert run_withdraw(run=draft, acting_user=factories.user_create("researcher")).status == "withdrawn"
+    assert ProposalChange.objects.get().kind == "withdrawn"
+    with pytest.raises(ValidationError, match="withdrawn"):
+        run_approve(run=draft, acting_user=factories.user_create("operator"))
+    for page in ("run_edit", "run_withdraw"):
+        assert client.get(url(page, draft)).status_code == 302
+
+
+def test_the_api_changes_and_withdraws_until_the_approval(study: Study, draft: Run) -> None:
+    api, operator, address = api_of("researcher"), api_of("operator"), reverse("api:run", args=[draft.pk])
+    changed = api.put(address, proposal(draft, title="Second"), format="json")
+    assert changed.status_code == 200, changed.content
+    assert (changed.json()["title"], changed.json()["revision"]) == ("Second", 2)
+    wrong = api.put(address, proposal(draft, choices=draft.choices | {"teachers": 0}), format="json")
+    assert wrong.status_code == 400 and wrong.json()["errors"][0]["field"] == "choices.teachers"
+    assert operator.put(address, proposal(draft), format="json").status_code == 403
+    stale = operator.post(reverse("api:run-approve", args=[draft.pk]), {"revision": 1}, format="json")
+    assert stale.status_code == 409 and "changed since" in stale.json()["detail"]
+    withdraw = reverse("api:run-withdraw", args=[draft.pk])
+    assert operator.post(withdraw).status_code == 403
+    assert api.post(withdraw).json()["status"] == "withdrawn"
+    assert operator.post(reverse("api:run-cancel", args=[draft.pk])).status_code == 409
+
+    late = run_draft(study, proposer=factories.user_create("researcher"), **TABLE_RUN)
+    run_approve(run=late, acting_user=factories.user_create("operator"), share=0.1)
+    refused = api.put(reverse("api:run", args=[late.pk]), proposal(late, title="Late"), format="json")
+    assert refused.status_code == 409 and "Only a draft can be changed" in refused.json()["detail"]
+    refused = api.post(reverse("api:run-withdraw", args=[late.pk]))
+    assert refused.status_code == 409 and "Only a draft can be withdrawn" in refused.json()["detail"]
+    late.refresh_from_db()
+    assert late.status == "approved" and not ProposalChange.objects.filter(run=late.pk).exists()
 
 
 # --- Watching -------------------------------------------------------------------------------------------------------
@@ -311,7 +413,7 @@ def test_cancelling_says_what_stays_and_ends_the_run(study: Study) -> None:
 
 def test_the_live_part_asks_for_itself_until_the_run_has_ended(study: Study) -> None:
     run = run_start(study, **TABLE_RUN)
-    address = url("run_live", study, run.pk)
+    address = url("run_live", run)
     client = as_("auditor")
     page = client.get(address)
     assert f'hx-get="{address}"' in page.text
@@ -326,7 +428,7 @@ def test_the_live_part_asks_for_itself_until_the_run_has_ended(study: Study) -> 
 def test_a_run_that_nobody_works_on_is_said_to_wait(study: Study) -> None:
     run = run_start(study, **TABLE_RUN)
     message = "No worker has picked it up yet."
-    client, address = as_("operator"), url("run", study, run.pk)
+    client, address = as_("operator"), url("run", run)
     assert message not in client.get(address).text, "a few seconds are no reason to worry"
     long_ago = timezone.now() - timedelta(seconds=2 * settings.HEARTBEAT_TIMEOUT)
     Run.objects.filter(pk=run.pk).update(heartbeat=long_ago)
@@ -348,7 +450,7 @@ def test_the_page_shows_progress_of_teachers_in_steps(study: Study) -> None:
     bar = re.compile(r'(?s)Training teachers</label>\s*<span class="number">([^<]*)</span>.*?value="(\d+)" max="(\d+)"')
     for page in ("run", "run_live"):
         for role in ("operator", "researcher"):
-            html = bar.search(as_(role).get(url(page, study, run.pk)).text)
+            html = bar.search(as_(role).get(url(page, run)).text)
             assert html is not None and html.groups() == ("25 %", "25", "100"), role
 
 
@@ -390,7 +492,7 @@ def test_operator_sees_the_same_of_runs_as_every_reader(study: Study, separated:
     run = run_finish(run_start(study, **TABLE_RUN))
     for name in ("run", "run_live"):
         shown = {
-            role: as_(role).get(url(name, study, run.pk)).text.partition('id="run-live"')[2]
+            role: as_(role).get(url(name, run)).text.partition('id="run-live"')[2]
             for role in ("operator", "researcher")
         }
         for text in shown.values():
@@ -407,14 +509,14 @@ def test_exact_numbers_are_for_those_who_handle_records_and_consents(study: Stud
     run = run_start(study, **TABLE_RUN)
     dataset = study.datasets.get(kind="private")
     addresses = [url(name, study) for name in ("study", "datasets", "policies", "head_counts", "runs")]
-    addresses += [url("dataset", study, dataset.pk), url("run", study, run.pk)]
+    addresses += [url("dataset", study, dataset.pk), url("run", run)]
     for address in addresses:
         text = as_("operator").get(address).text
         assert "Who takes part" not in text
         assert "30" not in re.findall(r">\s*(\d+)\s*<", text), address
         assert "30 rows" not in text and "30 holders" not in text
     assert as_("operator").get(url("recruitment", study)).status_code == 403
-    for address in (url("run", study, run.pk), url("run_approve", study, run_draft(study, **TABLE_RUN).pk)):
+    for address in (url("run", run), url("run_approve", study, run_draft(study, **TABLE_RUN).pk)):
         assert "30 rows" not in as_("olga").get(address).text, "where runs are decided, they are not shown to anybody"
 
 
@@ -475,13 +577,29 @@ MARK = "Its data are nobody's secret: no holders were asked, nothing is promised
 
 
 def test_the_form_of_a_rehearsal_asks_who_is_at_which_level(rehearsal: Study) -> None:
-    page = as_("operator").get(url("run_new", rehearsal))
+    client, new = as_("operator"), url("run_new", rehearsal)
+    page = client.get(new)
     form = page.context["form"]
     assert form["HIGH-share"].value() == 0.34
     assert form["counted"].value() == "exact"
     assert form["teachers"].value() == round(30 / 13), "from the owners of its data, of whom there are 30"
     for words in ('name="seed"', 'value="vanishing"', "calibrated", "High protection: share of the owners"):
         assert words in page.text
+    for changes, field in (
+        ({"HIGH-share": 0}, "__all__"),
+        ({"HIGH-epsilon": ""}, "HIGH-epsilon"),
+        ({"LOW-epsilon": -1}, "LOW-epsilon"),
+        ({"counted": "guessing"}, "counted"),
+        ({"seed": -1}, "seed"),
+    ):
+        page = client.post(new, filled_in(rehearsal, **changes))
+        assert page.status_code == 422 and set(page.context["form"].errors) == {field}
+    assert not Run.objects.exists()
+    levels = {"HIGH": {"share": 2.0, "epsilon": 0.5}, "LOW": {"share": 1.0, "epsilon": 4.0}}
+    run = run_draft(rehearsal, **TABLE_RUN, seed=5, rehearsed={"levels": levels, "method": "data_dependent"})
+    form = client.get(new, {"like": str(run.pk)}).context["form"]
+    names = ("HIGH-epsilon", "LOW-share", "counted", "seed")
+    assert [form[name].value() for name in names] == [0.5, 1.0, "data_dependent", None], "all but the seed"
 
 
 def test_a_rehearsal_is_proposed_approved_and_finished_without_a_share(rehearsal: Study) -> None:
@@ -497,39 +615,17 @@ def test_a_rehearsal_is_proposed_approved_and_finished_without_a_share(rehearsal
     assert (run.seed, run.rehearsal, run.variant) == (7, True, "vanishing")
     assert (run.rehearsed["method"], run.rehearsed["conversion"]) == ("data_independent", "classic")
     assert run.rehearsed["levels"]["LOW"] == {"share": 1, "epsilon": 3}
-    page = as_("olga").get(url("run_approve", rehearsal, run.pk))
+    page = as_("olga").get(url("run_approve", run))
     assert "per_cent" not in page.text
     assert MARK in page.text
-    answer = as_("olga").post(url("run_approve", rehearsal, run.pk), follow=True)
+    answer = as_("olga").post(url("run_approve", run), follow=True)
     assert "The run is approved." in answer.text
     run = run_finish(Run.objects.get())
     assert run.status == Run.Status.FINISHED, run.message
-    page = as_("researcher").get(url("run", rehearsal, run.pk)).text
+    page = as_("researcher").get(url("run", run)).text
     for words in ("What it would have cost each level", "Counted as in the papers: data_independent", "of 3"):
         assert words in page
     assert not Release.objects.exists() and shares(rehearsal) == {}
-
-
-def test_the_page_shows_errors_of_a_rehearsal(rehearsal: Study) -> None:
-    for changes, field in (
-        ({"HIGH-share": 0}, None),
-        ({"HIGH-epsilon": ""}, "HIGH-epsilon"),
-        ({"LOW-epsilon": -1}, "LOW-epsilon"),
-        ({"counted": "guessing"}, "counted"),
-        ({"seed": -1}, "seed"),
-    ):
-        page = as_("operator").post(url("run_new", rehearsal), filled_in(rehearsal, **changes))
-        assert page.status_code == 422
-        assert set(page.context["form"].errors) == {field or "__all__"}
-    assert not Run.objects.exists()
-
-
-def test_a_run_like_an_earlier_rehearsal_repeats_its_levels_but_not_its_seed(rehearsal: Study) -> None:
-    levels = {"HIGH": {"share": 2.0, "epsilon": 0.5}, "LOW": {"share": 1.0, "epsilon": 4.0}}
-    run = run_draft(rehearsal, **TABLE_RUN, seed=5, rehearsed={"levels": levels, "method": "data_dependent"})
-    form = as_("operator").get(url("run_new", rehearsal), {"like": str(run.pk)}).context["form"]
-    assert (form["HIGH-epsilon"].value(), form["LOW-share"].value()) == (0.5, 1.0)
-    assert (form["counted"].value(), form["seed"].value()) == ("data_dependent", None)
 
 
 def test_a_rehearsal_is_marked_on_every_page(rehearsal: Study, study: Study) -> None:
@@ -544,4 +640,4 @@ def test_a_rehearsal_is_marked_on_every_page(rehearsal: Study, study: Study) -> 
     assert MARK not in as_("operator").get(url("study", study)).text
     assert ">rehearsal</span>" in as_("operator").get(reverse("home")).text
     assert run.title in as_("operator").get(url("runs", rehearsal)).text
-    assert as_("operator").get(url("run_student_model", rehearsal, run.pk, 1)).status_code == 200
+    assert as_("operator").get(url("run_student_model", run, 1)).status_code == 200

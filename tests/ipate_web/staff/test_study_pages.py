@@ -16,13 +16,16 @@ from accounting.head_counts import head_counts
 from accounting.models import HeadCount, Release, ShareRecord
 from accounting.shares import shares
 from consent import services
-from consent.models import Membership, Role, RoleChange, Study
+from consent.models import ConsentForm, DataHolder, Disposal, Membership, Role, RoleChange, Study
 from consent.services.invitations import invitations_create
+from ipate_web.staff.impact import impact_markdown
 from tests import factories
-from tests.pages import as_, roles_fill, study_with_finished_run, study_with_roles, text, url
+from tests.pages import as_, roles_fill, run_form_filled, study_with_finished_run, study_with_roles, text, url
 from tests.snapshots import built_once
-from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_draft, run_finish, run_start
+from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_draft, run_finish, run_start, study_with_table
+from training.engine.records import owners_of
 from training.models import Batch, Dataset, Query, Run, StudentModel, TeacherChunk
+from training.services.erasures import records_erase
 
 pytestmark = pytest.mark.django_db
 
@@ -288,6 +291,117 @@ def test_a_dataset_is_described_without_its_rows(study: Study) -> None:
     listed = as_("auditor").get(url("datasets", study)).text
     assert "import_dataset" in listed
     assert f'<td class="number">{dataset.holders}</td>' in listed
+
+
+# --- What ends for good ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+@built_once
+def ending() -> Study:
+    return roles_fill(study_with_table(holders=6))
+
+
+def test_a_steward_erases_records_of_a_nonparticipant(ending: Study) -> None:
+    steward, auditor, page = as_("steward"), as_("auditor"), url("disposals", ending)
+    holder = DataHolder.objects.get(study=ending, pseudonym="p-001")
+    sent = {"pseudonym": "p-001", "reason": "Her letter of 3 March."}
+    assert "Withdraw first" in steward.post(page, sent).text
+    services.consent_withdraw(holder=holder, acting_user=None, keep=True)
+    assert "Nobody in this study" in steward.post(page, sent | {"pseudonym": "p-9"}).text
+    assert auditor.post(page, sent).status_code == 403
+    assert steward.post(page, sent).status_code == 302
+    records_erase(ending.pk)
+    assert holder.pk not in owners_of(Dataset.objects.get(study=ending, kind="private"))
+    seen = auditor.get(page).text
+    assert "Her letter of 3 March." in seen and "steward" in seen
+    assert "p-001" not in seen and 'name="pseudonym"' not in seen
+    assert "Nobody in this study" not in steward.post(page, sent).text, "the pseudonym still leads to them"
+
+
+def test_a_dataset_is_removed_with_a_reason(ending: Study) -> None:
+    steward, number = as_("steward"), ending.datasets.get(kind="private").pk
+    page, shown = url("dataset_remove", ending, number), url("dataset", ending, number)
+    assert page in steward.get(shown).text and page not in as_("auditor").get(shown).text
+    assert steward.post(page, {"reason": ""}).status_code == 422
+    assert steward.post(page, {"reason": "Wrong file."}).status_code == 302
+    html = steward.get(shown).text
+    assert "its rows are deleted" in html and page not in html
+    assert steward.get(page).status_code == 404
+    assert "removed" in steward.get(url("datasets", ending)).text
+
+
+def test_a_study_is_closed_once_with_a_last_day_and_then_offers_nothing_that_is_refused(ending: Study) -> None:
+    olga, sent = as_("olga"), run_form_filled(ending, title="Typed at length")
+    offers = {
+        ("olga", "runs"): "run_new",
+        ("olga", "consent_forms"): "consent_form_new",
+        ("olga", "study"): "head_counts",
+        ("steward", "invitations"): "invitations_everyone",
+        ("chair", "policies"): "policy_new",
+    }
+    services.holders_register(study=ending, pseudonyms=["P-9"])
+    for (who, name), offer in offers.items():
+        assert f'href="{url(offer, ending)}' in as_(who).get(url(name, ending)).text, offer
+    close = url("study_close", ending)
+    assert "cannot be opened again" in olga.get(close).text
+    assert olga.post(close, {"reason": "Done."}).status_code == 422
+    last = timezone.localdate() + timedelta(days=9)
+    assert olga.post(close, {"reason": "Done.", "erase_after": last.isoformat()}).status_code == 302
+    assert close not in olga.get(url("study", ending)).text and olga.get(close).status_code == 302
+    (row,) = Disposal.objects.filter(study=ending)
+    assert (row.kind, row.reason, row.recorded_by.username) == ("closed", "Done.", "olga")
+    for (who, name), offer in offers.items():
+        page = as_(who).get(url(name, ending)).text
+        assert page.count("was closed on") == 1 and f'href="{url(offer, ending)}' not in page, offer
+    form = ConsentForm.objects.get(study=ending)
+    assert olga.post(url("consent_form_publish", ending), {"seen": form.digest}).status_code == 302
+    page = olga.post(url("run_new", ending), sent | {"confirmed": "1"})
+    assert page.status_code == 422 and "it asks nobody, stores nothing new" in page.text
+    assert 'value="Typed at length"' in page.text and not ending.runs.exists()
+
+
+# --- Summary for the data protection impact assessment --------------------------------------------------------------
+
+
+def test_the_summary_says_data_purposes_levels_risks_and_who_decided() -> None:
+    study = factories.study_open(recipients="The archive | Acme.", title="Digits *and* more")
+    olga, pdf, md = as_("olga"), url("study_impact", study, "pdf"), url("study_impact", study, "md")
+    page = olga.get(url("study", study)).text
+    assert pdf in page and md in page
+    assert olga.get(pdf)["Content-Type"] == "application/pdf" and olga.get(pdf).content.startswith(b"%PDF-")
+    assert olga.get(url("study_impact", study, "html")).status_code == 404
+    answer = olga.get(md)
+    assert answer["Content-Disposition"] == 'attachment; filename="digits-impact.md"'
+    for part in (
+        "| Purpose | Learn to read handwritten digits. |",
+        "| Which data | Digits that you wrote. |",
+        "| Who else sees raw records | The archive \\| Acme. |",
+        "| Data protection officer | none is required |",
+        "| High protection | 1 | 56 | 61 |",
+        "| Risk | Measure | What remains |",
+        "| Consent form, version 1 | olga | conrad |",
+        study.consent_forms.get().digest[:16],
+        "| ε policy, version 1 | carla | conrad |",
+    ):
+        assert part in answer.text, part
+    for name in ("carla", "conrad"):
+        factories.user_create(name).delete()
+    document = olga.get(md).text
+    assert "| Consent form, version 1 | olga | deleted account |" in document
+    assert "| ε policy, version 1 | deleted account | deleted account |" in document
+
+
+def test_an_unfinished_study_has_a_summary_and_a_rehearsal_has_neither_one_nor_a_last_day() -> None:
+    document = impact_markdown(factories.study_create(retention=""))
+    assert "No ε policy is in force" in document and "Nothing is decided yet." in document
+    olga, rehearsal = as_("olga"), factories.study_create("try", rehearsal=True)
+    assert olga.get(url("study_impact", rehearsal, "md")).status_code == 404
+    assert url("study_impact", rehearsal, "pdf") not in olga.get(url("study", rehearsal)).text
+    page = url("study_close", rehearsal)
+    assert "erase_after" not in olga.get(page).text
+    assert olga.post(page, {"reason": "Done."}).status_code == 302
+    assert Study.objects.get(slug="try").is_closed
 
 
 # --- The admin ------------------------------------------------------------------------------------------------------
