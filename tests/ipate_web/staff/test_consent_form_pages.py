@@ -77,22 +77,6 @@ def test_a_draft_begins_with_the_words_in_force_and_is_kept(olga: Client) -> Non
         assert "New words" in shown, "the draft, where there is no number of a proposal"
 
 
-def test_texts_are_required_in_the_languages_of_the_study(study: Study, olga: Client) -> None:
-    """German is a language of the site; a study may do without it."""
-
-    def offered() -> list[str]:
-        return re.findall(r'<textarea[^>]* lang="([\w-]+)"', olga.get(BASE + "new/").text)
-
-    assert offered() == ["en", "de"], "the version in force has both"
-    factories.form_publish(study, {"en": "Only English now."})
-    assert offered() == ["en"]
-    services.study_update(study=study, languages=["en", "fr"])
-    assert offered() == ["en", "fr"]
-    olga.post(BASE + "new/", {"en": "Hello", "fr": "Salut"})
-    services.study_update(study=study, languages=["en"])
-    assert offered() == ["en", "fr"], "what is in the draft is not lost"
-
-
 def test_an_unfinished_draft_is_kept_but_not_taken_on_to_publication(olga: Client) -> None:
     page = olga.post(BASE + "new/", {"en": "", "de": "Nur Deutsch.", "publish": "1"})
     assert page.status_code == 422
@@ -170,13 +154,6 @@ def test_the_page_says_why_a_form_cannot_be_published(olga: Client) -> None:
         response = publish(olga, texts, renewal=renewal)
         assert response.status_code == 422 and message in text(response), texts
     assert ConsentFormProposal.objects.count() == ConsentForm.objects.count() == 1
-
-
-def test_a_version_says_what_it_changed_and_decided(olga: Client, study: Study) -> None:
-    factories.form_publish(study, {"en": "# What we ask\nWe would like to learn **nothing**."}, renewal="asked")
-    page = text(olga.get(BASE + "2/"))
-    assert "hey are asked again" in page and "What changed since version 1" in page and "removed:" in page
-    assert "What changed" not in text(olga.get(BASE + "1/"))
 
 
 # --- Two people -----------------------------------------------------------------------------------------------------

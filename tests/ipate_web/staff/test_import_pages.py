@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 import re
 import shutil
 from itertools import cycle, islice
@@ -218,22 +217,6 @@ def test_images_and_texts_are_drafted_checked_and_shown(client: Client, study: S
     assert (begun.state, begun.faults, begun.schema["columns"][1]["length"]) == ("checked", 0, 9)
 
 
-def test_a_schema_comes_from_a_file_or_from_another_dataset(client: Client, study: Study) -> None:
-    age = {"name": "age", "role": "feature", "type": "numeric", "minimum": 0, "maximum": 120}
-    document = {"kind": "table", "columns": [age, {"name": "back", "role": "label"}], "classes": ["no", "yes"]}
-    schema_file = SimpleUploadedFile("schema.json", json.dumps(document).encode())
-    url, begun = begin(client, "age,back\n5,no\n", kind="test", schema_file=schema_file)
-    assert (begun.schema["columns"], begun.schema["classes"]) == (document["columns"], document["classes"])
-    check(client, url, begun)
-    known = store(client, url, begun)
-    upload(client, "age,back\n7,yes\n", name="more.csv", kind="test", schema_from=str(known.pk))
-    assert DatasetImport.objects.filter(state="draft").count() == 0, "the name is taken"
-    file = SimpleUploadedFile("more.csv", b"age,back\n7,yes\n")
-    sent = {"file": file, "name": "more", "kind": "test", "schema_from": str(known.pk)}
-    client.post("/studies/ward/datasets/import/", sent)
-    assert DatasetImport.objects.get(name="more").schema["classes"] == document["classes"]
-
-
 AMOUNT = {"columns-2-use": "value", "learned": "numbers", "smallest": 30, "largest": 150, "unit": "kg"}
 TIME = {"columns-2-use": "time", "learned": "times", "ends": "30\n60,5\n365", "unit": "days"}
 TIME |= {"columns-3-use": "event", "columns-3-spellings": "dead = 1\nalive = 0"}
@@ -411,17 +394,3 @@ def test_columns_are_saved_edited_and_taken_over_as_a_file(client: Client, study
     assert "Row 2 (lab_0): What it is" in page and "Row 3: “lab_2000” is no column" in page and "Row 5" in page
     begun.refresh_from_db()
     assert begun.schema["columns"][3] == before["columns"][3]
-
-
-@pytest.mark.slow
-def test_a_change_of_no_column_is_refused(client: Client, study: Study) -> None:
-    upload(client, wide())
-    address = reverse("staff:import_columns", args=["ward", DatasetImport.objects.get().pk])
-    for fields, message in (
-        ({"apply": "1", "of": "numeric"}, "Say what is to change"),
-        ({"apply": "1", "of": "", "called": "x_*", "use": "ignore"}, "No column is used and named like this"),
-        ({"upload": "1", "file": SimpleUploadedFile("a.csv", b"a,b\n1,2\n")}, "does not name the fields"),
-        ({"upload": "1", "file": SimpleUploadedFile("a.csv", b"\xff\xfe")}, "not UTF-8"),
-    ):
-        answer = client.post(address, fields)
-        assert answer.status_code == 422 and message in answer.text, message

@@ -23,7 +23,6 @@ from tests.pages import as_, roles_fill
 from tests.snapshots import built_once
 from tests.training.runs import TABLE_RUN, run_finish, run_start, study_with_table
 from training.models import Run
-from training.services.head_counts import head_counts_draw
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
@@ -88,18 +87,6 @@ def test_the_register_lists_all_that_left_newest_first(run: Run) -> None:
     assert f"deleted account {number}" in as_("auditor").get(url("ledger", run.study)).text
 
 
-def test_shares_stand_beside_what_they_were_given_to(run: Run) -> None:
-    head_counts_draw(study=run.study, acting_user=factories.user_create("olga"))
-    page = as_("auditor").get(url("ledger", run.study))
-    (of_the_run, title), (of_the_drawing, none) = page.context["shares"]
-    assert (title, none) == (run.title, "")
-    assert (of_the_run.granted, of_the_run.limit) == (0.5, 0.5)
-    assert 0 < of_the_run.used < 0.5
-    assert (of_the_drawing.granted, of_the_drawing.used) == (0.01, 0.01)
-    assert page.context["share_committed"] == pytest.approx(of_the_run.used + 0.01)
-    assert "50.0 %" in page.text
-
-
 def test_releases_are_filtered_by_run_and_kind_and_come_in_pages(run: Run) -> None:
     other = run_finish(run_start(run.study, share=0.5, title="Second", **RUN))
     client = as_("auditor")
@@ -111,13 +98,6 @@ def test_releases_are_filtered_by_run_and_kind_and_come_in_pages(run: Run) -> No
     Release.append([Release(study=run.study, kind="gap", content={}) for _ in range(45)])
     assert len(kinds(client.get(url("ledger", run.study)))) == 50
     assert len(kinds(client.get(url("ledger", run.study, page=2)))) == 4
-
-
-def test_the_register_of_a_study_that_released_nothing_says_so() -> None:
-    study = factories.study_create("empty")
-    page = as_("olga").get(url("ledger", study))
-    assert "Nothing has left this study" in page.text
-    assert "No share was granted yet" in page.text
 
 
 def test_a_report_has_charges_and_digests_of_one_run(run: Run) -> None:

@@ -5,6 +5,7 @@ import io
 import re
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,6 @@ from tests.pages import (
     proposal_is_refused,
     rehearsal_is_shown,
     run_form_filled,
-    study_with_finished_run,
     study_with_roles,
     url,
 )
@@ -34,6 +34,8 @@ pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 #: Data that a browser sends for the form as it was opened.
 filled_in = partial(run_form_filled, title="Asked", method="neighbours")
 steps_form = partial(run_form_filled, title="Steps", method="sgd")
+#: Everybody is drawn in every step, so that plans take no time.
+ALL = {"steps-variant": "scale", "steps-expected": 60, "steps-steps": 6, "steps-batch_size": 2}
 
 
 @pytest.fixture
@@ -80,20 +82,18 @@ def test_the_plan_tells_rounds_noise_and_forecast(study: Study) -> None:
 
 
 def test_choices_are_saved_and_proposed_again(study: Study) -> None:
-    client = as_("operator")
+    client, new = as_("operator"), url("run_new", study)
     changes = {
         "asking-representation": "embedding", "asking-stated-embedding": "on", "asking-rounds": 2,
-        "asking-first_queries": 4, "asking-embedded": "on",
-        "asking-sigma": 7.5, "asking-radius_share": 2.5, "asking-kernel": "epanechnikov", "asking-records": 1.5,
-        "asking-batch_size": 40, "wanted_labels": 9,
+        "asking-first_queries": 4, "asking-embedded": "on", "asking-sigma": 7.5, "asking-radius_share": 2.5,
+        "asking-kernel": "epanechnikov", "asking-records": 1.5, "asking-batch_size": 40, "wanted_labels": 9,
     }  # fmt: skip
-    page = client.post(url("run_new", study), filled_in(study, **changes))
+    page = client.post(new, filled_in(study, **changes))
     assert page.status_code == 200, page.context["form"].errors
     hidden = dict(re.findall(r'<input type="hidden" name="([^"]+)"(?: value="([^"]*)")?', page.text))
-    client.post(url("run_new", study), {**hidden, "confirmed": "1"})
+    client.post(new, {**hidden, "confirmed": "1"})
     run = Run.objects.get()
-    assert (run.method, run.variant) == ("neighbours", "")
-    assert (run.batch_size, run.wanted_labels) == (40, 9)
+    assert (run.method, run.variant, run.batch_size, run.wanted_labels) == ("neighbours", "", 40, 9)
     assert run.choices == {
         "representation": "embedding", "representation_parameters": {}, "stated": True, "rounds": 2,
         "first_queries": 4, "embedded": True, "sigma": 7.5, "radius_share": 0.025, "kernel": "epanechnikov",
@@ -106,54 +106,46 @@ def test_choices_are_saved_and_proposed_again(study: Study) -> None:
         "Radius, in per cent of the public points</dt><dd>2.5 %", "Queries in a batch</dt><dd>40",
     ):  # fmt: skip
         assert words in page, words
-    form = client.get(url("run_new", study), {"like": str(run.pk)}).context["form"]
-    for name, value in changes.items():
-        assert form[name].value() == {"asking-stated-embedding": None, "asking-embedded": True}.get(name, value), name
-
-
-def test_rounds_can_be_left_to_the_planner_which_says_what_it_chose(study: Study) -> None:
-    client = as_("operator")
-    sent = filled_in(study, **{"asking-rounds": "", "asking-embedded": "on", "wanted_labels": 8})
-    page = client.post(url("run_new", study), sent)
-    assert page.status_code == 200, page.context["form"].errors
-    assert sum(each.queries for each in page.context["plan"].rounds) == 8
-    assert "The number of rounds was left to the planner. It chose" in page.text
-    client.post(url("run_new", study), {**sent, "confirmed": "1"})
-    run = Run.objects.get()
-    assert run.choices["rounds"] is None and run.choices["embedded"]
-    assert client.get(url("run_new", study), {"like": str(run.pk)}).context["form"]["asking-rounds"].value() is None
-
-
-def test_a_single_round_has_no_student_to_compare_by(study: Study) -> None:
-    page = as_("operator").post(url("run_new", study), filled_in(study, **{"asking-embedded": "on"}))
-    assert page.status_code == 200, page.context["form"].errors
-    assert page.context["form"].proposal().choices["rounds"] == 1
-    assert "embedded" not in page.context["form"].run_fields()["choices"]
+    form = client.get(new, {"like": str(run.pk)}).context["form"]
+    offered = changes | {"asking-stated-embedding": None, "asking-embedded": True}
+    assert {name: form[name].value() for name in offered} == offered
 
 
 def test_the_page_shows_errors_beside_their_fields(study: Study) -> None:
-    for changes, field, message in (
-        ({"asking-representation": "embedding"}, "asking-stated-embedding", "only if you state this"),
-        ({"asking-representation": "wavelets"}, "asking-representation", "is for images"),
-        ({"asking-rounds": 2, "asking-first_queries": 12}, "asking-first_queries", "ask for fewer"),
-        ({"asking-rounds": 5}, "asking-rounds", "5"),
-        ({"asking-sigma": 16_385}, "asking-sigma", "less than or equal to 16384"),
-        ({"asking-radius_share": 101}, "asking-radius_share", "less than"),
-        ({"asking-records": ""}, "asking-records", "required"),
-        ({"asking-batch_size": 0}, "asking-batch_size", "greater than"),
-        ({"method": "guessing"}, "method", "guessing"),
+    network, none = {"steps-network": "cnn"}, {"public_dataset": ""}
+    for form, changes, field, message in (
+        (filled_in, {"asking-representation": "embedding"}, "asking-stated-embedding", "only if you state this"),
+        (filled_in, {"asking-representation": "wavelets"}, "asking-representation", "is for images"),
+        (filled_in, {"asking-rounds": 2, "asking-first_queries": 12}, "asking-first_queries", "ask for fewer"),
+        (filled_in, {"asking-rounds": 5}, "asking-rounds", "5"),
+        (filled_in, {"asking-sigma": 16_385}, "asking-sigma", "less than or equal to 16384"),
+        (filled_in, {"asking-radius_share": 101}, "asking-radius_share", "less than"),
+        (filled_in, {"asking-records": ""}, "asking-records", "required"),
+        (filled_in, {"method": "guessing"}, "method", "guessing"),
+        (filled_in, none, "public_dataset", "Choose the public points"),
+        (steps_form, {"steps-steps": 0}, "steps-steps", "greater than"),
+        (steps_form, {"steps-sigma": 1e9}, "steps-sigma", "less than"),
+        (steps_form, {"steps-representation": "embedding"}, "steps-stated-embedding", "only if you state this"),
+        (steps_form, {"wanted_labels": 5}, "wanted_labels", "Nobody is asked for labels"),
+        (steps_form, ALL | {"steps-expected": 0.5}, "steps-expected", "greater than"),
+        (steps_form, ALL | network, "steps-network", "takes images from"),
+        (steps_form, ALL | network | {"steps-representation": "standardised"}, "steps-representation", "as they are"),
+        (steps_form, ALL | {"steps-variant": "non_private"}, "steps-variant", "valid choice"),
+        (steps_form, ALL | none | {"steps-publish": "student"}, "steps-publish", "student learns on public points"),
     ):
-        proposal_is_refused(study, filled_in(study, **changes), field, message)
+        proposal_is_refused(study, form(study, **changes), field, message)
 
 
 def test_fields_of_the_other_method_cannot_be_wrong(study: Study) -> None:
     for method, wrong in (
         ("neighbours", {"teachers": 0, "learner": "oracle", "aggregator-confident_gnmax-sigma": "", "batch_size": ""}),
         ("pate", {"asking-sigma": -1, "asking-rounds": "", "asking-representation": "embedding"}),
-        ("neighbours", {"asking-rounds": 1, "asking-first_queries": -4}),
+        ("neighbours", {"asking-rounds": 1, "asking-first_queries": -4, "asking-embedded": "on"}),
     ):
         page = as_("operator").post(url("run_new", study), filled_in(study, method=method, **wrong))
         assert page.status_code == 200, page.context["form"].errors
+    choices = page.context["form"].run_fields()["choices"]
+    assert "embedded" not in choices, "a single round has no student to compare by"
 
 
 # --- Watching -------------------------------------------------------------------------------------------------------
@@ -236,18 +228,18 @@ def test_a_picture_shows_by_how_much_labels_lead_and_a_table_says_it(study: Stud
     assert page.context["leads"].series[1].values[0] == pytest.approx(small)
 
 
-def test_a_rehearsal_is_shown_with_what_levels_would_have_spent() -> None:
+@pytest.mark.parametrize(
+    ("form", "chosen", "words"),
+    [
+        (filled_in, {"asking-sigma": 3, "asking-radius_share": 50}, "of 3"),
+        (steps_form, {"steps-steps": 4, "steps-sigma": 2}, "noise alone"),
+    ],
+    ids=["neighbours", "sgd"],
+)
+def test_a_rehearsal_is_shown_with_what_levels_would_have_spent(form: Any, chosen: dict[str, int], words: str) -> None:
     rehearsal = rehearsal_with_table(holders=60)
-    sent = filled_in(rehearsal, seed=3, **{"asking-sigma": 3, "asking-radius_share": 50})
-    sent |= {"HIGH-share": 1, "AVERAGE-share": 1, "LOW-share": 1}
-    rehearsal_is_shown(rehearsal, sent, "of 3")
-
-
-def test_a_run_of_teachers_has_no_rounds() -> None:
-    study = study_with_finished_run()
-    page = as_("operator").get(url("run", study.runs.get()))
-    assert page.context["rounds"] == [] and "lead-chart" not in page.text
-    assert "Asked so far" not in page.text and "Queries rejected" in page.text
+    levels = dict.fromkeys(("HIGH-share", "AVERAGE-share", "LOW-share"), 1)
+    rehearsal_is_shown(rehearsal, form(rehearsal, seed=3, **levels, **chosen), words)
 
 
 # --- Where public points come from ----------------------------------------------------------------------------------
@@ -269,66 +261,39 @@ def test_operators_and_stewards_state_where_public_points_come_from(study: Study
     assert message not in as_("operator").post(url("run_new", study), filled_in(study)).text
 
 
-#: Everybody is drawn in every step, so that plans take no time.
-ALL = {"steps-variant": "scale", "steps-expected": 60, "steps-steps": 6, "steps-batch_size": 2}
-
-
 @pytest.fixture
 @built_once
 def stepped() -> Run:
     return run_ask(run_start(study_with_roles(holders=60), **STEPS_RUN, share=0.5))
 
 
-def proposed(study: Study, chosen: dict[str, object]) -> Run:
-    """Propose a run and check that the form of a similar one offers the same again."""
-    as_("operator").post(url("run_new", study), steps_form(study, **chosen, confirmed="1"))
-    run = Run.objects.get()
-    form = as_("operator").get(url("run_new", study), {"like": run.pk}).context["form"]
-    assert {name: form[name].value() for name in chosen} == chosen
-    return run
-
-
 # --- Everybody's gradients ------------------------------------------------------------------------------------------
 
 
-def test_the_rule_chooses_steps_that_are_left_open(study: Study) -> None:
-    page = as_("operator").post(url("run_new", study), steps_form(study))
-    assert page.status_code == 200, page.context["form"].errors
-    (planned,) = page.context["plan"].rounds
-    assert planned["plan"]["steps"] > 1 and planned["plan"]["sigma"] > 0
-    steps = f'<td class="number">{planned["plan"]["steps"]}</td>'
-    for words in ("Noise multiplier σ", steps, "cut off by quantiles", "Without noise"):
-        assert words in page.text, words
-
-
 def test_choices_of_steps_are_saved_and_offered_again(study: Study) -> None:
-    chosen = {"steps-steps": 9, "steps-sigma": 4.5, "steps-clip_norm": 0.7, "steps-step_size": 3}
-    chosen |= {"steps-ridge": 0.5, "steps-publish": "model", "steps-rounds": 2, "steps-batch_size": 4}
-    run = proposed(study, chosen)
-    assert (run.method, run.variant, run.batch_size) == ("sgd", "individual", 4)
-    names = ("steps", "sigma", "clip_norm", "step_size", "ridge", "publish")
-    assert [run.choices[name] for name in names] == [9, 4.5, 0.7, 3.0, 0.5, "model"]
-    page = as_("operator").get(url("run", run)).text
-    for words in ("Ridge</dt><dd>0.5", "Steps in a chunk</dt><dd>4", "The model that the steps led to"):
-        assert words in page, words
-
-
-def test_the_page_shows_errors_of_steps_beside_their_fields(study: Study) -> None:
-    network = {"steps-network": "cnn"}
-    for changes, field, words in (
-        ({"steps-steps": 0}, "steps-steps", "greater than"),
-        ({"steps-sigma": 1e9}, "steps-sigma", "less than"),
-        ({"steps-ridge": -1}, "steps-ridge", "greater than"),
-        ({"steps-representation": "embedding"}, "steps-stated-embedding", "only if you state this"),
-        ({"wanted_labels": 5}, "wanted_labels", "Nobody is asked for labels"),
-        (ALL | {"steps-expected": 0.5}, "steps-expected", "greater than"),
-        (ALL | network, "steps-network", "takes images from"),
-        (ALL | network | {"steps-representation": "standardised"}, "steps-representation", "as they are"),
-        (ALL | {"steps-variant": "non_private"}, "steps-variant", "valid choice"),
-        (ALL | {"public_dataset": "", "steps-publish": "student"}, "steps-publish", "student learns on public points"),
-        ({"public_dataset": "", "method": "neighbours"}, "public_dataset", "Choose the public points"),
-    ):
-        proposal_is_refused(study, steps_form(study, **changes), field, words)
+    client, new = as_("operator"), url("run_new", study)
+    everybody = {"steps-steps": 9, "steps-sigma": 4.5, "steps-clip_norm": 0.7, "steps-ridge": 0.5, "steps-rounds": 2}
+    everybody |= {"steps-publish": "model", "steps-batch_size": 4}
+    samples = ALL | {"steps-network": "mlp", "steps-momentum": 0.5, "steps-publish": "student"}
+    shown = ("Ridge</dt><dd>0.5", "Steps in a chunk</dt><dd>4", "The model that the steps led to")
+    sampled = (
+        "Samples, each level clipped to its own norm",
+        "Small network",
+        "Steps in a chunk</dt><dd>2",
+        "The student",
+    )
+    for title, variant, chosen, words in (("A", "individual", everybody, shown), ("B", "scale", samples, sampled)):
+        client.post(new, steps_form(study, **chosen, title=title, confirmed="1"))
+        run = Run.objects.get(title=title)
+        assert (run.method, run.variant, run.batch_size) == ("sgd", variant, chosen["steps-batch_size"])
+        expected = {name.removeprefix("steps-"): value for name, value in chosen.items() if "batch" not in name}
+        expected.pop("variant", None)
+        assert run.choices == run.choices | expected
+        form = client.get(new, {"like": run.pk}).context["form"]
+        assert {name: form[name].value() for name in chosen} == chosen
+        page = client.get(url("run", run)).text
+        assert all(each in page for each in words), variant
+    assert "sigma" not in run.choices and "rounds" not in run.choices, "these are of the other variant"
 
 
 def test_steps_taken_are_shown_while_the_model_learns(study: Study) -> None:
@@ -379,11 +344,6 @@ def test_a_run_of_steps_has_a_model_and_no_page_of_labels(stepped: Run) -> None:
     assert researcher.get(url("run_student_model", stepped, 1)).status_code == 200
 
 
-def test_a_rehearsal_of_steps_is_shown_with_what_levels_would_have_spent() -> None:
-    rehearsal = rehearsal_with_table(holders=60)
-    rehearsal_is_shown(rehearsal, steps_form(rehearsal, seed=3, **{"steps-steps": 4, "steps-sigma": 2}), "noise alone")
-
-
 # --- Samples --------------------------------------------------------------------------------------------------------
 
 
@@ -404,19 +364,6 @@ def test_a_plan_over_samples_shows_noise_norms_and_charges_of_each_level(study: 
         assert words in page.text, words
 
 
-def test_choices_of_a_run_over_samples_are_saved_and_offered_again(study: Study) -> None:
-    chosen = ALL | {"steps-network": "mlp", "steps-clip_norm": 0.7, "steps-step_size": 3, "steps-momentum": 0.5}
-    run = proposed(study, chosen | {"steps-publish": "student"})
-    assert (run.method, run.variant, run.batch_size) == ("sgd", "scale", 2)
-    assert "sigma" not in run.choices and "rounds" not in run.choices, "these are of the other variant"
-    names = ("network", "expected", "steps", "clip_norm", "step_size", "momentum")
-    assert [run.choices[name] for name in names] == ["mlp", 60, 6, 0.7, 3, 0.5]
-    page = as_("operator").get(url("run", run)).text
-    assert "Samples, each level clipped to its own norm" in page
-    for words in ("Small network", "Steps in a chunk</dt><dd>2", "The student"):
-        assert words in page, words
-
-
 def test_without_public_points_only_the_model_itself_can_be_published(study: Study) -> None:
     sent = steps_form(study, **ALL, public_dataset="")
     page = as_("operator").post(url("run_new", study), sent)
@@ -425,14 +372,9 @@ def test_without_public_points_only_the_model_itself_can_be_published(study: Stu
     as_("operator").post(url("run_new", study), sent | {"confirmed": "1"})
     run = Run.objects.get()
     assert (run.public_dataset, run.student_learner) == (None, "")
-    as_("olga").post(url("run_approve", run), {"per_cent": 50})
-    run = run_ask(Run.objects.get())
-    assert run.status == Run.Status.FINISHED, run.message
     page = as_("researcher").get(url("run", run)).text
-    model = "inear model that the steps over samples led to"
-    for words in ("none were used", model, "none, as there are no public points"):
+    for words in ("none were used", "inear model that the steps over samples led to", "as there are no public points"):
         assert words in page, words
-    assert as_("researcher").get(url("run_student_model", run, 1)).status_code == 200
 
 
 def test_a_run_over_samples_shows_its_charge_before_its_first_step_and_how_steps_were_made(study: Study) -> None:

@@ -35,8 +35,6 @@ from tests.training.runs import (
     run_finish,
     run_start,
     run_teach,
-    study_with_data,
-    study_with_table,
     table_rows,
 )
 from training.models import ProposalChange, Run, StudentModel, TeacherChunk
@@ -82,30 +80,22 @@ def filled_in(study: Study, **changes: Any) -> dict[str, Any]:
 # --- Proposing ------------------------------------------------------------------------------------------------------
 
 
-def test_the_form_opens_with_values_that_suit_the_study(study: Study) -> None:
+def test_the_form_opens_with_what_suits_the_records_and_says_why(study: Study) -> None:
     values = initial_for(study)
-    assert values["teachers"] == round(30 / 13)
-    assert values["aggregator-confident_gnmax-sigma"] == pytest.approx(0.2 * values["teachers"])
-    assert values["learner"] == "random_forest"
-    assert values["private_dataset"].kind == "private"
-    page = as_("operator").get(url("run_new", study)).text
-    for of_a_rehearsal in ('name="seed"', 'name="counted"', 'name="HIGH-share"', 'value="vanishing"', "calibrated"):
-        assert of_a_rehearsal not in page
-
-
-@pytest.mark.parametrize(("kind", "method"), [("image", "neighbours"), ("table", "sgd")])
-def test_the_form_opens_with_what_suits_the_records_and_says_why(kind: str, method: str) -> None:
-    study = study_with_data() if kind == "image" else study_with_table("rows")
-    form = RunForm(study=study, acting_user=factories.user_create("operator"), initial=initial_for(study))
-    assert form["method"].value() == method
-    label = dict(form.fields["method"].choices)[method]
+    assert (values["teachers"], values["learner"]) == (round(30 / 13), "random_forest")
+    form = RunForm(study=study, acting_user=factories.user_create("operator"), initial=values)
+    assert form["method"].value() == "sgd"
+    label = dict(form.fields["method"].choices)["sgd"]
     assert form.fields["method"].help_text.startswith(f"Suggested for this study: {label}. Of ")
-    suggested = suggested_student(kind)
+    suggested = suggested_student("table")
     assert form["student_learner"].value() == suggested.name
     assert [name for name, _label in form.fields["student_learner"].choices] == list(STUDENTS)
     chosen = next(group for group in form.student_groups if group.value == suggested.name)
     given = {field.html_name.rpartition("-")[2]: field.value() for field in chosen.fields}
     assert student_create(suggested.name, given) == suggested
+    page = as_("operator").get(url("run_new", study)).text
+    for of_a_rehearsal in ('name="seed"', 'name="counted"', 'name="HIGH-share"', 'value="vanishing"', "calibrated"):
+        assert of_a_rehearsal not in page
 
 
 def test_a_plan_is_checked_changed_and_saved_as_it_was_checked(study: Study) -> None:
@@ -169,19 +159,6 @@ def test_a_similar_run_begins_with_the_values_of_the_earlier(study: Study) -> No
     names = ("learner-nearest_neighbour-neighbours", "aggregator-gnmax-sigma", "aggregator", "teachers")
     assert [form[name].value() for name in names] == [3, 10.0, "gnmax", 6]
     assert as_("operator").get(url("run_new", study), {"like": "nonsense"}).status_code == 200
-
-
-def test_a_proposal_shows_what_is_public_and_the_same_to_everybody(study: Study, separated: None) -> None:
-    """Head counts say 60 where 30 have consented; who plans sees the 60 and nothing of the 30."""
-    head_counts_enter(
-        study=study, acting_user=factories.user_create("olga"), counts=dict.fromkeys(("HIGH", "AVERAGE", "LOW"), 20)
-    )
-    assert initial_for(study)["teachers"] == 50 // 10
-    pages = [as_(role).post(url("run_new", study), filled_in(study)) for role in ("operator", "researcher")]
-    for page in pages:
-        assert [group.holders for group, _budget in page.context["plan"].groups] == [20, 20, 20]
-        assert "30" not in re.findall(r">\s*(\d+)\s*<", page.text)
-        assert "30 holders" not in page.text and "30 rows" not in page.text
 
 
 # --- Approving and cancelling ---------------------------------------------------------------------------------------
@@ -412,35 +389,34 @@ def test_the_api_changes_and_withdraws_until_the_approval(study: Study, draft: R
 
 
 def test_the_live_part_asks_for_itself_until_the_run_has_ended(study: Study) -> None:
-    run = run_start(study, **TABLE_RUN)
+    run, client = run_start(study, **TABLE_RUN), as_("auditor")
     address = url("run_live", run)
-    client = as_("auditor")
     page = client.get(address)
     assert f'hx-get="{address}"' in page.text
     assert 'hx-swap-oob="true"' in page.text, "the timeline goes along"
     assert "HX-Refresh" not in page.headers
-    run = run_finish(run)
+    run_finish(run)
     page = client.get(address)
-    assert "hx-get" not in page.text
-    assert page.headers["HX-Refresh"] == "true"
+    assert "hx-get" not in page.text and page.headers["HX-Refresh"] == "true"
 
 
 def test_a_run_that_nobody_works_on_is_said_to_wait(study: Study) -> None:
     run = run_start(study, **TABLE_RUN)
-    message = "No worker has picked it up yet."
-    client, address = as_("operator"), url("run", run)
-    assert message not in client.get(address).text, "a few seconds are no reason to worry"
+    waits, goes_on, help = "No worker has picked it up yet.", "It goes on where it stopped", "docs/operations.md"
+
+    def shown(role: str = "operator") -> set[str]:
+        page = as_(role).get(url("run", run)).text
+        return {words for words in (waits, goes_on, help) if words in page}
+
+    assert waits not in shown(), "a few seconds are no reason to worry"
     long_ago = timezone.now() - timedelta(seconds=2 * settings.HEARTBEAT_TIMEOUT)
     Run.objects.filter(pk=run.pk).update(heartbeat=long_ago)
-    assert message in client.get(address).text
-    assert "docs/operations.md" in client.get(address).text
-    assert message in as_("researcher").get(address).text
-    assert "docs/operations.md" not in as_("researcher").get(address).text, "who cannot reach the server"
+    assert shown() == {waits, help}
+    assert shown("researcher") == {waits}, "who cannot reach the server"
     Run.objects.filter(pk=run.pk).update(started_at=long_ago)
-    assert message not in client.get(address).text, "one had picked it up"
-    assert "It goes on where it stopped" in client.get(address).text
+    assert goes_on in shown() and waits not in shown(), "one had picked it up"
     Run.objects.filter(pk=run.pk).update(claimed_by="a worker", heartbeat=timezone.now())
-    assert "It goes on where it stopped" not in client.get(address).text
+    assert goes_on not in shown()
 
 
 def test_the_page_shows_progress_of_teachers_in_steps(study: Study) -> None:
@@ -486,38 +462,38 @@ def test_a_finished_run_shows_public_charges_and_the_student(finished: Run) -> N
 
 def test_operator_sees_the_same_of_runs_as_every_reader(study: Study, separated: None) -> None:
     """And so nothing that is secret: 30 holders have consented, the head counts say 20 of each level."""
-    head_counts_enter(
-        study=study, acting_user=factories.user_create("olga"), counts=dict.fromkeys(("HIGH", "AVERAGE", "LOW"), 20)
-    )
+    counts = dict.fromkeys(("HIGH", "AVERAGE", "LOW"), 20)
+    head_counts_enter(study=study, acting_user=factories.user_create("olga"), counts=counts)
+    roles = ("operator", "researcher")
+    assert initial_for(study)["teachers"] == 50 // 10
+    for page in [as_(role).post(url("run_new", study), filled_in(study)) for role in roles]:
+        assert [group.holders for group, _budget in page.context["plan"].groups] == [20, 20, 20]
+        assert not tells_thirty(page.text)
     run = run_finish(run_start(study, **TABLE_RUN))
     for name in ("run", "run_live"):
-        shown = {
-            role: as_(role).get(url(name, run)).text.partition('id="run-live"')[2]
-            for role in ("operator", "researcher")
-        }
-        for text in shown.values():
+        shown = [as_(role).get(url(name, run)).text.partition('id="run-live"')[2] for role in roles]
+        for text in shown:
             assert "What it costs each group" in text
             assert "accuracy of teachers" not in text.lower() and "teachers&#x27; accuracy" not in text.lower()
-            assert "Not for publication." not in text
-            assert "30 holders" not in text and "30 rows" not in text
-            assert "30" not in re.findall(r">\s*(\d+)\s*<", text)
-        tables = {role: re.findall(r"<td[^>]*>(.*?)</td>", text) for role, text in shown.items()}
-        assert tables["researcher"] == tables["operator"] != []
+            assert "Not for publication." not in text and not tells_thirty(text)
+        tables = [re.findall(r"<td[^>]*>(.*?)</td>", text) for text in shown]
+        assert tables[0] == tables[1] != []
 
 
 def test_exact_numbers_are_for_those_who_handle_records_and_consents(study: Study, separated: None) -> None:
-    run = run_start(study, **TABLE_RUN)
-    dataset = study.datasets.get(kind="private")
+    run, dataset = run_start(study, **TABLE_RUN), study.datasets.get(kind="private")
     addresses = [url(name, study) for name in ("study", "datasets", "policies", "head_counts", "runs")]
-    addresses += [url("dataset", study, dataset.pk), url("run", run)]
-    for address in addresses:
+    for address in (*addresses, url("dataset", study, dataset.pk), url("run", run)):
         text = as_("operator").get(address).text
-        assert "Who takes part" not in text
-        assert "30" not in re.findall(r">\s*(\d+)\s*<", text), address
-        assert "30 rows" not in text and "30 holders" not in text
+        assert "Who takes part" not in text and not tells_thirty(text), address
     assert as_("operator").get(url("recruitment", study)).status_code == 403
-    for address in (url("run", run), url("run_approve", study, run_draft(study, **TABLE_RUN).pk)):
+    for address in (url("run", run), url("run_approve", run_draft(study, **TABLE_RUN))):
         assert "30 rows" not in as_("olga").get(address).text, "where runs are decided, they are not shown to anybody"
+
+
+def tells_thirty(page: str) -> bool:
+    """Whether a page says how many people take part."""
+    return "30" in re.findall(r">\s*(\d+)\s*<", page) or "30 holders" in page or "30 rows" in page
 
 
 def test_everybody_reads_why_a_run_failed_and_staff_why_it_waits(study: Study) -> None:

@@ -35,14 +35,10 @@ def study() -> Study:
     return study_with_roles()
 
 
-@built_once
-def empty_with_roles() -> Study:
-    return roles_fill(factories.study_create("empty"))
-
-
 @pytest.fixture
+@built_once
 def empty() -> Study:
-    return empty_with_roles()
+    return roles_fill(factories.study_create("empty"))
 
 
 @pytest.fixture
@@ -466,17 +462,3 @@ def test_the_admin_shows_secrets_to_superusers_alone(finished: Study, root: Clie
         assert all(name in root.get(address).text for name in shown)
     found = client.get(reverse("admin:accounting_release_changelist"), {"kind__exact": "model"})
     assert [release.kind for release in found.context["cl"].queryset] == ["model"], "what it lists can be filtered by"
-
-
-def test_a_page_is_named_by_its_heading_and_leads_back_to_its_section(empty: Study) -> None:
-    for page, title, way_back in (
-        ("policies", "ε policy: {study} – ", ["Studies", "{study}"]),
-        ("policy_new", "Propose a policy: {study} – ", ["Studies", "{study}", "ε policy"]),
-        ("study", "{study} – ", ["Studies", "{study}"]),
-    ):
-        html = as_(Role.COMMITTEE).get(url(page, empty)).text
-        named = html[html.index("<title>") + len("<title>") : html.index("</title>")]
-        crumbs = html[html.index('class="breadcrumbs"') : html.index('class="subnav"')]
-        assert named.startswith(title.format(study=empty.title))
-        links = re.findall(r"<li><a [^>]*>([^<]*)</a></li>", crumbs)
-        assert links == [each.format(study=empty.title) for each in way_back]

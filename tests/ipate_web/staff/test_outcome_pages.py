@@ -1,0 +1,594 @@
+"""Lists and comparisons of runs, and what a finished run leads to: labels, reports, models, tables, rows."""
+
+import hashlib
+import io
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from django.core.exceptions import ValidationError
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+from django.utils import timezone
+from rest_framework.test import APIClient
+
+from accounting.models import Release
+from consent.models import Role, Study
+from consent.services import membership_add
+from ipate_web.accounts import idle
+from learning.mechanisms.counts.table import CountTable
+from learning.mechanisms.synthesis.rows import SyntheticRows
+from tests import factories
+from tests.pages import as_, study_with_finished_run, study_with_roles, url
+from tests.snapshots import built_once
+from tests.training.asking import CLEAR_RUN, COUNTS_RUN, SAMPLED_RUN, STEPS_RUN, SYNTHESIS_RUN, run_ask
+from tests.training.runs import (
+    TABLE_RUN,
+    rehearsal_with_table,
+    run_draft,
+    run_finish,
+    run_like,
+    run_start,
+    study_with_table,
+)
+from training.fairness import fairness_of
+from training.models import Run, StudentModel
+from training.services.closing import dataset_remove
+from training.services.results import result_withdraw
+from training.services.runs import run_cancel
+from training.services.stages import model_stage_set
+from training.services.students import student_withdraw
+from training.services.trainings import student_learn
+from training.verification import release_faults
+
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+
+
+@pytest.fixture
+def study() -> Study:
+    return study_with_roles()
+
+
+@pytest.fixture
+def runs(study: Study) -> dict[str, Run]:
+    """Drafts of two people on three days, the middle one with a model."""
+    titles, found = {"Alpha vote": TABLE_RUN | {"purpose": "Few labels."}, "beta steps": STEPS_RUN}, {}
+    for day, (title, fields) in enumerate({**titles, "Gamma vote": TABLE_RUN}.items(), start=10):
+        found[title] = run_draft(study, title=title, **fields)
+        Run.objects.filter(pk=found[title].pk).update(created_at=datetime(2026, 3, day, 12, tzinfo=UTC), labels=0)
+    Run.objects.filter(pk=found["Gamma vote"].pk).update(created_by=factories.user_create("researcher"))
+    file = {"artifact": "none", "learner": "shares", "digest": "0" * 64, "card": {}}
+    for title, accuracy in (("beta steps", 0.5), ("Alpha vote", 0.75)):
+        calibration = {"scale": 1.0, "offsets": []}
+        model = StudentModel.objects.create(run=found[title], accuracy=accuracy, calibration=calibration, **file)
+        Run.objects.filter(pk=found[title].pk).update(student=model)
+    return found
+
+
+def browse(address: str, user: str = "researcher") -> Any:
+    return as_(user).get(address)
+
+
+FOUND = {
+    "": ["Gamma vote", "beta steps", "Alpha vote"],
+    "search=VOTE": ["Gamma vote", "Alpha vote"],
+    "search=few+labels": ["Alpha vote"],
+    "search=few+steps": [],
+    "method=sgd": ["beta steps"],
+    "status=finished": [],
+    "proposer=researcher": ["Gamma vote"],
+    "since=2026-03-11": ["Gamma vote", "beta steps"],
+    "until=2026-03-11": ["beta steps", "Alpha vote"],
+    "since=2026-03-11&until=2026-03-11": ["beta steps"],
+    "sort=title": ["Alpha vote", "beta steps", "Gamma vote"],
+    "sort=proposed&method=pate": ["Alpha vote", "Gamma vote"],
+    "sort=-accuracy": ["Alpha vote", "beta steps", "Gamma vote"],
+}
+
+
+def test_the_list_and_the_api_find_the_same(study: Study, runs: dict[str, Run]) -> None:
+    for query, titles in FOUND.items():
+        page = browse(f"{reverse('staff:runs', args=[study.slug])}?{query}")
+        assert page.status_code == 200, query
+        assert [run.title for run in page.context["page"]] == titles, query
+        answer = browse(f"{reverse('api:runs')}?{query}").json()
+        assert [run["title"] for run in answer["results"]] == titles, query
+        assert ("No run is like this" in page.text) is (not titles)
+
+
+def test_the_list_tells_accuracy_proposer_and_method(study: Study, runs: dict[str, Run]) -> None:
+    run_draft(study, **CLEAR_RUN)
+    run_draft(study, **SAMPLED_RUN)
+    address = reverse("staff:runs", args=[study.slug])
+    page = browse(address).text
+    for words in (
+        '<td class="number">75.0 %</td>',
+        '<option value="otto">otto</option>',
+        "<td>teachers vote, weighting</td>",
+        "<td>every holder votes</td>",
+        "<td>private gradient steps, everyone is charged for their own gradients</td>",
+        "<td>private gradient steps, samples, each level clipped to its own norm</td>",
+    ):
+        assert words in page, words
+    found = {
+        run["title"]: (run["accuracy"], run["created_by"]) for run in browse(reverse("api:runs")).json()["results"]
+    }
+    assert found | {"Alpha vote": (0.75, "otto"), "Gamma vote": (None)} == found
+    assert "model withdrawn" not in page
+    StudentModel.objects.filter(run=runs["Alpha vote"]).update(withdrawn_at=timezone.now(), withdrawal_reason="Wrong.")
+    page = browse(address).text
+    cells = next(row for row in page.split("<tr>") if "Alpha vote" in row)
+    assert "75.0 %" in cells and "model withdrawn" in cells and page.count("model withdrawn") == 1
+
+
+def test_a_malformed_filter_is_said(study: Study) -> None:
+    for query in ("since=yesterday", "until=2026-02-30", "status=gone", "sort=secret", "method=x", "search=a%00b"):
+        name = query.partition("=")[0]
+        page = browse(f"{reverse('staff:runs', args=[study.slug])}?{query}")
+        assert page.status_code == 422 and name in page.context["form"].errors, query
+        answer = browse(f"{reverse('api:runs')}?{query}")
+        assert answer.status_code == 400 and {error["field"] for error in answer.json()["errors"]} == {name}, query
+    answer = browse(f"{reverse('api:runs')}?owner=otto")
+    assert answer.status_code == 400 and "proposer" in answer.json()["errors"][0]["message"]
+
+
+def test_the_number_of_queries_does_not_grow_with_the_list(
+    study: Study, runs: dict[str, Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(idle, "_PRECISION", 3600)  # else a slow machine notes again when the last request came
+    client = as_("researcher")
+    client.get(reverse("staff:runs", args=[study.slug]))  # the first request of a session notes when it came
+    for address in (reverse("staff:runs", args=[study.slug]), reverse("api:runs")):
+        counts = []
+        for query in ("search=vote", "search=alpha", ""):  # two runs, one, three
+            with CaptureQueriesContext(connection) as request:
+                client.get(f"{address}?{query}")
+            counts.append(len(request))
+        assert len(set(counts)) == 1, (address, counts)
+
+
+# --- Comparison -------------------------------------------------------------------------------------------------------
+
+
+def compared(study: Study, *runs: Run, user: str = "researcher") -> Any:
+    query = "&".join(f"run={run.pk}" for run in runs)
+    return browse(f"{reverse('staff:run_compare', args=[study.slug])}?{query}", user)
+
+
+def test_runs_side_by_side(study: Study) -> None:
+    cheap = TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 20.0}}
+    first = run_finish(run_start(study, title="First", share=0.5, **cheap))
+    second = run_finish(
+        run_start(study, title="Second", share=0.2, **cheap | {"aggregator": {"name": "gnmax", "sigma": 25.0}})
+    )
+    Run.objects.filter(pk=first.pk).update(
+        approved_at=datetime(2026, 3, 1, 12, 0, 59, tzinfo=UTC), ended_at=datetime(2026, 3, 1, 12, 2, 1, tzinfo=UTC)
+    )
+    steps = run_ask(run_start(study, title="Steps", share=0.1, **STEPS_RUN))
+    page = compared(study, second, first, steps)
+    assert page.status_code == 200
+    assert [title for title, _each in page.context["compared"]] == ["Second", "First", "Steps"], "in that order"
+    parameters = dict(page.context["parameters"])
+    assert parameters["σ, noise of the vote"] == ["25.0", "20.0", "–"]
+    assert parameters["Method"][0] == parameters["Method"][1] == "teachers vote"
+    assert "Private dataset" not in parameters, "the same in all of them"
+    assert page.context["compared"][1][1].minutes == 2, "as between the times that are told"
+    (labels, chart), (_steps, other) = page.context["charts"][:2]
+    assert labels == "Share of the cap used against labels released"
+    assert [series.name for series in chart.series] == ["Second", "First"]
+    for each in (first, second):
+        series = next(series for series in chart.series if series.name == each.title)
+        assert max(value for value in series.values if value is not None) == pytest.approx(
+            max(spent / budget["cap"] for spent, budget in zip(each.spent, each.plan["budgets"], strict=True))
+        )
+    assert [series.name for series in other.series] == ["Steps"]
+
+    document = browse(f"{reverse('api:run-comparison')}?runs={second.pk},{first.pk}").json()
+    assert document["parameters"] == [{"name": "choices.aggregator.sigma", "values": [25.0, 20.0]}]
+    assert [each["run"]["title"] for each in document["runs"]] == ["Second", "First"]
+    assert document["runs"][1]["minutes"] == 2 and document["runs"][1]["share"] == 0.5
+    evaluation = StudentModel.objects.get(run=first).card["evaluation"]
+    assert document["runs"][1]["interval"] == list(evaluation["interval"])
+
+
+def test_a_choice_that_cannot_be_compared_says_what_to_do(study: Study) -> None:
+    runs = [run_draft(study, **TABLE_RUN) for _ in range(7)]
+    page, api = reverse("staff:run_compare", args=[study.slug]), reverse("api:run-comparison")
+    assert "No run is chosen" in compared(study).text
+    assert "One run alone" in compared(study, runs[0]).text
+    assert "One run alone" in compared(study, runs[0], runs[0]).text
+    too_many = compared(study, *runs)
+    assert too_many.status_code == 404 and "Choose at most 6" in too_many.text
+    assert compared(study, *runs[:6]).status_code == 200
+    wrong = browse(f"{page}?run={runs[0].pk}&run=x")
+    assert wrong.status_code == 404 and "not there" in wrong.text
+    one, other = runs[0].pk, run_draft(study_with_table("other"), **TABLE_RUN)
+    for sent in ("", "x", f"{one}", f"{one},{one}", f"{one},{one}x", ",".join([str(one)] * 7)):
+        answer = browse(f"{api}?runs={sent}")
+        assert answer.status_code == 400 and answer.json()["errors"][0]["field"] == "runs", sent
+    assert compared(study, runs[0], other).status_code == 404, "a run of another study"
+    assert browse(f"{api}?runs={one},{other.pk}").status_code == 404
+
+
+# --- Files and models of a finished run -------------------------------------------------------------------------------
+
+
+RUN = TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 20.0}}
+
+
+def table_of(address: str) -> Any:
+    return pq.read_table(io.BytesIO(browse(address).content))
+
+
+def arrays_of(address: str) -> Any:
+    return np.load(io.BytesIO(browse(address).content), allow_pickle=False)
+
+
+@pytest.fixture
+@built_once
+def finished() -> Run:
+    return run_finish(run_start(study_with_roles(), title="First vote", share=0.5, **RUN))
+
+
+# --- Files ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_of_a_run_leads_to_its_records_and_files(finished: Run) -> None:
+    records = [url("ledger_report", finished), url("ledger_report_pdf", finished), f'/ledger/?run={finished.pk}"']
+    files = [url("run_labels_file", finished, kind) for kind in ("csv", "parquet", "npz")]
+    shown = {name: browse(url("run", finished), name).text for name in ("operator", "researcher", "auditor")}
+    assert [all(each in shown["operator"] for each in part) for part in (records, files)] == [True, True]
+    assert [any(each in shown["researcher"] for each in part) for part in (records, files)] == [False, True]
+    assert [any(each in shown["auditor"] for each in part) for part in (records, files)] == [True, False]
+
+
+def test_labels_as_parquet_and_with_the_public_points(study: Study) -> None:
+    finished = run_ask(run_start(study, share=0.3, **CLEAR_RUN))
+    table = table_of(url("run_labels_file", finished, "parquet"))
+    assert table.column_names == ["row", "label", "count_a", "count_b", "count_c"]
+    queries = list(finished.queries.exclude(label=None).order_by("row"))
+    assert table.column("row").to_pylist() == [query.row for query in queries]
+    assert table.column("label").to_pylist() == [finished.classes[query.label or 0] for query in queries]
+    assert table.column("count_b").to_pylist() == [query.counts[1] for query in queries]
+    arrays = arrays_of(url("run_labels_file", finished, "npz"))
+    assert arrays["x"].shape == (12, 2) and "y" not in arrays.files
+    api = f"{reverse('api:finished-labels', args=[finished.pk])}?format=parquet"
+    assert browse(api)["Content-Type"] == "application/vnd.apache.parquet"
+    assert table_of(api).equals(table)
+    assert browse(url("run_labels_file", finished, "xlsx")).status_code == 404
+    dataset_remove(dataset=run.public_points, reason="Not ours.", acting_user=factories.user_create("olga"))
+    arrays = arrays_of(url("run_labels_file", finished, "npz"))
+    assert set(arrays.files) == {"row", "label", "counts", "classes"} and len(arrays["label"]) == finished.labels
+    assert url("run_labels_file", finished, "npz") not in browse(url("run", finished)).text
+
+
+# --- Report -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_report_as_a_tagged_pdf(finished: Run) -> None:
+    for language in ("en", "de"):
+        client = as_("auditor")
+        client.cookies["django_language"] = language
+        answer = client.get(url("ledger_report_pdf", finished))
+        assert answer["Content-Type"] == "application/pdf"
+        assert answer["Content-Disposition"] == 'attachment; filename="table-first-vote-report.pdf"'
+        assert f"/Lang({language})".encode() in answer.content
+        for tagged in (b"/StructTreeRoot", b"/MarkInfo", b"pdfuaid:part>1<", b"/Title", b"/TH", b"/Table"):
+            assert tagged in answer.content
+    draft = run_draft(finished.study, title="手書き *not* markup #emph[x]", **RUN)
+    answer = browse(url("ledger_report_pdf", draft), "auditor")
+    assert answer.status_code == 200 and answer.content.startswith(b"%PDF-"), "of a finished that released nothing"
+    table = table_of(url("run_labels_file", draft, "parquet"))
+    assert table.num_rows == 0 and table.column_names == ["row", "label"]
+
+
+# --- Fairness ---------------------------------------------------------------------------------------------------------
+
+
+def test_classes_stand_beside_what_is_public_of_the_levels(finished: Run) -> None:
+    model = finished.student
+    assert model is not None
+    rows = [
+        {"class": name, "points": 100, "recall": recall, "precision": 1.0, "interval": ends}
+        for name, recall, ends in (("a", 0.9, [0.83, 0.95]), ("b", 0.2, [0.13, 0.29]), ("c", None, None))
+    ]
+    model.card["evaluation"]["classes"] = rows
+    learned = [{**row, "recall": 0.85, "interval": [0.77, 0.91]} for row in rows]
+    model.reference = {"accuracy": 0.9, "interval": [0.8, 1.0], "classes": learned}
+    model.save()
+    finished.refresh_from_db()
+    found = fairness_of(finished, model)
+    assert found is not None
+    assert [each.name for each in found.classes] == ["b", "a", "c"]
+    assert (found.lowest.name, found.highest.name, found.is_clear) == ("b", "a", True)
+    assert found.lowest.reference == 0.85
+    levels = [(each.level, each.epsilon, each.holders) for each in found.levels]
+    assert levels == [("HIGH", 1.0, 10), ("AVERAGE", 2.0, 10), ("LOW", 3.0, 10)]
+    assert found.levels[0].used == pytest.approx(finished.spent[0] / finished.plan["budgets"][0]["cap"])
+    rows[1]["interval"] = [0.1, 0.9]
+    assert fairness_of(finished, model).is_clear is False  # type: ignore[union-attr]
+    for page in (url("run", finished), url("ledger_report", finished)):
+        text = browse(page, "auditor").text
+        assert "The student finds 20.0" in text and "What cannot be read" in text
+    assert {"readable", "unreadable"} == model.card["fairness"].keys()
+    assert fairness_of(finished, None) is None
+    for evaluation in ({**model.card["evaluation"], "classes": rows[:1]}, None):
+        model.card["evaluation"] = evaluation
+        assert fairness_of(finished, model) is None, "one class alone cannot be compared"
+
+
+# --- Stages -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_model_goes_from_candidate_to_production_on_record(finished: Run) -> None:
+    listed, model = reverse("staff:models", args=[finished.study.slug]), finished.student
+    stage = url("model_stage", finished)
+    page = browse(listed).text
+    assert model is not None
+    assert "candidate</span>" in page and model.digest in page and model.onnx_digest in page
+    assert reverse("api:model-statement", args=[finished.pk]) in page and stage not in page
+    client = as_("operator")
+    assert "In production" in client.get(stage).text
+    assert "in production now" in client.post(stage, {"stage": "production"}, follow=True).text
+    client.post(stage, {"stage": "production"})
+    entry = Release.objects.get(run=finished.pk, kind="stage")  # the second time nothing was changed
+    assert entry.recorded_by == factories.user_create("operator") and entry.charge == 0
+    assert (entry.content["before"], entry.content["stage"]) == ("candidate", "production")
+    assert "No model is in this stage" in browse(f"{listed}?stage=archived").text
+    assert browse(f"{reverse('staff:ledger', args=[finished.study.slug])}?kind=stage", "auditor").status_code == 200
+
+    api, models = reverse("api:model-stage", args=[finished.pk]), reverse("api:models")
+    send = partial(client.post, api, content_type="application/json")
+    answer = as_("researcher").post(api, {"stage": "archived"}, content_type="application/json")
+    assert answer.status_code == 403
+    assert send({"stage": "best"}).status_code == 400
+    assert send({"stage": "archived"}).json()["stage"] == "archived"
+    refused = send({"stage": "production"})
+    assert refused.status_code == 409 and "candidate" in refused.json()["detail"]
+    assert browse(f"{models}?stage=production").json()["count"] == 0
+    assert browse(f"{models}?stage=archived").json()["results"][0]["id"] == str(finished.pk)
+
+
+def test_a_withdrawn_model_has_no_stage(finished: Run) -> None:
+    olga = factories.user_create("olga")
+    student_withdraw(run=run, version=1, reason="It was wrong.", acting_user=olga)
+    assert "No models yet" in browse(reverse("staff:models", args=[finished.study.slug])).text
+    with pytest.raises(ValidationError, match="withdrawn"):
+        model_stage_set(run=run, stage="production", acting_user=olga)
+    assert StudentModel.objects.get(run=run).stage == "candidate"
+    api = APIClient()
+    api.force_login(factories.user_create("operator"))
+    answer = api.post(reverse("api:model-stage", args=[finished.pk]), {"stage": "production"}, format="json")
+    assert answer.status_code == 410
+    assert api.get(f"{reverse('api:models')}?stage=candidate").json()["count"] == 0
+
+
+# --- Versions of a student ------------------------------------------------------------------------------------------
+
+
+def test_another_version_is_trained_compared_and_published() -> None:
+    finished = study_with_finished_run().runs.get()
+    researcher, operator = as_("researcher"), as_("operator")
+    page, new = url("run", finished), url("run_student_new", finished)
+    first, second = (url("run_student_publish", finished, number) for number in (1, 2))
+    shown = researcher.get(page).text
+    assert "being computed" in shown and "Choose by the agreement" not in shown
+    assert "hx-get" in researcher.get(url("run_students", finished)).text
+    assert 'value="nearest_neighbour" selected' in researcher.get(new).text
+    zeros = dict.fromkeys(("rotation", "shift", "stretch", "bend", "erase"), 0)
+    network = {"steps": 1, "filters": 4, "batch": 8, "learning_rate": 0.1, "doubt": 0.1, "threshold": 0.9} | zeros
+    boosting = {"iterations": 2, "leaves": 3, "leaf": 1, "learning_rate": 0.1}
+    for learner, given, field, words in (
+        ("boosting", boosting | {"leaf": 0}, "student_learner-boosting-leaf", "greater than"),
+        ("consistency", network, "student_learner", "images"),
+    ):
+        wrong = researcher.post(new, student_sent(learner, given))
+        assert wrong.status_code == 422 and words in str(wrong.context["form"].errors[field]), learner
+    assert not finished.trainings.filter(version=None).exists()
+    assert researcher.post(new, student_sent("boosting", boosting)).headers["Location"] == page
+    shown = researcher.get(page).text
+    assert "Another version is being trained: Gradient boosting" in shown
+    assert new not in shown, "one at a time"
+    for _ in range(2):  # the second time the new version is assessed, too
+        for training in finished.trainings.all():
+            student_learn(training.pk)
+    done = researcher.get(url("run_students", finished))
+    assert done.headers["HX-Refresh"] == "true" and "being computed" not in done.text
+    shown = operator.get(page).text
+    assert "Choose by the agreement with held-out releases" in shown and "95 % confidence interval" in shown
+    assert "The same student, when it learns from the true labels" in shown
+    assert all(url("run_student_model", finished, number) in shown for number in (1, 2))
+    assert second in shown and first not in shown and second not in researcher.get(page).text
+    assert "Version 1 stays and can be downloaded" in operator.get(second).text
+    assert operator.get(url("run_student_publish", finished, 7)).status_code == 404
+    operator.post(second)
+    assert Run.objects.get(pk=finished.pk).student.version == 2
+    assert "version 2: Gradient boosting" in as_("auditor").get(url("ledger_report", finished)).text
+
+
+def student_sent(learner: str, given: dict[str, Any]) -> dict[str, Any]:
+    return {"student_learner": learner} | {f"student_learner-{learner}-{name}": each for name, each in given.items()}
+
+
+def test_a_run_without_a_student_has_nothing_to_train_anew(study: Study) -> None:
+    finished = run_start(study, **TABLE_RUN)
+    assert as_("researcher").get(url("run_student_new", finished)).headers["Location"] == url("run", finished)
+
+
+# --- Tables and synthetic rows --------------------------------------------------------------------------------------
+
+
+def browser(run: Run, role: str) -> Client:
+    membership_add(study=run.study, user=factories.user_create(role), role=role, acting_user=None)
+    return as_(role)
+
+
+@pytest.fixture
+@built_once
+def run() -> Run:
+    return run_ask(run_like(study_with_table(), COUNTS_RUN))
+
+
+def downloads(run: Run) -> list[dict[str, str]]:
+    return list(Release.objects.filter(run=run.pk, kind=Release.Kind.DOWNLOAD).values_list("content", flat=True))
+
+
+def test_the_file_is_the_one_in_the_register_and_who_took_it_is_on_record(run: Run) -> None:
+    rosa, committee = browser(run, Role.RESEARCHER), browser(run, Role.COMMITTEE)
+    seen = rosa.get(url("run", run)).text
+    assert "Numbers of people in each cell" in seen and "Withdraw the table" not in seen
+    assert "Numbers of people in each cell" not in committee.get(url("run", run)).text
+    assert committee.get(url("run_result_file", run)).status_code == 403
+    rosa.head(url("run_result_file", run))
+    assert downloads(run) == []
+    file = rosa.get(url("run_result_file", run))
+    assert file.headers["Content-Type"] == "text/csv; charset=utf-8"
+    assert hashlib.sha256(file.content).hexdigest() == run.result.digest
+    rosa.get(url("run_result_file", run))
+    assert downloads(run) == [{"what": "table", "digest": run.result.digest}]
+    api = rosa.get(f"{reverse('api:run-table', args=[run.pk])}?format=csv")
+    assert api.content == file.content and len(downloads(run)) == 1
+
+
+def test_the_api_tells_cells_intervals_and_card(run: Run) -> None:
+    table = browser(run, Role.RESEARCHER).get(reverse("api:run-table", args=[run.pk])).json()
+    assert table["columns"] == ["class"] and [cell["values"] for cell in table["cells"]] == [["a"], ["b"], ["c"]]
+    for cell in table["cells"]:
+        assert cell["high"] - cell["low"] == pytest.approx(2 * table["error"])
+        assert cell["people"] == pytest.approx(table["scale"] * cell["weighted"])
+    assert sum(level["people"] for level in table["levels"]) == 30
+    assert all(cell["least"] <= cell["low"] + 0.1 and cell["high"] <= cell["most"] + 0.1 for cell in table["cells"])
+    assert table["card"]["privacy"]["mechanism"]["name"] == "counts"
+    assert {group["epsilon"] for group in table["card"]["privacy"]["groups"]} == {1.0, 2.0, 3.0}
+
+
+@pytest.mark.slow
+def test_page_and_api_tell_means_and_quartiles_of_each_group() -> None:
+    choices = {"choices": {"column": "class", "across": "length", "bins": 4}}
+    run = run_ask(run_like(study_with_table(), COUNTS_RUN | choices))
+    rosa = browser(run, Role.RESEARCHER)
+    summaries = rosa.get(reverse("api:run-table", args=[run.pk])).json()["summaries"]
+    assert [(each["column"], each["group"]) for each in summaries] == [("length", name) for name in "abc"]
+    for each in summaries:
+        assert all(0 <= part["low"] <= part["value"] <= part["high"] <= 1 for part in each["quantiles"])
+    html, median = rosa.get(url("run", run)).text, summaries[0]["quantiles"][1]
+    assert "Mean and quartiles of length" in html and f"({median['low']:g}–{median['high']:g})" in html
+
+
+def test_a_proposal_over_the_api_needs_no_public_dataset(run: Run) -> None:
+    rosa = browser(run, Role.RESEARCHER)
+    proposal = {
+        **{"study": run.study.slug, "title": "Counts", "method": "counts", "choices": {"column": "width", "bins": 4}},
+        "private_dataset": run.private_dataset_id,
+    }
+    plan = rosa.post(reverse("api:run-plan"), proposal, content_type="application/json").json()
+    assert plan["rounds"][0]["table"]["cells"] == 4 and plan["rounds"][0]["table"]["error"] > 0
+    answer = rosa.post(reverse("api:runs"), proposal, content_type="application/json")
+    assert (answer.status_code, answer.json()["student_learner"]) == (201, "")
+    methods = {each["name"]: each["outcome"] for each in rosa.get(reverse("api:methods")).json()}
+    assert {methods.pop(name) for name in ("counts", "synthesis")} == {"table"} and set(methods.values()) == {"model"}
+
+
+@pytest.mark.parametrize("where", ["page", "api"])
+def test_a_withdrawn_table_is_given_to_nobody(run: Run, where: str) -> None:
+    rosa, oda = browser(run, Role.RESEARCHER), browser(run, Role.OPERATOR)
+    withdraw, reason = reverse("staff:run_result_withdraw", args=[run.study.slug, run.pk]), "Its bins were wrong."
+    api = partial(oda.post, reverse("api:run-table-withdraw", args=[run.pk]), content_type="application/json")
+    if where == "page":
+        assert oda.post(withdraw, {"reason": ""}).status_code == 422
+        assert oda.post(withdraw, {"reason": reason}).status_code == 302
+    else:
+        assert api({"reason": reason}).json()["withdrawal_reason"] == reason
+    for address in (url("run_result_file", run), reverse("api:run-table", args=[run.pk])):
+        answer = rosa.get(address)
+        assert answer.status_code == 410 and reason in answer.text
+    assert "Numbers of people in each cell" not in rosa.get(url("run", run)).text
+    assert api({"reason": "Again."}).status_code == 409
+    assert oda.get(withdraw).status_code == 302
+
+
+def test_a_table_of_a_rehearsal_is_shown_and_on_no_record() -> None:
+    run = run_ask(run_like(rehearsal_with_table(), COUNTS_RUN, seed=1))
+    olga = as_("olga")
+    assert "nothing is promised" in olga.get(url("run", run)).text
+    assert olga.get(url("run_result_file", run)).status_code == 200
+    result_withdraw(run=run, reason="Done.", acting_user=factories.user_create("olga"))
+    assert not Release.objects.filter(study=run.study).exists()
+
+
+def test_a_table_has_no_student_versions_and_begins_a_similar_form(run: Run) -> None:
+    oda = browser(run, Role.OPERATOR)
+    form = oda.get(f"{reverse('staff:run_new', args=[run.study.slug])}?like={run.pk}").context["form"]
+    assert (form["method"].value(), form["counts-column"].value()) == ("counts", "class")
+    sent = {"student_learner": "logistic_regression"}
+    answer = oda.post(reverse("api:run-students", args=[run.pk]), sent, content_type="application/json")
+    assert answer.status_code == 400
+    assert oda.get(reverse("staff:run_student_new", args=[run.study.slug, run.pk])).status_code == 302
+    assert oda.get(reverse("api:model", args=[run.pk])).status_code == 404
+    draft = run_draft(run.study, **COUNTS_RUN)
+    assert oda.get(reverse("api:run-table", args=[draft.pk])).status_code == 404
+
+
+def test_a_draft_that_was_cancelled_has_a_page() -> None:
+    study = study_with_table()
+    for fields in (COUNTS_RUN, SYNTHESIS_RUN):
+        draft = run_cancel(run=run_draft(study, **fields), acting_user=factories.user_create("olga"))
+        assert "An operator has cancelled the run." in as_("olga").get(url("run", draft)).text
+
+
+@pytest.fixture
+@built_once
+def drawn() -> Run:
+    return run_ask(run_like(study_with_table(), SYNTHESIS_RUN, share=0.3))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("made", ["run", "drawn"])
+def test_a_file_stays_as_it_was_released_however_tables_are_written_later(
+    made: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = request.getfixturevalue(made).result
+    for kind in (CountTable, SyntheticRows):
+        monkeypatch.setattr(kind, "to_csv", lambda _table: "as a later version writes it")
+    rosa = browser(result.run, Role.RESEARCHER)
+    api = reverse("api:run-rows" if result.is_rows else "api:run-table", args=[result.run_id])
+    for address in (url("run_result_file", result.run), f"{api}?format=csv"):
+        assert hashlib.sha256(rosa.get(address).content).hexdigest() == result.digest
+    assert list(release_faults(result.run)) == []
+
+
+@pytest.mark.slow
+def test_the_page_of_synthetic_rows_tells_what_was_counted_and_gives_the_file(drawn: Run) -> None:
+    rosa = browser(drawn, Role.RESEARCHER)
+    shown = rosa.get(url("run", drawn)).text
+    assert "200 rows of people who do not exist" in shown and drawn.result.dataset.name in shown
+    file = rosa.get(url("run_result_file", drawn))
+    assert hashlib.sha256(file.content).hexdigest() == drawn.result.digest
+    assert downloads(drawn) == [{"what": "table", "digest": drawn.result.digest}]
+    address = reverse("api:run-rows", args=[drawn.pk])
+    assert rosa.get(f"{address}?format=csv").content == file.content
+    answer = rosa.get(address).json()
+    assert answer["rows"] == 200 and answer["columns"] == ["length", "width", "class"]
+    assert answer["dataset"] == drawn.result.dataset_id and len(answer["marginals"]) == 2
+    assert answer["card"]["privacy"]["mechanism"]["tables"] == [2, 1, 2]
+    assert rosa.get(reverse("api:run-table", args=[drawn.pk])).status_code == 404
+    result_withdraw(run=drawn, reason="A bin was wrong.", acting_user=factories.user_create("olga"))
+    assert {rosa.get(each).status_code for each in (url("run_result_file", drawn), address)} == {410}
+    assert "A bin was wrong." in rosa.get(url("run", drawn)).text
+
+
+@pytest.mark.slow
+def test_plausible_deniability_stands_beside_counts_in_a_rehearsal_alone() -> None:
+    study, real, olga = rehearsal_with_table(), study_with_table(), as_("olga")
+    form = olga.get(url("run_new", study)).context["form"]
+    assert {name for name, _label in form["synthesis-variant"].field.choices} == {"marginals", "deniability"}
+    assert not {"synthesis-variant", "synthesis-plausible"} & set(olga.get(url("run_new", real)).context["form"].fields)
+    chosen = {"released": 40, "plausible": 20, "epsilon0": 2.0, "fewest": 2, "most": 3, "values": 4}
+    draft = run_draft(study, **SYNTHESIS_RUN | {"variant": "deniability", "choices": chosen})
+    planned = olga.get(url("run_approve", draft)).text
+    assert "What released rows cost together" in planned and "nobody could be promised that" in planned
