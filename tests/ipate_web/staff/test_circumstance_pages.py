@@ -263,7 +263,7 @@ def test_a_new_representative_gets_a_letter(study: Study) -> None:
 
 def test_receipts_on_paper_are_on_record_as_looks(study: Study) -> None:
     factories.holder_create(study, "P-1")
-    paper = PaperConsent(1, "P-1", "AVERAGE", 1, timezone.now().date(), "a.pdf")
+    paper = PaperConsent(1, "P-1", "AVERAGE", 1, timezone.localdate(), "a.pdf")
     olga, scans = factories.user_create("olga"), {"a.pdf": b"%PDF-1"}
     paper_consents_record(study=study, consents=[paper], scans=scans, acting_user=olga)
     assert as_("olga").post(LETTERS, {"kind": "receipt"}).content.startswith(b"%PDF")
