@@ -372,6 +372,9 @@ def test_without_public_points_only_the_model_itself_can_be_published(study: Stu
     as_("operator").post(url("run_new", study), sent | {"confirmed": "1"})
     run = Run.objects.get()
     assert (run.public_dataset, run.student_learner) == (None, "")
+    as_("olga").post(url("run_approve", run), {"per_cent": 50})
+    run = run_ask(Run.objects.get())
+    assert run.status == Run.Status.FINISHED, run.message
     page = as_("researcher").get(url("run", run)).text
     for words in ("none were used", "inear model that the steps over samples led to", "as there are no public points"):
         assert words in page, words
