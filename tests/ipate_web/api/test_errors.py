@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pytest
 from django.conf import settings
+from django.contrib.auth.models import User
 from django.test import Client as BrowserClient
 
 from consent.models import Study
@@ -28,39 +29,28 @@ def problem(response: Any, status: int) -> dict[str, Any]:
     return document
 
 
-def test_the_answer_to_strangers_says_how_to_sign_in(client: Client) -> None:
-    response = client("").get("/api/v1/runs")
+def test_strangers_are_told_how_to_sign_in(client: Client) -> None:
+    stranger = client("")
+    response = stranger.get("/api/v1/runs")
     assert "Authorization: Bearer" in problem(response, 401)["detail"]
     assert response["WWW-Authenticate"] == "Bearer"
-
-
-def test_a_made_up_token_is_refused(client: Client) -> None:
-    stranger = client("")
     stranger.credentials(HTTP_AUTHORIZATION="Bearer ipate_0123456789")
     problem(stranger.get("/api/v1/runs"), 401)
-
-
-def test_unknown_addresses_and_methods(client: Client) -> None:
-    assert "GET /api/docs" in problem(client("ada").get("/api/v1/runs/nonsense"), 404)["detail"]
-    response = client("ada").delete("/api/v1/runs")
-    problem(response, 405)
-    assert response["Allow"] == "GET, POST, HEAD, OPTIONS"
+    ada = client("ada")
+    User.objects.filter(username="ada").update(is_active=False)
+    problem(ada.get("/api/v1/runs"), 401)
 
 
 def test_what_cannot_be_read_or_answered(client: Client) -> None:
     ada = client("ada")
-    problem(ada.post("/api/v1/runs", "{", content_type="application/json"), 400)
-    problem(ada.post("/api/v1/runs", '{"teachers": NaN}', content_type="application/json"), 400)
-    problem(ada.post("/api/v1/runs", "[" * 100_000, content_type="application/json"), 400)
-    problem(ada.post("/api/v1/runs", [1], format="json"), 400)
+    assert "GET /api/docs" in problem(ada.get("/api/v1/runs/nonsense"), 404)["detail"]
+    response = ada.delete("/api/v1/runs")
+    problem(response, 405)
+    assert response["Allow"] == "GET, POST, HEAD, OPTIONS"
+    for body in ("{", '{"teachers": NaN}', "[" * 100_000, "[1]"):
+        problem(ada.post("/api/v1/runs", body, content_type="application/json"), 400)
     problem(ada.post("/api/v1/runs", "a=b", content_type="application/x-www-form-urlencoded"), 415)
     problem(ada.get("/api/v1/runs", headers={"Accept": "text/html"}), 406)
-
-
-def test_a_request_without_end_is_refused(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parsing, "MAX_BYTES", 100)
-    response = client("ada").post("/api/v1/runs", {"title": "a" * 100}, format="json")
-    assert "several requests" in problem(response, 413)["detail"]
 
 
 @pytest.mark.slow
@@ -123,11 +113,3 @@ def test_a_browser_session_needs_a_csrf_token_to_write(study: Study) -> None:
     browser.force_login(user_create("researcher"))
     assert browser.get("/api/v1/runs").status_code == 200
     assert "CSRF" in problem(browser.post("/api/v1/runs", {}, content_type="application/json"), 403)["detail"]
-
-
-def test_inactive_account_is_shut_out(client: Client) -> None:
-    ada = client("ada")
-    user = user_create("ada")
-    user.is_active = False
-    user.save()
-    problem(ada.get("/api/v1/runs"), 401)

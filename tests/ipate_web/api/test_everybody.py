@@ -4,6 +4,7 @@ import csv
 import io
 from typing import Any
 
+import numpy as np
 import pytest
 
 from accounting.models import Release
@@ -13,7 +14,6 @@ from learning.mechanisms.suggestions import suggested_method
 from learning.representations import representation_create
 from tests.ipate_web.api.conftest import HEAD_COUNTS, POINTS, Client
 from tests.ipate_web.api.test_runs import RUNS, assert_refused
-from tests.training.runs import run_draft
 from training.models import Dataset, Query, Run
 
 
@@ -38,36 +38,28 @@ def test_nothing_of_teachers_has_to_be_given(study: Study, client: Client) -> No
 
 @pytest.mark.slow
 def test_missing_fields_take_the_suggestion_for_the_study(study: Study, client: Client) -> None:
-    suggested = suggested_method("table", POINTS)
+    suggested, researcher = suggested_method("table", POINTS), client("researcher")
     body = {name: value for name, value in proposal(study).items() if name not in ("method", "student_learner")}
     for address, code in ((f"{RUNS}/plan", 200), (RUNS, 201)):
-        answer = client("researcher").post(address, body, format="json")
-        assert answer.status_code == code, answer.content
-        assert answer.json()["method"] == suggested.method
+        answer = researcher.post(address, body, format="json")
+        assert (answer.status_code, answer.json()["method"]) == (code, suggested.method)
     assert answer.json()["student_learner"] == suggested.student
-    other = client("researcher").post(RUNS, body | {"method": "neighbours"}, format="json").json()
+    other = researcher.post(RUNS, body | {"method": "neighbours"}, format="json").json()
     assert (other["method"], other["student_learner"]) == ("neighbours", suggested.student)
+    table = researcher.get(f"{RUNS}/{other['id']}/labels", {"format": "csv"}).content.decode()
+    assert table.splitlines() == ["row,label,count_healthy,count_ill"], "as after a release"
 
 
-@pytest.mark.parametrize(
-    ("fields", "field", "words"),
-    [
-        ({"choices": {"rounds": 9}}, "choices.rounds", "from 1 to 2"),
-        ({"choices": {"teachers": 9}}, "choices", "There is no choice teachers"),
+def test_the_answer_names_the_wrong_field(study: Study, client: Client) -> None:
+    wrong: list[tuple[dict[str, Any], str, str]] = [
         ({"choices": {"sigma": "much"}}, "choices.sigma", "sigma is 'much'"),
-        ({"choices": {"kernel": "cauchy"}}, "choices.kernel", "choose one of uniform"),
-        ({"choices": {"representation": "wavelets"}}, "choices.representation", "for images"),
         ({"choices": {"representation": "embedding"}}, "choices.stated", "made without the private data"),
-        ({"choices": {"rounds": 2, "first_queries": POINTS}}, "choices.first_queries", "leave public points"),
         ({"choices": {"rounds": 1, "embedded": True}}, "choices.embedded", "for several rounds"),
         ({"choices": "gently"}, "choices", "dictionary"),
         ({"rounds": 2}, "rounds", "Send it within “choices”"),
-        ({"teachers": 20}, "teachers", "Send it within “choices”"),
         ({"asking": {"rounds": 2}}, "asking", "There is no such field"),
-    ],
-)
-def test_the_answer_names_the_wrong_field(study: Study, client: Client, fields: Any, field: str, words: str) -> None:
-    assert_refused(client, proposal(study, **fields), field, words)
+    ]
+    assert_refused(client, [proposal(study, **each) for each, _, _ in wrong], [tuple(rest) for _, *rest in wrong])
 
 
 @pytest.mark.slow
@@ -98,16 +90,14 @@ def test_rounds_that_are_null_are_the_planners_choice(study: Study, client: Clie
     assert len(plan["rounds"]) == 2 and any("It chose two" in note for note in plan["notes"])
     answer = client("researcher").post(RUNS, proposal(study, choices=body["choices"]), format="json")
     assert answer.json()["choices"]["rounds"] is None
-
-
-def test_a_plan_for_too_few_warns(study: Study, client: Client) -> None:
     body = proposal(study, choices={"sigma": 500.0}, share=0.01)
     notes = client("researcher").post(f"{RUNS}/plan", body, format="json").json()["notes"]
     assert any("Too few people" in note for note in notes)
 
 
-def test_a_run_says_how_far_its_stages_are(asking_run: Run, client: Client) -> None:
-    document = client("researcher").get(f"{RUNS}/{asking_run.pk}").json()
+def test_a_finished_run_tells_its_progress_its_counts_and_its_costs(asking_run: Run, client: Client) -> None:
+    researcher = client("researcher")
+    document = researcher.get(f"{RUNS}/{asking_run.pk}").json()
     assert (document["status"], document["labels"], document["rejected"]) == ("finished", POINTS, 0)
     assert document["progress"] == {
         "stages": [{"stage": "asking", "share": 1.0}],
@@ -115,9 +105,19 @@ def test_a_run_says_how_far_its_stages_are(asking_run: Run, client: Client) -> N
         "student": None,
     }
     assert [promise["level"] for promise in document["promises"]] == ["HIGH", "AVERAGE", "LOW"]
+    found = {name: researcher.get(RUNS, {"method": name}).json()["count"] for name in ("neighbours", "pate")}
+    assert found == {"neighbours": 1, "pate": 0}
+
+    costs = researcher.get(f"{RUNS}/{asking_run.pk}/costs").json()
+    assert [group["levels"] for group in costs["groups"]] == [["HIGH"], ["AVERAGE"], ["LOW"]]
+    (planned,) = asking_run.plan["rounds"]
+    for group in costs["groups"]:
+        assert group["spent"] == pytest.approx(min(POINTS / planned["sigma"] ** 2, group["allowed"]))
+        assert group["allowed"] == pytest.approx(group["cap"] / 2)
+    assert (costs["history"]["queries"], costs["history"]["labels"]) == ([20, 30], [20, 30])
 
 
-def test_noisy_counts_come_with_the_labels(asking_run: Run, client: Client) -> None:
+def test_noisy_counts_come_with_the_labels_and_their_points(asking_run: Run, client: Client) -> None:
     researcher, address = client("researcher"), f"{RUNS}/{asking_run.pk}/labels"
     released = {query.row: query for query in Query.objects.filter(run=asking_run)}
     results = researcher.get(address, {"limit": 1000}).json()["results"]
@@ -127,38 +127,19 @@ def test_noisy_counts_come_with_the_labels(asking_run: Run, client: Client) -> N
         assert each["label"] == asking_run.public_dataset.classes[released[each["row"]].label]
     table = list(csv.reader(io.StringIO(researcher.get(address, {"format": "csv"}).content.decode())))
     assert table[0] == ["row", "label", "count_healthy", "count_ill"]
-    assert [[int(cell) for cell in line[2:]] for line in table[1:]] == [
-        released[row].counts for row in sorted(released)
-    ]
+    assert [[int(cell) for cell in line[2:]] for line in table[1:]] == [each["counts"] for each in results]
+    answer = researcher.get(address, {"format": "npz"})
+    assert answer["Content-Type"] == "application/x-npz"
+    with np.load(io.BytesIO(answer.content), allow_pickle=False) as arrays:
+        assert set(arrays.files) == {"x", "row", "label", "counts", "classes"}, "no labels of the points' own"
+        assert arrays["x"].shape == (POINTS, 3)
+        assert arrays["row"].tolist() == sorted(released)
+        assert arrays["classes"][arrays["label"]].tolist() == [each["label"] for each in results]
+        assert arrays["counts"].tolist() == [each["counts"] for each in results]
     download = Release.objects.get(run=asking_run.pk, kind=Release.Kind.DOWNLOAD)
     assert download.content == {"what": "labels", "queries": POINTS, "labels": POINTS}
     assert download.recorded_by.username == "researcher"
-
-
-def test_the_columns_are_the_same_before_anything_was_released(study: Study, client: Client) -> None:
-    researcher = client("researcher")
-    draft = researcher.post(RUNS, proposal(study), format="json").json()
-    table = researcher.get(f"{RUNS}/{draft['id']}/labels", {"format": "csv"}).content.decode()
-    assert table.splitlines() == ["row,label,count_healthy,count_ill"]
-
-
-def test_costs_are_what_anybody_was_charged_at_most(asking_run: Run, client: Client) -> None:
-    costs = client("researcher").get(f"{RUNS}/{asking_run.pk}/costs").json()
-    assert [group["levels"] for group in costs["groups"]] == [["HIGH"], ["AVERAGE"], ["LOW"]]
-    (planned,) = asking_run.plan["rounds"]
-    for group in costs["groups"]:
-        assert group["spent"] == pytest.approx(min(POINTS / planned["sigma"] ** 2, group["allowed"]))
-        assert group["allowed"] == pytest.approx(group["cap"] / 2)
-    assert (costs["history"]["queries"], costs["history"]["labels"]) == ([20, 30], [20, 30])
-
-
-def test_runs_are_filtered_by_method(asking_run: Run, study: Study, client: Client) -> None:
-    run_draft(study, title="Teachers")
-    found = {
-        method: [run["title"] for run in client("researcher").get(RUNS, {"method": method}).json()["results"]]
-        for method in ("neighbours", "pate")
-    }
-    assert found == {"neighbours": ["Everybody"], "pate": ["Teachers"]}
+    assert client("auditor").get(address, {"format": "npz"}).status_code == 403
 
 
 def test_choices_are_listed_with_valid_values(study: Study, client: Client) -> None:

@@ -10,8 +10,8 @@ from learning.published import published_load
 from tests.ipate_web.api.conftest import HEAD_COUNTS, Client
 from tests.ipate_web.api.test_everybody import proposal as everybody
 from tests.ipate_web.api.test_runs import RUNS, assert_refused
-from tests.training.asking import STEPS_RUN, run_ask
-from tests.training.runs import run_draft, run_start
+from tests.training.asking import SAMPLED_RUN, STEPS_RUN, run_ask
+from tests.training.runs import run_start
 from training.models import Run
 
 pytestmark = pytest.mark.slow
@@ -26,12 +26,21 @@ def proposal(of: Study, **fields: Any) -> dict[str, Any]:
 @pytest.fixture
 def learned(study: Study) -> Run:
     body = {"steps": 6, "sigma": 20.0, "publish": "model"}
-    run = run_ask(run_start(study, **STEPS_RUN | {"choices": body}, share=0.5, title="Learned"))
+    return finished(study, STEPS_RUN | {"choices": body})
+
+
+@pytest.fixture
+def learned_over_samples(study: Study) -> Run:
+    return finished(study, SAMPLED_RUN | {"public_dataset": None})
+
+
+def finished(study: Study, recipe: dict[str, Any]) -> Run:
+    run = run_ask(run_start(study, **recipe, share=0.5, title="Learned"))
     assert run.status == Run.Status.FINISHED, run.message
     return run
 
 
-def test_nothing_of_teachers_has_to_be_given(study: Study, client: Client) -> None:
+def test_a_proposal_needs_nothing_of_teachers_nor_of_points(study: Study, client: Client) -> None:
     answer = client("researcher").post(RUNS, proposal(study, choices={"steps": 9}), format="json")
     assert answer.status_code == 201, answer.content
     run = answer.json()
@@ -39,19 +48,29 @@ def test_nothing_of_teachers_has_to_be_given(study: Study, client: Client) -> No
     assert (run["choices"]["steps"], run["choices"]["sigma"]) == (9, None), "what it says nothing of is told"
     assert run["progress"]["stages"] == [{"stage": "asking", "share": 0}]
 
+    body = proposal(study, variant="scale", choices={"steps": 6, "expected": 1e6})
+    del body["public_dataset"], body["student_learner"]
+    answer = client("researcher").post(RUNS, body, format="json")
+    assert answer.status_code == 201, answer.content
+    run = answer.json()
+    assert (run["variant"], run["public_dataset"], run["student_learner"], run["batch_size"]) == ("scale", None, "", 50)
+    assert (run["choices"]["network"], run["choices"]["clip_norm"]) == ("linear", None)
 
-@pytest.mark.parametrize(
-    ("fields", "field", "words"),
-    [
+
+def test_the_answer_names_the_wrong_field(study: Study, client: Client) -> None:
+    sampled = {"variant": "scale", "choices": {"steps": 6, "expected": 1e6}}
+    by_people = {"variant": "individual", "choices": {"rounds": 2}, "public_dataset": None}
+    wrong: list[tuple[dict[str, Any], str, str]] = [
         ({"choices": {"steps": 0}}, "choices.steps", "steps is 0"),
-        ({"choices": {"teachers": 9}}, "choices", "There is no choice teachers"),
         ({"choices": {"representation": "wavelets"}}, "choices.representation", "for images"),
         ({"teachers": 20}, "teachers", "Send it within “choices”"),
         ({"wanted_labels": 3}, "wanted_labels", "Nobody is asked for labels"),
-    ],
-)
-def test_the_answer_names_the_wrong_field(study: Study, client: Client, fields: Any, field: str, words: str) -> None:
-    assert_refused(client, proposal(study, **fields), field, words)
+        (by_people, "choices.rounds", "needs a student"),
+        (sampled | {"choices": {"expected": 0}}, "choices.expected", "expected is 0"),
+        (sampled | {"variant": "non_private"}, "variant", "rehearsal"),
+        (sampled | {"choices": {"teachers": 20}}, "choices", "There is no choice teachers"),
+    ]
+    assert_refused(client, [proposal(study, **each) for each, _, _ in wrong], [tuple(rest) for _, *rest in wrong])
 
 
 def test_a_plan_says_which_steps_are_taken(study: Study, client: Client) -> None:
@@ -69,40 +88,70 @@ def test_a_plan_says_which_steps_are_taken(study: Study, client: Client) -> None
     assert not Run.objects.exists()
 
 
-def test_a_run_says_how_many_steps_it_has_taken(learned: Run, client: Client) -> None:
-    document = client("researcher").get(f"{RUNS}/{learned.pk}").json()
+def test_a_finished_run_tells_its_steps_its_costs_and_its_model(learned: Run, client: Client) -> None:
+    researcher = client("researcher")
+    document = researcher.get(f"{RUNS}/{learned.pk}").json()
     assert (document["status"], document["stop_reason"], document["labels"]) == ("finished", "steps", 0)
     stages = [{"stage": "asking", "share": 1.0}]
     assert document["progress"] == {"stages": stages, "queries": 6, "points": 6, "labels": 0, "student": None}
-    assert client("researcher").get(f"{RUNS}/{learned.pk}/labels").json()["results"] == []
+    assert researcher.get(f"{RUNS}/{learned.pk}/labels").json()["results"] == []
+    assert researcher.get(RUNS, {"method": "sgd"}).json()["count"] == 1
 
-
-def test_costs_are_what_anybody_was_charged_at_most(learned: Run, client: Client) -> None:
-    costs = client("researcher").get(f"{RUNS}/{learned.pk}/costs").json()
+    costs = researcher.get(f"{RUNS}/{learned.pk}/costs").json()
     largest = max(group["cap"] for group in costs["groups"])
     for group in costs["groups"]:
         assert group["spent"] == pytest.approx(6 / 20**2 * group["cap"] / largest)
     assert (costs["history"]["queries"], costs["history"]["labels"]) == ([2, 4, 6], [0, 0, 0])
 
-
-def test_the_model_of_the_steps_can_be_fetched_and_asked(learned: Run, study: Study, client: Client) -> None:
-    researcher = client("researcher")
     model = researcher.get(f"{MODELS}/{learned.pk}").json()
     assert (model["learner"], model["labels"]) == ("linear", 0)
     file = researcher.get(f"{MODELS}/{learned.pk}/file")
     assert file.headers["Content-Disposition"].rpartition(".")[2].strip('"') == "safetensors"
     assert published_load("linear", file.content).classes == len(learned.public_dataset.classes)
-    result = Release.objects.get(run=learned.pk, kind=Release.Kind.DOWNLOAD)
-    assert (result.content["what"], result.recorded_by.username) == ("model", "researcher")
+    result = Release.objects.get(run=learned.pk, kind=Release.Kind.DOWNLOAD, content__what="model")
+    assert result.recorded_by.username == "researcher"
 
 
-def test_runs_are_filtered_by_method(learned: Run, study: Study, client: Client) -> None:
-    run_draft(study, title="Teachers")
-    found = client("researcher").get(RUNS, {"method": "sgd"}).json()["results"]
-    assert [run["title"] for run in found] == ["Learned"]
+def test_a_plan_over_samples_says_what_everybody_is_charged_before_the_first_step(study: Study, client: Client) -> None:
+    body = proposal(study, variant="scale", choices={"steps": 6, "expected": 1e6}, share=0.5)
+    plan = client("researcher").post(f"{RUNS}/plan", body, format="json").json()
+    people = sum(HEAD_COUNTS.values())
+    (planned,) = plan["rounds"]
+    (phase,) = planned["plan"]["phases"]
+    assert (planned["plan"]["steps"], planned["plan"]["expected"], planned["until"]) == (6, people, 1)
+    assert (phase["rates"], phase["expected"]) == ([1.0] * len(plan["promises"]), people)
+    for charge, budget in zip(planned["plan"]["charges"], plan["budgets"], strict=True):
+        assert 0.99 * budget["allowed"] < charge <= budget["allowed"]
+    assert planned["plan"]["slack"] == pytest.approx(study.delta / 1000)
+    assert any("before its first step" in note for note in plan["notes"])
+    assert plan["forecasts"] == [] and not Run.objects.exists()
 
 
-def test_what_a_proposal_may_say_is_listed(study: Study, client: Client) -> None:
-    methods = {each["name"]: each["choices"] for each in client("researcher").get("/api/v1/methods").json()}
-    fields = {field["name"]: (field["type"], field["minimum"], field["maximum"]) for field in methods["sgd"]}
+def test_a_run_over_samples_costs_everything_first_and_leads_to_a_network(
+    learned_over_samples: Run, client: Client
+) -> None:
+    run, researcher = learned_over_samples, client("researcher")
+    costs = researcher.get(f"{RUNS}/{run.pk}/costs").json()
+    for group in costs["groups"]:
+        assert 0.99 * group["allowed"] < group["spent"] <= group["allowed"]
+    assert costs["history"]["queries"] == [0, 2, 4, 6]
+    for shares in costs["history"]["shares"].values():
+        assert len(set(shares)) == 1
+    model = researcher.get(f"{MODELS}/{run.pk}").json()
+    assert (model["learner"], model["schema"]["classes"]) == ("network_linear", run.classes)
+    assert model["card"]["learned_from"]["dataset"] is None
+    file = researcher.get(f"{MODELS}/{run.pk}/file")
+    assert published_load("network_linear", file.content).classes == len(run.classes)
+    assert [each["id"] for each in researcher.get(MODELS).json()["results"]] == [str(run.pk)]
+
+
+def test_the_variants_of_each_method_are_listed_with_what_they_take(client: Client, db: None) -> None:
+    methods = {each["name"]: each for each in client("researcher").get("/api/v1/methods").json()}
+    variants = {each["name"]: each for each in methods["sgd"]["variants"]}
+    assert [*variants][:3] == ["individual", "sample", "scale"]
+    assert {"network", "expected"} <= {field["name"] for field in variants["scale"]["choices"]}
+    assert [each["needs_public_points"] for each in (variants["individual"], variants["scale"])] == [False, False]
+    assert methods["sgd"]["choices"] == variants["individual"]["choices"]
+    fields = {field["name"]: (field["type"], field["minimum"]) for field in methods["sgd"]["choices"]}
     assert fields["steps"][1] == 1 and fields["sigma"][0] == "number"
+    assert [each["name"] for each in methods["neighbours"]["variants"]] == [""]

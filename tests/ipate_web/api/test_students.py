@@ -47,25 +47,20 @@ def test_a_researcher_trains_another_version_and_an_operator_publishes_it(run: R
     assert first["score"] is not None and first["reference"]["accuracy"] <= 1
     low, high = second["evaluation"]["interval"]
     assert low <= second["evaluation"]["accuracy"] <= high
-    assert ask("researcher", "/2/publish").status_code == 403
-    assert ask("operator", "/3/publish").status_code == 404
-    assert [each["published"] for each in ask("operator", "/2/publish").json()["versions"]] == [False, True]
 
-
-def test_each_version_can_be_had_by_its_number(run: Run, ask: Callable[..., Any]) -> None:
-    ask("researcher", data=BOOSTED)
-    student_learn(run.trainings.get(version=None).pk)
-    client = APIClient()
+    client, address = APIClient(), f"/api/v1/models/{run.pk}"
     client.force_authenticate(factories.user_create("researcher"))
-    address = f"/api/v1/models/{run.pk}"
     assert [client.get(address, page).json()["version"] for page in ({}, {"version": 2})] == [1, 2]
     names = [client.get(f"{address}/file", {"version": number}).headers["Content-Disposition"] for number in (1, 2)]
     assert [name.rpartition("-")[2] for name in names] == ['v1.skops"', 'v2.skops"']
     rows = {"rows": [{"length": 0.1, "width": 0.5}]}
     assert client.post(f"{address}/predict?version=2", rows, format="json").status_code == 200
-    assert client.get(address, {"version": 3}).status_code == 404
-    assert client.get(address, {"version": "second"}).status_code == 400
+    assert [client.get(address, {"version": wrong}).status_code for wrong in (3, "second")] == [404, 400]
     assert len(client.get("/api/v1/models").json()["results"]) == 1, "a run has one model, the published one"
+
+    assert ask("researcher", "/2/publish").status_code == 403
+    assert ask("operator", "/3/publish").status_code == 404
+    assert [each["published"] for each in ask("operator", "/2/publish").json()["versions"]] == [False, True]
 
 
 def test_an_operator_withdraws_a_version_for_good(run: Run, ask: Callable[..., Any]) -> None:
@@ -86,15 +81,13 @@ def test_an_operator_withdraws_a_version_for_good(run: Run, ask: Callable[..., A
     assert Release.objects.filter(kind=Release.Kind.WITHDRAWAL).count() == 1
 
 
-@pytest.mark.parametrize(
-    ("wish", "field"),
-    [
+def test_the_answer_names_the_wrong_field(ask: Callable[..., Any]) -> None:
+    wrong: list[tuple[dict[str, Any], str]] = [
         ({}, "student_learner"),
         ({"student_learner": "oracle"}, "student_learner"),
         ({"student_learner": "boosting", "student_parameters": {"leaf": 0}}, "student_parameters"),
         ({**BOOSTED, "seed": 3}, "seed"),
-    ],
-)
-def test_the_answer_names_the_wrong_field(ask: Callable[..., Any], wish: Any, field: str) -> None:
-    answer = ask("researcher", data=wish)
-    assert answer.status_code == 400 and field in answer.text
+    ]
+    for wish, field in wrong:
+        answer = ask("researcher", data=wish)
+        assert answer.status_code == 400 and field in answer.text, wish
