@@ -38,23 +38,11 @@ def links(client: Client, path: str = "/") -> set[str]:
     return set(re.findall(r"<a [^>]*>(.*?)</a>", navigation.group()))
 
 
-def test_strangers_read_what_it_is_and_can_sign_in(client: Client) -> None:
-    assert "only as much as each" in client.get("/").content.decode()
-    assert links(client) == {"Sign in"}
-
-
 def test_a_holder_goes_straight_to_their_studies(study: Study) -> None:
     holder = signed_in("hanna", study)
     factories.holder_create(study, user=factories.user_create("hanna"))
     assert holder.get("/").url == reverse("consent:my_studies")
     assert links(holder, "/my/") == {"My studies", "My account"}
-
-
-def test_operators_are_led_to_a_first_run(study: Study) -> None:
-    page = signed_in("otto", study, "operator").get("/").content.decode()
-    assert "Your way to a first run" in page and "5 of 10 steps are done." in page
-    assert reverse("staff:import_new", args=[study.slug]) not in page, "a data steward imports"
-    assert "Your way to a first run" not in signed_in("rita", study, "researcher").get("/").content.decode()
 
 
 @pytest.mark.slow
@@ -72,60 +60,44 @@ def test_the_home_page_tells_people_newest_run_and_share_left() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("role", ["operator", "committee", "auditor", "researcher"])
-def test_a_role_finds_its_studies_and_no_others(study: Study, role: str) -> None:
+def test_a_role_finds_its_studies_and_no_others(study: Study) -> None:
     factories.study_open("elsewhere")
-    client = signed_in("somebody", study, role)
-    page = client.get("/").content.decode()
-    assert "Study digits" in page
-    assert "Study elsewhere" not in page
-    assert "Studies" in links(client)
-    assert ("API tokens" in links(client)) is (role in ("operator", "researcher"))
-
-
-def test_an_administrator_finds_what_programs_need() -> None:
-    user = factories.user_create("ada")
-    administrator_set(user=user, appointed=True, acting_user=None)
-    client = as_(user)
-    assert links(client) >= {"API tokens", "API docs", "Staff accounts"}
-
-
-def test_a_user_without_a_role_reads_whom_to_contact(study: Study) -> None:
-    assert "Ask the operator" in signed_in("somebody", study).get("/").content.decode()
+    guide = "Your way to a first run"
+    for role in ("operator", "committee", "auditor", "researcher"):
+        client = signed_in(role, study, role)
+        page = client.get("/").text
+        assert "Study digits" in page and "Study elsewhere" not in page, role
+        assert "Studies" in links(client)
+        assert ("API tokens" in links(client)) is (role in ("operator", "researcher")), role
+        assert (guide in page) is (role == "operator"), role
+        if role == "operator":
+            assert reverse("staff:import_new", args=[study.slug]) not in page, "a data steward imports"
+    ada = factories.user_create("ada")
+    administrator_set(user=ada, appointed=True, acting_user=None)
+    assert links(as_(ada)) >= {"API tokens", "API docs", "Staff accounts"}
+    assert "Ask the operator" in as_("somebody").get("/").text
 
 
 def test_signing_in_and_out(client: Client) -> None:
-    factories.user_create("hanna")
-    wrong = client.post("/sign-in/", {"login": "hanna", "password": "wrong"})
-    assert "There is a problem" in wrong.content.decode()
-    right = client.post("/sign-in/", {"login": "hanna", "password": factories.PASSWORD, "next": "/my/"})
-    assert right.url == "/my/"
-    assert client.get("/sign-out/").status_code == 405
-    assert client.post("/sign-out/").url == "/"
-    assert client.get("/my/").status_code == 302
-
-
-def test_signing_in_leads_to_no_other_site(client: Client) -> None:
-    factories.user_create("hanna")
-    fields = {"login": "hanna", "password": factories.PASSWORD, "next": "https://example.org/"}
-    assert client.post("/sign-in/", fields).url == "/"
-
-
-def test_switching_the_language(client: Client) -> None:
-    client.post(reverse("set_language"), {"language": "de", "next": "/"})
-    assert "Aus Ihren Daten lernen" in client.get("/").content.decode()
+    assert "only as much as each" in client.get("/").text and links(client) == {"Sign in"}
+    assert "E-mail address or user name" in client.get("/sign-in/").text
+    for name in ("hanna", "hanna@example.org"):
+        factories.user_create(name)
+        fields = {"login": name, "password": factories.PASSWORD, "next": "/my/"}
+        wrong = client.post("/sign-in/", fields | {"password": "wrong"})
+        assert "There is no account with this name and this password." in wrong.text
+        assert client.post("/sign-in/", fields).url == "/my/"
+        assert client.get("/sign-out/").status_code == 405
+        assert client.post("/sign-out/").url == "/"
+        assert client.get("/my/").status_code == 302
+    assert client.post("/sign-in/", fields | {"next": "https://example.org/"}).url == "/", "to no other site"
 
 
 @pytest.mark.parametrize("view", [defaults.bad_request, defaults.permission_denied, defaults.page_not_found])
 def test_errors_say_what_to_do_and_not_what_happened_inside(view, study: Study) -> None:
-    request = HttpRequest()
-    page = view(request, exception=RuntimeError("a secret")).content.decode()
-    assert "Go to the start page" in page
-    assert "secret" not in page
-
-
-def test_a_failure_is_shown_without_the_parts_that_may_have_failed() -> None:
-    assert "Something went wrong on our side" in render_to_string("500.html")
+    page = view(HttpRequest(), exception=RuntimeError("a secret")).content.decode()
+    assert "Go to the start page" in page and "secret" not in page
+    assert "Something went wrong on our side" in render_to_string("500.html"), "without what may have failed"
 
 
 def test_pages_carry_no_inline_code_and_forbid_it(study: Study) -> None:
@@ -137,17 +109,6 @@ def test_pages_carry_no_inline_code_and_forbid_it(study: Study) -> None:
         assert "default-src 'self'" in response["Content-Security-Policy"]
         assert {"camera=()", "geolocation=()", "microphone=()"} <= set(response["Permissions-Policy"].split(", "))
         assert not re.search(r"<script(?![^>]* src=)|<style| style=| on\w+=|javascript:", html), path
-
-
-def test_people_sign_in_with_an_address_or_a_user_name(client: Client, study: Study) -> None:
-    assert "E-mail address or user name" in client.get("/sign-in/").content.decode()
-    wrong = client.post("/sign-in/", {"login": "olga", "password": "wrong"}).content.decode()
-    assert "There is no account with this name and this password." in wrong
-    for name in ("olga", "hanna@example.org"):
-        factories.user_create(name)
-        response = client.post("/sign-in/", {"login": name, "password": factories.PASSWORD})
-        assert response.status_code == 302
-        client.logout()
 
 
 def test_a_chosen_language_is_kept_on_every_page_and_after_signing_out(study: Study) -> None:
@@ -162,13 +123,12 @@ def test_a_chosen_language_is_kept_on_every_page_and_after_signing_out(study: St
     assert "Aus Ihren Daten lernen" in client.get("/").content.decode()
 
 
-@pytest.mark.parametrize("method", ["TRACE", "TRACK", "PROPFIND"])
-@pytest.mark.parametrize(
-    "address", ["/", "/healthz", "/readyz", "/privacy/", "/glossary/", "/sign-in/", "/my/", "/join/x/", "/api/v1/"]
-)
-def test_what_no_page_knows_is_not_allowed(client: Client, method: str, address: str) -> None:
+@pytest.mark.parametrize("method", ["TRACE", "PROPFIND"])
+def test_methods_that_no_page_knows_are_not_allowed(client: Client, method: str) -> None:
     client.force_login(factories.user_create("hanna"))
-    assert client.generic(method, address).status_code == (302 if address == "/sign-in/" else 405)
+    for address in ("/", "/healthz", "/readyz", "/privacy/", "/glossary/", "/my/", "/join/x/", "/api/v1/"):
+        assert client.generic(method, address).status_code == 405, address
+    assert client.generic(method, "/sign-in/").status_code == 302
 
 
 def test_a_page_that_is_not_allowed_names_who_can_change_that(study: Study) -> None:

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.db import connection
-from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
@@ -48,10 +47,6 @@ def tasks_of(study: Study, kind: str) -> dict[str, list[str]]:
     return found
 
 
-def client_of(study: Study, role: str) -> Client:
-    return as_(member(study, role))
-
-
 def task(study: Study, role: str, kind: str) -> Waiting:
     return next(each for each in waiting_for(member(study, role)) if each.kind == kind)
 
@@ -76,35 +71,27 @@ def test_proposals_wait_for_those_who_approve_them(study: Study) -> None:
     assert [each.kind for each in waiting_for(run.created_by) if each.is_own] == [Kind.RUN]
     services.epsilon_policy_approve(policy=policy, acting_user=member(study, "chair"))
     assert tasks_of(study, Kind.POLICY) == {}
-
-
-def test_a_draft_waits_for_its_researcher_and_operators_alone(study: Study) -> None:
     rosa = member(study, "researcher")
-    Run.objects.filter(pk=run_draft(study, **TABLE_RUN).pk).update(created_by=rosa)
+    Run.objects.filter(pk=run.pk).update(created_by=rosa)
     assert [(each.kind, each.is_own) for each in waiting_for(rosa)] == [(Kind.RUN, True)]
     assert not task(study, "operator", Kind.RUN).is_own
 
 
 @pytest.mark.slow
-def test_a_failed_run_waits_until_another_is_proposed(study: Study) -> None:
-    run = run_start(study, **TABLE_RUN)
-    Run.objects.filter(pk=run.pk).update(
-        status=Run.Status.FAILED, ended_at=timezone.now(), created_by=member(study, "researcher")
-    )
-    assert set(tasks_of(study, Kind.FAILED)) == {"operator", "researcher"}
-    assert str(run.pk) in task(study, "operator", Kind.FAILED).url
-    run_draft(study, **TABLE_RUN)
-    assert tasks_of(study, Kind.FAILED) == {}
-
-
-@pytest.mark.slow
-def test_a_run_that_no_worker_is_at_waits_for_operators(study: Study) -> None:
+def test_silent_and_failed_runs_wait_for_those_who_can_do_something(study: Study) -> None:
     run = run_start(study, **TABLE_RUN)
     assert tasks_of(study, Kind.SILENT) == {}
     long_ago = timezone.now() - timedelta(hours=1)
     Run.objects.filter(pk=run.pk).update(heartbeat=long_ago)
     assert set(tasks_of(study, Kind.SILENT)) == {"operator"}
     assert task(study, "operator", Kind.SILENT).since == long_ago
+    rosa = member(study, "researcher")
+    Run.objects.filter(pk=run.pk).update(status=Run.Status.FAILED, ended_at=timezone.now(), created_by=rosa)
+    assert tasks_of(study, Kind.SILENT) == {}
+    assert set(tasks_of(study, Kind.FAILED)) == {"operator", "researcher"}
+    assert str(run.pk) in task(study, "operator", Kind.FAILED).url
+    run_draft(study, **TABLE_RUN)
+    assert tasks_of(study, Kind.FAILED) == {}, "another is proposed"
 
 
 @pytest.mark.slow
@@ -138,7 +125,7 @@ def test_letters_to_print_wait_for_the_steward() -> None:
     assert tasks_of(study, Kind.LETTERS) == {"steward": ["2 letters on paper to print"]}
     oldest = ConsentEvent.objects.filter(holder=first).latest("sequence").recorded_at
     assert task(study, "steward", Kind.LETTERS).since == oldest
-    assert "letters" not in client_of(study, "steward").get("/api/v1/waiting").text
+    assert "letters" not in as_(member(study, "steward")).get("/api/v1/waiting").text
     letters_print(study=study, kind="receipt", acting_user=member(study, "steward"))
     assert tasks_of(study, Kind.LETTERS) == {}
     published = factories.form_publish(study, {"en": "More."}, renewal="required").published_at
@@ -192,21 +179,18 @@ def test_unfinished_work_waits_for_those_who_can_end_it(study: Study) -> None:
 
 
 @pytest.mark.slow
-def test_a_young_study_says_to_each_what_comes_next() -> None:
-    study = factories.study_create("young")
-    assert tasks_of(study, Kind.SETUP) == {
-        "operator": ["Write the form that holders read"],
+def test_a_young_study_says_to_each_what_comes_next(study: Study) -> None:
+    young, first_run = factories.study_create("young"), ["Propose a first run"]
+    written = ["Write the form that holders read", "Propose what the three levels mean"]
+    assert tasks_of(young, Kind.SETUP) == {
+        "operator": written[:1],
         "steward": ["Import private and public data"],
-        "committee": ["Write the form that holders read", "Propose what the three levels mean"],
-        "chair": ["Write the form that holders read", "Propose what the three levels mean"],
+        **dict.fromkeys(("committee", "chair"), written),
     }
-    ready = study_with_table("ready")
-    assert tasks_of(ready, Kind.SETUP) == {key: ["Propose a first run"] for key in ("operator", "researcher")}
-    run_draft(ready, **TABLE_RUN)
-    assert tasks_of(ready, Kind.SETUP) == {}
-    assert tasks_of(rehearsal_with_table(), Kind.SETUP) == {
-        key: ["Propose a first run"] for key in ("operator", "researcher")
-    }
+    for ready in (study, rehearsal_with_table()):
+        assert tasks_of(ready, Kind.SETUP) == {"operator": first_run, "researcher": first_run}
+    run_draft(study, **TABLE_RUN)
+    assert tasks_of(study, Kind.SETUP) == {}
 
 
 def test_users_see_that_a_second_person_is_missing() -> None:
@@ -235,9 +219,7 @@ def test_a_closed_study_and_another_ones_tasks_wait_for_nobody(study: Study) -> 
 @pytest.mark.slow
 def test_more_studies_need_no_more_queries(study: Study) -> None:
     def queries(user: Any) -> int:
-        with CaptureQueriesContext(
-            connection,
-        ) as captured:
+        with CaptureQueriesContext(connection) as captured:
             assert waiting_for(user)
         return len(captured)
 
@@ -253,8 +235,7 @@ def test_more_studies_need_no_more_queries(study: Study) -> None:
 
     busy(study)
     once = queries(user)
-    for slug in ("second", "third", "fourth"):
-        busy(study_with_table(slug))
+    busy(study_with_table("second"))
     assert queries(user) == once
     assert once <= 19
     root = factories.user_create("root", is_superuser=True)

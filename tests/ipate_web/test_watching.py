@@ -4,17 +4,14 @@ import ssl
 import threading
 from collections import namedtuple
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from socket import create_server
 from typing import Any
 
 import pytest
 from allauth.account.models import EmailAddress
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from django.contrib.auth.models import User
 from django.utils import timezone
 
@@ -24,6 +21,7 @@ from consent.services.mail import mail_render
 from ipate_web import watching
 from ipate_web.tasks import watch
 from tests.factories import study_create, user_create
+from tests.hooks import certificate_make
 
 pytestmark = pytest.mark.django_db
 
@@ -38,16 +36,19 @@ def _all_is_well(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def signs(monkeypatch: pytest.MonkeyPatch, settings: Any) -> list[str]:
-    """Addresses that got a sign of life."""
-    requests: list[str] = []
+    """Names of the parts that gave a sign of life; the monitor receives none of that of a disk."""
+    named: list[str] = []
 
     def post(url: str, body: bytes, headers: object) -> int:
-        requests.append(url)
+        name = url.removeprefix("https://monitor.example/ping/").removesuffix("?clinic")
+        named.append(name)
+        if name == "disk":
+            raise OSError("no route")
         return 200
 
     settings.SIGN_OF_LIFE_URL = "https://monitor.example/ping/{name}?clinic"
     monkeypatch.setattr(watching, "post", post)
-    return requests
+    return named
 
 
 def later(monkeypatch: pytest.MonkeyPatch, **passed: float) -> None:
@@ -55,27 +56,15 @@ def later(monkeypatch: pytest.MonkeyPatch, **passed: float) -> None:
     monkeypatch.setattr(watching.timezone, "now", lambda: now)
 
 
-def test_every_part_that_is_well_gives_a_sign_of_life(signs: list[str]) -> None:
+def test_parts_that_are_well_give_a_sign_of_life(signs: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     watch()
-    parts = ["backup", "beat", "certificate", "disk", "verification"]
-    assert sorted(signs) == [f"https://monitor.example/ping/{name}?clinic" for name in parts]
-    assert not Mail.objects.exists()
-
-
-def test_a_part_that_is_wrong_gives_none(signs: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert sorted(signs) == ["backup", "beat", "certificate", "disk", "verification"]
+    assert not Mail.objects.exists() and Pulse.objects.filter(name="beat").exists()
+    signs.clear()
     monkeypatch.setattr(watching.shutil, "disk_usage", lambda path: Usage(100, 91, 9))
     BackupRecord.objects.all().delete()
     watch()
-    assert sorted(url.split("/")[-1] for url in signs) == ["beat?clinic", "certificate?clinic", "verification?clinic"]
-
-
-def test_a_monitor_that_does_not_answer_stops_nothing(signs: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    def post(*_: object) -> int:
-        raise OSError("no route")
-
-    monkeypatch.setattr(watching, "post", post)
-    watch()
-    assert Pulse.objects.filter(name="beat").exists()
+    assert sorted(signs) == ["beat", "certificate", "verification"]
 
 
 def test_silence_of_beat_is_noticed_from_the_first_study_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,53 +116,32 @@ def test_the_mail_says_what_is_wrong_and_nothing_when_it_is_mended() -> None:
 
 
 @pytest.fixture
-def tls(tmp_path: Path) -> Iterator[Any]:
-    """Starts a server whose certificate, signed by nobody known, ends after so long; its port."""
-    stops = []
-
-    def serve(valid: timedelta) -> int:
-        key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
-        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
-        builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        made = (
-            builder.not_valid_before(now - timedelta(days=90)).not_valid_after(now + valid).sign(key, hashes.SHA256())
-        )
-        plain = serialization.NoEncryption()
-        pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
-        (tmp_path / "both.pem").write_bytes(pem + made.public_bytes(serialization.Encoding.PEM))
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        context.load_cert_chain(tmp_path / "both.pem")
-        listener = create_server(("127.0.0.1", 0))
-        stops.append(listener)
+def site_with_tls(tmp_path: Path, settings: Any) -> Iterator[None]:
+    """A site that takes one connection alone, with a certificate that is valid for a day, signed by nobody known."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate_make(tmp_path))
+    with create_server(("127.0.0.1", 0)) as listener:
 
         def answer() -> None:
-            try:
-                with context.wrap_socket(listener.accept()[0], server_side=True) as secure:
-                    secure.recv(1)
-            except OSError:
-                return
+            with suppress(OSError), context.wrap_socket(listener.accept()[0], server_side=True) as secure:
+                secure.recv(1)
 
         threading.Thread(target=answer, daemon=True).start()
-        return listener.getsockname()[1]
-
-    yield serve
-    for listener in stops:
-        listener.close()
+        settings.SITE_URL = f"https://127.0.0.1:{listener.getsockname()[1]}"
+        yield
 
 
-@pytest.mark.parametrize(("days", "state"), [(15, "ok"), (13, "ends soon"), (-1, "ends soon")])
-def test_a_certificate_that_ends_soon_is_seen(tls: Any, settings: Any, days: int, state: str) -> None:
-    settings.SITE_URL = f"https://127.0.0.1:{tls(timedelta(days=days))}"
+def test_a_certificate_that_ends_soon_is_seen(site_with_tls: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    later(monkeypatch, days=-14)  # 15 days before it ends
     watch()
-    assert watching.PARTS["certificate"].state() == state
-    # It is not looked at again within the hour: the server takes one connection alone.
-    watch()
-    assert watching.PARTS["certificate"].state() == state
+    assert watching.PARTS["certificate"].state() == "ok"
+    watch()  # which does not look again within the hour
+    for days in (2, 14):  # 13 days before it ends, and a day after
+        later(monkeypatch, days=days)
+        assert watching.PARTS["certificate"].state() == "ends soon"
 
 
 def test_a_site_that_does_not_answer_has_no_certificate_to_judge(settings: Any) -> None:
-    with create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    settings.SITE_URL = f"https://127.0.0.1:{port}"
+    settings.SITE_URL = "https://127.0.0.1:1"
     watch()
     assert watching.PARTS["certificate"].state() == "ok" and not Pulse.objects.filter(name="certificate").exists()

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from email import message_from_bytes
 from email.message import EmailMessage
 from email.policy import default
+from socket import create_server
 from typing import Any
 
 import pytest
@@ -13,7 +14,6 @@ from allauth.mfa.totp.internal.auth import format_hotp_value, hotp_value, yield_
 from django.test import Client
 
 from consent.services.mail import mails_deliver
-from ipate_web.processes import free_port
 from tests import factories
 
 
@@ -54,14 +54,20 @@ def link_in(mail: EmailMessage) -> str:
 
 @pytest.fixture
 def mailbox(settings) -> Iterator[Mailbox]:
-    """A real SMTP server on this machine, to which the site sends."""
+    """A real SMTP server on this machine, on a port that the system chooses, to which the site sends."""
     box = Mailbox()
-    server = Controller(box, hostname="127.0.0.1", port=free_port(8025), ready_timeout=300)
-    server.start()
-    settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
-    settings.EMAIL_HOST, settings.EMAIL_PORT = server.hostname, server.port
-    yield box
-    server.stop()
+    with create_server(("127.0.0.1", 0)) as listener:
+
+        class Server(Controller):
+            def _create_server(self) -> Any:
+                return self.loop.create_server(self._factory_invoker, sock=listener)
+
+        settings.EMAIL_HOST, settings.EMAIL_PORT = listener.getsockname()
+        server = Server(box, hostname=settings.EMAIL_HOST, port=settings.EMAIL_PORT, ready_timeout=300)
+        server.start()
+        settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
+        yield box
+        server.stop()
 
 
 def sign_in(client: Client, name: str, password: str = factories.PASSWORD):

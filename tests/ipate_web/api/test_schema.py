@@ -79,6 +79,7 @@ def test_every_example_works(schema: dict[str, Any], study: Study, tryout: Study
             assert answer.status_code == status, (path, answer.content)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.django_db(reset_sequences=True, transaction=True)
 def test_every_example_of_a_proposal_works_on_the_demo(schema: dict[str, Any], client: Client) -> None:
     """As it stands, with the names and numbers that ``make demo`` gives a new installation."""
