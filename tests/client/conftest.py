@@ -24,7 +24,7 @@ def token(live_server: LiveServer) -> str:
 @pytest.fixture
 def site(live_server: LiveServer, token: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     monkeypatch.setenv("no_proxy", "*")
-    with Site(live_server.url, token) as site:
+    with Site(f"{live_server.url}/", token) as site:
         yield site
 
 

@@ -16,7 +16,6 @@ from django.conf import settings
 from django.db import connection
 from django.utils import timezone
 from ipate_client import LocalModel, ProblemError, RunEndedError, Site, signature_verify
-from pytest_django.live_server_helper import LiveServer
 
 from consent.models import Study
 from consent.services.accounts import administrator_set
@@ -37,26 +36,18 @@ pytestmark = pytest.mark.slow
 YOUNG, OLD = {"age": 10, "smoker": "no"}, {"age": 95, "smoker": "yes"}
 
 
-def test_studies_with_their_datasets(study: Study, site: Site) -> None:
+def test_a_draft_from_its_plan_to_its_end(study: Study, site: Site, site_of: Callable[[str], Site]) -> None:
     assert [each.slug for each in site.studies()] == ["ward"]
     ward = site.study("ward")
-    assert {each.kind for each in ward.datasets} == {"private", "public", "test"}
-    assert ward.datasets[0].shape == (3,)
+    assert {each.kind for each in ward.datasets} == {"private", "public", "test"} and ward.datasets[0].shape == (3,)
     with pytest.raises(LookupError, match="no spare dataset"):
         ward.dataset("spare")
-
-
-def test_plan_and_proposal(study: Study, site: Site) -> None:
     assert site.plan(**proposal(study), share=0.5)["answers"] > 0
-    run = site.propose(**proposal(study))
-    assert (run.status, run.has_ended, run.done) == ("draft", False, 0.0)
-    assert [each.id for each in site.runs(study="ward", status="draft")] == [run.id]
-    assert site.runs(status="finished") == []
-
-
-def test_a_draft_from_its_change_to_its_end(study: Study, site: Site, site_of: Callable[[str], Site]) -> None:
     operator = site_of("operator")
     run, other = site.propose(**proposal(study)), site.propose(**proposal(study, title="Another"))
+    assert (run.status, run.has_ended, run.done) == ("draft", False, 0.0)
+    assert [each.id for each in site.runs(study="ward", status="draft")] == [other.id, run.id]
+    assert site.runs(status="finished") == []
     changed = site.edit(run, **proposal(study, title="Better", teachers=25))
     assert (changed.id, changed.title, changed.document["revision"]) == (run.id, "Better", 2)
     assert site.withdraw(other).status == "withdrawn"
@@ -98,20 +89,10 @@ def test_a_rehearsal_from_nothing(transactional_db: object, site_of: Callable[[s
     administrator_set(user=user_create("ada"), appointed=True, acting_user=None)
     user_create("ben")
     ada, ben = site_of("ada"), site_of("ben")
-    study = ada.set_up_rehearsal(
-        slug="dry-run",
-        title="Dry run",
-        purpose="Compare variants.",
-        controller="University Hospital",
-        contact="study@example.org",
-        members={"ben": "operator"},
-    )
+    words = {"title": "Dry run", "purpose": "Compare.", "controller": "Hospital", "contact": "study@example.org"}
+    study = ada.set_up_rehearsal(slug="dry-run", members={"ben": "operator"}, **words)
     assert study.rehearsal and study.datasets == []
-    columns = [
-        {"name": "who", "role": "holder"},
-        {"name": "size", "role": "feature", "type": "numeric", "minimum": 0, "maximum": 1},
-        {"name": "kind", "role": "label"},
-    ]
+    columns = [{"name": "who", "role": "holder"}, number("size", 1), {"name": "kind", "role": "label"}]
     schema = {"kind": "table", "classes": ["low", "high"], "columns": columns, "delimiter": ";", "decimal": ","}
     size = np.linspace(0, 1, 60)
     rows = pd.DataFrame(
@@ -131,6 +112,10 @@ def test_a_rehearsal_from_nothing(transactional_db: object, site_of: Callable[[s
     assert ada.run(run).document["rehearsal"] is True
 
 
+def number(name: str, maximum: int) -> dict[str, object]:
+    return {"name": name, "role": "feature", "type": "numeric", "minimum": 0, "maximum": maximum}
+
+
 def test_data_and_decisions_of_a_study_that_asks_people(
     study: Study, site_of: Callable[[str], Site], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,11 +126,7 @@ def test_data_and_decisions_of_a_study_that_asks_people(
             import_work(str(found.pk))
 
     monkeypatch.setattr(ipate_client.site.time, "sleep", work)
-    columns = [
-        {"name": "who", "role": "holder"},
-        {"name": "age", "role": "feature", "type": "numeric", "minimum": 0, "maximum": 100},
-        {"name": "state", "role": "label"},
-    ]
+    columns = [{"name": "who", "role": "holder"}, number("age", 100), {"name": "state", "role": "label"}]
     schema = {"kind": "table", "classes": ["healthy", "ill"], "columns": columns}
     rows = pd.DataFrame({"who": ["Q-1", "Q-2"], "age": [50, 60], "state": ["ill", "healthy"]})
     given = {"name": "more", "kind": "private", "schema": schema, "known": True}
@@ -153,7 +134,7 @@ def test_data_and_decisions_of_a_study_that_asks_people(
     assert wrong["faults"] == 2 and wrong["problems"][0]["column"] == "age" and wrong["dataset"] is None
     done = steward.import_records(study.slug, rows, **given)
     assert done["state"] == "done" and done["dataset"] == study.datasets.get(name="more").pk
-    scan, day = tmp_path / "a.pdf", timezone.now().date().isoformat()
+    scan, day = tmp_path / "a.pdf", timezone.localdate().isoformat()
     scan.write_bytes(b"%PDF-1.7")
     decisions = tmp_path / "list.csv"
     decisions.write_text(f"pseudonym,level,form_version,signed_on,evidence\nQ-1,LOW,1,{day},a.pdf\n")
@@ -248,23 +229,23 @@ def test_labels_and_points(asking_run: Run, site: Site) -> None:
     assert set(site.costs(str(asking_run.pk)).columns) >= {"name", "spent", "cap"}
 
 
-def test_a_table_with_its_mean_and_quartiles(study: Study, site: Site) -> None:
-    run = run_ask(run_like(study, COUNTS_RUN | {"choices": {"column": "age", "across": "smoker", "bins": 4}}))
+def test_tables_and_synthetic_rows_are_data_frames(study: Study, site: Site) -> None:
+    run = run_ask(
+        run_like(study, COUNTS_RUN | {"choices": {"column": "age", "across": "smoker", "bins": 4}}, share=0.4)
+    )
     cells = site.counts(str(run.pk))
     numbers = ["people", "low_95", "high_95", "weighted", "least_95", "most_95"]
     assert list(cells.columns) == ["age", "smoker", *numbers] and len(cells) == 8
     assert (cells["low_95"] < cells["people"]).all() and (cells["people"] < cells["high_95"]).all()
     summaries = site.summaries(str(run.pk))
     assert summaries["group"].tolist() == ["no", "yes"] and (summaries["median_low"] <= summaries["median"]).all()
-
-
-def test_synthetic_rows_as_a_data_frame(study: Study, site: Site) -> None:
-    run = run_ask(run_like(study, SYNTHESIS_RUN))
-    rows = site.synthetic_rows(str(run.pk))
+    rows = site.synthetic_rows(str(run_ask(run_like(study, SYNTHESIS_RUN)).pk))
     assert len(rows) == 200 and set(rows["smoker"]) <= {"no", "yes"} and rows["age"].between(0, 120).all()
 
 
-def test_the_model_predicts_here_what_the_site_does(run: Run, site: Site, tmp_path: Path) -> None:
+def test_the_model_predicts_here_what_the_site_does(
+    run: Run, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = site.model(str(run.pk))
     model.save(tmp_path / "student.onnx")
     here = LocalModel.load(tmp_path / "student.onnx").predict([YOUNG, OLD])
@@ -278,9 +259,6 @@ def test_the_model_predicts_here_what_the_site_does(run: Run, site: Site, tmp_pa
     assert site.card(str(run.pk), version=1)["files"][0]["format"] == "onnx"
     with pytest.raises(ProblemError, match="row 1, column age"):
         site.predict(str(run.pk), [{"age": "old", "smoker": "no"}])
-
-
-def test_a_file_that_changed_on_its_way_is_refused(run: Run, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     get = site._get
     monkeypatch.setattr(
         site, "_get", lambda *a: httpx.Response(200, headers=get(*a).headers, content=get(*a).content[:-1])
@@ -320,11 +298,6 @@ def test_images_are_taken_as_arrays_or_lists() -> None:
         assert model.predict(rows).probabilities == pytest.approx(expected, abs=1e-6)
     with pytest.raises(ValueError, match="shape"):
         model.predict(np.zeros((1, 3, 3)))
-
-
-def test_the_server_is_named_with_or_without_a_slash(study: Study, live_server: LiveServer, token: str) -> None:
-    with Site(f"{live_server.url}/", token) as site:
-        assert len(site.studies()) == 1
 
 
 def test_an_operator_makes_tests_and_removes_a_webhook(

@@ -1,9 +1,7 @@
-"""The tutorial of the client, while an operator and a worker do their part."""
+"""The notebook and the tutorial of the client as programs, while an operator and a worker do their part."""
 
-import os
+import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,35 +9,38 @@ from django.conf import settings
 from pytest_django.live_server_helper import LiveServer
 
 from consent.models import Study
+from tests.client.notebooks import NOTEBOOK, notebook_lines, program_lines
 from tests.factories import user_create
 from tests.training.asking import run_ask
 from training.models import Run
 from training.services.runs import run_approve
 
-ROOT = Path(settings.BASE_DIR)
+pytestmark = pytest.mark.slow
+
+TUTORIAL = settings.BASE_DIR / "docs" / "tutorials" / "first-model.md"
 
 
-@pytest.mark.slow
-def test_the_programs_of_the_first_model_lead_to_it(
-    study: Study, live_server: LiveServer, token: str, tmp_path: Path
+def test_outputs_are_not_kept() -> None:
+    cells = json.loads(NOTEBOOK.read_text("utf-8"))["cells"]
+    assert not any(cell.get("outputs") for cell in cells)
+
+
+@pytest.mark.parametrize("document", ["notebook", "tutorial"])
+def test_the_programs_lead_from_token_to_student(
+    study: Study, live_server: LiveServer, token: str, tmp_path: Path, document: str
 ) -> None:
-    tutorial = (ROOT / "docs" / "tutorials" / "first-model.md").read_text(encoding="utf-8")
-    program = "\n".join(re.findall(r"```python\n(.*?)```", tutorial, re.DOTALL)).replace("digits", study.slug)
-    environment = {
-        **os.environ,
-        **{"IPATE_SITE": live_server.url, "IPATE_TOKEN": token, "no_proxy": "*"},
-        "PYTHONPATH": str(ROOT / "client"),
-    }
-    with subprocess.Popen(
-        [sys.executable, "-c", program], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
+    installation = {"site": live_server.url, "token": token, "study": study.slug, "folder": tmp_path}
+    if document == "notebook":
+        program = notebook_lines(**installation)
+    else:
+        code = "\n".join(re.findall(r"```python\n(.*?)```", TUTORIAL.read_text("utf-8"), re.DOTALL))
+        program = program_lines(code.replace("digits", study.slug), **installation)
+    reports = []
+    with program as lines:
+        for line in lines:
+            reports.append(line)
             if line.startswith("proposed "):
                 run = Run.objects.get(pk=line.split()[1])
                 run_ask(run_approve(run=run, acting_user=user_create("olga"), share=0.5))
-            elif line.startswith("finished"):
-                break
-        rest = process.stdout.read()
-    assert process.returncode == 0, rest
+    assert "finished" in "".join(reports)
     assert (tmp_path / "student.onnx").stat().st_size > 1000

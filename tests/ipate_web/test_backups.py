@@ -8,10 +8,12 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, timedelta
 from io import BytesIO, StringIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,8 @@ from django.core.files.base import ContentFile
 from django.core.files.storage import storages
 from django.core.management import CommandError, call_command
 from django.db import connection, models
+from django.db.migrations.recorder import MigrationRecorder
+from django.test import override_settings
 from django.utils import timezone
 
 from accounting.accounts import accounts_stand
@@ -44,6 +48,7 @@ from ipate_web.backups.references import FIELDS
 from ipate_web.tokens.models import ApiToken
 from tests.databases import database_url
 from tests.factories import user_create
+from tests.snapshots import built_once
 from tests.training.asking import ASKING_RUN, SAMPLED_RUN, STEPS_RUN, run_ask
 from tests.training.runs import TABLE_RUN, run_finish, run_start, study_with_table
 from tests.workers import wait_until, worker
@@ -69,35 +74,89 @@ if (
 
 KEYS = "ipate-keys.tar.age"
 IDENTITY = pyrage.x25519.Identity.generate()
+RECIPIENT = str(IDENTITY.to_public())
+#: Moments of a restoration: while files come, while the copy is beside, and right after it has taken its place.
+OTHER_STEPS = ("FilesBeside.check", "call_command", "FilesBeside.settle")
+NOT_WRITTEN = r"could not be written|pg_dump failed"
 
 
-@pytest.fixture(autouse=True)
-def identity(settings: Any, tmp_path: Path) -> Path:
+@pytest.fixture
+def identity(tmp_path: Path) -> Path:
     """File with the private key of backups, of which the installation knows the public one."""
-    settings.BACKUP_RECIPIENTS = [str(IDENTITY.to_public())]
     file = tmp_path / "identity"
     file.write_text(f"# of backups\n{IDENTITY}\n")
     return file
 
 
-def backup(folder: Path, *options: str) -> Path:
+@built_once
+def study_with_run(**fields: Any) -> Study:
+    study = study_with_table(**fields)
+    run_finish(run_start(study, share=0.25, **TABLE_RUN))
+    return study
+
+
+def backup_say(folder: Path, *options: str) -> str:
+    """What the command says."""
+    out = StringIO()
+    with override_settings(BACKUP_RECIPIENTS=[RECIPIENT]):
+        call_command("backup", str(folder), *options, stdout=out)
+    return out.getvalue()
+
+
+def backup(folder: Path) -> Path:
     """The file that the command made in ``folder``."""
-    before, out = set(folder.glob("ipate-2*")), StringIO()
-    call_command("backup", str(folder), *options, stdout=out)
+    before = set(folder.glob("ipate-2*"))
+    said = backup_say(folder)
     (made,) = set(folder.glob("ipate-2*")) - before
-    assert f"{made} is complete" in out.getvalue()
+    assert f"{made} is complete" in said
     return made
 
 
 def restore(file: Path, *options: str) -> str:
     out = StringIO()
-    identity = file.parent / "identity-of-this-call"
-    identity.write_text(str(IDENTITY))
-    try:
-        call_command("restore", str(file), "--yes", "--identity", str(identity), *options, stdout=out)
-    finally:
-        identity.unlink()
+    with TemporaryDirectory() as folder:
+        identity = Path(folder) / "identity"
+        identity.write_text(str(IDENTITY))
+        call_command("restore", str(file), "--yes", "--replace", "--identity", str(identity), *options, stdout=out)
     return out.getvalue()
+
+
+def site() -> dict[str, str]:
+    """Environment of another process of this installation."""
+    places = {
+        f"IPATE_{alias.upper()}_STORAGE_OPTIONS": json.dumps({"location": storages[alias].path("")})
+        for alias in (*STORAGES, "keys")
+    }
+    return places | {"IPATE_JOURNAL_DIR": str(settings.JOURNAL_DIR)}
+
+
+@contextmanager
+def no_room() -> Iterator[None]:
+    """Context in which no file grows beyond some kilobytes."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+@contextmanager
+def another_database(name: str) -> Iterator[str]:
+    """Address of a new database of a PostgreSQL user without rights; empty where the tests are on SQLite."""
+    if connection.vendor != "postgresql":
+        yield ""
+        return
+    with connection.cursor() as cursor:
+        cursor.execute(f"CREATE ROLE {name} LOGIN NOSUPERUSER NOCREATEDB PASSWORD 'of-the-test'")
+        cursor.execute(f"CREATE DATABASE {name} OWNER {name}")
+    try:
+        given = connection.settings_dict
+        yield f"postgres://{name}:of-the-test@{given['HOST']}:{given['PORT']}/{name}"
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute(f"DROP DATABASE {name} WITH (FORCE)")
+            cursor.execute(f"DROP ROLE {name}")
 
 
 def content_of(file: Path) -> dict[str, bytes]:
@@ -143,21 +202,25 @@ def settle(slug: str, *options: str) -> None:
     call_command("verify_ledger", stdout=StringIO())
 
 
-@pytest.mark.worker
-def test_a_backup_during_a_release_is_whole_and_locked_until_settled(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "worker_is_up", [False, pytest.param(True, marks=[pytest.mark.worker, pytest.mark.exhaustive])]
+)
+def test_a_backup_during_a_run_is_whole_and_locked_until_settled(tmp_path: Path, worker_is_up: bool) -> None:
     study = study_with_table(holders=12, points=60, retain_votes=True)
     run, log, folder = run_start(study, share=0.5, **ASKING_RUN), tmp_path / "worker.log", tmp_path / "backups"
-    places = {
-        f"IPATE_{alias.upper()}_STORAGE_OPTIONS": json.dumps({"location": storages[alias].path("")})
-        for alias in (*STORAGES, "keys")
-    }
-    with worker(log, IPATE_JOURNAL_DIR=settings.JOURNAL_DIR, **places):
-        wait_until(lambda: Run.objects.get(pk=run.pk).position > 0, log)
+    with worker(log, **site()) if worker_is_up else nullcontext():
+        if worker_is_up:
+            wait_until(lambda: Run.objects.get(pk=run.pk).position > 0, log)
+        else:
+            run = run_ask(run, batches=2)
         made = backup(folder)
         copied = Release.objects.count()
         left = study.holders.first()
         consent_withdraw(holder=left, acting_user=None)
-        wait_until(lambda: Run.objects.get(pk=run.pk).has_ended, log)
+        if worker_is_up:
+            wait_until(lambda: Run.objects.get(pk=run.pk).has_ended, log)
+        else:
+            run_ask(run, batches=5)
     WorkerHeartbeat.objects.all().delete()
     charged, events = balances(study), ConsentEvent.objects.count()
     manifest = manifest_of(made)
@@ -167,7 +230,7 @@ def test_a_backup_during_a_release_is_whole_and_locked_until_settled(tmp_path: P
         assert path.stat().st_mode & 0o077 == 0, path
     assert set(folder.iterdir()) == {made, folder / KEYS} and not (Path(settings.VAR_DIR) / "backup").exists()
 
-    said = restore(made, "--replace")
+    said = restore(made)
 
     assert "table is locked" in said and "FAULT" not in said
     assert Release.objects.count() == kept and ConsentEvent.objects.count() == events - 1
@@ -186,15 +249,14 @@ def test_a_backup_during_a_release_is_whole_and_locked_until_settled(tmp_path: P
 
 
 def test_restore_without_loss_locks_and_changes_nothing(tmp_path: Path) -> None:
-    study = study_with_table()
-    run = run_finish(run_start(study, share=0.25, **TABLE_RUN))
+    study = study_with_run()
     call_command("verify_ledger", stdout=StringIO())
     before, counts = files(), {model: len(found) for model, found in rows().items()}
     assert {alias for alias, _ in before} == set(STORAGES)
     made = backup(tmp_path / "backup")
     storages["private"].save("later", ContentFile(b"not in the backup"))
-    storages["models"].delete(run.student.artifact)  # type: ignore[union-attr]
-    said = restore(made, "--replace")
+    storages["models"].delete(study.runs.get().student.artifact)  # type: ignore[union-attr]
+    said = restore(made)
     assert files() == before
     assert {model: len(found) for model, found in rows().items()} == counts
     assert "locked" not in said and "FAULT" not in said
@@ -213,7 +275,7 @@ def test_records_erased_after_a_backup_come_back_and_are_erased_again(tmp_path: 
     assert records_erase(study.pk) == 1
     dataset.refresh_from_db()
     assert dataset.rows == owned - 1
-    assert "table is locked" in restore(made, "--replace")
+    assert "table is locked" in restore(made)
     dataset.refresh_from_db()
     assert dataset.rows == owned, "the backup knows nothing of the erasure"
     assert len(records_load(dataset)["x"]) == owned - 1, "their key is gone: nobody reads what came back"
@@ -236,13 +298,13 @@ def test_old_backups_forget_whoever_was_erased_with_the_next_copy_of_the_keys(tm
     backup(tmp_path / "new")
     shutil.rmtree(storages["keys"].path(""))  # the machine is lost
     with pytest.raises(CommandError, match="--keys"):
-        restore(old, "--replace", "--keys", str(empty_keys(tmp_path)))
-    restore(old, "--replace", "--keys", str(tmp_path / "new" / KEYS))
+        restore(old, "--keys", str(empty_keys(tmp_path)))
+    restore(old, "--keys", str(tmp_path / "new" / KEYS))
     dataset = study.datasets.get(kind="private")
     records = records_load(dataset)
     assert set(records["holder"].tolist()) == others and np.isfinite(records["x"]).all()
     assert storages["private"].exists(f"evidence/{study.pk}/{scan}.pdf") and scan_load(study, scan) is None
-    restore(old, "--replace", "--keys", str(tmp_path / "old" / KEYS))
+    restore(old, "--keys", str(tmp_path / "old" / KEYS))
     assert set(owners_of(dataset)) == others, "what is there stays, and is newer"
 
 
@@ -273,7 +335,7 @@ def test_everything_counts_as_used_with_a_shorter_journal(tmp_path: Path, journa
     shutil.rmtree(settings.JOURNAL_DIR)
     if journal == "older":
         shutil.copytree(tmp_path / "older", settings.JOURNAL_DIR)
-    assert "table is locked" in restore(made, "--replace")
+    assert "table is locked" in restore(made)
     assert missing_rows(study)
     out = StringIO()
     with pytest.raises(CommandError, match="withdrawals"):
@@ -288,9 +350,10 @@ def test_a_refused_restoration_changes_nothing(tmp_path: Path, identity: Path, m
     study_with_table()
     made = backup(tmp_path / "backups")
     before = files()
+    again = ["restore", str(made), "--identity", str(identity)]
     with pytest.raises(CommandError, match="not empty: 1 studies"):
-        restore(made)
-    again = ("restore", str(made), "--replace", "--identity", str(identity))
+        call_command(*again, "--yes", stdout=StringIO())
+    again.append("--replace")
     with pytest.raises(CommandError, match="Add --yes"):
         call_command(*again, stdout=StringIO())
     monkeypatch.setattr("sys.stdin", type("Terminal", (StringIO,), {"isatty": lambda _: True})())
@@ -301,11 +364,11 @@ def test_a_refused_restoration_changes_nothing(tmp_path: Path, identity: Path, m
     with pytest.raises(CommandError, match="worker was heard"):
         call_command(*again, "--yes", stdout=StringIO())
     with pytest.raises(CommandError, match="is a folder"):
-        restore(tmp_path / "backups", "--replace")
+        restore(tmp_path / "backups")
     with pytest.raises(CommandError, match="is no backup"):
-        restore(identity, "--replace")
+        restore(identity)
     with pytest.raises(CommandError, match="is no backup"):
-        restore(tmp_path / "nothing", "--replace")
+        restore(tmp_path / "nothing")
 
     def into(**values: Any) -> Callable[..., None]:
         return lambda content, manifest: manifest.update(values)
@@ -326,7 +389,7 @@ def test_a_refused_restoration_changes_nothing(tmp_path: Path, identity: Path, m
         (file_changed, "missing or has changed"),
     ):
         with pytest.raises(CommandError, match=words):
-            restore(changed(made, tmp_path / "changed", change), "--replace")
+            restore(changed(made, tmp_path / "changed", change))
     assert files() == before and Study.objects.count() == 1
 
 
@@ -359,9 +422,8 @@ def test_an_encrypted_backup_tells_nothing_without_the_private_key(tmp_path: Pat
     assert files() == before
 
 
-def test_an_unencrypted_backup_has_to_be_asked_for(tmp_path: Path, settings: Any) -> None:
+def test_an_unencrypted_backup_has_to_be_asked_for(tmp_path: Path) -> None:
     study = study_with_table()
-    settings.BACKUP_RECIPIENTS = []
     with pytest.raises(CommandError, match=r"No backup was made.*backup_key"):
         call_command("backup", str(tmp_path / "backups"), stdout=StringIO())
     assert not (tmp_path / "backups").exists() and not BackupRecord.objects.exists()
@@ -373,9 +435,6 @@ def test_an_unencrypted_backup_has_to_be_asked_for(tmp_path: Path, settings: Any
     Study.objects.filter(pk=study.pk).update(title="later")
     call_command("restore", str(made), "--replace", "--yes", stdout=StringIO())
     assert Study.objects.get().title != "later"
-
-
-# --- Failures -------------------------------------------------------------------------------------------------------
 
 
 def dump_broken(content: dict[str, bytes], manifest: dict[str, Any], cut: Callable[[bytes], bytes]) -> None:
@@ -403,8 +462,7 @@ def is_left_whole(before: tuple[Any, ...]) -> None:
 
 def study_since(folder: Path) -> Path:
     """A backup, after which files came, went and changed, and rows as well."""
-    study = study_with_table()
-    run_finish(run_start(study, share=0.25, **TABLE_RUN))
+    study = study_with_run()
     storages["private"].save("folder/earlier", ContentFile(b"erased since"))
     made = backup(folder)
     storages["private"].delete("folder/earlier")
@@ -417,33 +475,21 @@ def study_since(folder: Path) -> Path:
     return made
 
 
-@pytest.mark.parametrize("breakage", ["no dump", "half a dump", "migrations that fail", "no room"])
-def test_a_restoration_that_fails_leaves_database_and_files_whole(tmp_path: Path, breakage: str) -> None:
-    if breakage == "migrations that fail":  # the backup lacks the note of one that it has been through
-        with connection.cursor() as cursor:
-            cursor.execute("DELETE FROM django_migrations WHERE app = 'common' AND name = '0001_initial'")
-    made = study_since(tmp_path / "backups")
-    if breakage == "no dump":
-        made = changed(made, tmp_path / "changed", lambda *both: dump_broken(*both, lambda dump: b"no database"))
-    elif breakage == "half a dump":
-        made = changed(
-            made, tmp_path / "changed", lambda *both: dump_broken(*both, lambda dump: dump[: len(dump) // 2])
-        )
-    before, limits = installation(), resource.getrlimit(resource.RLIMIT_FSIZE)
+def test_a_restoration_that_fails_leaves_database_and_files_whole(tmp_path: Path) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM django_migrations WHERE app = 'common' AND name = '0001_initial'")
     try:
-        if breakage == "no room":
-            resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limits[1]))
-        with pytest.raises(CommandError, match="Nothing was changed"):
-            restore(made, "--replace")
+        unmigrated = backup(tmp_path / "unmigrated")  # lacks the note of one that it has been through
     finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        if breakage == "migrations that fail":
-            with connection.cursor() as cursor:
-                cursor.execute(
-                    "INSERT INTO django_migrations (app, name, applied) VALUES ('common', '0001_initial', %s)",
-                    [timezone.now()],
-                )
-    is_left_whole(before)
+        MigrationRecorder(connection).record_applied("common", "0001_initial")
+    made = study_since(tmp_path / "backups")
+    lost = changed(made, tmp_path / "lost", lambda *both: dump_broken(*both, lambda dump: b"no database"))
+    cut = changed(made, tmp_path / "cut", lambda *both: dump_broken(*both, lambda dump: dump[: len(dump) // 2]))
+    before = installation()
+    for file, room in ((unmigrated, True), (lost, True), (cut, True), (made, False)):
+        with nullcontext() if room else no_room(), pytest.raises(CommandError, match="Nothing was changed"):
+            restore(file)
+        is_left_whole(before)
 
 
 def test_a_backup_of_an_earlier_version_is_migrated(tmp_path: Path) -> None:
@@ -452,11 +498,13 @@ def test_a_backup_of_an_earlier_version_is_migrated(tmp_path: Path) -> None:
         made = backup(tmp_path / "backups")
     finally:
         call_command("migrate", verbosity=0)
-    restore(made, "--replace")
+    restore(made)
     assert not ApiToken.objects.exists()
 
 
-@pytest.mark.parametrize("step", ["FilesBeside.check", "call_command", "_locked", "FilesBeside.settle"])
+@pytest.mark.parametrize(
+    "step", ["_locked", *(pytest.param(step, marks=pytest.mark.exhaustive) for step in OTHER_STEPS)]
+)
 def test_a_killed_restoration_leaves_a_whole_database_and_can_be_repeated(
     tmp_path: Path, identity: Path, step: str
 ) -> None:
@@ -473,12 +521,8 @@ def test_a_killed_restoration_leaves_a_whole_database_and_can_be_repeated(
         "DJANGO_SETTINGS_MODULE": "ipate_web.settings",
         "DATABASE_URL": database_url(),
         "IPATE_SECRET_KEY": settings.SECRET_KEY,
-        "IPATE_JOURNAL_DIR": str(settings.JOURNAL_DIR),
         "IPATE_VAR_DIR": str(settings.VAR_DIR),
-        **{
-            f"IPATE_{alias.upper()}_STORAGE_OPTIONS": json.dumps({"location": storages[alias].path("")})
-            for alias in STORAGES
-        },
+        **site(),
     }
     done = subprocess.run(
         [sys.executable, "-c", program, str(made), str(identity)],
@@ -502,7 +546,7 @@ def test_a_killed_restoration_leaves_a_whole_database_and_can_be_repeated(
     if step != "FilesBeside.settle":
         BackupRecord.objects.filter(pk=BackupRecord.objects.latest("made_at").pk).delete()
         is_left_whole(before)
-    assert "table is locked" in restore(made, "--replace")
+    assert "table is locked" in restore(made)
     assert {f"{alias}/{name}" for alias, name in files()} == set(manifest_of(made)["files"]) - {
         manifest_of(made)["database"]
     }
@@ -511,22 +555,13 @@ def test_a_killed_restoration_leaves_a_whole_database_and_can_be_repeated(
 def test_a_failed_backup_leaves_no_file(tmp_path: Path) -> None:
     study_with_table()
     (tmp_path / "file").write_text("")
-    with pytest.raises(CommandError, match=r"could not be written|pg_dump failed"):
-        backup(tmp_path / "file" / "backup")
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limits[1]))
-    try:
-        with pytest.raises(CommandError, match=r"could not be written|pg_dump failed"):
-            backup(tmp_path / "backups", "--unencrypted")
-        with pytest.raises(CommandError, match=r"could not be written|pg_dump failed"):
-            backup(tmp_path / "backups")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    with pytest.raises(CommandError, match=NOT_WRITTEN):
+        backup_say(tmp_path / "file" / "backup")
+    for options in ((), ("--unencrypted",)):
+        with no_room(), pytest.raises(CommandError, match=NOT_WRITTEN):
+            backup_say(tmp_path / "backups", *options)
     assert list((tmp_path / "backups").iterdir()) == []
     assert not (Path(settings.VAR_DIR) / "backup").exists() and not BackupRecord.objects.exists()
-
-
-# --- Age ------------------------------------------------------------------------------------------------------------
 
 
 def older(made: Path, **ago: float) -> Path:
@@ -562,13 +597,8 @@ def test_old_backups_are_deleted_and_the_last_only_after_an_erasure(
 
     def failing() -> set[str]:
         """Names that are left after a backup that could not be made."""
-        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limits[1]))
-        try:
-            with pytest.raises(CommandError, match=r"could not be written|pg_dump failed"):
-                call_command("backup", str(folder), stdout=StringIO())
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        with no_room(), pytest.raises(CommandError, match=NOT_WRITTEN):
+            backup_say(folder)
         return {path.name for path in folder.glob("ipate-2*")}
 
     assert forgotten == pytest.approx([35, 35], abs=0.01)
@@ -579,7 +609,7 @@ def test_old_backups_are_deleted_and_the_last_only_after_an_erasure(
     assert failing() == set(), "whoever was erased is in no backup beyond the days that were stated"
     assert forgotten[3:] == pytest.approx([35], abs=0.01)
     with pytest.raises(CommandError, match="--keep-days"):
-        call_command("backup", str(folder), "--keep-days", "0", stdout=StringIO())
+        backup_say(folder, "--keep-days", "0")
 
 
 def test_a_file_that_comes_and_goes_while_it_is_copied_is_tried_again(
@@ -621,14 +651,14 @@ def test_files_over_which_their_writers_died_keep_nobody_from_a_backup(tmp_path:
     kept = manifest_of(made)["files"]
     assert f"private/datasets/{whole.name}" in kept
     assert not {f"private/datasets/{name}.npz" for name in ("empty", "header", "half")} & kept.keys()
-    restore(made, "--replace")
+    restore(made)
     assert len(owners_of(study.datasets.get(kind="private"))) == 30
 
 
 def test_every_field_that_names_a_file_is_known(tmp_path: Path) -> None:
-    for slug, method in (("table", TABLE_RUN), ("asking", ASKING_RUN), ("steps", STEPS_RUN), ("samples", SAMPLED_RUN)):
-        run = run_start(study_with_table(slug, retain_votes=True), share=0.25, **method)
-        run_finish(run) if method is TABLE_RUN else run_ask(run, 2)
+    study = study_with_run(retain_votes=True)
+    for method in (ASKING_RUN, STEPS_RUN, SAMPLED_RUN):
+        run_ask(run_start(study, share=0.25, **method), 1)
     stored = {name for _, name in files()}
     fields = {
         (model._meta.label, field.name)
@@ -641,82 +671,58 @@ def test_every_field_that_names_a_file_is_known(tmp_path: Path) -> None:
     assert fields <= {(label, field) for label, field, _ in FIELDS}
 
 
+@pytest.mark.exhaustive
 def test_a_new_installation_takes_a_backup(tmp_path: Path, identity: Path) -> None:
     """By the command line, into an empty folder or database of a user without rights, the journal moved there first."""
-    study = study_with_table()
+    study_with_run()
     user_create("root", is_superuser=True)
-    run_finish(run_start(study, share=0.25, **TABLE_RUN))
     made = backup(tmp_path / "backup")
-    var, name = tmp_path / "new", f"ipate_restored_{os.getpid()}"
-    environment = os.environ | {"DJANGO_SETTINGS_MODULE": "ipate_web.settings", "IPATE_VAR_DIR": str(var)}
+    environment = os.environ | {"DJANGO_SETTINGS_MODULE": "ipate_web.settings", "IPATE_VAR_DIR": str(tmp_path / "new")}
     environment |= {"IPATE_SECRET_KEY": settings.SECRET_KEY, "IPATE_JOURNAL_DIR": str(settings.JOURNAL_DIR)}
-    if connection.vendor == "postgresql":
-        with connection.cursor() as cursor:
-            cursor.execute(f"CREATE ROLE {name} LOGIN NOSUPERUSER NOCREATEDB PASSWORD 'of-the-test'")
-            cursor.execute(f"CREATE DATABASE {name} OWNER {name}")
-        given = connection.settings_dict
-        address = f"{name}:of-the-test@{given['HOST']}:{given['PORT']}"
-        environment["DATABASE_URL"] = f"postgres://{address}/{name}"
 
     def manage(*arguments: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "manage.py", *arguments],
-            cwd=settings.BASE_DIR,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        command, folder = [sys.executable, "manage.py", *arguments], settings.BASE_DIR
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    try:
+    with another_database(f"ipate_restored_{os.getpid()}") as address:
+        if address:
+            environment["DATABASE_URL"] = address
         said = manage("restore", str(made), "--identity", str(identity), "--yes")
         assert "Restored" in said and "whole" in said and "FAULT" not in said and "locked" not in said
         assert "table" in manage("shell", "-v0", "-c", "print(Study.objects.get().slug)")
         manage("verify_ledger", "--replay")
-    finally:
-        if connection.vendor == "postgresql":
-            with connection.cursor() as cursor:
-                cursor.execute(f"DROP DATABASE {name}")
-                cursor.execute(f"DROP ROLE {name}")
 
 
 def test_a_drill_restores_elsewhere_and_changes_nothing(tmp_path: Path, identity: Path) -> None:
-    study = study_with_table(retain_votes=True)
-    run_finish(run_start(study, share=0.25, **TABLE_RUN))
+    study = study_with_run(retain_votes=True)
     made = backup(tmp_path / "backup")
     consent_withdraw(holder=study.holders.first(), acting_user=None)
     before = (files(), rows(), sorted(Path(settings.VAR_DIR).rglob("*")))
-    report, options, name = tmp_path / "report.json", [], f"ipate_drill_{os.getpid()}"
-    if connection.vendor == "postgresql":
-        with pytest.raises(CommandError, match="--database"):
-            call_command("restore_drill", str(made), "--identity", str(identity))
-        with connection.cursor() as cursor:
-            cursor.execute(f"CREATE DATABASE {name}")
-        given = connection.settings_dict
-        options = [f"--database=postgres://{given['USER']}:{given['PASSWORD']}@{given['HOST']}:{given['PORT']}/{name}"]
-    out = StringIO()
-    try:
-        call_command("restore_drill", str(made), f"--identity={identity}", f"--report={report}", *options, stdout=out)
-    finally:
-        if connection.vendor == "postgresql":
-            with connection.cursor() as cursor:
-                cursor.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    report, given = tmp_path / "report.json", connection.settings_dict
+
+    def drill(file: Path, *options: str) -> str:
+        out = StringIO()
+        call_command("restore_drill", str(file), f"--identity={identity}", f"--report={report}", *options, stdout=out)
+        return out.getvalue()
+
+    name = f"ipate_drill_{os.getpid()}"
+    with another_database(name) as address:
+        if address:
+            with pytest.raises(CommandError, match="--database"):
+                drill(made)
+            address = address.replace(f"{name}:of-the-test", f"{given['USER']}:{given['PASSWORD']}")
+        said = drill(made, *([f"--database={address}"] if address else []))
     assert (files(), rows(), sorted(Path(settings.VAR_DIR).rglob("*"))) == before
     found = json.loads(report.read_text())
     assert found["locked"] == ["table"], "somebody withdrew since"
     assert found["restore_seconds"] > 0 and found["bytes"] == made.stat().st_size and found["age_hours"] < 1
-    assert "The backup is whole" in out.getvalue() and "locked: table" in out.getvalue()
-
-
-def test_a_drill_fails_where_the_backup_is_broken(tmp_path: Path, identity: Path) -> None:
-    study_with_table()
-    made = backup(tmp_path / "backup")
+    assert "The backup is whole" in said and "locked: table" in said
 
     def lose(content: dict[str, bytes], manifest: dict[str, Any]) -> None:
         del content[next(name for name in content if name.startswith("private/"))]
 
     broken = changed(made, tmp_path / "broken.tar.age", lose)
     with pytest.raises(CommandError):
-        call_command("restore_drill", str(broken), f"--identity={identity}", "--database=postgres://nobody@localhost/x")
+        drill(broken, "--database=postgres://nobody@localhost/x")

@@ -22,7 +22,7 @@ from ipate_web.metrics.requests import COUNTED
 from tests import factories
 from tests.test_roles import TABLE
 from tests.training.asking import ASKING_RUN, run_ask
-from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_start, study_with_table
+from tests.training.runs import TABLE_RUN, run_draft, run_start, study_with_table
 from training.models import Alliance, Run
 
 TOKEN = "t" * 32
@@ -55,24 +55,20 @@ def of_work(samples: dict[Sample, float]) -> dict[Sample, float]:
     return {sample: value for sample, value in samples.items() if sample[0].startswith("ipate_")}
 
 
-@pytest.mark.parametrize("header", ["", "Bearer ", f"Bearer {TOKEN}x", "Bearer", TOKEN[:-1], "Bearer ä"])
-def test_nobody_gets_in_without_the_token(client: Client, settings: Any, header: str) -> None:
+def test_nobody_gets_in_without_the_token(client: Client, settings: Any) -> None:
     assert client.get("/metrics", headers={"Authorization": "Bearer "}).status_code == 404, "no token is set"
     settings.METRICS_TOKEN = TOKEN
-    assert client.get("/metrics", headers={"Authorization": header}).status_code == 404
+    for header in ("", "Bearer ", f"Bearer {TOKEN}x", "Bearer", TOKEN[:-1], "Bearer ä"):
+        assert client.get("/metrics", headers={"Authorization": header}).status_code == 404, header
 
 
 @pytest.mark.slow
-def test_the_work_in_the_background(ask: Callable[[], dict[Sample, float]]) -> None:
-    study = study_with_table()
-    run_draft(study, **TABLE_RUN)
-    now = timezone.now()
+def test_the_work_in_the_background(ask: Callable[[], dict[Sample, float]], monkeypatch: pytest.MonkeyPatch) -> None:
+    study, now = study_with_table(), timezone.now()
+    _draft, done, quiet = (run_draft(study, **TABLE_RUN) for _ in range(3))
     moments = {"approved_at": 100, "started_at": 95, "spending_began_at": 60, "ended_at": 20}
-    done = run_draft(study, **TABLE_RUN)
-    Run.objects.filter(pk=done.pk).update(
-        status=Run.Status.FAILED, **{name: now - timedelta(minutes=ago) for name, ago in moments.items()}
-    )
-    quiet = run_draft(study, **TABLE_RUN)
+    times = {name: now - timedelta(minutes=ago) for name, ago in moments.items()}
+    Run.objects.filter(pk=done.pk).update(status=Run.Status.FAILED, **times)
     Run.objects.filter(pk=quiet.pk).update(status=Run.Status.PREPARING, heartbeat=now - timedelta(minutes=5))
     quiet.chunks.create(start=0, stop=2, deaths=3)
     for name, ago in (("alive", 0), ("dead", 300)):
@@ -80,7 +76,6 @@ def test_the_work_in_the_background(ask: Callable[[], dict[Sample, float]]) -> N
     Mail.objects.create(user=factories.user_create("u"), kind="receipt", due_at=now - timedelta(minutes=2))
     current_app.control.purge()
     current_app.send_task("training.tasks.runs_sweep")
-
     found = ask()
     current_app.control.purge()
 
@@ -89,30 +84,20 @@ def test_the_work_in_the_background(ask: Callable[[], dict[Sample, float]]) -> N
 
     assert value("ipate_workers") == 1
     assert value("ipate_queue_length") == 1
-    assert [value("ipate_runs", status=status) for status in ("draft", "preparing", "failed", "finished")] == [
-        1,
-        1,
-        1,
-        0,
-    ]
-    assert value("ipate_run_silence_seconds") == pytest.approx(300, abs=20)
+    runs = [value("ipate_runs", status=status) for status in ("draft", "preparing", "failed", "finished")]
+    assert runs == [1, 1, 1, 0]
+    assert value("ipate_run_silence_seconds") == pytest.approx(300, abs=60)
     assert value("ipate_worker_deaths") == 3
-    assert value("ipate_mail_overdue_seconds") == pytest.approx(120, abs=20)
+    assert value("ipate_mail_overdue_seconds") == pytest.approx(120, abs=60)
     classes = {
         stage: [value("ipate_run_stage_seconds_bucket", stage=stage, le=le) for le in ("60.0", "600.0", "3600.0")]
         for stage in ("waiting", "preparing", "releasing")
     }
     assert classes == {"waiting": [0, 1, 1], "preparing": [0, 0, 1], "releasing": [0, 0, 1]}
 
-
-@pytest.mark.slow
-def test_a_broker_that_does_not_answer_leaves_the_rest(
-    ask: Callable[[], dict[Sample, float]], monkeypatch: pytest.MonkeyPatch
-) -> None:
     nobody = current_app.connection_for_read("redis://127.0.0.1:1/0", transport="redis")
     monkeypatch.setattr(current_app._get_current_object(), "connection_for_read", lambda: nobody)
-    names = {name for name, _ in ask()}
-    assert "ipate_workers" in names and "ipate_queue_length" not in names
+    assert {name for name, _ in found} - {name for name, _ in ask()} == {"ipate_queue_length"}
 
 
 def test_the_age_of_the_last_checkpoint(ask: Callable[[], dict[Sample, float]], settings: Any) -> None:
@@ -142,17 +127,17 @@ def test_the_silence_of_hubs_and_sites(ask: Callable[[], dict[Sample, float]]) -
 
 @pytest.mark.slow
 def test_metrics_are_independent_of_who_takes_part(ask: Callable[[], dict[Sample, float]]) -> None:
-    """The same run over other levels, fewer people, and with some who leave in the middle of it."""
+    """The same run over other levels, fewer people, and with some who leave in the middle of it; and no label tells."""
     seen: list[dict[Sample, float]] = []
     clocks = ("ipate_mail_overdue_seconds", "ipate_run_silence_seconds", "ipate_queue_length")
     clocks += ("ipate_backup_age_seconds", "ipate_verification_age_seconds", "ipate_beat_age_seconds")
     clocks += ("ipate_certificate_seconds", "ipate_disk_free_ratio")
-    for slug, levels, holders in (("low", "L", 30), ("high", "HHHA", 24)):
+    for slug, levels, holders in (("cardiology", "L", 30), ("oncology", "HHHA", 24)):
         study = study_with_table(slug, levels=levels, holders=holders)
         before = of_work(ask())
         run = run_start(study, share=0.5, **ASKING_RUN)
         run_ask(run, 1)
-        if slug == "high":
+        if slug == "oncology":
             for holder in study.holders.all()[:5]:
                 consent_withdraw(holder=holder, acting_user=None)
         assert run_ask(run).status == Run.Status.FINISHED
@@ -161,23 +146,13 @@ def test_metrics_are_independent_of_who_takes_part(ask: Callable[[], dict[Sample
         seen.append({sample: value - before[sample] for sample, value in after.items() if sample[0] not in clocks})
     assert seen[0] == seen[1]
     assert seen[0]["ipate_runs", frozenset({("status", "finished")})] == 1
-
-
-@pytest.mark.slow
-def test_labels_name_neither_people_nor_studies_nor_runs(ask: Callable[[], dict[Sample, float]]) -> None:
-    study = study_with_table("cardiology")  # no address of the site has this word
-    run_finish(run_start(study, share=0.25, **TABLE_RUN))
     allowed = {"le", "status", "stage", "view", "method", "type", "generation", "implementation", "major", "minor"}
     allowed |= {"patchlevel", "version"}
     for name, labels in ask():
         assert {label for label, _ in labels} <= allowed, name
         assert not name.endswith("_sum") or not name.startswith("ipate_"), "sums tell the duration of one stage"
-        for _, value in labels:
-            assert study.slug not in value and not re.search(r"[0-9a-f]{8}-", value)
-
-
-def views(samples: dict[Sample, float]) -> set[str]:
-    return {value for _, labels in samples for label, value in labels if label == "view"}
+        for _, value in labels:  # no address of the site has these words
+            assert not re.search(r"cardiology|oncology|[0-9a-f]{8}-", value)
 
 
 @pytest.mark.slow
@@ -188,43 +163,28 @@ def test_pages_that_follow_the_people_are_counted_together(
     holder = study.holders.first()
     holder.user = factories.user_create("hanna")
     holder.save()
+    client.force_login(holder.user)
 
-    def difference(path: str, method: str) -> dict[Sample, float]:
+    def difference(path: str, method: str = "get") -> dict[Sample, float]:
         before = ask()
         getattr(client, method)(path)
-        after = ask()
         return {
             sample: value - before.get(sample, 0)
-            for sample, value in after.items()
+            for sample, value in ask().items()
             if sample[0].endswith("_total") and sample[0].startswith("django") and value != before.get(sample, 0)
         }
 
-    client.force_login(holder.user)
-    difference(f"/my/{study.slug}/", "get")  # labels appear with the first request
-    seen = [
-        difference(path, method)
-        for path, method in (
-            (f"/my/{study.slug}/", "get"),
-            (f"/my/{study.slug}/choice/", "get"),
-            (f"/my/{study.slug}/withdraw/", "get"),
-            ("/join/", "get"),
-        )
-    ]
+    mine = f"/my/{study.slug}"
+    difference(f"{mine}/")  # labels appear with the first request
+    seen = [difference(path) for path in (f"{mine}/", f"{mine}/choice/", f"{mine}/withdraw/", "/join/")]
     assert seen[0] and all(each == seen[0] for each in seen)
-    withdrawn = difference(f"/my/{study.slug}/withdraw/", "post")
+    withdrawn = difference(f"{mine}/withdraw/", "post")
     assert withdrawn != {}
     assert ("method", "POST") not in {label for sample in withdrawn for label in sample[1]}
 
-    people = (
-        "consent:",
-        "staff:recruitment",
-        "staff:holder",
-        "staff:paper",
-        "staff:invitation",
-        "staff:link",
-        "account",
-    )
-    follow = [name for name in TABLE if name.startswith((*people, "join", "open_link", "leave", "stay", "home"))]
+    of_staff = tuple(f"staff:{page}" for page in ("recruitment", "holder", "paper", "invitation", "link"))
+    people = ("consent:", *of_staff, "account", "join", "open_link", "leave", "stay", "home")
+    follow = [name for name in TABLE if name.startswith(people)]
     assert len(follow) > 25
     assert [name for name in follow if name.startswith(COUNTED)] == []
 
