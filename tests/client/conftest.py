@@ -9,9 +9,9 @@ from pytest_django.live_server_helper import LiveServer
 
 from ipate_web.tokens.models import ApiToken
 from tests.factories import user_create
-from tests.ipate_web.api.conftest import _empty_throttles, asking_run, client, run, study, tryout
+from tests.ipate_web.api.conftest import asking_run, client, run, study, tryout
 
-__all__ = ["_empty_throttles", "asking_run", "client", "run", "study", "tryout"]
+__all__ = ["asking_run", "client", "run", "study", "tryout"]
 
 
 @pytest.fixture

@@ -656,9 +656,9 @@ def test_files_over_which_their_writers_died_keep_nobody_from_a_backup(tmp_path:
 
 
 def test_every_field_that_names_a_file_is_known(tmp_path: Path) -> None:
-    study = study_with_run(retain_votes=True)
-    for method in (ASKING_RUN, STEPS_RUN, SAMPLED_RUN):
-        run_ask(run_start(study, share=0.25, **method), 1)
+    study_with_run(retain_votes=True)
+    for slug, method in (("asking", ASKING_RUN), ("steps", STEPS_RUN), ("samples", SAMPLED_RUN)):
+        run_ask(run_start(study_with_table(slug, holders=12), share=0.25, **method), 1)
     stored = {name for _, name in files()}
     fields = {
         (model._meta.label, field.name)

@@ -1,13 +1,18 @@
-"""Name, logo, privacy notice and accessibility statement of the installation."""
+"""Name, logo, privacy notice and accessibility statement of the installation, and the zone in which times are shown."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
-from django.test import Client
+from django.http import HttpResponse
+from django.test import Client, RequestFactory
+from django.utils import timezone, translation
+from django.utils.formats import date_format, localize
 
 from ipate_web import environment as env
+from ipate_web.time_zones import COOKIE, reader_zone
 
 pytestmark = pytest.mark.django_db
 
@@ -45,3 +50,31 @@ def test_a_logo_that_is_not_there_is_said_at_the_start(monkeypatch: pytest.Monke
         monkeypatch.setenv("IPATE_SITE_LOGO", str(path))
         with pytest.raises(ImproperlyConfigured, match="IPATE_SITE_LOGO should be the path of a file"):
             env.read("IPATE_SITE_LOGO", kind, default="")
+
+
+NOON = datetime(2026, 7, 1, 12, tzinfo=UTC)
+
+
+def shown(cookie: str | None) -> str:
+    """Noon in UTC as a page shows it."""
+    request = RequestFactory().get("/")
+    if cookie is not None:
+        request.COOKIES[COOKIE] = cookie
+    page = reader_zone(lambda request: HttpResponse(localize(timezone.localtime(NOON).strftime("%H:%M %Z"))))
+    return page(request).content.decode()
+
+
+def test_the_browsers_zone_counts() -> None:
+    assert shown("Europe/Berlin") == "14:00 CEST"
+    assert timezone.get_current_timezone_name() == "UTC"  # the next reader's page begins anew
+
+
+@pytest.mark.parametrize("cookie", [None, "", "Nowhere", "Europe", "../../etc/passwd", "/etc/localtime"])
+def test_an_unknown_zone_is_the_sites(cookie: str | None) -> None:
+    assert shown(cookie) == "12:00 UTC"
+
+
+@pytest.mark.parametrize(("language", "said"), [("en", "2026-07-01 12:00"), ("de", "01.07.2026 12:00")])
+def test_no_reader_takes_the_day_for_the_month(language: str, said: str) -> None:
+    with translation.override(language):
+        assert date_format(NOON, "SHORT_DATETIME_FORMAT") == said

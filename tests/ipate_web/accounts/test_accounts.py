@@ -86,11 +86,17 @@ def test_name_and_wishes_are_kept(client: Client, hanna: User) -> None:
     client.force_login(hanna)
     assert "when a new run may use my records" not in client.get(reverse("account_overview")).text
     factories.holder_create(study, user=hanna)
+    assert "when something waits for approval" not in client.get(reverse("account_overview")).text
     sent = {"first_name": "Hanna", "last_name": "Holder", "language": "de", "uses": "on"}
     assert client.post(reverse("account_overview"), sent).status_code == 302
     wishes = MailWishes.objects.get()
     hanna.refresh_from_db()
     assert (hanna.get_full_name(), wishes.language, wishes.uses) == ("Hanna Holder", "de", True)
+    client.force_login(User.objects.get(username="olga"))
+    assert "when something waits for approval" in client.get(reverse("account_overview")).text
+    client.post(reverse("account_overview"), {"language": "en", "ends": "on"})
+    wishes = MailWishes.objects.get(user__username="olga")
+    assert (wishes.approvals, wishes.ends, wishes.shares) == (False, True, False)
 
 
 def test_what_is_longer_than_any_address_signs_nobody_in(client: Client, hanna: User) -> None:

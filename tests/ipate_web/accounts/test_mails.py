@@ -364,7 +364,7 @@ def test_mails_about_uses_go_to_those_who_wish_them(study: Study) -> None:
 def test_staff_hear_of_proposals_approvals_and_ends_as_they_wish(mailbox: Mailbox) -> None:
     study = study_with_table("table")
     services.holder_link(holder=study.holders.earliest("pk"), user=person("hanna"))
-    person("olga", approvals=False)
+    person("olga", approvals=False, shares=False)
     for name, role in (("otto", Role.OPERATOR), ("conrad", Role.COMMITTEE), ("clara", Role.CHAIR)):
         services.membership_add(study=study, user=person(name), role=role, acting_user=None)
     second = person("second", shares=False)
@@ -404,14 +404,3 @@ def test_staff_hear_of_proposals_approvals_and_ends_as_they_wish(mailbox: Mailbo
     sent()
     run_fail(other.pk, "No disk.")
     assert sent() == {("otto", "Run “Second vote”: failed"), ("second", "Run “Second vote”: failed")}
-
-
-def test_only_staff_are_asked_about_mails_of_staff(client: Client) -> None:
-    study = factories.study_open()
-    factories.holder_create(study, user=factories.user_create("hanna"))
-    for name, request in (("hanna", False), ("olga", True)):
-        client.force_login(factories.user_create(name))
-        assert ("when something waits for approval" in client.get("/account/").text) is request
-    client.post("/account/", {"language": "en", "ends": "on"})
-    wishes = MailWishes.objects.get(user__username="olga")
-    assert (wishes.approvals, wishes.ends, wishes.shares) == (False, True, False)

@@ -1,7 +1,11 @@
-"""The second factor: asked for at every sign-in, limited, kept encrypted, required of staff by a setting."""
+"""What is required of staff alone: a second factor, and that they are signed out where they leave their browser.
+
+The second factor is asked for at every sign-in, limited, and kept encrypted.
+"""
 
 import base64
 import re
+from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +18,7 @@ from django.contrib.auth.models import User
 from django.core.cache import cache
 from django.test import Client
 from django.urls import reverse
+from django.utils import timezone
 
 from common.models import ThrottleEntry
 from consent import services
@@ -168,3 +173,51 @@ def test_an_installation_can_require_it_of_staff(client: Client, olga: User, set
     assert client.get("/glossary/").status_code == Client().get("/api/v1/runs", headers=asks).status_code == 200
     factories.holder_create(olga.memberships.first().study, user=factories.user_create("hanna"))
     assert as_("hanna").get("/my/").status_code == 200, "holders need none"
+
+
+@pytest.fixture
+def after(monkeypatch: pytest.MonkeyPatch):
+    """``after(minutes)``: time passes."""
+    now = [timezone.now()]
+    monkeypatch.setattr(timezone, "now", lambda: now[0])
+
+    def after(minutes: float) -> None:
+        now[0] += timedelta(minutes=minutes)
+
+    return after
+
+
+def test_staff_are_signed_out_after_an_hour_without_a_request(client: Client, olga: User, after, settings) -> None:
+    client.force_login(olga)
+    for _ in range(3):
+        assert client.get("/studies/digits/").status_code == 200
+        after(minutes=59)
+    assert client.get("/studies/digits/").status_code == 200
+    after(minutes=61)
+    page = client.get("/studies/digits/", follow=True)
+    assert "You were signed out because nothing was done for a while." in page.text
+    assert "_auth_user_id" not in client.session
+    settings.STAFF_IDLE_MINUTES = 10
+    client.force_login(olga)
+    client.get("/studies/digits/")
+    after(minutes=11)
+    assert client.get("/studies/digits/").status_code == 302
+
+
+def test_requests_of_an_open_page_do_not_count_as_activity(client: Client, olga: User, after) -> None:
+    client.force_login(olga)
+    client.get("/studies/digits/")
+    for _ in range(3):
+        after(minutes=25)
+        client.get("/studies/digits/", headers={"HX-Request": "true"})
+    assert "_auth_user_id" not in client.session
+
+
+def test_holders_stay_signed_in_and_nothing_is_kept_of_when_they_came(client: Client, olga: User, after) -> None:
+    hanna = factories.user_create("hanna")
+    factories.holder_create(olga.memberships.first().study, user=hanna)
+    client.force_login(hanna)
+    client.get("/my/")
+    after(minutes=24 * 60)
+    assert client.get("/my/").status_code == 200
+    assert "last_request" not in client.session

@@ -15,7 +15,6 @@ from ipate_web.tokens.models import ApiToken
 from tests import factories
 from tests.ipate_web.accounts.conftest import Mailbox, link_in, sign_in, subject
 from tests.pages import as_
-from training.demonstration import people
 
 pytestmark = pytest.mark.django_db
 
@@ -70,15 +69,6 @@ def test_wrong_entries_are_refused(administrator: Client) -> None:
         answer = administrator.post(reverse("staff_account_new"), PERSON | wrong)
         assert answer.status_code == 422 and "There is a problem" in answer.text, wrong
     assert not User.objects.filter(first_name="Dora").exists()
-
-
-def test_the_demonstration_has_an_administrator(client: Client) -> None:
-    _users, logins = people()
-    (login,) = [login for login in logins if login.username == "demo-administrator"]
-    sign_in(client, login.username, login.password)
-    page = client.get("/", follow=True).text
-    assert f'href="{reverse("staff:study_new")}">New study</a>' in page
-    assert f'href="{reverse("staff_accounts")}">Staff accounts</a>' in page
 
 
 def test_they_reach_no_study_that_is_there_and_no_holder(administrator: Client) -> None:

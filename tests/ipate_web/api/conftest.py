@@ -1,11 +1,10 @@
 """A small study of a table with a finished run, a rehearsal study beside it, and a client for each role."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 import pytest
-from django.core.cache import cache
 from rest_framework.test import APIClient
 
 from consent.models import ConsentEvent, ConsentForm, DataHolder, EpsilonPolicy, Level, Role, Study
@@ -39,14 +38,6 @@ SCHEMA = schema_from_json(
 )
 
 Client = Callable[[str], APIClient]
-
-
-@pytest.fixture(autouse=True)
-def _empty_throttles() -> Iterator[None]:
-    """Throttles count in the cache."""
-    cache.clear()
-    yield
-    cache.clear()
 
 
 def _rows(count: int) -> Rows:

@@ -1,14 +1,9 @@
 """Errors are problem documents, whatever goes wrong, and say what to do."""
 
 import json
-import os
-import subprocess
-import sys
 from typing import Any
-from uuid import uuid4
 
 import pytest
-from django.conf import settings
 from django.contrib.auth.models import User
 from django.test import Client as BrowserClient
 
@@ -76,36 +71,6 @@ def test_without_its_cache_the_site_answers(client: Client, study: Study, settin
     browser = BrowserClient()
     browser.force_login(user_create("olga"))
     assert browser.get(f"/studies/{study.slug}/").status_code == 200
-
-
-def test_too_frequent_requests_wait(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rest_framework.throttling import UserRateThrottle
-
-    monkeypatch.setattr(UserRateThrottle, "THROTTLE_RATES", {"user": "2/min"})
-    ada = client("ada")
-    for _ in range(2):
-        assert ada.get("/api/v1/learners").status_code == 200
-    response = ada.get("/api/v1/learners")
-    assert "Expected available" in problem(response, 429)["detail"]
-    assert int(response["Retry-After"]) > 0
-
-
-@pytest.mark.skipif(not settings.BROKER_URL.startswith("redis"), reason="several processes share counts over Redis")
-@pytest.mark.slow
-def test_processes_that_share_a_cache_count_requests_together() -> None:
-    query = f"""
-import django; django.setup()
-from rest_framework.request import Request
-from rest_framework.test import APIRequestFactory
-from rest_framework.throttling import AnonRateThrottle
-class Limit(AnonRateThrottle):
-    scope, rate = "{uuid4()}", "3/min"
-print([Limit().allow_request(Request(APIRequestFactory().get("/")), None) for _ in range(2)])
-"""
-    command = [sys.executable, "-c", query]
-    environment = os.environ | {"IPATE_CACHE_URL": settings.BROKER_URL, "DJANGO_SETTINGS_MODULE": "ipate_web.settings"}
-    runs = [subprocess.run(command, env=environment, capture_output=True, text=True) for _process in range(2)]
-    assert [run.stdout for run in runs] == ["[True, True]\n", "[True, False]\n"], runs
 
 
 def test_a_browser_session_needs_a_csrf_token_to_write(study: Study) -> None:

@@ -1,4 +1,4 @@
-"""Data, decisions on paper and head counts of a study that asks people, over the API."""
+"""Data, decisions on paper and head counts over the API, of studies that ask people and of rehearsals."""
 
 import json
 from typing import Any
@@ -8,8 +8,10 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.utils import timezone
 
 from accounting.models import HeadCount
-from consent.models import ConsentEvent, Role, Study
+from consent.models import ConsentEvent, Role, RoleChange, Study
 from consent.services import membership_add
+from consent.services.accounts import administrator_set
+from ipate_web.api import parsing
 from ipate_web.tokens.models import ApiToken, Scope
 from tests.factories import holder_create, user_create
 from tests.ipate_web.api.conftest import SCHEMA, Client
@@ -128,3 +130,119 @@ def test_head_counts_are_drawn_and_entered(study: Study, client: Client) -> None
     drawn = olga.post(address, {}, format="json")
     assert drawn.status_code == 200 and all(each["sigma"] > 0 for each in drawn.json())
     assert HeadCount.objects.count() > before
+
+
+STUDIES = "/api/v1/studies"
+DATASETS = f"{STUDIES}/dry-run/datasets"
+STUDY = {
+    "slug": "dry-run",
+    "title": "Dry run",
+    "purpose": "Compare variants on flowers.",
+    "controller": "University Hospital",
+    "contact": "study@example.org",
+    "rehearsal": True,
+}
+FLOWERS = (
+    '{"kind": "table", "classes": ["low", "high"], "columns": ['
+    '{"name": "who", "role": "holder"}, {"name": "size", "role": "feature", "type": "numeric", "minimum": 0, '
+    '"maximum": 1}, {"name": "kind", "role": "label"}]}'
+)
+
+
+def rows(count: int, *, holders: bool = True) -> SimpleUploadedFile:
+    """A table in which large things are of the class high."""
+    lines = ["who,size,kind"] if holders else ["size,kind"]
+    for row in range(count):
+        size = row / count
+        cells = [f"{size}", "high" if size > 0.5 else "low"]
+        lines.append(",".join([f"P-{row % 60}", *cells] if holders else cells))
+    return SimpleUploadedFile("rows.csv", "\n".join(lines).encode())
+
+
+@pytest.fixture
+def ada(client: Client) -> Any:
+    """An administrator of the installation, who has no role in any study."""
+    administrator_set(user=user_create("ada"), appointed=True, acting_user=None)
+    return client("ada")
+
+
+@pytest.fixture
+def rehearsal(ada: Any) -> Study:
+    members = [{"username": user_create("ben").username, "role": "operator"}]
+    assert ada.post(STUDIES, {**STUDY, "members": members}, format="json").status_code == 201
+    return Study.objects.get(slug="dry-run")
+
+
+def test_set_up_needs_an_administrator_and_an_approver(rehearsal: Study, ada: Any) -> None:
+    roles = sorted(rehearsal.memberships.values_list("user__username", "role"))
+    assert roles == [("ada", Role.OPERATOR), ("ada", Role.STEWARD), ("ben", Role.OPERATOR)]
+    assert RoleChange.objects.filter(study=rehearsal, user__username="ben", changed_by__username="ada").exists()
+    assert (rehearsal.rehearsal, rehearsal.delta) == (True, 1e-5)
+    assert "slug" in errors(ada.post(STUDIES, STUDY, format="json")), "there is one of that name"
+
+
+@pytest.mark.slow
+def test_each_row_can_belong_to_its_own_person(rehearsal: Study, ada: Any) -> None:
+    sent = {"name": "rows", "kind": "private", "schema": FLOWERS.replace('{"name": "who", "role": "holder"}, ', "")}
+    sent |= {"file": rows(30, holders=False), "holder_prefix": "P"}
+    assert ada.post(DATASETS, sent).status_code == 201
+    private = rehearsal.datasets.get()
+    assert (private.holders, private.imported_by) == (30, user_create("ada"))
+    assert [each["rows"] for each in ada.get(f"{STUDIES}/dry-run").json()["datasets"]] == [None]
+    assert errors(ada.post(DATASETS, {**sent, "kind": "public", "file": rows(3)})).keys() == {"holder_prefix"}
+
+
+@pytest.mark.slow
+def test_a_wrong_file_or_field_is_named_and_nothing_is_stored(
+    rehearsal: Study, ada: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = {"name": "rows", "kind": "private", "schema": FLOWERS}
+    content = b"who,size,kind\nP-1,large,low\nP-2,0.5,middle\n,0.5,low\n"
+    answer = ada.post(DATASETS, good | {"file": SimpleUploadedFile("rows.csv", content)})
+    assert answer.status_code == 400
+    document = [(error.get("row"), error.get("column")) for error in answer.json()["errors"]]
+    assert document == [(2, "size"), (3, "kind"), (4, "who")]
+    assert "/" not in answer.json()["detail"], "the path is the server's"
+    for wrong in (
+        {"schema": "{"},
+        {"schema": ""},
+        {"kind": "secret"},
+        {"name": ""},
+        {"file": "no file"},
+        {"weight": 3},
+    ):
+        answer = ada.post(DATASETS, {**good, "file": rows(10), **wrong})
+        assert answer.status_code == 400 and wrong.keys() <= errors(answer).keys(), wrong
+    del good["schema"]
+    assert errors(ada.post(DATASETS, good | {"file": rows(10)})).keys() == {"schema"}, "there is no earlier one"
+    monkeypatch.setattr(parsing, "MAX_BYTES", 1000)
+    assert ada.post(DATASETS, good | {"file": rows(100)}).status_code == 413
+    assert not rehearsal.datasets.exists() and not rehearsal.holders.exists()
+
+
+def test_a_study_that_cannot_be_is_not_set_up(ada: Any) -> None:
+    wrong: list[tuple[dict[str, Any], str]] = [
+        *(({"rehearsal": value}, "rehearsal") for value in (False, "true")),
+        *(({"slug": value}, "slug") for value in ("new", "a b", 0)),
+        ({"contact": "nobody"}, "contact"),
+        ({"delta": 0.5}, "delta"),
+        ({"jurisdiction": "Germany"}, "jurisdiction"),
+        ({"members": [{"username": "nobody", "role": "operator"}]}, "members.0.username"),
+        ({"members": [{"username": "ada", "role": "chair"}]}, "members.0.role"),
+    ]
+    for change, field in wrong:
+        answer = ada.post(STUDIES, {**STUDY, **change}, format="json")
+        assert answer.status_code == 400 and field in errors(answer), change
+    assert not Study.objects.exists()
+
+
+def test_only_administrators_set_up_rehearsals(tryout: Study, client: Client) -> None:
+    for role in ("operator", "researcher", "stranger"):
+        assert client(role).post(STUDIES, STUDY, format="json").status_code == 403
+    assert not Study.objects.filter(slug="dry-run").exists()
+
+
+def test_records_of_people_do_not_come_this_way(study: Study, client: Client) -> None:
+    sent = {"name": "more", "kind": "public", "file": SimpleUploadedFile("a.csv", b"age,smoker\n3,no\n")}
+    assert client("steward").post(f"{STUDIES}/ward/datasets", sent).status_code == 409
+    assert not study.datasets.filter(name="more").exists()

@@ -273,14 +273,6 @@ def test_predictions_of_a_model_are_in_the_register_once(run: Run, client: Clien
     assert downloads(run) == [("predictions", "researcher"), ("predictions", "operator")]
 
 
-def test_options_tell_the_methods(study: Study, client: Client) -> None:
-    run, researcher = run_draft(study), client("researcher")
-    for path in ("studies", "runs", f"runs/{run.pk}", f"runs/{run.pk}/labels?format=csv", "models"):
-        answer = researcher.options(f"/api/v1/{path}")
-        assert (answer.status_code, answer.content) == (204, b""), path
-        assert "GET" in answer["Allow"], path
-
-
 def test_a_rehearsal_is_marked_and_used_like_any_run(tryout: Study, client: Client) -> None:
     researcher = client("researcher")
     assert researcher.get("/api/v1/studies/tryout").json()["rehearsal"] is True
