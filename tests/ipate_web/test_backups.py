@@ -180,6 +180,16 @@ def changed(file: Path, at: Path, change: Callable[[dict[str, bytes], dict[str, 
     return at
 
 
+def names_of(file: Path) -> set[str]:
+    """Names of the files in a backup."""
+    manifest = manifest_of(file)
+    return set(manifest["files"]) - {manifest["database"]}
+
+
+def stored_names() -> set[str]:
+    return {f"{alias}/{name}" for alias, name in files()}
+
+
 def files() -> dict[tuple[str, str], bytes]:
     found = {}
     for alias in STORAGES:
@@ -236,8 +246,7 @@ def test_a_backup_during_a_run_is_whole_and_locked_until_settled(tmp_path: Path,
     assert Release.objects.count() == kept and ConsentEvent.objects.count() == events - 1
     for release in Release.objects.exclude(charges=""):
         charges_of(release)
-    stored = {f"{alias}/{name}" for alias, name in files()}
-    assert stored == set(manifest["files"]) - {manifest["database"]}
+    assert stored_names() == names_of(made)
     with pytest.raises(ValidationError, match="locked"):
         head_counts_draw(study=study, acting_user=user_create("olga"), noise=SimulationNoise(2))
 
@@ -363,12 +372,9 @@ def test_a_refused_restoration_changes_nothing(tmp_path: Path, identity: Path, m
     WorkerHeartbeat.objects.create(name="celery@here", heard_at=timezone.now())
     with pytest.raises(CommandError, match="worker was heard"):
         call_command(*again, "--yes", stdout=StringIO())
-    with pytest.raises(CommandError, match="is a folder"):
-        restore(tmp_path / "backups")
-    with pytest.raises(CommandError, match="is no backup"):
-        restore(identity)
-    with pytest.raises(CommandError, match="is no backup"):
-        restore(tmp_path / "nothing")
+    for file, words in (("backups", "is a folder"), ("identity", "is no backup"), ("nothing", "is no backup")):
+        with pytest.raises(CommandError, match=words):
+            restore(tmp_path / file)
 
     def into(**values: Any) -> Callable[..., None]:
         return lambda content, manifest: manifest.update(values)
@@ -524,14 +530,8 @@ def test_a_killed_restoration_leaves_a_whole_database_and_can_be_repeated(
         "IPATE_VAR_DIR": str(settings.VAR_DIR),
         **site(),
     }
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(made), str(identity)],
-        cwd=settings.BASE_DIR,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command, folder = [sys.executable, "-c", program, str(made), str(identity)], settings.BASE_DIR
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     connection.close()
     assert done.returncode == -signal.SIGKILL, done.stderr
     there, stored = rows(), files()
@@ -547,21 +547,7 @@ def test_a_killed_restoration_leaves_a_whole_database_and_can_be_repeated(
         BackupRecord.objects.filter(pk=BackupRecord.objects.latest("made_at").pk).delete()
         is_left_whole(before)
     assert "table is locked" in restore(made)
-    assert {f"{alias}/{name}" for alias, name in files()} == set(manifest_of(made)["files"]) - {
-        manifest_of(made)["database"]
-    }
-
-
-def test_a_failed_backup_leaves_no_file(tmp_path: Path) -> None:
-    study_with_table()
-    (tmp_path / "file").write_text("")
-    with pytest.raises(CommandError, match=NOT_WRITTEN):
-        backup_say(tmp_path / "file" / "backup")
-    for options in ((), ("--unencrypted",)):
-        with no_room(), pytest.raises(CommandError, match=NOT_WRITTEN):
-            backup_say(tmp_path / "backups", *options)
-    assert list((tmp_path / "backups").iterdir()) == []
-    assert not (Path(settings.VAR_DIR) / "backup").exists() and not BackupRecord.objects.exists()
+    assert stored_names() == names_of(made)
 
 
 def older(made: Path, **ago: float) -> Path:
@@ -597,8 +583,10 @@ def test_old_backups_are_deleted_and_the_last_only_after_an_erasure(
 
     def failing() -> set[str]:
         """Names that are left after a backup that could not be made."""
+        records = BackupRecord.objects.count()
         with no_room(), pytest.raises(CommandError, match=NOT_WRITTEN):
             backup_say(folder)
+        assert not (Path(settings.VAR_DIR) / "backup").exists() and BackupRecord.objects.count() == records
         return {path.name for path in folder.glob("ipate-2*")}
 
     assert forgotten == pytest.approx([35, 35], abs=0.01)
@@ -608,6 +596,8 @@ def test_old_backups_are_deleted_and_the_last_only_after_an_erasure(
     records_erase(study.pk)
     assert failing() == set(), "whoever was erased is in no backup beyond the days that were stated"
     assert forgotten[3:] == pytest.approx([35], abs=0.01)
+    with pytest.raises(CommandError, match=NOT_WRITTEN):
+        backup_say(folder / "notes.txt" / "backup")
     with pytest.raises(CommandError, match="--keep-days"):
         backup_say(folder, "--keep-days", "0")
 

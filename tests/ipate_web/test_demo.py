@@ -6,36 +6,30 @@ import signal
 import subprocess
 import sys
 import urllib.request
+from contextlib import nullcontext
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.conf import settings
+from django.core.management import CommandError, call_command
 
-from ipate_web.processes import free_port
+from ipate_web.management.commands import demo as command
+from tests.pages import study_with_finished_run
 from tests.workers import wait_until
-
-pytestmark = pytest.mark.worker
+from training.models import Run
 
 PATIENCE = 1800
 """Seconds after which a command hangs, on a machine that is slow and busy with other tests."""
 
 
-def environment(var: Path) -> dict[str, str]:
-    """The embedded default, in a folder of its own, whatever the suite runs on."""
-    inherited = {key: value for key, value in os.environ.items() if key not in ("DATABASE_URL", "IPATE_BROKER_URL")}
-    return inherited | {"DJANGO_SETTINGS_MODULE": "ipate_web.settings", "IPATE_VAR_DIR": str(var)}
-
-
 def manage(var: Path, *arguments: str) -> subprocess.Popen:
-    return subprocess.Popen(
-        [sys.executable, "manage.py", *arguments],
-        cwd=settings.BASE_DIR,
-        env=environment(var),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
+    """A command with the embedded default, in a folder of its own, whatever the suite runs on."""
+    inherited = {key: value for key, value in os.environ.items() if key not in ("DATABASE_URL", "IPATE_BROKER_URL")}
+    environment = inherited | {"DJANGO_SETTINGS_MODULE": "ipate_web.settings", "IPATE_VAR_DIR": str(var)}
+    command, pipe, folder = [sys.executable, "manage.py", *arguments], subprocess.PIPE, settings.BASE_DIR
+    return subprocess.Popen(command, cwd=folder, env=environment, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
 
 
 def processes_in(var: Path) -> list[int]:
@@ -69,6 +63,31 @@ def in_database(var: Path, expression: str) -> str:
     return out.strip()
 
 
+@pytest.mark.django_db
+def test_the_demo_prints_a_table_and_says_which_run_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of runs that are there; the test below makes those of the demo."""
+    study = study_with_finished_run()
+    run = study.runs.get()
+    out = StringIO()
+    monkeypatch.setattr(command, "unwind_on_signals", lambda: None)
+    monkeypatch.setattr(command, "running", lambda *_: nullcontext())
+    for name in ("catalogue_load", "study_build", "rehearsal_build"):
+        monkeypatch.setattr(command, name, lambda *_: study)
+    monkeypatch.setattr(command, "runs_start", lambda *_, **__: [run])
+    call_command("demo", "--no-serve", "--json", stdout=out)
+    (reported,) = json.loads(out.getvalue().splitlines()[-1])["runs"]
+    assert (reported["method"], reported["labels"]) == ("pate", run.labels)
+    assert [group["level"] for group in reported["groups"]] == ["HIGH", "AVERAGE", "LOW"]
+    assert all(0 < group["share"] <= 1 for group in reported["groups"])
+    (line,) = (each for each in out.getvalue().splitlines() if each.startswith(run.title))
+    assert f"{100 * reported['student_accuracy']:.1f} %" in line and "+0.0" in line and "high ε 1" in line
+    Run.objects.filter(pk=run.pk).update(status=Run.Status.FAILED, message="No disk.")
+    with pytest.raises(CommandError, match=r"Failed\. No disk\."):
+        call_command("demo", "--no-serve", stdout=out)
+
+
+@pytest.mark.worker
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks at /proc")
 def test_the_demo_runs_the_main_job_and_can_be_run_again(tmp_path: Path) -> None:
     runs = demo(tmp_path, "--port", "8123")
@@ -82,12 +101,8 @@ def test_the_demo_runs_the_main_job_and_can_be_run_again(tmp_path: Path) -> None
         ("pate", "standard", True),
     ]
     for run in runs:
-        assert run.keys() == {
-            *("method", "variant", "rehearsal", "labels", "label_accuracy", "student_accuracy", "groups")
-        }
-        assert [group["level"] for group in run["groups"]] == ["HIGH", "AVERAGE", "LOW"]
-        assert [group["epsilon"] for group in run["groups"]] == [1.0, 2.0, 3.0]
-        assert all(group.keys() == {"level", "holders", "epsilon", "share"} for group in run["groups"])
+        groups = [(group["level"], group["epsilon"]) for group in run["groups"]]
+        assert groups == [("HIGH", 1.0), ("AVERAGE", 2.0), ("LOW", 3.0)]
     assert all(0.5 < group["share"] <= 0.95 for group in everybody["groups"])
     assert all(group["share"] is None for run in (weighting, baseline) for group in run["groups"])
     assert everybody["labels"] == 300, "every public point"
@@ -102,19 +117,21 @@ def test_the_demo_runs_the_main_job_and_can_be_run_again(tmp_path: Path) -> None
     assert in_database(tmp_path, "list(Run.objects.values_list('forgotten_at', flat=True)).count(None)") == "0"
 
 
+@pytest.mark.worker
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks at /proc")
 def test_up_serves_until_stopped_and_leaves_no_process(tmp_path: Path) -> None:
     """By SIGTERM; test_processes.py shows that Ctrl-C does the same."""
-    port = free_port(8400 + os.getpid() % 500)
-    with manage(tmp_path, "up", "--port", str(port)) as process:
+    with manage(tmp_path, "up", "--port", "8400") as process:
         try:
             assert process.stdout is not None
             said = process.stdout.readline()
             assert "The site runs at" in said
-            answer = wait_until(lambda: health(said.split()[4]), pause=0.2)
+            address = said.split()[4]
+            answer = wait_until(lambda: health(address), pause=0.2)
             assert json.loads(answer)["status"] == "ok"
             assert len(processes_in(tmp_path)) > 3
-            site = f"IPATE_SITE_URL=http://127.0.0.1:{port}".encode()
+            site = f"IPATE_SITE_URL={address}".encode()
             entries = set()
             for pid in processes_in(tmp_path):
                 if site in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):

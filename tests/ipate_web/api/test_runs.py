@@ -71,22 +71,19 @@ def test_nobody_approves_what_they_proposed(study: Study, client: Client) -> Non
     assert Run.objects.get().status == Run.Status.DRAFT
 
 
-#: What is wrong with a proposal, the field that the answer names, and what it says of it.
 WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"study": "nowhere"}, "study", "does not exist"),
-    ({"learner": "oracle"}, "choices.learner", "choose one of"),
-    ({"aggregator": {"name": "gnmax", "sigma": -1}}, "choices.aggregator", "sigma"),
     ({"aggregator": "gnmax"}, "choices.aggregator", "an object"),
     ({"teachers": None}, "choices.teachers", "from 1 to"),
     ({"choices": {"rounds": 2}}, "choices", "There is no choice rounds"),
+    ({"choices": "gently"}, "choices", "dictionary"),
+    ({"rounds": 2}, "rounds", "Send it within “choices”"),
     ({"method": "wishful"}, "method", "not a valid choice"),
     ({"title": ""}, "title", "blank"),
     ({"variant": ""}, "variant", "Choose a variant"),
     ({"test_dataset": 10**6}, "test_dataset", "does not exist"),
     ({"seed": 3}, "seed", "Only a rehearsal may have a seed"),
-    ({"rehearsed": {"method": "exact"}}, "rehearsed", "Only a run of a rehearsal study"),
     ({"variant": "vanishing"}, "variant", "for rehearsals"),
-    ({"weight_scheme": "calibrated"}, "choices.weight_scheme", "for rehearsals"),
     ({"rehearsal": True}, "rehearsal", "There is no such field"),
 ]
 
@@ -275,7 +272,6 @@ def test_predictions_of_a_model_are_in_the_register_once(run: Run, client: Clien
 
 def test_a_rehearsal_is_marked_and_used_like_any_run(tryout: Study, client: Client) -> None:
     researcher = client("researcher")
-    assert researcher.get("/api/v1/studies/tryout").json()["rehearsal"] is True
     body = proposal(tryout, seed=5, rehearsed={"method": "data_independent"}, aggregator={"name": "gnmax", "sigma": 20})
     plan = researcher.post(f"{RUNS}/plan", body, format="json").json()
     assert (plan["budgets"], plan["answers"]) == ([], None)
@@ -288,13 +284,11 @@ def test_a_rehearsal_is_marked_and_used_like_any_run(tryout: Study, client: Clie
     run = run_finish(Run.objects.get(pk=draft["id"]))
     done = researcher.get(address).json()
     assert (done["status"], done["rehearsal"]) == ("finished", True)
-    assert [level["level"] for level in done["outcome"]["epsilons"]] == ["HIGH", "AVERAGE", "LOW"]
     assert all(0 < level["spent"] <= level["epsilon"] for level in done["outcome"]["epsilons"])
     assert researcher.get(f"{address}/costs").json()["groups"] == []
     assert len(researcher.get(f"{address}/labels").json()["results"]) == run.labels > 0
     model = researcher.get(f"/api/v1/models/{run.pk}").json()
     assert (model["rehearsal"], model["card"]["rehearsal"]) == (True, True)
-    assert "nothing is promised" in model["card"]["privacy"]["note"]
     assert researcher.get(f"/api/v1/models/{run.pk}/file").status_code == 200
     assert not Release.objects.exists(), "nobody's secret, so no register"
 
@@ -311,26 +305,17 @@ def test_a_wrong_rehearsal_is_refused(tryout: Study, client: Client) -> None:
 
 
 def test_an_approval_says_which_share_of_every_cap_the_run_may_use(study: Study, client: Client) -> None:
-    operator = client("operator")
-    run, other, third = run_draft(study), run_draft(study), run_draft(study)
+    operator, run, other = client("operator"), run_draft(study), run_draft(study)
     for wrong in ({"share": 2}, {"share": 0}, {"share": "half"}, {"portion": 0.5}, {"epsilons": {"HIGH": 0.1}}):
         answer = operator.post(f"{RUNS}/{run.pk}/approve", wrong, format="json")
-        assert answer.status_code == 400, wrong
-        assert errors(answer).keys() == wrong.keys()
+        assert (answer.status_code, errors(answer).keys()) == (400, wrong.keys()), wrong
     first = operator.post(f"{RUNS}/{run.pk}/approve", {"share": 0.75}, format="json").json()
     assert (first["status"], first["share"]) == ("approved", 0.75)
     assert client("researcher").get("/api/v1/studies/ward").json()["share_free"] == pytest.approx(0.25)
     late = operator.post(f"{RUNS}/{other.pk}/approve", {"share": 0.5}, format="json")
-    assert late.status_code == 400
-    assert "Only 0.25 of every holder's cap is free" in errors(late)["share"]
+    assert late.status_code == 400 and "Only 0.25 of every holder's cap is free" in errors(late)["share"]
     assert operator.post(f"{RUNS}/{other.pk}/approve", {"share": 0.25}, format="json").json()["share"] == 0.25
-    none = operator.post(f"{RUNS}/{third.pk}/approve", format="json")
-    assert none.status_code == 409
-    assert "used or held for other runs" in none.json()["detail"]
-    operator.post(f"{RUNS}/{run.pk}/cancel")
-    assert operator.post(f"{RUNS}/{third.pk}/approve", {"share": 0.75}, format="json").status_code == 200, (
-        "what the first held is free again"
-    )
+    assert operator.post(f"{RUNS}/{run_draft(study).pk}/approve", format="json").status_code == 409
 
 
 def test_a_proposal_with_a_key_is_saved_once(study: Study, client: Client) -> None:

@@ -6,10 +6,11 @@ import pytest
 
 from accounting.models import Release
 from consent.models import Study
+from learning.mechanisms.neighbours.choices import NeighbourChoices
 from learning.published import published_load
 from tests.ipate_web.api.conftest import HEAD_COUNTS, Client
 from tests.ipate_web.api.test_everybody import proposal as everybody
-from tests.ipate_web.api.test_runs import RUNS, assert_refused
+from tests.ipate_web.api.test_runs import RUNS
 from tests.training.asking import SAMPLED_RUN, STEPS_RUN, run_ask
 from tests.training.runs import run_start
 from training.models import Run
@@ -57,37 +58,6 @@ def test_a_proposal_needs_nothing_of_teachers_nor_of_points(study: Study, client
     assert (run["choices"]["network"], run["choices"]["clip_norm"]) == ("linear", None)
 
 
-def test_the_answer_names_the_wrong_field(study: Study, client: Client) -> None:
-    sampled = {"variant": "scale", "choices": {"steps": 6, "expected": 1e6}}
-    by_people = {"variant": "individual", "choices": {"rounds": 2}, "public_dataset": None}
-    wrong: list[tuple[dict[str, Any], str, str]] = [
-        ({"choices": {"steps": 0}}, "choices.steps", "steps is 0"),
-        ({"choices": {"representation": "wavelets"}}, "choices.representation", "for images"),
-        ({"teachers": 20}, "teachers", "Send it within “choices”"),
-        ({"wanted_labels": 3}, "wanted_labels", "Nobody is asked for labels"),
-        (by_people, "choices.rounds", "needs a student"),
-        (sampled | {"choices": {"expected": 0}}, "choices.expected", "expected is 0"),
-        (sampled | {"variant": "non_private"}, "variant", "rehearsal"),
-        (sampled | {"choices": {"teachers": 20}}, "choices", "There is no choice teachers"),
-    ]
-    assert_refused(client, [proposal(study, **each) for each, _, _ in wrong], [tuple(rest) for _, *rest in wrong])
-
-
-def test_a_plan_says_which_steps_are_taken(study: Study, client: Client) -> None:
-    body = proposal(study, choices={"steps": 9, "sigma": 20, "clip_norm": 0.5}, share=0.5)
-    plan = client("researcher").post(f"{RUNS}/plan", body, format="json").json()
-    assert {promise["level"]: promise["holders"] for promise in plan["promises"]} == HEAD_COUNTS
-    (planned,) = plan["rounds"]
-    fields = {name: planned["plan"][name] for name in ("steps", "sigma", "clip_norm", "step_size")}
-    assert (fields, planned["until"]) == ({"steps": 9, "sigma": 20, "clip_norm": 0.5, "step_size": 1}, 1)
-    assert [each["allowed"] for each in plan["budgets"]] == pytest.approx([each["cap"] / 2 for each in plan["budgets"]])
-    (expected,) = plan["forecasts"]
-    assert expected["of"] == "model" and expected["judged"] > 0
-    assert 0 <= expected["low"] <= expected["value"] <= expected["high"] <= 1 and 0 < expected["noiseless"] <= 1
-    assert not {"queries", "radius_share"} & planned.keys(), "those are of other methods"
-    assert not Run.objects.exists()
-
-
 def test_a_finished_run_tells_its_steps_its_costs_and_its_model(learned: Run, client: Client) -> None:
     researcher = client("researcher")
     document = researcher.get(f"{RUNS}/{learned.pk}").json()
@@ -124,7 +94,8 @@ def test_a_plan_over_samples_says_what_everybody_is_charged_before_the_first_ste
         assert 0.99 * budget["allowed"] < charge <= budget["allowed"]
     assert planned["plan"]["slack"] == pytest.approx(study.delta / 1000)
     assert any("before its first step" in note for note in plan["notes"])
-    assert plan["forecasts"] == [] and not Run.objects.exists()
+    assert plan["forecasts"] == [] and not {"queries", "radius_share"} & planned.keys(), "those are of other methods"
+    assert not Run.objects.exists()
 
 
 def test_a_run_over_samples_costs_everything_first_and_leads_to_a_network(
@@ -145,13 +116,18 @@ def test_a_run_over_samples_costs_everything_first_and_leads_to_a_network(
     assert [each["id"] for each in researcher.get(MODELS).json()["results"]] == [str(run.pk)]
 
 
-def test_the_variants_of_each_method_are_listed_with_what_they_take(client: Client, db: None) -> None:
+def test_the_choices_of_each_method_and_variant_are_listed_with_valid_values(client: Client, db: None) -> None:
     methods = {each["name"]: each for each in client("researcher").get("/api/v1/methods").json()}
+    assert methods.keys() == {"neighbours", "pate", "sgd", "counts", "synthesis"}
     variants = {each["name"]: each for each in methods["sgd"]["variants"]}
     assert [*variants][:3] == ["individual", "sample", "scale"]
     assert {"network", "expected"} <= {field["name"] for field in variants["scale"]["choices"]}
     assert [each["needs_public_points"] for each in (variants["individual"], variants["scale"])] == [False, False]
     assert methods["sgd"]["choices"] == variants["individual"]["choices"]
-    fields = {field["name"]: (field["type"], field["minimum"]) for field in methods["sgd"]["choices"]}
-    assert fields["steps"][1] == 1 and fields["sigma"][0] == "number"
     assert [each["name"] for each in methods["neighbours"]["variants"]] == [""]
+    fields = {field["name"]: field for field in methods["neighbours"]["choices"]}
+    defaults = {name: field["default"] for name, field in fields.items()}
+    assert NeighbourChoices.from_json(defaults) == NeighbourChoices.from_json({})
+    assert (fields["rounds"]["minimum"], fields["rounds"]["maximum"]) == (1, 2)
+    for choice in fields["kernel"]["choices"]:
+        assert NeighbourChoices.from_json({"kernel": choice}).kernel == choice
