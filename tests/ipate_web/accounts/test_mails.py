@@ -400,7 +400,7 @@ def test_staff_hear_of_proposals_approvals_and_ends_as_they_wish(mailbox: Mailbo
     services.consent_form_approve(proposal=form, acting_user=clara)
     assert sent() >= {("conrad", "your ε policy is approved"), ("conrad", "your consent form is published")}
     other = run_draft(study, title="Second vote", **TABLE_RUN)
-    run_approve(run=other, acting_user=second)
+    run_approve(run=other, acting_user=second, share=0.5)
     sent()
     run_fail(other.pk, "No disk.")
     assert sent() == {("otto", "Run “Second vote”: failed"), ("second", "Run “Second vote”: failed")}
