@@ -12,7 +12,7 @@ from consent.models import Study
 from learning.mechanisms.suggestions import suggested_method
 from learning.representations import representation_create
 from tests.ipate_web.api.conftest import HEAD_COUNTS, POINTS, Client
-from tests.ipate_web.api.test_runs import RUNS
+from tests.ipate_web.api.test_runs import RUNS, assert_refused
 from training.models import Dataset, Query, Run
 
 
@@ -26,6 +26,7 @@ def proposal(of: Study, **fields: Any) -> dict[str, Any]:
 
 
 def test_nothing_of_teachers_has_to_be_given(study: Study, client: Client) -> None:
+    assert_refused(client, [proposal(study, choices="gently")], [("choices", "dictionary")])
     answer = client("researcher").post(RUNS, proposal(study, choices={"rounds": 2}), format="json")
     assert answer.status_code == 201, answer.content
     run = answer.json()

@@ -76,7 +76,6 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"aggregator": "gnmax"}, "choices.aggregator", "an object"),
     ({"teachers": None}, "choices.teachers", "from 1 to"),
     ({"choices": {"rounds": 2}}, "choices", "There is no choice rounds"),
-    ({"choices": "gently"}, "choices", "dictionary"),
     ({"rounds": 2}, "rounds", "Send it within “choices”"),
     ({"method": "wishful"}, "method", "not a valid choice"),
     ({"title": ""}, "title", "blank"),
