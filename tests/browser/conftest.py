@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from axe_playwright_python.base import AXE_SCRIPT, AxeResults
@@ -22,13 +23,14 @@ SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
 #: A page or a worker is done within this time, in milliseconds, on a busy machine, too.
 TIMEOUT = 120_000
 
-#: With JavaScript and without, on a window of each size: the harder one where no script helps. With JavaScript on a
-#: phone test_every_page.py opens every page.
+#: With JavaScript, and at night without, on a window of each size: the harder one where no script helps. With
+#: JavaScript on a phone test_every_page.py opens every page.
 each_way = pytest.mark.parametrize(
     ("size", "javascript"),
-    [("desktop", True), ("phone", False)],
+    [("desktop", True), pytest.param("phone", False, marks=pytest.mark.exhaustive)],
     ids=["desktop with JavaScript", "phone without JavaScript"],
 )
+each_language = pytest.mark.parametrize("language", ["en", "de"])
 
 
 @pytest.fixture(scope="session")
@@ -51,9 +53,10 @@ def chromium() -> Iterator[Browser]:
 class Site:
     """One person's browser on the site: it finds pages, signs in, and minds what a page must not do."""
 
-    def __init__(self, page: Page, address: str) -> None:
+    def __init__(self, page: Page, address: str, javascript: bool) -> None:
         self.page = page
         self.address = address
+        self.javascript = javascript
         self.complaints: list[str] = []
         page.set_default_timeout(TIMEOUT)
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
@@ -74,10 +77,21 @@ class Site:
         self.page.get_by_role("main").get_by_role("button", name="Sign in", exact=True).click()
         self.page.get_by_role("button", name="Sign out").wait_for()
 
-    def press(self, name: str) -> None:
-        """Press the button or follow the link called ``name`` on the page proper."""
+    def speak(self, language: str) -> None:
+        """Have the next pages in this language."""
+        self.page.context.add_cookies([{"name": "django_language", "value": language, "url": self.address}])
+
+    def press(self, *names: str) -> None:
+        """Press the buttons or follow the links called ``names`` on the page proper, one after the other."""
         main = self.page.get_by_role("main")
-        main.get_by_role("button", name=name).or_(main.get_by_role("link", name=name)).first.click()
+        for name in names:
+            main.get_by_role("button", name=name).or_(main.get_by_role("link", name=name)).first.click()
+
+    def saved(self, name: str) -> tuple[str, Path]:
+        """Name and place of the file that ``name`` downloads."""
+        with self.page.expect_download() as download:
+            self.press(name)
+        return download.value.suggested_filename, download.value.path()
 
     def says(self, text: str) -> None:
         """Wait until the page says ``text``, and has its styles and scripts."""
@@ -85,8 +99,13 @@ class Site:
         self.page.wait_for_load_state()
 
     def is_in_order(self) -> None:
-        """No accessibility violation, nothing wider than the screen, no script or security complaint."""
+        """No accessibility violation, nothing wider than the screen, no script or security complaint.
+
+        axe itself needs JavaScript: where it is off, the last two alone.
+        """
         self.fits()
+        if not self.javascript:
+            return
         self.page.locator(".htmx-request").wait_for(state="detached")  # what waits for an answer is pale
         self.has_no_violations()
 
@@ -135,7 +154,7 @@ def visit(chromium: Browser, live_server: LiveServer) -> Iterator[Callable[..., 
             reduced_motion="reduce",  # colours are those that last
         )
         contexts.append(context)
-        site = Site(context.new_page(), live_server.url)
+        site = Site(context.new_page(), live_server.url, javascript)
         if person:
             site.sign_in(person)
         return site

@@ -1,12 +1,14 @@
 """Every page of the site: accessible in light and in dark colours, and no wider than the screen.
 
-In German, whose words are the longer ones; the other tests of this folder read English.
+In German, whose words are the longer ones; the other tests of this folder read English. The tour of all pages is for
+the night; those that people decide on are looked at each time.
 """
 
 import contextlib
 import re
 from collections.abc import Callable
 from ipaddress import ip_network
+from typing import Any
 from urllib.parse import urlsplit
 from uuid import UUID
 
@@ -22,8 +24,8 @@ from playwright.sync_api import Locator
 
 from common.models import ThrottleEntry
 from common.throttle import TooManyTriesError
-from consent.models import HolderAddress, Mail, Membership, Role, Study
-from consent.services import invitations
+from consent.models import DataHolder, HolderAddress, Mail, Membership, Role, Study
+from consent.services import holder_link, invitations
 from consent.services.invitations import IssuedInvitation
 from consent.services.mail import address_link, mail_render
 from ipate_web.tokens.models import ApiToken
@@ -31,6 +33,7 @@ from tests import factories
 from tests.browser.conftest import Site
 from tests.everything import addresses, imports_begin, is_page, study_with_everything
 from tests.learning.encoders.networks import image_encoder
+from tests.training.runs import study_with_table
 from training.models import Alliance, Run
 from training.services.closing import study_close
 
@@ -119,11 +122,6 @@ class Tour:
             self.site.complaints.clear()
         page.emulate_media(color_scheme="light")
         self.site.resize("desktop")
-
-
-@pytest.fixture
-def study() -> Study:
-    return study_with_everything()
 
 
 def send_empty(tour: Tour, name: str) -> None:
@@ -356,7 +354,25 @@ def see_as_a_researcher(tour: Tour) -> None:
     tour.open("staff:run", "digits", run_of("First vote"))
 
 
-def test_every_page_is_accessible_and_fits(visit, study: Study, settings) -> None:
+def test_pages_that_people_decide_on_are_accessible_and_fit(visit: Callable[..., Site]) -> None:
+    study = factories.committee_fill(study_with_table("digits", holders=6))
+    hanna = DataHolder.objects.filter(study=study).earliest("pk")
+    holder_link(holder=hanna, user=factories.user_create("hanna"))
+    tour = Tour(visit)
+    tour.begin()
+    tour.open("home")
+    tour.begin("hanna")
+    tour.open_each("consent:study consent:choice consent:withdraw", "digits")
+    tour.begin("carla")
+    tour.open("staff:policy_new", "digits")
+    tour.begin("olga")
+    tour.open_each("staff:study staff:run_new", "digits")
+    assert tour.problems == [], "\n".join(tour.problems)
+
+
+@pytest.mark.exhaustive
+def test_every_page_is_accessible_and_fits(visit: Callable[..., Site], settings: Any) -> None:
+    study = study_with_everything()
     provider = {"provider_id": "sso", "name": "Clinic", "settings": {"server_url": "http://127.0.0.1:9"}}
     settings.SOCIALACCOUNT_PROVIDERS = {"openid_connect": {"APPS": [provider | {"client_id": "us", "secret": "x"}]}}
     settings.OIDC_SERVER = "http://127.0.0.1:9"
@@ -384,10 +400,12 @@ def test_every_page_is_accessible_and_fits(visit, study: Study, settings) -> Non
     assert tour.problems == [], "\n".join(tour.problems)
 
 
-def test_a_report_shows_all_of_its_columns_and_its_charts_are_printed_on_white(visit, study: Study) -> None:
+@pytest.mark.exhaustive
+def test_a_report_shows_all_of_its_columns_and_its_charts_are_printed_on_white(visit: Callable[..., Site]) -> None:
+    study_with_everything()
     tour = Tour(visit, "dark")
     tour.begin("olga")
-    tour.open("staff:ledger_report", "digits", Run.objects.get(title="First vote").pk, look=False)
+    tour.open("staff:ledger_report", "digits", run_of("First vote"), look=False)
     page = tour.site.page
     beyond = "tables => tables.map(table => table.offsetWidth - table.parentElement.clientWidth)"
     assert max(page.locator(".table").evaluate_all(beyond)) <= 0, "on a desk"

@@ -1,16 +1,38 @@
 """A data holder's whole path, in a real browser."""
 
-import pytest
+import re
+import time
+from typing import Any
 
-from consent.models import ConsentEvent
+import pytest
+from django.urls import reverse
+from playwright.sync_api import Response
+
+from consent.models import CheckAnswers, ConsentEvent, Study
+from consent.questions import KEYS
+from consent.services import invitations
 from tests import factories
-from tests.browser.conftest import SIZES, each_way
+from tests.browser.conftest import SIZES, Site, each_way
+from tests.ipate_web.accounts.conftest import Mailbox, link_in
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
+NEW = "a pass phrase that is new"
+WARNING = "Your visit ends in a few minutes. Do you need more time?"
+#: A voice that keeps what it is given in place of sounding.
+VOICE = """
+window.said = [];
+Object.defineProperty(window, "speechSynthesis", {
+  value: {
+    speak: (speech) => window.said.push([speech.lang, speech.text]),
+    cancel: () => window.said.push(["stop", ""]),
+  },
+});
+"""
+
 
 @pytest.fixture
-def study():
+def study() -> Study:
     study = factories.study_open(title="Reading digits")
     factories.holder_create(study, user=factories.user_create("hanna"))
     return study
@@ -20,56 +42,63 @@ def events() -> list[tuple[str, str]]:
     return list(ConsentEvent.objects.order_by("sequence").values_list("kind", "level"))
 
 
-@each_way
-def test_a_holder_consents_changes_and_withdraws(visit, study, size: str, javascript: bool) -> None:
-    site = visit(size, javascript=javascript, person="hanna")
-    site.says("You have not decided yet")
-    site.press("Read and decide")
+def choose(site: Site, level: str) -> None:
+    site.page.get_by_label(f"{level} protection").check()
+    site.press("Continue")
 
+
+@each_way
+def test_a_holder_consents_changes_and_withdraws(visit: Any, path: str, size: str, javascript: bool) -> None:
+    """With nothing but a link, which another browser opens by its code."""
+    site = visit(size, javascript=javascript)
+    site.open(path)
+    assert site.page.url == f"{site.address}/my/digits/"
+    site.is_in_order()
     site.press("Continue")
     site.says("There is a problem")
-    site.page.get_by_label("High protection").check()
-    site.press("Continue")
+    choose(site, "High")
     site.says("Nothing has taken effect yet.")
+    site.is_in_order()
     assert events() == []
     site.press("Change my answer")
     assert site.page.get_by_label("High protection").is_checked()
-    site.page.get_by_label("Low protection").check()
-    site.press("Continue")
+    choose(site, "Low")
     site.press("Yes, this is my decision")
     site.says("You take part: low protection.")
+    site.is_in_order()
+    site.page.get_by_role("button", name="Leave").click()
+    site.says("This device has forgotten your invitation.")
 
-    site.press("Read again or change")
-    site.page.get_by_label("Average protection").check()
-    site.press("Continue")
-    site.press("Yes, this is my decision")
-    site.says("You take part: average protection.")
-
-    site.press("Withdraw")
-    site.press("Yes, withdraw my consent")
-    site.says("You withdrew.")
+    later = visit(size, javascript=javascript)
+    later.open("/join/")
+    later.page.get_by_label("Code of your invitation").fill(path.split("/")[2].upper())
+    later.press("Open my invitation", "Read again or change")
+    choose(later, "Average")
+    later.press("Yes, this is my decision")
+    later.says("You take part: average protection.")
+    later.open("/my/digits/")
+    later.page.get_by_text("If you change your mind").click()
+    later.says("It takes three clicks here: “See my choice”, “Withdraw” and “Yes”.")
+    later.press("See my choice", "Withdraw")
+    assert len(events()) == 2
+    later.press("Yes, withdraw my consent")
+    later.says("Your consent is withdrawn.")
     assert events() == [("given", "LOW"), ("changed", "AVERAGE"), ("withdrawn", "")]
-
-    site.press("Receipt")
-    for kind in ("PDF", "JSON"):
-        with site.page.expect_download() as download:
-            site.press(f"Save as {kind}")
-        assert download.value.suggested_filename == f"receipt-3.{kind.lower()}"
-    site.open("/my/digits/uses/")
-    site.says("Nothing so far")
-    assert site.complaints == []
+    later.press("Receipt")
+    assert [later.saved(f"Save as {kind}")[0] for kind in ("PDF", "JSON")] == ["receipt-3.pdf", "receipt-3.json"]
+    assert site.complaints + later.complaints == []
 
 
-def test_dots_have_a_key_wherever_they_stand_and_receipts_are_easy_to_hit(visit, study) -> None:
-    site = visit("phone")
-    site.sign_in("hanna")
+@pytest.mark.exhaustive
+def test_dots_have_a_key_wherever_they_stand_and_receipts_are_easy_to_hit(visit: Any, study: Study) -> None:
+    site = visit("phone", person="hanna")
     site.open("/my/digits/")
-    key, go_on = site.page.locator(".key"), site.page.locator("main form .button-primary")
+    go_on, receipt = site.page.locator("main form .button-primary"), site.page.get_by_role("link", name="Receipt")
 
     def seen_at_each_size() -> None:
         for size in SIZES:
             site.resize(size)
-            assert key.is_visible()
+            assert site.page.locator(".key").is_visible()
 
     seen_at_each_size()
     site.page.locator("[value=LOW]").check()
@@ -81,26 +110,184 @@ def test_dots_have_a_key_wherever_they_stand_and_receipts_are_easy_to_hit(visit,
     seen_at_each_size()
     for size in SIZES:
         site.resize(size)
-        box = site.page.get_by_role("link", name="Receipt").bounding_box()
+        box = receipt.bounding_box()
         assert min(box["width"], box["height"]) >= 44
 
 
-def test_a_holder_needs_no_mouse(visit, study) -> None:
-    site = visit()
-    site.sign_in("hanna")
+@pytest.mark.exhaustive
+def test_a_holder_needs_no_mouse(visit: Any, study: Study) -> None:
+    site = visit(person="hanna")
     site.open("/my/digits/")
-    keyboard = site.page.keyboard
+    keyboard, focus = site.page.keyboard, site.page.locator(":focus")
     keyboard.press("Tab")
-    assert site.page.locator(":focus").inner_text() == "Skip to the content"
+    assert focus.inner_text() == "Skip to the content"
     keyboard.press("Enter")
-    while site.page.locator(":focus").get_attribute("type") != "radio":
+    while focus.get_attribute("type") != "radio":
         keyboard.press("Tab")
     for _ in range(3):
         keyboard.press("ArrowDown")
-    while site.page.locator(":focus").inner_text() != "Continue":
+    while focus.inner_text() != "Continue":
         keyboard.press("Tab")
     keyboard.press("Enter")
     site.says("I do not take part")
     site.press("Yes, this is my decision")
     site.says("You do not take part.")
     assert events() == [("refused", "")]
+
+
+# --- An account, or a visit by invitation -----------------------------------------------------------------------------
+
+
+def account_take(site: Site, email: str) -> None:
+    site.page.get_by_label("E-mail address").fill(email)
+    site.page.get_by_label("Password", exact=True).fill(factories.PASSWORD)
+    site.page.get_by_label("The password again").fill(factories.PASSWORD)
+    site.press("Use this account from now on")
+    site.says(f"We have sent a mail to {email}")
+
+
+@pytest.mark.exhaustive
+def test_a_mistyped_address_is_corrected_and_a_password_forgotten(visit: Any, mailbox: Mailbox, path: str) -> None:
+    first = visit("phone")
+    first.open(path)
+    first.open(reverse("account"))
+    account_take(first, "hana@example.org")
+
+    site = visit("phone")  # the link, on another device
+    site.open(path)
+    site.says("You have set up an account with hana@example.org, which is not confirmed yet.")
+    site.press("Correct the account")
+    account_take(site, "hanna@example.org")
+    sent = {mail["To"]: mail for mail in mailbox.deliver()}
+    site.open(link_in(sent["hanna@example.org"]))
+    site.press("Yes, this is my address")
+    site.says("The address hanna@example.org is confirmed.")
+    site.page.get_by_role("button", name="Sign out").click()
+    site.open(path)
+    site.says("This invitation opens nothing")
+
+    site.open("/sign-in/")
+    site.press("Password forgotten")
+    site.page.get_by_label(re.compile("E-mail")).fill("hanna@example.org")
+    site.press("Send the mail")
+    site.says("a mail with a link is on its way to it")
+    (reset,) = mailbox.deliver()
+    site.open(link_in(reset))
+    for label in ("New password", "The new password again"):
+        site.page.get_by_label(label, exact=True).fill(NEW)
+    site.press("Set the password")
+    site.says("Sign in with it now.")
+    site.press("Sign in")
+    site.page.get_by_label("E-mail address or user name").fill("hanna@example.org")
+    site.page.get_by_label("Password").fill(NEW)
+    site.press("Sign in")
+    site.says("You have not decided yet")
+    assert first.complaints + site.complaints == []
+
+
+@pytest.mark.exhaustive
+def test_it_warns_and_lasts_longer_without_losing_what_was_entered(visit: Any, path: str) -> None:
+    site = visit("phone")
+    site.page.clock.install()
+    site.open(path)
+    site.page.get_by_label("High protection").check()
+    site.page.clock.fast_forward("01:50:00")
+    assert not site.page.get_by_text(WARNING).is_visible()
+    site.page.clock.fast_forward("00:06:00")
+    site.page.get_by_text(WARNING).wait_for()
+    site.is_in_order()
+    site.page.clock.set_system_time(time.time() * 1000)  # the site's, which has not moved on
+    with site.page.expect_response("**/join/stay/"):
+        site.page.get_by_role("button", name="Stay longer").click()
+    site.page.get_by_text(WARNING).wait_for(state="hidden")
+    assert site.page.get_by_label("High protection").is_checked()
+    assert site.page.url == f"{site.address}/my/digits/"
+
+    without = visit("phone", javascript=False)
+    without.open(path)
+    assert without.page.get_by_text("Your invitation stays open on this device until").is_visible()
+    without.page.get_by_role("button", name="Stay longer").click()
+    assert without.page.url == f"{site.address}/my/digits/"
+
+
+@pytest.mark.exhaustive
+def test_back_after_deciding_shows_a_page_each_time(visit: Any, path: str) -> None:
+    site = visit()
+    site.open(path)
+    choose(site, "High")
+    site.says("Check your answer")
+    site.press("Yes, this is my decision")
+    site.says("You take part: high protection.")
+    for _ in range(2):
+        site.page.go_back()
+        site.says("See my choice")  # where the answer was checked there is none left: the form
+    assert ConsentEvent.objects.count() == 1
+    site.open("/nowhere/")
+    site.complaints.clear()  # Chromium notes the status itself
+    site.press("Back to my invitation", "See my choice")
+    site.page.get_by_role("link", name="iPATE").click()
+    assert site.page.url == f"{site.address}/my/"
+
+
+# --- Scripts of holders' pages ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.exhaustive
+def test_the_text_is_read_aloud_in_its_language(visit: Any, study: Study) -> None:
+    site = visit("phone")
+    site.page.add_init_script(VOICE)
+    site.sign_in("hanna")
+    site.open("/my/digits/?text=de")
+    site.page.get_by_role("button", name="Read aloud").click()
+    stop = site.page.get_by_role("button", name="Stop reading")
+    stop.wait_for()
+    said = site.page.evaluate("window.said")
+    assert said[1] == ["de", "Worum wir bitten"]
+    assert said[2][0] == "de" and said[2][1].startswith("Wir möchten aus Ihren Daten lernen")
+    stop.click()
+    assert site.page.evaluate("window.said").pop() == ["stop", ""]
+    site.is_in_order()
+
+    without = visit(javascript=False, person="hanna")
+    without.open("/my/digits/")
+    without.says("What you should know")
+    assert not without.page.get_by_text("Read aloud").is_visible()
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("keyboard", [False, True])
+def test_the_first_answer_that_is_opened_is_sent_once(visit: Any, study: Study, keyboard: bool) -> None:
+    site = visit("phone", person="hanna")
+    site.open("/my/digits/")
+    main = site.page.get_by_role("main")
+    main.get_by_text("Four questions: is it clear?").click()
+    assert not CheckAnswers.objects.exists()
+    answer = main.locator("details[data-right] > summary", has_text=study.controller)
+    with site.page.expect_response(lambda response: response.url.endswith("/check-answer/")) as sent:
+        answer.press("Enter") if keyboard else answer.click()
+    assert sent.value.status == 204
+    kept = CheckAnswers.objects.get()
+    assert (kept.answered, kept.right) == (1 << KEYS.index("access"),) * 2
+    site.says("Nobody is shown it of one person.")
+    site.fits()
+
+
+def _is_page(sent: Response) -> bool:
+    return sent.request.resource_type == "document"
+
+
+@pytest.mark.exhaustive
+def test_times_are_in_the_zone_of_the_browser_from_the_first_page_on(chromium: Any, live_server: Any) -> None:
+    study = factories.study_open()
+    (invited,) = invitations.invitations_create(study=study, acting_user=None, pseudonyms=["P-1"])
+    context = chromium.new_context(timezone_id="Asia/Tokyo", locale="en")
+    page = context.new_page()
+    loads = []
+    page.on("response", lambda sent: loads.append(sent.url) if sent.ok and _is_page(sent) else None)
+    page.goto(live_server.url + reverse("open_link", args=[invited.code]))
+    page.get_by_text("(JST)").wait_for()
+    assert page.locator("body").get_attribute("data-zone") == "Asia/Tokyo"
+    page.goto(live_server.url + reverse("consent:choice", args=[study.slug]))
+    page.get_by_text("(JST)").wait_for()
+    assert len(loads) == 3, "the first page is loaded twice, no other"
+    context.close()

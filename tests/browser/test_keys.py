@@ -1,15 +1,18 @@
-"""Passkeys and security keys through Chromium's virtual authenticator."""
+"""Passkeys and security keys through Chromium's virtual authenticator; staff who type are not signed out as idle."""
+
+from typing import Any
 
 import pytest
 from allauth.account.models import EmailAddress
 from allauth.mfa.models import Authenticator
+from django.urls import reverse
 
 from tests import factories
 
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.browser, pytest.mark.exhaustive, pytest.mark.django_db(transaction=True)]
 
 
-def test_a_passkey_is_added_asked_for_and_signs_in_alone(visit, settings) -> None:
+def test_a_passkey_is_added_asked_for_and_signs_in_alone(visit: Any) -> None:
     user = factories.user_create("olga")
     EmailAddress.objects.create(user=user, email="olga@example.org", verified=True, primary=True)
     site = visit()
@@ -61,3 +64,22 @@ def test_a_passkey_is_added_asked_for_and_signs_in_alone(visit, settings) -> Non
     site.press("Sign in with a passkey")
     page.get_by_role("button", name="Sign out").wait_for()
     assert site.complaints == []
+
+
+def test_typing_is_told_once_a_minute(visit: Any) -> None:
+    factories.study_open()
+    site = visit()
+    page = site.page
+    page.clock.install()
+    site.sign_in("olga")
+    site.open(reverse("staff:invitations", args=["digits"]))
+    told = []
+    page.on("request", lambda sent: told.append(sent.url) if sent.method == "HEAD" else None)
+    field = page.locator("textarea").first
+    field.fill("P-1")
+    page.clock.fast_forward("01:01")
+    with page.expect_response(lambda answer: answer.request.method == "HEAD") as answer:
+        field.fill("P-12")
+    assert answer.value.status == 200
+    field.fill("P-123")
+    assert told == [page.url]

@@ -1,0 +1,257 @@
+"""Runs in a real browser: one proposes, another approves, and both watch what becomes of it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.urls import reverse
+from playwright.sync_api import expect
+
+from consent.models import Role, Study
+from consent.services import membership_add
+from tests.browser.conftest import Site
+from tests.factories import user_create
+from tests.training.asking import COUNTS_RUN, run_ask
+from tests.training.runs import run_finish, run_start, study_with_data, study_with_table
+from tests.training.test_outcomes import KINDS, RUN, study_of
+from tests.workers import wait_until, worker
+from training.models import Dataset, Run
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+
+
+def researcher_add(study: Study) -> Study:
+    membership_add(study=study, user=user_create("rosa"), role=Role.RESEARCHER, acting_user=None)
+    return study
+
+
+@pytest.fixture
+def study() -> Study:
+    return researcher_add(study_with_data(title="Reading digits"))
+
+
+@pytest.fixture
+def without_points() -> Study:
+    """A study that has no public dataset."""
+    study = researcher_add(study_with_table(title="Reading digits", holders=120))
+    Dataset.objects.filter(study=study).exclude(kind="private").delete()
+    return study
+
+
+def fill_in(site: Site) -> None:
+    page = site.page
+    page.locator("[name=method]").select_option("pate")
+    page.get_by_label("Title").fill("First vote")
+    page.get_by_label("Teacher learner").select_option("nearest_neighbour")
+    page.locator("[name=learner-nearest_neighbour-copies]").fill("2")
+    page.locator("[name=teachers]").fill("20")
+    page.locator("[name=student_learner-consistency-steps]").fill("30")  # it learns well enough, and soon
+    for name, value in {"sigma": "12", "sigma_threshold": "24", "threshold": "8"}.items():
+        page.locator(f"[name=aggregator-confident_gnmax-{name}]").fill(value)
+
+
+def draft(site: Site, plan: str) -> None:
+    """Check a plan, which says ``plan``, and save it."""
+    site.press("Check the plan")
+    site.says(plan)
+    site.is_in_order()
+    site.press("Save as a draft")
+    site.says("The run is saved as a draft.")
+
+
+def chart_points(site: Site) -> int:
+    """Number of points that the chart of costs shows."""
+    return site.page.evaluate(
+        "Chart.getChart(document.querySelector('[data-chart=costs]')).data.datasets[0].data.length"
+    )
+
+
+def work(site: Site, log: Path, message: str) -> Run:
+    """Have a real worker take the run to its end, which the page that is open says by itself."""
+    with worker(log):
+        wait_until(lambda: Run.objects.get().has_ended, log, pause=0.2)
+        site.page.locator("#state").get_by_text("finished").wait_for()
+        site.says(message)
+    return Run.objects.get()
+
+
+@pytest.mark.worker
+def test_a_run_from_proposal_to_student(visit: Any, study: Study, tmp_path: Path) -> None:
+    rosa = visit("phone", person="rosa")
+    rosa.open("/studies/digits/runs/new/")
+    expect(rosa.page.locator("[name=teachers]")).to_be_hidden()  # there are none where every holder votes
+    for method in Run.Method.values:
+        rosa.page.locator("[name=method]").select_option(method)
+        rosa.fits()
+    fill_in(rosa)
+    expect(rosa.page.locator("[name=aggregator-lnmax-gamma]")).to_be_hidden()  # the chosen aggregator does not take it
+    expect(rosa.page.locator("[name=asking-rounds]")).to_be_hidden()
+    draft(rosa, "Numbers of holders are head counts")
+    run = Run.objects.get()
+
+    olga = visit("phone", person="olga")
+    olga.open(f"/studies/digits/runs/{run.pk}/")
+    olga.press("Check and approve")
+    olga.page.get_by_label("Share of every holder's cap, in per cent").fill("90")
+    olga.press("Show the plan with this")
+    olga.says("answered queries at least")
+    olga.is_in_order()
+    olga.press("Yes, start the run")
+    olga.says("No worker has picked it up yet.")
+    run = work(olga, tmp_path / "worker.log", "Download the model")
+    assert run.status == Run.Status.FINISHED
+
+    rosa.open(f"/studies/digits/runs/{run.pk}/")
+    rosa.press("What it costs each group")
+    rosa.page.locator("canvas[data-chart=costs]").wait_for()
+    assert chart_points(rosa) == run.batches.count() + 1
+    rosa.is_in_order()
+    _name, path = rosa.saved("Download the model")
+    assert path.read_bytes() == (Path(settings.MODELS_DIR) / run.student.artifact).read_bytes()
+
+
+@pytest.mark.exhaustive
+@pytest.mark.worker
+def test_every_holder_votes_from_proposal_to_student(visit: Any, study: Study, tmp_path: Path, settings: Any) -> None:
+    settings.LEAST_TEST_POINTS = 100  # more than there are: a person publishes the model
+    membership_add(study=study, user=user_create("otto"), role=Role.OPERATOR, acting_user=None)
+    site = visit(person="olga")
+    site.open("/studies/digits/runs/new/")
+    page = site.page
+    page.get_by_label("Title").fill("All are asked")
+    page.locator("[name=student_learner-consistency-steps]").fill("30")
+    fields = page.get_by_role("group", name="How holders are asked")
+    statement = fields.get_by_label("I state: The embedding was made without the private data.")
+    expect(statement).to_be_hidden()
+    page.locator("[name=asking-representation]").select_option("embedding")
+    expect(statement).to_be_visible()
+    page.locator("[name=asking-representation]").select_option("whitened")
+    expect(page.locator("[name=asking-first_queries]")).to_be_hidden()
+    page.locator("[name=asking-rounds]").select_option("2")
+    page.locator("[name=asking-first_queries]").fill("12")
+    site.is_in_order()
+    draft(site, "Votes of the first round")
+    site.says("You proposed this run yourself. Another operator has to approve it.")
+    site.press("See the plan")
+    site.says("In this study that is: otto.")
+    assert page.get_by_role("button", name="Yes, start the run").count() == 0
+    site.is_in_order()
+
+    site = visit(person="otto")
+    site.open(f"/studies/digits/runs/{Run.objects.get().pk}/")
+    site.press("Check and approve")
+    site.page.get_by_label("Share of every holder's cap, in per cent").fill("90")
+    site.press("Show the plan with this")
+    site.says("45.0 %")  # of the cap, at most, in the first of two rounds
+    site.is_in_order()
+    site.press("Yes, start the run")
+    run = work(site, tmp_path / "worker.log", "The run has a model and did not publish it:")
+    assert run.student is None
+    site.open(reverse("staff:run_student_publish", args=["digits", run.pk, 1]))
+    site.says("at least 100 are needed")
+    site.is_in_order()
+    site.page.get_by_label("Reason", exact=False).fill("It is a demonstration.")
+    site.press("Yes, publish version 1")
+    site.says("Download the model")
+    run.refresh_from_db()
+    assert run.student.publication_reason == "It is a demonstration."
+    assert (run.status, run.position) == (Run.Status.FINISHED, run.public_dataset.rows)
+    site.press("Model card")
+    site.says("Round 2: 28 queries")
+    assert chart_points(site) == run.batches.count() + 1
+    site.is_in_order()
+    site.press("See the labels")
+    site.says("Each comes with its noisy counts")
+    site.is_in_order()
+
+
+@pytest.mark.exhaustive
+def test_a_run_is_proposed_without_scripts(visit: Any, study: Study) -> None:
+    site = visit(javascript=False, person="olga")
+    site.open("/studies/digits/runs/new/")
+    fill_in(site)
+    site.page.locator("[name=learner-cnn-epochs]").fill("")  # a learner that was not chosen
+    draft(site, "The plan")
+    assert Run.objects.get().choices["aggregator"]["sigma"] == 12
+
+
+#: Method → other fields, and what the plan says.
+PLANS = {
+    "counts": ({"counts-bins": "2"}, "Cells of the table"),
+    "synthesis": ({"synthesis-rows": "300"}, "300 rows are drawn"),
+    "sgd": ({"steps-steps": "20"}, "There are no public points: 10 % of the run's share counts people first"),
+}
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("method", PLANS)
+def test_a_study_without_public_points_from_proposal_to_result(visit: Any, without_points: Study, method: str) -> None:
+    rosa, olga = visit("phone", person="rosa"), visit(person="olga")
+    rosa.open("/studies/table/runs/new/")
+    page = rosa.page
+    expect(page.locator("[name=method]")).to_have_value("sgd")
+    expect(page.locator("[name=steps-variant]")).to_have_value("individual")
+    page.locator("[name=method]").select_option(method)
+    page.get_by_label("Title").fill("Learned")
+    fields, plan = PLANS[method]
+    for name, value in fields.items():
+        page.locator(f"[name={name}]").fill(value)
+    if method == "counts":
+        expect(page.locator("[name=student_learner]")).to_be_hidden()
+        page.locator("[name=counts-column]").select_option("length")
+        page.locator("[name=counts-across]").select_option("class")
+    draft(rosa, plan)
+    run = Run.objects.get()
+    olga.open(f"/studies/table/runs/{run.pk}/approve/")
+    olga.press("Yes, start the run")
+    olga.says("The run is approved.")
+    run_finish(run) if method == "sgd" else run_ask(run)
+
+    rosa.open(f"/studies/table/runs/{run.pk}/")
+    charts = (
+        "[...document.querySelectorAll('[data-chart]')]"
+        ".map((each) => Chart.getChart(each).data.datasets.map((line) => line.data.length))"
+    )
+    if method == "sgd":
+        rosa.press("Model card")
+        rosa.says("The rows take the place of public points.")
+        assert any(20 in lines for lines in page.evaluate(charts)), "a point for each step"
+        rosa.is_in_order()
+        assert rosa.saved("ONNX")[0].endswith(".onnx")
+        return
+    rosa.is_in_order()
+    lines = rosa.saved("Download as CSV")[1].read_text().splitlines()
+    if method == "synthesis":
+        rosa.says("300 rows of people who do not exist.")
+        assert len(lines) == 301
+        return
+    assert lines[0] == "length,class,people,low_95,high_95,weighted,least_95,most_95"
+    table = page.get_by_role("region", name="Numbers of people in each cell")
+    expect(table.locator("tbody tr")).to_have_count(2 * 3)
+    assert [2, 2, 2] in page.evaluate(charts)
+    olga.open(f"/studies/table/runs/{run.pk}/")
+    olga.press("Withdraw the table")
+    olga.page.get_by_label("Reason").fill("The bins were too wide.")
+    olga.press("Yes, withdraw the table")
+    olga.says("The bins were too wide.")
+    rosa.open(f"/studies/table/runs/{run.pk}/")
+    rosa.says("The table was withdrawn on")
+    expect(table).to_have_count(0)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("kind", KINDS)
+def test_how_good_a_model_of_other_outcomes_is_can_be_read(visit: Any, kind: str, tmp_path: Path) -> None:
+    study = study_of(kind, str(tmp_path))
+    run = run_finish(run_start(study, share=0.5, title="Learned", **RUN))
+    other = run_start(study, share=0.1, title="Counted", **COUNTS_RUN | {"choices": {"column": "length", "bins": 2}})
+    olga = visit("phone", person="olga")
+    for address in ("", f"compare/?run={run.pk}&run={other.pk}", f"{run.pk}/"):
+        olga.open(f"/studies/{study.slug}/runs/{address}")
+        olga.is_in_order()
+    lines = olga.page.evaluate(
+        "[...document.querySelectorAll('[data-chart=survival]')]"
+        ".map((each) => Chart.getChart(each).data.datasets.length)"
+    )
+    assert lines == ([4] if kind == "times" else [])
