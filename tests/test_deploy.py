@@ -1,6 +1,5 @@
 """Files for installations: they are valid, and what they start works together, without containers."""
 
-import ipaddress
 import json
 import os
 import re
@@ -9,10 +8,9 @@ import socket
 import ssl
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from email.message import EmailMessage
 from http.client import HTTPSConnection
 from pathlib import Path
@@ -22,15 +20,12 @@ import httpx
 import pytest
 import yaml
 from aiosmtpd.controller import Controller
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from django.conf import settings
 from django.db import connection
 from prometheus_client.parser import text_string_to_metric_families
 
-from ipate_web.processes import free_port, running
+from ipate_web.processes import running
+from tests.hooks import certificate_make
 from tests.ipate_web.accounts.conftest import Mailbox, words
 from tests.workers import wait_until
 
@@ -116,9 +111,7 @@ def test_docker_compose_itself_reads_the_file_and_the_variables(tmp_path: Path) 
         "config",
     ]
     given = {name: f"value of {name}, 100 % of it" for name in documented()} | {"POSTGRES_PASSWORD": "p"}
-    given["IPATE_PRIVATE_STORAGE_OPTIONS"] = (
-        '{"bucket_name": "ipate-private", "endpoint_url": "https://s3.example.org"}'
-    )
+    given["IPATE_PRIVATE_STORAGE_OPTIONS"] = '{"bucket_name": "private", "endpoint_url": "https://s3.example.org"}'
     (tmp_path / ".env").write_text("".join(f"{name}={text}\n" for name, text in given.items()))
     clean = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     found = subprocess.run(command, cwd=tmp_path, env=clean, capture_output=True, text=True, check=False)
@@ -210,6 +203,11 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
 # --- The parts at work ----------------------------------------------------------------------------------------------
 
 
+def starts(test: Callable[..., None]) -> Callable[..., None]:
+    """Mark a test that starts an installation."""
+    return pytest.mark.worker(pytest.mark.slow(pytest.mark.exhaustive(test)))
+
+
 @dataclass(frozen=True)
 class Installation:
     """Site, worker and beat that run, and the mails that came."""
@@ -240,15 +238,20 @@ def environment_of(service: dict[str, Any], given: dict[str, str]) -> dict[str, 
     return path | passed | resolved
 
 
+def free_port() -> int:
+    """A port that the system gives, which it gives to nobody else soon."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return probe.getsockname()[1]
+
+
 @pytest.fixture(scope="module")
 def installation(tmp_path_factory: pytest.TempPathFactory, django_db_blocker: Any) -> Iterator[Installation]:
     """The commands of compose.yaml and of the image, on this machine's database and broker."""
     folder, mailbox, services = tmp_path_factory.mktemp("installation"), Mailbox(), compose()["services"]
-    port = free_port(8700 + os.getpid() % 200)
-    holders_port = free_port(8950 + os.getpid() % 150)
+    port, holders_port, smtp_port = free_port(), free_port(), free_port()
     (folder / "var").mkdir()
     with ExitStack() as stack:
-        smtp = Controller(mailbox, hostname="127.0.0.1", port=free_port(2500 + os.getpid() % 200))
+        smtp = Controller(mailbox, hostname="127.0.0.1", port=smtp_port)
         smtp.start()
         stack.callback(smtp.stop)
         given = {
@@ -272,9 +275,8 @@ def installation(tmp_path_factory: pytest.TempPathFactory, django_db_blocker: An
             database, where = f"ipate_deployed_{os.getpid()}", connection.settings_dict
             with django_db_blocker.unblock(), connection.cursor() as cursor:
                 cursor.execute(f"CREATE DATABASE {database}")
-            here["DATABASE_URL"] = (
-                f"postgres://{where['USER']}:{where['PASSWORD']}@{where['HOST']}:{where['PORT']}/{database}"
-            )
+            server = f"{where['USER']}:{where['PASSWORD']}@{where['HOST']}:{where['PORT']}"
+            here["DATABASE_URL"] = f"postgres://{server}/{database}"
 
             def drop() -> None:
                 with django_db_blocker.unblock(), connection.cursor() as cursor:
@@ -321,38 +323,25 @@ def served(installation: Installation, address: str) -> Iterator[httpx.Client]:
         yield client
 
 
-@pytest.mark.worker
-@pytest.mark.slow
-def test_the_parts_find_each_other(installation: Installation) -> None:
+@starts
+def test_a_mail_goes_from_the_site_by_the_worker_to_the_server(installation: Installation) -> None:
     with served(installation, "/readyz") as client:
-        page = client.get("/")
-        assert page.status_code == 200
+        page = client.get("/account/password/forgotten/")
         style = re.search(r'href="(/static/[^"]+\.css)"', page.text)
         assert style and client.get(style[1]).status_code == 200
-
-
-@pytest.mark.worker
-@pytest.mark.slow
-def test_a_mail_goes_from_the_site_by_the_worker_to_the_server(installation: Installation) -> None:
-    with served(installation, "/healthz") as client:
-        page = client.get("/account/password/forgotten/")
         token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page.text)
         assert token
         # httpx sends no cookie for TLS without TLS.
         cookies = "; ".join(f"{cookie.name}={cookie.value}" for cookie in client.cookies.jar)
-        answer = client.post(
-            "/account/password/forgotten/",
-            data={"email": ADDRESS, "csrfmiddlewaretoken": token[1]},
-            headers={"Cookie": cookies},
-        )
+        sent = {"email": ADDRESS, "csrfmiddlewaretoken": token[1]}
+        answer = client.post("/account/password/forgotten/", data=sent, headers={"Cookie": cookies})
         assert answer.status_code == 302, answer.text
     (mail,) = wait_for(lambda: installation.mails, installation)
     assert mail["To"] == ADDRESS
     assert f"https://{HOST}/" in words(mail)
 
 
-@pytest.mark.worker
-@pytest.mark.slow
+@starts
 def test_the_processes_of_the_site_count_together(installation: Installation) -> None:
     def answered() -> float:
         page = client.get("/metrics", headers={"Authorization": f"Bearer {TOKEN}"})
@@ -378,27 +367,6 @@ def test_the_processes_of_the_site_count_together(installation: Installation) ->
 # --- The proxy ------------------------------------------------------------------------------------------------------
 
 
-def certificate_make(folder: Path) -> None:
-    key = ec.generate_private_key(ec.SECP256R1())
-    name, now = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, HOST)]), datetime.now(UTC)
-    names = x509.SubjectAlternativeName([x509.DNSName(HOST), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(names, critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    (folder / "fullchain.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    (folder / "privkey.pem").write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-
-
 def _announced(port: int, trusted: ssl.SSLContext, path: str, size: int) -> int:
     """The answer to a request that announces a body of ``size`` bytes, and sends none of them."""
     with closing(HTTPSConnection("127.0.0.1", port, context=trusted, timeout=300)) as connection:
@@ -421,15 +389,16 @@ class Proxy:
 @contextmanager
 def proxied(installation: Installation, folder: Path, *, staff_port: int) -> Iterator[Proxy]:
     """``deploy/nginx.conf`` at work: staff and programs are led to ``staff_port``."""
-    plain, secure = free_port(9100 + os.getpid() % 200), free_port(9400 + os.getpid() % 200)
-    certificate_make(folder)
+    plain, secure = free_port(), free_port()
+    pem = certificate_make(folder, HOST)
     server = (DEPLOY / "nginx.conf").read_text()
     for old, new in (
         ("127.0.0.1:8000", f"127.0.0.1:{staff_port}"),
         ("127.0.0.1:8001", f"127.0.0.1:{installation.holders_port}"),
         ("listen 80;", f"listen 127.0.0.1:{plain};"),
         ("listen 443", f"listen 127.0.0.1:{secure}"),
-        ("/etc/letsencrypt/live/ipate.example", str(folder)),
+        ("/etc/letsencrypt/live/ipate.example/fullchain.pem", str(pem)),
+        ("/etc/letsencrypt/live/ipate.example/privkey.pem", str(pem)),
         ("/var/log/nginx/ipate.log", str(folder / "access.log")),
     ):
         assert old in server
@@ -442,7 +411,7 @@ def proxied(installation: Installation, folder: Path, *, staff_port: int) -> Ite
         f"events {{}}\nhttp {{ access_log off; {paths}\n{server}\n}}\n"
     )
     checked("nginx", "-t", "-c", main)
-    trusted = ssl.create_default_context(cafile=str(folder / "fullchain.pem"))
+    trusted = ssl.create_default_context(cafile=str(pem))
     headers = {"Host": HOST, "Authorization": f"Bearer {TOKEN}"}
     with (
         running(["nginx", "-c", str(main)], folder / "nginx.log"),
@@ -452,8 +421,7 @@ def proxied(installation: Installation, folder: Path, *, staff_port: int) -> Ite
         yield Proxy(plain, secure, trusted, client)
 
 
-@pytest.mark.worker
-@pytest.mark.slow
+@starts
 @pytest.mark.skipif(not shutil.which("nginx"), reason="nginx is not installed")
 def test_the_proxy_lets_people_in_and_keeps_the_rest_out(installation: Installation, tmp_path: Path) -> None:
     with proxied(installation, tmp_path, staff_port=installation.port) as proxy:
@@ -470,8 +438,7 @@ def test_the_proxy_lets_people_in_and_keeps_the_rest_out(installation: Installat
     assert "GET / " in logged and "secret" not in logged + (tmp_path / "error.log").read_text()
 
 
-@pytest.mark.worker
-@pytest.mark.slow
+@starts
 @pytest.mark.skipif(not shutil.which("nginx"), reason="nginx is not installed")
 def test_holders_are_answered_while_all_other_processes_are_taken(installation: Installation, tmp_path: Path) -> None:
     with (

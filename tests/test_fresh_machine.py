@@ -31,7 +31,7 @@ def missing() -> str:
     return ""
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.worker
 @pytest.mark.skipif(bool(missing()), reason=missing())
 def test_the_documented_commands_bring_up_an_installation() -> None:

@@ -36,7 +36,10 @@ def missing() -> str:
 
 
 MISSING = missing()
-pytestmark = [pytest.mark.slow, pytest.mark.worker, pytest.mark.skipif(bool(MISSING), reason=MISSING)]
+pytestmark = [
+    *(pytest.mark.slow, pytest.mark.worker, pytest.mark.exhaustive),
+    pytest.mark.skipif(bool(MISSING), reason=MISSING),
+]
 
 
 @pytest.fixture

@@ -16,8 +16,6 @@ ROOT = Path(settings.BASE_DIR)
 #: Of each release what `python -m tests.releases` wrote when it was made.
 RELEASES = sorted(Path(__file__).parent.glob("releases/*.tar.xz"))
 
-pytestmark = pytest.mark.slow
-
 
 def python(var: Path, *arguments: str) -> str:
     given = os.environ | environment(var)
@@ -29,6 +27,8 @@ def python(var: Path, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.exhaustive
+@pytest.mark.slow
 @pytest.mark.parametrize("release", [*RELEASES, None], ids=lambda path: path.name if path else "this version")
 def test_an_installation_is_upgraded_whole(release: Path | None, tmp_path: Path) -> None:
     """This version stands for the next release: what it leaves behind can be kept and brought back."""
