@@ -59,13 +59,10 @@ def is_there(name: str) -> bool:
 BROKEN_PLURAL = re.compile(r"""(?<!d of )(%d|\{len\([^}]*\)(:,)?\}) (people|[a-z]+[^s\W]s)\b""")
 
 
-@pytest.mark.parametrize("text", ["The records of %d people were erased.", "{len(beyond)} accounts were charged"])
-def test_a_plural_that_may_be_of_one_is_found(text: str) -> None:
-    assert BROKEN_PLURAL.search(text)
-
-
 @pytest.mark.slow
 def test_logs_and_commands_say_1_person() -> None:
+    for text in ("The records of %d people were erased.", "{len(beyond)} accounts were charged"):
+        assert BROKEN_PLURAL.search(text)
     written = [
         f"{path.relative_to(ROOT)}:{node.lineno}"
         for path in modules()

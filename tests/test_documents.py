@@ -1,27 +1,42 @@
-"""The site of documents, as MkDocs builds it and the application serves it."""
+"""Documents: built by MkDocs and served by the site, in plain English, with commands and versions that are true.
+
+See also tests/client/test_tutorial.py.
+"""
 
 import os
 import re
+import shlex
 import subprocess
 import sys
+import tomllib
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import polib
 import pytest
-import typst
 from django.conf import settings
+from django.contrib.auth.models import User
+from django.core.management import call_command, get_commands, load_command_class
 from django.test import Client
 
 import ipate_web.staff.urls
-from consent import services
-from consent.models import Role
+from common import __version__
 from ipate_web.staff.help import EVERYWHERE, SECTIONS
 from tests import factories
 from tests.everything import addresses
 
-pytestmark = [pytest.mark.django_db, pytest.mark.slow]
-
 ROOT = Path(settings.BASE_DIR)
+DOCS = ROOT / "docs"
+TUTORIALS, HOW_TO = (sorted((DOCS / name).glob("*.md")) for name in ("tutorials", "how-to"))
+
+
+def text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+# --- The site of documents --------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +50,11 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_documents_are_served_where_they_are_built(built: Path, settings: Any, client: Client) -> None:
+@pytest.mark.slow
+@pytest.mark.django_db
+def test_documents_are_served_where_they_are_built_and_help_leads_to_them(
+    built: Path, settings: Any, client: Client
+) -> None:
     assert client.get("/docs/").status_code == 404 and b"/docs/" not in client.get("/").content
     settings.DOCUMENTS = built
     assert b'href="/docs/"' in client.get("/").content
@@ -48,31 +67,126 @@ def test_documents_are_served_where_they_are_built(built: Path, settings: Any, c
     assert client.get("/docs/%2e%2e/%2e%2e/etc/passwd").status_code == 400
     assert client.post("/docs/").status_code == 405
 
-
-def test_the_picture_of_the_architecture_is_drawn_from_its_source() -> None:
-    drawn = typst.compile(ROOT / "docs" / "architecture.typ", format="svg")
-    assert drawn == (ROOT / "docs" / "architecture.svg").read_bytes(), "run: make pictures"
-
-
-def test_help_on_pages_of_staff_leads_to_sections_that_are_there(built: Path, settings: Any, client: Client) -> None:
-    settings.DOCUMENTS = built
-    names = {name for name in addresses(ipate_web.staff.urls.urlpatterns) if name in SECTIONS}
-    assert names == set(SECTIONS), "no page is called so"
+    assert set(addresses(ipate_web.staff.urls.urlpatterns)) >= set(SECTIONS), "no page is called so"
     for target in {EVERYWHERE, *SECTIONS.values()}:
         page, _, section = target.partition("#")
-        text = (built / page).read_text(encoding="utf-8")
-        assert not section or f' id="{section}"' in text, target
+        assert not section or f' id="{section}"' in text_of(built / page), target
     study = factories.study_open()
-    services.membership_add(study=study, user=factories.user_create("olga"), role=Role.OPERATOR, acting_user=None)
     client.force_login(factories.user_create("olga"))
     assert b'href="/docs/choosing-a-method.html"' in client.get(f"/studies/{study.slug}/runs/").content
 
 
+@pytest.mark.slow
 def test_the_security_policy_lets_every_page_of_documents_work(built: Path) -> None:
     """Nothing within a page that the policy would block, nothing from another site."""
     pages = list(built.rglob("*.html"))
     assert len(pages) > 30
     for page in pages:
-        text = page.read_text(encoding="utf-8")
-        assert not re.search(r"<script>|<style|\sstyle=|\son[a-z]+=\"", text), page
-        assert not re.search(r'(src|<link[^>]* href)="https?:', text), page
+        assert not re.search(r"<script>|<style|\sstyle=|\son[a-z]+=\"", text_of(page)), page
+        assert not re.search(r'(src|<link[^>]* href)="https?:', text_of(page)), page
+
+
+def test_the_picture_of_the_architecture_is_drawn_from_its_source() -> None:
+    import typst  # here, where it is needed
+
+    drawn = typst.compile(DOCS / "architecture.typ", format="svg")
+    assert drawn == (DOCS / "architecture.svg").read_bytes(), "run: make pictures"
+
+
+# --- What they say ----------------------------------------------------------------------------------------------------
+
+#: What other tests run: a command → the test.
+ELSEWHERE = {"make up": "tests/ipate_web/test_demo.py", "python3 -m pip install ./client": "tests/client"}
+
+
+def test_buttons_of_tutorials_are_on_pages() -> None:
+    known = {entry.msgid for entry in polib.pofile(ROOT / "locale" / "de" / "LC_MESSAGES" / "django.po")}
+    pressed = {
+        re.sub(r"\s+", " ", name)
+        for path in TUTORIALS + HOW_TO
+        for name in re.findall(r"\*\*(.+?)\*\*", re.sub(r"(?s)```.*?```", "", text_of(path)), re.DOTALL)
+    }
+    assert len(pressed) > 60
+    assert sorted(pressed - known) == []
+
+
+@pytest.mark.django_db
+def test_the_commands_of_the_first_study_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = [block for path in TUTORIALS for block in re.findall(r"```sh\n(.*?)```", text_of(path), re.DOTALL)]
+    lines = [line for block in blocks for line in block.splitlines()]
+    commands = dict.fromkeys(line for line in lines if line not in ELSEWHERE and not line.startswith(("export ", "#")))
+    for name, value in (("USERNAME", "ada"), ("EMAIL", "ada@example.org"), ("PASSWORD", "correct horse battery")):
+        monkeypatch.setenv(f"DJANGO_SUPERUSER_{name}", value)
+    assert len(commands) == 2
+    for command in commands:
+        python, manage, name, *arguments = shlex.split(command)
+        assert (python, manage) == (".venv/bin/python", "manage.py")
+        call_command(name, *arguments, *(["--no-input"] if name == "createsuperuser" else []))
+    assert User.objects.get(is_superuser=True).username == "ada"
+
+
+def test_how_to_pages_name_commands_and_options_that_there_are() -> None:
+    called = [
+        shlex.split(command.replace("…", ""))
+        for path in HOW_TO
+        for command in re.findall(r"`ipate ([^`]+)`", re.sub(r"\s+", " ", text_of(path)))
+    ]
+    assert len(called) > 8
+    for name, *arguments in called:
+        parser = load_command_class(get_commands()[name], name).create_parser("ipate", name)
+        known = {option for action in parser._actions for option in action.option_strings}
+        assert {each for each in arguments if each.startswith("--")} <= known, name
+
+
+def test_the_client_the_documents_and_the_list_of_changes_have_the_version() -> None:
+    assert tomllib.loads(text_of(ROOT / "client" / "pyproject.toml"))["project"]["version"] == __version__
+    assert f"\nversion: {__version__}\n" in text_of(ROOT / "CITATION.cff")
+    assert f"  version = {{{__version__}}}," in text_of(DOCS / "notation.md")
+    headings = [line for line in text_of(ROOT / "CHANGELOG.md").splitlines() if line.startswith("## ")]
+    assert next(heading for heading in headings if heading != "## Unreleased").startswith(f"## {__version__} – ")
+
+
+@pytest.mark.slow
+@pytest.mark.django_db
+def test_pages_and_the_api_tell_the_version(client: Client) -> None:
+    for path in ("/privacy/", "/accessibility/"):
+        assert f"Software: iPATE {__version__}<" in client.get(path).content.decode()
+    client.force_login(factories.user_create("rita"))
+    root = client.get("/api/v1/").json()
+    assert root["version"] == __version__
+    assert client.get(root["documentation"]).status_code == 200
+    assert client.get(root["schema"], {"format": "json"}).json()["info"]["version"] == __version__
+
+
+# --- Their prose ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def check() -> ModuleType:
+    spec = spec_from_file_location("plain_english", DOCS / "plain_english.py")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_documents_are_in_plain_english() -> None:
+    command = [sys.executable, DOCS / "plain_english.py"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_check_finds_what_is_hard_to_read_in_prose_alone(
+    check: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = "\n\n| a | b |\n\n```\ncode here\n```\n"
+    text = f"# A heading\n\nTwo words. Then `a name in code` and [a link](there.md).{code}"
+    assert list(check.sentences(check.prose(text))) == ["Two words.", "Then `a name in code` and a link."]
+    assert check.words("Then `a name in code` and a link.") == 5
+    monkeypatch.setattr(check, "ROOT", tmp_path)
+    page = tmp_path / "page.md"
+    page.write_text("We do it in order to win. " + "word " * (check.LONGEST + 1) + "ends.")
+    found = list(check.faults(page))
+    assert [fault.split(":")[0] for fault in found] == ["page.md"] * 4
+    assert any("in order to" in fault for fault in found) and any("at most 70" in fault for fault in found)
+    page.write_text("We do it to win. It is short.")
+    assert list(check.faults(page)) == []

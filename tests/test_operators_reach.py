@@ -43,7 +43,7 @@ from ipate_web.tokens.models import ApiToken
 from tests import factories
 from tests.everything import alliances_make
 from tests.snapshots import built_once
-from tests.test_roles import addresses
+from tests.test_roles import addresses_of
 from tests.training.runs import TABLE_RUN, run_draft, study_with_table
 from training.models import Dataset, Run
 
@@ -255,14 +255,8 @@ def payloads(actor: User) -> Iterator[dict[str, Any]]:
     for user, role in [pair for own, given in TRIED for pair in ((actor, own), (friend, given))]:
         everybody = User.objects.get(username="carla").pk
         yield {
-            "username": user.username,
-            "user": user.pk,
-            "role": role.value,
-            "study": study.pk,
-            "confirmed": "1",
-            "publish": "1",
-            "confirm": "1",
-            "post": "yes",
+            **{"username": user.username, "user": user.pk, "role": role.value, "study": study.pk, "post": "yes"},
+            **dict.fromkeys(("confirmed", "publish", "confirm"), "1"),
             **{"high": "0.4", "average": "0.6", "low": "0.8", "reason": "Because."},
             **dict.fromkeys(("acting_user", "created_by", "proposed_by", "approved_by", "changed_by"), everybody),
             **dict.fromkeys(("is_superuser", "is_staff", "is_active"), "on"),
@@ -308,7 +302,7 @@ def test_no_page_or_api_call_lets_an_operator_change_roles_alone(study: Study, n
     attempts = Attempts(name, brief=brief)
     _, secret = ApiToken.objects.create(attempts.actor, name="mine")
     options = {"content_type": "application/json", "headers": {"Authorization": f"Bearer {secret}"}}
-    for page, url in addresses(parts_of_study()):
+    for page, url in addresses_of(parts_of_study()):
         if page.startswith("api:"):
             for method in ("post", "put", "patch", "delete"):
                 for sent in ({}, *payloads(attempts.actor)):
@@ -384,9 +378,8 @@ def test_no_form_of_the_admin_lets_an_operator_change_roles_alone(study: Study, 
 
 
 def test_no_command_changes_roles(study: Study, tmp_path: Path) -> None:
-    own = {name for name, app in get_commands().items() if app in {config.name for config in apps.get_app_configs()}}
     packages = {config.name for config in apps.get_app_configs() if "site-packages" not in config.path}
-    own = {name for name in own if get_commands()[name] in packages}
+    own = {name for name, app in get_commands().items() if app in packages}
     assert own == set(COMMANDS), "say here how an operator would call it, or why not"
     (tmp_path / "list.csv").write_text("pseudonym,level,version,date,scan\n")
     (tmp_path / "rows.csv").write_text("role\nchair\n")

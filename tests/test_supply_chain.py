@@ -40,16 +40,14 @@ def locked(name: str) -> dict[str, tuple[str, list[str]]]:
     return found
 
 
-@pytest.mark.parametrize("name", ["site.txt", "dev.txt", "encoders.txt", "release.txt", "torch.txt"])
-def test_every_package_has_its_version_and_hashes(name: str) -> None:
-    found = locked(name)
-    assert found and all(version and hashes for version, hashes in found.values())
-    text = (REQUIREMENTS / name).read_text()
-    assert "://" not in re.sub(r"(?m)^#.*", "", text) and "index" not in re.sub(r"(?m)^#.*", "", text)
-
-
-def test_no_list_names_cuda() -> None:
-    names = {name for file in REQUIREMENTS.glob("*.txt") if file.name != "excluded.txt" for name in locked(file.name)}
+def test_every_package_has_its_version_and_hashes_and_none_is_of_cuda() -> None:
+    names = set()
+    for name in ("site.txt", "dev.txt", "encoders.txt", "release.txt", "torch.txt"):
+        found = locked(name)
+        assert found and all(version and hashes for version, hashes in found.values()), name
+        text = re.sub(r"(?m)^#.*", "", (REQUIREMENTS / name).read_text())
+        assert "://" not in text and "index" not in text, name
+        names |= found.keys()
     assert len(names) > 150
     assert [name for name in names if name.startswith(("nvidia-", "cuda-")) or name == "triton"] == []
 
@@ -75,13 +73,8 @@ def licence_of(name: str) -> str:
 
 
 def test_every_licence_is_known() -> None:
-    unknown = {}
-    for name in locked("site.txt").keys() | {"torch"}:
-        if name in ELSEWHERE:
-            continue
-        licence = licence_of(name)
-        if name not in LOOKED_UP and not ALLOWED.search(licence):
-            unknown[name] = licence
+    looked_at = (locked("site.txt").keys() | {"torch"}) - ELSEWHERE - LOOKED_UP.keys()
+    unknown = {name: licence for name in looked_at if not ALLOWED.search(licence := licence_of(name))}
     assert unknown == {}, "read the licence, then add it to ALLOWED or LOOKED_UP"
 
 

@@ -67,12 +67,6 @@ def test_what_is_released_is_not_called_approved(texts: Texts) -> None:
     assert wrong == []
 
 
-def test_learning_has_one_gender(texts: Texts) -> None:
-    """The states of “Lernen Nr. 3”, on the page of what somebody's records were used for."""
-    states = [german for english, german in texts if re.match("It is finished: |It ended early; ", english[0])]
-    assert len(states) == 4 and all(german[0].startswith("Es ") for german in states)
-
-
 def test_catalogues_hold_every_translation_but_fuzzy_ones(
     texts: Texts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -58,7 +58,7 @@ from tests import factories
 from tests.accounting.forced import FIRST_ID, ME, Step, World, world_play
 from tests.everything import alliances_make
 from tests.test_operators_reach import filled_in
-from tests.test_roles import TABLE, addresses
+from tests.test_roles import TABLE, addresses_of
 from training.engine import drawings
 from training.models import Alliance, Run
 from training.services import students
@@ -301,7 +301,7 @@ class Seen(World):
         """Note what each decider gets: pages, answers, mails, and what programs are told; or some pages ``only``."""
         found: dict[str, Answer] = {}
         self.random = self._random()
-        looked_at = [each for each in addresses(self._parts()) if each[0] in (only or set(TABLE) - set(LEFT_OUT))]
+        looked_at = [each for each in addresses_of(self._parts()) if each[0] in (only or set(TABLE) - set(LEFT_OUT))]
         for person in DECIDERS:
             user = factories.user_create(person)
             browser = Browser(user, self.secrets[person])

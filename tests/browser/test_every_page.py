@@ -178,17 +178,12 @@ def see_how_to_get_back_in(tour: Tour) -> None:
     tour.submit()  # nothing filled in
 
 
-def see_an_account(tour: Tour) -> None:
-    tour.begin("hanna")
-    tour.open_each("account_overview account_email account_change_password socialaccount_connections")
-    address = EmailAddress.objects.get(email="new@example.org")
-    tour.open("account_confirm_email", EmailConfirmationHMAC.create(address).key)
-
-
-def see_second_factors(tour: Tour) -> None:
+def see_an_account_and_second_factors(tour: Tour) -> None:
     hanna = User.objects.get(username="hanna")
+    address = EmailAddress.objects.get(email="new@example.org")
     tour.begin("hanna")
-    tour.open("mfa_index")
+    tour.open_each("account_overview account_email account_change_password socialaccount_connections mfa_index")
+    tour.open("account_confirm_email", EmailConfirmationHMAC.create(address).key)
     tour.open("account_reauthenticate")
     tour.password()
     tour.open_each("mfa_activate_totp mfa_add_webauthn mfa_list_webauthn")
@@ -201,13 +196,6 @@ def see_second_factors(tour: Tour) -> None:
     tour.here()
     tour.submit()  # no code
     hanna.authenticator_set.all().delete()
-
-
-def see_as_an_administrator(tour: Tour) -> None:
-    tour.begin("root")
-    tour.open_each("staff_accounts staff_account_new")
-    tour.submit()  # nothing filled in
-    tour.open_each("staff_account_invite staff_account_close administrator", User.objects.get(username="waiting").pk)
 
 
 def see_as_a_holder(tour: Tour) -> None:
@@ -281,23 +269,23 @@ def see_datasets(tour: Tour, study: Study) -> None:
 
 def see_runs(tour: Tour) -> None:
     """Runs of every method, as drafts, under way and finished."""
-    finished = run_of("First vote")
-    tour.open_each(
-        "staff:run staff:model_stage staff:model_threshold staff:run_labels staff:ledger_report", "digits", finished
-    )
-    tour.open("staff:run_student_new", "digits", finished)
+    pages = {
+        "First vote": "run model_stage model_threshold run_labels ledger_report run_student_new",
+        "Next vote": "run run_approve",
+        "Waiting": "run run_cancel",
+        "All were asked": "run run_labels ledger_report",
+        "All are asked": "run run_cancel",
+        "All to be asked": "run_approve",
+        "Steps were taken": "run ledger_report",
+        "Steps to be taken": "run_approve",
+        "People were counted": "run run_result_withdraw ledger_report",
+        "People to be counted": "run_approve",
+    }
+    for title, names in pages.items():
+        for name in names.split():
+            tour.open(f"staff:{name}", "digits", run_of(title))
+    finished, request, learned = map(run_of, ("First vote", "All were asked", "Steps were taken"))
     tour.open_each("staff:run_student_publish staff:run_student_withdraw", "digits", finished, 2)
-    tour.open_each("staff:run staff:run_approve", "digits", run_of("Next vote"))
-    tour.open_each("staff:run staff:run_cancel", "digits", run_of("Waiting"))
-    request, learned = run_of("All were asked"), run_of("Steps were taken")
-    tour.open_each("staff:run staff:run_labels staff:ledger_report", "digits", request)
-    tour.open_each("staff:run staff:run_cancel", "digits", run_of("All are asked"))
-    tour.open("staff:run_approve", "digits", run_of("All to be asked"))
-    tour.open_each("staff:run staff:ledger_report", "digits", learned)
-    tour.open("staff:run_approve", "digits", run_of("Steps to be taken"))
-    counted = run_of("People were counted")
-    tour.open_each("staff:run staff:run_result_withdraw staff:ledger_report", "digits", counted)
-    tour.open("staff:run_approve", "digits", run_of("People to be counted"))
     tour.site.open(f"{reverse('staff:run_compare', args=['digits'])}?run={finished}&run={request}&run={learned}")
     tour.here()
 
@@ -348,12 +336,6 @@ def see_as_a_proposer(tour: Tour, study: Study) -> None:
     tour.submit()
 
 
-def see_as_a_researcher(tour: Tour) -> None:
-    tour.begin("dan")
-    tour.open_each("staff:runs staff:run_new", "digits")
-    tour.open("staff:run", "digits", run_of("First vote"))
-
-
 def test_pages_that_people_decide_on_are_accessible_and_fit(visit: Callable[..., Site]) -> None:
     study = factories.committee_fill(study_with_table("digits", holders=6))
     hanna = DataHolder.objects.filter(study=study).earliest("pk")
@@ -386,14 +368,18 @@ def test_every_page_is_accessible_and_fits(visit: Callable[..., Site], settings:
     see_as_a_stranger(tour)
     see_as_a_guest(tour, invited, late)
     see_how_to_get_back_in(tour)
-    see_an_account(tour)
-    see_second_factors(tour)
-    see_as_an_administrator(tour)
+    see_an_account_and_second_factors(tour)
+    tour.begin("root")
+    tour.open_each("staff_accounts staff_account_new")
+    tour.submit()  # nothing filled in
+    tour.open_each("staff_account_invite staff_account_close administrator", User.objects.get(username="waiting").pk)
     see_as_a_holder(tour)
     see_as_an_operator(tour, study, invited)
     see_as_a_chair(tour, study)
     see_as_a_proposer(tour, study)
-    see_as_a_researcher(tour)
+    tour.begin("dan")
+    tour.open_each("staff:runs staff:run_new", "digits")
+    tour.open("staff:run", "digits", run_of("First vote"))
 
     pages = {name for name in addresses(get_resolver().url_patterns) if is_page(name)}
     assert sorted(pages - tour.seen) == [], "visit them here, or say in NO_PAGES why nobody looks at them"
