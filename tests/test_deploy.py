@@ -102,14 +102,7 @@ def test_docker_compose_itself_reads_the_file_and_the_variables(tmp_path: Path) 
     # The first version of Docker Compose, which Debian has, knows no name of a project.
     lines = (ROOT / "compose.yaml").read_text().splitlines(keepends=True)
     (tmp_path / "compose.yaml").write_text("".join(line for line in lines if not line.startswith("name:")))
-    command = [
-        *docker_compose(),
-        "--project-directory",
-        str(tmp_path),
-        "--file",
-        str(tmp_path / "compose.yaml"),
-        "config",
-    ]
+    command = [*docker_compose(), *f"--project-directory {tmp_path} --file {tmp_path}/compose.yaml config".split()]
     given = {name: f"value of {name}, 100 % of it" for name in documented()} | {"POSTGRES_PASSWORD": "p"}
     given["IPATE_PRIVATE_STORAGE_OPTIONS"] = '{"bucket_name": "private", "endpoint_url": "https://s3.example.org"}'
     (tmp_path / ".env").write_text("".join(f"{name}={text}\n" for name, text in given.items()))
@@ -255,21 +248,14 @@ def installation(tmp_path_factory: pytest.TempPathFactory, django_db_blocker: An
         smtp.start()
         stack.callback(smtp.stop)
         given = {
-            "IPATE_SECRET_KEY": "s" * 50,
-            "POSTGRES_PASSWORD": "p",
-            "IPATE_SITE_URL": f"https://{HOST}",
-            "IPATE_BEHIND_PROXY": "true",
+            **{"IPATE_SECRET_KEY": "s" * 50, "POSTGRES_PASSWORD": "p", "IPATE_METRICS_TOKEN": TOKEN},
+            **{"IPATE_SITE_URL": f"https://{HOST}", "IPATE_BEHIND_PROXY": "true"},
             "IPATE_MAIL": f"smtp://127.0.0.1:{smtp.port}",
-            "IPATE_METRICS_TOKEN": TOKEN,
         }
         here = {
-            "IPATE_VAR_DIR": str(folder / "var"),
-            "IPATE_JOURNAL_DIR": str(folder / "journal"),
-            "IPATE_BIND": f"127.0.0.1:{port}",
-            "WEB_CONCURRENCY": "2",
-            "DATABASE_URL": "",
-            "IPATE_BROKER_URL": settings.BROKER_URL,
-            "IPATE_CACHE_URL": "",
+            **{"IPATE_VAR_DIR": str(folder / "var"), "IPATE_JOURNAL_DIR": str(folder / "journal")},
+            **{"IPATE_BIND": f"127.0.0.1:{port}", "WEB_CONCURRENCY": "2"},
+            **{"DATABASE_URL": "", "IPATE_BROKER_URL": settings.BROKER_URL, "IPATE_CACHE_URL": ""},
         }
         if connection.vendor == "postgresql":
             database, where = f"ipate_deployed_{os.getpid()}", connection.settings_dict

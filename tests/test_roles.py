@@ -289,25 +289,16 @@ def parts(study: Study) -> dict[str, Any]:
     """Parts that addresses are made of."""
     hub, site = alliances_make(study)
     return {
-        "hub": hub.pk,
-        "site": site.pk,
-        "key": hub.key,
-        "act": "sign",
-        "proposal_of_hub": "ab",
-        "slug": study.slug,
-        "version": 1,
+        **{"hub": hub.pk, "site": site.pk, "key": hub.key, "act": "sign", "proposal_of_hub": "ab"},
+        **{"slug": study.slug, "version": 1, "format": "csv", "impact": "md", "language": "en"},
+        **{"token": "unknown", "path": "index.html"},
         "membership": study.memberships.get(user__username="auditor").pk,
         "role_change": role_propose(study).sequence,
         "dataset": study.datasets.get(kind="private").pk,
         "encoder": study.encoders.create(name="small", digest="", file_digest="", takes={}, width=1).pk,
         "run": study.runs.get(status="finished").pk,
         "draft": study.runs.get(status="draft").pk,
-        "format": "csv",
-        "impact": "md",
-        "language": "en",
         "proposal": factories.form_propose(study, {"en": "More is asked."}).sequence,
-        "token": "unknown",
-        "path": "index.html",
         "waiting": account_create(
             username="waiting", first_name="W.", last_name="Ait", email="waiting@example.org", acting_user=None
         ).pk,

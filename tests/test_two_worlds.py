@@ -104,7 +104,7 @@ QUERIES = {
 FORMS = {"staff:head_counts": [{"draw": "1"}]}
 #: Nobody but the one ever decides.
 ALONE = "-" * ME
-MY_ADDRESS = "me@example.org"
+MY_ADDRESS, MY_PSEUDONYM = "me@example.org", f"p-{ME:02}"
 NOBODY = "0" * 8 + "-0000-4000-8000-" + "0" * 12
 
 Answer = tuple[int, bytes]
@@ -226,11 +226,8 @@ class Seen(World):
         membership_add(study=self.study, user=self._new_account("waiting"), role=Role.RESEARCHER, acting_user=self.olga)
         factories.form_propose(self.study, {"en": "More is asked."})
         consent_form_draft_save(study=self.study, acting_user=self.olga, texts={"en": "# New\nWords."})
-        epsilon_policy_propose(
-            study=self.study,
-            acting_user=factories.user_create("chair"),
-            **{"high": 0.5, "average": 1, "low": 2, "reason": "Less."},
-        )
+        chair = factories.user_create("chair")
+        epsilon_policy_propose(study=self.study, acting_user=chair, high=0.5, average=1, low=2, reason="Less.")
         endpoint = WebhookEndpoint.objects.create(
             study=self.study, url="https://hooks.example.org/", events=list(EVENTS), created_by=self.olga
         )
@@ -251,39 +248,31 @@ class Seen(World):
             consent_withdraw(holder=self.me, acting_user=None)
             records_erase(self.study.pk)
 
-    def answers_for_me(self, kind: str, until: date | None = None) -> None:
+    def _about_me(self, act: Callable[..., object], **fields: Any) -> None:
+        """An act of the steward's about the one, if they are there."""
         if self.with_me:
-            circumstance_record(
-                **{"study": self.study, "pseudonym": self.me.pseudonym, "kind": kind, "until": until},
-                **{"reason": "They said so.", "acting_user": self.steward},
-            )
+            act(study=self.study, acting_user=self.steward, **fields)
+
+    def answers_for_me(self, kind: str, until: date | None = None) -> None:
+        self._about_me(circumstance_record, pseudonym=MY_PSEUDONYM, kind=kind, until=until, reason="They said so.")
 
     def i_get_a_new_link(self) -> None:
-        if self.with_me:
-            link_reissue(
-                study=self.study, pseudonym=self.me.pseudonym, reason="Lost the letter.", acting_user=self.steward
-            )
+        self._about_me(link_reissue, pseudonym=MY_PSEUDONYM, reason="Lost the letter.")
 
     def i_am_invited(self) -> None:
-        if self.with_me:
-            invitations_create(study=self.study, acting_user=self.steward, pseudonyms=[self.me.pseudonym])
+        self._about_me(invitations_create, pseudonyms=[MY_PSEUDONYM])
+
+    def i_am_looked_up(self) -> None:
+        self._about_me(holder_level_access, pseudonym=MY_PSEUDONYM, reason="They called.")
 
     def i_make_an_account(self) -> None:
         if self.with_me:
-            account_take(
-                holder=self.me, email=MY_ADDRESS, password=factories.PASSWORD, request=RequestFactory().post("/")
-            )
-
-    def i_am_looked_up(self) -> None:
-        if self.with_me:
-            holder_level_access(
-                study=self.study, pseudonym=self.me.pseudonym, reason="They called.", acting_user=self.steward
-            )
+            request = RequestFactory().post("/")
+            account_take(holder=self.me, email=MY_ADDRESS, password=factories.PASSWORD, request=request)
 
     def _new_account(self, name: str) -> User:
-        return account_create(
-            username=name, first_name="N.", last_name="Ew", email=f"{name}@example.org", acting_user=None
-        )
+        email = f"{name}@example.org"
+        return account_create(username=name, first_name="N.", last_name="Ew", email=email, acting_user=None)
 
     def somebody_joins_the_staff(self) -> None:
         user = self._new_account("newcomer")
@@ -334,29 +323,17 @@ class Seen(World):
         """Parts of the study that addresses can be about."""
         runs = self._runs()
         return {
-            "hub": [self.hub.pk],
-            "site": [self.site.pk],
-            "key": [self.hub.key],
-            "act": ["sign"],
-            "proposal_of_hub": ["ab"],
-            "slug": [self.study.slug],
-            "version": [1, 2],
+            **{"hub": [self.hub.pk], "site": [self.site.pk], "key": [self.hub.key], "act": ["sign"]},
+            **{"slug": [self.study.slug], "version": [1, 2], "proposal_of_hub": ["ab"], "proposal": [1]},
             "membership": list(self.study.memberships.order_by("pk").values_list("pk", flat=True))[-2:],
             "dataset": list(self.study.datasets.order_by("pk").values_list("pk", flat=True)),
             "run": runs or [NOBODY],
             "draft": runs[-1:] or [NOBODY],
-            "format": ["csv", "json"],
-            "path": ["index.html"],
-            "impact": ["md", "pdf"],
-            "language": ["en"],
-            "proposal": [1],
+            **{"format": ["csv", "json"], "path": ["index.html"], "impact": ["md", "pdf"], "language": ["en"]},
             "role_change": [role_changes_waiting(self.study)[0].sequence],
-            "token": ["unknown"],
+            **{"token": ["unknown"], "encoder": [1], "import": [NOBODY], "invitation": [1]},
             "waiting": list(User.objects.filter(username__in=("waiting", "newcomer")).values_list("pk", flat=True)),
-            "encoder": [1],
-            "import": [NOBODY],
             "webhook": list(self.study.webhooks.values_list("pk", flat=True)),
-            "invitation": [1],
         }
 
     def _payloads(self, form: Any) -> Iterator[dict[str, Any]]:
@@ -364,7 +341,7 @@ class Seen(World):
         rich = {
             **{"delta": "2e-6", "purpose": "Something else.", "controller": "Somebody else", "confirmed": "1"},
             **{"publish": "1", "enter": "1", "high": "0.4", "average": "0.6", "low": "0.8", "reason": "Because."},
-            **{"username": MY_ADDRESS, "email": MY_ADDRESS, "pseudonym": f"p-{ME:02}", "role": "researcher"},
+            **{"username": MY_ADDRESS, "email": MY_ADDRESS, "pseudonym": MY_PSEUDONYM, "role": "researcher"},
             **{"share": "0.01", "title": "Another", "text": "A remark.", "name": "more", "first_name": "A."},
             **{"last_name": "B.", "decision": "required", "stage": "archived", "revision": "0"},
             **{"study": self.study.slug, "method": "neighbours", "erase_after": "2031-01-01", "login": MY_ADDRESS},
@@ -442,47 +419,23 @@ ASKING: tuple[float, dict[str, Any]] = (0.3, {"choices": {}, "title": "Everybody
 HISTORIES: dict[str, tuple[list[Step], dict[str, str]]] = {
     "answers, a kept promise, levels, withdrawal, erasure": (
         [
-            ("i_answer", 0b1111, 0b0101),
-            ("i_give", "HIGH"),
-            ("policy", 2.0, 4.0, 6.0),
-            ("i_keep",),
-            ("approve", *ASKING),
-            ("open",),
-            ("vote",),
-            ("i_withdraw",),
-            ("finish",),
-            ("draw_counts",),
-            ("i_give", "LOW"),
-            ("approve", 0.2, {"table": {"column": "class"}}),
-            ("open",),
-            ("finish",),
-            ("i_am_erased",),
-            ("look",),
+            *(("i_answer", 0b1111, 0b0101), ("i_give", "HIGH"), ("policy", 2.0, 4.0, 6.0), ("i_keep",)),
+            *(("approve", *ASKING), ("open",), ("vote",), ("i_withdraw",), ("finish",), ("draw_counts",)),
+            *(("i_give", "LOW"), ("approve", 0.2, {"table": {"column": "class"}}), ("open",), ("finish",)),
+            *(("i_am_erased",), ("look",)),
         ],
         {},
     ),
     "guardian, new link, death": (
         [
-            ("answers_for_me", "guardian", date(2030, 1, 1)),
-            ("i_am_looked_up",),
-            ("i_get_a_new_link",),
-            ("i_give", "LOW"),
-            ("answers_for_me", "person"),
-            ("answers_for_me", "died"),
-            ("approve", 0.2, {"title": "Teachers"}),
-            ("open",),
-            ("look",),
+            *(("answers_for_me", "guardian", date(2030, 1, 1)), ("i_am_looked_up",), ("i_get_a_new_link",)),
+            *(("i_give", "LOW"), ("answers_for_me", "person"), ("answers_for_me", "died")),
+            *(("approve", 0.2, {"title": "Teachers"}), ("open",), ("look",)),
         ],
         {},
     ),
     "an account of the only holder": (
-        [
-            ("i_withdraw",),
-            ("i_am_invited",),
-            ("i_make_an_account",),
-            ("somebody_joins_the_staff",),
-            ("look",),
-        ],
+        [("i_withdraw",), ("i_am_invited",), ("i_make_an_account",), ("somebody_joins_the_staff",), ("look",)],
         {"levels": ALONE},
     ),
 }

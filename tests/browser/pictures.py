@@ -15,7 +15,7 @@ from playwright.sync_api import Locator, Page
 
 from common.noise import SimulationNoise
 from consent import services
-from consent.models import DataHolder, Role, Study
+from consent.models import DataHolder, Study
 from learning.formats import catalogue_load
 from tests import factories
 from tests.browser.conftest import Site
@@ -42,6 +42,7 @@ MORE = {
 }
 #: Name of the size → device, and size of text in percent.
 SIZES = {"desktop": ("desktop", 100), "phone": ("phone", 100), "phone-200": ("phone", 200)}
+WAYS = [(language, size) for language in ("en", "de") for size in SIZES]
 
 
 @pytest.fixture
@@ -53,8 +54,7 @@ def study() -> Study:
         retention="Until the end of 2030; then they are deleted.",
         data_categories="Scans of forms that you filled in since 2020.",
     )
-    for name in ("carla", "conrad"):
-        services.membership_add(study=study, user=factories.user_create(name), role=Role.COMMITTEE, acting_user=None)
+    factories.committee_fill(study)
     factories.form_publish(study, TEXTS)
     holders = DataHolder.objects.filter(study=study).order_by("pk")
     for place, holder in enumerate(holders):
@@ -90,12 +90,10 @@ def shoot(visit: Callable[..., Site]) -> Callable[..., None]:
     ) -> None:
         device, percent = SIZES[size]
         if (who, size) not in sites:
-            site = sites[who, size] = visit(device)
-            site.page.set_default_timeout(60_000)
-            site.sign_in(who)
+            sites[who, size] = visit(device, person=who)
         site = sites[who, size]
         enlarge(site, percent)
-        site.page.context.add_cookies([{"name": "django_language", "value": language, "url": site.address}])
+        site.speak(language)
         site.open(path)
         if before:
             before(site)
@@ -136,28 +134,22 @@ def draft(site: Site) -> None:
 
 
 def test_holders_and_committee_on_their_main_paths(shoot, study: Study) -> None:
-    for language in ("en", "de"):
-        for size in SIZES:
-            end = f"{size}-{language}.webp"
-            shoot(f"path-decide-{end}", "hanna", "/my/digits/", size, language, "section:has(> form)")
-            shoot(f"path-check-{end}", "hanna", "/my/digits/", size, language, "main", before=answer)
-            shoot(f"path-withdraw-{end}", "hanna", "/my/digits/withdraw/", size, language, "main")
-            shoot(f"path-policy-{end}", "conrad", "/studies/digits/policies/2/approve/", size, language, "main")
+    for language, size in WAYS:
+        end = f"{size}-{language}.webp"
+        shoot(f"path-decide-{end}", "hanna", "/my/digits/", size, language, "section:has(> form)")
+        shoot(f"path-check-{end}", "hanna", "/my/digits/", size, language, "main", before=answer)
+        shoot(f"path-withdraw-{end}", "hanna", "/my/digits/withdraw/", size, language, "main")
+        shoot(f"path-policy-{end}", "conrad", "/studies/digits/policies/2/approve/", size, language, "main")
     factories.form_propose(study, MORE)
-    for language in ("en", "de"):
-        for size in SIZES:
-            end = f"{size}-{language}.webp"
-            shoot(f"path-home-{end}", "conrad", "/", size, language)
-            shoot(f"path-proposal-{end}", "conrad", "/studies/digits/consent-form/proposals/2/", size, language, "main")
-    services.epsilon_policy_approve(
-        policy=study.epsilon_policies.latest("version"), acting_user=factories.user_create("conrad")
-    )
-    services.consent_form_approve(
-        proposal=study.consent_form_proposals.latest("sequence"), acting_user=factories.user_create("conrad")
-    )
-    for language in ("en", "de"):
-        for size in SIZES:
-            shoot(f"path-again-{size}-{language}.webp", "hanna", "/my/digits/choice/", size, language, "main")
+    for language, size in WAYS:
+        end = f"{size}-{language}.webp"
+        shoot(f"path-home-{end}", "conrad", "/", size, language)
+        shoot(f"path-proposal-{end}", "conrad", "/studies/digits/consent-form/proposals/2/", size, language, "main")
+    conrad = factories.user_create("conrad")
+    services.epsilon_policy_approve(policy=study.epsilon_policies.latest("version"), acting_user=conrad)
+    services.consent_form_approve(proposal=study.consent_form_proposals.latest("sequence"), acting_user=conrad)
+    for language, size in WAYS:
+        shoot(f"path-again-{size}-{language}.webp", "hanna", "/my/digits/choice/", size, language, "main")
 
 
 def test_pages_of_the_documents(shoot, study: Study) -> None:

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 from django.conf import settings
-from django.urls import reverse
 from playwright.sync_api import expect
 
 from consent.models import Role, Study
@@ -60,22 +59,6 @@ def draft(site: Site, plan: str) -> None:
     site.says("The run is saved as a draft.")
 
 
-def chart_points(site: Site) -> int:
-    """Number of points that the chart of costs shows."""
-    return site.page.evaluate(
-        "Chart.getChart(document.querySelector('[data-chart=costs]')).data.datasets[0].data.length"
-    )
-
-
-def work(site: Site, log: Path, message: str) -> Run:
-    """Have a real worker take the run to its end, which the page that is open says by itself."""
-    with worker(log):
-        wait_until(lambda: Run.objects.get().has_ended, log, pause=0.2)
-        site.page.locator("#state").get_by_text("finished").wait_for()
-        site.says(message)
-    return Run.objects.get()
-
-
 @pytest.mark.worker
 def test_a_run_from_proposal_to_student(visit: Any, study: Study, tmp_path: Path) -> None:
     rosa = visit("phone", person="rosa")
@@ -99,71 +82,21 @@ def test_a_run_from_proposal_to_student(visit: Any, study: Study, tmp_path: Path
     olga.is_in_order()
     olga.press("Yes, start the run")
     olga.says("No worker has picked it up yet.")
-    run = work(olga, tmp_path / "worker.log", "Download the model")
+    with worker(tmp_path / "worker.log"):
+        wait_until(lambda: Run.objects.get().has_ended, tmp_path / "worker.log", pause=0.2)
+        olga.page.locator("#state").get_by_text("finished").wait_for()
+        olga.says("Download the model")
+    run = Run.objects.get()
     assert run.status == Run.Status.FINISHED
 
     rosa.open(f"/studies/digits/runs/{run.pk}/")
     rosa.press("What it costs each group")
     rosa.page.locator("canvas[data-chart=costs]").wait_for()
-    assert chart_points(rosa) == run.batches.count() + 1
+    points = "Chart.getChart(document.querySelector('[data-chart=costs]')).data.datasets[0].data.length"
+    assert rosa.page.evaluate(points) == run.batches.count() + 1
     rosa.is_in_order()
     _name, path = rosa.saved("Download the model")
     assert path.read_bytes() == (Path(settings.MODELS_DIR) / run.student.artifact).read_bytes()
-
-
-@pytest.mark.exhaustive
-@pytest.mark.worker
-def test_every_holder_votes_from_proposal_to_student(visit: Any, study: Study, tmp_path: Path, settings: Any) -> None:
-    settings.LEAST_TEST_POINTS = 100  # more than there are: a person publishes the model
-    membership_add(study=study, user=user_create("otto"), role=Role.OPERATOR, acting_user=None)
-    site = visit(person="olga")
-    site.open("/studies/digits/runs/new/")
-    page = site.page
-    page.get_by_label("Title").fill("All are asked")
-    page.locator("[name=student_learner-consistency-steps]").fill("30")
-    fields = page.get_by_role("group", name="How holders are asked")
-    statement = fields.get_by_label("I state: The embedding was made without the private data.")
-    expect(statement).to_be_hidden()
-    page.locator("[name=asking-representation]").select_option("embedding")
-    expect(statement).to_be_visible()
-    page.locator("[name=asking-representation]").select_option("whitened")
-    expect(page.locator("[name=asking-first_queries]")).to_be_hidden()
-    page.locator("[name=asking-rounds]").select_option("2")
-    page.locator("[name=asking-first_queries]").fill("12")
-    site.is_in_order()
-    draft(site, "Votes of the first round")
-    site.says("You proposed this run yourself. Another operator has to approve it.")
-    site.press("See the plan")
-    site.says("In this study that is: otto.")
-    assert page.get_by_role("button", name="Yes, start the run").count() == 0
-    site.is_in_order()
-
-    site = visit(person="otto")
-    site.open(f"/studies/digits/runs/{Run.objects.get().pk}/")
-    site.press("Check and approve")
-    site.page.get_by_label("Share of every holder's cap, in per cent").fill("90")
-    site.press("Show the plan with this")
-    site.says("45.0 %")  # of the cap, at most, in the first of two rounds
-    site.is_in_order()
-    site.press("Yes, start the run")
-    run = work(site, tmp_path / "worker.log", "The run has a model and did not publish it:")
-    assert run.student is None
-    site.open(reverse("staff:run_student_publish", args=["digits", run.pk, 1]))
-    site.says("at least 100 are needed")
-    site.is_in_order()
-    site.page.get_by_label("Reason", exact=False).fill("It is a demonstration.")
-    site.press("Yes, publish version 1")
-    site.says("Download the model")
-    run.refresh_from_db()
-    assert run.student.publication_reason == "It is a demonstration."
-    assert (run.status, run.position) == (Run.Status.FINISHED, run.public_dataset.rows)
-    site.press("Model card")
-    site.says("Round 2: 28 queries")
-    assert chart_points(site) == run.batches.count() + 1
-    site.is_in_order()
-    site.press("See the labels")
-    site.says("Each comes with its noisy counts")
-    site.is_in_order()
 
 
 @pytest.mark.exhaustive
@@ -173,6 +106,8 @@ def test_a_run_is_proposed_without_scripts(visit: Any, study: Study) -> None:
     fill_in(site)
     site.page.locator("[name=learner-cnn-epochs]").fill("")  # a learner that was not chosen
     draft(site, "The plan")
+    site.says("You proposed this run yourself. Another operator has to approve it.")
+    assert site.page.get_by_role("button", name="Yes, start the run").count() == 0
     assert Run.objects.get().choices["aggregator"]["sigma"] == 12
 
 
