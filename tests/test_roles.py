@@ -374,8 +374,9 @@ def test_a_run_is_found_in_its_own_study_alone(study: Study, parts: dict[str, An
 
 
 def names() -> list[str]:
-    """Every address of the site by name; the admin, which asks for ``is_staff`` itself, left out."""
-    return sorted({name for name in addresses(get_resolver().url_patterns) if not name.startswith("admin:")})
+    """Every address of the site by name; left out: the admin, which asks for ``is_staff`` itself, and what has none."""
+    found = set(addresses(get_resolver().url_patterns))
+    return sorted(name for name in found if not name.startswith("admin:") and not name.endswith(":"))
 
 
 def addresses_of(parts: dict[str, list[Any]]) -> Iterator[tuple[str, str]]:

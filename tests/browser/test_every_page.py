@@ -21,6 +21,7 @@ from django.contrib.auth.models import User
 from django.urls import get_resolver, resolve, reverse
 from django.utils import timezone
 from playwright.sync_api import Locator
+from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
 from common.models import ThrottleEntry
 from common.throttle import TooManyTriesError
@@ -38,16 +39,6 @@ from training.models import Alliance, Run
 from training.services.closing import study_close
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
-
-#: A chart is drawn anew a moment after the screen has changed.
-WAIT_UNTIL_IT_FITS = """() => new Promise((done) => {
-  const end = performance.now() + 2000;
-  const look = () => {
-    if (document.documentElement.scrollWidth <= innerWidth || performance.now() > end) done();
-    else requestAnimationFrame(look);
-  };
-  look();
-})"""
 
 #: The points of each line of each chart.
 DRAWN = """() => [...document.querySelectorAll("canvas")].flatMap(
@@ -115,7 +106,8 @@ class Tour:
             page.emulate_media(color_scheme="dark")
             self.site.has_no_violations("color-contrast")
             self.site.resize("phone")
-            page.evaluate(WAIT_UNTIL_IT_FITS)
+            with contextlib.suppress(PlaywrightTimeout):  # a chart is drawn anew a moment after the screen has changed
+                page.wait_for_function("document.documentElement.scrollWidth <= innerWidth", timeout=10_000)
             self.site.fits()
         except AssertionError as problem:
             self.problems.append(f"{page.url}: {problem}")
@@ -278,8 +270,11 @@ def see_runs(tour: Tour) -> None:
         "All to be asked": "run_approve",
         "Steps were taken": "run ledger_report",
         "Steps to be taken": "run_approve",
+        "Samples were drawn": "run",
+        "Rows were drawn": "run",
         "People were counted": "run run_result_withdraw ledger_report",
         "People to be counted": "run_approve",
+        "Rows to be drawn": "run_approve",
     }
     for title, names in pages.items():
         for name in names.split():

@@ -11,30 +11,19 @@ from consent.models import Role, Study
 from consent.services import membership_add
 from tests.browser.conftest import Site
 from tests.factories import user_create
-from tests.training.asking import COUNTS_RUN, run_ask
-from tests.training.runs import run_finish, run_start, study_with_data, study_with_table
+from tests.training.asking import COUNTS_RUN
+from tests.training.runs import run_finish, run_start, study_with_data
 from tests.training.test_outcomes import KINDS, RUN, study_of
 from tests.workers import wait_until, worker
-from training.models import Dataset, Run
+from training.models import Run
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
 
-def researcher_add(study: Study) -> Study:
-    membership_add(study=study, user=user_create("rosa"), role=Role.RESEARCHER, acting_user=None)
-    return study
-
-
 @pytest.fixture
 def study() -> Study:
-    return researcher_add(study_with_data(title="Reading digits"))
-
-
-@pytest.fixture
-def without_points() -> Study:
-    """A study that has no public dataset."""
-    study = researcher_add(study_with_table(title="Reading digits", holders=120))
-    Dataset.objects.filter(study=study).exclude(kind="private").delete()
+    study = study_with_data(title="Reading digits")
+    membership_add(study=study, user=user_create("rosa"), role=Role.RESEARCHER, acting_user=None)
     return study
 
 
@@ -109,70 +98,6 @@ def test_a_run_is_proposed_without_scripts(visit: Any, study: Study) -> None:
     site.says("You proposed this run yourself. Another operator has to approve it.")
     assert site.page.get_by_role("button", name="Yes, start the run").count() == 0
     assert Run.objects.get().choices["aggregator"]["sigma"] == 12
-
-
-#: Method → other fields, and what the plan says.
-PLANS = {
-    "counts": ({"counts-bins": "2"}, "Cells of the table"),
-    "synthesis": ({"synthesis-rows": "300"}, "300 rows are drawn"),
-    "sgd": ({"steps-steps": "20"}, "There are no public points: 10 % of the run's share counts people first"),
-}
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("method", PLANS)
-def test_a_study_without_public_points_from_proposal_to_result(visit: Any, without_points: Study, method: str) -> None:
-    rosa, olga = visit("phone", person="rosa"), visit(person="olga")
-    rosa.open("/studies/table/runs/new/")
-    page = rosa.page
-    expect(page.locator("[name=method]")).to_have_value("sgd")
-    expect(page.locator("[name=steps-variant]")).to_have_value("individual")
-    page.locator("[name=method]").select_option(method)
-    page.get_by_label("Title").fill("Learned")
-    fields, plan = PLANS[method]
-    for name, value in fields.items():
-        page.locator(f"[name={name}]").fill(value)
-    if method == "counts":
-        expect(page.locator("[name=student_learner]")).to_be_hidden()
-        page.locator("[name=counts-column]").select_option("length")
-        page.locator("[name=counts-across]").select_option("class")
-    draft(rosa, plan)
-    run = Run.objects.get()
-    olga.open(f"/studies/table/runs/{run.pk}/approve/")
-    olga.press("Yes, start the run")
-    olga.says("The run is approved.")
-    run_finish(run) if method == "sgd" else run_ask(run)
-
-    rosa.open(f"/studies/table/runs/{run.pk}/")
-    charts = (
-        "[...document.querySelectorAll('[data-chart]')]"
-        ".map((each) => Chart.getChart(each).data.datasets.map((line) => line.data.length))"
-    )
-    if method == "sgd":
-        rosa.press("Model card")
-        rosa.says("The rows take the place of public points.")
-        assert any(20 in lines for lines in page.evaluate(charts)), "a point for each step"
-        rosa.is_in_order()
-        assert rosa.saved("ONNX")[0].endswith(".onnx")
-        return
-    rosa.is_in_order()
-    lines = rosa.saved("Download as CSV")[1].read_text().splitlines()
-    if method == "synthesis":
-        rosa.says("300 rows of people who do not exist.")
-        assert len(lines) == 301
-        return
-    assert lines[0] == "length,class,people,low_95,high_95,weighted,least_95,most_95"
-    table = page.get_by_role("region", name="Numbers of people in each cell")
-    expect(table.locator("tbody tr")).to_have_count(2 * 3)
-    assert [2, 2, 2] in page.evaluate(charts)
-    olga.open(f"/studies/table/runs/{run.pk}/")
-    olga.press("Withdraw the table")
-    olga.page.get_by_label("Reason").fill("The bins were too wide.")
-    olga.press("Yes, withdraw the table")
-    olga.says("The bins were too wide.")
-    rosa.open(f"/studies/table/runs/{run.pk}/")
-    rosa.says("The table was withdrawn on")
-    expect(table).to_have_count(0)
 
 
 @pytest.mark.exhaustive
