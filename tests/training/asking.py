@@ -4,14 +4,19 @@ from typing import Any
 
 import numpy as np
 
+from accounting.verification import study_faults
 from tests.factories import user_create
 from training.engine.asking import Asking
 from training.engine.shards import are_shards_done
 from training.methods import method_of
+from training.methods.neighbours import rounds as vote_rounds
+from training.methods.sampled_steps import rounds as sample_rounds
+from training.methods.steps import rounds as step_rounds
 from training.models import Run
 from training.services.advance import run_advance, shard_ask
 from training.services.ending import run_fail
 from training.services.runs import run_cancel
+from training.verification import batches_kept, release_faults, replay_faults
 
 #: For run_draft and the like: what makes a run one in which every holder votes.
 EVERYBODY: dict[str, Any] = {"method": Run.Method.NEIGHBOURS}
@@ -111,6 +116,16 @@ def run_ask(run: Run, batches: int | None = None) -> Run:
 def batch_ask(run: Run) -> Run:
     """Ask every holder until another batch was released, or the run ends."""
     return run_ask(run, run.batches.count() + 1)
+
+
+def assert_whole(run: Run) -> None:
+    """Nothing is wrong with what was released, nor with what it cost, computed anew where it can be."""
+    for questions in (vote_rounds, step_rounds, sample_rounds):
+        questions._question.cache_clear()  # as somebody who looks at it afresh
+    run.refresh_from_db()
+    assert [*study_faults(run.study), *release_faults(run)] == []
+    for batch in batches_kept(run.study):
+        assert list(replay_faults(batch)) == []
 
 
 def run_end(run: Run, end: str, commits: Any) -> None:

@@ -1,12 +1,9 @@
 """The vote: what stops it, what it charges, who is heard, and that labels and charges are one."""
 
-import threading
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from django.db import IntegrityError, connection
 from scipy.stats import norm
 
 from accounting.book import balances, charges_of
@@ -30,14 +27,13 @@ from tests.training.runs import (
     run_teach,
     study_with_table,
 )
-from training.engine import commits, noise, spending
-from training.methods.pate.ballot import ballot_load
+from tests.training.test_concurrency import at_once
+from training.engine import noise, spending
 from training.methods.pate.opening import vote_open
-from training.models import Batch, Query, Run
+from training.models import Run
 from training.selectors import run_groups
-from training.services import advance
 from training.services import runs as run_commands
-from training.verification import release_faults, replay_faults
+from training.verification import release_faults
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
@@ -81,7 +77,7 @@ def account(holder: DataHolder) -> float:
 @pytest.mark.parametrize(
     ("fields", "reason", "labels"),
     [
-        ({"aggregator": CHEAP}, Run.StopReason.USED_UP, 12),
+        ({"aggregator": CHEAP, "batch_size": 5}, Run.StopReason.USED_UP, 12),
         ({"aggregator": CHEAP, "wanted_labels": 5}, Run.StopReason.ENOUGH, 5),
         ({"aggregator": {"name": "gnmax", "sigma": 6.0}}, Run.StopReason.SHARE, None),
     ],
@@ -90,6 +86,8 @@ def test_a_vote_says_why_it_ended(fields: dict[str, Any], reason: str, labels: i
     run = vote_to_the_end(run_voting(study_with_table(), **fields))
     assert (run.status, run.stop_reason) == (Run.Status.LEARNING, reason)
     assert run.labels == run.plan["answers"] < 12 if labels is None else run.labels == labels
+    if "batch_size" in fields:
+        assert list(run.batches.values_list("index", "start", "size")) == [(0, 0, 5), (1, 5, 5), (2, 10, 2)]
 
 
 def test_enough_labels_are_enough_even_where_points_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,11 +97,6 @@ def test_enough_labels_are_enough_even_where_points_are_rejected(monkeypatch: py
     assert (run.labels, run.stop_reason) == (4, Run.StopReason.ENOUGH)
     assert run.rejected == run.queries.filter(label__isnull=True).count() > 0
     assert run.queries.latest("row").label is not None, "the query that brought the last label is the last"
-
-
-def test_batches_are_of_the_size_asked_for() -> None:
-    run = vote_to_the_end(run_voting(study_with_table(), aggregator=CHEAP, batch_size=5))
-    assert list(run.batches.values_list("index", "start", "size")) == [(0, 0, 5), (1, 5, 5), (2, 10, 2)]
 
 
 def test_a_prefix_is_affordable_up_to_the_query_that_could_cost_too_much() -> None:
@@ -134,7 +127,7 @@ def test_stop_is_independent_of_consents_and_spending(variant: str) -> None:
 
 @pytest.mark.parametrize("variant", ["standard", "weighting", "upsampling"])
 def test_what_is_charged_is_the_closed_form(variant: str) -> None:
-    """2(kw)²/σ² for a label and (kw)²/σ_T² for a check, to everybody in a teacher."""
+    """2(kw)²/σ² for a label and (kw)²/σ_T² for a check, to everybody in a teacher; to merged groups the same."""
     confident = {"name": "confident_gnmax", "sigma": 30.0, "sigma_threshold": 50.0, "threshold": 5.0}
     study = study_with_table()
     run = vote_to_the_end(run_voting(study, aggregator=confident, variant=variant))
@@ -147,6 +140,11 @@ def test_what_is_charged_is_the_closed_form(variant: str) -> None:
             assert account(holder) == pytest.approx(due, rel=1e-12)
             assert due <= caps_of(group["epsilon"], study.delta)
     assert_labels_and_register_agree(run)
+    if variant == "weighting":
+        study = study_with_table("merged", levels="HHHHHAAAAL", holders=20)
+        run = vote_to_the_end(run_voting(study, teachers=4))
+        assert [group["merged"] for group in run.plan["groups"]] == [[], ["LOW"]]
+        assert account(holder_of(study, "AVERAGE")) == account(holder_of(study, "LOW")) == run.spent[1] > run.spent[0]
 
 
 def test_a_vote_under_laplace_noise_is_charged_by_its_pure_privacy() -> None:
@@ -156,13 +154,6 @@ def test_a_vote_under_laplace_noise_is_charged_by_its_pure_privacy() -> None:
     pure = 2 * 0.01
     mu = 2 * norm.ppf(np.exp(pure) / (1 + np.exp(pure)))
     assert run.spent == pytest.approx([12 * mu**2], rel=1e-9)
-
-
-def test_merged_groups_are_charged_alike() -> None:
-    study = study_with_table(levels="HHHHHAAAAL", holders=20)
-    run = vote_to_the_end(run_voting(study, teachers=4))
-    assert [group["merged"] for group in run.plan["groups"]] == [[], ["LOW"]]
-    assert account(holder_of(study, "AVERAGE")) == account(holder_of(study, "LOW")) == run.spent[1] > run.spent[0]
 
 
 def test_a_run_keeps_to_its_share_and_returns_what_it_did_not_need() -> None:
@@ -181,154 +172,40 @@ def test_a_run_keeps_to_its_share_and_returns_what_it_did_not_need() -> None:
     assert list(study_faults(study)) == []
 
 
-def test_retained_votes_replay_to_the_register() -> None:
-    study = study_with_table(retain_votes=True)
-    run = run_finish(run_start(study, **TABLE_RUN | {"aggregator": CHEAP}))
-    assert run.labels == 12
-    ballot_load.cache_clear()
-    assert [fault for batch in run.batches.all() for fault in replay_faults(batch)] == []
+@pytest.mark.django_db(transaction=True)
+def test_workers_that_vote_at_the_same_time_charge_nothing_twice() -> None:
+    run = run_voting(study_with_table(), aggregator={"name": "gnmax", "sigma": 60.0}, batch_size=1)
 
+    def work() -> None:
+        while vote_batch(Run.objects.get(pk=run.pk)):
+            pass
 
-def test_a_run_does_not_repeat_itself() -> None:
-    study, votes = study_with_table(points=40), []
-    for _ in range(2):
-        run = vote_to_the_end(run_voting(study, share=0.5, aggregator={"name": "gnmax", "sigma": 200.0}, batch_size=40))
-        votes.append(list(run.queries.values_list("label", flat=True)))
-        run_commands.run_cancel(run=run, acting_user=user_create("olga"))
-    assert votes[0] != votes[1]
-
-
-# --- Atomic ---------------------------------------------------------------------------------------------------------
-
-
-def register_fails(patch: pytest.MonkeyPatch) -> None:
-    def refuse(rows: Any) -> None:
-        raise IntegrityError("disk full")
-
-    patch.setattr(Release, "append", refuse)
-
-
-def position_fails(patch: pytest.MonkeyPatch) -> None:
-    """The very last statement of a batch fails, after labels and charges have been written."""
-
-    def refuse(**fields: Any) -> None:
-        release_record(**fields)
-        raise IntegrityError("connection lost")
-
-    release_record = commits.release_record
-    patch.setattr(commits, "release_record", refuse)
-
-
-@pytest.mark.parametrize("fails", [register_fails, position_fails])
-def test_a_batch_that_fails_midway_leaves_neither_labels_nor_charges(
-    fails: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    study = study_with_table()
-    run = run_voting(study, aggregator=CHEAP)
-    assert vote_batch(run)
-    run.refresh_from_db()
-    charged, before = list(run.spent), balances(study)
-    with monkeypatch.context() as patch:
-        fails(patch)
-        with pytest.raises(IntegrityError):
-            vote_batch(run)
-    run.refresh_from_db()
-    assert (run.position, run.labels, run.spent) == (4, 4, charged)
-    assert (Batch.objects.count(), Query.objects.count()) == (1, 4)
-    assert Release.objects.filter(kind="labels").count() == 1
-    np.testing.assert_array_equal(balances(study).spent, before.spent)
-    run = vote_to_the_end(run)
-    assert run.labels == 12
-    assert_labels_and_register_agree(run)
-
-
-def test_workers_that_know_the_run_as_it_was_charge_nothing_twice() -> None:
-    run = run_voting(study_with_table(), aggregator=CHEAP)
-    one, two = Run.objects.get(pk=run.pk), Run.objects.get(pk=run.pk)
-    for worker in (one, two, two, one):
-        vote_batch(worker)
+    assert at_once([work] * 3) == [None] * 3
     run.refresh_from_db()
     assert (run.position, run.status) == (12, Run.Status.LEARNING)
     assert_labels_and_register_agree(run)
 
 
-@pytest.mark.django_db(transaction=True)
-def test_workers_that_vote_at_the_same_time_charge_nothing_twice() -> None:
-    run = run_voting(study_with_table(points=30), aggregator={"name": "gnmax", "sigma": 60.0}, batch_size=1)
-    troubles = []
-
-    def work() -> None:
-        try:
-            while vote_batch(Run.objects.get(pk=run.pk)):
-                pass
-        except Exception as trouble:
-            troubles.append(trouble)
-        finally:
-            connection.close()
-
-    workers = [threading.Thread(target=work) for _ in range(3)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    assert troubles == []
-    run.refresh_from_db()
-    assert (run.position, run.status) == (30, Run.Status.LEARNING)
-    assert_labels_and_register_agree(run)
-
-
-def test_only_one_run_of_a_study_votes_at_a_time() -> None:
-    study = study_with_table()
-    first = run_voting(study, aggregator=CHEAP, share=0.5)
-    second = run_teach(run_start(study, share=0.5, **TABLE_RUN))
-    elsewhere = run_voting(study_with_table("elsewhere"))
-    advance.run_advance(second.pk)
-    second.refresh_from_db()
-    assert second.status == Run.Status.PREPARING
-    assert second.message == "Waits for another run of this study, which is spending its share."
-    assert elsewhere.status == Run.Status.ASKING
-    first = vote_to_the_end(first)
-    second = run_finish(second)
-    assert second.status == Run.Status.FINISHED, second.message
-    with pytest.raises(IntegrityError):
-        Run.objects.filter(study=study).update(status=Run.Status.ASKING)
-
-
 # --- Who is heard ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("variant", ["weighting", "upsampling"])
 def test_a_withdrawal_silences_the_holders_teachers_from_the_next_batch(
-    silenced: list[list[int]],
+    silenced: list[list[int]], variant: str
 ) -> None:
+    """All of them, in upsampling, and also if the holder comes back."""
     study = study_with_table()
-    run = run_voting(study, aggregator=CHEAP)
+    run = run_voting(study, variant=variant, aggregator=CHEAP)
     vote_batch(run)
-    holder = holder_of(study, "HIGH")
+    holder = holder_of(study, "LOW")
     consent_services.consent_withdraw(holder=holder, acting_user=None)
+    vote_batch(run)
+    level_change(holder, "LOW")
     run = vote_to_the_end(run)
     assert silenced == [[], teachers_of(run, holder), teachers_of(run, holder)]
+    assert len(silenced[1]) == (run.plan["groups"][2]["factor"] if variant == "upsampling" else 1)
     assert run.labels == 12, "the others still vote"
-    assert account(holder) == run.spent[0], "that they left is to be seen in every further vote: charged to the end"
-
-
-def test_returning_holder_is_not_heard_in_a_running_vote(silenced: list[list[int]]) -> None:
-    study = study_with_table()
-    run = run_voting(study, aggregator=CHEAP)
-    holder = holder_of(study, "LOW")
-    consent_services.consent_withdraw(holder=holder, acting_user=None)
-    level_change(holder, "LOW")
-    vote_batch(run)
-    assert silenced == [teachers_of(run, holder)]
-
-
-def test_all_teachers_of_a_withdrawn_holder_fall_silent_in_upsampling(silenced: list[list[int]]) -> None:
-    study = study_with_table()
-    run = run_voting(study, variant="upsampling", aggregator=CHEAP)
-    holder = holder_of(study, "LOW")
-    consent_services.consent_withdraw(holder=holder, acting_user=None)
-    vote_batch(run)
-    assert silenced == [teachers_of(run, holder)]
-    assert len(silenced[0]) == run.plan["groups"][2]["factor"] == 3
+    assert account(holder) == run.spent[2], "that they left is to be seen in every further vote: charged to the end"
 
 
 def test_stronger_protection_silences_at_once_and_weaker_changes_nothing(silenced: list[list[int]]) -> None:
@@ -460,7 +337,14 @@ def test_an_exhausted_group_is_charged_nothing_more(silenced: list[list[int]]) -
 
 
 def test_the_noise_of_a_real_vote_cannot_be_repeated() -> None:
-    assert not noise.noise_of(run_voting(study_with_table())).is_simulation
+    study, votes = study_with_table(points=40), []
+    for _ in range(2):
+        run = run_voting(study, share=0.5, aggregator={"name": "gnmax", "sigma": 200.0}, batch_size=40)
+        assert not noise.noise_of(run).is_simulation
+        run = vote_to_the_end(run)
+        votes.append(list(run.queries.values_list("label", flat=True)))
+        run_commands.run_cancel(run=run, acting_user=user_create("olga"))
+    assert votes[0] != votes[1]
 
 
 def test_a_query_on_which_nobody_votes_is_answered_like_any_other(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,280 @@
+"""Runs that lead to a table and no student: counts, synthetic rows, and rows by plausible deniability."""
+
+import csv
+import io
+from typing import Any
+
+import numpy as np
+import pytest
+from django.core.exceptions import ValidationError
+
+from accounting.book import balances, charges_of
+from accounting.caps import caps_of
+from accounting.models import Release
+from accounting.privacy.papers.deniability import composed_epsilon, row_cost
+from common.artifacts import arrays_load, model_fetch, model_store
+from consent.models import Mail
+from consent.selectors import consent_snapshot
+from learning.mechanisms.counts.table import CountTable
+from tests.factories import user_create
+from tests.snapshots import built_once
+from tests.training.asking import ASKING_RUN, COUNTS_RUN, SYNTHESIS_RUN, assert_whole, attempt, commit, run_ask
+from tests.training.people import assert_refused, everybody, withdraw
+from tests.training.recipes import DENIABLE_CHOICES, DENIABLE_RUN, charged
+from tests.training.runs import rehearsal_with_table, run_begun, run_draft, run_like, study_with_data, study_with_table
+from training.methods import method_of, table_of
+from training.models import Dataset, Run
+from training.services.downloads import download_record
+from training.services.head_counts import head_counts_draw
+from training.services.results import result_withdraw
+from training.uses import usage
+from training.verification import release_faults
+
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+
+
+@built_once
+def counted(**fields: Any) -> Run:
+    """A run that has counted the holders of a small study and published its table."""
+    return run_ask(run_like(study_with_table(retain_votes=True), COUNTS_RUN, **fields))
+
+
+@built_once
+def drawn(**fields: Any) -> Run:
+    """A run that has drawn rows about the holders of a small study and published them."""
+    return run_ask(run_like(study_with_table(retain_votes=True), SYNTHESIS_RUN, **fields))
+
+
+@built_once
+def deniable(**choices: Any) -> Run:
+    study = rehearsal_with_table(holders=400)
+    return run_ask(run_like(study, DENIABLE_RUN | {"choices": DENIABLE_CHOICES | choices}, seed=1))
+
+
+def counts_of(run: Run) -> CountTable:
+    return CountTable.from_json(run.result.content)
+
+
+def rows_of(run: Run) -> list[list[str]]:
+    return list(csv.reader(io.StringIO(table_of(run).to_csv())))
+
+
+def caps(run: Run) -> dict[int, float]:
+    snapshot = consent_snapshot(run.study)
+    return dict(zip(snapshot.holders.tolist(), caps_of(snapshot.epsilons, run.study.delta).tolist(), strict=True))
+
+
+# --- Counts -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_of_counts_ends_with_a_table_and_everybody_pays_their_share() -> None:
+    run = counted(share=0.25)
+    assert (run.status, run.stop_reason, run.student) == (Run.Status.FINISHED, Run.StopReason.COUNTED, None)
+    table = counts_of(run)
+    assert table.columns == ("class",) and table.values == (("a", "b", "c"),)
+    kinds = list(Release.objects.filter(run=run.pk).order_by("sequence").values_list("kind", flat=True))
+    assert kinds == [Release.Kind.TABLE, Release.Kind.RESULT]
+    # Every holder has one record, and so a vector as long as their weight allows: √(cap / largest cap).
+    assert charged(run) == pytest.approx({who: 0.25 * cap for who, cap in caps(run).items()}, rel=1e-4)
+    assert Release.objects.get(run=run.pk, batch=0).charge == run.plan["rounds"][0]["table"]["sigma"] ** -2
+    (use,) = usage(everybody(run.study)[0]).uses
+    assert "table" in use.state
+    alike = counted(share=0.25, choices={"weighing": "alike"})
+    smallest = min(budget["cap"] for budget in alike.plan["budgets"])
+    assert charged(alike) == pytest.approx(dict.fromkeys(charged(alike), 0.25 * smallest), rel=1e-4)
+    assert counts_of(alike).scale == 1.0
+
+
+def test_accounts_stay_within_caps_over_many_tables() -> None:
+    study = study_with_table(holders=12)
+    for _ in range(3):
+        run = run_ask(run_like(study, COUNTS_RUN, share=1 / 3))
+        assert run.status == Run.Status.FINISHED
+    spent = balances(study)
+    accounts = dict(zip(spent.holders.tolist(), spent.spent.tolist(), strict=True))
+    assert accounts.keys() == caps(run).keys()
+    assert all(0.999 * cap < accounts[who] <= cap for who, cap in caps(run).items())
+    with pytest.raises(ValidationError):  # nothing is free any more
+        run_like(study, COUNTS_RUN, share=0.25)
+
+
+def test_nobody_is_charged_for_head_counts_while_people_are_counted() -> None:
+    """The run's limit was set when it began: who was charged since would be left out, and that is everybody."""
+    study = study_with_table()
+    run = attempt(run_begun(run_like(study, COUNTS_RUN, share=0.25)))
+    with pytest.raises(ValidationError, match="A run counts people"):
+        head_counts_draw(study=study, acting_user=user_create("olga"))
+    run = commit(run)
+    head_counts_draw(study=study, acting_user=user_create("olga"))
+    assert len(charges_of(Release.objects.get(run=run.pk, batch=0)).holders) == len(everybody(study))
+
+
+def test_a_changed_file_of_a_table_is_found() -> None:
+    run = counted()
+    stored = model_fetch(run.result.artifact)
+    model_store(run.result.artifact, stored.replace(b"a,", b"b,"))
+    assert any("the file of its table is not" in fault for fault in release_faults(run))
+    model_store(run.result.artifact, stored)
+
+
+def test_a_withdrawn_table_stays_on_record_and_downloaders_are_warned() -> None:
+    run, olga, rosa = counted(), user_create("olga"), user_create("rosa")
+    download_record(run=run, what="table", digest=run.result.digest, acting_user=rosa)
+    with pytest.raises(ValidationError):
+        result_withdraw(run=run, reason=" ", acting_user=olga)
+    for _ in range(2):
+        result_withdraw(run=run, reason="The bins were wrong.", acting_user=olga)
+    (entry,) = Release.objects.filter(run=run.pk, kind=Release.Kind.WITHDRAWAL)
+    assert entry.content == {"digest": run.result.digest, "reason": "The bins were wrong."}
+    assert list(Mail.objects.filter(kind="result_withdrawn").values_list("user_id", flat=True)) == [rosa.pk]
+    assert list(release_faults(run)) == []
+    with pytest.raises(ValidationError):
+        result_withdraw(run=run_draft(run.study, **COUNTS_RUN), reason="None.", acting_user=olga)
+
+
+def test_columns_are_counted_against_each_other_and_images_by_their_classes() -> None:
+    run = counted(choices={"column": "length", "across": "class", "bins": 4})
+    lines = rows_of(run)
+    assert lines[0] == ["length", "class", "people", "low_95", "high_95", "weighted", "least_95", "most_95"]
+    assert [line[:2] for line in lines[1:4]] == [["0 – 0.25", "a"], ["0 – 0.25", "b"], ["0 – 0.25", "c"]]
+    assert len(lines) == 1 + 4 * 3
+    run = run_ask(run_like(study_with_data(), COUNTS_RUN))
+    assert run.status == Run.Status.FINISHED and len(counts_of(run)) == 10
+
+
+@pytest.mark.parametrize(
+    ("fields", "wrong"),
+    [
+        ({"choices": {"column": "height"}}, "choices.column"),
+        ({"choices": {"column": "class", "across": "class"}}, "choices.across"),
+        ({"choices": {}}, "choices.column"),
+        ({"choices": {"column": "class", "bins": 1}}, "choices.bins"),
+        ({"wanted_labels": 5}, "wanted_labels"),
+        ({"public_dataset": "public"}, "public_dataset"),
+        ({"test_dataset": "test"}, "test_dataset"),
+    ],
+)
+def test_counts_that_cannot_be_carried_out_are_refused(fields: dict[str, Any], wrong: str) -> None:
+    study = study_with_table()
+    named = {each: study.datasets.get(kind=kind) for each, kind in fields.items() if each.endswith("_dataset")}
+    with pytest.raises(ValidationError) as refused:
+        run_draft(study, **COUNTS_RUN | fields | named)
+    assert wrong in refused.value.message_dict
+
+
+# --- Synthetic rows ---------------------------------------------------------------------------------------------------
+
+
+def test_synthetic_rows_are_a_public_dataset_and_everybody_pays_over_three_rounds() -> None:
+    run = drawn(share=0.25)
+    assert (run.status, run.stop_reason, run.student) == (Run.Status.FINISHED, Run.StopReason.COUNTED, None)
+    kinds = list(Release.objects.filter(run=run.pk).order_by("sequence").values_list("kind", flat=True))
+    assert kinds == [*[Release.Kind.TABLE] * 3, Release.Kind.RESULT]
+    lines = rows_of(run)
+    assert lines[0] == ["length", "width", "class"] and len(lines) == 201 and lines == rows_of(run)
+    assert {line[2] for line in lines[1:]} <= {"a", "b", "c"}
+    dataset = run.result.dataset
+    assert dataset is not None and (dataset.kind, dataset.rows) == (Dataset.Kind.PUBLIC, 200)
+    stored = arrays_load(dataset.artifact)
+    # Classes that were drawn are no truth that somebody could be judged by.
+    assert set(stored) == {"x"} and ((stored["x"] >= 0) & (stored["x"] <= 1)).all()
+    spent = charged(run)
+    assert spent == pytest.approx({who: 0.25 * cap for who, cap in caps(run).items()}, rel=1e-4)
+    assert all(spent[who] <= 0.25 * cap for who, cap in caps(run).items())
+    assert_whole(run)
+    (use,) = usage(everybody(run.study)[0]).uses
+    assert "made-up people" in use.state
+
+
+def test_a_withdrawal_between_two_rounds_counts_from_the_second_on() -> None:
+    study = study_with_table(retain_votes=True)
+    run = commit(attempt(run_begun(run_like(study, SYNTHESIS_RUN))))
+    holder = everybody(study)[0]
+    withdraw(holder)
+    run = run_ask(run)
+    batches = Release.objects.filter(run=run.pk, kind=Release.Kind.TABLE).order_by("sequence")
+    assert [holder.pk in charges_of(each).holders for each in batches] == [True, False, False]
+    assert run.status == Run.Status.FINISHED
+
+
+def test_rows_are_public_points_of_a_further_run_until_they_are_withdrawn() -> None:
+    run = drawn(share=0.3)
+    points = run.result.dataset
+    request = run_ask(run_like(run.study, ASKING_RUN, public_dataset=points, share=0.3, wanted_labels=8), batches=2)
+    assert request.position == 8 and list(release_faults(request)) == []
+    result_withdraw(run=run, reason="The bins were wrong.", acting_user=user_create("olga"))
+    (entry,) = Release.objects.filter(run=run.pk, kind=Release.Kind.WITHDRAWAL)
+    assert entry.content["digest"] == run.result.digest
+    with pytest.raises(ValidationError) as refused:
+        run_draft(run.study, **ASKING_RUN | {"public_dataset": points, "student_learner": "logistic_regression"})
+    assert "public_dataset" in refused.value.message_dict
+
+
+@pytest.mark.parametrize(
+    ("choices", "field", "message"),
+    [
+        ({"rows": 5}, "choices.rows", "rows is 5"),
+        ({"bins": 1}, "choices.bins", "bins is 1"),
+        ({"column": "a"}, "choices", "There is no choice column"),
+    ],
+)
+def test_choices_of_rows_that_cannot_be_carried_out_are_refused(choices: dict, field: str, message: str) -> None:
+    assert_refused(field, message, **SYNTHESIS_RUN | {"choices": choices})
+
+
+def test_synthetic_rows_of_images_are_refused() -> None:
+    with pytest.raises(ValidationError, match="tables alone"):
+        run_draft(study_with_data(), **SYNTHESIS_RUN)
+
+
+# --- Plausible deniability, in rehearsals -----------------------------------------------------------------------------
+
+
+def test_a_rehearsal_releases_rows_and_says_what_they_cost() -> None:
+    run = deniable()
+    assert (run.status, run.message, run.student) == (Run.Status.FINISHED, "", None)
+    lines = rows_of(run)
+    assert lines[0] == ["length", "width", "class"] and len(lines) == 41
+    assert {line[2] for line in lines[1:]} <= {"a", "b", "c"}
+    dataset = run.result.dataset
+    assert dataset is not None and (dataset.kind, dataset.rows) == (Dataset.Kind.PUBLIC, 40)
+    assert set(arrays_load(dataset.artifact)) == {"x"}
+    # All rows together, by the two theorems; every level has the same.
+    of_row = run.study.delta / 400
+    due = composed_epsilon(row_cost(20, 4.0, 2.0, of_row)[0], of_row, 40, run.study.delta)
+    assert [level["spent"] for level in run.outcome["epsilons"]] == pytest.approx([due] * 3)
+    assert due > 3 * run.outcome["epsilons"][-1]["epsilon"]
+    assert any("nobody could be promised that" in str(note) for note in run.plan["notes"])
+
+
+def test_the_paper_s_shapes_are_seen_in_what_passes() -> None:
+    said = deniable().result.content["deniability"]
+    passing = {(each["omegas"], each["gamma"]): each["shares"] for each in said["passing"]}
+    assert said["least"] == [10, 50, 100, 500] and said["passed"] <= said["tried"]
+    for gamma in (2.0, 4.0, 10.0):
+        # Nothing is copied: every one of 200 seeds is plausible, and none of 500 are there.
+        assert passing["3", gamma][:3] == [1.0] * 3 and passing["3", gamma][3] == 0.0
+    assert all(np.diff(each).max() <= 0 for each in passing.values())
+    assert sum(passing["1", 4.0]) <= sum(passing["2", 4.0]) <= sum(passing["3", 4.0])
+    assert {each["column"] for each in said["network"]} == {"length", "width", "class"}
+    parents = {each["column"]: each["parents"] for each in said["network"]}
+    assert "length" in parents["class"] or "class" in parents["length"], "the class follows from the length"
+
+
+def test_a_run_without_a_passing_row_ends_with_advice() -> None:
+    # Half of 400 records are seeds, and of 100 cells of two columns none holds 190 of them.
+    run = deniable(plausible=190, fewest=0, most=0, values=100, epsilon0=4.0)
+    assert run.status == Run.Status.FAILED and "smaller k" in run.message
+
+
+def test_impossible_rows_have_no_plan_and_people_are_never_asked_for_seeds() -> None:
+    study = rehearsal_with_table(holders=400)
+    for choices, words in (
+        ({"plausible": 201}, "no row could be released"),
+        ({"most": 4}, "there are 3"),
+        ({"plausible": 5, "epsilon0": 1.0}, "larger k"),
+    ):
+        run = run_draft(study, **DENIABLE_RUN | {"choices": DENIABLE_CHOICES | choices})
+        with pytest.raises(ValueError, match=words):
+            method_of(run).plan(run)
+    assert_refused("variant", "This variant is for rehearsal studies.", **DENIABLE_RUN)
