@@ -213,7 +213,7 @@ RECIPES: dict[str, Recipe] = {
     "steps": Recipe(
         STEPS_RUN | {"batch_size": 1, "choices": {"steps": 3, "sigma": 10.0}},
         otherwise={"steps": 4},
-        planned={"rounds.0.plan.steps": 3, "rounds.0.plan.sigma": 10.0},
+        planned={"rounds.0.plan.steps": 3, "rounds.0.plan.sigma": 10.0, "rounds.0.until": 1.0},
         forgeries=[
             *OF_FILES,
             (step_size_change, "asked something else"),

@@ -57,7 +57,13 @@ OF_TABLES = [ASKING_RUN, STEPS_RUN, SAMPLED_RUN, COUNTED_STEPS_RUN, COUNTS_RUN, 
 OF_IMAGES = [each | {"student_learner": "logistic_regression"} for each in (ASKING_RUN, STEPS_RUN, SAMPLED_RUN)]
 OF_TARGETS = [TARGET_RUN | {"choices": {"steps": 4, "sigma": 10.0}, "batch_size": 2}]
 OF_TARGETS.append(COUNTS_RUN | {"choices": {"column": "length"}})
-SEEDS = [("table", 5), ("images", 3), ("numbers", 2), ("times", 2), ("labels", 2)]
+SEEDS = [
+    pytest.param("table", 5, marks=pytest.mark.exhaustive),
+    pytest.param("images", 3, marks=pytest.mark.exhaustive),
+    ("numbers", 2),
+    pytest.param("times", 2, marks=pytest.mark.exhaustive),
+    pytest.param("labels", 2, marks=pytest.mark.exhaustive),
+]
 """Histories by kind of records; in those of tables and numbers what had ended is forgotten by restores again."""
 WORK = 60
 """Steps after which every run has come to its end."""

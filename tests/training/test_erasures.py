@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,11 @@ from django.core.exceptions import ValidationError
 from django.core.files.storage import storages
 from django.core.management import call_command
 from django.db import connection
-from django.test import Client
 from django.utils import timezone
 from pytest_django import DjangoCaptureOnCommitCallbacks as Commits
 
 from accounting.book import balances
-from accounting.verification import study_faults
+from accounting.verification import Check
 from common.artifacts import arrays_load, arrays_save
 from consent import services
 from consent.models import AfterWithdrawal, ConsentEvent, ConsentForm, DataHolder, Disposal, Invitation, Mail, Study
@@ -27,6 +27,7 @@ from consent.services.invitations import invitations_create
 from consent.services.paper import PaperConsent, paper_consents_record, scan_load
 from learning.formats import DataError, Rows
 from tests.factories import consent_choose, form_publish, user_create
+from tests.pages import as_, text
 from tests.training.asking import (
     ASKING_RUN,
     COUNTED_STEPS_RUN,
@@ -59,7 +60,7 @@ from training.services.datasets import dataset_import
 from training.services.drafts import run_withdraw
 from training.services.erasures import records_erase
 from training.services.trainings import student_ask
-from training.verification import batches_kept, erasure_faults, record_faults, release_faults, replay_faults
+from training.verification import batches_kept, checks_of, erasure_faults, record_faults, replay_faults
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
@@ -102,22 +103,8 @@ def withdraw(holder: DataHolder, commits: Commits, *, keep: bool = False) -> Non
 
 
 def faults(study: Study) -> list[str]:
-    found = [*study_faults(study), *record_faults(study)]
-    for run in Run.objects.filter(study=study):
-        found += release_faults(run)
-    for batch in batches_kept(study):
-        found += replay_faults(batch)
-    return found
-
-
-def everything_stored() -> str:
-    """Every value of every table, as text."""
-    with connection.cursor() as cursor:
-        stored = []
-        for table in connection.introspection.table_names(cursor):
-            cursor.execute(f'SELECT * FROM "{table}"')
-            stored += [str(value) for row in cursor.fetchall() for value in row]
-    return "\n".join(stored)
+    checks = [Check("replay", partial(replay_faults, batch)) for batch in batches_kept(study)]
+    return [fault for check in [*checks_of(study), *checks] for fault in check.faults()]
 
 
 def test_a_withdrawal_erases_rows_scans_and_name_and_leaves_the_account(
@@ -134,14 +121,14 @@ def test_a_withdrawal_erases_rows_scans_and_name_and_leaves_the_account(
 
     withdraw(holder, django_capture_on_commit_callbacks)
 
+    assert len(records_load(dataset)["y"]) == HOLDERS - 1, "a worker that knows the old file reads the new one"
     dataset.refresh_from_db()
     holder.refresh_from_db()
     assert before not in files() and dataset.artifact in files()
     assert holder.pk not in owners_of(dataset) and (dataset.rows, dataset.holders) == (HOLDERS - 1, HOLDERS - 1)
     left = dict(zip(*_owned(dataset), strict=True))
     assert left == {owner: row for owner, row in others.items() if owner != holder.pk}
-    assert scan_load(study, digest) is None
-    assert "p-000" not in everything_stored()
+    assert scan_load(study, digest) is None and "p-000" not in everything_stored()
     assert holder_by_pseudonym(study, "p-000") == holder
     assert balances(study).of(np.array([holder.pk])) == account.of(np.array([holder.pk])) > 0
     done = Disposal.objects.filter(study=study).order_by("sequence")
@@ -149,6 +136,16 @@ def test_a_withdrawal_erases_rows_scans_and_name_and_leaves_the_account(
     assert (done[1].rows, done[1].files) == (1, 1)
     assert erasure_state(holder).done_at
     assert faults(study) == []
+
+
+def everything_stored() -> str:
+    """Every value of every table, as text."""
+    with connection.cursor() as cursor:
+        stored = []
+        for table in connection.introspection.table_names(cursor):
+            cursor.execute(f'SELECT * FROM "{table}"')
+            stored += [str(value) for row in cursor.fetchall() for value in row]
+    return "\n".join(stored)
 
 
 def _owned(dataset: Dataset) -> tuple[list[int], list[tuple[float, ...]]]:
@@ -178,16 +175,20 @@ def test_holder_decides_on_erasure_and_a_new_consent_keeps_what_is_left(
 ) -> None:
     study = small_study()
     first, second, third = DataHolder.objects.filter(study=study).order_by("pk")[:3]
+    user = user_create("hanna")
+    services.holder_link(holder=first, user=user)
     withdraw(first, django_capture_on_commit_callbacks, keep=True)
     withdraw(second, django_capture_on_commit_callbacks)
     assert first.pk in owners_of(private(study)) and second.pk not in owners_of(private(study))
+    page = text(as_(user).get(f"/my/{study.slug}/choice/"))
+    assert "that your records stay stored. They are not used." in page
+    assert "No records of yours are stored here." not in page
 
     with pytest.raises(ValidationError, match="Withdraw first"):
         erasure_ask(holder=third, acting_user=None)
     assert erasure_ask(holder=first, acting_user=None)
     assert not erasure_ask(holder=first, acting_user=None), "asked for once is enough"
-    form = ConsentForm.objects.get(study=study)
-    consent_choose(holder=first, level="LOW", form=form)
+    consent_choose(holder=first, level="LOW", form=ConsentForm.objects.get(study=study))
     assert records_erase(study.pk) == 0
     assert first.pk in owners_of(private(study))
     assert faults(study) == []
@@ -248,11 +249,15 @@ def test_a_paper_withdrawal_erases_where_the_study_promises_it(django_capture_on
     assert files(f"evidence/{study.pk}") == set()
 
 
-@pytest.mark.parametrize("kind", [ASKING_RUN, STEPS_RUN, SAMPLED_RUN], ids=["votes", "steps", "samples"])
-@pytest.mark.parametrize("answered", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "answered"),
+    [(ASKING_RUN, True), (ASKING_RUN, False), (STEPS_RUN, True), (SAMPLED_RUN, True)],
+    ids=["votes", "unanswered votes", "steps", "samples"],
+)
 def test_a_run_goes_on_when_records_are_erased_between_a_batch_and_its_release(
     kind: dict[str, Any], answered: bool, django_capture_on_commit_callbacks: Commits
 ) -> None:
+    """And a late worker leaves no coordinates of whoever has left."""
     study = small_study()
     run = run_start(study, share=0.5, **kind)
     if answered:
@@ -260,33 +265,23 @@ def test_a_run_goes_on_when_records_are_erased_between_a_batch_and_its_release(
     else:
         run_advance(run.pk)
     assert are_shards_done(run) == answered and run.shards.exists(), "a batch is under way"
-    holder = holder_of(study)
+    holder, kept = holder_of(study), {name: arrays_load(name) for name in coordinates(run)}
     withdraw(holder, django_capture_on_commit_callbacks)
-    assert not [name for name in files(f"runs/{run.pk}") if "coordinates" in name]
+    assert not coordinates(run)
+    if kind is ASKING_RUN and answered:
+        ((cache, arrays),) = kept.items()
+        assert holder.pk in arrays["owner"]
+        arrays_save(cache, **arrays)  # by the late worker
+        run_ask(run, run.batches.count() + 1)
+        assert holder.pk not in arrays_load(cache)["owner"] and holder.pk not in arrays_load(cache)["holder"]
     with django_capture_on_commit_callbacks(execute=True):
-        run_ask(run)
-    run.refresh_from_db()
+        run = run_ask(run)
     assert run.status == Run.Status.FINISHED, run.message
     assert faults(study) == []
 
 
-def test_a_worker_that_meets_an_erasure_reads_the_new_file(django_capture_on_commit_callbacks: Commits) -> None:
-    study = small_study()
-    stale = private(study)
-    withdraw(holder_of(study), django_capture_on_commit_callbacks)
-    assert len(records_load(stale)["y"]) == HOLDERS - 1
-
-
-def test_a_late_worker_leaves_no_coordinates_of_whoever_left(django_capture_on_commit_callbacks: Commits) -> None:
-    study = small_study()
-    run = run_ask(run_start(study, share=0.5, **ASKING_RUN), 1)
-    (cache,) = [name for name in files(f"runs/{run.pk}") if "coordinates" in name]
-    kept, holder = arrays_load(cache), holder_of(study)
-    assert holder.pk in kept["owner"]
-    withdraw(holder, django_capture_on_commit_callbacks)
-    arrays_save(cache, **kept)  # a worker that was late writes what it had worked out
-    run_ask(run, run.batches.count() + 1)
-    assert holder.pk not in arrays_load(cache)["owner"] and holder.pk not in arrays_load(cache)["holder"]
+def coordinates(run: Run) -> list[str]:
+    return [name for name in files(f"runs/{run.pk}") if "coordinates" in name]
 
 
 @pytest.mark.parametrize("moment", ["training", "voting", "finished"])
@@ -296,13 +291,11 @@ def test_a_vote_goes_on_without_anything_learned_from_erased_records(
     study = small_study()
     run = run_start(study, share=0.5, **TABLE_RUN)
     holder = holder_of(study)
-    if moment == "training":
-        run = run_teach(run)
-    elif moment == "voting":
-        run = _voting(run)
-    else:
-        run = run_finish(run)
-        assert run.status == Run.Status.FINISHED, run.message
+    run = run_finish(run) if moment == "finished" else run_teach(run)
+    if moment == "voting":
+        vote_open(run)
+        run.refresh_from_db()
+        vote_batch(run)
     withdraw(holder, django_capture_on_commit_callbacks)
     with django_capture_on_commit_callbacks(execute=True):
         run = run_finish(run)
@@ -313,17 +306,6 @@ def test_a_vote_goes_on_without_anything_learned_from_erased_records(
     predictions = predictions_load(run)
     assert (predictions[mine] == -1).all() and (predictions != -1).any()
     assert faults(study) == []
-
-
-def _voting(run: Run) -> Run:
-    """The run after its first batch."""
-    run = run_teach(run)
-    vote_open(run)
-    run.refresh_from_db()
-    vote_batch(run)
-    run.refresh_from_db()
-    assert run.status == Run.Status.ASKING and run.position
-    return run
 
 
 def test_a_removed_dataset_leaves_its_row_and_takes_its_file(
@@ -392,15 +374,14 @@ def test_a_closed_study_asks_nobody_and_learns_nothing(django_capture_on_commit_
 
 
 def test_records_are_kept_until_the_announced_day_at_most() -> None:
-    last_day = timezone.localdate() + timedelta(days=10)
+    last_day, olga = timezone.localdate() + timedelta(days=10), user_create("olga")
     study = small_study(retention_until=last_day)
+    later = last_day + timedelta(days=1)
     with pytest.raises(ValidationError, match="never later"):
-        closing.study_close(
-            study=study, reason="Done.", acting_user=user_create("olga"), erase_after=last_day + timedelta(days=1)
-        )
+        closing.study_close(study=study, reason="Done.", acting_user=olga, erase_after=later)
     with pytest.raises(ValidationError, match="new version"):
-        services.study_update(study=study, retention_until=last_day + timedelta(days=1))
-    closing.study_close(study=study, reason="Done.", acting_user=user_create("olga"))
+        services.study_update(study=study, retention_until=later)
+    closing.study_close(study=study, reason="Done.", acting_user=olga)
     study.refresh_from_db()
     assert study.retention_until == last_day
 
@@ -467,15 +448,3 @@ def test_verification_finds_what_was_not_erased(django_capture_on_commit_callbac
     with pytest.raises(FileNotFoundError):
         records_load(dataset)
     assert "its file is missing" in " ".join(record_faults(study))
-
-
-def test_holder_who_keeps_their_records_reads_that_they_stay() -> None:
-    study = small_study()
-    holder, user = holder_of(study), user_create("hanna")
-    services.holder_link(holder=holder, user=user)
-    services.consent_withdraw(holder=holder, acting_user=user, keep=True)
-    browser = Client()
-    browser.force_login(user)
-    page = browser.get(f"/my/{study.slug}/choice/").text
-    assert "that your records stay stored. They are not used." in page
-    assert "No records of yours are stored here." not in page

@@ -21,9 +21,8 @@ from accounting.shares import share_free, shares
 from common.artifacts import arrays_save
 from consent import services as consent_services
 from learning.formats import TabularSchema
-from learning.formats.columns import IgnoredColumn
 from learning.mechanisms.base import PlanError
-from tests.factories import policy_approve, study_open, user_create
+from tests.factories import study_open, user_create
 from tests.training.asking import vote_batch
 from tests.training.runs import (
     TABLE,
@@ -114,13 +113,6 @@ def test_datasets_must_be_of_the_study_of_the_right_kind_and_alike() -> None:
     assert "choose a private one" in errors(study, private_dataset=public)["private_dataset"][0]
     assert "choose a test one" in errors(study, test_dataset=public)["test_dataset"][0]
     assert "columns or classes differ" in errors(study, public_dataset=unlike)["public_dataset"][0]
-
-
-def test_files_of_datasets_may_be_written_differently() -> None:
-    study = study_with_table()
-    schema = TabularSchema((*TABLE.columns, IgnoredColumn("note")), TABLE.classes, delimiter=";", decimal=",")
-    other = dataset_import(study=study, name="other", kind="public", rows=table_rows(6), schema=schema)
-    assert run_draft(study, **TABLE_RUN, public_dataset=other).public_dataset == other
 
 
 # --- Approving and cancelling ---------------------------------------------------------------------------------------
@@ -341,13 +333,6 @@ def test_the_sweep_sends_a_quiet_run_once_and_takes_it_from_a_dead_worker() -> N
     for status in (*Run.ENDED, Run.Status.DRAFT):
         silence(status=status)
         assert sweep.runs_sweep() == []
-
-
-def test_a_policy_in_force_later_is_no_obstacle_to_approval() -> None:
-    study = study_with_table()
-    policy_approve(study, high=0.5, average=1.0, low=1.5, effective_from=timezone.now() + timedelta(days=1))
-    run = run_finish(run_start(study, **TABLE_RUN))
-    assert [group["epsilon"] for group in run.plan["groups"]] == [1.0, 2.0, 3.0]
 
 
 def test_a_student_that_is_trained_twice_is_stored_once() -> None:

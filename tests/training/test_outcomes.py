@@ -129,7 +129,7 @@ def learned(study: Study, **fields: Any) -> Run:
 
 @built_once
 def learned_of(kind: str, **fields: Any) -> Run:
-    return learned(study_of(kind), share=0.4, **fields)
+    return learned(study_of(kind), share=0.9, **fields)
 
 
 @pytest.fixture(params=KINDS)

@@ -1,27 +1,52 @@
-"""Queue and workers: places, claims, expected ends, and what is told of other studies."""
+"""Queue, turns and tasks: places, claims, expected ends, and what is sent to workers."""
 
+from collections import Counter, deque
 from datetime import timedelta
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
+from celery import current_app
 from django.contrib.auth.models import User
+from django.db import transaction
 from django.utils import timezone
 from ipate_client.site import _run as run_of
+from kombu.exceptions import OperationalError
+from pytest_django import DjangoCaptureOnCommitCallbacks as Commits
 
+from common.artifacts import arrays_list
 from common.jobs.leases import claimant, lease, worker_claims
 from common.models import WorkerHeartbeat
 from consent import services
-from consent.models import Study
+from consent.models import Level, Study
 from consent.services.accounts import administrator_set
 from tests import factories
+from tests.factories import user_create
 from tests.pages import as_
-from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_start, run_teach, study_with_table
+from tests.training.asking import ASKING_RUN, EVERYBODY
+from tests.training.runs import (
+    TABLE_RUN,
+    run_draft,
+    run_finish,
+    run_start,
+    run_teach,
+    study_with_data,
+    study_with_table,
+)
 from tests.workers import wait_until, worker
+from training import tasks
+from training.dispatch import send
+from training.engine import turns
 from training.engine.turns import worker_time_note
-from training.models import Run, TeacherChunk
+from training.methods.lessons import checkpoints_folder
+from training.models import Run, StudentTraining, TeacherChunk
 from training.queue import queue_for, queue_watchable, run_wait
+from training.services import advance, sweep
+from training.services.advance import run_advance, step_of
+from training.services.head_counts import head_counts_enter
+from training.services.trainings import student_ask, student_learn
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
 WORKER = "celery@here:1"
 
@@ -44,7 +69,6 @@ def place(run: Run) -> int | None:
     return wait and wait.place
 
 
-@pytest.mark.slow
 def test_runs_wait_in_the_order_in_which_they_were_approved(study: Study, operator: User) -> None:
     first, second = (run_start(study, share=0.1, title=title, **TABLE_RUN) for title in ("First", "Second"))
     draft = run_draft(study, **TABLE_RUN)
@@ -59,14 +83,6 @@ def test_runs_wait_in_the_order_in_which_they_were_approved(study: Study, operat
     first.refresh_from_db()
     assert (place(first), place(second)) == (None, 1)
     assert [row.run for row in queue_for(operator).under_way] == [first]
-
-
-def test_a_run_that_a_worker_begins_while_it_is_looked_at_waits_no_more(study: Study) -> None:
-    run = run_start(study, **TABLE_RUN)
-    assert place(run) == 1
-    Run.objects.filter(pk=run.pk).update(started_at=timezone.now())
-    assert run.started_at is None, "it was read before"
-    assert place(run) is None
 
 
 def test_a_workers_claims_say_what_it_is_at(study: Study, operator: User, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,16 +104,6 @@ def test_a_workers_claims_say_what_it_is_at(study: Study, operator: User, monkey
     assert queue_for(operator).workers[0].runs == (run,)
 
 
-def test_a_long_name_still_fits_and_is_known(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
-    name = f"celery@{'a' * 200}.example.org:4711"
-    monkeypatch.setattr("common.worker_heartbeats._own_name", name)
-    run = run_start(study, **TABLE_RUN)
-    with lease(Run, run.pk) as claim:
-        assert worker_claims(name, Run.objects.get(pk=run.pk).claimed_by)
-        assert not worker_claims(f"celery@{'a' * 200}.example.org:4712", claim or "")
-
-
-@pytest.mark.slow
 def test_when_a_run_is_expected_to_end(study: Study, operator: User) -> None:
     earlier = run_finish(run_start(study, share=0.2, **TABLE_RUN))
     now = timezone.now()
@@ -113,7 +119,6 @@ def test_when_a_run_is_expected_to_end(study: Study, operator: User) -> None:
     assert queue_for(operator).under_way[0].ends is None, "it is late, and nobody knows by how much"
 
 
-@pytest.mark.slow
 def test_when_a_run_is_expected_to_begin(study: Study, operator: User) -> None:
     """Studies share the workers: a run waits for those of its own study."""
     earlier = run_finish(run_start(study, share=0.2, **TABLE_RUN))
@@ -138,7 +143,6 @@ def test_when_a_run_is_expected_to_begin(study: Study, operator: User) -> None:
     assert "It begins as soon as a worker is free." in page
 
 
-@pytest.mark.slow
 def test_studies_take_turns_in_the_queue() -> None:
     studies = [study_with_table(name) for name in ("busy", "quiet")]
     first, second = (run_start(studies[0], share=0.1, **TABLE_RUN) for _ in range(2))
@@ -148,7 +152,6 @@ def test_studies_take_turns_in_the_queue() -> None:
     assert [place(run) for run in (first, second, third)] == [2, 3, 1]
 
 
-@pytest.mark.slow
 def test_the_queue_shows_only_the_number_of_runs_of_other_studies(study: Study, operator: User) -> None:
     foreign = run_start(study_with_table("foreign"), title="Nobody's business", **TABLE_RUN)
     mine = run_start(study, title="Mine", **TABLE_RUN)
@@ -167,7 +170,6 @@ def test_the_queue_shows_only_the_number_of_runs_of_other_studies(study: Study, 
     assert "Mine" not in page
 
 
-@pytest.mark.slow
 def test_only_operators_and_administrators_watch_it(study: Study, operator: User) -> None:
     assert queue_watchable(operator)
     for role in ("steward", "committee", "auditor", "researcher"):
@@ -177,12 +179,6 @@ def test_only_operators_and_administrators_watch_it(study: Study, operator: User
         assert as_(user).get("/queue/").status_code == 403
         assert "/queue/" not in as_(user).get("/").content.decode()
     assert "/queue/" in as_(operator).get("/").content.decode()
-
-
-def test_an_empty_queue_says_what_to_do(operator: User) -> None:
-    page = as_(operator).get("/queue/").content.decode()
-    for sentence in ("No run is under way", "No approved run waits", "No worker was heard from within a day"):
-        assert sentence in page
 
 
 @pytest.mark.worker
@@ -202,3 +198,220 @@ def test_a_real_workers_claims_lead_to_its_heartbeat(tmp_path: Path) -> None:
         name = WorkerHeartbeat.objects.get().name
     assert seen
     assert all(worker_claims(name, claim) for claim in seen)
+
+
+# --- Turns of the workers ---
+
+
+class Broker:
+    """Messages in the order in which they came, as brokers give them out."""
+
+    def __init__(self, commits: Commits) -> None:
+        self.messages: deque[tuple[str, str]] = deque()
+        self._commits = commits
+
+    def send_task(self, name: str, ids: list[str]) -> None:
+        if name.startswith("training."):
+            self.messages.append((name.rpartition(".")[2], ids[0]))
+
+    def deliver(self) -> None:
+        """Let a worker handle the first message."""
+        task, pk = self.messages.popleft()
+        with self._commits(execute=True):
+            getattr(tasks, task)(pk)
+
+    def deliver_all(self) -> None:
+        for _ in range(1_000):
+            if not self.messages:
+                return
+            self.deliver()
+        raise AssertionError("messages multiply")
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Commits) -> Broker:
+    made = Broker(django_capture_on_commit_callbacks)
+    monkeypatch.setattr(current_app._get_current_object(), "send_task", made.send_task)
+    return made
+
+
+def test_a_small_run_does_not_wait_until_another_studys_large_one_is_done(
+    broker: Broker, django_capture_on_commit_callbacks: Commits
+) -> None:
+    with django_capture_on_commit_callbacks(execute=True):
+        large = run_start(study_with_table("large"), **TABLE_RUN | {"teachers": 12})
+    broker.deliver()
+    chunks = large.chunks.count()
+    assert len(broker.messages) == chunks > 1, "all of its teachers wait at the broker"
+    turns.worker_time_note(large.study_id, 600)
+    with django_capture_on_commit_callbacks(execute=True):
+        small = run_start(study_with_table("small"), **TABLE_RUN)
+    while Run.objects.get(pk=small.pk).status != Run.Status.FINISHED:
+        broker.deliver()
+    assert large.chunks.filter(state="pending").count() == chunks
+    broker.deliver_all()
+    assert Run.objects.get(pk=large.pk).status == Run.Status.FINISHED, "no message was lost for its turn"
+
+
+def test_studies_that_workers_are_at_come_after_others() -> None:
+    first, second = (run_start(study_with_table(name), share=0.1, **TABLE_RUN) for name in ("first", "second"))
+    named = turns.piece_of("run_advance", second.pk)
+    assert named is not None
+    assert [piece.run for piece in turns.pieces_due(named)] == [first.pk, second.pk]
+    third = run_start(first.study, share=0.1, **TABLE_RUN)
+    with lease(Run, third.pk):
+        assert [piece.run for piece in turns.pieces_due(named)] == [second.pk, first.pk]
+
+
+def test_time_is_forgotten_by_and_by() -> None:
+    study = study_with_table()
+    turns.worker_time_note(study.pk, 60)
+    turns.worker_time_note(study.pk, 20)
+    assert turns.worker_times()[study.pk] == pytest.approx(80, rel=0.01)
+    turns.WorkerTime.objects.update(noted_at=timezone.now() - timedelta(minutes=20))
+    assert turns.worker_times()[study.pk] == pytest.approx(20, rel=0.01)
+
+
+def test_runs_that_wait_for_their_parts_or_for_others_are_not_due(broker: Broker) -> None:
+    run = run_start(study_with_table(), **TABLE_RUN)
+    named = turns.piece_of("run_advance", run_start(study_with_table("other"), **TABLE_RUN).pk)
+    assert named is not None
+    Run.objects.filter(pk=run.pk).update(message="Waits.")
+    assert [piece.run for piece in turns.pieces_due(named)] == [named.run]
+    Run.objects.filter(pk=run.pk).update(message="")
+    tasks.run_advance(str(run.pk))
+    assert {piece.task for piece in turns.pieces_due(named) if piece.run == run.pk} == {"chunk_train"}
+
+
+NETWORK = {"student_learner": "consistency", "student_parameters": {"steps": 200, "batch": 8}}
+
+
+@pytest.mark.parametrize("of_the_run", [True, False])
+def test_a_students_training_steps_aside_and_goes_on(
+    broker: Broker,
+    monkeypatch: pytest.MonkeyPatch,
+    django_capture_on_commit_callbacks: Commits,
+    of_the_run: bool,
+) -> None:
+    """The student of a run, or another version of it, trains; a run of another study is approved meanwhile."""
+    study = study_with_data(levels="LLLL")
+    run = run_start(study, **EVERYBODY, choices={"rounds": 1}, batch_size=300, **NETWORK)
+    if of_the_run:
+        with monkeypatch.context() as patched:
+            patched.setattr(advance, "step_of", lambda run: None if run.status == Run.Status.LEARNING else step_of(run))
+            run_finish(run)
+        task, pk = "run_advance", str(run.pk)
+    else:
+        run_finish(run)
+        task, pk = "student_learn", str(student_ask(run=run, acting_user=None, **NETWORK).pk)
+    with django_capture_on_commit_callbacks(execute=True):
+        quick = run_start(study_with_table("quick"), **TABLE_RUN)
+    turns.worker_time_note(study.pk, 600)
+    piece = turns.piece_of(task, pk)
+    assert piece is not None
+    with django_capture_on_commit_callbacks(execute=True), monkeypatch.context() as patched, turns.turn(piece):
+        patched.setattr(turns, "TURN", 0.0)
+        assert (run_advance if of_the_run else student_learn)(pk), "it went on, as far as its checkpoint"
+    assert len(arrays_list(checkpoints_folder(run))) == 1
+    assert broker.messages[-1] == (task, pk)
+    while Run.objects.get(pk=quick.pk).status != Run.Status.FINISHED:
+        broker.deliver()
+        assert not finished(run, of_the_run), "the quick run comes first"
+    broker.deliver_all()
+    assert finished(run, of_the_run)
+    assert arrays_list(checkpoints_folder(run)) == []
+
+
+def finished(run: Run, of_the_run: bool) -> bool:
+    if of_the_run:
+        return Run.objects.get(pk=run.pk).status == Run.Status.FINISHED
+    return StudentTraining.objects.get(run=run, version=None).state == "done"
+
+
+# --- Tasks carry ids only and are sent after the commit, even if the broker fails ---
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[str]]]:
+    """Messages for the broker."""
+    given: list[tuple[str, list[str]]] = []
+    monkeypatch.setattr(
+        current_app._get_current_object(), "send_task", lambda name, ids: given.append((name, list(ids)))
+    )
+    return given
+
+
+def test_a_task_is_sent_with_ids_alone_and_exists(
+    sent: list[tuple[str, list[str]]], django_capture_on_commit_callbacks: Commits
+) -> None:
+    with django_capture_on_commit_callbacks(execute=True):
+        run = run_start(study_with_table(), **TABLE_RUN)
+        assert sent == [], "nothing is sent before the approval is committed"
+    mails = ("consent.tasks.mails_deliver", [])  # to those who may approve it, and to its proposer
+    assert mails in sent
+    assert [each for each in sent if each != mails] == [("training.tasks.run_advance", [str(run.pk)])]
+    before = len(sent)
+    with django_capture_on_commit_callbacks(execute=True):
+        advance.run_advance(run.pk)
+    chunks = [("training.tasks.chunk_train", [str(chunk.pk)]) for chunk in run.chunks.all()]
+    assert sent[before:] == chunks
+    current_app.loader.import_default_modules()  # as a worker does
+    assert {name for name, _ in sent} <= set(current_app.tasks)
+
+
+def test_tasks_of_a_rolled_back_block_are_not_sent(
+    sent: list[tuple[str, list[str]]], django_capture_on_commit_callbacks: Commits
+) -> None:
+    with (
+        django_capture_on_commit_callbacks(execute=True),
+        pytest.raises(ZeroDivisionError),
+        transaction.atomic(),
+    ):
+        send("run_advance", 1)
+        raise ZeroDivisionError
+    assert sent == []
+
+
+@pytest.mark.parametrize("trouble", [OperationalError("away"), OSError("disk full")])
+def test_an_unreachable_broker_undoes_nothing_and_the_sweep_resends(
+    trouble: Exception, monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Commits
+) -> None:
+    def refuse(*_: object) -> None:
+        raise trouble
+
+    with monkeypatch.context() as patch, django_capture_on_commit_callbacks(execute=True):
+        patch.setattr(current_app._get_current_object(), "send_task", refuse)
+        run = run_start(study_with_table(), **TABLE_RUN)
+    run.refresh_from_db()
+    assert run.status == Run.Status.APPROVED
+    Run.objects.update(heartbeat=None)
+    assert sweep.runs_sweep() == [str(run.pk)]
+
+
+def test_a_task_that_is_delivered_twice_does_not_multiply(
+    sent: list[tuple[str, list[str]]], django_capture_on_commit_callbacks: Commits
+) -> None:
+    study = study_with_table(points=12, delta=4e-5)
+    many = dict.fromkeys(Level.values, 8_000)  # as if public: a batch is asked in several shards
+    head_counts_enter(study=study, acting_user=user_create("olga"), counts=many)
+    run = run_start(study, share=0.5, **ASKING_RUN | {"batch_size": 2})
+    shards, batches = 3, 6
+    waiting, handled = deque([("training.tasks.run_advance", [str(run.pk)])] * 2), Counter[str]()
+    while waiting and handled.total() < 1_000:
+        name, ids = waiting.popleft()
+        handled[name] += 1
+        if name.startswith("training.tasks."):
+            with django_capture_on_commit_callbacks(execute=True):
+                getattr(tasks, name.rpartition(".")[2])(*ids)
+        waiting += sent
+        sent.clear()
+    run.refresh_from_db()
+    assert (run.status, run.batches.count()) == (Run.Status.FINISHED, batches), run.message
+    assert handled["training.tasks.shard_ask"] <= (batches + 1) * shards, "the second delivery asked once more at most"
+    assert handled["training.tasks.run_advance"] <= batches + 2
+
+
+def test_tasks_ignore_arguments_that_they_do_not_know_and_rows_that_are_gone() -> None:
+    tasks.run_advance(str(uuid4()), "from a newer version", priority=3)
+    tasks.chunk_train("987654321", "from a newer version", priority=3)
+    tasks.runs_sweep("from a newer version", priority=3)

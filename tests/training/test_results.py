@@ -1,38 +1,54 @@
-"""What people are told of what was learned: page, mails, letters, once a year, and what it cost their protection."""
+"""What people are told of what was learned, and of the uses of their records."""
 
-from datetime import timedelta
+import re
+from datetime import date, timedelta
+from typing import Any
 
+import numpy as np
 import pytest
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
+from accounting.book import balances
+from accounting.caps import caps_of
 from accounting.models import Release
+from accounting.shares import shares
+from common.noise import SimulationNoise
 from consent import services
 from consent.letter_documents import LetterWritten, letter_context
-from consent.models import DataHolder, Letter, Mail, MailWishes, News, Study
+from consent.models import ConsentForm, DataHolder, Letter, Mail, News, Study
 from consent.selectors import consent_form_in_force
+from consent.services import holder_link
 from consent.services.addresses import addresses_forget, way_wish
 from consent.services.handover import circumstance_record
 from consent.services.invitations import invitations_create
 from consent.services.letterheads import letterhead_of
 from consent.services.letters import letters_due, letters_print
 from consent.services.mail import mail_render
-from consent.uses import results_of, usage_of
+from consent.uses import Usage, results_of, right_guesses_together, usage_of
 from tests import factories
+from tests.factories import user_create
 from tests.ipate_web.accounts.test_mails import person
 from tests.pages import as_, text
-from tests.training.asking import COUNTS_RUN, run_ask
-from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_finish, run_like, run_start, study_with_table
+from tests.training.asking import ASKING_RUN, COUNTS_RUN, EVERYBODY, run_ask
+from tests.training.runs import (
+    TABLE_RUN,
+    rehearsal_with_table,
+    run_finish,
+    run_like,
+    run_start,
+    run_teach,
+    study_with_table,
+)
 from training.models import Run, StudentModel
 from training.services.closing import study_close
-from training.services.downloads import download_record, predictions_record
+from training.services.downloads import predictions_record
 from training.services.erasures import records_erase
+from training.services.head_counts import head_counts_draw
 from training.services.results import result_withdraw
 from training.services.stages import model_stage_set
 from training.services.students import student_publish, student_withdraw
-from training.services.thresholds import model_threshold_set
-from training.services.trainings import student_ask, student_learn
 from training.services.yearly import years_tell
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
@@ -61,16 +77,6 @@ def mailed(kind: str) -> list[str]:
 
 
 # --- The page -------------------------------------------------------------------------------------------------------
-
-
-def test_before_a_result_the_page_says_so_and_nothing_leads_to_it() -> None:
-    holder = held(study_with_table(), "HIGH")
-    page = page_of(holder)
-    assert "Nothing is published yet. When a result is, it stands here." in page
-    assert "Withdraw" in page
-    path = reverse("consent:results", args=[holder.study.slug])
-    for other in ("choice", "study"):
-        assert path not in as_(holder.user).get(reverse(f"consent:{other}", args=[holder.study.slug])).text
 
 
 def test_a_result_says_what_how_good_how_used_and_what_it_cost() -> None:
@@ -127,29 +133,6 @@ def test_results_count_the_uses_of_a_model() -> None:
     assert "2 people and programs have taken it or asked it for predictions." in page
     assert "This site has predicted 1,503 records with it." in page
     assert "olga" not in page and "dan" not in page
-
-
-def test_who_took_the_file_that_a_threshold_replaced_has_taken_the_model() -> None:
-    study, olga = study_with_table(), factories.user_create("olga")
-    run = publish(study)
-    download_record(run=run, what="model", digest=run.student.onnx_digest, acting_user=olga)
-    for costs in (1.0, 2.0):
-        model_threshold_set(run=run, acting_user=olga, class_name="a", missed=1.0, false_alarm=costs)
-    assert [each.takers for each in results_of(study)] == [1]
-
-
-def test_a_version_that_is_published_again_is_in_use_as_it_was() -> None:
-    study, olga = study_with_table(), factories.user_create("olga")
-    run = publish(study)
-    model_stage_set(run=run, stage=StudentModel.Stage.PRODUCTION, acting_user=olga)
-    since = results_of(study)[0].in_use_since
-    another = {"student_learner": run.student_learner, "student_parameters": run.student_parameters}
-    student_learn(student_ask(run=run, acting_user=olga, **another).pk)
-    student_publish(run=run, version=2, reason="It is newer.", acting_user=olga)
-    model_stage_set(run=run, stage=StudentModel.Stage.ARCHIVED, acting_user=olga)
-    assert results_of(study)[0].in_use_since is None
-    student_publish(run=run, version=1, reason="It was better.", acting_user=olga)
-    assert since is not None and results_of(study)[0].in_use_since == since
 
 
 def test_a_withdrawn_result_says_that_it_is_and_still_cost_what_it_cost() -> None:
@@ -265,13 +248,6 @@ def test_a_withdrawal_stops_mails_that_are_not_delivered_yet() -> None:
     assert mail_render(Mail.objects.get(kind="result_published", user=holder.user)) is None
 
 
-def test_the_withdrawal_page_says_that_news_ends() -> None:
-    holder = held(study_with_table(), "HIGH")
-    page_of(holder)
-    page = text(as_(holder.user).get(reverse("consent:withdraw", args=[holder.study.slug])))
-    assert "You are no longer told what the study learns" in page
-
-
 def after(monkeypatch: pytest.MonkeyPatch, **time: int) -> None:
     now = timezone.now() + timedelta(**time)
     monkeypatch.setattr(timezone, "now", lambda: now)
@@ -297,24 +273,6 @@ def test_a_year_with_releases_is_reported_once(monkeypatch: pytest.MonkeyPatch) 
     assert len(mailed("results_of_year")) == 4
     mail_body = mail_render(Mail.objects.filter(kind="results_of_year").first()).body
     assert mail_body.index("Who drinks") < mail_body.index("Who smokes")
-
-
-def test_closed_studies_and_rehearsals_show_no_year(monkeypatch: pytest.MonkeyPatch) -> None:
-    study = study_with_table()
-    publish(study)
-    study_close(
-        study=study, reason="Done.", acting_user=factories.user_create("olga"), erase_after=timezone.localdate()
-    )
-    run_finish(run_start(rehearsal_with_table(), **TABLE_RUN, seed=1))
-    after(monkeypatch, days=800)
-    assert years_tell() == 0
-
-
-def test_mails_can_be_turned_off_on_the_account_page() -> None:
-    user = person("hanna")
-    factories.holder_create(factories.study_open(), user=user)
-    as_(user).post(reverse("account_overview"), {"first_name": "H", "last_name": "H", "language": "en"})
-    assert MailWishes.objects.get(user=user).results is False
 
 
 # --- Letters --------------------------------------------------------------------------------------------------------
@@ -347,3 +305,159 @@ def test_no_letter_goes_to_who_refuses_news() -> None:
     assert len(letters_due(study, Letter.Kind.NEWS)) == due - 1
     addresses_forget(holders=[holder.pk])
     assert len(letters_due(study, Letter.Kind.NEWS)) == due
+
+
+# --- Uses of a holder's records, as the holder reads them ---
+
+
+def holder_at(study: Study, level: str) -> DataHolder:
+    return DataHolder.objects.filter(consent_events__level=level, study=study).earliest("pk")
+
+
+def so_far(usage: Usage) -> float:
+    """Most that they can have spent, in μ²."""
+    return usage.mu_squared
+
+
+def finish(study: Study, **fields: object) -> Run:
+    return run_finish(run_start(study, **{**TABLE_RUN, "aggregator": {"name": "gnmax", "sigma": 40.0}, **fields}))
+
+
+def test_head_counts_are_told_where_no_run_has_asked_yet() -> None:
+    """They cost everybody a little, and the page of a choice says so, too."""
+    study = study_with_table()
+    holder = holder_at(study, "HIGH")
+    holder_link(holder=holder, user=user_create("hanna"))
+    uses = reverse("consent:uses", args=[study.slug])
+    assert "Your protection so far" not in as_("hanna").get(uses).text
+    head_counts_draw(study=study, acting_user=user_create("olga"), noise=SimulationNoise(1))
+    page = text(as_("hanna").get(uses))
+    assert "nothing that was released has learned from your records" in page
+    assert f"at most {usage_of(holder).right_guesses} times in 100 instead of 50" in page
+    assert "for example how many people take part" in page
+
+
+def test_uses_list_runs_newest_first_with_shares_that_add_up() -> None:
+    study = study_with_table(levels="A")
+    fields = {"variant": Run.Variant.STANDARD, "wanted_labels": 4, "share": 0.5}
+    holder = holder_at(study, "AVERAGE")
+    finish(study, purpose="First", **fields)
+    once = usage_of(holder)
+    finish(study, purpose="Second", **fields)
+    twice = usage_of(holder)
+    assert [use.purpose for use in twice.uses] == ["Second", "First"]
+    assert all("a model has learned" in use.state for use in twice.uses)
+    # A label moves two counts by one each: 2/σ², four labels in each of two runs, of which that share is settled.
+    assert so_far(once) == pytest.approx(4 * 2 / 40**2, rel=1e-6)
+    assert so_far(twice) == pytest.approx(8 * 2 / 40**2, rel=1e-6)
+
+
+def test_a_run_that_they_were_taken_out_of_is_none_of_theirs() -> None:
+    study = study_with_table()
+    holder = holder_at(study, "LOW")
+    run = run_teach(run_start(study, **{**TABLE_RUN, "aggregator": {"name": "gnmax", "sigma": 40.0}}))
+    services.consent_withdraw(holder=holder, acting_user=None)
+    assert run_finish(run).labels == 12
+    assert usage_of(holder).uses == []
+    assert so_far(usage_of(holder)) == 0.0
+
+
+def test_their_own_records_alone_are_theirs_to_read() -> None:
+    study = study_with_table(records=2)
+    (own,) = usage_of(holder_at(study, "HIGH")).records().values()
+    assert len(own["records"]) == len(own["labels"]) == 2
+
+
+def ask(study: Study, **fields: object) -> Run:
+    return run_start(study, **EVERYBODY, batch_size=4, **fields)
+
+
+def test_participants_read_the_same_whether_or_not_their_records_voted() -> None:
+    study = study_with_table(levels="A")
+    run = run_ask(ask(study, share=0.5, choices={"sigma": 40.0, "radius_share": 0.2}))
+    spent = balances(study).of(np.array(sorted(study.holders.values_list("pk", flat=True))))
+    assert len(set(spent.tolist())) > 1, "else this test shows nothing"
+    usages = [usage_of(holder) for holder in study.holders.all()]
+    (fields,) = {(usage.uses[0], so_far(usage)) for usage in usages}
+    assert fields[0].purpose == run.purpose
+    used = shares(study)[run.pk].committed
+    assert spent.max() <= fields[1] == pytest.approx(used * float(caps_of(2.0, study.delta)))
+
+
+def test_uses_of_a_holder_begin_when_they_join() -> None:
+    study = study_with_table(levels="L-")
+    late = DataHolder.objects.filter(study=study, consent_events=None).earliest("pk")
+    run = run_ask(ask(study, share=0.5), batches=1)
+    form = ConsentForm.objects.get(study=study)
+    services.consent_give(holder=late, level="HIGH", form=form, acting_user=None)
+    assert (usage_of(late).uses, so_far(usage_of(late))) == ([], 0.0)
+    run = run_ask(run)
+    (use,) = usage_of(late).uses
+    # The second of three batches was being asked when they joined.
+    assert use.since == Release.objects.get(run=run.pk, batch=2).recorded_at
+    assert so_far(usage_of(late)) >= balances(study).of(np.array([late.pk]))[0]
+
+
+def test_unused_shares_count_for_later_members() -> None:
+    """Or the bound would be below what they can have spent."""
+    study = study_with_table(levels="L-")
+    late = DataHolder.objects.filter(study=study, consent_events=None).earliest("pk")
+    first = run_ask(ask(study, share=0.5, choices={"sigma": 3.0}))
+    services.consent_give(holder=late, level="LOW", form=ConsentForm.objects.get(study=study), acting_user=None)
+    second = run_ask(ask(study, share=0.2, choices={"sigma": 3.0}))
+    used = [shares(study)[run.pk].committed for run in (first, second)]
+    assert min(used) > 0.1
+    assert so_far(usage_of(late)) == pytest.approx(sum(used) * float(caps_of(3.0, study.delta)))
+    assert so_far(usage_of(late)) >= balances(study).of(np.array([late.pk]))[0]
+
+
+def test_the_limit_of_a_choice_is_no_limit_of_a_weaker_one() -> None:
+    """“Never above 57” was said to somebody who could choose 66 the next day."""
+    study = study_with_table(levels="H")
+    holder = holder_at(study, "HIGH")
+    holder_link(holder=holder, user=user_create("hanna"))
+    run_ask(ask(study, share=0.9, choices={"sigma": 3.0}))
+    for page in ("uses", "results"):
+        shown = text(as_("hanna").get(reverse(f"consent:{page}", args=[study.slug])))
+        assert re.search(r"(?:above|more than) \d+, unless weaker protection is chosen\.", shown), page
+
+
+def test_holder_of_several_studies_reads_their_joint_limit(settings: Any) -> None:
+    settings.PERSON_CEILING = None  # which the page would say before anything was released
+    user = user_create("hanna")
+    client = as_(user)
+    for slug in ("one", "two"):
+        study = study_with_table(slug, holders=6)
+        holder_link(holder=DataHolder.objects.filter(study=study).earliest("pk"), user=user)
+        page = client.get(reverse("consent:my_studies")).content.decode()
+        assert "All your studies together" not in page, "nothing was released, or by one study alone"
+        run_ask(run_start(study, **ASKING_RUN))
+    usages = [usage_of(holder) for holder in DataHolder.objects.filter(user=user)]
+    together = right_guesses_together(usages)
+    assert together > max(usage.right_guesses for usage in usages)
+    page = client.get(reverse("consent:my_studies")).content.decode()
+    assert f"<strong>{together} times in 100</strong> instead of 50" in page
+
+
+def test_guardian_of_another_reads_of_no_limit_of_both_together(settings: Any) -> None:
+    settings.PERSON_CEILING = None
+    user = user_create("hanna")
+    client = as_(user)
+    for slug in ("one", "two"):
+        study = study_with_table(slug, holders=6)
+        run_ask(run_start(study, **ASKING_RUN))
+        holder = DataHolder.objects.filter(study=study).earliest("pk")
+        if slug == "two":
+            record = {
+                "kind": "guardian",
+                "until": date(2099, 1, 1),
+                "reason": "Seen.",
+                "acting_user": user_create("sven"),
+            }
+            circumstance_record(study=study, pseudonym=holder.pseudonym, **record)
+        holder_link(holder=DataHolder.objects.get(pk=holder.pk), user=user)
+    assert all(usage_of(holder).mu_squared for holder in DataHolder.objects.filter(user=user))
+    page = text(client.get(reverse("consent:my_studies")))
+    assert "You take part: high protection." in page
+    assert "You answer for p-000, as parent or guardian" in page and "p-000&#x27;s records are not used now" in page
+    assert "All your studies together" not in page, "they are two people"

@@ -1,4 +1,4 @@
-"""Private gradient steps: what is released, what it costs whom, and that a chunk comes whole, whatever happens."""
+"""Private gradient steps: what is released, what it costs whom, and what takes the place of public points."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,17 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 from django.conf import settings
+from django.core.exceptions import ValidationError
 
 from accounting.book import balances, charges_of
 from accounting.caps import caps_of
 from accounting.models import Release
 from accounting.shares import share_free, shares
-from common.artifacts import arrays_load, model_fetch, model_store
+from common.artifacts import arrays_load, arrays_save, model_fetch, model_store
 from consent.models import DataHolder, Study
 from consent.selectors import consent_snapshot
 from learning.mechanisms.base import PlanError
 from learning.mechanisms.steps.linear import CLIP_STEPS
-from tests.training.asking import STEPS_RUN, NoNoise, asking_of, assert_whole, attempt, commit
+from tests.training.asking import COUNTED_STEPS_RUN, STEPS_RUN, NoNoise, asking_of, assert_whole, attempt, commit
 from tests.training.people import (
     assert_refused,
     decide,
@@ -25,6 +26,7 @@ from tests.training.people import (
     small_study,
     withdraw,
 )
+from tests.training.recipes import charged as charged_by
 from tests.training.runs import (
     head_counts_state,
     run_begun,
@@ -33,13 +35,14 @@ from tests.training.runs import (
     run_like,
     run_start,
     study_with_data,
+    study_with_table,
 )
 from training.engine import asking, noise
 from training.engine.questions import state_before
 from training.engine.records import records_load
 from training.methods import method_of
+from training.methods.steps import rounds
 from training.methods.steps.lessons import linear_model
-from training.methods.steps.questions import Gradients
 from training.methods.steps.rounds import question_load
 from training.models import Run
 from training.services.students import student_predict
@@ -163,6 +166,7 @@ def test_digits_are_learned_through_wavelets_and_the_student_is_published(exact:
     assert card["privacy"]["mechanism"]["rounds"][0]["steps"] == 30
 
 
+@pytest.mark.exhaustive
 def test_the_second_round_learns_in_the_layer_of_the_student_of_the_first() -> None:
     study = study_with_data(retain_votes=True)
     network = {"student_learner": "cnn", "student_parameters": {"epochs": 3}}
@@ -190,14 +194,6 @@ def test_what_is_published_can_be_chosen(exact: None, publish: str, learner: str
     points = run.public_dataset.schema["classes"]
     predictions = student_predict(student, rows)
     assert set(predictions["predictions"]) <= set(points) and len(predictions["predictions"]) == len(rows)
-    assert_whole(run)
-
-
-def test_several_shards_take_one_step_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Gradients, "shard", 5)
-    run = run_finish(learning_run(small_study(), batch_size=4))
-    assert run.status == Run.Status.FINISHED, run.message
-    assert list(run.batches.values_list("start", "size")) == [(step, 1) for step in range(6)]
     assert_whole(run)
 
 
@@ -273,6 +269,21 @@ def test_a_published_model_that_is_not_where_the_steps_led_to_is_found() -> None
 # --- Plans and proposals --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("fields", "field", "message"),
+    [
+        ({"choices": {"sigma": -1.0}}, "choices.sigma", "sigma is -1.0"),
+        ({"choices": {"steps": 0}}, "choices.steps", "steps is 0"),
+        ({"choices": {"publish": "nothing"}}, "choices.publish", "choose one of"),
+        ({"choices": {"representation": "wavelets"}}, "choices.representation", "is for images"),
+        ({"choices": {"representation": "embedding"}}, "choices.stated", "need a statement"),
+        ({"choices": 5}, "choices", "an object"),
+        ({"choices": {"teachers": 5}}, "choices", "There is no choice teachers"),
+        ({"wanted_labels": 5}, "wanted_labels", "Nobody is asked for labels"),
+        ({"student_learner": "oracle"}, "student_learner", "choose one of"),
+        ({"batch_size": 0}, "batch_size", ""),
+    ],
+)
 def test_a_proposal_that_could_not_be_carried_out_is_refused(fields: dict[str, Any], field: str, message: str) -> None:
     assert_refused(field, message, **STEPS_RUN | fields)
 
@@ -281,3 +292,84 @@ def test_a_share_too_small_for_the_steps_has_no_plan() -> None:
     run = run_draft(small_study(), **STEPS_RUN | {"choices": {"steps": 8}})
     with pytest.raises(PlanError, match="fewer steps or a larger share"):
         method_of(run).plan(run, 1e-9)
+
+
+# --- Private gradient steps without public points ---
+
+
+def finished(study: Study | None = None, **fields: Any) -> Run:
+    """A run that has published a model about the holders of a small study."""
+    return run_finish(run_like(study or study_with_table(retain_votes=True), COUNTED_STEPS_RUN, **fields))
+
+
+def test_people_are_counted_first_and_a_model_is_published() -> None:
+    run = finished()
+    assert (run.status, run.stop_reason) == (Run.Status.FINISHED, Run.StopReason.STEPS), run.message
+    kinds = Release.objects.filter(run=run.pk, batch__isnull=False).order_by("batch").values_list("kind", flat=True)
+    assert list(kinds) == [*[Release.Kind.TABLE] * 3, *[Release.Kind.STEPS] * 3]
+    assert [each["until"] for each in run.plan["rounds"]] == [0.01, 0.025, 0.1, 1.0]
+    card = run.student.card
+    assert (card["learned_from"]["queries"], card["learned_from"]["dataset"]) == (6, None)
+    mechanism = card["privacy"]["mechanism"]
+    assert mechanism["counts"]["tables"] == [2, 1, 2] and [each["steps"] for each in mechanism["rounds"]] == [6]
+    assert "quantiles" in run.rounds.get(index=3).representation["template"]
+    assert method_of(run).curves(run)["noise alone"] and len(method_of(run).curves(run)["noise alone"]) == 6
+    assert [tile[1] for tile in method_of(run).tiles(run)] == [6]
+    predicted = student_predict(run.student, [{"length": 0.1, "width": 0.5}])
+    assert predicted["predictions"][0] in run.private_dataset.schema["classes"]
+    assert_whole(run)
+
+
+def test_nobody_pays_more_than_their_share_and_counts_a_tenth_of_it() -> None:
+    run = finished(share=0.25, choices={"steps": 30, "sigma": None}, batch_size=10)
+    snapshot = consent_snapshot(run.study)
+    caps = dict(zip(snapshot.holders.tolist(), caps_of(snapshot.epsilons, run.study.delta).tolist(), strict=True))
+    counted = dict.fromkeys(caps, 0.0)
+    for release in Release.objects.filter(run=run.pk, kind=Release.Kind.TABLE):
+        charges = charges_of(release)
+        for holder, each in zip(charges.holders.tolist(), charges.spent.tolist(), strict=True):
+            counted[holder] += each
+    for holder, spent in charged_by(run).items():
+        assert counted[holder] == pytest.approx(0.025 * caps[holder], rel=1e-4)
+        assert counted[holder] < spent <= 0.25 * caps[holder]
+
+
+def test_the_space_follows_from_what_was_counted() -> None:
+    run = finished()
+    opened = run.rounds.get(index=3)
+    file = arrays_load(opened.artifact)
+    arrays_save(opened.artifact, **file | {"public": np.roll(file["public"], 1, axis=0)})
+    rounds._question.cache_clear()
+    assert any("in place of public ones" in fault for fault in release_faults(run))
+
+
+def test_a_withdrawal_between_counts_and_steps_counts_from_the_steps_on() -> None:
+    study = study_with_table(retain_votes=True)
+    run = run_begun(run_like(study, COUNTED_STEPS_RUN))
+    for _ in range(3):
+        run = commit(attempt(run))
+    holder = everybody(study)[0]
+    withdraw(holder)
+    run = run_finish(run)
+    releases = Release.objects.filter(run=run.pk, batch__isnull=False).order_by("batch")
+    assert [holder.pk in charges_of(each).holders for each in releases] == [True] * 3 + [False] * 3
+    assert run.status == Run.Status.FINISHED
+    assert_whole(run)
+
+
+@pytest.mark.parametrize(
+    ("choices", "wrong", "words"),
+    [
+        ({"rounds": 2}, "choices.rounds", "needs a student"),
+        ({"publish": "student"}, "choices.publish", "learns on public points"),
+    ],
+)
+def test_what_needs_a_student_is_refused(choices: dict[str, Any], wrong: str, words: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        run_like(study_with_table(), COUNTED_STEPS_RUN, choices=choices)
+    assert words in str(refused.value.message_dict[wrong])
+
+
+def test_images_need_public_points() -> None:
+    with pytest.raises(ValidationError, match="Only of tables that declare classes"):
+        run_draft(study_with_data(), **COUNTED_STEPS_RUN)

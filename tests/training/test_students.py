@@ -1,23 +1,50 @@
-"""The student: what it learned from, what its card tells, what it answers."""
+"""The student: what it learned from, what its card tells, what it answers, and its versions."""
 
 import hashlib
 import json
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
+from django.core.exceptions import ValidationError
 from django.core.files.storage import storages
+from django.core.management import CommandError, call_command
+from django.utils import timezone
 
+from accounting.book import balances
 from accounting.models import Release
 from accounting.shares import shares
-from common.artifacts import arrays_load, model_fetch, model_store
+from accounting.verification import study_faults
+from common import __version__
+from common.artifacts import arrays_list, arrays_load, model_fetch, model_store
+from common.jobs import sweeping
 from common.row_hashes import json_digest
 from learning.formats import DataError
-from tests.factories import policy_approve
-from tests.training.runs import TABLE_RUN, head_counts_state, run_finish, run_start, study_with_table
+from learning.published import published_load
+from learning.students import labelled, student_create
+from learning.students import student_learn as students_learn
+from tests.factories import policy_approve, user_create
+from tests.snapshots import built_once
+from tests.training.asking import EVERYBODY
+from tests.training.runs import (
+    TABLE_RUN,
+    head_counts_state,
+    rehearsal_with_table,
+    run_finish,
+    run_start,
+    study_with_data,
+    study_with_table,
+)
 from training.accuracy import published_accuracy
-from training.models import Dataset, Run, StudentModel
-from training.services.students import student_predict
+from training.methods import lesson_of, lessons
+from training.methods.lessons import checkpoints_folder
+from training.models import Dataset, Run, StudentModel, StudentTraining
+from training.selectors import run_versions
+from training.services import sweep, trainings
+from training.services.closing import dataset_remove
+from training.services.students import student_predict, student_publish
+from training.services.trainings import student_ask, student_learn
 from training.verification import release_faults
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
@@ -153,3 +180,280 @@ def test_predictions_are_classes_with_probabilities_and_other_rows_are_refused_w
     for rows, message in refused:
         with pytest.raises(DataError, match=message):
             student_predict(run.student, rows)
+
+
+# --- Versions of a run's student ---
+
+Student = dict[str, Any]
+BOOSTED: Student = {"student_learner": "boosting", "student_parameters": {"iterations": 3, "leaf": 1}}
+
+
+@pytest.fixture
+@built_once
+def run() -> Run:
+    """Finished; its first version is not assessed yet."""
+    return run_finish(run_start(study_with_table(), **TABLE_RUN))
+
+
+def trained(run: Run, **fields: Any) -> Run:
+    student_learn(student_ask(run=run, acting_user=user_create("dan"), **BOOSTED | fields).pk)
+    return Run.objects.get(pk=run.pk)
+
+
+def faults(run: Run) -> list[str]:
+    return [*study_faults(run.study), *release_faults(Run.objects.get(pk=run.pk))]
+
+
+def test_another_version_learns_from_the_same_releases_and_costs_nothing(run: Run) -> None:
+    spent, used = balances(run.study), shares(run.study)
+    run = trained(run)
+    first, second = run.students.order_by("version")
+    assert run.student == first, "nobody has chosen another"
+    assert (second.version, second.learner, second.requested_by.username) == (2, "boosting", "dan")
+    assert second.card["learner"]["parameters"] == BOOSTED["student_parameters"]
+    assert second.card["learned_from"] == first.card["learned_from"]
+    assert second.card["software"] == f"iPATE {__version__}" and second.seconds >= 0
+    public = run.public_dataset
+    lesson = lesson_of(run)
+    expected = students_learn(
+        student_create("boosting", BOOSTED["student_parameters"]), lessons.points_of(public), lesson.releases, seed=0
+    )
+    points = lessons.points_of(run.test_dataset)
+    model = published_load("boosting", model_fetch(second.artifact))
+    np.testing.assert_array_equal(model.predict_proba(points), expected.predict_proba(points))
+    np.testing.assert_array_equal(balances(run.study).spent, spent.spent)
+    assert shares(run.study) == used
+    release = Release.objects.filter(run=run.pk, kind=Release.Kind.MODEL).latest("sequence")
+    assert (release.content["version"], release.content["digest"], release.charge) == (2, second.digest, 0.0)
+    assert release.recorded_by == second.requested_by
+    assert faults(run) == []
+
+
+@pytest.mark.parametrize(
+    ("wish", "message"),
+    [
+        ({"student_learner": "oracle"}, "oracle"),
+        ({"student_parameters": {"iterations": 0}}, "at least 1"),
+        ({"student_learner": "consistency", "student_parameters": {}}, "images"),
+    ],
+)
+def test_an_unusable_student_is_refused_before_training(run: Run, wish: Student, message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        student_ask(run=run, acting_user=None, **BOOSTED | wish)
+    assert run_versions(run).training is None
+
+
+def test_one_version_is_trained_at_a_time_and_of_finished_runs_alone(run: Run) -> None:
+    student_ask(run=run, acting_user=None, **BOOSTED)
+    with pytest.raises(ValidationError, match="is being trained"):
+        student_ask(run=run, acting_user=None, **BOOSTED)
+    other = run_start(study_with_table("other"), **TABLE_RUN)
+    with pytest.raises(ValidationError, match="finished run"):
+        student_ask(run=other, acting_user=None, **BOOSTED)
+
+
+def test_a_training_that_is_done_twice_adds_one_version(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker dies after the commit, or two of them believe that the training is theirs."""
+    training = student_ask(run=run, acting_user=None, **BOOSTED)
+    stale = StudentTraining.objects.select_related("run__study").get(pk=training.pk)
+    student_learn(training.pk)
+    student_learn(training.pk)
+    trainings._version_train(stale, lambda done, total: None)
+    assert run.students.count() == 2
+    assert faults(run) == []
+
+
+def test_trainings_end_where_the_public_points_were_removed_before_a_worker_came(run: Run) -> None:
+    student_ask(run=run, acting_user=None, **BOOSTED)
+    dataset_remove(dataset=run.public_points, reason="Wrong file.", acting_user=user_create("olga"))
+    for training in run.trainings.all():
+        student_learn(training.pk)
+    assert not run_versions(run).busy
+    for training in run.trainings.all():
+        assert "The public points were removed" in training.message
+
+
+def test_a_training_whose_worker_died_is_sent_on_and_done(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    training = student_ask(run=run, acting_user=None, **BOOSTED)
+    rows = StudentTraining.objects.filter(pk=training.pk)
+    rows.update(state="running", claimed_by="dead", heartbeat=timezone.now() - timezone.timedelta(hours=1))
+    sent: list[Any] = []
+    monkeypatch.setattr(sweeping, "send", lambda task, pk: sent.append((task, pk)))
+    sweep.runs_sweep()
+    assert ("training.tasks.student_learn", training.pk) in sent
+    student_learn(training.pk)
+    assert run.students.count() == 2
+    assert rows.get().deaths == 0 or rows.get().state == "done"
+    sent.clear()
+    sweep.runs_sweep()
+    assert ("training.tasks.student_learn", training.pk) not in sent
+
+
+def test_why_no_student_came_of_it_is_told_and_another_can_be_asked_for(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ValueError("The points do not suit it.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(trainings, "student_teach", fail)
+        trained(run)
+    entry = run_versions(run).training
+    assert entry is not None and entry.message == "The points do not suit it."
+    assert run.students.count() == 1
+    trained(run)
+    assert (run_versions(run).training, run.students.count()) == (None, 2)
+
+
+# --- Assessment -----------------------------------------------------------------------------------------------------
+
+
+def test_a_version_is_assessed_by_held_out_releases_and_beside_true_labels() -> None:
+    study = study_with_table(points=30)
+    run = run_finish(run_start(study, **TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 30.0}}))
+    version = run.students.get()
+    assert version.reference is None, "publication does not wait for it"
+    student_learn(run.trainings.get(version=version).pk)
+    version.refresh_from_db()
+    learner = student_create(run.student_learner, run.student_parameters)
+    lesson, points = lesson_of(run), lessons.points_of(run.public_dataset)
+    learned, held_out = lesson.releases.split(0.2, 0)
+    model = students_learn(learner, points, learned, seed=0)
+    assert version.score == held_out.score(model.predict_proba(points))
+    truth = trainings.truth_of(run.public_dataset)
+    assert truth is not None
+    taught = students_learn(learner, points, labelled(np.arange(30), truth, classes=3), seed=0)
+    test = run.test_dataset
+    assert test is not None
+    right = (taught.predict(lessons.points_of(test)) == trainings.truth_of(test)).mean()
+    assert version.reference["accuracy"] == pytest.approx(right, abs=0.005)
+    assert not run_versions(run).busy
+
+
+# --- Publication ----------------------------------------------------------------------------------------------------
+
+
+def test_publisher_of_another_version_is_on_record(run: Run) -> None:
+    run = trained(run)
+    olga = user_create("olga")
+    run = student_publish(run=run, version=2, acting_user=olga)
+    assert Run.objects.get(pk=run.pk).student.version == 2
+    release = Release.objects.get(run=run.pk, kind=Release.Kind.CHOICE)
+    assert (release.content["version"], release.recorded_by, release.charge) == (2, olga, 0.0)
+    student_publish(run=run, version=2, acting_user=olga)
+    assert Release.objects.filter(kind=Release.Kind.CHOICE).count() == 1, "it is published already"
+    assert faults(run) == []
+    with pytest.raises(ValidationError, match="no such version"):
+        student_publish(run=run, version=3, acting_user=olga)
+    student_publish(run=run, version=1, acting_user=olga)
+    assert faults(run) == []
+
+
+def test_a_rehearsal_keeps_versions_and_no_register() -> None:
+    run = trained(run_finish(run_start(rehearsal_with_table(), seed=1, **TABLE_RUN)))
+    run = student_publish(run=run, version=2, acting_user=user_create("olga"))
+    assert run.student.version == 2 and run.student.seed == 1
+    assert not Release.objects.exists()
+
+
+def test_versions_that_were_tampered_with_are_found(run: Run) -> None:
+    run = trained(run)
+    first, second = run.students.order_by("version")
+    type(second).objects.filter(pk=second.pk).update(artifact=first.artifact)
+    assert any("file of version 2" in fault and "not the one" in fault for fault in faults(run))
+    type(second).objects.filter(pk=second.pk).update(artifact="students/gone.model")
+    assert any("file of version 2" in fault and "missing" in fault for fault in faults(run))
+    type(second).objects.filter(pk=second.pk).update(artifact=second.artifact, digest=first.digest)
+    assert any("not those in the register" in fault for fault in faults(run))
+    type(second).objects.filter(pk=second.pk).update(digest=second.digest)
+    Run.objects.filter(pk=run.pk).update(student=second)
+    assert any("not the one that was chosen" in fault for fault in faults(run))
+
+
+# --- Command --------------------------------------------------------------------------------------------------------
+
+
+def test_the_command_trains_a_version_here_and_now(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    call_command("student_train", str(run.pk), "--student", "boosting", "--set", "iterations=2", "--set", "leaf=1")
+    version = run.students.latest("version")
+    assert (version.version, version.learner, version.requested_by) == (2, "boosting", None)
+    assert version.card["learner"]["parameters"] == {"iterations": 2, "leaf": 1}
+    assert "Version 2 of the student: boosting" in capsys.readouterr().out
+    for wrong in (["--set", "iterations=many"], ["--set", "iterations=0"]):
+        with pytest.raises(CommandError):
+            call_command("student_train", str(run.pk), "--student", "boosting", *wrong)
+    with pytest.raises(CommandError, match="There is no run"):
+        call_command("student_train", "nowhere")
+
+
+# --- Progress and checkpoints ---------------------------------------------------------------------------------------
+
+
+def test_progress_is_shown_for_runs_and_versions_and_then_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[float | None, ...]] = []
+    network = {"student_learner": "consistency", "student_parameters": {"steps": 200, "batch": 8}}
+    run = run_start(study_with_data(levels="LLLL"), **EVERYBODY, choices={"rounds": 1}, batch_size=300, **network)
+    original = lessons.student_learn
+
+    def watched(*args: Any, progress: Any, **kwargs: Any) -> Any:
+        def watched_progress(done: int, total: int) -> None:
+            progress(done, total)
+            shares = StudentTraining.objects.filter(run=run, state="running").values_list("progress", flat=True)
+            seen.append((Run.objects.get(pk=run.pk).student_progress, *shares))
+
+        return original(*args, progress=watched_progress, **kwargs)
+
+    monkeypatch.setattr(lessons, "student_learn", watched)
+    run = run_finish(run)
+    assert (run.status, seen, run.student_progress) == (Run.Status.FINISHED, [(0.25,), (0.5,), (0.75,), (1.0,)], None)
+    seen.clear()
+    trained(run, **network)
+    assert seen == [(None, 0.25), (None, 0.5), (None, 0.75), (None, 1.0)]
+    assert arrays_list(checkpoints_folder(run)) == []
+
+
+def test_a_resumed_student_equals_the_uninterrupted_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The worker dies between two steps: the checkpoint stays, and nothing else."""
+    network = {"student_learner": "consistency", "student_parameters": {"steps": 200, "batch": 8}}
+    study = study_with_data(levels="LLLL")
+    run = run_finish(run_start(study, **EVERYBODY, choices={"rounds": 1}, batch_size=300, **network))
+    training = student_ask(run=run, acting_user=None, **network)
+
+    class Killed(BaseException):
+        pass
+
+    def kill(done: int, total: int) -> None:
+        raise Killed
+
+    with pytest.raises(Killed):
+        student_learn(training.pk, kill)
+    assert run.students.count() == 1, "no half model"
+    assert len(arrays_list(checkpoints_folder(run))) == 1
+    reports: list[int] = []
+    student_learn(training.pk, lambda done, total: reports.append(done))
+    assert reports == [200, 300, 400], "the first hundred steps were not taken again"
+    first, second = run.students.order_by("version")
+    assert model_fetch(first.artifact) == model_fetch(second.artifact)
+    assert arrays_list(checkpoints_folder(run)) == []
+
+
+# --- Published accuracies ---
+
+
+@pytest.mark.parametrize(
+    ("points", "step"),
+    [(1, "0.01"), (399, "0.01"), (400, "0.005"), (1999, "0.005"), (2000, "0.001"), (100_000, "0.001")],
+)
+def test_the_step_depends_on_the_number_of_points_alone(points: int, step: str) -> None:
+    for right in {0, 1, points // 3, points // 2, points - 1, points}:
+        shown = published_accuracy(right, points)
+        assert shown is not None
+        exact = Fraction(repr(shown))
+        assert (exact / Fraction(step)).denominator == 1, "a multiple of the step, without a tail of digits"
+        assert abs(exact - Fraction(right, points)) <= Fraction(step) / 2
+
+
+def test_nothing_is_said_of_no_points() -> None:
+    assert published_accuracy(0, 0) is None

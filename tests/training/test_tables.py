@@ -1,34 +1,41 @@
-"""Runs that lead to a table and no student: counts, synthetic rows, and rows by plausible deniability."""
+"""Runs that lead to a table and no student: counts, rows, and the mechanism of docs/add-a-mechanism.md."""
 
 import csv
 import io
+import re
+import sys
+import types
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from django.conf import settings
 from django.core.exceptions import ValidationError
+from django.db.models import TextChoices
 
 from accounting.book import balances, charges_of
 from accounting.caps import caps_of
 from accounting.models import Release
 from accounting.privacy.papers.deniability import composed_epsilon, row_cost
-from common.artifacts import arrays_load, model_fetch, model_store
+from common.artifacts import arrays_load
 from consent.models import Mail
 from consent.selectors import consent_snapshot
 from learning.mechanisms.counts.table import CountTable
 from tests.factories import user_create
 from tests.snapshots import built_once
 from tests.training.asking import ASKING_RUN, COUNTS_RUN, SYNTHESIS_RUN, assert_whole, attempt, commit, run_ask
-from tests.training.people import assert_refused, everybody, withdraw
+from tests.training.people import assert_refused, everybody
 from tests.training.recipes import DENIABLE_CHOICES, DENIABLE_RUN, charged
 from tests.training.runs import rehearsal_with_table, run_begun, run_draft, run_like, study_with_data, study_with_table
+from training import methods
 from training.methods import method_of, table_of
 from training.models import Dataset, Run
 from training.services.downloads import download_record
 from training.services.head_counts import head_counts_draw
 from training.services.results import result_withdraw
 from training.uses import usage
-from training.verification import release_faults
+from training.verification import batches_kept, release_faults, replay_faults
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
@@ -76,7 +83,8 @@ def test_a_run_of_counts_ends_with_a_table_and_everybody_pays_their_share() -> N
     assert kinds == [Release.Kind.TABLE, Release.Kind.RESULT]
     # Every holder has one record, and so a vector as long as their weight allows: √(cap / largest cap).
     assert charged(run) == pytest.approx({who: 0.25 * cap for who, cap in caps(run).items()}, rel=1e-4)
-    assert Release.objects.get(run=run.pk, batch=0).charge == run.plan["rounds"][0]["table"]["sigma"] ** -2
+    sigma = run.plan["rounds"][0]["table"]["sigma"]
+    assert Release.objects.get(run=run.pk, batch=0).charge == pytest.approx(sigma**-2, rel=1e-15)
     (use,) = usage(everybody(run.study)[0]).uses
     assert "table" in use.state
     alike = counted(share=0.25, choices={"weighing": "alike"})
@@ -107,14 +115,6 @@ def test_nobody_is_charged_for_head_counts_while_people_are_counted() -> None:
     run = commit(run)
     head_counts_draw(study=study, acting_user=user_create("olga"))
     assert len(charges_of(Release.objects.get(run=run.pk, batch=0)).holders) == len(everybody(study))
-
-
-def test_a_changed_file_of_a_table_is_found() -> None:
-    run = counted()
-    stored = model_fetch(run.result.artifact)
-    model_store(run.result.artifact, stored.replace(b"a,", b"b,"))
-    assert any("the file of its table is not" in fault for fault in release_faults(run))
-    model_store(run.result.artifact, stored)
 
 
 def test_a_withdrawn_table_stays_on_record_and_downloaders_are_warned() -> None:
@@ -184,17 +184,6 @@ def test_synthetic_rows_are_a_public_dataset_and_everybody_pays_over_three_round
     assert_whole(run)
     (use,) = usage(everybody(run.study)[0]).uses
     assert "made-up people" in use.state
-
-
-def test_a_withdrawal_between_two_rounds_counts_from_the_second_on() -> None:
-    study = study_with_table(retain_votes=True)
-    run = commit(attempt(run_begun(run_like(study, SYNTHESIS_RUN))))
-    holder = everybody(study)[0]
-    withdraw(holder)
-    run = run_ask(run)
-    batches = Release.objects.filter(run=run.pk, kind=Release.Kind.TABLE).order_by("sequence")
-    assert [holder.pk in charges_of(each).holders for each in batches] == [True, False, False]
-    assert run.status == Run.Status.FINISHED
 
 
 def test_rows_are_public_points_of_a_further_run_until_they_are_withdrawn() -> None:
@@ -278,3 +267,63 @@ def test_impossible_rows_have_no_plan_and_people_are_never_asked_for_seeds() -> 
         with pytest.raises(ValueError, match=words):
             method_of(run).plan(run)
     assert_refused("variant", "This variant is for rehearsal studies.", **DENIABLE_RUN)
+
+
+# --- The mechanism that ``docs/add-a-mechanism.md`` builds, built from that page, run, and verified ---
+
+PAGE = Path(settings.BASE_DIR) / "docs" / "add-a-mechanism.md"
+OWNED, MOST = 3, 2
+"""Records of each holder of the study, and how many of them count."""
+
+
+def modules() -> dict[str, str]:
+    """The code of the page by the name of its module."""
+    blocks = re.findall(r"```python\n# (\S+)\.py\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    return {path.replace("/", "."): code for path, code in blocks}
+
+
+@pytest.fixture
+def records_method(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The method of the page, known to the services as its lines elsewhere make it known."""
+    for name, code in modules().items():
+        module = types.ModuleType(name)
+        monkeypatch.setitem(sys.modules, name, module)
+        exec(compile(code, str(PAGE), "exec"), module.__dict__)
+    method = sys.modules["training.methods.records"].RecordsMethod()
+    known = {each.name: (each.value, each.label) for each in Run.Method} | {"RECORDS": ("records", "are counted")}
+    monkeypatch.setattr(Run, "Method", TextChoices("Method", known))  # type: ignore[call-overload]  # as of an Enum
+    monkeypatch.setattr(Run._meta.get_field("method"), "choices", Run.Method.choices)
+    monkeypatch.setitem(methods.METHODS, method.name, method)
+    monkeypatch.setattr(methods, "IMPLEMENTED", (*methods.IMPLEMENTED, method))
+    return method
+
+
+def counted_added(**choices: Any) -> Run:
+    """A run that has counted the records of a small study."""
+    study = study_with_table(records=OWNED, retain_votes=True)
+    return run_ask(run_like(study, COUNTS_RUN | {"method": "records", "choices": {"most": MOST} | choices}))
+
+
+def test_the_page_has_the_two_modules_it_speaks_of() -> None:
+    assert list(modules()) == ["learning.mechanisms.records", "training.methods.records"]
+
+
+def test_its_release_is_whole_and_nobody_is_charged_more_than_they_allow(records_method: Any) -> None:
+    run = counted_added()
+    assert (run.status, run.stop_reason) == (Run.Status.FINISHED, Run.StopReason.COUNTED), run.message
+    assert list(release_faults(run)) == []
+    assert [list(replay_faults(batch)) for batch in batches_kept(run.study)] == [[]]
+    charged = charges_of(Release.objects.get(run=run.pk, kind=Release.Kind.TABLE))
+    caps = caps_of(consent_snapshot(run.study).of(charged.holders).epsilons, run.study.delta)
+    assert len(charged.holders) == 30
+    assert (charged.spent <= 0.5 * caps).all()
+    # Everybody owns more records than count, and so adds as much as their weight allows.
+    np.testing.assert_allclose(charged.spent, 0.5 * caps, rtol=1e-4)
+
+
+def test_its_table_without_noise_is_the_number_of_records_that_count(exact: None, records_method: Any) -> None:
+    table = CountTable.from_json(counted_added(weighing="alike").result.content)
+    (cell,) = table
+    assert (table.columns, cell.values) == (("records",), ("all",))
+    assert cell.count == pytest.approx(30 * MOST, rel=1e-3)
+    assert records_method.mechanism(Run.objects.get())["name"] == "records"

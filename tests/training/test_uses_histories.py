@@ -2,6 +2,7 @@
 
 import random
 from collections import defaultdict
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
@@ -26,6 +27,11 @@ from training.services.head_counts import head_counts_draw
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
 EPSILONS = [(1.0, 2.0, 3.0), (0.5, 1.0, 1.5), (2.0, 3.0, 4.0), (0.8, 2.5, 2.6)]
+
+
+def seeds(numbers: range) -> list[Any]:
+    """The first number for every suite, the others for the exhaustive one."""
+    return [numbers[0], *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in numbers[1:])]
 
 
 class History:
@@ -118,7 +124,7 @@ class History:
         return {holder.pk: usage_of(holder).mu_squared for holder in self.holders}
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(range(12)))
 def test_the_reported_bound_covers_accounts_and_grows_with_releases(seed: int) -> None:
     history = History(seed)
     record = history.reported_bounds()
@@ -186,7 +192,7 @@ class KeptPromises(History):
         self.random.choice([self.decide, self.keep, self.keep, self.withdraw, self.policy])()
 
 
-@pytest.mark.parametrize("seed", range(200, 214))
+@pytest.mark.parametrize("seed", seeds(range(200, 214)))
 def test_no_release_exceeds_a_promise_that_was_kept(seed: int) -> None:
     history = KeptPromises(seed)
     for _ in range(14):
@@ -205,7 +211,7 @@ def test_no_release_exceeds_a_promise_that_was_kept(seed: int) -> None:
             history.released([holder for holder, spent in history.stand().items() if spent > before[holder]])
 
 
-@pytest.mark.parametrize("seed", range(100, 106))
+@pytest.mark.parametrize("seed", seeds(range(100, 106)))
 def test_the_bound_equals_the_worst_account_where_shares_are_used_up(seed: int) -> None:
     history = History(seed)
     for _ in range(6):

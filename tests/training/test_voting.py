@@ -1,9 +1,11 @@
 """The vote: what stops it, what it charges, who is heard, and that labels and charges are one."""
 
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
 import pytest
+from django.utils import timezone
 from scipy.stats import norm
 
 from accounting.book import balances, charges_of
@@ -15,9 +17,11 @@ from common.artifacts import arrays_load
 from common.noise import SimulationNoise
 from consent import services as consent_services
 from consent.models import ConsentForm, DataHolder, Study
-from learning.mechanisms.pate.aggregators import Aggregator
+from consent.selectors import consent_current
+from consent.services import consent_give
+from consent.services.handover import circumstance_record
 from learning.mechanisms.pate.budgets import VoteBudget
-from tests.factories import consent_choose, policy_approve, user_create
+from tests.factories import consent_choose, form_publish, policy_approve, user_create
 from tests.training.asking import vote_batch
 from tests.training.runs import (
     TABLE_RUN,
@@ -29,6 +33,7 @@ from tests.training.runs import (
 )
 from tests.training.test_concurrency import at_once
 from training.engine import noise, spending
+from training.methods.pate.ballot import ballot_load
 from training.methods.pate.opening import vote_open
 from training.models import Run
 from training.selectors import run_groups
@@ -347,19 +352,66 @@ def test_the_noise_of_a_real_vote_cannot_be_repeated() -> None:
     assert votes[0] != votes[1]
 
 
-def test_a_query_on_which_nobody_votes_is_answered_like_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = []
-    release = Aggregator.release
+# --- A new form without whose answer a consent does not count ---
 
-    def watched(self: Aggregator, votes: Any, *rest: Any) -> Any:
-        seen.append(np.asarray(votes))
-        return release(self, votes, *rest)
 
+def ask_again(study, renewal: str, silent: int) -> list:
+    """Publish a new form that all but the first ``silent`` holders answer as they did before. Returns those."""
+    form = form_publish(study, {"en": "We ask for more."}, renewal=renewal)
+    holders = list(study.holders.order_by("pk"))
+    for holder in holders[silent:]:
+        consent_give(holder=holder, level=consent_current(holder).level, form=form, acting_user=None)
+    return holders[:silent]
+
+
+def test_a_withdrawal_before_the_vote_costs_nothing() -> None:
     study = study_with_table()
-    run = run_teach(run_start(study, **TABLE_RUN | {"aggregator": CHEAP}))
-    monkeypatch.setattr(Aggregator, "release", watched)  # forecasts of the plan have released votes of public points
-    for holder in study.holders.all():
-        consent_services.consent_withdraw(holder=holder, acting_user=None)
+    run = run_teach(run_start(study, **TABLE_RUN))
+    silent = ask_again(study, "required", 20)
     run = run_finish(run)
-    assert (run.status, run.labels) == (Run.Status.FINISHED, 12)
-    assert not np.concatenate(seen).any()
+    assert run.status == Run.Status.FINISHED, run.message
+    assert not np.isin([holder.pk for holder in silent], ballot_load(run.pk).holder).any()
+    charged = balances(study)
+    assert not np.isin([holder.pk for holder in silent], charged.holders).any()
+    assert len(charged.holders) == 10
+
+
+def test_nobody_is_taken_out_while_the_old_consent_stands() -> None:
+    study = study_with_table()
+    run = run_teach(run_start(study, **TABLE_RUN))
+    ask_again(study, "asked", 20)
+    run_finish(run)
+    assert len(balances(study).holders) == 30
+
+
+def run_with_a_batch(study: Study) -> Run:
+    run = run_teach(run_start(study, **{**TABLE_RUN, "aggregator": {"name": "gnmax", "sigma": 100.0}}))
+    vote_open(run)
+    vote_batch(run)
+    return run
+
+
+def test_during_the_vote_their_teachers_fall_silent(silenced: list[list[int]]) -> None:
+    study = study_with_table(points=40)
+    run = run_with_a_batch(study)
+    (silent,) = ask_again(study, "required", 1)
+    vote_batch(run)
+    ballot = ballot_load(run.pk)
+    teachers = np.unique(ballot.teacher[ballot.holder == silent.pk]).tolist()
+    assert silenced == [[], teachers]
+
+
+@pytest.mark.parametrize("kind", ["died", "guardian"])
+def test_during_the_vote_a_death_or_a_guardian_silences_as_a_withdrawal_does(
+    silenced: list[list[int]], kind: str
+) -> None:
+    study = study_with_table(points=40)
+    run = run_with_a_batch(study)
+    who = study.holders.order_by("pk").first()
+    until = timezone.now().date() + timedelta(days=900) if kind == "guardian" else None
+    circumstance_record(
+        study=study, pseudonym=who.pseudonym, kind=kind, until=until, reason="Register.", acting_user=None
+    )
+    vote_batch(run)
+    ballot = ballot_load(run.pk)
+    assert silenced == [[], np.unique(ballot.teacher[ballot.holder == who.pk]).tolist()]

@@ -7,17 +7,14 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from accounting.book import balances
 from accounting.verification import study_faults
-from common.artifacts import arrays_list, arrays_load
+from common.artifacts import arrays_list
 from common.progress import silent
-from consent.models import DataHolder, Study
-from consent.services import consent_withdraw
 from learning.formats import catalogue_load
-from tests.training.asking import ASKING_RUN, EVERYBODY, SAMPLED_RUN, STEPS_RUN
+from tests.training.asking import ASKING_RUN, EVERYBODY, SAMPLED_RUN, assert_whole
 from tests.training.runs import (
     assert_labels_and_register_agree,
     run_finish,
@@ -32,7 +29,7 @@ from training.models import Run, TeacherChunk
 from training.selectors import run_versions
 from training.services.datasets import dataset_import
 from training.services.trainings import student_ask
-from training.verification import batches_kept, release_faults, replay_faults
+from training.verification import release_faults
 
 pytestmark = [pytest.mark.worker, pytest.mark.django_db(transaction=True)]
 
@@ -74,6 +71,7 @@ def worker_kill(run: Run, log: Path, *, position: int) -> None:
     run.refresh_from_db()
 
 
+@pytest.mark.exhaustive
 def test_a_killed_worker_leaves_a_correct_ledger(tmp_path: Path) -> None:
     log = tmp_path / "worker.log"
     run = slow_run()
@@ -97,39 +95,6 @@ def test_a_killed_worker_leaves_a_correct_ledger(tmp_path: Path) -> None:
     assert_labels_and_register_agree(run)
 
 
-def test_a_withdrawal_during_training_or_voting_takes_effect(tmp_path: Path) -> None:
-    log = tmp_path / "worker.log"
-    run = slow_run()
-    state = watch(run)
-
-    def withdraw(teacher: int) -> int:
-        """One of the holders whom ``teacher`` learned from withdraws; their id."""
-        assignment = arrays_load(Run.objects.get(pk=run.pk).assignment)
-        holder = int(assignment["holder"][assignment["teacher"] == teacher][0])
-        consent_withdraw(holder=DataHolder.objects.get(pk=holder), acting_user=None)
-        return holder
-
-    with worker(log):
-        wait_until(lambda: run.chunks.filter(start=0, state=TeacherChunk.State.DONE).exists(), log)
-        early = withdraw(teacher=0)
-        assert state(lambda run: run.status == Run.Status.PREPARING)(), "the withdrawal came too late for the training"
-        wait_until(state(lambda run: run.position > 2), log)
-        late = withdraw(teacher=1)
-        silent_from = run.batches.count()
-        wait_until(state(lambda run: run.has_ended), log)
-    run.refresh_from_db()
-    assert run.status == Run.Status.FINISHED, run.message
-    holders = arrays_load(run.assignment)["holder"].tolist()
-    assert early not in holders, "they left before the vote, and their teacher learned anew without them"
-    assert late in holders
-    assert run.batches.filter(index__gte=silent_from).exists(), "the withdrawal came too late for the vote"
-    accounts = balances(run.study)
-    assert early not in accounts.holders, "they are charged for nothing"
-    group = arrays_load(run.assignment)["group"][holders.index(late)]
-    assert accounts.of(np.array([late]))[0] == pytest.approx(run.spent[group]), "charged to the end, heard or not"
-    assert_labels_and_register_agree(run)
-
-
 def test_a_worker_killed_while_it_asks_leaves_a_correct_ledger(tmp_path: Path) -> None:
     log = tmp_path / "worker.log"
     study = study_with_table(holders=12, points=40, retain_votes=True)
@@ -137,19 +102,10 @@ def test_a_worker_killed_while_it_asks_leaves_a_correct_ledger(tmp_path: Path) -
     worker_kill(run, log, position=8)
     assert run.status == Run.Status.FINISHED, run.message
     assert sorted(run.queries.values_list("row", flat=True)) == list(range(40))
-    assert_whole(study, run)
+    assert_whole(run)
 
 
-def test_a_worker_killed_while_it_learns_leaves_a_correct_ledger(tmp_path: Path) -> None:
-    log = tmp_path / "worker.log"
-    study = study_with_table(holders=12, retain_votes=True)
-    run = run_start(study, share=0.5, **STEPS_RUN | {"choices": {"steps": 24, "sigma": 20.0}})
-    worker_kill(run, log, position=4)
-    assert (run.status, run.position) == (Run.Status.FINISHED, 24), run.message
-    assert list(run.batches.values_list("start", flat=True)) == list(range(0, 24, 2))
-    assert_whole(study, run)
-
-
+@pytest.mark.exhaustive
 def test_a_worker_killed_during_a_sampled_chunk_loses_that_chunk_alone(tmp_path: Path) -> None:
     log = tmp_path / "worker.log"
     study = study_with_table(holders=12, retain_votes=True)
@@ -172,16 +128,10 @@ def test_a_worker_killed_during_a_sampled_chunk_loses_that_chunk_alone(tmp_path:
     assert (run.status, run.position) == (Run.Status.FINISHED, 24), run.message
     assert list(run.batches.values_list("start", "size")) == [(0, 0), *((start, 2) for start in range(0, 24, 2))]
     assert balances(study).spent.tolist() == charged
-    assert_whole(study, run)
+    assert_whole(run)
 
 
-def assert_whole(study: Study, run: Run) -> None:
-    """Nothing is wrong with what was released, nor with what it cost."""
-    assert [*study_faults(study), *release_faults(run)] == []
-    for batch in batches_kept(study):
-        assert list(replay_faults(batch)) == []
-
-
+@pytest.mark.exhaustive
 def test_a_worker_killed_while_a_student_learns_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     log = tmp_path / "worker.log"
     run = run_finish(run_start(study_with_data(levels="LLLL"), **EVERYBODY, choices={"rounds": 1}, batch_size=300))

@@ -1,6 +1,5 @@
 """Joint runs from their proposal to their end, through services and requests."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -10,8 +9,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 from django.core.exceptions import ValidationError
-from django.db import OperationalError, connection
-from django.test.utils import CaptureQueriesContext
+from django.db import OperationalError, connection, transaction
 from django.utils import timezone
 
 from accounting.book import balances, charges_of
@@ -31,6 +29,7 @@ from learning.mechanisms.base import PlanError
 from learning.sites.documents import Refused, Withdrawal, sign
 from tests.factories import committee_fill, form_publish, policy_approve, study_create, user_create
 from tests.restored import backup_of, restore
+from tests.snapshots import built_once
 from tests.training.asking import COUNTS_RUN, NoNoise
 from tests.training.runs import (
     TABLE,
@@ -65,7 +64,7 @@ from training.services.results import result_withdraw
 from training.services.runs import run_approve, run_cancel
 from training.services.students import student_withdraw
 from training.sites import asking, ledger
-from training.sites.exchange import exchange, joint_of
+from training.sites.exchange import exchange
 from training.sites.keys import known_identity
 from training.sites.published import withdrawals_keep
 from training.sites.wire import Hub, Unreachable
@@ -102,13 +101,24 @@ TEACHERS: dict[str, Any] = {
 
 
 def faults(study: Study) -> list[str]:
-    return [fault for check in checks_of(study) for fault in check.faults()] + replayed(study)
+    """Everything that is wrong with a study, with its charges computed anew."""
+    replays = [Check("replay", partial(replay_faults, batch)) for batch in batches_kept(study)]
+    return [fault for check in [*checks_of(study), *replays] for fault in check.faults()]
 
 
-def replayed(study: Study) -> list[str]:
-    """What is wrong with charges of a study that are computed anew."""
-    checks = [Check("replay", partial(replay_faults, batch)) for batch in batches_kept(study)]
-    return [fault for check in checks for fault in check.faults()]
+def finished(runs: list[Run]) -> list[Run]:
+    """The same runs once they have finished everywhere."""
+    runs = finish(runs)
+    assert {run.status for run in runs} == {Run.Status.FINISHED}, [str(run.message) for run in runs]
+    return runs
+
+
+def is_asking(runs: list[Run]) -> bool:
+    return {run.status for run in runs} == {Run.Status.ASKING}
+
+
+def network_down() -> Mock:
+    return Mock(side_effect=Unreachable(Sentence("The network is down.")))
 
 
 def assert_within_caps(study: Study) -> None:
@@ -161,66 +171,50 @@ def no_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (STEPS, "together", 3),
         (VOTES, "separate", 3),
-        (VOTES, "together", 5),
+        pytest.param(VOTES, "together", 5, marks=pytest.mark.exhaustive),
+        (COUNTS, "together", 4),
+        (SYNTHESIS, "together", 3),
     ],
     ids=lambda value: value["method"] if isinstance(value, dict) else value,
 )
 def test_noise_set_aside_a_joint_run_releases_what_a_central_one_does(
     fields: dict[str, Any], mode: str, count: int
 ) -> None:
-    there = Installations(count)
-    runs = finish(there.start(mode=mode, **fields))
-    assert {run.status for run in runs} == {Run.Status.FINISHED}, [str(run.message) for run in runs]
+    there, taught = Installations(count), "student_learner" in fields
+    runs = finished(there.start(mode=mode, asks=taught, **fields))
     alone = central(there, **fields | {"batch_size": runs[0].batch_size})
     for run in runs:
         assert released(run) == released(alone)
         assert faults(run.study) == []
-    versions = [run.student for run in runs]
-    assert len({version.digest for version in versions}) == 1
-    assert {model_fetch(version.artifact) for version in versions} == {model_fetch(versions[0].artifact)}
-    for study in there.studies:
-        assert_within_caps(study)
-        kinds = list(Release.objects.filter(study=study, kind="sums").values_list("kind", flat=True))
-        assert len(kinds) == runs[0].batches.count()
-    assert not Release.objects.filter(study=there.hub_study).exclude(charges="").exists()
-
-
-@pytest.mark.usefixtures("no_noise")
-@pytest.mark.parametrize(("fields", "count"), [(COUNTS, 5), (SYNTHESIS, 3)], ids=["counts", "synthesis"])
-def test_tables_over_sites_are_those_of_a_central_run(fields: dict[str, Any], count: int) -> None:
-    there = Installations(count)
-    runs = finish(there.start(asks=False, **fields))
-    assert {run.status for run in runs} == {Run.Status.FINISHED}, [str(run.message) for run in runs]
-    alone = central(there, **fields)
-    for run in runs:
-        assert released(run) == released(alone)
-        assert faults(run.study) == []
-        assert (run.result.digest == alone.result.digest) == (fields is SYNTHESIS), "the noise of a count is larger"
-    assert len({run.result.digest for run in runs}) == 1
+    outcomes = [run.student if taught else run.result for run in runs]
+    assert len({outcome.digest for outcome in outcomes}) == 1
+    assert {model_fetch(outcome.artifact) for outcome in outcomes} == {model_fetch(outcomes[0].artifact)}
+    if not taught:
+        same = outcomes[0].digest == alone.result.digest
+        assert same == (fields is SYNTHESIS), "the noise of a count is larger"
     for study in there.studies:
         assert_within_caps(study)
         assert Release.objects.filter(study=study, kind="sums").count() == runs[0].batches.count()
+    assert not Release.objects.filter(study=there.hub_study).exclude(charges="").exists()
 
 
 @pytest.mark.usefixtures("no_noise")
 def test_teachers_of_all_sites_vote_together_and_their_members_pay() -> None:
     there = Installations()
-    runs = finish(there.start(**TEACHERS), lambda runs: {run.status for run in runs} == {Run.Status.ASKING})
+    runs = finish(there.start(**TEACHERS), is_asking)
     ballots = [ballot_load(run.pk) for run in runs[1:]]
     question = vote_question(runs[1])
     weights = question.plan.teacher_weights()
     votes = sum(question.plan.aggregator.count(each.predictions, 3, weights) for each in ballots)
-    runs = finish(runs)
-    assert {run.status for run in runs} == {Run.Status.FINISHED}, [str(run.message) for run in runs]
+    runs = finished(runs)
     labels = votes.argmax(axis=1)[: runs[0].position].tolist()
     paid = sum(question.charges(question.state(None), np.ones(runs[0].position, dtype=bool)))
     assert runs[0].position == POINTS and paid > 0
     for run in runs:
         assert list(run.queries.order_by("row").values_list("label", flat=True)) == labels
         assert faults(run.study) == []
-    for study in there.studies:
-        assert_within_caps(study)
     for run, ballot in zip(runs[1:], ballots, strict=True):
+        assert_within_caps(run.study)
         charged = [charges_of(each) for each in Release.objects.filter(run=run.pk, kind="sums")]
         assert len(charged) == runs[0].batches.count()
         assert all(set(ballot.members) == set(each.holders) and each.spent.all() for each in charged)
@@ -231,7 +225,7 @@ def test_teachers_of_all_sites_vote_together_and_their_members_pay() -> None:
 
 def test_a_vote_of_teachers_ends_where_lost_questions_have_used_up_the_share() -> None:
     there = Installations(3)
-    hub, *sites = finish(there.start(**TEACHERS), lambda runs: {run.status for run in runs} == {Run.Status.ASKING})
+    hub, *sites = finish(there.start(**TEACHERS), is_asking)
     allowed = [budget["allowed"] for budget in sites[0].plan["budgets"]]
     Run.objects.filter(pk=sites[0].pk).update(spent=allowed)
     runs = finish([hub, *sites])
@@ -240,76 +234,47 @@ def test_a_vote_of_teachers_ends_where_lost_questions_have_used_up_the_share() -
     assert not Release.objects.filter(run=runs[1].pk, kind="sums").exists()
 
 
-def test_a_site_does_not_take_up_a_vote_of_teachers_that_it_would_pay_otherwise() -> None:
+def test_what_sites_could_not_carry_out_is_refused_at_hub_or_site(monkeypatch: pytest.MonkeyPatch) -> None:
     there = Installations()
-    run = there.propose(**TEACHERS)
     with pytest.raises((ValidationError, PlanError), match="do not follow"):
-        there.take(run, 0, share=0.4)
-
-
-def test_a_site_takes_up_no_plan_whose_sums_could_overflow(monkeypatch: pytest.MonkeyPatch) -> None:
-    there = Installations()
-    run = there.propose(**STEPS)
+        there.take(there.propose(share=0.5, **TEACHERS), 0, share=0.4)
+    aggregator = {"name": "confident_gnmax", "sigma": 9.0, "sigma_threshold": 9.0, "threshold": 2.0}
+    encoder = Encoder.objects.create(
+        study=there.hub_study, name="small", digest="ab" * 32, file_digest="cd", takes={}, width=6
+    )
+    for recipe, choices in (
+        (TEACHERS, {"aggregator": aggregator}),
+        (TEACHERS, {"on_exhausted": "retire"}),
+        (STEPS, {"encoder": encoder.digest}),
+    ):
+        with pytest.raises(ValidationError) as refused:
+            there.draft(**recipe | {"choices": recipe["choices"] | choices})
+        assert f"choices.{next(iter(choices))}" in refused.value.message_dict
+    run = there.propose(share=0.2, **STEPS)
     plan = joint.hub_plan(run.joint)
     plan["rounds"] = [each | {"sigma": 1e-8} for each in plan["rounds"]]
     monkeypatch.setattr(joint, "hub_plan", lambda _: plan)
     with pytest.raises((ValidationError, PlanError), match="could overflow"):
-        there.take(run, 0)
-
-
-@pytest.mark.parametrize(
-    ("choices", "field"),
-    [
-        ({"aggregator": {"name": "confident_gnmax", "sigma": 9.0, "sigma_threshold": 9.0, "threshold": 2.0}},
-         "choices.aggregator"),
-        ({"on_exhausted": "retire"}, "choices.on_exhausted"),
-    ],
-)  # fmt: skip
-def test_votes_of_teachers_that_are_no_one_noisy_sum_are_not_put_to_sites(choices: dict[str, Any], field: str) -> None:
-    there = Installations()
-    with pytest.raises(ValidationError) as refused:
-        there.propose(**TEACHERS | {"choices": TEACHERS["choices"] | choices})
-    assert field in refused.value.message_dict
-
-
-def test_a_run_over_sites_with_an_encoder_is_refused_with_the_reason() -> None:
-    there = Installations()
-    encoder = Encoder.objects.create(
-        study=there.hub_study, name="small", digest="ab" * 32, file_digest="cd", takes={}, width=6
-    )
-    with pytest.raises(ValidationError) as refused:
-        there.propose(**STEPS | {"choices": STEPS["choices"] | {"encoder": encoder.digest}})
-    said = refused.value.message_dict["choices.encoder"]
-    assert said == ["A run over sites learns from records as they are. Choose no encoder."]
-
-
-def test_a_hub_finds_a_run_by_its_number_alone(django_assert_num_queries: Any) -> None:
-    there = Installations()
-    first, _second = there.propose(share=0.2, **STEPS), there.propose(share=0.2, **STEPS)
-    with django_assert_num_queries(1):
-        found = joint_of(there.hub, first.pk.hex)
-        assert found is not None and found.run == first
-    assert joint_of(there.hub, "00" * 16) is None and joint_of(there.hub, "none") is None
-    assert joint_of(there.hub, there.draft(**STEPS).pk.hex) is None, "nobody has approved it"
+        there.take(run, 0, share=0.2)
 
 
 def test_a_draft_of_the_hub_is_told_to_nobody_and_stops_no_exchange() -> None:
     there = Installations()
     draft = there.draft(**STEPS)
-    runs = finish(there.start(**STEPS, share=0.2))
-    assert {run.status for run in runs} == {Run.Status.FINISHED}, [str(run.message) for run in runs]
+    run = there.propose(share=0.2, **STEPS)
+    site = there.sites[0]
+    exchange(site)
+    site.refresh_from_db()
+    assert not site.problem and list(site.proposals) == [run.pk.hex]
     run_cancel(run=draft, acting_user=olga())
-    for site in there.sites:
-        exchange(site)
-        site.refresh_from_db()
-        assert not site.problem and not site.proposals
+    exchange(site)
+    assert not Alliance.objects.get(pk=site.pk).problem
 
 
 def test_a_site_takes_over_no_model_that_the_hub_has_withdrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     there = Installations()
-    down = Mock(side_effect=Unreachable(Sentence("The network is down.")))
     with monkeypatch.context() as patched:
-        patched.setattr(joint_models, "file_fetch", down)
+        patched.setattr(joint_models, "file_fetch", network_down())
         hub, *_sites = runs = finish(there.start(**STEPS), lambda runs: runs[0].has_ended)
         student_withdraw(run=hub, version=1, reason="It is wrong.", acting_user=olga())
     for site in there.sites:
@@ -343,20 +308,21 @@ def test_a_site_approves_no_run_that_its_hub_has_ended() -> None:
     assert not Mail.objects.filter(kind="new_use").exists() and share_free(site.study) == 1
 
 
-@pytest.mark.parametrize("fields", [STEPS, COUNTS, SYNTHESIS], ids=["model", "counts", "rows"])
-@pytest.mark.parametrize("is_left", [False, True], ids=["in the alliance", "left"])
+@pytest.mark.parametrize(
+    ("fields", "is_left"),
+    [(STEPS, True), (COUNTS, False), pytest.param(SYNTHESIS, True, marks=pytest.mark.exhaustive)],
+    ids=["model, left", "counts, in the alliance", "rows, left"],
+)
 def test_what_a_hub_withdraws_is_withdrawn_at_its_sites_however_late(
     fields: dict[str, Any], is_left: bool, settings: Any
 ) -> None:
     settings.SITES_INTERVAL = 0
     there = Installations()
-    hub, *sites = finish(there.start(**fields, asks="student_learner" in fields))
-    assert all(run.status == Run.Status.FINISHED for run in (hub, *sites))
+    hub, *sites = finished(there.start(**fields, asks="student_learner" in fields))
     Run.objects.update(ended_at=timezone.now() - timedelta(days=400))
-    if is_left:
-        for site in there.sites:
-            alliance_leave(alliance=site, acting_user=olga())
-            alliance_contact(site.pk)
+    for site in there.sites if is_left else []:
+        alliance_leave(alliance=site, acting_user=olga())
+        alliance_contact(site.pk)
     alliances_contact()
     withdraw = partial(student_withdraw, version=1) if "student_learner" in fields else result_withdraw
     withdraw(run=hub, reason="It is wrong.", acting_user=olga())
@@ -370,11 +336,11 @@ def test_what_a_hub_withdraws_is_withdrawn_at_its_sites_however_late(
             assert faults(run.study) == []
 
 
-@pytest.mark.parametrize("fields", [TABLE_RUN, COUNTS_RUN], ids=["model", "table"])
-def test_runs_without_a_hub_are_left_alone(fields: dict[str, Any]) -> None:
-    run = run_finish(run_start(study_with_table(), share=0.5, **fields))
+def test_runs_without_a_hub_are_left_alone() -> None:
+    study = study_with_table()
+    model, table = (run_finish(run_start(study, share=0.4, **fields)) for fields in (TABLE_RUN, COUNTS_RUN))
     joint_models.withdrawals_follow()
-    assert not (run.students.get() if run.students.exists() else run.result).is_withdrawn
+    assert not model.students.get().is_withdrawn and not table.result.is_withdrawn
 
 
 def test_a_withdrawal_that_the_hub_has_not_signed_is_refused() -> None:
@@ -406,26 +372,6 @@ def test_a_run_that_sites_have_not_approved_is_not_next_and_delays_nobody() -> N
     assert [wait.is_next for wait in waits if wait] == [True, True], "now all have"
 
 
-def test_the_queue_asks_as_much_whatever_number_of_runs_waits_for_sites() -> None:
-    there, asked = Installations(), []
-    for _ in range(2):
-        last = [there.propose(share=0.1, **STEPS) for _ in range(3)][-1]
-        with CaptureQueriesContext(connection) as queries:
-            assert run_wait(last) is not None
-        asked.append(len(queries))
-    assert asked[0] == asked[1]
-
-
-def test_a_site_that_removed_the_public_points_takes_up_the_next_run() -> None:
-    there = Installations()
-    taken = there.take(there.propose(share=0.2, **STEPS), 0, share=0.2)
-    run_cancel(run=taken, acting_user=olga())
-    assert taken.public_dataset is not None
-    dataset_remove(dataset=taken.public_dataset, reason="Not needed any more.", acting_user=olga())
-    again = there.take(there.propose(share=0.2, **STEPS), 0, share=0.2)
-    assert again.public_dataset is not None and again.public_dataset.name == "public points of Clinics (2)"
-
-
 def test_a_hub_hears_of_a_site_that_left_however_late_and_waits_for_it_no_more(
     monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
@@ -449,15 +395,6 @@ def test_a_hub_hears_of_a_site_that_left_however_late_and_waits_for_it_no_more(
     assert Alliance.objects.get(pk=there.sites[1].pk).last_contact == heard, "the hub knows"
 
 
-def test_a_run_says_that_its_alliance_was_left_or_has_ended() -> None:
-    there = Installations()
-    at_hub, at_site, *_others = there.start(**STEPS)
-    alliance_leave(alliance=there.sites[0], acting_user=olga())
-    alliance_leave(alliance=there.hub, acting_user=olga())
-    assert Run.objects.get(pk=at_site.pk).message == "This study has left the alliance of the run."
-    assert Run.objects.get(pk=at_hub.pk).message == "The alliance of this run has ended."
-
-
 @pytest.mark.parametrize("end", ["closed", "over"])
 def test_a_study_that_ends_leaves_its_alliance(end: str) -> None:
     there = Installations()
@@ -479,9 +416,8 @@ def test_a_run_that_a_restored_hub_has_forgotten_ends_at_its_sites(monkeypatch: 
     backup = backup_of(there.hub_study)
     runs = there.start(**STEPS)
     if until != "approved":
-        down = Mock(side_effect=Unreachable(Sentence("The network is down.")))
         with monkeypatch.context() as patched:
-            patched.setattr(asking, "total_fetch", down)
+            patched.setattr(asking, "total_fetch", network_down())
             finish(runs, lambda runs: JointQuestion.objects.filter(total="").exclude(total_content="").count() == 3)
     restore(there.hub_study, backup)
     for run in finish(runs[1:]):
@@ -499,28 +435,11 @@ def test_a_site_whose_answer_is_lost_sends_the_same_bytes_and_charges_once(monke
         send(question, vector)
 
     monkeypatch.setattr(asking, "answer_send", lossy)
-    runs = finish(there.start(**STEPS))
-    assert {run.status for run in runs} == {Run.Status.FINISHED}, [str(run.message) for run in runs]
+    runs = finished(there.start(**STEPS))
     assert len(sent) > 9 and len({each[:2] for each in sent}) == len({*sent}) == 9
     for run in runs[1:]:
         assert Release.objects.filter(run=run.pk, kind="sums").count() == 3
         assert faults(run.study) == []
-
-
-def test_a_hub_that_lies_about_a_drop_out_learns_two_totals_and_both_are_charged() -> None:
-    there = Installations(4)
-    runs = finish(
-        there.start(**STEPS), lambda runs: JointQuestion.objects.filter(answered_at__isnull=False).count() == 4
-    )
-    asking.question_end(runs[0], Sentence("Clinic A is silent, says the hub."), ["Clinic A"])
-    runs = finish(runs)
-    assert {run.status for run in runs} == {Run.Status.FINISHED}, [str(run.message) for run in runs]
-    charged = [Release.objects.filter(run=run.pk, kind="sums").count() for run in runs[1:]]
-    assert charged == [1, 4, 4, 4]
-    for run in runs:
-        assert faults(run.study) == []
-    for study in there.studies:
-        assert_within_caps(study)
 
 
 def test_with_too_few_sites_left_a_run_ends_everywhere_with_a_reason() -> None:
@@ -542,39 +461,43 @@ def sums_kept(run: Run) -> set[str]:
     return kept - named
 
 
-def test_an_answer_whose_commit_has_failed_is_kept_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_are_kept_until_their_run_ends_and_those_whose_commit_has_failed_by_nobody(
+    monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Any
+) -> None:
     there, tell = Installations(), Mock(side_effect=[OperationalError("The connection is gone."), *[None] * 20])
     monkeypatch.setattr(ledger, "charged_tell", tell)
-    runs = finish(there.start(**STEPS), lambda runs: tell.call_count > 1)
+    runs = finish(there.start(share=0.3, **STEPS), lambda runs: tell.call_count > 1)
     assert any(sums_kept(run) for run in runs[1:]), "people were not charged for it"
-    runs = finish(runs)
-    assert {run.status for run in runs} == {Run.Status.FINISHED} and not any(map(sums_kept, runs))
-
-
-def test_answers_without_a_total_are_kept_at_the_hub_until_the_run_ends(
-    django_capture_on_commit_callbacks: Any,
-) -> None:
-    there = Installations()
-    hub, *_sites = finish(there.start(**STEPS), lambda runs: JointAnswer.objects.exists())
-    assert sums_kept(hub)
+    assert not any(map(sums_kept, finished(runs)))
+    hub, *_sites = finish(
+        there.start(share=0.3, **STEPS), lambda runs: JointAnswer.objects.filter(question__joint__run=runs[0]).exists()
+    )
+    assert sums_kept(hub), "without a total yet"
     with django_capture_on_commit_callbacks(execute=True):
         run_cancel(run=hub, acting_user=olga())
     assert not sums_kept(hub)
 
 
+@built_once
 def finished_with_a_lost_question() -> Run:
     """A run at a site, which has answered four questions for three totals: one ended when another site was silent."""
     there = Installations(4)
     hub, *sites = finish(
         there.start(**STEPS), lambda runs: JointQuestion.objects.filter(answered_at__isnull=False).count() == 4
     )
-    asking.question_end(hub, Sentence("Clinic A is silent."), ["Clinic A"])
-    run = finish([hub, *sites])[-1]
-    assert (run.status, len(batches_kept(run.study)), faults(run.study)) == (Run.Status.FINISHED, 3, [])
-    return run
+    asking.question_end(hub, Sentence("Clinic A is silent, says the hub."), ["Clinic A"])
+    runs = finished([hub, *sites])
+    charged = [Release.objects.filter(run=run.pk, kind="sums").count() for run in runs[1:]]
+    assert charged == [1, 4, 4, 4], "a hub that lies about it learns two totals, and both are charged"
+    for run in runs:
+        assert faults(run.study) == []
+    for study in there.studies:
+        assert_within_caps(study)
+    return runs[-1]
 
 
 def test_charges_of_every_answer_are_computed_anew_also_after_an_erasure() -> None:
+    """Also of one whose question was lost: its total may have been learned."""
     run = finished_with_a_lost_question()
     study, files = run.study, run.joint.questions.values_list("attempt", flat=True)
     assert len(set(files)) == 4, "who was asked is kept of each, of what has ended too"
@@ -585,16 +508,36 @@ def test_charges_of_every_answer_are_computed_anew_also_after_an_erasure() -> No
             ({"holder": arrays["holder"] + 1}, "was not charged to those who were asked"),
         ]:
             arrays_save(name, **arrays | wrong)
-            assert [fault_text in fault for fault in replayed(study)] == [True]
+            assert [fault_text in fault for fault in faults(study)] == [True]
         arrays_delete(name)
-        assert ["FileNotFoundError" in fault for fault in replayed(study)] == [True]
+        assert ["FileNotFoundError" in fault for fault in faults(study)] == [True]
         arrays_save(name, **arrays)
     for holder in DataHolder.objects.filter(study=study)[::5]:
         consent_withdraw(holder=holder, acting_user=None)
     assert records_erase(study.pk) == 3
     assert faults(study) == []
     arrays_save(files[0], **arrays | {"cap": 0.5 * arrays["cap"]})
-    assert replayed(study), "those who are left are still looked at"
+    assert faults(study), "those who are left are still looked at"
+
+
+def test_an_altered_charge_of_an_answer_is_found() -> None:
+    run = finished_with_a_lost_question()
+    entries = list(Release.objects.filter(run=run.pk, kind="sums").order_by("sequence"))
+    triggers_remove(connection)
+    for entry, batch in ((entries[0], 0), (entries[-1], 2)):
+        arrays = arrays_load(entry.charges)
+        arrays_save(entry.charges, **arrays | {"spent": arrays["spent"] * np.where(np.arange(12) == 3, 0.9, 1.0)})
+        found = f"release {entry.sequence}: batch {batch} cost those who were asked something else."
+        assert found in faults(run.study)
+        arrays_save(entry.charges, **arrays)
+        for name, wrong, fault_text in [
+            ("charge", 2 * entry.charge, "its public charge is not what question"),
+            ("content", entry.content | {"question": "0" * 64}, "is another one than was paid for"),
+            ("content", entry.content | {"asked": "0" * 64}, "is another one than was paid for"),
+        ]:
+            Release._base_manager.filter(pk=entry.pk).update(**{name: wrong})
+            assert [fault_text in fault for fault in release_faults(run)] == [True]
+            Release._base_manager.filter(pk=entry.pk).update(charge=entry.charge, content=entry.content)
 
 
 def test_private_data_from_which_everybody_is_gone_still_count_as_private_data() -> None:
@@ -609,44 +552,20 @@ def test_private_data_from_which_everybody_is_gone_still_count_as_private_data()
     assert empty not in [dataset.name for dataset in private_datasets(there.hub_study)]
 
 
-@pytest.mark.parametrize("lost", [True, False], ids=["of a lost question", "of the last one"])
-def test_an_altered_charge_of_an_answer_is_found(lost: bool) -> None:
-    run = finished_with_a_lost_question()
-    entries = Release.objects.filter(run=run.pk, kind="sums").order_by("sequence")
-    entry = entries.first() if lost else entries.last()
-    arrays = arrays_load(entry.charges)
-    arrays_save(entry.charges, **arrays | {"spent": arrays["spent"] * np.where(np.arange(12) == 3, 0.9, 1.0)})
-    assert replayed(run.study) == [
-        f"release {entry.sequence}: batch {0 if lost else 2} cost those who were asked something else."
-    ]
-    arrays_save(entry.charges, **arrays)
-    triggers_remove(connection)
-    for name, wrong, fault_text in [
-        ("charge", 2 * entry.charge, "its public charge is not what question"),
-        ("content", entry.content | {"question": "0" * 64}, "is another one than was paid for"),
-        ("content", entry.content | {"asked": "0" * 64}, "is another one than was paid for"),
-    ]:
-        Release._base_manager.filter(pk=entry.pk).update(**{name: wrong})
-        assert [fault_text in fault for fault in release_faults(run)] == [True]
-        Release._base_manager.filter(pk=entry.pk).update(charge=entry.charge, content=entry.content)
+def lie(question: JointQuestion, change: dict[str, Any]) -> None:
+    """Let the hub sign a question in which something else stands than it should."""
+    document = replace(question.document, **change)
+    question.content = document.content().decode()
+    question.signature = sign(document, known_identity(question.joint.run.alliance)).signature.hex()
+    question.save()
 
 
-def lie(change: dict[str, Any]) -> Callable[[JointQuestion], None]:
-    """A hub that signs a question in which something else stands than it should."""
-
-    def tell(question: JointQuestion) -> None:
-        alliance = question.joint.run.alliance
-        document = replace(question.document, **change)
-        question.content = document.content().decode()
-        question.signature = sign(document, known_identity(alliance)).signature.hex()
-        question.save()
-
-    return tell
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
+def test_a_question_that_does_not_follow_is_refused_and_charges_nobody() -> None:
+    there = Installations()
+    hub, *sites = there.start(**STEPS)
+    for run in (*sites, hub):  # the sites send their approvals, and the hub asks
+        advance(run)
+    lies: list[tuple[dict[str, Any], str]] = [
         ({"spread": 1.0}, "spread"),
         ({"question": "0" * 64}, "question"),
         ({"part": (0, 2)}, "part"),
@@ -654,18 +573,14 @@ def lie(change: dict[str, Any]) -> Callable[[JointQuestion], None]:
         ({"participants": ("Clinic A", "Clinic B")}, "at least 3"),
         ({"participants": ("Clinic A", "Clinic B", "Clinic X")}, "Clinic X"),
         ({"roster": "2" * 64}, "roster"),
-    ],
-    ids=lambda value: "-".join(value) if isinstance(value, dict) else None,
-)
-def test_a_question_that_does_not_follow_is_refused_and_charges_nobody(change: dict[str, Any], message: str) -> None:
-    there = Installations()
-    hub, *sites = there.start(**STEPS)
-    for run in (*sites, hub):  # the sites send their approvals, and the hub asks
-        advance(run)
-    lie(change)(JointQuestion.objects.get())
-    runs = finish([hub, *sites])
-    assert {run.status for run in runs} == {Run.Status.FAILED}
-    assert any(message in str(run.message) for run in runs[1:]), [str(run.message) for run in runs]
-    assert not Release.objects.filter(kind="sums").exists()
-    for run in runs[1:]:
-        assert not any(charges_of(each).spent.any() for each in Release.objects.filter(run=run.pk).exclude(charges=""))
+    ]
+    for change, message in lies:
+        with transaction.atomic():
+            lie(JointQuestion.objects.get(), change)
+            runs = finish([Run.objects.get(pk=run.pk) for run in (hub, *sites)])
+            assert {run.status for run in runs} == {Run.Status.FAILED}, change
+            assert any(message in str(run.message) for run in runs[1:]), [str(run.message) for run in runs]
+            assert not Release.objects.filter(kind="sums").exists(), change
+            for run in runs[1:]:
+                assert not balances(run.study).spent.any()
+            transaction.set_rollback(True)

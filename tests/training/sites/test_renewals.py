@@ -1,24 +1,29 @@
-"""A site's key is replaced within an alliance: by whom, what follows, and everything that is refused."""
+"""A site's key is replaced, and what site and hub say to each other where clocks, versions or keys do not fit."""
 
+import time
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
+from django.conf import LazySettings
 from django.core.exceptions import ValidationError
+from django.utils import translation
 
 from accounting.models import Release
 from consent.models import ConfigurationChange, Mail
 from consent.selectors import consent_form_in_force
+from ipate_web.staff.templatetags.run_words import said
 from learning.sites.documents import Refused, sign
-from tests.factories import user_create
-from tests.training.sites.alliances import ADDRESS, advance, finish, olga
+from tests.factories import study_create, user_create
+from tests.training.sites.alliances import ADDRESS, Installations, advance, finish, olga
 from tests.training.sites.renewals import Renewed, renewed_make
 from training.joint_selectors import participant_rows
 from training.models import Alliance, Run
-from training.services import renewals
+from training.services import alliances, renewals
 from training.services.joint_runs import joint_run_take
-from training.sites import keys
+from training.services.runs import run_approve
+from training.sites import keys, wire
 from training.sites.alliances import form_tells
 from training.sites.documents import documents_of, roster
 from training.sites.exchange import exchange, exchange_answer
@@ -47,7 +52,7 @@ def faults(renewed: Renewed) -> list[str]:
 
 def test_a_key_is_replaced_and_everything_before_stays_what_it_was(renewed: Renewed) -> None:
     there = renewed.there
-    runs = finish(there.start(**STEPS))
+    runs = finish(there.start(share=0.3, **STEPS))
     assert {run.status for run in runs} == {Run.Status.FINISHED}, [str(run.message) for run in runs]
     before, forms = renewed.hub, [consent_form_in_force(study) for study in there.studies]
     fingerprint = renewed.everywhere()
@@ -62,19 +67,14 @@ def test_a_key_is_replaced_and_everything_before_stays_what_it_was(renewed: Rene
     assert all(site.is_eligible for site in hub.sites.all())
     for site, form in zip(there.sites, forms, strict=True):
         assert form_tells(site) and consent_form_in_force(site.study) == form, "nobody is asked again"
+    renewed.keeps = True
+    renewed.as_first()  # all are carried out in this process: its keys are now those of everybody
+    later = finish(there.start(share=0.3, **STEPS))
+    assert {run.status for run in later} == {Run.Status.FINISHED}, [str(run.message) for run in later]
+    assert {roster(run.joint).alliance.digest() for run in later} == {hub.document.digest()}
     assert faults(renewed) == []
     for run in Run.objects.filter(pk__in=[run.pk for run in runs]):
         assert roster(run.joint).alliance == before.document, "what was signed then can still be checked"
-
-
-def test_a_run_after_it_is_carried_out_under_the_new_document(renewed: Renewed) -> None:
-    renewed.everywhere()
-    renewed.keeps = True
-    renewed.as_first()  # all are carried out in this process: its keys are now those of everybody
-    runs = finish(renewed.there.start(**STEPS))
-    assert {run.status for run in runs} == {Run.Status.FINISHED}, [str(run.message) for run in runs]
-    assert {roster(run.joint).alliance.digest() for run in runs} == {renewed.hub.document.digest()}
-    assert faults(renewed) == []
 
 
 def test_two_operators_of_the_hub_are_needed_and_both_are_on_record(renewed: Renewed) -> None:
@@ -87,6 +87,10 @@ def test_two_operators_of_the_hub_are_needed_and_both_are_on_record(renewed: Ren
             renewed.confirm(None, wrong)
     assert renewed.hub.document == renewed.hub.founding and renewed.hub.renewal
     renewed.confirm(None, fingerprint)
+    for place in (1, 1, 2):
+        renewed.contact(place)
+    for study in (renewed.there.hub_study, *renewed.there.studies[1:]):
+        assert Mail.objects.filter(kind="key_waiting", study=study).count() == 2, "once to each operator"
     changes = ConfigurationChange.objects.filter(study=renewed.there.hub_study, after__has_key="renewal")
     people = [change.changed_by_id for change in changes.order_by("sequence")][-3:]
     assert people == [user_create("otto").pk, None, olga().pk], "asked for, registered, confirmed"
@@ -142,7 +146,7 @@ def test_a_key_that_is_still_known_is_replaced_as_well(renewed: Renewed) -> None
     assert renewed.contact(0).problem == ""
 
 
-@pytest.mark.parametrize("until", ["proposed", "taken up", "approved", "asking"])
+@pytest.mark.parametrize("until", ["taken up", "asking"])
 def test_runs_under_way_end_everywhere_with_a_reason(renewed: Renewed, until: str) -> None:
     there = renewed.there
     hub = there.propose(**STEPS)
@@ -153,9 +157,8 @@ def test_runs_under_way_end_everywhere_with_a_reason(renewed: Renewed, until: st
         joint_run_take(
             alliance=there.sites[1], number=hub.pk.hex, private_dataset=private, acting_user=user_create("otto")
         )
-    if until in ("approved", "asking"):
+    else:
         sites = [there.take(hub, place) for place in range(3)]
-    if until == "asking":
         for run in (*sites, hub, *sites):
             advance(run)
     renewed.lose()
@@ -199,17 +202,6 @@ def test_a_site_confirms_before_it_takes_up_another_run(renewed: Renewed) -> Non
         alliance.refresh_from_db()
         private = there.dataset(alliance.study, "private")
         joint_run_take(alliance=alliance, number=run.pk.hex, private_dataset=private, acting_user=user_create("otto"))
-
-
-def test_operators_are_told_where_a_key_waits(renewed: Renewed) -> None:
-    renewed.lose()
-    fingerprint = renewed.register()
-    assert Mail.objects.filter(kind="key_waiting", study=renewed.there.hub_study).count() == 2
-    renewed.confirm(None, fingerprint)
-    for place in (1, 1, 2):
-        renewed.contact(place)
-    for study in renewed.there.studies[1:]:
-        assert Mail.objects.filter(kind="key_waiting", study=study).count() == 2, "once"
 
 
 def test_documents_that_do_not_follow_are_refused_and_old_ones_cannot_be_replayed(
@@ -306,3 +298,82 @@ def test_an_exchange_of_an_earlier_version_is_still_understood(renewed: Renewed)
     site = renewed.hub.sites.get(name="Clinic B")
     said = {"protocol": "ipate-sites-1", "version": "0.9", "joined": None, "left": False, "head_counts": [], "runs": {}}
     assert exchange_answer(site, said)["alliance"]["former"] == []
+
+
+# --- What site and hub say to each other where clocks, versions, keys or certificates do not fit ---
+
+
+def problem(site: Any) -> tuple[str, str]:
+    """Why the hub could not be asked, as the alliance's page says it in English and in German."""
+    with pytest.raises(Unreachable):
+        exchange(site)
+    site.refresh_from_db()
+    problems = []
+    for language in ("en", "de"):
+        with translation.override(language):
+            problems.append(said(site.problem))
+    return problems[0], problems[1]
+
+
+def test_clocks_that_differ_are_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    (site, *_others) = Installations().sites
+
+    def late(name: str, key: Any, method: str, path: str, body: bytes) -> str:
+        at = int(time.time()) - 400
+        return f"Site {name.encode().hex()}:{at}:{key.sign(wire.request_content(method, path, at, body)).hex()}"
+
+    monkeypatch.setattr(wire, "request_authorization", late)
+    english, german = problem(site)
+    assert "The hub refuses (401): The clocks of site and hub differ by 40" in english
+    assert "Die Zentrale weigert sich (401): Die Uhren von Standort und Zentrale gehen um 40" in german
+
+
+def test_versions_that_differ_are_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    (site, *_others) = Installations().sites
+    post = Hub.post
+
+    def older(hub: Hub, path: str, document: Any, *, signed: bool = True) -> Any:
+        return post(hub, path, document | {"protocol": "ipate-sites-0"}, signed=signed)
+
+    monkeypatch.setattr(Hub, "post", older)
+    english, german = problem(site)
+    assert "The hub speaks ipate-sites-1 and the site ipate-sites-0: update the older one" in english
+    assert "Aktualisieren Sie die ältere Seite" in german
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"epsilon": 800.0}, {"epsilon": -1.0}, {"epsilon": float("nan")}, {"count": -500}, {"level": "OTHER"}]
+)
+def test_a_site_that_tells_impossible_head_counts_stops_no_plan_of_the_hub(
+    monkeypatch: pytest.MonkeyPatch, wrong: dict[str, Any]
+) -> None:
+    there, post = Installations(), Hub.post
+    run = there.draft(method=Run.Method.SGD, student_learner="nearest_neighbour")
+    said = {"head_counts": [{"level": "HIGH", "epsilon": 1.0, "count": 5} | wrong]}
+
+    def lying(hub: Hub, path: str, document: Any, *, signed: bool = True) -> Any:
+        return post(hub, path, document | said, signed=signed)
+
+    monkeypatch.setattr(Hub, "post", lying)
+    english, _german = problem(there.sites[0])
+    assert "The hub refuses (409): What the site sends cannot be read" in english
+    assert run_approve(run=Run.objects.get(pk=run.pk), acting_user=olga()).status == Run.Status.APPROVED
+
+
+def test_a_secret_key_is_rotated_and_the_alliance_goes_on(settings: LazySettings) -> None:
+    there, secret = Installations(), settings.SECRET_KEY
+    settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = "another " * 8, [secret]
+    choices = {"steps": 2, "sigma": 10.0}
+    runs = finish(there.start(method=Run.Method.SGD, choices=choices, student_learner="nearest_neighbour"))
+    assert {run.status for run in runs} == {Run.Status.FINISHED}, [str(run.message) for run in runs]
+
+
+@pytest.mark.parametrize("certificate", ["no certificate", "ä"])
+def test_invalid_certificates_are_refused_at_their_field(certificate: str) -> None:
+    there = Installations(joined=False)
+    invitation = invitation_write(there.hub, there.codes["Clinic A"], ADDRESS)
+    with pytest.raises(ValidationError) as refused:
+        alliances.alliance_connect(
+            study=study_create("other"), invitation=invitation, acting_user=olga(), certificate=certificate
+        )
+    assert "certificate" in refused.value.message_dict
