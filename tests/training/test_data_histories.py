@@ -80,7 +80,7 @@ class History:
             self.study, self.schema, self.recipes = study_with_table(retain_votes=True), TABLE, OF_TABLES
             self.rows = lambda number, _seed: table_rows(number)
         elif kind == "images":
-            self.study, self.schema, self.recipes = study_of("photos", SCHEMA, images), SCHEMA, OF_IMAGES
+            self.study, self.schema, self.recipes = study_of(), SCHEMA, OF_IMAGES
             self.rows = images
         else:
             self.study, self.schema = target_study(kind, str(folder)), schema_from_json(document(kind))

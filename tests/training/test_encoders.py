@@ -17,6 +17,7 @@ from learning.formats.columns import TextColumn
 from learning.representations import representation_create
 from tests.factories import study_open, user_create
 from tests.learning.encoders.networks import image_encoder, image_network, text_encoder
+from tests.snapshots import built_once
 from tests.training.asking import STEPS_RUN
 from tests.training.runs import TABLE_RUN, consents_give, head_counts_state, run_draft, run_finish, run_like, run_start
 from training.engine.records import records_load
@@ -46,12 +47,14 @@ def images(number: int, seed: int, holders: list[str] | None = None) -> Rows:
     return Rows(x.astype(np.uint8), classes.astype(np.int64), holders)
 
 
-def study_of(slug: str, schema, rows) -> Study:
-    """A study of 30 holders with private, public and test records."""
-    study = study_open(slug, delta=1e-4, retain_votes=True)
+@built_once
+def study_of(kind: str = "images") -> Study:
+    """A study of 30 holders with private, public and test records: images, or messages."""
+    schema, rows = (SCHEMA, images) if kind == "images" else (MESSAGES, messages)
+    study = study_open(kind, delta=1e-4, retain_votes=True)
     parts = {"private": rows(30, 1, [f"p-{n:02}" for n in range(30)]), "public": rows(80, 2), "test": rows(40, 3)}
-    for kind, part in parts.items():
-        dataset_import(study=study, name=kind, kind=kind, rows=part, schema=schema)
+    for name, part in parts.items():
+        dataset_import(study=study, name=name, kind=name, rows=part, schema=schema)
     consents_give(study, "HAL")
     head_counts_state(study)
     return study
@@ -77,7 +80,7 @@ def work() -> None:
 
 
 def test_a_run_learns_from_vectors_and_its_file_takes_an_image():
-    study = study_of("photos", SCHEMA, images)
+    study = study_of()
     encoder = registered(study)
     chosen = {"encoder": encoder.digest, "representation": "encoder", "representation_parameters": {"components": 4}}
     fields = STEPS_RUN | {"student_learner": "logistic_regression"}
@@ -111,7 +114,7 @@ def test_a_run_learns_from_vectors_and_its_file_takes_an_image():
 
 
 def test_teachers_have_voted_on_the_same_points_whatever_encodes_them_later():
-    study = study_of("voted", SCHEMA, images)
+    study = study_of()
     run = run_finish(run_start(study, **TABLE_RUN | {"student_learner": "logistic_regression"}))
     assert run.status == "finished", run.message
     before = stored(study)
@@ -121,7 +124,7 @@ def test_teachers_have_voted_on_the_same_points_whatever_encodes_them_later():
 
 
 def test_classes_of_test_points_are_read_from_the_file_that_was_written_meanwhile(django_capture_on_commit_callbacks):
-    study = study_of("meanwhile", SCHEMA, images)
+    study = study_of()
     looked_at, public = study.datasets.get(kind="test"), study.datasets.get(kind="public")
     encoder = registered(study)
     with django_capture_on_commit_callbacks(execute=True):
@@ -132,32 +135,38 @@ def test_classes_of_test_points_are_read_from_the_file_that_was_written_meanwhil
     assert points.shape == (10, 4) and set(codes.tolist()) == {0, 1}
 
 
-def test_erasing_a_record_erases_its_vector():
-    study = study_of("erased", SCHEMA, images)
-    encoder = registered(study)
-    work()
-    key, gone = records_key(encoder.digest), DataHolder.objects.filter(study=study).earliest("pk")
-    before = records_load(study.datasets.get(kind="private"))
-    consent_withdraw(holder=gone, acting_user=None)
-    records_erase(study.pk)
-    after = records_load(study.datasets.get(kind="private"))
-    assert gone.pk not in after["holder"] and len(after[key]) == len(after["x"]) == 29
-    assert (after[key] == before[key][before["holder"] != gone.pk]).all()
-
-
-def test_a_dataset_without_anybody_is_encoded_too():
-    study = study_of("empty", SCHEMA, images)
+def test_erased_removed_and_later_records_are_encoded_as_they_are():
+    study, olga = study_of(), user_create("olga")
     alone = dataset_import(study=study, name="alone", kind="private", rows=images(1, 9, ["p-01"]), schema=SCHEMA)
     consent_withdraw(holder=DataHolder.objects.get(study=study, pseudonym="p-01"), acting_user=None)
     records_erase(study.pk)
     encoder = registered(study)
+    dataset_remove(dataset=study.datasets.get(kind="test"), reason="Wrong file.", acting_user=olga)
     work()
-    assert Encoding.objects.get(dataset=alone).state == "done"
-    assert records_load(Dataset.objects.get(pk=alone.pk))[records_key(encoder.digest)].shape == (0, encoder.width)
+    states = set(Encoding.objects.values_list("dataset__name", "state"))
+    assert states == {("private", "done"), ("alone", "done"), ("public", "done")}, "nobody waits for what was removed"
+    key, gone = records_key(encoder.digest), DataHolder.objects.filter(study=study, erased_at=None).earliest("pk")
+    assert records_load(Dataset.objects.get(pk=alone.pk))[key].shape == (0, encoder.width)
+    before = records_load(study.datasets.get(name="private"))
+    consent_withdraw(holder=gone, acting_user=None)
+    records_erase(study.pk)
+    after = records_load(study.datasets.get(name="private"))
+    assert gone.pk not in after["holder"] and len(after[key]) == len(after["x"]) == 28
+    assert (after[key] == before[key][before["holder"] != gone.pk]).all()
+    later = dataset_import(study=study, name="more", kind="public", rows=images(10, 5), schema=SCHEMA)
+    assert Encoding.objects.get(dataset=later).state == "waiting"
+    encoder_withdraw(encoder=encoder, reason="Another name.", acting_user=olga)
+    old = list(Encoding.objects.filter(encoder=encoder))
+    registered(study, name="better")
+    for each in [*Encoding.objects.exclude(encoder=encoder), *old]:
+        encoding_work(each.pk)
+    assert key in records_load(Dataset.objects.get(pk=later.pk)), "the same file keeps its vectors under another name"
+    assert not Encoding.objects.filter(encoder=encoder).exists()
 
 
+@pytest.mark.exhaustive
 def test_progress_tells_nothing_of_how_many_records_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    study, told = study_of("counted", SCHEMA, images), {}
+    study, told = study_of(), {}
     registered(study)
     work()
     encode = EncoderProcess.encode
@@ -175,26 +184,8 @@ def test_progress_tells_nothing_of_how_many_records_there_are(monkeypatch: pytes
     assert told[300] == told[301] == [tenth / 10 for tenth in range(10)]
 
 
-def test_records_that_come_later_are_encoded_too():
-    study = study_of("later", SCHEMA, images)
-    encoder = registered(study)
-    work()
-    later = dataset_import(study=study, name="more", kind="public", rows=images(10, 5), schema=SCHEMA)
-    assert Encoding.objects.get(dataset=later).state == "waiting"
-    work()
-    assert records_key(encoder.digest) in records_load(Dataset.objects.get(pk=later.pk))
-
-
-def test_nobody_waits_for_a_dataset_that_was_removed_before_it_was_encoded():
-    study = study_of("removed", SCHEMA, images)
-    registered(study)
-    dataset_remove(dataset=study.datasets.get(kind="test"), reason="Wrong file.", acting_user=user_create("olga"))
-    work()
-    assert set(Encoding.objects.values_list("dataset__kind", "state")) == {("private", "done"), ("public", "done")}
-
-
 def test_unusable_encoders_are_not_registered():
-    study = study_of("refused", SCHEMA, images)
+    study = study_of()
     for fields, field in (
         ({"stated": False}, "stated"),
         ({"content": b"nothing"}, "file"),
@@ -216,7 +207,7 @@ def stored(study: Study) -> set[str]:
 
 
 def test_an_encoder_that_no_run_learned_from_goes_with_its_vectors(django_capture_on_commit_callbacks):
-    study, olga = study_of("unused", SCHEMA, images), user_create("olga")
+    study, olga = study_of(), user_create("olga")
     encoder = registered(study)
     work()
     assert records_key(encoder.digest) in stored(study)
@@ -245,18 +236,6 @@ def test_an_encoder_that_no_run_learned_from_goes_with_its_vectors(django_captur
     assert run_draft(study, **fields).encoder == again.digest
 
 
-def test_a_file_that_is_registered_again_keeps_its_vectors():
-    study = study_of("again", SCHEMA, images)
-    encoder = registered(study)
-    work()
-    encoder_withdraw(encoder=encoder, reason="Another name.", acting_user=user_create("olga"))
-    old = list(Encoding.objects.filter(encoder=encoder))
-    registered(study, name="better")
-    for each in [*Encoding.objects.exclude(encoder=encoder), *old]:
-        encoding_work(each.pk)
-    assert records_key(encoder.digest) in stored(study) and not Encoding.objects.filter(encoder=encoder).exists()
-
-
 def messages(number: int, seed: int, holders: list[str] | None = None) -> Rows:
     rng = np.random.default_rng(seed)
     ham, spam = (
@@ -272,7 +251,7 @@ MESSAGES = TabularSchema((TextColumn("message", 40),), ("ham", "spam"))
 
 
 def test_a_run_learns_from_texts_by_an_encoder_and_its_file_takes_a_sentence():
-    study, file = study_of("sentences", MESSAGES, messages), text_encoder()
+    study, file = study_of("messages"), text_encoder()
     fields = {"content": file.content, "takes": file.takes.to_json(), "tokenizer": file.tokenizer}
     encoder = registered(study, **fields)
     work()
@@ -303,8 +282,7 @@ def test_a_run_learns_from_texts_by_an_encoder_and_its_file_takes_a_sentence():
 
 
 def test_a_run_learns_from_texts_without_an_encoder():
-    schema = MESSAGES
-    study = study_of("texts", schema, messages)
+    study = study_of("messages")
     with pytest.raises(ValidationError, match="by gradient steps"):
         run_draft(study, method="neighbours", choices={})
     run = run_finish(run_like(study, STEPS_RUN, choices={"sigma": 1.0, "steps": 6}, share=0.9))
@@ -315,5 +293,5 @@ def test_a_run_learns_from_texts_without_an_encoder():
     session = onnxruntime.InferenceSession(model_fetch(model.onnx))
     rows = [{"message": "free prize"}, {"message": "see you at noon"}]
     on_the_site = pytest.approx(np.array(found["probabilities"]), abs=1e-9)
-    assert session.run(["probabilities"], {"text": schema.encode(rows)})[0] == on_the_site
+    assert session.run(["probabilities"], {"text": MESSAGES.encode(rows)})[0] == on_the_site
     assert LocalModel(model_fetch(model.onnx)).predict(rows).probabilities == on_the_site

@@ -26,7 +26,7 @@ from consent.services.invitations import invitations_create
 from consent.services.letterheads import letterhead_of
 from consent.services.letters import letters_due, letters_print
 from consent.services.mail import mail_render
-from consent.uses import Usage, results_of, right_guesses_together, usage_of
+from consent.uses import results_of, right_guesses_together, usage_of
 from tests import factories
 from tests.factories import user_create
 from tests.ipate_web.accounts.test_mails import person
@@ -102,8 +102,8 @@ def test_a_result_says_what_how_good_how_used_and_what_it_cost() -> None:
         assert reverse("consent:results", args=[study.slug]) in links
 
 
-def test_each_result_costs_what_it_added_to_the_bound() -> None:
-    study = study_with_table(levels="A")
+def test_each_result_costs_what_it_added_to_the_bound_and_nothing_who_took_no_part() -> None:
+    study = study_with_table(levels="AA-")
     holder = held(study, "AVERAGE")
     publish(study)
     once = usage_of(holder).right_guesses
@@ -112,32 +112,23 @@ def test_each_result_costs_what_it_added_to_the_bound() -> None:
     assert (first.cost.before, first.cost.after) == (50, once)
     assert (second.cost.before, second.cost.after) == (once, usage_of(holder).right_guesses)
     assert once < second.cost.after
-
-
-def test_nobody_else_reads_what_it_cost_and_who_took_no_part_paid_nothing() -> None:
-    study = study_with_table(levels="HA-")
-    publish(study)
     outside = DataHolder.objects.filter(study=study, consent_events=None).earliest("pk")
     assert "Nothing: it has not learned from your records." in page_of(outside)
-    assert [each.cost for each in results_of(study)] == [None]
+    assert usage_of(outside).uses == []
+    assert [each.cost for each in results_of(study)] == [None, None]
 
 
-def test_results_count_the_uses_of_a_model() -> None:
+def test_results_count_the_uses_of_a_model_and_say_that_it_was_withdrawn() -> None:
     study, olga = study_with_table(), factories.user_create("olga")
-    run = publish(study)
+    run, holder = publish(study), held(study, "LOW")
     for user, records in ((olga, 1), (olga, 2), (factories.user_create("dan"), 1500)):
         predictions_record(model=run.student, records=records, acting_user=user)
     model_stage_set(run=run, stage=StudentModel.Stage.PRODUCTION, acting_user=olga)
-    page = page_of(held(study, "HIGH"))
+    page = page_of(holder)
     assert "It has been in use since" in page
     assert "2 people and programs have taken it or asked it for predictions." in page
     assert "This site has predicted 1,503 records with it." in page
     assert "olga" not in page and "dan" not in page
-
-
-def test_a_withdrawn_result_says_that_it_is_and_still_cost_what_it_cost() -> None:
-    study, olga = study_with_table(), factories.user_create("olga")
-    run, holder = publish(study), held(study, "LOW")
     student_withdraw(run=run, version=1, reason="It misreads ages.", acting_user=olga)
     page = page_of(holder)
     assert "It was withdrawn on" in page and "It misreads ages." in page
@@ -235,17 +226,13 @@ def test_a_first_publication_notifies_current_participants() -> None:
     assert takes.body == refuses.body, "it tells nobody who takes part"
     assert "Who smokes: To help people stop." in takes.body and "of 100 cases" in takes.body
     assert "/my/table/learned/" in takes.body
-    student_withdraw(run=run, version=1, reason="Wrong.", acting_user=factories.user_create("olga"))
-    assert mail_render(Mail.objects.filter(kind="result_published").first()) is None
-
-
-def test_a_withdrawal_stops_mails_that_are_not_delivered_yet() -> None:
-    study = study_with_table()
-    people(study)
-    publish(study)
     holder = DataHolder.objects.get(study=study, user__username="takes-part")
     services.consent_withdraw(holder=holder, acting_user=holder.user)
-    assert mail_render(Mail.objects.get(kind="result_published", user=holder.user)) is None
+    assert mail_render(Mail.objects.get(kind="result_published", user=holder.user)) is None, (
+        "they are not told any more"
+    )
+    student_withdraw(run=run, version=1, reason="Wrong.", acting_user=factories.user_create("olga"))
+    assert mail_render(Mail.objects.filter(kind="result_published").first()) is None
 
 
 def after(monkeypatch: pytest.MonkeyPatch, **time: int) -> None:
@@ -294,17 +281,9 @@ def test_a_letter_goes_to_whom_no_mail_reaches_and_tells_no_level() -> None:
     assert "protection:" not in message and "asks whether" not in message
     publish(study, title="Who drinks", wanted_labels=12)
     assert len(letters_due(study, Letter.Kind.NEWS)) == 19, "of the newest news, once"
-
-
-def test_no_letter_goes_to_who_refuses_news() -> None:
-    study = study_with_table()
-    publish(study)
-    holder = held(study, "LOW")
-    due = len(letters_due(study, Letter.Kind.NEWS))
     way_wish(holder=holder, way="nothing")
-    assert len(letters_due(study, Letter.Kind.NEWS)) == due - 1
     addresses_forget(holders=[holder.pk])
-    assert len(letters_due(study, Letter.Kind.NEWS)) == due
+    assert len(letters_due(study, Letter.Kind.NEWS)) == 18
 
 
 # --- Uses of a holder's records, as the holder reads them ---
@@ -312,11 +291,6 @@ def test_no_letter_goes_to_who_refuses_news() -> None:
 
 def holder_at(study: Study, level: str) -> DataHolder:
     return DataHolder.objects.filter(consent_events__level=level, study=study).earliest("pk")
-
-
-def so_far(usage: Usage) -> float:
-    """Most that they can have spent, in μ²."""
-    return usage.mu_squared
 
 
 def finish(study: Study, **fields: object) -> Run:
@@ -348,8 +322,9 @@ def test_uses_list_runs_newest_first_with_shares_that_add_up() -> None:
     assert [use.purpose for use in twice.uses] == ["Second", "First"]
     assert all("a model has learned" in use.state for use in twice.uses)
     # A label moves two counts by one each: 2/σ², four labels in each of two runs, of which that share is settled.
-    assert so_far(once) == pytest.approx(4 * 2 / 40**2, rel=1e-6)
-    assert so_far(twice) == pytest.approx(8 * 2 / 40**2, rel=1e-6)
+    assert (once.mu_squared, twice.mu_squared) == pytest.approx((4 * 2 / 40**2, 8 * 2 / 40**2), rel=1e-6)
+    (own,) = twice.records().values()
+    assert len(own["records"]) == len(own["labels"]) == 1, "their own records alone are theirs to read"
 
 
 def test_a_run_that_they_were_taken_out_of_is_none_of_theirs() -> None:
@@ -359,13 +334,7 @@ def test_a_run_that_they_were_taken_out_of_is_none_of_theirs() -> None:
     services.consent_withdraw(holder=holder, acting_user=None)
     assert run_finish(run).labels == 12
     assert usage_of(holder).uses == []
-    assert so_far(usage_of(holder)) == 0.0
-
-
-def test_their_own_records_alone_are_theirs_to_read() -> None:
-    study = study_with_table(records=2)
-    (own,) = usage_of(holder_at(study, "HIGH")).records().values()
-    assert len(own["records"]) == len(own["labels"]) == 2
+    assert usage_of(holder).mu_squared == 0.0
 
 
 def ask(study: Study, **fields: object) -> Run:
@@ -378,7 +347,7 @@ def test_participants_read_the_same_whether_or_not_their_records_voted() -> None
     spent = balances(study).of(np.array(sorted(study.holders.values_list("pk", flat=True))))
     assert len(set(spent.tolist())) > 1, "else this test shows nothing"
     usages = [usage_of(holder) for holder in study.holders.all()]
-    (fields,) = {(usage.uses[0], so_far(usage)) for usage in usages}
+    (fields,) = {(usage.uses[0], usage.mu_squared) for usage in usages}
     assert fields[0].purpose == run.purpose
     used = shares(study)[run.pk].committed
     assert spent.max() <= fields[1] == pytest.approx(used * float(caps_of(2.0, study.delta)))
@@ -390,12 +359,12 @@ def test_uses_of_a_holder_begin_when_they_join() -> None:
     run = run_ask(ask(study, share=0.5), batches=1)
     form = ConsentForm.objects.get(study=study)
     services.consent_give(holder=late, level="HIGH", form=form, acting_user=None)
-    assert (usage_of(late).uses, so_far(usage_of(late))) == ([], 0.0)
+    assert (usage_of(late).uses, usage_of(late).mu_squared) == ([], 0.0)
     run = run_ask(run)
     (use,) = usage_of(late).uses
     # The second of three batches was being asked when they joined.
     assert use.since == Release.objects.get(run=run.pk, batch=2).recorded_at
-    assert so_far(usage_of(late)) >= balances(study).of(np.array([late.pk]))[0]
+    assert usage_of(late).mu_squared >= balances(study).of(np.array([late.pk]))[0]
 
 
 def test_unused_shares_count_for_later_members() -> None:
@@ -407,8 +376,8 @@ def test_unused_shares_count_for_later_members() -> None:
     second = run_ask(ask(study, share=0.2, choices={"sigma": 3.0}))
     used = [shares(study)[run.pk].committed for run in (first, second)]
     assert min(used) > 0.1
-    assert so_far(usage_of(late)) == pytest.approx(sum(used) * float(caps_of(3.0, study.delta)))
-    assert so_far(usage_of(late)) >= balances(study).of(np.array([late.pk]))[0]
+    assert usage_of(late).mu_squared == pytest.approx(sum(used) * float(caps_of(3.0, study.delta)))
+    assert usage_of(late).mu_squared >= balances(study).of(np.array([late.pk]))[0]
 
 
 def test_the_limit_of_a_choice_is_no_limit_of_a_weaker_one() -> None:

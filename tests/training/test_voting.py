@@ -33,7 +33,6 @@ from tests.training.runs import (
 )
 from tests.training.test_concurrency import at_once
 from training.engine import noise, spending
-from training.methods.pate.ballot import ballot_load
 from training.methods.pate.opening import vote_open
 from training.models import Run
 from training.selectors import run_groups
@@ -364,54 +363,26 @@ def ask_again(study, renewal: str, silent: int) -> list:
     return holders[:silent]
 
 
-def test_a_withdrawal_before_the_vote_costs_nothing() -> None:
-    study = study_with_table()
-    run = run_teach(run_start(study, **TABLE_RUN))
-    silent = ask_again(study, "required", 20)
-    run = run_finish(run)
-    assert run.status == Run.Status.FINISHED, run.message
-    assert not np.isin([holder.pk for holder in silent], ballot_load(run.pk).holder).any()
-    charged = balances(study)
-    assert not np.isin([holder.pk for holder in silent], charged.holders).any()
-    assert len(charged.holders) == 10
-
-
-def test_nobody_is_taken_out_while_the_old_consent_stands() -> None:
-    study = study_with_table()
-    run = run_teach(run_start(study, **TABLE_RUN))
-    ask_again(study, "asked", 20)
-    run_finish(run)
-    assert len(balances(study).holders) == 30
-
-
-def run_with_a_batch(study: Study) -> Run:
-    run = run_teach(run_start(study, **{**TABLE_RUN, "aggregator": {"name": "gnmax", "sigma": 100.0}}))
-    vote_open(run)
-    vote_batch(run)
-    return run
-
-
-def test_during_the_vote_their_teachers_fall_silent(silenced: list[list[int]]) -> None:
-    study = study_with_table(points=40)
-    run = run_with_a_batch(study)
-    (silent,) = ask_again(study, "required", 1)
-    vote_batch(run)
-    ballot = ballot_load(run.pk)
-    teachers = np.unique(ballot.teacher[ballot.holder == silent.pk]).tolist()
-    assert silenced == [[], teachers]
-
-
-@pytest.mark.parametrize("kind", ["died", "guardian"])
-def test_during_the_vote_a_death_or_a_guardian_silences_as_a_withdrawal_does(
+@pytest.mark.parametrize("kind", ["died", "guardian", "required", "asked"])
+def test_a_death_a_guardian_or_a_required_new_answer_silence_as_a_withdrawal_does(
     silenced: list[list[int]], kind: str
 ) -> None:
+    """In a running vote their teachers fall silent, and in a later one they are in no teacher and pay nothing."""
     study = study_with_table(points=40)
-    run = run_with_a_batch(study)
-    who = study.holders.order_by("pk").first()
-    until = timezone.now().date() + timedelta(days=900) if kind == "guardian" else None
-    circumstance_record(
-        study=study, pseudonym=who.pseudonym, kind=kind, until=until, reason="Register.", acting_user=None
-    )
+    run = run_voting(study, aggregator={"name": "gnmax", "sigma": 100.0}, share=0.3)
     vote_batch(run)
-    ballot = ballot_load(run.pk)
-    assert silenced == [[], np.unique(ballot.teacher[ballot.holder == who.pk]).tolist()]
+    waiting = run_teach(run_start(study, share=0.3, **TABLE_RUN))
+    who = study.holders.order_by("pk").first()
+    if kind in ("died", "guardian"):
+        until = timezone.now().date() + timedelta(days=900) if kind == "guardian" else None
+        fields = {"until": until, "reason": "Register.", "acting_user": None}
+        circumstance_record(study=study, pseudonym=who.pseudonym, kind=kind, **fields)
+    else:
+        ask_again(study, kind, 1)
+    vote_batch(run)
+    assert silenced == [[], [] if kind == "asked" else teachers_of(run, who)]
+    vote_to_the_end(run)
+    waiting = run_finish(Run.objects.get(pk=waiting.pk))
+    assert waiting.status == Run.Status.FINISHED, waiting.message
+    charged = charges_of(Release.objects.get(run=waiting.pk, batch=0)).holders
+    assert (who.pk in charged) == (kind == "asked") and len(charged) >= 29
