@@ -17,7 +17,6 @@ from accounting.book import balances, charges_of
 from accounting.caps import caps_of
 from accounting.models import Release
 from accounting.shares import shares
-from accounting.verification import study_faults
 from common.artifacts import arrays_load
 from common.noise import SimulationNoise
 from consent.counts import holders_per_level
@@ -35,6 +34,7 @@ from tests.training.asking import (
     STEPS_RUN,
     NoNoise,
     asking_of,
+    assert_whole,
     attempt,
     batch_ask,
     commit,
@@ -59,7 +59,7 @@ from training.models import Run
 from training.services.datasets import dataset_import
 from training.services.head_counts import head_counts_draw
 from training.services.runs import run_cancel
-from training.verification import batches_kept, release_faults, replay_faults
+from training.verification import release_faults
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
@@ -323,15 +323,10 @@ def memory_of(number: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_DATA, before)
 
 
-def assert_whole(run: Run) -> None:
-    """Nothing is wrong with what was released, nor with what it cost, computed anew."""
-    assert [*study_faults(run.study), *release_faults(run)] == []
-    for batch in batches_kept(run.study):
-        assert list(replay_faults(batch)) == []
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is limited as Linux does")
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "method", ["neighbours", *(pytest.param(each, marks=pytest.mark.exhaustive) for each in list(METHODS)[1:])]
+)
 def test_the_records_of_one_person_fill_no_memory_but_their_own(method: str, settings: Any) -> None:
     """However many they are: beside the records themselves only blocks of them are in memory."""
     settings.MOST_RECORDS = RECORDS + 2

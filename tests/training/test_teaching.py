@@ -371,6 +371,7 @@ def test_a_cancellation_at_the_last_moment_counts(study: Study, monkeypatch: pyt
     assert (run.status, run.assignment, run.chunks.count()) == (Run.Status.CANCELLED, "", 0)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.worker
 @pytest.mark.django_db(transaction=True)
 def test_a_worker_killed_while_it_prepares_leaves_nothing_half_done(tmp_path: Path) -> None:
