@@ -3,6 +3,7 @@
 from collections import Counter, deque
 from datetime import timedelta
 from pathlib import Path
+from unittest.mock import Mock
 from uuid import uuid4
 
 import pytest
@@ -362,11 +363,7 @@ def test_a_task_is_sent_with_ids_alone_and_exists(
 def test_tasks_of_a_rolled_back_block_are_not_sent(
     sent: list[tuple[str, list[str]]], django_capture_on_commit_callbacks: Commits
 ) -> None:
-    with (
-        django_capture_on_commit_callbacks(execute=True),
-        pytest.raises(ZeroDivisionError),
-        transaction.atomic(),
-    ):
+    with django_capture_on_commit_callbacks(execute=True), pytest.raises(ZeroDivisionError), transaction.atomic():
         send("run_advance", 1)
         raise ZeroDivisionError
     assert sent == []
@@ -376,11 +373,8 @@ def test_tasks_of_a_rolled_back_block_are_not_sent(
 def test_an_unreachable_broker_undoes_nothing_and_the_sweep_resends(
     trouble: Exception, monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Commits
 ) -> None:
-    def refuse(*_: object) -> None:
-        raise trouble
-
     with monkeypatch.context() as patch, django_capture_on_commit_callbacks(execute=True):
-        patch.setattr(current_app._get_current_object(), "send_task", refuse)
+        patch.setattr(current_app._get_current_object(), "send_task", Mock(side_effect=trouble))
         run = run_start(study_with_table(), **TABLE_RUN)
     run.refresh_from_db()
     assert run.status == Run.Status.APPROVED

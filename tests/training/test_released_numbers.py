@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import pytest
@@ -139,16 +139,14 @@ def test_labels_that_were_released_and_do_not_follow_from_the_counts_are_found(m
 # --- Under all of their noise ---------------------------------------------------------------------------------------
 
 
-def test_votes_are_charged_by_the_noise_that_was_drawn(watched: Watched) -> None:
+def test_votes_and_labels_are_charged_by_the_noise_that_was_drawn(watched: Watched) -> None:
     run = ask(small_study())
     (sigma,) = watched.scales
     charged = charges_of(Release.objects.get(run=run.pk, batch=0)).spent
     assert charged == pytest.approx(4 / sigma**2), "everybody is near every point"
     assert run.spent == pytest.approx([4 / sigma**2] * 3)
-
-
-def test_labels_of_teachers_are_charged_by_the_noise_that_was_drawn(watched: Watched) -> None:
-    run = vote(small_study())
+    watched.scales.clear()
+    run = vote(small_study(slug="teachers"))
     (sigma,) = watched.scales
     moved = [group["weight"] * group["factor"] for group in run.plan["groups"]]
     assert run.spent == pytest.approx([4 * 2 * each**2 / sigma**2 for each in moved])
@@ -161,10 +159,8 @@ def test_steps_are_charged_by_the_noise_that_was_drawn(watched: Watched) -> None
     # who may be charged most contributes a gradient as long as clipping allows
     assert max(charges_of(Release.objects.get(run=run.pk, batch=0)).spent) == pytest.approx(2 * unit**2, rel=0.01)
     assert max(run.spent) == pytest.approx(2 * unit**2)
-
-
-def test_steps_over_samples_are_charged_by_the_noise_that_is_drawn(watched: Watched) -> None:
-    run = batch_ask(ask(small_study(), **SAMPLED_RUN))
+    watched.scales.clear()
+    run = batch_ask(ask(small_study(slug="samples"), **SAMPLED_RUN))
     (scale,) = set(watched.scales)
     charge = max(charges_of(Release.objects.get(run=run.pk, batch=0)).spent)
     assert charge == pytest.approx(6 * (FINENESS / scale) ** 2), "everybody is in all of the six steps"
@@ -199,29 +195,24 @@ def full(monkeypatch: pytest.MonkeyPatch) -> DataHolder:
     return who
 
 
-def test_head_counts_count_nobody_who_has_no_room(full: DataHolder) -> None:
-    true = sum(count for level, count in holders_per_level(full.study).items() if level in Level.values)
-    none: Any = NoNoise()
-    drawn = head_counts_draw(study=full.study, acting_user=user_create("olga"), noise=none)
+def test_nothing_is_counted_or_added_of_those_who_have_no_room(full: DataHolder) -> None:
+    """Not in head counts, not among votes, and not among gradients."""
+    study, none = full.study, cast(Any, NoNoise())
+    true = sum(count for level, count in holders_per_level(study).items() if level in Level.values)
+    drawn = head_counts_draw(study=study, acting_user=user_create("olga"), noise=none)
     charged = charges_of(Release.objects.latest("sequence")).holders
     assert full.pk not in charged
     assert sum(count.count for count in drawn) == len(charged) < true
-
-
-def test_votes_of_those_who_have_no_room_are_not_counted(full: DataHolder) -> None:
-    run = ask(full.study, share=0.3, choices={"sigma": 20.0, "radius_share": 1.0})
-    charged = charges_of(Release.objects.get(run=run.pk, batch=0))
-    votes = dict(zip(charged.holders.tolist(), np.rint(charged.spent * 20.0**2).tolist(), strict=True))
+    run = ask(study, share=0.15, choices={"sigma": 30.0, "radius_share": 1.0})
+    charges = charges_of(Release.objects.get(run=run.pk, batch=0))
+    votes = dict(zip(charges.holders.tolist(), np.rint(charges.spent * 30.0**2).tolist(), strict=True))
     assert votes[full.pk] == 0 and max(votes.values()) == 4
     assert counts(run).sum() == sum(votes.values())
-
-
-def test_gradients_of_those_who_have_no_room_are_not_added(full: DataHolder) -> None:
-    study = full.study
+    run_cancel(run=run, acting_user=user_create("olga"))
     for who in everybody(study):
         if who != full:
             withdraw(who)
-    run = ask(study, share=0.3, **STEPS_RUN)
+    run = ask(study, share=0.15, **STEPS_RUN)
     assert charges_of(Release.objects.get(run=run.pk, batch=0)).spent.tolist() == [0.0]
     assert not arrays_load(run.batches.get().released)["sums"].any()
 

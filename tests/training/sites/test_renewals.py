@@ -315,48 +315,44 @@ def problem(site: Any) -> tuple[str, str]:
     return problems[0], problems[1]
 
 
-def test_clocks_that_differ_are_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    (site, *_others) = Installations().sites
+def test_clocks_and_versions_that_differ_are_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    (site, *_others), post = Installations().sites, Hub.post
 
     def late(name: str, key: Any, method: str, path: str, body: bytes) -> str:
         at = int(time.time()) - 400
         return f"Site {name.encode().hex()}:{at}:{key.sign(wire.request_content(method, path, at, body)).hex()}"
 
-    monkeypatch.setattr(wire, "request_authorization", late)
-    english, german = problem(site)
-    assert "The hub refuses (401): The clocks of site and hub differ by 40" in english
-    assert "Die Zentrale weigert sich (401): Die Uhren von Standort und Zentrale gehen um 40" in german
-
-
-def test_versions_that_differ_are_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    (site, *_others) = Installations().sites
-    post = Hub.post
-
     def older(hub: Hub, path: str, document: Any, *, signed: bool = True) -> Any:
         return post(hub, path, document | {"protocol": "ipate-sites-0"}, signed=signed)
 
+    with monkeypatch.context() as patched:
+        patched.setattr(wire, "request_authorization", late)
+        english, german = problem(site)
+    assert "The hub refuses (401): The clocks of site and hub differ by 40" in english
+    assert "Die Zentrale weigert sich (401): Die Uhren von Standort und Zentrale gehen um 40" in german
     monkeypatch.setattr(Hub, "post", older)
     english, german = problem(site)
     assert "The hub speaks ipate-sites-1 and the site ipate-sites-0: update the older one" in english
     assert "Aktualisieren Sie die ältere Seite" in german
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"epsilon": 800.0}, {"epsilon": -1.0}, {"epsilon": float("nan")}, {"count": -500}, {"level": "OTHER"}]
-)
-def test_a_site_that_tells_impossible_head_counts_stops_no_plan_of_the_hub(
-    monkeypatch: pytest.MonkeyPatch, wrong: dict[str, Any]
-) -> None:
-    there, post = Installations(), Hub.post
+def test_a_site_that_tells_impossible_head_counts_stops_no_plan_of_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    there, post, said = Installations(), Hub.post, dict[str, Any]()
     run = there.draft(method=Run.Method.SGD, student_learner="nearest_neighbour")
-    said = {"head_counts": [{"level": "HIGH", "epsilon": 1.0, "count": 5} | wrong]}
 
     def lying(hub: Hub, path: str, document: Any, *, signed: bool = True) -> Any:
-        return post(hub, path, document | said, signed=signed)
+        return post(hub, path, document | {"head_counts": [said]}, signed=signed)
 
     monkeypatch.setattr(Hub, "post", lying)
-    english, _german = problem(there.sites[0])
-    assert "The hub refuses (409): What the site sends cannot be read" in english
+    for wrong in (
+        {"epsilon": 800.0},
+        {"epsilon": -1.0},
+        {"epsilon": float("nan")},
+        {"count": -500},
+        {"level": "OTHER"},
+    ):
+        said = {"level": "HIGH", "epsilon": 1.0, "count": 5} | wrong
+        assert "The hub refuses (409): What the site sends cannot be read" in problem(there.sites[0])[0], wrong
     assert run_approve(run=Run.objects.get(pk=run.pk), acting_user=olga()).status == Run.Status.APPROVED
 
 
