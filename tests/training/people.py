@@ -9,8 +9,6 @@ from consent import services as consent_services
 from consent.models import ConsentForm, DataHolder, Study
 from tests.factories import consent_choose
 from tests.training.runs import run_draft, study_with_table
-from training.methods import method_of
-from training.models import Run
 
 HOLDERS = 12
 
@@ -41,12 +39,3 @@ def assert_refused(field: str, message: str, **fields: Any) -> None:
     with pytest.raises(ValidationError) as refusal:
         run_draft(small_study(), **fields)
     assert message in str(refusal.value.message_dict[field])
-
-
-def plan_of_public_numbers(run: Run) -> dict[str, Any]:
-    """The run's plan, which stays the same when every second holder withdraws."""
-    before = method_of(run).plan(run, 0.5).to_json()
-    for who in everybody(run.study)[::2]:
-        withdraw(who)
-    assert method_of(run).plan(run, 0.5).to_json() == before
-    return before

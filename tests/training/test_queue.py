@@ -75,11 +75,12 @@ def test_runs_wait_in_the_order_in_which_they_were_approved(study: Study, operat
     draft = run_draft(study, **TABLE_RUN)
     assert [place(run) for run in (first, second, draft)] == [1, 2, None]
     queue = queue_for(operator)
-    assert [(row.run, row.place) for row in queue.waiting] == [(first, 1), (second, 2)]
-    assert queue.under_way == []
-    page = as_(operator).get(f"/studies/table/runs/{second.pk}/").content.decode()
+    assert [(row.run, row.place) for row in queue.waiting] == [(first, 1), (second, 2)] and queue.under_way == []
+    page = as_(operator).get(f"/studies/table/runs/{second.pk}/").text
     assert "1 run is before it in the queue." in page
     assert as_(operator).get(f"/api/v1/runs/{second.pk}").json()["place"] == 2
+    Run.objects.filter(pk=first.pk).update(started_at=timezone.now())
+    assert first.started_at is None and place(first) is None, "a worker has begun it since it was read"
     run_teach(first)
     first.refresh_from_db()
     assert (place(first), place(second)) == (None, 1)

@@ -153,12 +153,6 @@ def test_a_changed_card_and_a_file_that_was_exchanged_or_lost_are_found() -> Non
     assert any("the card of version 1" in fault for fault in release_faults(run))
 
 
-@pytest.mark.parametrize("learner", ["random_forest", "logistic_regression", "nearest_neighbour"])
-def test_a_student_that_saw_one_class_alone_still_works(learner: str) -> None:
-    run = finished(study_with_table(), student_learner=learner, wanted_labels=1)
-    assert len(set(student_predict(run.student, [{"length": 0.1, "width": 0.5}])["predictions"])) == 1
-
-
 def test_predictions_are_classes_with_probabilities_and_other_rows_are_refused_with_their_place() -> None:
     row = {"length": 0.1, "width": 0.5}
     run = finished(study_with_table(points=24), aggregator={"name": "gnmax", "sigma": 40.0})

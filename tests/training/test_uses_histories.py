@@ -3,7 +3,6 @@
 import random
 from collections import defaultdict
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 import pytest
@@ -228,15 +227,3 @@ def test_the_bound_equals_the_worst_account_where_shares_are_used_up(seed: int) 
         record = history.reported_bounds()
         for holder, spent in history.stand().items():
             assert record[holder] == pytest.approx(spent, rel=1e-9), "each took all that they could be charged"
-
-
-def test_high_low_high_with_no_run_shows_nothing() -> None:
-    study = study_with_table(levels="H")
-    holder = DataHolder.objects.filter(study=study).earliest("pk")
-    head_counts_draw(study=study, acting_user=user_create("olga"))
-    before = usage_of(holder)
-    for level in ("LOW", "HIGH"):
-        consent_choose(holder=holder, level=level, form=consent_form_in_force(study))
-    assert usage_of(holder).mu_squared == before.mu_squared
-    share_grant(study=study, subject=uuid4(), purpose="run", share=0.5, acting_user=None)
-    assert usage_of(holder).right_guesses == before.right_guesses
