@@ -102,7 +102,8 @@ def test_a_rehearsal_repeats_itself_by_its_seed_and_charges_nobody(name: str, mo
         assert all(level["spent"] > 0 for level in run.outcome["epsilons"])
         reports.append((released(run), run.outcome))
     assert reports[0] == reports[1]
-    assert reports[0][0] != reports[2][0]
+    numbers = slice(2) if recipe.has_people else slice(3)  # a publication may name its seed
+    assert reports[0][0][numbers] != reports[2][0][numbers]
     assert not Release.objects.filter(study=study).exists() and not balances(study).holders.size
 
 
