@@ -87,7 +87,7 @@ def test_a_run_of_counts_ends_with_a_table_and_everybody_pays_their_share() -> N
     assert Release.objects.get(run=run.pk, batch=0).charge == pytest.approx(sigma**-2, rel=1e-15)
     (use,) = usage(everybody(run.study)[0]).uses
     assert "table" in use.state
-    alike = counted(share=0.25, choices={"weighing": "alike"})
+    alike = run_ask(run_like(run.study, COUNTS_RUN, share=0.25, choices={"weighing": "alike"}))
     smallest = min(budget["cap"] for budget in alike.plan["budgets"])
     assert charged(alike) == pytest.approx(dict.fromkeys(charged(alike), 0.25 * smallest), rel=1e-4)
     assert counts_of(alike).scale == 1.0
