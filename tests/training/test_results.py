@@ -282,8 +282,9 @@ def test_a_letter_goes_to_whom_no_mail_reaches_and_tells_no_level() -> None:
     publish(study, title="Who drinks", wanted_labels=12)
     assert len(letters_due(study, Letter.Kind.NEWS)) == 19, "of the newest news, once"
     way_wish(holder=holder, way="nothing")
-    addresses_forget(holders=[holder.pk])
     assert len(letters_due(study, Letter.Kind.NEWS)) == 18
+    addresses_forget(holders=[holder.pk])
+    assert len(letters_due(study, Letter.Kind.NEWS)) == 19, "the wish is forgotten, too"
 
 
 # --- Uses of a holder's records, as the holder reads them ---
