@@ -148,9 +148,9 @@ def test_head_counts_count_every_promise_that_can_have_been_given_if_drawn_and_t
     planned = run_plan(draft)
     assert [promise.epsilon for promise in planned.promises] == [1.5, 2.5, 3.5]
     assert planned.answers == 0 and any("no query can be answered" in note for note in planned.notes)
-    assert any("all that is left" in note for note in run_plan(draft, 0.99).notes)
+    assert any("all that is left" in note for note in run_plan(draft, share_free(study)).notes)
     assert not any("all that is left" in note for note in run_plan(draft, 0.5).notes)
-    run_start(study, share=0.98, **TABLE_RUN)
+    run_start(study, share=share_free(study), **TABLE_RUN)
     with pytest.raises(PlanError, match="used or held for other runs"):
         run_plan(draft)
 
