@@ -12,16 +12,9 @@ from common.noise import SimulationNoise
 from learning.formats import ImageSchema, TabularSchema
 from learning.formats.columns import CategoricalColumn, CodeColumn, LabelColumn, NumericColumn
 from learning.mechanisms.base import People, Records
+from learning.mechanisms.counts import planner
 from learning.mechanisms.counts.choices import Counts
 from learning.mechanisms.counts.columns import column_names, columns_of
-from learning.mechanisms.counts.planner import (
-    WITHIN_95,
-    CountsPlan,
-    counts_plan_from_json,
-    forecast_table,
-    plan_counts,
-    plan_notes,
-)
 from learning.mechanisms.counts.question import PERSON, CountsQuestion
 from learning.mechanisms.counts.summaries import QUANTILES, mean, quantiles, summaries
 from learning.mechanisms.counts.table import CountTable
@@ -55,7 +48,7 @@ def people(caps: np.ndarray, spent: float = 0.0) -> People:
 def counts_question(*names: str, share: float = 1.0, weighing: str = "promise", bins: int = 10) -> CountsQuestion:
     columns = columns_of(SCHEMA, names, bins)
     cells = int(np.prod([len(column.cells) for column in columns]))
-    plan = plan_counts(LEVELS, cells=cells, share=share, counts=Counts(column=names[0], weighing=weighing))
+    plan = planner.plan_counts(LEVELS, cells=cells, share=share, counts=Counts(column=names[0], weighing=weighing))
     return CountsQuestion(plan, (columns,), tuple(CAPS))
 
 
@@ -163,20 +156,13 @@ def test_rounding_to_whole_numbers_never_exceeds_what_a_cap_allows() -> None:
     reference, share = 0.16, 0.3
     few = [reference * (number / PERSON) ** 2 for number in (0.6, 1.5, 2.51, 3.7, 9.99)]
     caps = np.array([*few, *np.random.default_rng(0).uniform(0, reference, 40), reference])
-    plan = plan_counts([Level("ALL", reference, 1.0)], cells=4, share=share, counts=Counts(column="n"))
+    plan = planner.plan_counts([Level("ALL", reference, 1.0)], cells=4, share=share, counts=Counts(column="n"))
+    divisions = [0], [0, 1], [0, 1, 2], [0, 0, 1], [0, 0, 1, 2, 3], [0] * 5 + [1] * 3 + [2], [0] * 10_000 + [1]
     for tables in (1, 3):
         # noise for the norm of several tables, as a round of synthetic rows has it
         question = CountsQuestion(replace(plan, sigma=plan.sigma * tables**0.5), (columns,) * tables, tuple(caps))
         bounds = question.bounds(WHOLE)
-        for divided in (
-            [0],
-            [0, 1],
-            [0, 1, 2],
-            [0, 0, 1],
-            [0, 0, 1, 2, 3],
-            [0] * 5 + [1] * 3 + [2],
-            [0] * 10_000 + [1],
-        ):
+        for divided in divisions:
             x = np.array(divided, np.float32)[:, None] / 4 + 0.1
             among = Records(x, np.zeros(len(x), np.int64), np.zeros(len(x), np.int64))
             for cap, bound in zip(caps, bounds, strict=True):
@@ -188,8 +174,7 @@ def test_rounding_to_whole_numbers_never_exceeds_what_a_cap_allows() -> None:
 
 
 def test_an_account_without_room_contributes_nothing() -> None:
-    among = records(("5", "nurse", "f", "no", 0), ("5", "nurse", "f", "no", 1))
-    caps = np.full(2, CAPS[-1])
+    among, caps = records(("5", "nurse", "f", "no", 0), ("5", "nurse", "f", "no", 1)), np.full(2, CAPS[-1])
     short = People(np.arange(2), caps, caps, np.array([0.0, 0.9 * CAPS[-1]]))
     sums, charge = counts_question("sick").contributions(short, among)
     assert sums.tolist() == [PERSON, 0] and charge[1] == 0
@@ -224,7 +209,7 @@ def test_numbers_of_people_are_right_where_levels_are_spread_alike() -> None:
 def test_the_wide_interval_holds_however_the_levels_are_spread() -> None:
     """Its ends are the fewest and the most people of whom the weights can add up so: a linear program says so, too."""
     levels = [Level("HIGH", CAPS[0], 70.0), Level("AVERAGE", CAPS[1], 40.0), Level("LOW", CAPS[2], 20.0)]
-    plan = plan_counts(levels, cells=2, share=1.0, counts=Counts(column="sick"))
+    plan = planner.plan_counts(levels, cells=2, share=1.0, counts=Counts(column="sick"))
     question = CountsQuestion(plan, (columns_of(SCHEMA, ["sick"], 2),), tuple(CAPS))
     weights, totals = question.plan.weights(CAPS), np.array([level.holders for level in levels])
     around, rng = 1.959964 * question.sigma, np.random.default_rng(4)
@@ -253,9 +238,7 @@ def test_a_table_says_whom_it_is_about() -> None:
     assert all(cell.least == pytest.approx(cell.low) for cell in alike)
     assert all(cell.most == pytest.approx(cell.high) for cell in alike)
 
-
-def test_a_cell_counts_as_occupied_where_its_interval_is_above_zero() -> None:
-    question = counts_question("sick")
+    # A cell counts as occupied where its interval is above 0.
     error = CountTable.released(question, np.zeros(2, np.int64), LEVELS).error / question.plan.scale
     sums = np.rint(np.array([error * 0.99, error * 1.01]) * PERSON).astype(np.int64)
     assert [cell.is_distinct for cell in CountTable.released(question, sums, LEVELS)] == [False, True]
@@ -265,7 +248,7 @@ def test_a_table_and_a_plan_survive_their_documents() -> None:
     question = counts_question("job", "sick")
     table = CountTable.released(question, np.arange(8) * PERSON // 3, LEVELS)
     assert CountTable.from_json(table.to_json()) == table
-    assert counts_plan_from_json(question.plan.to_json()) == question.plan
+    assert planner.counts_plan_from_json(question.plan.to_json()) == question.plan
     other = counts_question("job", "sick", share=0.5)
     assert question.digest() == counts_question("job", "sick").digest() != other.digest()
     edges = ((), (-5.0, 0.0))
@@ -275,26 +258,26 @@ def test_a_table_and_a_plan_survive_their_documents() -> None:
 
 
 def test_a_plan_says_what_noise_leaves_of_few_people() -> None:
-    few = plan_counts([Level("HIGH", 0.01, 20.0)], cells=50, share=0.1, counts=Counts(column="age"))
-    assert any("cannot be told" in str(note.template) for note in plan_notes(few))
-    many = plan_counts([Level("HIGH", 0.01, 1e6)], cells=50, share=0.1, counts=Counts(column="age"))
-    assert len(plan_notes(many)) == 1
+    few = planner.plan_counts([Level("HIGH", 0.01, 20.0)], cells=50, share=0.1, counts=Counts(column="age"))
+    assert any("cannot be told" in str(note.template) for note in planner.plan_notes(few))
+    many = planner.plan_counts([Level("HIGH", 0.01, 1e6)], cells=50, share=0.1, counts=Counts(column="age"))
+    assert len(planner.plan_notes(many)) == 1
     with pytest.raises(ValueError, match="cells"):
-        plan_counts([Level("HIGH", 0.01, 20.0)], cells=10_001, share=0.1, counts=Counts(column="age"))
+        planner.plan_counts([Level("HIGH", 0.01, 20.0)], cells=10_001, share=0.1, counts=Counts(column="age"))
     with pytest.raises(ValueError, match="larger share"):
-        plan_counts([Level("HIGH", 1e-6, 20.0)], cells=2, share=0.01, counts=Counts(column="age"))
+        planner.plan_counts([Level("HIGH", 1e-6, 20.0)], cells=2, share=0.01, counts=Counts(column="age"))
 
 
 @pytest.mark.statistical
 def test_the_forecast_of_a_table_holds_what_noise_makes_of_it() -> None:
     """The total variation of drawn noise, 2,000 times: its mean, and 95 times in 100 within the interval."""
-    plan = CountsPlan(8.0, 0.16, 900.0, 600.0, 20)
-    forecast = forecast_table(plan)
+    plan = planner.CountsPlan(8.0, 0.16, 900.0, 600.0, 20)
+    forecast = planner.forecast_table(plan)
     noise = np.random.default_rng(0).normal(scale=plan.sigma, size=(2000, plan.cells))
     distances = np.abs(noise).sum(axis=1) / 2 / plan.weight
     assert forecast.value == pytest.approx(distances.mean(), rel=0.01)
     assert 0.93 < ((forecast.low <= distances) & (distances <= forecast.high)).mean() < 0.97
-    assert forecast_table(CountsPlan(4000.0, 0.16, 9.0, 6.0, 20)).high == 1.0
+    assert planner.forecast_table(planner.CountsPlan(4000.0, 0.16, 9.0, 6.0, 20)).high == 1.0
 
 
 EDGES = np.linspace(20, 120, 11)
@@ -308,7 +291,7 @@ def table(sums: np.ndarray, *, groups: tuple[str, ...] = (), missing: bool = Fal
     return CountTable(columns, values, tuple(sums.ravel().tolist()), sigma, 1.0, edges, ())
 
 
-def test_without_noise_summaries_are_those_of_the_people() -> None:
+def test_without_noise_summaries_are_those_of_the_people_of_each_group_and_without_who_is_not_known() -> None:
     sums = np.array([0, 0, 10, 20, 40, 20, 10, 0, 0, 0])
     (summary,) = summaries(table(sums, sigma=1e-9))
     assert (summary.column, summary.group) == ("age", "")
@@ -317,8 +300,6 @@ def test_without_noise_summaries_are_those_of_the_people() -> None:
     assert summary.quantiles[1].value == pytest.approx(65)
     assert [(each.low, each.high) for each in summary.quantiles] == [(50, 60), (60, 70), (70, 80)]
 
-
-def test_each_group_has_its_own_and_who_is_not_known_has_none() -> None:
     young, old = np.zeros(11), np.zeros(11)
     young[1], young[10], old[8] = 50, 1e6, 30
     summary = summaries(table(np.array([young, old]), groups=("f", "m"), missing=True, sigma=1e-9))
@@ -337,7 +318,7 @@ def test_the_interval_of_a_mean_is_what_the_tests_leave() -> None:
         grid = np.linspace(-100, 300, 40_001)
         left = grid[
             np.abs(sums @ middles - grid * sums.sum())
-            <= WITHIN_95 * sigma * np.sqrt(((middles[:, None] - grid) ** 2).sum(axis=0))
+            <= planner.WITHIN_95 * sigma * np.sqrt(((middles[:, None] - grid) ** 2).sum(axis=0))
         ]
         ends = np.clip([left[0] - half, left[-1] + half], 20, 120)
         assert (summary.low, summary.high) == pytest.approx(tuple(ends), abs=2e-2)

@@ -22,12 +22,9 @@ from learning.representations import Thresholds
 
 CAPS = np.array([1.0, 4.0])
 HOLDERS, CLASSES = 24, 3
-RNG = np.random.default_rng(7)
-POINTS = RNG.uniform(0, 1, (20, 2)).astype(np.float32)
+POINTS = np.random.default_rng(7).uniform(0, 1, (20, 2)).astype(np.float32)
 FITTED = Thresholds().fit(POINTS)
 PUBLIC = FITTED.transform(POINTS)
-
-
 NUMBERS, LABELS = Numbers(0, 3, "kg"), Labels(("ill", "old"))
 
 
@@ -88,16 +85,8 @@ def draws() -> Draws:
     return Draws(SimulationNoise(1), 1)
 
 
-QUESTIONS = [
-    votes(),
-    votes(NUMBERS),
-    votes(LABELS),
-    steps(),
-    sampled(),
-    sampled(NUMBERS),
-    sampled(LABELS),
-    head_count(),
-]
+TARGETS = (NUMBERS, LABELS)
+QUESTIONS = [votes(), *map(votes, TARGETS), steps(), sampled(), *map(sampled, TARGETS), head_count()]
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda each: type(each).__name__)

@@ -81,8 +81,6 @@ def test_a_plan_says_why_there_are_so_many_rounds_if_it_chose_them() -> None:
         assert (plan.chosen.values["clear"] >= 97) == (rounds == 1)
         assert said in plan.chosen.template
         assert single.chosen is None
-    noisy = plan_rounds(public, levels, share=1.0, n_classes=4, sigma=5000.0)
-    assert len(noisy.rounds) == 2, "what was chosen by hand counts in the choice"
     one_point = plan_rounds(public, levels, share=1.0, n_classes=4, wanted=1, sigma=5000.0)
     assert [len(each.queries) for each in one_point.rounds] == [1], "nothing is left for a second round"
 

@@ -214,16 +214,3 @@ def test_public_mistakes_are_named() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             neighbour_votes(**(world() | options | change))
-
-
-@pytest.mark.parametrize("at", [0, 100], ids=["near", "nobody near"])
-def test_residual_votes_without_disagreement_are_ordinary(at: int) -> None:
-    query, public, records = (np.array(points, np.int8) for points in ([[0]], [[0], [1]], [[at], [at]]))
-    for classes in ([0, 0], [0, 1]):
-        votes, charged = neighbour_votes(
-            query, public, records, classes, [0, 1], radius_share=1.0, n_classes=2,
-            accounts=PlainAccounts([10.0, 10.0]), sigma=1.0, predicted=[0],
-        )  # fmt: skip
-        disagree = sum(classes) if at == 0 else 0
-        np.testing.assert_array_equal(votes, [[-disagree, disagree]])
-        assert charged.sum() == 2 * disagree

@@ -16,6 +16,7 @@ from learning.mechanisms.pate import LEFT_OUT, ConfidentGNMax, GNMax, Group, mak
 repeatable = settings(derandomize=True, deadline=None, max_examples=60)
 AGGREGATOR = ConfidentGNMax(sigma=40.0, sigma_threshold=150.0, threshold=200.0)
 LEVELS = [Group("LOW", 3.0, 2040), Group("HIGH", 1.0, 2580), Group("AVERAGE", 2.0, 1380)]
+APART = [Group("A", 0.1, 500), Group("B", 9.7, 1)]
 
 group_lists = st.lists(st.tuples(st.integers(1, 80), st.integers(0, 400)), min_size=1, max_size=7).map(
     lambda rows: [Group(f"G{i}", tenths / 10, holders) for i, (tenths, holders) in enumerate(rows)]
@@ -170,10 +171,7 @@ def test_the_plan_warns(options: dict, part: str) -> None:
         ({"delta": 0.0}, "delta"),
         ({"variant": "vanishing", "exponent": -1.0}, "exponent"),
         ({"groups": [Group("A", 0.04, 500)], "variant": "upsampling"}, "raise precision"),
-        (
-            {"groups": [Group("A", 0.1, 500), Group("B", 9.7, 1)], "variant": "upsampling", "teachers": 20},
-            "97 duplicates",
-        ),
+        ({"groups": APART, "variant": "upsampling", "teachers": 20}, "97 duplicates"),
     ],
 )
 def test_an_impossible_plan_is_refused_with_a_reason(options: dict, message: str) -> None:

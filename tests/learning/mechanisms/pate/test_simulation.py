@@ -9,17 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accounting.privacy import gaussian_rdp
-from learning.mechanisms.pate import (
-    VARIANTS,
-    ConfidentGNMax,
-    GNMax,
-    Group,
-    LNMax,
-    Plan,
-    draw_participation,
-    make_plan,
-    simulate_vote,
-)
+from learning.mechanisms import pate
 from learning.mechanisms.pate.simulation import SimulatedVote
 
 repeatable = settings(derandomize=True, deadline=None, max_examples=12)
@@ -27,8 +17,10 @@ repeatable = settings(derandomize=True, deadline=None, max_examples=12)
 pytestmark = pytest.mark.filterwarnings("ignore:the best order lies at an end")
 
 DELTA = 1e-6
+CONFIDENT = pate.ConfidentGNMax(sigma=12.0, sigma_threshold=9.0, threshold=12.0)
+AGGREGATORS = [pate.GNMax(sigma=12.0), CONFIDENT, pate.LNMax(gamma=0.05)]
 ORDERS = np.array([1.5, 2.0, 3.0, 5.0, 9.0, 17.0, 33.0, 65.0])
-LEVELS = [Group("HIGH", 1.0, 340), Group("AVERAGE", 2.0, 430), Group("LOW", 3.0, 230)]
+LEVELS = [pate.Group("HIGH", 1.0, 340), pate.Group("AVERAGE", 2.0, 430), pate.Group("LOW", 3.0, 230)]
 
 
 def teachers_that_mostly_agree(teachers: int, queries: int, seed: int = 0, classes: int = 3) -> np.ndarray:
@@ -37,9 +29,9 @@ def teachers_that_mostly_agree(teachers: int, queries: int, seed: int = 0, class
     return np.where(rng.random((teachers, queries)) < 0.8, truth, rng.integers(0, classes, (teachers, queries)))
 
 
-def vote_of(plan: Plan, groups: list[Group], queries: int, seed: int, **options: Any) -> SimulatedVote:
+def vote_of(plan: pate.Plan, groups: list[pate.Group], queries: int, seed: int, **options: Any) -> SimulatedVote:
     teachers = teachers_that_mostly_agree(plan.teachers, queries, seed)
-    return simulate_vote(plan, groups, teachers, 3, delta=DELTA, seed=seed, orders=ORDERS, **options)
+    return pate.simulate_vote(plan, groups, teachers, 3, delta=DELTA, seed=seed, orders=ORDERS, **options)
 
 
 def classic_epsilon(curve: np.ndarray) -> float:
@@ -48,22 +40,20 @@ def classic_epsilon(curve: np.ndarray) -> float:
 
 group_lists = st.lists(
     st.tuples(st.sampled_from([0.25, 0.5, 1.0, 2.0, 3.0]), st.integers(1, 300)), min_size=1, max_size=5
-).map(lambda rows: [Group(f"G{i}", epsilon, 20 + holders) for i, (epsilon, holders) in enumerate(rows)])
+).map(lambda rows: [pate.Group(f"G{i}", epsilon, 20 + holders) for i, (epsilon, holders) in enumerate(rows)])
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", pate.VARIANTS)
 @pytest.mark.parametrize("method", ["data_independent", "data_dependent", "exact"])
 @repeatable
 @given(
     groups=group_lists,
     scheme=st.sampled_from(["proportional", "calibrated", "gdp"]),
-    aggregator=st.sampled_from(
-        [GNMax(sigma=12.0), ConfidentGNMax(sigma=12.0, sigma_threshold=9.0, threshold=12.0), LNMax(gamma=0.05)]
-    ),
+    aggregator=st.sampled_from(AGGREGATORS),
     seed=st.integers(0, 1000),
 )
 def test_no_group_ever_overspends(variant, method, groups, scheme, aggregator, seed) -> None:
-    plan = make_plan(
+    plan = pate.make_plan(
         groups, variant=variant, teachers=20, aggregator=aggregator, delta=DELTA, weight_scheme=scheme, precision=2
     )
     vote = vote_of(plan, groups, 25, seed, method=method)
@@ -72,22 +62,16 @@ def test_no_group_ever_overspends(variant, method, groups, scheme, aggregator, s
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", pate.VARIANTS)
 @repeatable
 @given(groups=group_lists, seed=st.integers(0, 1000))
 def test_holder_by_holder_the_sum_of_gaussian_votes_stays_within_the_budget(variant, groups, seed) -> None:
     """An independent account: each teacher's own votes, as plain Gaussian mechanisms, by the classic conversion."""
-    plan = make_plan(
-        groups,
-        variant=variant,
-        teachers=20,
-        aggregator=ConfidentGNMax(sigma=12.0, sigma_threshold=20.0, threshold=14.0),
-        delta=DELTA,
-        precision=2,
-    )
+    aggregator = pate.ConfidentGNMax(sigma=12.0, sigma_threshold=20.0, threshold=14.0)
+    plan = pate.make_plan(groups, variant=variant, teachers=20, aggregator=aggregator, delta=DELTA, precision=2)
     vote = vote_of(plan, groups, 200, seed, method="data_independent", conversion="classic")
     released = len(vote.labels)
-    present = draw_participation(plan, 200, np.random.default_rng(seed))[:, :released]
+    present = pate.draw_participation(plan, 200, np.random.default_rng(seed))[:, :released]
     check = gaussian_rdp(plan.aggregator.sigma_threshold, orders=ORDERS)
     label = gaussian_rdp(plan.aggregator.sigma, math.sqrt(2), orders=ORDERS)
     for group, reported in zip(groups, vote.epsilons, strict=True):
@@ -111,11 +95,11 @@ def test_holder_by_holder_the_sum_of_gaussian_votes_stays_within_the_budget(vari
 )
 def test_with_weights_the_groups_run_out_together(scheme, method, conversion, least) -> None:
     how = {"delta": DELTA, "conversion": conversion}
-    plan = make_plan(
-        LEVELS, variant="weighting", teachers=100, aggregator=GNMax(sigma=40.0), weight_scheme=scheme, **how
+    plan = pate.make_plan(
+        LEVELS, variant="weighting", teachers=100, aggregator=pate.GNMax(sigma=40.0), weight_scheme=scheme, **how
     )
     said = teachers_that_mostly_agree(100, 1500)
-    vote = simulate_vote(plan, LEVELS, said, 3, seed=1, method=method, **how)
+    vote = pate.simulate_vote(plan, LEVELS, said, 3, seed=1, method=method, **how)
     assert len(vote.labels) < 1500
     used = vote.epsilons / [1.0, 2.0, 3.0]
     assert used.min() >= least

@@ -20,8 +20,6 @@ pytestmark = pytest.mark.slow
 MNIST = {"delta": 1e-5, "steps": 9375, "rate": 512 / 60000}
 CAPS = caps_of([1.0, 2.0, 3.0], 1e-5 - 1e-7)
 RUN = {"share": 1.0, "slack": 1e-7, "steps": 9375, "rate": 512 / 60000, "clip_norm": 0.2, "weights": 26_010}
-
-
 exhaustive = pytest.mark.exhaustive
 
 
@@ -149,12 +147,7 @@ def test_usual_parameters_suit_few_people_and_many_and_half_of_the_share_needs_m
     assert whole.charges[0] > 0.98 * CAPS[0]
     assert half.mechanism.noise_multiplier > 1.2 * whole.mechanism.noise_multiplier
     assert half.charges[0] <= CAPS[0] / 2
-
-
-def test_a_note_says_when_noise_is_too_loud() -> None:
-    plan = plan_sampled("sample", CAPS[:1], [2_000], **(RUN | {"steps": 500, "rate": 0.02}))
-    assert plan.mechanism.expected == pytest.approx(40)
-    (note,) = plan.notes
+    (note,) = plan_sampled("sample", CAPS[:1], [2_000], **(RUN | {"steps": 500, "rate": 0.02})).notes
     assert "little will be learned" in note
 
 

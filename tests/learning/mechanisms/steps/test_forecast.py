@@ -40,19 +40,11 @@ def learned(kind: str, cap: float) -> tuple[Target, Descent, Floats, Floats]:
     x = np.rint(rng.normal(0, 30, (3 * PEOPLE, DIMENSIONS)).clip(-127, 127)).astype(np.int8)
     codes = target.drawn(truth(target, x / 30), rng)
     mine, public, others = np.split(np.arange(3 * PEOPLE), 3)
-    plan = plan_steps(
-        [Level("ALL", cap, PEOPLE)],
-        dimensions=DIMENSIONS,
-        n_classes=2,
-        share=1.0,
-        steps=Steps(steps=20),
-        loss=target.loss,
-    )
+    how = {"dimensions": DIMENSIONS, "n_classes": 2, "share": 1.0, "steps": Steps(steps=20), "loss": target.loss}
+    plan = plan_steps([Level("ALL", cap, PEOPLE)], **how)
     everyone, noise = np.arange(PEOPLE), SimulationNoise(3)
-    records, accounts = (
-        owned_records(x[mine], codes[mine], everyone, everyone),
-        IndividualAccounts(np.full(PEOPLE, cap)),
-    )
+    records = owned_records(x[mine], codes[mine], everyone, everyone)
+    accounts = IndividualAccounts(np.full(PEOPLE, cap))
     state = Descent.begin(plan, x[public], target.outputs, target.loss)
     while not state.finished:
         sums, _ = step_contributions(

@@ -80,12 +80,9 @@ def test_weaker_people_have_fewer_thresholds_and_magnify_less() -> None:
     texts = np.zeros((2, 40), np.uint8)
     found = [Steps().placed(texts, strength).space(texts) for strength in (60.0, 240.0, 9000.0)]
     assert [(each.name, each.components) for each in found] == [("words", 16), ("words", 20), ("words", 256)]
-    pixels = np.zeros((2, 8, 8))
     vectors = np.random.default_rng(3).normal(size=(300, 40))
     encoded = [Steps(encoder="e").placed(vectors, strength).space(vectors) for strength in (60.0, 1800.0, 9000.0)]
     assert [space.components for space in encoded] == [96, 150, 256]
-    images = Steps().placed(pixels, 240.0)
-    assert images.space(pixels) == Steps().space(pixels)
     named = Steps(representation="standardised")
     assert named.placed(RECORDS, 240.0) == named
 
