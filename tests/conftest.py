@@ -117,7 +117,8 @@ def django_db_setup(
 ) -> None:
     """Migrate the test's database, once for all processes."""
     if connection.vendor == "postgresql":
-        connection.ops.sql_flush = rows_deleted
+        # For the class: with a browser's event loop in the thread there are several connections.
+        type(connection.ops).sql_flush = staticmethod(rows_deleted)
         with django_db_blocker.unblock():
             commits_without_waiting()
     if not _is_migrated:
