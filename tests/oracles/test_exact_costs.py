@@ -1,5 +1,7 @@
 """Exact costs against quadrature with thirty digits and against brute force."""
 
+from collections.abc import Sequence
+
 import mpmath
 import numpy as np
 import pytest
@@ -7,11 +9,7 @@ from scipy import stats
 
 from accounting.privacy import gnmax_rdp, lnmax_rdp, threshold_rdp
 from accounting.privacy.papers.noise import GaussianNoise, LaplaceNoise, Noise
-from tests.oracles.noisy_argmax import (
-    NORMAL,
-    divergences_to_neighbours,
-    precise_win_probabilities,
-)
+from tests.oracles.noisy_argmax import NORMAL, displacements, divergences_to_neighbours, precise_win_probabilities
 
 pytestmark = pytest.mark.slow
 
@@ -29,20 +27,47 @@ def test_quadrature_keeps_its_error_bound_in_the_tails(votes: list[float], noise
     np.testing.assert_allclose(np.exp(integrand).sum(axis=2)[0], np.array(truth, dtype=float), rtol=1e-11)
 
 
+def precise_divergence(p: Sequence[mpmath.mpf], q: Sequence[mpmath.mpf], order: float) -> mpmath.mpf:
+    """Return the larger of both directions of the Rényi divergence, by its definition."""
+    pairs = [list(zip(*each, strict=True)) for each in ((p, q), (q, p))]
+    return max(mpmath.log(mpmath.fsum(a**order * b ** (1 - order) for a, b in pair)) for pair in pairs) / (order - 1)
+
+
+@pytest.mark.parametrize("laplace", [False, True], ids=["gnmax", "lnmax"])
+@pytest.mark.parametrize(
+    ("votes", "scale", "weight", "order"),
+    [
+        ([40.0, 35.0, 25.0], 10.0, 1.0, 8.0),
+        ([33.0, 33.0, 33.0], 20.0, 1.7, 1.02),
+        ([12.5, 7.25, 3.0], 4.0, 0.5, 300.0),
+        ([20.0, 9.0, 1.0], 3.0, 3.0, 2.5),
+    ],
+    ids=["even", "tie, low order", "high order", "heavy vote"],
+)
+def test_a_label_costs_the_largest_divergence(
+    votes: list[float], scale: float, weight: float, order: float, laplace: bool
+) -> None:
+    """Both directions, with thirty digits, over every move from a class that can hold the weight."""
+    with mpmath.workdps(30):
+        moved = [[a + weight * b for a, b in zip(votes, move, strict=True)] for move in displacements(3) if any(move)]
+        p, *others = (
+            precise_win_probabilities(each, scale, laplace, weight)
+            for each in [votes, *(each for each in moved if min(each) >= 0)]
+        )
+        truth = float(max(precise_divergence(p, q, order) for q in others))
+    cost, noise = (lnmax_rdp, 1 / scale) if laplace else (gnmax_rdp, scale)
+    assert truth <= cost([votes], noise, sensitivity=weight, orders=[order], method="exact")[0, 0] <= truth * 1.0001
+
+
 @pytest.mark.parametrize("margin", [0.0, 60.0, 300.0])
 def test_threshold_is_the_largest_divergence_of_two_normal_tails(margin: float) -> None:
     sigma, weight, order = 30.0, 1.5, 12.0
     with mpmath.workdps(40):
-        p = mpmath.ncdf(mpmath.mpf(margin) / 30)
-        truth = mpmath.mpf(0)
-        for change in (-1.5, 1.5):
-            q = mpmath.ncdf((mpmath.mpf(margin) + change) / 30)
-            for a, b in ((p, q), (q, p)):
-                moment = a**order * b ** (1 - order) + (1 - a) ** order * (1 - b) ** (1 - order)
-                truth = max(truth, mpmath.log(moment) / (order - 1))
+        below, at, above = (mpmath.ncdf((mpmath.mpf(margin) + change) / 30) for change in (-1.5, 0, 1.5))
+        truth = float(max(precise_divergence((at, 1 - at), (q, 1 - q), order) for q in (below, above)))
     votes = [[200 + margin, 200 - 2 * margin]]
     cost = threshold_rdp(votes, 200, sigma, sensitivity=weight, orders=[order], method="exact")[0, 0]
-    assert float(truth) <= cost <= float(truth) * 1.0001
+    assert truth <= cost <= truth * 1.0001
 
 
 def test_large_orders_agree_with_the_definition_in_logarithms() -> None:

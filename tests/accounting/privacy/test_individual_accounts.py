@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
+from scipy.stats import kstest, norm
 
 from accounting.privacy import IndividualAccounts, gdp_epsilon, gdp_mu
 
@@ -181,3 +182,40 @@ def test_bad_input_is_refused(wrong: dict, message: str) -> None:
     given_ = right | wrong
     with pytest.raises(ValueError, match=message):
         IndividualAccounts(given_["caps"], given_["spent"]).charge(given_["squared_norms"], given_["sigma"])
+
+
+WORLDS, STEPS = 4000, 30
+
+
+def log_likelihood_ratios(mu: float, takes_part: bool, charged_share: float = 1.0) -> np.ndarray:
+    """Of a holder against an adversary who chooses each query and σ from the releases so far, in many worlds at once.
+
+    The holder's contribution is 0.2, or 1.5 where the adversary has seen evidence that the holder takes part; σ is 2 or
+    5 by the sign of the last release. A last step spends what is left, so that every path is charged the same.
+    ``charged_share`` below 1 plants a fault: less is charged than is used.
+    """
+    rng = np.random.default_rng(7 + takes_part)
+    accounts = IndividualAccounts(np.full(WORLDS, mu**2))
+    ratio, used, last = np.zeros(WORLDS), np.zeros(WORLDS), np.zeros(WORLDS)
+    for step in range(STEPS + 1):
+        vector, sigma = np.where(ratio > 0.1 * mu, 1.5, 0.2), np.where(last > 0, 2.0, 5.0)
+        for each in (2.0, 5.0):
+            asked = sigma == each
+            allowed = accounts.charge(np.where(asked, charged_share * vector**2, 0.0), each)
+            vector = np.where(allowed | ~asked, vector, 0.0)
+        if step == STEPS:
+            vector, sigma = np.sqrt(np.maximum(mu**2 - used, 0)), np.ones(WORLDS)
+        last = takes_part * vector + sigma * rng.normal(size=WORLDS)
+        ratio += (vector * last - vector**2 / 2) / sigma**2
+        used += (vector / sigma) ** 2
+    return ratio
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("takes_part", [False, True])
+@pytest.mark.parametrize("mu", [0.27, 1.5])
+def test_log_likelihood_ratio_at_full_spending_is_that_of_one_gaussian(mu: float, takes_part: bool) -> None:
+    """N(±μ²/2, μ²), whatever the adversary does: the theorem, by Kolmogorov and Smirnov."""
+    ideal = norm((1 if takes_part else -1) * mu**2 / 2, mu).cdf
+    assert kstest(log_likelihood_ratios(mu, takes_part), ideal).pvalue > 0.01
+    assert kstest(log_likelihood_ratios(mu, takes_part, charged_share=0.5), ideal).pvalue < 1e-4, "a fault is noticed"
