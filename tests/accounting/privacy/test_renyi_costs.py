@@ -35,12 +35,15 @@ def by_dp_accounting(noise_multiplier: float) -> np.ndarray:
 
 
 @pytest.mark.parametrize("weight", [0.3, 2.5])
-def test_data_independent_costs_are_those_of_dp_accounting(weight: float) -> None:
+def test_data_independent_costs_are_those_of_dp_accounting_and_of_theorem_2(weight: float) -> None:
     label = gnmax_rdp(votes, 40.0, sensitivity=weight)
     check = threshold_rdp(votes, 200.0, 150.0, sensitivity=weight)
     np.testing.assert_allclose(label, np.tile(by_dp_accounting(40 / (np.sqrt(2) * weight)), (3, 1)))
     np.testing.assert_allclose(check, np.tile(by_dp_accounting(150 / weight), (3, 1)))
     np.testing.assert_allclose(gaussian_rdp(150.0, weight), by_dp_accounting(150 / weight))
+    moments = 2 * (0.05 * weight) ** 2 * (DEFAULT_ORDERS - 1) * DEFAULT_ORDERS  # PATE 2017, Theorem 2
+    laplace = np.minimum(moments / (DEFAULT_ORDERS - 1), 2 * 0.05 * weight)
+    np.testing.assert_allclose(lnmax_rdp(votes, 0.05, sensitivity=weight), np.tile(laplace, (3, 1)))
 
 
 def test_sampled_gaussian_without_sampling_is_the_gaussian() -> None:
