@@ -7,29 +7,17 @@ from mpmath import mp
 from accounting import caps
 from accounting.caps import DRAWS, SLACKS, caps_of, epsilon_of, joint_sums_fit, slack_of
 from accounting.privacy import gdp_mu, guess_odds, record_guess_odds
-
-TABLE = {  # μ of the guarantee, section 2
-    1e-5: {0.1: 0.03252, 0.25: 0.07527, 0.5: 0.14221, 1: 0.26805, 2: 0.50155, 3: 0.71912, 5: 1.12124, 8: 1.66603},
-    1e-6: {0.1: 0.02754, 0.25: 0.06489, 0.5: 0.12411, 1: 0.23670, 2: 0.44833, 3: 0.64773, 5: 1.02036, 8: 1.53155},
-}
+from tests.accounting.privacy.test_gaussian_dp import EPSILONS, PUBLISHED, exact_delta
 
 
-def exact_delta(mu: float, epsilon: float) -> mp.mpf:
-    """δ(μ, ε) in 60 digits (Dong, Roth, Su 2022, Corollary 2.13)."""
-    with mp.workdps(60):
-        mu, epsilon = mp.mpf(mu), mp.mpf(epsilon)
-        return mp.ncdf(-epsilon / mu + mu / 2) - mp.exp(epsilon) * mp.ncdf(-epsilon / mu - mu / 2)
-
-
-@pytest.mark.parametrize("delta", TABLE)
+@pytest.mark.parametrize("delta", PUBLISHED)
 def test_caps_are_those_of_the_guarantee_less_a_thousandth_for_sampled_runs(delta: float) -> None:
-    epsilons = list(TABLE[delta])
-    mu = np.sqrt(caps_of(epsilons, delta))
-    assert (mu < list(TABLE[delta].values())).all()
-    left = 0.99 * delta - (1 + np.exp(epsilons)) * 1e9 * 2.0**-71
-    np.testing.assert_allclose(mu, [gdp_mu(*each) for each in zip(epsilons, left, strict=True)], rtol=1e-9)
-    np.testing.assert_allclose(mu, gdp_mu(epsilons, 0.99 * delta), rtol=1e-4)
-    np.testing.assert_allclose(mu, list(TABLE[delta].values()), rtol=1.1e-3)
+    mu = np.sqrt(caps_of(EPSILONS, delta))
+    assert (mu < PUBLISHED[delta]).all()
+    left = 0.99 * delta - (1 + np.exp(EPSILONS)) * 1e9 * 2.0**-71
+    np.testing.assert_allclose(mu, [gdp_mu(*each) for each in zip(EPSILONS, left, strict=True)], rtol=1e-9)
+    np.testing.assert_allclose(mu, gdp_mu(EPSILONS, 0.99 * delta), rtol=1e-4)
+    np.testing.assert_allclose(mu, PUBLISHED[delta], rtol=1.1e-3)
 
 
 @pytest.mark.parametrize("delta", [1e-9, 2e-9, 3e-9, 1e-5, 0.01])

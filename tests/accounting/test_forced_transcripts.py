@@ -74,6 +74,15 @@ def both(history: list[Step], *, chunks: int = 20, **fields: Any) -> tuple[World
     return ours, theirs
 
 
+def paid(history: list[Step], **fields: Any) -> tuple[World, World]:
+    """Play ``history`` in both worlds: nothing public may depend on me, and what is released must be charged."""
+    ours, theirs = both(history, **fields)
+    assert differences(ours, theirs) == []
+    charges, charged = loss_and_charge(ours, theirs)
+    assert 0 < charges <= charged * (1 + 1e-9)
+    return ours, theirs
+
+
 #: What happens while a run of any method is under way.
 TROUBLES = {
     "leaving": "open; attempt; i_withdraw; vote; vote; i_give AVERAGE; attempt; i_withdraw; i_give AVERAGE; finish; "
@@ -94,10 +103,7 @@ def test_each_method_releases_nothing_about_one_holder_that_was_not_charged(fiel
     then = (
         "open; attempt; crash True; i_give HIGH; vote; attempt; i_withdraw; vote; i_give AVERAGE; finish; draw_counts"
     )
-    ours, theirs = both(run_of(0.5, then, **fields), chunks=2)
-    assert differences(ours, theirs) == []
-    charges, charged = loss_and_charge(ours, theirs)
-    assert 0 < charges <= charged * (1 + 1e-9)
+    paid(run_of(0.5, then, **fields), chunks=2)
 
 
 HISTORIES: dict[str, list[Step]] = {
@@ -154,12 +160,8 @@ HISTORIES: dict[str, list[Step]] = {
     "name", [pytest.param(name, marks=[pytest.mark.exhaustive][place < 2 :]) for place, name in enumerate(HISTORIES)]
 )
 def test_nothing_public_depends_on_one_holder_and_every_release_is_charged(name: str) -> None:
-    chunks = (1, 2, 4)[list(HISTORIES).index(name) % 3]
-    ours, theirs = both(HISTORIES[name], chunks=chunks)
-    assert differences(ours, theirs) == []
-    charges, charged = loss_and_charge(ours, theirs)
-    assert 0 < charges <= charged * (1 + 1e-9)
-    assert charged <= caps_of(3.0, 1e-4)
+    ours, theirs = paid(HISTORIES[name], chunks=(1, 2, 4)[list(HISTORIES).index(name) % 3])
+    assert loss_and_charge(ours, theirs)[1] <= caps_of(3.0, 1e-4)
 
 
 @pytest.mark.exhaustive
@@ -168,20 +170,15 @@ def test_nothing_public_depends_on_one_holder_and_every_release_is_charged(name:
 def test_no_trouble_in_a_run_of_any_method_depends_on_one_holder(trouble: str, fields: dict[str, Any]) -> None:
     """Two runs follow: one without me where I have left, and one with me."""
     later = run_of(0.2, **fields)
-    ours, theirs = both([*run_of(0.5, TROUBLES[trouble], **fields), *later, ("i_give", "LOW"), *later], chunks=3)
-    assert differences(ours, theirs) == []
-    assert loss_and_charge(ours, theirs)[0] > 0
+    paid([*run_of(0.5, TROUBLES[trouble], **fields), *later, ("i_give", "LOW"), *later], chunks=3)
 
 
-def test_the_comparison_is_tight() -> None:
-    """My teacher says what I say: every label tells 2w², all that is charged for it."""
-    charges, charged = loss_and_charge(*both(run_of(1.0, variant="standard")))
-    assert charges == pytest.approx(charged)
-
-
-def test_every_answer_is_charged_to_the_last_bit() -> None:
-    """Of my ten records those near a query say one class: the squared norm is all that tells, and is charged."""
-    charges, charged = loss_and_charge(*both(run_of(1.0, choices={"radius_share": 0.05})))
+@pytest.mark.parametrize(
+    "fields", [{"variant": "standard"}, {"choices": {"radius_share": 0.05}}], ids=["teacher", "choices"]
+)
+def test_the_comparison_is_tight(fields: dict[str, Any]) -> None:
+    """My teacher says what I say, and my records near a query say one class: all that is charged tells something."""
+    charges, charged = loss_and_charge(*both(run_of(1.0, **fields)))
     assert charges == pytest.approx(charged)
 
 
@@ -189,11 +186,9 @@ def test_every_answer_is_charged_to_the_last_bit() -> None:
     "steps", ["open; vote; i_withdraw; finish", pytest.param("open; finish", marks=pytest.mark.exhaustive)]
 )
 def test_missing_vote_does_not_reveal_the_only_holder_of_a_teacher(steps: str) -> None:
-    ours, theirs = both(run_of(1.0, steps), levels="ALLALLALLALL", my_level="HIGH", counts=(4, 4, 8))
+    ours, _theirs = paid(run_of(1.0, steps), levels="ALLALLALLALL", my_level="HIGH", counts=(4, 4, 8))
     assert len(ours.taught[0]["mine"]) == 1
     assert not (ours.taught[0]["others"][1] == ours.taught[0]["mine"]).any(), "alone"
-    assert differences(ours, theirs) == []
-    assert loss_and_charge(ours, theirs)[0] > 0
 
 
 @pytest.mark.parametrize(
@@ -202,9 +197,7 @@ def test_missing_vote_does_not_reveal_the_only_holder_of_a_teacher(steps: str) -
 def test_fate_of_others_does_not_reveal_the_only_holder_asked(level: str) -> None:
     """A drawing of head counts charges me alone; people who join meanwhile are asked from the next batch on."""
     history = run_of(0.5, "open; attempt; other_gives 0 LOW; draw_counts; vote; finish", choices={})
-    ours, theirs = both(history, levels="-" * 12, my_level=level)
-    assert differences(ours, theirs) == []
-    assert loss_and_charge(ours, theirs)[0] > 0
+    paid(history, levels="-" * 12, my_level=level)
 
 
 def test_empty_study_does_not_reveal_its_only_holder() -> None:

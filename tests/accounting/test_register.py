@@ -1,6 +1,8 @@
 """The release register and the accounts that follow from it: charged together, or not at all."""
 
 import json
+import os
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -13,17 +15,20 @@ from django.core.management import CommandError, call_command
 from django.db import DatabaseError, IntegrityError, connection, transaction
 from pytest_django import DjangoCaptureOnCommitCallbacks as Commits
 
-from accounting import book, services
-from accounting.book import Balances, balances, charges_of
+from accounting import book, services, sweep
+from accounting.book import Balances, balances, balances_store, charges_of
 from accounting.caps import SLACKS, slack_of
 from accounting.models import AccountBook, Release
 from accounting.services import LimitExceeded, release_record
 from accounting.shares import share_grant
 from accounting.slacks import slack_faults
+from accounting.tasks import accounts_sweep
 from accounting.verification import balances_rebuilt, study_faults
 from common.append_only import AppendOnlyError
-from common.artifacts import arrays_delete, arrays_digest, arrays_load
+from common.artifacts import arrays_delete, arrays_delete_folder, arrays_digest, arrays_load
 from consent.models import Study
+from ipate_web import settings as site_settings
+from tests.accounting.charging import share_charge
 from tests.training.runs import study_with_consents
 
 pytestmark = [pytest.mark.django_db, pytest.mark.both]
@@ -49,6 +54,11 @@ def charge(study: Study, holders: Any, charges: Any, **fields: Any) -> Release:
 def files(study: Study) -> set[str]:
     folder = Path(settings.PRIVATE_DIR) / "accounts" / str(study.pk)
     return {f"accounts/{study.pk}/{path.name}" for path in folder.glob("*")}
+
+
+def named(study: Study) -> set[str]:
+    charges = Release.objects.filter(study=study).exclude(charges="").values_list("charges", flat=True)
+    return {AccountBook.objects.get(study=study).artifact, *charges}
 
 
 # --- Accounts as arrays ---------------------------------------------------------------------------------------------
@@ -157,24 +167,18 @@ def test_file_and_row_are_both_the_old_ones_after_a_rollback_and_the_new_ones_af
     earlier = files(study)
     charge(study, ids(study), np.full(9, 0.001))
     before, kept = balances(study), AccountBook.objects.get(study=study)
-    with (
-        django_capture_on_commit_callbacks(execute=True),
-        pytest.raises(ZeroDivisionError),
-        transaction.atomic(),
-    ):
+    with django_capture_on_commit_callbacks(execute=True), pytest.raises(ZeroDivisionError), transaction.atomic():
         charge(study, ids(study), np.full(9, 0.002))
         raise ZeroDivisionError
     again = AccountBook.objects.get(study=study)
     assert (again.artifact, again.digest, again.sequence) == (kept.artifact, kept.digest, kept.sequence)
     np.testing.assert_array_equal(balances(study).spent, before.spent)
-    referred = {again.artifact, *Release.objects.values_list("charges", flat=True)}
-    assert referred <= files(study)
-    orphans = files(study) - referred - earlier
+    assert named(study) <= files(study)
+    orphans = files(study) - named(study) - earlier
     assert len(orphans) == 2, "no row leads to them"
     with django_capture_on_commit_callbacks(execute=True):
         charge(study, ids(study), np.full(9, 0.001))
-    referred = {AccountBook.objects.get(study=study).artifact, *Release.objects.values_list("charges", flat=True)}
-    assert files(study) - earlier - orphans == referred, "the book before is deleted after the commit"
+    assert files(study) - earlier - orphans == named(study), "the book before is deleted after the commit"
 
 
 def test_a_book_that_is_replaced_meanwhile_is_read_again_and_a_lost_one_is_not_taken_for_empty(
@@ -240,3 +244,30 @@ def test_ten_sampled_runs_have_their_slack_and_no_eleventh(study: Study, monkeyp
     monkeypatch.setattr(services, "slack_fits", lambda study, slack: True)
     charge(study, ids(study)[:1], [1e-4], content={"slack": slack})
     assert any("more than caps leave" in fault for fault in study_faults(study))
+
+
+# --- Files that a process left behind when it died before its commit --------------------------------------------------
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.slow
+def test_old_files_that_nothing_names_are_deleted_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    study = study_with_consents("sweep")
+    arrays_delete_folder(f"accounts/{study.pk}")  # of a test that was rolled back, whose study had the same number
+    share_charge(study, 0.25)
+    with pytest.raises(ZeroDivisionError), transaction.atomic():
+        share_charge(study, 0.25)
+        raise ZeroDivisionError
+    assert len(files(study) - named(study)) == 2
+    accounts_sweep()
+    assert len(files(study) - named(study)) == 2, "not yet old enough"
+    for name in files(study):
+        os.utime(Path(settings.PRIVATE_DIR) / name, times=(time.time() - 2 * 86_400,) * 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(sweep, "missing_rows", lambda study: {"accounting.release": 1})
+        assert sweep.files_sweep(study) == 0, "the study is locked after a restore"
+    fresh, _digest = balances_store(study, "charges", Balances(np.array([1]), np.array([0.5])))
+    accounts_sweep()
+    assert files(study) == named(study) | {fresh}, "a charge that was just written may be committed soon"
+    assert list(study_faults(study)) == []
+    assert accounts_sweep.name in [entry["task"] for entry in site_settings.CELERY_BEAT_SCHEDULE.values()]

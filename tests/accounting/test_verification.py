@@ -4,6 +4,7 @@ import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import date, datetime, timedelta
+from functools import partial
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -262,24 +263,17 @@ def book_name() -> str:
     return AccountBook.objects.get().artifact
 
 
-def unsalt(name: str) -> None:
-    rewrite(name, salt=np.zeros(32, np.uint8))
-
-
-def lose(name: str) -> None:
-    storages["private"].delete(name)
-
-
+unsalt = partial(rewrite, salt=np.zeros(32, np.uint8))
 FILES: list[tuple[Callable[[], str], Callable[[str], None], str]] = [
     (charges_name, spare_one, "its charge file is not the one that was recorded"),
     (charges_name, spare_one, "The accounts are not the sum of the charges"),
     (charges_name, spare_one, "charged something else than their group"),
     (charges_name, unsalt, "not the one that was recorded"),
-    (charges_name, lose, "its charge file is missing"),
+    (charges_name, lambda name: storages["private"].delete(name), "its charge file is missing"),
     (book_name, spare_one, "The file of the accounts is not the one that was recorded"),
     (book_name, spare_one, "The accounts are not the sum of the charges"),
     (book_name, unsalt, "The file of the accounts is not the one"),
-    (book_name, lose, "cannot be checked any more (FileNotFoundError"),
+    (book_name, lambda name: storages["private"].delete(name), "cannot be checked any more (FileNotFoundError"),
 ]
 
 
@@ -321,10 +315,7 @@ UNKNOWN = uuid4()
 FORGERIES: list[tuple[Callable[[], object], str]] = [
     (lambda: Query.objects.earliest("pk").delete(), "labels of 4, but has 3"),
     (lambda: Query.objects.update(label=None), "labels of 4, but has 0"),
-    (
-        lambda: Query.objects.filter(row=0).update(label=(Query.objects.get(row=0).label + 1) % 3),
-        "not those that",
-    ),
+    (lambda: Query.objects.filter(row=0).update(label=(Query.objects.get(row=0).label + 1) % 3), "not those that"),
     (lambda: run_update(position=9), "its position and number of labels"),
     (lambda: run_update(spent=[0.0, 0.0, 0.0]), "is not the sum of its releases"),
     (lambda: run_update(share=0.6), "its share is not the one that was granted"),

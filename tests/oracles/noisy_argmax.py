@@ -61,25 +61,25 @@ def renyi(p: np.ndarray, q: np.ndarray, orders: float | np.ndarray) -> np.ndarra
     return special.logsumexp(order * p + (1 - order) * q, axis=-1) / (order[..., 0] - 1)
 
 
-def divergences_to_neighbours(
+def divergences(
     votes: np.ndarray,
     noise: PlainNoise,
     scale: float,
     weight: float,
     orders: np.ndarray,
-    may_leave: np.ndarray,
+    may_leave: np.ndarray | None = None,
     moves: int = 1,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Largest forward and reverse divergence for one count, each of shape (R,)."""
-    changes = [
-        change
-        for change in displacements(len(votes), moves)
-        if all(may_leave[k] for k in range(len(votes)) if change[k] < 0)
-    ]
-    counts = np.array([votes + weight * np.array(change) for change in [(0,) * len(votes), *changes]])
-    p = win_probabilities(counts, noise, scale)
-    forward, reverse = (renyi(first, second, orders).max(axis=0) for first, second in ((p[:1], p[1:]), (p[1:], p[:1])))
-    return forward.clip(min=0), reverse.clip(min=0)
+    """Forward and reverse divergence, largest over every move from a class that holds the weight; (queries, R)."""
+    p = win_probabilities(votes, noise, scale)
+    forward, reverse = np.zeros((2, len(votes), len(orders)))
+    for change in map(np.array, displacements(votes.shape[1], moves)):
+        moved = votes + weight * change
+        possible = (moved >= 0).all(axis=1) & (may_leave is None or bool(np.all(may_leave | (change >= 0))))
+        q = win_probabilities(moved, noise, scale)
+        forward[possible] = np.maximum(forward, renyi(p, q, orders))[possible]
+        reverse[possible] = np.maximum(reverse, renyi(q, p, orders))[possible]
+    return forward, reverse
 
 
 def precise_win_probabilities(

@@ -4,6 +4,7 @@ import math
 import warnings
 from functools import partial
 
+import mpmath
 import numpy as np
 import pytest
 from dp_accounting import GaussianDpEvent
@@ -44,6 +45,17 @@ def test_data_independent_costs_are_those_of_dp_accounting_and_of_theorem_2(weig
     moments = 2 * (0.05 * weight) ** 2 * (DEFAULT_ORDERS - 1) * DEFAULT_ORDERS  # PATE 2017, Theorem 2
     laplace = np.minimum(moments / (DEFAULT_ORDERS - 1), 2 * 0.05 * weight)
     np.testing.assert_allclose(lnmax_rdp(votes, 0.05, sensitivity=weight), np.tile(laplace, (3, 1)))
+
+
+@mpmath.workdps(40)
+def test_lnmax_is_theorem_3_of_the_paper() -> None:
+    gamma, gaps = mpmath.mpf("0.05"), [218, 222]
+    q = sum((2 + gamma * gap) / (4 * mpmath.exp(gamma * gap)) for gap in gaps)  # Lemma 4
+    for moment in (1, 3, 8):
+        stay = (1 - q) * ((1 - q) / (1 - mpmath.exp(2 * gamma) * q)) ** moment
+        exact = mpmath.log(stay + q * mpmath.exp(2 * gamma * moment)) / moment
+        cost = lnmax_rdp([[230.0, 12.0, 8.0]], 0.05, orders=[moment + 1.0], method="data_dependent")
+        assert cost[0, 0] == pytest.approx(float(exact), rel=1e-9)
 
 
 def test_sampled_gaussian_without_sampling_is_the_gaussian() -> None:
