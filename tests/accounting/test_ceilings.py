@@ -2,7 +2,6 @@
 
 import math
 import threading
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
@@ -33,6 +32,7 @@ from tests.restored import backup_of, restore, settle
 from tests.snapshots import built_once
 from tests.training.asking import ASKING_RUN, SAMPLED_RUN, STEPS_RUN, attempt, batch_ask, commit, run_ask, vote_batch
 from tests.training.runs import TABLE_RUN, run_finish, run_start, run_teach, study_with_table
+from tests.training.test_concurrency import at_once
 from tests.workers import wait_until
 from training.methods.pate import opening
 from training.models import Run
@@ -294,29 +294,6 @@ def test_the_page_of_all_studies_tells_the_ceiling(settings: Any, pair: tuple[St
 # --- Two studies at once --------------------------------------------------------------------------------------------
 
 
-def at_once(*jobs: Callable[[], object]) -> None:
-    """Carry out ``jobs`` side by side, each in a thread and a connection of its own; raises what one of them raised."""
-    troubles: list[Exception] = []
-    start = threading.Barrier(len(jobs))
-
-    def work(job: Callable[[], object]) -> None:
-        try:
-            start.wait()
-            job()
-        except Exception as trouble:
-            troubles.append(trouble)
-        finally:
-            connection.close()
-
-    threads = [threading.Thread(target=work, args=(job,)) for job in jobs]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if troubles:
-        raise troubles[0]
-
-
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("kind", ["teachers", "every holder", "both"])
 def test_two_studies_that_charge_at_once_do_not_exceed_the_ceiling_together(
@@ -333,7 +310,7 @@ def test_two_studies_that_charge_at_once_do_not_exceed_the_ceiling_together(
         else:
             run_ask(run)
 
-    at_once(*(lambda run=run: finish(run) for run in runs))
+    assert at_once([lambda run=run: finish(run) for run in runs]) == [None, None]
     for run in runs:
         run_finish(run)
     assert sum(map(spent, pair)) <= settings.PERSON_CEILING * (1 + 1e-8)
@@ -376,7 +353,8 @@ def test_one_study_that_opens_waits_for_the_look_of_another(settings: Any, pair:
             run_advance(runs[1].pk)
             opened.set()
 
-        at_once(lambda: run_advance(runs[0].pk), second)
+        outcomes = at_once([lambda: run_advance(runs[0].pk), second])
+    assert not any(isinstance(each, Exception) for each in outcomes), outcomes
     for run in runs:
         run_finish(run)
     assert sum(map(spent, pair)) <= settings.PERSON_CEILING * (1 + 1e-8)
