@@ -20,12 +20,7 @@ from tests.snapshots import built_once
 from training.services.closing import study_close
 
 #: What a study says of itself, which the site does not write.
-OWN_WORDS = {
-    "controller": "Klinik",
-    "purpose": "Lesen.",
-    "data_categories": "Bilder.",
-    "recipients": "",
-}
+OWN_WORDS = {"controller": "Klinik", "purpose": "Lesen.", "data_categories": "Bilder.", "recipients": ""}
 PAGES = ["/my/", "/my/digits/", "/my/digits/choice/", "/my/digits/withdraw/", "/my/digits/uses/", "/my/digits/check/",
          "/my/digits/receipts/1/", "/my/digits/receipts/1/text/", "/glossary/", "/join/", "/privacy/",
          "/accessibility/", "/account/", "/account/addresses/", "/account/password/forgotten/"]  # fmt: skip

@@ -96,8 +96,7 @@ def test_a_snapshot_costs_the_same_queries_for_any_number_of_holders(study, give
 
 
 @pytest.mark.parametrize(
-    ("renewal", "takes_part", "is_new"),
-    [("not_asked", True, None), ("asked", True, True), ("required", False, False)],
+    ("renewal", "takes_part", "is_new"), [("not_asked", True, None), ("asked", True, True), ("required", False, False)]
 )
 def test_the_renewal_of_a_form_decides_which_consents_count(study, holder, give, renewal, takes_part, is_new) -> None:
     give(holder, "LOW")

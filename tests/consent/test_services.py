@@ -11,14 +11,7 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from consent import selectors, services
-from consent.models import (
-    ConsentEvent,
-    DataHolder,
-    EpsilonPolicy,
-    EpsilonPolicyApproval,
-    Renewal,
-    Study,
-)
+from consent.models import ConsentEvent, DataHolder, EpsilonPolicy, EpsilonPolicyApproval, Renewal, Study
 from tests import factories
 from tests.consent.conftest import Decide, events
 from tests.factories import user_create
