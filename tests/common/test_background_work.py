@@ -1,25 +1,38 @@
-"""Background work: its claims and slots exclude each other and end with it, and guards say what is tried again."""
+"""Background work: exclusive claims and slots, errors and what follows, and log lines without secrets."""
 
+import io
+import json
 import logging
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.db import DatabaseError
 from django.utils import timezone
+from pythonjsonlogger.json import JsonFormatter
 
+from accounting.book import balances
 from common.jobs import leases
 from common.jobs.guards import guarded
 from common.jobs.leases import lease
+from common.logging import RunFilter, logging_run
 from common.slots import NoSlotError, slot
-from tests.training.runs import TABLE_RUN, run_draft, study_with_table
+from tests.factories import user_create
+from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_start, study_with_table
 from tests.workers import wait_until
+from training.methods.pate.ballot import ballot_load
+from training.methods.pate.planning import plan_from_json
 from training.models import Run
 from training.selectors import run_is_claimed
+from training.services.runs import run_cancel
+
+pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
@@ -135,3 +148,58 @@ def test_a_slot_is_free_again_when_the_process_that_had_it_is_killed(settings: A
         other.wait()
         with slot(7), slot(9):
             pass
+
+
+@pytest.fixture
+def lines() -> Iterator[io.StringIO]:
+    """All that is logged meanwhile, as the site writes it."""
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    spec = settings.LOGGING["formatters"]["json"]
+    handler.setFormatter(JsonFormatter(spec["format"], rename_fields=spec["rename_fields"]))
+    handler.addFilter(RunFilter())
+    root = logging.getLogger()
+    level = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG)
+    yield stream
+    root.setLevel(level)
+    root.removeHandler(handler)
+
+
+def test_lines_outside_a_run_say_so_and_runs_do_not_leak_into_each_other(lines: io.StringIO) -> None:
+    logger = logging.getLogger("here")
+    with logging_run("outer"):
+        with logging_run("inner"):
+            logger.info("one")
+        logger.info("two")
+    logger.info("three")
+    records = [json.loads(line) for line in lines.getvalue().splitlines()]
+    assert [line["run"] for line in records] == ["inner", "outer", "-"]
+
+
+@pytest.mark.slow
+def test_nothing_secret_is_logged_and_every_line_about_a_run_carries_its_id(lines: io.StringIO) -> None:
+    study = study_with_table(retain_votes=True)
+    run = run_finish(run_start(study, share=0.5, **TABLE_RUN))
+    cancelled = run_start(study, share=0.25, **TABLE_RUN)
+    run_cancel(run=cancelled, acting_user=user_create("olga"))
+    log = lines.getvalue()
+    about = [line for line in map(json.loads, log.splitlines()) if line["logger"].startswith("training.services")]
+    assert {line["run"] for line in about} == {str(run.pk), str(cancelled.pk)}
+    assert all({"time", "level", "logger", "message"} <= line.keys() for line in about)
+    secrets = list(map(str, balances(study).spent.tolist()))
+    ballot = ballot_load(run.pk)
+    plan = plan_from_json(run.plan)
+    counts = plan.aggregator.count(ballot.predictions, len(run.classes), plan.teacher_weights())
+    secrets += [str(row.tolist()) for row in counts]
+    secrets += list(study.holders.values_list("pseudonym", flat=True))
+    assert not [secret for secret in secrets if secret in log]
+
+
+@pytest.mark.slow
+def test_why_a_run_failed_is_logged_under_its_id(lines: io.StringIO) -> None:
+    loud = {"name": "gnmax", "sigma": 0.01}
+    run = run_finish(run_start(study_with_table(), **TABLE_RUN | {"aggregator": loud}))
+    (record,) = [json.loads(line) for line in lines.getvalue().splitlines() if "The run failed" in line]
+    assert (record["level"], record["run"]) == ("WARNING", str(run.pk))

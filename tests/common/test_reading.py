@@ -16,13 +16,8 @@ from common.reading import UnreadableError, document_parse, picture_redraw, tabl
 def test_a_table_is_read_row_by_row_with_its_lines() -> None:
     assert list(table_read('a,b\n"x\ny",2\n')) == [(1, ["a", "b"]), (3, ["x\ny", "2"])]
     named = list(table_read_named("\na;b\n1;2\n\n3\n4;5;6\n", delimiter=";"))
-    assert [row for _line, row in named] == [
-        {"a": "a", "b": "b"},
-        {"a": "1", "b": "2"},
-        {"a": "3", "b": ""},
-        {"a": "4", "b": "5"},
-    ]
-    assert [line for line, _row in named] == [2, 3, 5, 6]
+    assert [tuple(row.values()) for _line, row in named] == [("a", "b"), ("1", "2"), ("3", ""), ("4", "5")]
+    assert [line for line, _row in named] == [2, 3, 5, 6] and list(named[0][1]) == ["a", "b"]
     assert list(table_read_named("")) == []
 
 
@@ -70,9 +65,6 @@ def test_an_unexpected_array_is_not_read(shape: list[int]) -> None:
     line = json.dumps({"shape": shape, "type": "float32"}).encode() + b"\n"
     with pytest.raises((ValueError, EOFError)):
         frame_read(io.BytesIO(line + bytes(28)), most=24 if shape != [-1, -1] else 0)
-
-
-def test_a_line_without_an_end_is_not_read() -> None:
     stream = io.BytesIO(b"x" * (1 << 20))
     with pytest.raises(EOFError):
         frame_read(stream)

@@ -85,6 +85,17 @@ def events(holder: DataHolder) -> list[tuple[str, str]]:
     return list(ConsentEvent.objects.filter(holder=holder).order_by("sequence").values_list("kind", "level"))
 
 
+def words(parts: list) -> str:
+    """What a tree of `consent.html_trees` says."""
+    found = [part if isinstance(part, str) else words(part["parts"]) for part in parts]
+    return " ".join(" ".join(found).split())
+
+
+def epsilon_of(holder: DataHolder) -> float:
+    """The ε that a run would promise a holder now."""
+    return float(selectors.consent_snapshot(holder.study).of([holder.pk]).epsilons[0])
+
+
 def member(study: Study, name: str, role: str) -> User:
     """Somebody called ``name`` with a role in the study."""
     user = factories.user_create(name)

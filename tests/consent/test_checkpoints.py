@@ -57,11 +57,8 @@ def key_change(settings: LazySettings, file: Path) -> SigningKey:
     call_command("checkpoint_key", str(file), stdout=output)
     settings.CHECKPOINT_KEY_FILE = str(file)
     settings.CHECKPOINT_KEYS = [output.getvalue().split("\n")[1], *settings.CHECKPOINT_KEYS]
-    place = {
-        "BACKEND": "django.core.files.storage.FileSystemStorage",
-        "OPTIONS": {"location": str(file.parent / "2nd")},
-    }
-    settings.STORAGES = settings.STORAGES | {"checkpoints": place}
+    backend, place = "django.core.files.storage.FileSystemStorage", {"location": str(file.parent / "2nd")}
+    settings.STORAGES = settings.STORAGES | {"checkpoints": {"BACKEND": backend, "OPTIONS": place}}
     return signing_key()
 
 
@@ -241,10 +238,6 @@ def chain_rewrite(study: Study) -> None:
 
 def level_change(study: Study) -> None:
     raw(ConsentEvent).filter(study=study, sequence=3).update(level="LOW")
-
-
-def level_change_and_rewrite(study: Study) -> None:
-    level_change(study)
     chain_rewrite(study)
 
 
@@ -277,7 +270,8 @@ def role_change_remove(study: Study) -> None:
 @pytest.mark.parametrize(
     "tamper",
     [
-        *(level_change, level_change_and_rewrite, event_remove, events_swap, role_change_remove),
+        *(level_change, event_remove, events_swap, role_change_remove),
+        lambda study: raw(ConsentEvent).filter(study=study, sequence=3).update(level="LOW"),
         lambda study: raw(Study).filter(pk=study.pk).update(delta=1e-3),
     ],
 )
@@ -293,7 +287,7 @@ def test_changed_records_are_found_by_a_kept_checkpoint(history, study, clock, t
 
 def test_a_rewritten_chain_is_found_each_night_and_stops_signing(history, study, clock) -> None:
     assert list(study_faults(study)) == []
-    level_change_and_rewrite(study)
+    level_change(study)
     (fault,) = [fault for fault in study_faults(study) if "checkpoint" in fault]
     assert fault == "consent events: rows that were there at the checkpoint of 2026-01-02 are gone, or are others."
     clock.days_pass(1)
@@ -306,11 +300,9 @@ def test_a_rewritten_chain_is_found_each_night_and_stops_signing(history, study,
 
 def test_forger_who_also_changes_stored_checkpoints_is_found(history, study, settings) -> None:
     """They have database and secret key, and compute everything anew that follows from them."""
-    level_change_and_rewrite(study)
-    heads = {
-        str(head.study_id): {head.chain: [head.sequence, head.hash]}
-        for head in ChainHead.objects.filter(chain="consent.consentevent")
-    }
+    level_change(study)
+    forged = ChainHead.objects.filter(chain="consent.consentevent")
+    heads = {str(head.study_id): {head.chain: [head.sequence, head.hash]} for head in forged}
     for checkpoint in Checkpoint.objects.all():
         raw(Checkpoint).filter(pk=checkpoint.pk).update(heads=heads)
     for mail in history:
@@ -378,8 +370,7 @@ def test_a_database_that_was_put_back_is_found_and_the_log_says_so_from_then_on(
 
 def test_it_is_made_and_mailed_once_a_day_however_often_the_task_runs(study: Study, clock: Clock) -> None:
     readers = {"anna": "auditor", "carla": "committee", "chris": "chair"}
-    for slug in (study.slug, "letters"):  # one mail to each, of however many studies
-        each = Study.objects.filter(slug=slug).first() or factories.study_create(slug)
+    for each in (study, factories.study_create("letters")):  # one mail to each, of however many studies
         for name, role in {**readers, "rosa": "researcher", "stefan": "steward"}.items():
             member(each, name, role)
     for _ in range(3):
@@ -483,9 +474,8 @@ def test_a_checkpoint_tells_nothing_of_what_was_recorded(study, event, give, clo
     undated = {re.sub(r"2026-01-0\d|\"number\":\d", "", entry) for entry in entries}
     assert undated == {'{"at":"T00:00:00+00:00",,"state":"#"}'}
     assert len({day.content["state"] for day in days}) == 4  # nor does an equal root say that nothing happened
-    assert [shape(day.note) for day in days] == [
-        f"127.0.0.1:8000/checkpoints\n{n}\n#\n\n\u2014 127.0.0.1:8000/checkpoints #\n" for n in (1, 2, 3, 4)
-    ]
+    name = "127.0.0.1:8000/checkpoints"
+    assert [shape(day.note) for day in days] == [f"{name}\n{n}\n#\n\n\u2014 {name} #\n" for n in (1, 2, 3, 4)]
     # A proof by which its holder could count others, or tell whether anybody came.
     proofs = [own_proof(event, day) for day in days]
     assert {len(proof["path"]) for proof in proofs} == {48}
@@ -495,25 +485,19 @@ def test_a_checkpoint_tells_nothing_of_what_was_recorded(study, event, give, clo
     assert {proof["content"] for proof in proofs} == {proofs[0]["content"]}
     text = json.dumps(proofs)
     assert event.hash not in text and event.previous_hash not in text
-    assert all(
-        str(other) not in text for other in DataHolder.objects.exclude(pk=event.holder_id).values_list("public_id")
-    )
+    others = DataHolder.objects.exclude(pk=event.holder_id).values_list("public_id", flat=True)
+    assert not any(str(other) in text for other in others)
 
 
 @pytest.mark.slow
 def test_pages_and_a_command_give_proofs_of_decisions(study, holder, hanna, give, clock, public, tmp_path) -> None:
     browser, event = as_(hanna), give(holder, "HIGH")
     page, file = (reverse(f"consent:{name}", args=[study.slug, 1]) for name in ("receipt", "receipt_proof"))
-    register = reverse("staff:ledger", args=[study.slug])
     number, saved = receipt_number(event.hash), tmp_path / "proof.json"
-    assert "Come back tomorrow" in browser.get(page).text
     assert browser.get(file).status_code == 404
-    assert "None was made yet" in as_("olga").get(register).text
     with pytest.raises(CommandError, match="No signed checkpoint"):
         call_command("verify_receipt", number, "--proof", str(saved), stdout=StringIO())
-    made = signed(clock)
-    shown = as_("olga").get(register).text
-    assert made.note.split("\n")[2] in shown and public in shown
+    signed(clock)
     call_command("verify_receipt", number, "--proof", str(saved), stdout=StringIO())
     assert client.verify_decision(json.loads(saved.read_text()), public).content["protection_level"] == "HIGH"
     assert file in browser.get(page).text

@@ -252,7 +252,6 @@ def test_a_list_of_people_to_invite_can_say_who_answers(study) -> None:
 
 
 def test_a_decision_by_somebody_who_did_not_answer_is_found(study, holder, give, tmp_path) -> None:
-
     record(holder, "proxy")
     give(holder, "LOW")
     file = tmp_path / "consents.json"
@@ -270,7 +269,6 @@ def test_a_decision_by_somebody_who_did_not_answer_is_found(study, holder, give,
 
 
 def test_holders_of_an_ending_form_get_one_reminder(study, holder, hanna, give, clock: Clock) -> None:
-
     factories.form_publish(study, texts={"en": "A year."}, valid=Valid(months=12))
     give(holder, "LOW")
     refuser = factories.holder_create(study, "P-2", user=user_create("rita"))

@@ -20,7 +20,7 @@ from consent.services.consent_forms import OBJECTION_DAYS, form_faults
 from consent.standing import standing
 from tests import factories
 from tests.clock import Clock
-from tests.consent.conftest import Decide
+from tests.consent.conftest import Decide, words
 from tests.factories import user_create
 from tests.pages import as_, text
 from training.verification import checks_of
@@ -36,11 +36,6 @@ def study(clock: Clock, db: None) -> Study:
     factories.form_publish(study, TYPO)
     factories.policy_approve(study)
     return study
-
-
-def words_of(parts: list[Any]) -> str:
-    """Words of a tree of `consent.html_trees`."""
-    return " ".join(part if isinstance(part, str) else words_of(part["parts"]) for part in parts)
 
 
 def correct(study: Study, texts: dict[str, str] = CORRECT) -> ConsentFormProposal:
@@ -89,11 +84,11 @@ def test_page_and_paper_tell_every_fact_before_anybody_decides(db: None, languag
     browser.cookies["django_language"] = language
     with translation.override(language):
         behaviour = {fact_label(name) for name in ("after_withdrawal", "after_death", "after_incapacity")}  # sentences
-        wanted = [words for label, words in fact_words(study) if label not in behaviour]
-        paper = words_of(FormsOnPaper(study).context(FormWritten(language))["reading"])
+        wanted = [said for label, said in fact_words(study) if label not in behaviour]
+        paper = words(FormsOnPaper(study).context(FormWritten(language))["reading"])
     page = text(browser.get(reverse("consent:study", args=[study.slug])))
     for where in (page, paper):
-        assert [words for words in wanted if words not in where and capfirst(words) not in where] == []
+        assert [said for said in wanted if said not in where and capfirst(said) not in where] == []
 
 
 def test_facts_do_not_contradict_each_other_or_the_text(db: None) -> None:
@@ -105,12 +100,12 @@ def test_facts_do_not_contradict_each_other_or_the_text(db: None) -> None:
         *("Our processor Acme stores it.", "Acme, our service provider, stores it."),
         *("Acme ist unser Auftragsverarbeiter.", "Der Dienstleister Acme speichert es."),
     ]
-    for words in named:
+    for sentence in named:
         with pytest.raises(ValidationError, match="the facts say that nobody else sees raw records"):
-            factories.form_publish(study, {"en": words})
+            factories.form_publish(study, {"en": sentence})
     services.study_update(study=study, recipients="Acme, which stores them.", without_recipients=False)
-    for words in named:
-        assert factories.form_publish(study, {"en": words}).facts["recipients"] == "Acme, which stores them."
+    for sentence in named:
+        assert factories.form_publish(study, {"en": sentence}).facts["recipients"] == "Acme, which stores them."
 
 
 def test_nobody_publishes_what_they_proposed_not_even_the_first_version(db: None) -> None:
@@ -205,7 +200,7 @@ def test_a_small_correction_is_announced_and_comes_into_force_by_itself(study, g
     assert list(form_faults(study)) == [] and list(ConsentForm.chain_faults(study.pk)) == []
 
 
-def test_an_objection_of_the_committee_stops_a_correction(study: Study, clock: Clock) -> None:
+def test_an_objection_stops_a_correction_and_somebody_must_be_able_to_object(study: Study, clock: Clock) -> None:
     proposal = correct(study)
     page = reverse("staff:consent_form_proposal", args=[study.slug, proposal.sequence])
     assert as_("olga").post(page, {"text": "Stop.", "reject": "1"}).status_code == 403
@@ -216,6 +211,10 @@ def test_an_objection_of_the_committee_stops_a_correction(study: Study, clock: C
     clock.days_pass(OBJECTION_DAYS + 2)
     assert services.corrections_publish() == 0
     assert selectors.consent_form_in_force(study).version == 1
+    for member in study.memberships.filter(role=Role.COMMITTEE):
+        member.delete()
+    with pytest.raises(ValidationError, match="who could object"):
+        correct(study)
 
 
 def test_a_correction_is_left_out_if_overtaken_and_not_if_its_proposer_is_gone(study: Study, clock: Clock) -> None:
@@ -262,20 +261,11 @@ def test_another_meaning_is_no_correction(study: Study, before: str, after: str,
     assert ConsentFormProposal.objects.count() == proposals
 
 
-def test_a_correction_needs_somebody_who_could_object(study: Study) -> None:
-    for member in study.memberships.filter(role=Role.COMMITTEE):
-        member.delete()
-    with pytest.raises(ValidationError, match="who could object"):
-        correct(study)
-
-
 def test_a_fact_that_was_edited_past_the_form_is_found(study: Study) -> None:
     Study.objects.filter(pk=study.pk).update(recipients="The press.", without_recipients=False)
     study.refresh_from_db()
-    assert [fault.split(":")[0] for fault in form_faults(study)] == [
-        "the study's recipients",
-        "the study's without_recipients",
-    ]
+    found = [fault.split(":")[0] for fault in form_faults(study)]
+    assert found == ["the study's recipients", "the study's without_recipients"]
     (check,) = [check for check in checks_of(study) if check.name.startswith("forms as")]
     assert len(list(check.find())) == 2
 

@@ -1,10 +1,20 @@
-"""Texts of consent forms as people read them, and the differences between two versions."""
+"""Texts as people read them and their changes, words with pop-ups, and codes that notice every mistake."""
 
-import pytest
+import itertools
+import re
 
+from django.template import Context, Template
+from django.test import Client
+from django.utils.html import escape
+
+import ipate_web.staff.urls
+from consent.codes import GROUP, LETTERS, check_letter, code_faults, code_in_groups, code_new, code_normalise, code_of
 from consent.differences import line_differences
+from consent.glossary import WORDS, WORDS_OF_STAFF
 from consent.models import ConsentForm
 from consent.rendering import ReadLine, consent_text, markdown_html, read_lines
+from ipate_web.staff import help
+from tests.everything import addresses
 
 
 def changes_of(older: str, newer: str) -> list[tuple[str, str, str]]:
@@ -20,15 +30,15 @@ def test_no_marks_of_markdown_are_read() -> None:
     text = (
         "# Why\n\nWe *ask* **you**,\nand `others`.\n\n1. one\n2. two\n\n> said\n\n| a | b |\n|---|---|\n| **c** | d |\n"
     )
-    assert read_lines(text) == [
-        ReadLine("heading", "Why"),
-        ReadLine("text", "We ask you, and others."),
-        ReadLine("item", "one"),
-        ReadLine("item", "two"),
-        ReadLine("text", "said"),
-        ReadLine("row", "a | b"),
-        ReadLine("row", "c | d"),
+    lines = [
+        ("heading", "Why"),
+        ("text", "We ask you, and others."),
+        ("item", "one"),
+        ("item", "two"),
+        ("text", "said"),
     ]
+    lines += [("row", "a | b"), ("row", "c | d")]
+    assert read_lines(text) == [ReadLine(*line) for line in lines]
 
 
 def test_lines_show_their_changed_words() -> None:
@@ -43,26 +53,21 @@ def test_lines_show_their_changed_words() -> None:
         assert [" ".join(change) for change in changes_of(older, newer)] == lines
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "<script>alert(1)</script>",
-        '<p onclick="alert(1)">x</p>',
-        "[x](javascript:alert(1))",
-        "![x](https://example.org/tracker.png)",
-        "<iframe src=//example.org></iframe>",
-        "[x](data:text/html;base64,PHNjcmlwdD4=)",
-    ],
-)
-def test_nothing_active_or_remote_survives(text: str) -> None:
-    active = ("<script", "<p onclick", "<img", "<iframe", 'href="javascript', 'href="data')
-    assert not any(part in markdown_html(text) for part in active)
+def test_nothing_active_or_remote_survives() -> None:
+    for text, active in (
+        ("<script>alert(1)</script>", "<script"),
+        ('<p onclick="alert(1)">x</p>', "<p onclick"),
+        ("[x](javascript:alert(1))", 'href="javascript'),
+        ("![x](https://example.org/tracker.png)", "<img"),
+        ("<iframe src=//example.org></iframe>", "<iframe"),
+        ("[x](data:text/html;base64,PHNjcmlwdD4=)", 'href="data'),
+    ):
+        assert active not in markdown_html(text)
 
 
 def test_ordinary_markdown_is_kept_and_headings_continue_those_of_the_page() -> None:
     html = markdown_html("- **a**\n\n| x | y |\n|---|---|\n| 1 | 2 |\n\n[us](https://example.org)")
-    for part in ("<li><strong>a</strong></li>", "<td>1</td>"):
-        assert part in html
+    assert "<li><strong>a</strong></li>" in html and "<td>1</td>" in html
     assert '<a href="https://example.org" rel="noopener noreferrer">us</a>' in html
     assert markdown_html("# A\n\n## B\n\n### C\n\n##### E") == "<h3>A</h3>\n<h4>B</h4>\n<h5>C</h5>\n<h6>E</h6>\n"
 
@@ -72,3 +77,83 @@ def test_a_form_speaks_the_readers_language_or_english() -> None:
     assert consent_text(form, "de").html == "<p>Hallo</p>\n"
     fallback = consent_text(form, "fr")
     assert (fallback.language, fallback.html) == ("en", "<p>Hello</p>\n")
+
+
+CODE = code_of(0x2F6A1B09C37D5E84F1A26B3C09D7E58F143, 7)
+GROUPS = code_in_groups(CODE).split()
+
+
+def wrong_groups(text: str) -> list[int]:
+    faults = code_faults(text, 7)
+    return [place for place in range(1, 8) if any(fault.startswith(f"Group {place} ") for fault in faults)]
+
+
+def test_a_code_is_its_random_bits_and_a_letter_for_each_group() -> None:
+    codes = {code_new(7) for _ in range(200)}
+    assert len(codes) == 200 and code_of(0, 7) != code_of(1, 7)
+    for code in codes:
+        assert len(code) == 35 and set(code) <= set(LETTERS)
+        assert not any(code_faults(typed, 7) for typed in (code, code_in_groups(code), code_in_groups(code, "-")))
+
+
+def test_letters_that_look_alike_are_the_same() -> None:
+    assert code_normalise(code_in_groups(CODE, " - ").lower().replace("0", "o").replace("1", "l")) == CODE
+
+
+def test_every_single_wrong_letter_is_noticed_in_its_group() -> None:
+    for place in range(35):
+        for letter in set(LETTERS) - {CODE[place]}:
+            assert wrong_groups(CODE[:place] + letter + CODE[place + 1 :]) == [place // GROUP + 1]
+
+
+def test_letters_that_changed_places_are_noticed() -> None:
+    for start in range(0, 35, GROUP):
+        for one, other in itertools.combinations(range(start, start + GROUP), 2):
+            letters = list(CODE)
+            letters[one], letters[other] = letters[other], letters[one]
+            assert letters == list(CODE) or wrong_groups("".join(letters)) == [start // GROUP + 1]
+    for one, other in itertools.combinations(range(7), 2):
+        swapped = list(GROUPS)
+        swapped[one], swapped[other] = swapped[other], swapped[one]
+        assert wrong_groups(" ".join(swapped)) == [one + 1, other + 1]
+
+
+def test_a_letter_that_is_missing_is_said_with_its_group() -> None:
+    short = [*GROUPS[:3], GROUPS[3][1:], *GROUPS[4:]]
+    assert code_faults(" ".join(short), 7) == [f"Group 4 ({short[3]}) must have 5 letters or digits."]
+    # Without spaces it is the first group that does not fit.
+    length, first = code_faults("".join(short), 7)
+    assert length.endswith("You typed 34 letters.") and first.startswith("Group 4 ")
+    assert code_faults(" ".join(GROUPS[:6]), 7)[0].endswith("You typed 30 letters.")
+    assert code_faults("U" + CODE[1:], 7) == [f"Group 1 (U{CODE[1:5]}) has a character that no code has."]
+
+
+def test_a_check_letter_follows_from_the_others_by_polynomials_over_two() -> None:
+    def times_x(value: int) -> int:
+        return (value << 1) ^ (0b100101 if value & 16 else 0)
+
+    for letters, place in itertools.product(("0000", "Z7K1", "8QRA"), (1, 7)):
+        total = place
+        for power, letter in enumerate(letters, 1):
+            value = LETTERS.index(letter)
+            for _ in range(power):
+                value = times_x(value)
+            total ^= value
+        assert check_letter(letters, place) == LETTERS[total]
+
+
+def test_each_word_has_a_pop_up_of_its_own() -> None:
+    page = Template('{% words "noise cap" %}').render(Context())
+    assert re.findall(r'popovertarget="([^"]+)"', page) == re.findall(r'id="([^"]+)" popover', page)
+    assert escape(str(WORDS["noise"][1])) in page and "<dfn>Cap</dfn>" in page
+    assert not WORDS.keys() & WORDS_OF_STAFF.keys()
+
+
+def test_words_of_pages_are_known_and_so_are_the_pages() -> None:
+    assert set(help.WORDS) <= set(addresses(ipate_web.staff.urls.urlpatterns))
+    assert {key for keys in help.WORDS.values() for key in keys.split()} <= set(WORDS | WORDS_OF_STAFF)
+
+
+def test_the_glossary_has_them_all(client: Client) -> None:
+    page = client.get("/glossary/").content.decode()
+    assert all(f'<dt id="{key}">' in page for key in WORDS | WORDS_OF_STAFF)

@@ -112,16 +112,6 @@ def test_whoever_had_their_records_erased_is_invited_again(study: Study, invited
     assert invitations.link_reissue(study=study, pseudonym="P-1", reason="Lost.", acting_user=olga).pseudonym == "P-1"
 
 
-def test_a_mistyped_code_stays_and_the_group_that_is_wrong_is_named(invited: IssuedInvitation, client: Client) -> None:
-    groups = invited.spelled.split()
-    groups[2] = ("7" if groups[2][0] != "7" else "8") + groups[2][1:]
-    page = join(client, " ".join(groups))
-    assert page.status_code == 422
-    assert f"Group 3 ({groups[2]})" in page.text and "Group 4" not in page.text
-    assert f'value="{" ".join(groups)}"' in page.text
-    assert join(client, invited.spelled.upper()).status_code == 302
-
-
 def test_the_command_writes_what_can_be_printed(study: Study, tmp_path) -> None:
     def written(*arguments: str) -> list[dict[str, str]]:
         out = io.StringIO()
@@ -136,14 +126,8 @@ def test_the_command_writes_what_can_be_printed(study: Study, tmp_path) -> None:
     assert invitations.invitation_open(code=rows[1]["code"], address=HERE).holder.pseudonym == "P-2"
     services.holders_register(study=study, pseudonyms=["P-3"])
     assert [row["pseudonym"] for row in written("--everyone")] == ["P-3"]
-    wrong = {
-        "no study": ["nowhere", "--open", "1"],
-        "Nobody to invite": ["digits"],
-        "x": ["digits", "--pseudonyms", "x"],
-    }
-    for says, arguments in wrong.items():
-        with pytest.raises(CommandError, match=says):
-            call_command("invite", *arguments)
+    with pytest.raises(CommandError, match="Nobody to invite"):
+        written()
 
 
 def test_the_link_alone_suffices_to_decide_look_up_change_and_withdraw(client, study, invited) -> None:
@@ -287,28 +271,22 @@ def test_a_new_link_ends_the_old_one_and_is_on_record(steward, study, invited, g
     assert "You take part: low protection." in page(holder, "choice", study)
     assert "New links that were made for you" in page(holder, "choice", study)
     record = LinkReissue.objects.get()
-    assert (record.holder.pseudonym, record.issued_by.username, record.reason) == (
-        "P-1", "stella", "Lost the letter; called back.",
-    )  # fmt: skip
+    assert (record.holder.pseudonym, record.issued_by.username) == ("P-1", "stella")
     assert list(LinkReissue.chain_faults(study.pk)) == []
     assert ConsentEvent.objects.count() == 1
     overseer = as_(member(study, "ada", Role.AUDITOR))
     assert "Lost the letter; called back." in overseer.get(reverse("staff:holder_looks", args=[study.slug])).text
 
 
-def test_a_new_link_notifies_the_account_of_the_holder(steward: Client, study: Study, holder: DataHolder) -> None:
-    new_link(steward, study, holder.pseudonym)
-    mails = Mail.objects.filter(user=holder.user)
-    assert list(mails.values_list("kind", "study")) == [("new_link", study.pk)]
-    assert not Mail.objects.filter(kind="new_link").exclude(user=holder.user).exists()
-
-
-def test_a_new_link_needs_a_person_a_reason_and_a_steward(steward, study, invited) -> None:
+def test_a_new_link_needs_a_person_a_reason_and_a_steward_and_notifies(steward, study, invited) -> None:
     for pseudonym, reason in (("P-1", " "), ("nobody", "They called.")):
         assert new_link(steward, study, pseudonym, reason).status_code == 422
     assert new_link(as_(member(study, "otto", Role.OPERATOR)), study).status_code == 403
     assert not LinkReissue.objects.exists()
     assert Client().get(link(invited.code)).url == reverse("consent:study", args=[study.slug])
+    holder = factories.holder_create(study, "P-7", user=user_create("hanna"))
+    new_link(steward, study, holder.pseudonym)
+    assert list(Mail.objects.filter(kind="new_link").values_list("study", "user")) == [(study.pk, holder.user.pk)]
 
 
 def used_up(study: Study) -> str:
@@ -342,14 +320,9 @@ def test_all_wrong_codes_get_the_same_answer(study: Study, kind, django_assert_n
     assert client.get(reverse("consent:my_studies")).status_code == 302
 
 
-@pytest.fixture
-def few_tries(settings) -> int:
+def test_guesser_has_to_wait_and_the_wait_tells_nothing(client, invited, clock, settings, caplog) -> None:
     settings.INVITATION_TRIES = 3
-    return settings.INVITATION_TRIES
-
-
-def test_guesser_has_to_wait_and_the_wait_tells_nothing(client, invited, clock, few_tries, settings, caplog) -> None:
-    for _ in range(few_tries + 1):
+    for _ in range(4):
         assert client.get(link(invited.code)).url != reverse("join"), "a right code is no wrong try"
     for code in ("a" * 32, "nonsense", "a" * 32):
         assert join(client, code).status_code == 422
@@ -378,8 +351,9 @@ def test_guessing_passwords_and_addresses_of_accounts_is_limited(client, invited
     assert (client.post("/sign-in/", sent).status_code == 429) is known, "like signing in"
 
 
-def test_addresses_and_codes_are_not_kept_and_old_tries_are_deleted(invited, clock, few_tries) -> None:
-    for _ in range(few_tries):
+def test_addresses_and_codes_are_not_kept_and_old_tries_are_deleted(invited, clock, settings) -> None:
+    settings.INVITATION_TRIES = 3
+    for _ in range(3):
         assert invitations.invitation_open(code="wrong", address=HERE) is None
     with pytest.raises(TooManyTriesError):
         invitations.invitation_open(code=invited.code, address=HERE)
@@ -390,9 +364,9 @@ def test_addresses_and_codes_are_not_kept_and_old_tries_are_deleted(invited, clo
     assert entries_sweep() > 0 and not ThrottleEntry.objects.exists()
 
 
-def test_behind_a_proxy_the_proxys_word_counts(client, invited, few_tries, settings) -> None:
-    settings.BEHIND_PROXY = True
-    for n in range(few_tries):
+def test_behind_a_proxy_the_proxys_word_counts(client, invited, settings) -> None:
+    settings.BEHIND_PROXY, settings.INVITATION_TRIES = True, 3
+    for n in range(3):
         client.get(link("wrong"), HTTP_X_FORWARDED_FOR=f"10.0.0.{n}, {HERE}")  # what a guesser adds stands to the left
     assert client.get(link(invited.code), HTTP_X_FORWARDED_FOR=HERE).url == reverse("join")
     assert client.get(link(invited.code), HTTP_X_FORWARDED_FOR="198.51.100.1").url != reverse("join")

@@ -175,12 +175,9 @@ def test_a_list_takes_the_declaration_of_a_guardian(study: Study) -> None:
     assert list(ConsentEvent.chain_faults(study.pk)) == []
 
 
-def test_a_list_is_read_whatever_the_order_of_its_columns() -> None:
+def test_a_list_is_read_whatever_the_order_of_its_columns_or_says_why_not() -> None:
     text = "level,pseudonym,evidence,signed_on,form_version,remark\nlow, P-1 ,a.pdf,2026-01-05,1,x\n"
     assert paper_list_read(text.encode()) == [row(level="LOW")]
-
-
-def test_a_list_that_cannot_be_read_says_why() -> None:
     for text, message in (
         ("", "Columns are missing: pseudonym, level"),
         ("pseudonym,level\n", "Columns are missing: form_version, signed_on, evidence"),

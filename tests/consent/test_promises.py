@@ -17,7 +17,7 @@ from consent.receipts import receipt_facts, receipt_json
 from consent.services.mail import mail_render
 from consent.services.replays import _decisions_apply
 from tests import factories
-from tests.consent.conftest import Decide, answer, member
+from tests.consent.conftest import Decide, answer, epsilon_of, member
 from tests.factories import user_create
 from tests.pages import as_, text
 from training.services.head_counts import head_counts_draw, head_counts_enter
@@ -31,10 +31,6 @@ def high(study: Study, holder: DataHolder, give: Decide) -> DataHolder:
     give(holder, "HIGH")
     factories.policy_approve(study, 2, 4, 8)
     return holder
-
-
-def epsilon(holder: DataHolder) -> float:
-    return float(selectors.consent_snapshot(holder.study).of([holder.pk]).epsilons[0])
 
 
 def send(browser: Client, holder: DataHolder, name: str, choice: str, **more: str):
@@ -61,9 +57,9 @@ def test_nothing_weaker_counts_without_a_separate_yes(high: DataHolder, hanna: U
     assert "before at most 56 times. A guess which of two possible sets of records is mine" in check
     assert "can be right 70 times in 100, before at most 61 times." in check, "the harder question, too"
     assert send(browser, high, "decide", "HIGH").status_code == 422
-    assert (epsilon(high), high.consent_events.count()) == (1, 1)
+    assert (epsilon_of(high), high.consent_events.count()) == (1, 1)
     send(browser, high, "decide", "HIGH", weaker="on")
-    assert (epsilon(high), selectors.consent_current(high).epsilon_before) == (2, 1)
+    assert (epsilon_of(high), selectors.consent_current(high).epsilon_before) == (2, 1)
 
 
 def test_the_promise_is_kept_after_a_form_that_has_to_be_answered(high: DataHolder, hanna: User) -> None:
@@ -72,7 +68,7 @@ def test_the_promise_is_kept_after_a_form_that_has_to_be_answered(high: DataHold
     assert "You can keep your promise." in text(browser.get(reverse("consent:choice", args=["digits"])))
     send(browser, high, "decide", "KEEP")
     event = selectors.consent_current(high)
-    assert (event.level, event.policy.version, event.epsilon_before, epsilon(high)) == ("HIGH", 1, None, 1)
+    assert (event.level, event.policy.version, event.epsilon_before, epsilon_of(high)) == ("HIGH", 1, None, 1)
     assert list(selectors.promise_faults(high.study)) == []
 
 
@@ -83,12 +79,12 @@ def test_a_service_weakens_nothing_without_the_argument(high: DataHolder) -> Non
             services.consent_give(holder=high, level="HIGH", form=form, acting_user=None, accepts_weaker_than=wrong)
     with pytest.raises(ValidationError, match="promised has changed"):
         services.consent_keep(holder=high, epsilon=2.0, form=form, acting_user=None)
-    assert epsilon(high) == 1
+    assert epsilon_of(high) == 1
     services.consent_withdraw(holder=high, acting_user=None)
     with pytest.raises(ValidationError, match="separate yes"):
         services.consent_give(holder=high, level="HIGH", form=form, acting_user=None)
     services.consent_keep(holder=high, epsilon=1.0, form=form, acting_user=None)
-    assert epsilon(high) == 1, "who returns has their earlier promise"
+    assert epsilon_of(high) == 1, "who returns has their earlier promise"
     assert [row["policy_version"] for row in decisions(high.study)] == [1, None, 2], "no export tells a kept promise"
 
 
@@ -97,7 +93,7 @@ def test_an_answer_from_another_tab_is_not_taken_for_a_promise_that_is_gone(high
     send(browser, high, "decide", "HIGH", weaker="on")
     assert send(browser, high, "decide", "KEEP", promise="1.0").status_code == 422
     assert send(browser, high, "decide", "LOW", promise="1.0", weaker="on").status_code == 422
-    assert epsilon(high) == 2
+    assert epsilon_of(high) == 2
     assert send(browser, high, "decide", "NONE", promise="1.0").status_code == 302, "leaving needs no promise"
 
 
@@ -158,7 +154,7 @@ def test_a_replay_weakens_nothing(study: Study, holder: DataHolder, give: Decide
     lost.holder = holder
     lost.recorded_at = holder.consent_events.get().recorded_at - timedelta(minutes=1)
     _decisions_apply([lost])
-    assert epsilon(holder) == 1
+    assert epsilon_of(holder) == 1
     assert list(selectors.promise_faults(study)) == []
 
 
@@ -171,7 +167,7 @@ def test_a_yes_to_another_promise_gives_up_none_that_was_lost(study: Study, hold
     since = give(holder, "LOW")
     assert since.epsilon_before == 3 and since.recorded_at > lost.recorded_at
     _decisions_apply([lost])
-    assert epsilon(holder) == 1, "the yes was to 3, and what was promised was 1"
+    assert epsilon_of(holder) == 1, "the yes was to 3, and what was promised was 1"
     assert list(selectors.promise_faults(study)) == []
 
 

@@ -117,10 +117,6 @@ def test_no_page_of_a_guardian_calls_the_person_by_a_code_after_an_erasure(guard
     assert theirs[0] in " ".join(html[0].split()) and theirs[1] in pages[1]
 
 
-def test_holder_who_answers_for_themself_reads_second_person(study: Study) -> None:
-    assert "whether it may learn from your records" in read(link_opened(study, "P-7"), "study")
-
-
 @pytest.mark.parametrize(
     ("language", "says"), [("en", "The decision for Anna on"), ("de", "Die Entscheidung für Anna über")]
 )
@@ -181,6 +177,7 @@ def test_a_guardian_is_asked_by_which_right_they_consent(guardian: Client, study
     assert "Parental responsibility" in receipt and "I may decide about this person" in receipt
     assert "Anna" not in event.statement, "it outlives the pseudonym"
     themself = link_opened(study, "P-2")
+    assert "whether it may learn from your records" in read(themself, "study")
     themself.post(reverse("consent:study", args=["digits"]), answer(study))
     assert "By which right" not in themself.get(check).text
     assert themself.post(decide, answer(study)).status_code == 302

@@ -1,6 +1,9 @@
-"""Roles: who gives them, that nobody is on both sides of a study, and that every change is on record."""
+"""Roles: who gives them, what takes a second person, that nobody is on both sides, and that all is on record."""
+
+from contextlib import suppress
 
 import pytest
+from allauth.account.models import EmailAddress
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import IntegrityError, transaction
@@ -8,12 +11,17 @@ from django.db.models import ProtectedError
 from django.urls import reverse
 
 from consent import services
-from consent.models import Membership, Role, RoleChange, Study
+from consent.models import AccountChange, Mail, Membership, Role, RoleChange, Study
 from consent.selectors import role_faults
+from consent.services.accounts import account_create, administrator_set
 from tests import factories
 from tests.factories import user_create
-from tests.pages import as_
+from tests.pages import as_, url
+from tests.snapshots import built_once
+from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_draft, study_with_table
 from tests.training.test_concurrency import at_once
+from training.models import Run
+from training.services.runs import run_approve
 
 #: Pairs of roles that one person cannot have, repeated independently of the table under test.
 EXCLUSIVE = {
@@ -28,10 +36,12 @@ def give(study: Study, user: User, role: str, acting_user: User | None = None) -
     return services.membership_add(study=study, user=user, role=role, acting_user=acting_user)
 
 
+def latest(study: Study) -> RoleChange:
+    return RoleChange.chain(study.pk).filter(kind__in=RoleChange.PROPOSALS).last()
+
+
 def confirm(study: Study, person: User) -> None:
-    """``person`` confirms the latest proposal."""
-    proposal = RoleChange.chain(study.pk).filter(kind__in=RoleChange.PROPOSALS).last()
-    services.role_change_confirm(proposal=proposal, acting_user=person)
+    services.role_change_confirm(proposal=latest(study), acting_user=person)
 
 
 def record(study: Study) -> list[tuple[str, str, str]]:
@@ -41,8 +51,8 @@ def record(study: Study) -> list[tuple[str, str, str]]:
     return [(names.get(user, "gone"), role, kind) for user, role, kind in rows]
 
 
-def role_of(study: Study, user: User) -> set[str]:
-    return set(Membership.objects.filter(study=study, user=user).values_list("role", flat=True))
+def roles_of(user: User, **study: Study) -> set[str]:
+    return set(user.memberships.filter(**study).values_list("role", flat=True))
 
 
 @pytest.fixture
@@ -55,11 +65,6 @@ def chair(study: Study) -> User:
 @pytest.fixture
 def root(db: None) -> User:
     return user_create("root", is_superuser=True, is_staff=True)
-
-
-@pytest.fixture
-def olga(study: Study) -> User:
-    return User.objects.get(username="olga")
 
 
 GIVES = {
@@ -85,17 +90,17 @@ def test_a_role_needs_an_entitled_proposer_and_a_second_person(study: Study, cha
                 membership = give(study, user, role)
                 with pytest.raises(PermissionDenied):
                     services.membership_remove(membership=membership, acting_user=acting)
-                assert role_of(study, user) == {role}
+                assert roles_of(user) == {role}
                 continue
             assert give(study, user, role, acting) is None
             assert give(study, user, role, acting) is None, "and waits once"
-            assert role_of(study, user) == set()
+            assert roles_of(user) == set()
             confirm(study, second)
-            assert role_of(study, user) == {role}
+            assert roles_of(user) == {role}
             assert services.membership_remove(membership=user.memberships.get(), acting_user=acting) is False
-            assert role_of(study, user) == {role}
+            assert roles_of(user) == {role}
             confirm(study, second)
-            assert role_of(study, user) == set()
+            assert roles_of(user) == set()
             kinds = ("to_give", "given", "to_take", "taken")
             assert record(study)[-4:] == [(user.username, role, kind) for kind in kinds]
             last = RoleChange.chain(study.pk).last()
@@ -121,7 +126,7 @@ def test_roles_that_must_not_meet_do_not(study: Study, root: User, first: str) -
         give(study, person, first, root)
         if frozenset({first, second}) not in EXCLUSIVE:
             give(study, person, second, root)
-            assert role_of(study, person) == {first, second}
+            assert roles_of(person) == {first, second}
             continue
         with pytest.raises(ValidationError, match="a role in the study that excludes this one"):
             give(study, person, second, root)
@@ -130,7 +135,7 @@ def test_roles_that_must_not_meet_do_not(study: Study, root: User, first: str) -
         give(elsewhere, person, second)  # in another study they may
         with pytest.raises(IntegrityError), transaction.atomic():
             Membership.objects.filter(user=person, study=elsewhere).update(study=study)
-        assert (role_of(study, person), role_of(elsewhere, person)) == ({first}, {second})
+        assert (roles_of(person, study=study), roles_of(person, study=elsewhere)) == ({first}, {second})
     if first == "auditor":
         page = as_(root).post(reverse("staff:members", args=[study.slug]), {"username": person, "role": second})
         assert page.status_code == 422
@@ -144,7 +149,7 @@ def test_one_of_two_exclusive_roles_given_at_once_is_refused() -> None:
     outcomes = at_once([lambda role=role: give(study, hanna, role) for role in roles])
     given = {outcome.role for outcome in outcomes if isinstance(outcome, Membership)}
     assert len(given) == 1
-    assert role_of(study, hanna) == given
+    assert roles_of(hanna) == given
     assert all(isinstance(outcome, Membership | ValidationError) for outcome in outcomes)
     assert record(study)[2:] == [("hanna", given.pop(), "given")]
     assert list(RoleChange.chain_faults(study.pk)) == []
@@ -163,7 +168,8 @@ def test_an_operator_who_is_a_superuser_decides_on_no_epsilon(study: Study, root
         services.epsilon_policy_approve(policy=policy, acting_user=user_create("conrad"))
 
 
-def test_a_new_study_begins_its_record_with_who_created_it(olga: User, study: Study, hanna: User) -> None:
+def test_a_new_study_begins_its_record_with_who_created_it(study: Study, hanna: User) -> None:
+    olga = user_create("olga")
     changes = [(change.user, change.role, change.kind, change.changed_by) for change in RoleChange.chain(study.pk)]
     assert changes[0] == (olga, "operator", "given", olga)
     memberships = [give(study, hanna, "auditor") for _ in range(2)]
@@ -189,11 +195,218 @@ def test_the_record_is_for_those_who_oversee(study: Study, root: User) -> None:
             assert (part in page) is sees, role
 
 
-def test_a_role_given_behind_the_record_is_found(study: Study, hanna: User, olga: User) -> None:
+def test_a_role_given_behind_the_record_is_found(study: Study, hanna: User) -> None:
     Membership.objects.bulk_create([Membership(study=study, user=hanna, role="chair")])
     assert list(role_faults(study)) == [f"user {hanna.pk} is chair, but nobody is on record as having given the role."]
     Membership.objects.filter(study=study).delete()
+    begins, ends = f"user {user_create('olga').pk} is on record as", "and nobody as having taken it away."
     assert list(role_faults(study)) == [
-        f"user {olga.pk} is on record as {role}, but does not have the role, and nobody as having taken it away."
-        for role in ("operator", "steward")
+        f"{begins} {role}, but does not have the role, {ends}" for role in ("operator", "steward")
     ]
+
+
+pytestmark = pytest.mark.django_db
+
+
+def appoint(study: Study, name: str, role: str, acting_user: User | None = None) -> User:
+    user = user_create(name)
+    services.membership_add(study=study, user=user, role=role, acting_user=acting_user)
+    return user
+
+
+@pytest.fixture
+@built_once
+def watched() -> Study:
+    watched = study_with_table()
+    for name, role in (("clara", "chair"), ("carla", "committee"), ("aud", "auditor")):
+        appoint(watched, name, role)
+    return watched
+
+
+@pytest.fixture
+def otto(watched: Study) -> User:
+    """An operator who is no data steward."""
+    return appoint(watched, "otto", "operator")
+
+
+def administrator(watched: Study, name: str, role: str, makes: str) -> tuple[User, User]:
+    """Somebody with a role who administers the installation, and an account that they have made."""
+    user = appoint(watched, name, role)
+    administrator_set(user=user, appointed=True, acting_user=None)
+    fields = {"first_name": "P.", "last_name": "U.", "email": f"{makes}@example.org"}
+    return user, account_create(username=makes, acting_user=user, **fields)
+
+
+@pytest.mark.parametrize("superuser", [False, True])
+def test_operators_cannot_become_steward_or_auditor_nor_dismiss_or_appoint_one(watched, otto, superuser: bool) -> None:
+    User.objects.filter(pk=otto.pk).update(is_superuser=superuser)
+    otto.refresh_from_db()
+    aud, friend = user_create("aud"), user_create("friend")
+    services.membership_remove(membership=aud.memberships.get(), acting_user=otto)
+    for person, role in [(friend, "auditor"), *((otto, role) for role in ("steward", "auditor", "committee", "chair"))]:
+        with suppress(PermissionDenied, ValidationError):
+            services.membership_add(study=watched, user=person, role=role, acting_user=otto)
+        with pytest.raises((PermissionDenied, ValidationError)):
+            confirm(watched, otto)
+        as_(otto).post(url("members", watched), {"username": person.username, "role": role})
+    assert (roles_of(otto), roles_of(aud), roles_of(friend)) == ({"operator"}, {"auditor"}, set())
+
+
+def test_watcher_gives_themself_no_role_either(watched: Study) -> None:
+    clara, carla = user_create("clara"), user_create("carla")
+    appoint(watched, "new", "committee", clara)
+    with pytest.raises(ValidationError, match="You proposed this yourself"):
+        confirm(watched, clara)
+    new = appoint(watched, "rita", "researcher", user_create("olga"))
+    appoint(watched, "carla", "researcher", user_create("olga"))
+    with pytest.raises(ValidationError, match="Nobody confirms a role of their own"):
+        confirm(watched, carla)
+    assert roles_of(new) == set()
+
+
+def test_giving_up_takes_one_person_but_the_last_stay(watched: Study, otto: User) -> None:
+    clara, olga = user_create("clara"), user_create("olga")
+    with pytest.raises(ValidationError, match="needs somebody with the role “chair of the ethics committee”"):
+        services.membership_remove(membership=clara.memberships.get(), acting_user=clara)
+    assert services.membership_remove(membership=otto.memberships.get(), acting_user=otto)
+    with pytest.raises(ValidationError, match="needs somebody with the role “operator”"):
+        services.membership_remove(membership=olga.memberships.get(role="operator"), acting_user=olga)
+    closed = appoint(watched, "closed", "operator")
+    User.objects.filter(pk=closed.pk).update(is_active=False)
+    with pytest.raises(ValidationError, match="needs somebody with the role “operator”"):
+        services.membership_remove(membership=olga.memberships.get(role="operator"), acting_user=olga)
+
+
+def test_a_proposal_ends_with_its_proposers_role_and_with_what_excludes_it(watched: Study, otto: User) -> None:
+    clara, olga = user_create("clara"), user_create("olga")
+    appoint(watched, "new", "auditor", otto)
+    services.membership_remove(membership=otto.memberships.get(), acting_user=otto)
+    with pytest.raises(ValidationError, match="may not give this role any more"):
+        confirm(watched, clara)
+    services.role_change_drop(proposal=latest(watched), acting_user=clara)
+    appoint(watched, "new", "auditor", olga)
+    appoint(watched, "new", "researcher")
+    with pytest.raises(ValidationError, match="excludes this one"):
+        confirm(watched, clara)
+    with pytest.raises(PermissionDenied):
+        services.role_change_drop(proposal=latest(watched), acting_user=user_create("new"))
+
+
+def test_a_superuser_founds_what_nobody_watches_and_no_more() -> None:
+    root = user_create("root", is_superuser=True)
+    study = services.study_create(
+        acting_user=root, slug="young", title="T", purpose="P", controller="C", contact="c@example.org"
+    )
+    assert roles_of(root) == {"operator"}
+    appoint(study, "root", "steward", root)
+    assert roles_of(root) == {"operator"}
+    assert roles_of(appoint(study, "clara", "chair", root)) == {"chair"}
+    assert roles_of(appoint(study, "aud", "auditor", root)) == set(), "now somebody could confirm it"
+    rehearsal = rehearsal_with_table("dry")
+    alone = appoint(rehearsal, "new", "operator", user_create("olga"))
+    assert roles_of(alone) == {"operator"}, "a rehearsal promises nothing to watch over"
+
+
+def test_the_database_itself_knows_a_second_person(watched: Study, otto: User) -> None:
+    row = RoleChange(study=watched, user=otto, role="steward", kind="given", changed_by=otto, proposed_by=otto)
+    with pytest.raises(IntegrityError, match="second_person"), transaction.atomic():
+        row.sequence, row.previous_hash, row.hash = 999, "0" * 64, "1" * 64
+        row.save()
+
+
+def proposed(watched: Study, user: User) -> Run:
+    return run_draft(watched, proposer=user, **TABLE_RUN)
+
+
+@pytest.mark.slow
+def test_an_account_that_an_administrator_made_is_no_second_person_for_them(watched: Study) -> None:
+    """Even where somebody who watches the study was led to confirm its role."""
+    ada, puppet = administrator(watched, "ada", "operator", "puppet")
+    services.membership_add(study=watched, user=puppet, role="operator", acting_user=ada)
+    assert roles_of(puppet) == set()
+    confirm(watched, user_create("clara"))
+    assert roles_of(puppet) == {"operator"}
+    for first, second in ((puppet, ada), (ada, puppet)):
+        run = proposed(watched, first)
+        with pytest.raises(ValidationError, match="count as one person"):
+            run_approve(run=run, acting_user=second)
+        as_(second).post(url("run_approve", run), {"share": "100", "revision": run.revision})
+        run.refresh_from_db()
+        assert run.status == "draft"
+    assert run_approve(run=run, acting_user=user_create("olga")).status == "approved"
+
+
+def test_nor_for_policies_forms_and_roles(watched: Study) -> None:
+    carla, puppet = administrator(watched, "carla", "committee", "puppet")
+    appoint(watched, "puppet", "committee")
+    policy = services.epsilon_policy_propose(
+        study=watched, acting_user=carla, high=1, average=2, low=4, reason="More for everybody."
+    )
+    form = services.consent_form_propose(study=watched, acting_user=carla, texts={"en": "More."}, renewal="required")
+    olga, spy = administrator(watched, "olga", "operator", "spy")
+    appoint(watched, "spy", "auditor")
+    appoint(watched, "friend", "operator", olga)
+    for act, fields in (
+        (services.epsilon_policy_approve, {"policy": policy, "acting_user": puppet}),
+        (services.consent_form_approve, {"proposal": form, "acting_user": puppet}),
+        (services.role_change_confirm, {"proposal": latest(watched), "acting_user": spy}),
+    ):
+        with pytest.raises(ValidationError, match="count as one person"):
+            act(**fields)
+
+
+def test_an_account_changed_in_the_admin_counts_as_no_second_person(watched: Study) -> None:
+    root = user_create("root", is_superuser=True, is_staff=True)
+    client = as_(root)
+    words = {"usable_password": "true", "password1": "changed 4711", "password2": "changed 4711"}
+    assert client.post(reverse("admin:auth_user_add"), {"username": "made", **words}).status_code == 302
+    edited, moved = (appoint(watched, name, "operator") for name in ("edited", "moved"))
+    password = reverse("admin:auth_user_password_change", args=[edited.pk])
+    assert client.post(password, words).status_code == 302
+    client.post(reverse("admin:account_emailaddress_add"), {"user": moved.pk, "email": "r@example.org"})
+    assert EmailAddress.objects.get().user == moved
+    appoint(watched, "made", "operator")
+    run = proposed(watched, root)
+    for name in ("made", "edited", "moved"):
+        with pytest.raises(ValidationError, match="count as one person"):
+            run_approve(run=run, acting_user=User.objects.get(username=name))
+    hanna = user_create("hanna")
+    factories.holder_create(watched, "hers", user=hanna)
+    client.post(reverse("admin:auth_user_password_change", args=[hanna.pk]), words)
+    assert AccountChange.objects.filter(user=hanna, kind="changed", changed_by=root).exists()
+    assert "hanna" not in client.get(reverse("staff_accounts")).text, "a holder, whom no list of staff names"
+
+
+def test_a_role_that_one_person_gave_alone_makes_no_second_person(watched: Study) -> None:
+    root = user_create("root", is_superuser=True)
+    gift = appoint(watched, "gift", "operator", root)
+    assert roles_of(gift) == {"operator"}
+    run = proposed(watched, root)
+    with pytest.raises(ValidationError, match="count as one person"):
+        run_approve(run=run, acting_user=gift)
+    services.membership_remove(membership=gift.memberships.get(), acting_user=None)
+    appoint(watched, "gift", "operator", user_create("olga"))
+    confirm(watched, user_create("clara"))
+    assert run_approve(run=run, acting_user=gift).status == "approved"
+
+
+def recipients() -> set[str]:
+    names = set(Mail.objects.filter(kind="role_changed").values_list("user__username", flat=True))
+    Mail.objects.all().delete()
+    return names
+
+
+def test_a_change_notifies_everybody_in_the_study(watched: Study, otto: User) -> None:
+    everybody = set(Membership.objects.values_list("user__username", flat=True))
+    clara = user_create("clara")
+    recipients()
+    new = appoint(watched, "new", "researcher", otto)
+    assert recipients() == everybody - {"otto"}, "who proposed it knows"
+    confirm(watched, clara)
+    assert recipients() == everybody - {"clara"} | {"new"}
+    services.membership_remove(membership=new.memberships.get(), acting_user=otto)
+    assert recipients() == everybody - {"otto"} | {"new"}
+    services.role_change_drop(proposal=latest(watched), acting_user=clara)
+    assert recipients() == everybody - {"clara"} | {"new"}
+    services.membership_remove(membership=new.memberships.get(), acting_user=None)
+    assert recipients() == everybody | {"new"}, "whose role is gone, too"

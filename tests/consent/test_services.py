@@ -67,19 +67,12 @@ def test_consent_is_given_only_to_what_is_in_force_in_the_study(study: Study, ho
     assert not ConsentEvent.objects.exists()
 
 
-def test_there_are_three_levels(holder: DataHolder, give: Decide) -> None:
-    for level in ("", "NONE", "high", "HIGHEST"):
-        with pytest.raises(ValidationError, match="three levels"):
-            give(holder, level)
-
-
 def test_versions_of_a_form_differ_and_are_hashed_with_their_meaning_for_consents(study: Study) -> None:
-    refused = [
+    for texts, renewal, says in (
         (factories.FORM, "asked", "what the version in force says"),
         ({"en": "More"}, "perhaps", "renewal"),
         ({"de": "Hallo", "en": " "}, "asked", "English"),
-    ]
-    for texts, renewal, says in refused:
+    ):
         with pytest.raises(ValidationError, match=says):
             factories.form_publish(study, texts, renewal=renewal)
     first = selectors.consent_form_in_force(study)
@@ -150,7 +143,10 @@ def test_a_policy_that_was_to_come_gives_way_to_a_newer_one(study: Study, holder
     assert [selectors.policy_in_force(study), selectors.policy_in_force(study, soon)] == [newest, later]
 
 
-def test_the_database_wants_a_level_with_each_consent(holder: DataHolder, give: Decide) -> None:
+def test_there_are_three_levels_and_the_database_wants_one_with_each_consent(holder: DataHolder, give: Decide) -> None:
+    for level in ("", "NONE", "high", "HIGHEST"):
+        with pytest.raises(ValidationError, match="three levels"):
+            give(holder, level)
     event = give(holder, "HIGH")
     form, policy = event.form, event.policy
     for kind, level in ((Kind.GIVEN, ""), (Kind.WITHDRAWN, "HIGH")):

@@ -83,11 +83,3 @@ def test_a_variant_is_known_and_stands_beside_its_main_text(study: Study) -> Non
             services.study_update(study=study, languages=codes)
     with pytest.raises(ValidationError, match="Deutsch, for young people"):
         factories.form_publish(study, {code: f"{text} More." for code, text in TEXTS.items() if code != "de-x-young"})
-
-
-def test_the_editor_has_one_field_for_each_variant(study: Study, client: Client) -> None:
-    client.force_login(user_create("olga"))
-    editor = client.get(reverse("staff:consent_form_new", args=["digits"])).content.decode()
-    assert 'name="de-x-young"' in editor and "German, for young people" in editor
-    settings = client.get(reverse("staff:study_edit", args=["digits"])).content.decode()
-    assert "_de-x-young" not in settings and "_en-x-easy" not in settings

@@ -247,11 +247,3 @@ def test_a_press_after_the_link_was_replaced_says_that_nothing_was_changed(visit
     visitor.get(url("choice", study))
     assert visitor.post(url(page, study), {"records": "erase"}).url == url("choice", study)
     assert erasure_state(holder).requested_at is not None
-
-
-def test_home_and_errors_lead_back_to_an_open_invitation(visitor: Client, clock: Clock) -> None:
-    assert visitor.get(reverse("home")).url == reverse("consent:my_studies")
-    for page in ("/nowhere/", reverse("join")):
-        assert f'href="{reverse("consent:my_studies")}">Back to my invitation' in visitor.get(page).text
-    clock.days_pass(3 * HOURS)
-    assert "Back to my invitation" not in visitor.get("/nowhere/").text

@@ -1,27 +1,27 @@
-"""Merkle trees against the roots of RFC 6962's reference implementation, and against its definition, written out."""
+"""Merkle trees and signed notes against RFC 6962, its reference implementation, C2SP, and a library."""
 
 import hashlib
 import random
 
 import pytest
-from ipate_client.checkpoints import Checkpoint, CheckpointError, verify_consistency, verify_inclusion
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from ipate_client.checkpoints import (
+    Checkpoint,
+    CheckpointError,
+    _signed_by,
+    verify_checkpoint,
+    verify_consistency,
+    verify_inclusion,
+)
 
 from common.transparency.logs import consistency_path, inclusion_path, leaf_hash, root, roots
+from common.transparency.notes import NoteError, SigningKey, checkpoint_text, note_in, note_text, public_check
 from common.transparency.states import DEPTH, PlaceTakenError, State, hiding
 
-#: The leaves of the tests of Certificate Transparency's reference implementation, and the roots that it gives.
+#: Leaves of the tests of Certificate Transparency's reference implementation, and the root that it gives of all.
 LEAVES = [bytes.fromhex(leaf) for leaf in ("", "00", "10", "2021", "3031", "40414243", "5051525354555657")]
 LEAVES.append(bytes.fromhex("606162636465666768696a6b6c6d6e6f"))
-ROOTS = [
-    "6e340b9cffb37a989ca544e6bb780a2c78901d3fb33738768511a30617afa01d",
-    "fac54203e7cc696cf0dfcb42c92a1d9dbaf70ad9e621f4bd8d98662f00e3c125",
-    "aeb6bcfe274b70a14fb067a5e5578264db0fa9b51af5e0ba159158f329e06e77",
-    "d37ee418976dd95753c1c73862b9398fa2a2cf9b4ff0fdfe8b30cd95209614b7",
-    "4e3bbb1f7b478dcfe71fb631631519a3bca12c9aefca1612bfce4c13a86264d4",
-    "76e67dadbcdf1e10e1b74ddc608abd2f98dfb16fbce75277b5232a127f2087ef",
-    "ddb89be403809e325750d3d263cd78929c2942b7942a34b77e122c9594a74c8c",
-    "5dc9da79a70659a9ad559cb701ded9a2ab9d823aad2f4960cfe370eff4604328",
-]
+REFERENCE = "5dc9da79a70659a9ad559cb701ded9a2ab9d823aad2f4960cfe370eff4604328"
 
 
 def defined_root(leaves: list[bytes]) -> bytes:
@@ -42,12 +42,9 @@ def checkpoint(leaves: list[bytes]) -> Checkpoint:
     return Checkpoint("log.example", len(leaves), root(leaves))
 
 
-def test_roots_are_those_of_the_reference_implementation() -> None:
-    assert [found.hex() for found in roots([leaf_hash(leaf) for leaf in LEAVES])] == ROOTS
-    assert root([]).hex() == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
-
-
-def test_roots_are_as_defined() -> None:
+def test_roots_are_as_defined_and_those_of_the_reference_implementation() -> None:
+    assert root([leaf_hash(leaf) for leaf in LEAVES]).hex() == REFERENCE
+    assert root([]) == defined_root([])
     contents = [str(n).encode() for n in range(40)]
     assert list(roots(log(40))) == [defined_root(contents[: n + 1]) for n in range(40)]
 
@@ -163,3 +160,85 @@ def test_nothing_of_a_proof_is_that_of_another_moment_though_no_row_came() -> No
         hashes.append({state.root(), *state.path(hiding(key, b"row 3")[0])})
     assert len(hashes[0]) == len(hashes[1]) == DEPTH + 1
     assert not hashes[0] & hashes[1]
+
+
+SIGNER = SigningKey("log.example/checkpoints", bytes(range(32)))
+OTHER = SigningKey("log.example/checkpoints", bytes(32))
+ROOT = hashlib.sha256(b"root").digest()
+NOTE = SIGNER.signed(checkpoint_text(SIGNER.name, 12, ROOT))
+
+
+def test_signatures_of_a_library_verify_and_changed_ones_fail() -> None:
+    for seed in range(6):
+        key = Ed25519PrivateKey.from_private_bytes(hashlib.sha256(bytes([seed])).digest())
+        public, message = key.public_key().public_bytes_raw(), bytes([seed]) * seed
+        signature = key.sign(message)
+        assert _signed_by(public, message, signature)
+        for place in (0, 31, 32, 63):
+            changed = bytearray(signature)
+            changed[place] ^= 1
+            assert not _signed_by(public, message, bytes(changed))
+        assert not _signed_by(public[::-1], message, signature)
+        assert not _signed_by(public, message, signature[:-1])
+
+
+def test_a_note_has_the_form_of_c2sp() -> None:
+    lines = NOTE.split("\n")
+    assert lines[:2] == ["log.example/checkpoints", "12"]
+    assert lines[3] == "" and lines[5:] == [""]
+    assert lines[4].startswith("\u2014 log.example/checkpoints ")
+    name, number, _encoded = SIGNER.public.split("+", 2)
+    assert name == SIGNER.name
+    raw = Ed25519PrivateKey.from_private_bytes(SIGNER.secret).public_key().public_bytes_raw()
+    assert number == hashlib.sha256(name.encode() + b"\n\x01" + raw).hexdigest()[:8]
+
+
+def test_the_example_of_the_specification_of_signed_notes_is_verified() -> None:
+    """The note that Go's golang.org/x/mod/sumdb/note has in its documentation, with its keys."""
+    key = SigningKey.parsed("PRIVATE+KEY+PeterNeumann+c74f20a3+AYEKFALVFGyNhPJEMzD1QIDr+Y7hfZx09iUvxdXHKDFz")
+    assert key.public == "PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW"
+    text = "If you think cryptography is the answer to your problem,\nthen you don't know what your problem is.\n"
+    signed = (
+        "\u2014 PeterNeumann "
+        "x08go/ZJkuBS9UG/SffcvIAQxVBtiFupLLr8pAcElZInNIuGUgYN1FFYC2pZSNXgKvqfqdngotpRZb6KE6RyyBwJnAM=\n"
+    )
+    assert key.signed(text) == f"{text}\n{signed}"
+    assert note_text(f"{text}\n{signed}", [key.public]) == text
+
+
+def test_a_checkpoint_is_read_out_of_a_mail() -> None:
+    mail = f"Dear Anna,\r\n\r\nkeep this.\n\nold 11\n\n{NOTE}\n-- \nHospital\n".replace("\n", "\r\n")
+    found = verify_checkpoint(mail, SIGNER.public)
+    assert (found.origin, found.size, found.root) == (SIGNER.name, 12, ROOT)
+    assert note_text(note_in(mail), [SIGNER.public]) == checkpoint_text(SIGNER.name, 12, ROOT)
+
+
+def test_a_changed_checkpoint_is_refused() -> None:
+    other = NOTE.replace("log.example/checkpoints\n12", "log.example/other\n12")
+    for changed in (NOTE.replace("12", "13"), other, "", "12\n\n\u2014 x y"):
+        with pytest.raises(CheckpointError):
+            verify_checkpoint(changed, SIGNER.public)
+        with pytest.raises(NoteError):
+            note_text(note_in(changed), [SIGNER.public])
+    with pytest.raises(CheckpointError, match="no checkpoint"):
+        verify_checkpoint(SIGNER.signed("Pay 100 to Mallory.\n"), SIGNER.public)
+    assert verify_checkpoint(NOTE, [OTHER.public, SIGNER.public]).size == 12, "keys before and after a change"
+    with pytest.raises(CheckpointError, match="not signed with this key"):
+        verify_checkpoint(NOTE, OTHER.public)
+    with pytest.raises(NoteError, match="not signed"):
+        note_text(NOTE, [OTHER.public])
+
+
+def test_what_is_no_key_or_name_of_one_is_refused() -> None:
+    assert SigningKey.parsed(SIGNER.text) == SIGNER
+    for text in ("", "PRIVATE+KEY+a+b+c", SIGNER.text.replace("checkpoints", "others"), SIGNER.public):
+        with pytest.raises(NoteError):
+            SigningKey.parsed(text)
+    for text in ("", "a+b", SIGNER.public.replace("log", "dog"), SIGNER.public[:-4]):
+        with pytest.raises(NoteError):
+            public_check(text)
+        with pytest.raises(CheckpointError):
+            verify_checkpoint(NOTE, text)
+    for name in ("", "a b", "a+b"):
+        with pytest.raises(NoteError):
+            SigningKey.made(name)
