@@ -56,10 +56,9 @@ def test_simulation_noise_alone_repeats_itself_and_says_so() -> None:
 
 
 def test_a_scale_that_is_no_scale_is_refused() -> None:
-    draws = [
-        (draw, math.inf) for noise in (SystemNoise(), SimulationNoise(0)) for draw in (noise.normal, noise.laplace)
-    ]
-    for draw, largest in [*draws, (SystemNoise().rounded_normal, 2.0**35)]:
+    one, other = SystemNoise(), SimulationNoise(0)
+    draws = [(draw, math.inf) for draw in (one.normal, one.laplace, other.normal, other.laplace)]
+    for draw, largest in [*draws, (one.rounded_normal, 2.0**35)]:
         for scale in (0.0, -1.0, math.nan, largest):
             with pytest.raises(ValueError, match="scale"):
                 draw(scale, 1)

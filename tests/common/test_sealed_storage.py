@@ -91,11 +91,8 @@ def test_a_new_key_for_records_takes_the_place_of_the_old(storage: SealedStorage
 
 
 #: Nobody listens there.
-NOWHERE = {
-    "BACKEND": "storages.backends.s3.S3Storage",
-    "OPTIONS": {"bucket_name": "away", "endpoint_url": "http://127.0.0.1:9", "region_name": "us-east-1"}
-    | dict.fromkeys(("access_key", "secret_key"), "none"),
-}
+AWAY = {"bucket_name": "away", "endpoint_url": "http://127.0.0.1:9", "access_key": "none", "secret_key": "none"}
+NOWHERE = {"BACKEND": "storages.backends.s3.S3Storage", "OPTIONS": AWAY | {"region_name": "us-east-1"}}
 
 
 @override_settings(STORAGES={"private": NOWHERE, "models": NOWHERE})

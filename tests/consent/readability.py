@@ -9,10 +9,7 @@ from html import escape
 from html.parser import HTMLParser
 
 #: Elements that end a sentence, whether or not a full stop does.
-_BLOCKS = {
-    *("p", "li", "dd", "dt", "h1", "h2", "h3", "h4", "summary", "label", "td", "th", "legend"),
-    *("a", "button", "div"),
-}
+_BLOCK = {"p", "li", "dd", "dt", "h1", "h2", "h3", "h4", "summary", "label", "td", "th", "legend", "a", "button", "div"}
 #: What is no sentence of the site to its holders.
 _LEFT_OUT = {"script", "style", "svg", "code", "table", "nav", "header", "footer"}
 _VOID = {"br", "input", "meta", "link", "hr", "path", "circle"}
@@ -29,7 +26,7 @@ class _Sentences(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag in _VOID:
             return
-        if tag in _BLOCKS and not (tag == "a" and self.blocks[-1].strip()):
+        if tag in _BLOCK and not (tag == "a" and self.blocks[-1].strip()):
             self.blocks.append("")
         left_out = tag in _LEFT_OUT or dict(attrs).get("class") == "visually-hidden"
         self.open.append((tag, left_out))
@@ -39,7 +36,7 @@ class _Sentences(HTMLParser):
             return
         while self.open and self.open.pop()[0] != tag:
             pass
-        if tag in _BLOCKS - {"a"}:
+        if tag in _BLOCK - {"a"}:
             self.blocks.append("")
 
     def handle_data(self, data: str) -> None:

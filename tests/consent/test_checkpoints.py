@@ -127,13 +127,9 @@ def test_a_decision_stays_under_every_checkpoint_that_follows(study, event, give
 def test_every_kind_of_decision_of_several_studies_has_its_proof(study, holder, give, clock, public) -> None:
     other = factories.study_open("letters")
     stranger = factories.holder_create(other, "P-9")
-    events = [
-        give(holder, "LOW"),
-        give(holder, "AVERAGE"),
-        services.consent_withdraw(holder=holder, acting_user=None),
-        services.consent_refuse(holder=stranger, acting_user=None),
-        give(stranger, "HIGH"),
-    ]
+    withdraw, refuse = services.consent_withdraw, services.consent_refuse
+    events = [give(holder, "LOW"), give(holder, "AVERAGE"), withdraw(holder=holder, acting_user=None)]
+    events += [refuse(holder=stranger, acting_user=None), give(stranger, "HIGH")]
     checkpoint = signed(clock)
     state = state_of(checkpoint)
     for event in events:
@@ -334,21 +330,16 @@ def test_a_forged_entry_or_signature_is_found(history: list[Path]) -> None:
     assert list(log_faults()) == ["Checkpoint 1 is missing."]
 
 
-def put_back(history: list[Path], study: Study) -> None:
-    """Put database and journal back to where they were after the first checkpoint, as older copies have them."""
+def test_a_database_that_was_put_back_is_found_and_the_log_says_so_from_then_on(
+    history: list[Path], study: Study, clock: Clock, public: str, tmp_path: Path
+) -> None:
+    # Database and journal are what they were after the first checkpoint, as older copies have them.
     shutil.rmtree(settings.JOURNAL_DIR, ignore_errors=True)
     raw(Checkpoint).filter(number=2).delete()
     event = ConsentEvent.objects.get(study=study, sequence=6)
     raw(ConsentEvent).filter(study=study, sequence__gt=6).delete()
     head_set(ConsentEvent, study, event)
-    assert list(ConsentEvent.chain_faults(study.pk)) == []
-
-
-def test_a_database_that_was_put_back_is_found_and_the_log_says_so_from_then_on(
-    history: list[Path], study: Study, clock: Clock, public: str, tmp_path: Path
-) -> None:
-    put_back(history, study)
-    assert list(study_faults(study)) == []  # nothing in it says so
+    assert [*ConsentEvent.chain_faults(study.pk), *study_faults(study)] == []  # nothing in it says so
     clock.days_pass(1)
     with pytest.raises(CommandError, match="Checkpoint 2 was signed, but the database ends with checkpoint 1"):
         verified(history[1])

@@ -117,10 +117,8 @@ def test_a_change_behind_the_chain_is_seen_in_an_older_file(study: Study, tmp_pa
     event = ConsentEvent.chain(study.pk).get(sequence=3)
     event.level = "AVERAGE"
     with connection.cursor() as cursor:  # computed anew, as whoever holds the database could
-        cursor.execute(
-            "UPDATE consent_consentevent SET level = %s, hash = %s WHERE id = %s",
-            ["AVERAGE", event.computed_hash(), event.pk],
-        )
+        statement = "UPDATE consent_consentevent SET level = %s, hash = %s WHERE id = %s"
+        cursor.execute(statement, ["AVERAGE", event.computed_hash(), event.pk])
     with pytest.raises(CommandError, match="decision 3: number in the file is not what is on record"):
         call_command("verify_consents", "digits", path)
     with connection.cursor() as cursor:

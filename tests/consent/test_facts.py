@@ -1,7 +1,6 @@
 """Facts of a study belong to the versions of its form: complete, without contradiction, changed by two people."""
 
 from datetime import date, timedelta
-from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
@@ -14,13 +13,13 @@ from django.utils.text import capfirst
 from common.append_only import triggers_remove
 from consent import selectors, services
 from consent.facts import fact_label, fact_words, facts_missing, facts_of
-from consent.models import ConsentForm, ConsentFormProposal, DataHolder, Mail, Remark, Renewal, Role, Study
+from consent.models import ConsentForm, ConsentFormProposal, Mail, Remark, Renewal, Role, Study
 from consent.paper_documents import FormsOnPaper, FormWritten
 from consent.services.consent_forms import OBJECTION_DAYS, form_faults
 from consent.standing import standing
 from tests import factories
 from tests.clock import Clock
-from tests.consent.conftest import Decide, words
+from tests.consent.conftest import words
 from tests.factories import user_create
 from tests.pages import as_, text
 from training.verification import checks_of
@@ -96,10 +95,8 @@ def test_facts_do_not_contradict_each_other_or_the_text(db: None) -> None:
     for fields in ({"recipients": "The archive."}, {"data_protection_officer": "Dr. D."}):
         with pytest.raises(ValidationError, match="Not both"):
             services.study_update(study=study, **fields, without_recipients=True, without_officer=True)
-    named = [
-        *("Our processor Acme stores it.", "Acme, our service provider, stores it."),
-        *("Acme ist unser Auftragsverarbeiter.", "Der Dienstleister Acme speichert es."),
-    ]
+    named = ["Our processor Acme stores it.", "Acme, our service provider, stores it."]
+    named += ["Acme ist unser Auftragsverarbeiter.", "Der Dienstleister Acme speichert es."]
     for sentence in named:
         with pytest.raises(ValidationError, match="the facts say that nobody else sees raw records"):
             factories.form_publish(study, {"en": sentence})
@@ -126,9 +123,7 @@ def test_nobody_publishes_what_they_proposed_not_even_the_first_version(db: None
         ({"alliance": ALLIANCE}, "Learning together", "Together with Ward A, Ward B. The Example Hub asks"),
     ],
 )
-def test_changed_facts_come_with_a_version_that_asks_again(
-    study: Study, holder: DataHolder, give: Decide, changed: dict[str, Any], label: str, says: str
-) -> None:
+def test_changed_facts_come_with_a_version_that_asks_again(study, holder, give, changed, label, says) -> None:
     event = give(holder, "HIGH")
     facts, before = facts_of(study) | changed, facts_of(study)
     for renewal in (Renewal.NOT_ASKED, Renewal.ASKED):

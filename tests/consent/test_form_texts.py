@@ -17,31 +17,18 @@ from ipate_web.staff import help
 from tests.everything import addresses
 
 
-def changes_of(older: str, newer: str) -> list[tuple[str, str, str]]:
-    """(change, kind, text) of each line; what was removed in brackets, what was added in braces."""
-    marks = {"same": "{}", "removed": "[{}]", "added": "{{{}}}"}
-    return [
-        (line.change, line.kind, "".join(marks[part.change].format(part.text) for part in line.parts))
-        for line in line_differences(older, newer)
-    ]
-
-
 def test_no_marks_of_markdown_are_read() -> None:
     text = (
         "# Why\n\nWe *ask* **you**,\nand `others`.\n\n1. one\n2. two\n\n> said\n\n| a | b |\n|---|---|\n| **c** | d |\n"
     )
-    lines = [
-        ("heading", "Why"),
-        ("text", "We ask you, and others."),
-        ("item", "one"),
-        ("item", "two"),
-        ("text", "said"),
-    ]
-    lines += [("row", "a | b"), ("row", "c | d")]
+    lines = [("heading", "Why"), ("text", "We ask you, and others."), ("item", "one"), ("item", "two")]
+    lines += [("text", "said"), ("row", "a | b"), ("row", "c | d")]
     assert read_lines(text) == [ReadLine(*line) for line in lines]
 
 
 def test_lines_show_their_changed_words() -> None:
+    """What was removed is in brackets, what was added in braces."""
+    marks = {"same": "{}", "removed": "[{}]", "added": "{{{}}}"}
     for older, newer, lines in (
         ("- for **ten** years\n- a", "- for **two** years\n- a", ["changed item for [ten]{two} years", "same item a"]),
         ("- a", "- a\n- c", ["same item a", "added item {c}"]),
@@ -50,7 +37,9 @@ def test_lines_show_their_changed_words() -> None:
         ("Why", "# Why", ["removed text [Why]", "added heading {Why}"]),
         ("We ask.", "Nothing of it stood here.", ["removed text [We ask.]", "added text {Nothing of it stood here.}"]),
     ):
-        assert [" ".join(change) for change in changes_of(older, newer)] == lines
+        for line, shown in zip(line_differences(older, newer), lines, strict=True):
+            parts = "".join(marks[part.change].format(part.text) for part in line.parts)
+            assert f"{line.change} {line.kind} {parts}" == shown
 
 
 def test_nothing_active_or_remote_survives() -> None:
@@ -88,15 +77,12 @@ def wrong_groups(text: str) -> list[int]:
     return [place for place in range(1, 8) if any(fault.startswith(f"Group {place} ") for fault in faults)]
 
 
-def test_a_code_is_its_random_bits_and_a_letter_for_each_group() -> None:
+def test_a_code_is_random_bits_and_check_letters_and_letters_that_look_alike_are_the_same() -> None:
     codes = {code_new(7) for _ in range(200)}
     assert len(codes) == 200 and code_of(0, 7) != code_of(1, 7)
     for code in codes:
         assert len(code) == 35 and set(code) <= set(LETTERS)
         assert not any(code_faults(typed, 7) for typed in (code, code_in_groups(code), code_in_groups(code, "-")))
-
-
-def test_letters_that_look_alike_are_the_same() -> None:
     assert code_normalise(code_in_groups(CODE, " - ").lower().replace("0", "o").replace("1", "l")) == CODE
 
 
@@ -149,11 +135,8 @@ def test_each_word_has_a_pop_up_of_its_own() -> None:
     assert not WORDS.keys() & WORDS_OF_STAFF.keys()
 
 
-def test_words_of_pages_are_known_and_so_are_the_pages() -> None:
+def test_words_of_pages_are_known_and_in_the_glossary(client: Client) -> None:
     assert set(help.WORDS) <= set(addresses(ipate_web.staff.urls.urlpatterns))
     assert {key for keys in help.WORDS.values() for key in keys.split()} <= set(WORDS | WORDS_OF_STAFF)
-
-
-def test_the_glossary_has_them_all(client: Client) -> None:
     page = client.get("/glossary/").content.decode()
     assert all(f'<dt id="{key}">' in page for key in WORDS | WORDS_OF_STAFF)

@@ -312,24 +312,19 @@ class History:
         return {n: promise for n in range(HOLDERS) if (promise := self.naive.promise(n, at))}
 
 
-@pytest.fixture
-def replayed(monkeypatch: pytest.MonkeyPatch, db: None) -> Callable[[list[Any]], History]:
-    """Play a history on a site that has seen nothing, and take it back when the next one begins."""
-
-    def replayed(steps: list[Any]) -> History:
-        clock = Clock()
-        monkeypatch.setattr(timezone, "now", clock.now)
-        history = History(clock)
-        for name, *arguments in steps:
-            history.step(name, *arguments)
-        return history
-
-    return replayed
+def replayed(monkeypatch: pytest.MonkeyPatch, steps: list[Any]) -> History:
+    """Play a history on a site that has seen nothing; the caller rolls it back."""
+    clock = Clock()
+    monkeypatch.setattr(timezone, "now", clock.now)
+    history = History(clock)
+    for name, *arguments in steps:
+        history.step(name, *arguments)
+    return history
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [6, pytest.param(40, marks=pytest.mark.exhaustive)])
-def test_random_histories_keep_every_promise(replayed: Callable[[list[Any]], History], number: int) -> None:
+def test_random_histories_keep_every_promise(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     lost = [("lose", "give", 0, "HIGH"), ("lose", "give", 0, "AVERAGE")]  # by two restores, one after the other
 
     @settings(max_examples=number)
@@ -337,7 +332,7 @@ def test_random_histories_keep_every_promise(replayed: Callable[[list[Any]], His
     @example([*lost, ("give", 0, "LOW", True), ("replay",)])
     def check(steps: list[Any]) -> None:
         with transaction.atomic():
-            history = replayed(steps)
+            history = replayed(monkeypatch, steps)
             for moment in history.moments:
                 assert history.promised(moment) == history.recorded(moment), "rules 4 and 5, at any moment"
             spent = balances(history.study).of(np.array([holder.pk for holder in history.holders]))
@@ -365,14 +360,14 @@ endings = st.one_of(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [6, pytest.param(30, marks=pytest.mark.exhaustive)])
-def test_consents_end_as_the_naive_computation_says(replayed: Callable[[list[Any]], History], number: int) -> None:
+def test_consents_end_as_the_naive_computation_says(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     ended = []
 
     @settings(max_examples=number)
     @given(st.lists(endings, min_size=3, max_size=9))
     def check(steps: list[Any]) -> None:
         with transaction.atomic():
-            history = replayed([("form", "not_asked", 1), ("give", 0, "LOW"), *steps])
+            history = replayed(monkeypatch, [("form", "not_asked", 1), ("give", 0, "LOW"), *steps])
             for moment in history.moments:
                 assert history.promised(moment) == history.recorded(moment)
             assert standing(history.holders[0]).counts is bool(history.recorded(history.clock.now()))

@@ -33,9 +33,8 @@ HERE = "203.0.113.7"
 
 
 def invite(study: Study, *pseudonyms: str, **options: object) -> list[IssuedInvitation]:
-    return invitations.invitations_create(
-        study=study, acting_user=user_create("olga"), pseudonyms=pseudonyms, **options
-    )
+    olga = user_create("olga")
+    return invitations.invitations_create(study=study, acting_user=olga, pseudonyms=pseudonyms, **options)
 
 
 def page(client: Client, name: str, study: Study) -> str:
@@ -167,12 +166,6 @@ def take_account(client: Client, email: str = "Hanna@example.org", password: str
     return client.post(reverse("account"), fields)
 
 
-def confirm(client: Client, email: str = "hanna@example.org") -> str:
-    """Open the link of the mail in ``client``, press its button, and say where it leads."""
-    address = EmailAddress.objects.get(email=email)
-    return client.post(reverse("account_confirm_email", args=[EmailConfirmationHMAC.create(address).key])).url
-
-
 def test_an_account_takes_the_links_place_once_it_is_confirmed(client, study, invited) -> None:
     client.get(link(invited.code))
     assert take_account(client).url == reverse("consent:choice", args=[study.slug])
@@ -181,7 +174,8 @@ def test_an_account_takes_the_links_place_once_it_is_confirmed(client, study, in
     assert bearer.get(link(invited.code)).url == reverse("consent:study", args=[study.slug])
     again = Client()
     assert again.login(username="hanna@example.org", password=factories.PASSWORD)
-    confirm(again)
+    address = EmailAddress.objects.get(email="hanna@example.org")
+    again.post(reverse("account_confirm_email", args=[EmailConfirmationHMAC.create(address).key]))
     assert Client().get(link(invited.code)).url == reverse("join")
     assert bearer.get(reverse("consent:choice", args=[study.slug])).status_code == 302  # that visit ends, too
     assert again.get(reverse("consent:choice", args=[study.slug])).status_code == 200
@@ -194,9 +188,8 @@ def test_mistyped_address_or_password_locks_nobody_out(client, study, invited, g
     take_account(client, email="hana@example.org")
     later = Client()
     later.get(link(invited.code))
-    assert "You have set up an account with hana@example.org, which is not confirmed yet" in page(
-        later, "choice", study
-    )
+    shown = page(later, "choice", study)
+    assert "You have set up an account with hana@example.org, which is not confirmed yet" in shown
     assert take_account(later, password="another pass phrase").status_code == 302
     assert [user.email for user in User.objects.filter(username__contains="@")] == ["hanna@example.org"]
     last = Client()

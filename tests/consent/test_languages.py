@@ -14,26 +14,17 @@ from tests.pages import as_
 from tests.snapshots import built_once
 
 TEXTS = {"en": "We ask.", "de": "Wir fragen.", "fr": "Nous demandons."}
-FRENCH = {
-    "title": "Étude Chiffres",
-    "purpose": "Apprendre à lire.",
-    "recipients": "Les archives.",
-    "data_categories": "Des chiffres.",
-    "data_source": "Votre traitement.",
-    "retention": "Jusqu'à la fin.",
-    "harm": "Une assurance devine une maladie.",
-}
+FRENCH = {"title": "Étude Chiffres", "purpose": "Apprendre à lire.", "recipients": "Les archives."}
+FRENCH |= {"data_categories": "Des chiffres.", "data_source": "Votre traitement.", "retention": "Jusqu'à la fin."}
+FRENCH |= {"harm": "Une assurance devine une maladie."}
 
 
 @pytest.fixture
 @built_once
 def study(db: None) -> Study:
     """Promises French as well."""
-    study = factories.study_create(
-        languages=["en", "fr"],
-        recipients="The archive.",
-        translations={"fr": FRENCH, "de": {"title": "Studie Ziffern"}},
-    )
+    translations = {"fr": FRENCH, "de": {"title": "Studie Ziffern"}}
+    study = factories.study_create(languages=["en", "fr"], recipients="The archive.", translations=translations)
     factories.policy_approve(study)
     return study
 

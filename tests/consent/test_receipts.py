@@ -184,10 +184,8 @@ def levels_that_fit(between: ConsentEvent, after: ConsentEvent, before_hash: str
 
 @pytest.mark.slow
 def test_two_receipts_do_not_tell_the_level_of_who_decided_in_between(study: Study, give: Decide) -> None:
-    before, between, after = (
-        give(factories.holder_create(study, name, user=user_create(name)), level)
-        for name, level in (("before", "HIGH"), ("between", "LOW"), ("after", "HIGH"))
-    )
+    levels, make = {"before": "HIGH", "between": "LOW", "after": "HIGH"}, factories.holder_create
+    before, between, after = (give(make(study, name, user=user_create(name)), levels[name]) for name in levels)
     assert list(levels_that_fit(between, after, before.hash, after.hash)) == ["LOW"], "hashes tell it"
 
     def numbers(event: ConsentEvent) -> set[str]:

@@ -222,20 +222,8 @@ def test_a_count_that_is_there_is_not_made_again(study, give, monkeypatch, djang
         holders_per_level(study)
 
 
-def test_the_holder_count_of_a_large_study_is_cached_for_a_minute(study, monkeypatch) -> None:
-    monkeypatch.setattr(counts, "MANY_REGISTERED", 2)
-    for expected, name in ((1, "P-1"), (2, "P-2"), (2, "P-3")):
-        factories.holder_create(study, name)
-        assert holders_per_level(study)["UNDECIDED"] == expected
-
-
-@pytest.fixture
-def timed(clock: Clock, db: None) -> Study:
-    """Made on 1 January 2026, before anybody decides."""
-    return factories.study_open("timed")
-
-
-def test_the_course_follows_each_decision(timed: Study, clock: Clock, give: Decide) -> None:
+def test_the_course_follows_each_decision(clock: Clock, db: None, give: Decide) -> None:
+    timed = factories.study_open("timed")
     first, second, third = (factories.holder_create(timed, name) for name in ("first", "second", "third"))
     give(first, "HIGH")
     give(second, "LOW")

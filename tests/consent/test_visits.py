@@ -1,6 +1,5 @@
 """A visit by invitation: how long it lasts, where it leads back to, what is kept when it ends."""
 
-from collections.abc import Callable
 from datetime import date
 
 import pytest
@@ -32,12 +31,13 @@ def codes(clock: Clock, study: Study) -> list[str]:
 
 @pytest.fixture
 def visitor(codes: list[str]) -> Client:
-    return opened(Client(), codes[0])
-
-
-def opened(client: Client, code: str) -> Client:
-    client.get(reverse("open_link", args=[code]))
+    client = Client()
+    client.get(reverse("open_link", args=[codes[0]]))
     return client
+
+
+def ask_anew(study: Study) -> None:
+    factories.form_publish(study, {"en": "New.", "de": "Neu."})
 
 
 def url(page: str, study: Study) -> str:
@@ -113,9 +113,7 @@ def test_ticked_answers_are_kept_for_a_month_or_until_the_decision(postponed, st
     assert "checked" not in postponed.get(url("study", study)).text, "it is forgotten once they have decided"
 
 
-@pytest.mark.parametrize(
-    "change", [lambda study: factories.policy_approve(study, 2, 4, 8), lambda study: ask_anew(study)]
-)
+@pytest.mark.parametrize("change", [lambda study: factories.policy_approve(study, 2, 4, 8), ask_anew])
 def test_a_choice_with_a_new_meaning_is_not_ticked(postponed: Client, study: Study, codes: list[str], change) -> None:
     assert 'value="LOW" required checked' in again(postponed, codes[0]).text
     change(study)
@@ -166,19 +164,13 @@ def test_a_late_withdrawal_is_kept_with_its_choice_about_records(late, study, co
     assert erasure_state(DataHolder.objects.get(pseudonym="P-1")).requested_at is not None
 
 
-def ask_anew(study: Study) -> None:
-    factories.form_publish(study, {"en": "New.", "de": "Neu."})
-
-
 def close(study: Study) -> None:
     olga, last = user_create("olga"), date(2027, 1, 1)
     closing.study_close(study=study, reason="We are done.", acting_user=olga, erase_after=last)
 
 
 @pytest.mark.parametrize("meanwhile", [ask_anew, close], ids=["new form", "closed"])
-def test_a_late_withdrawal_depends_on_nothing_that_the_study_asks(
-    late: Client, study: Study, codes: list[str], meanwhile: Callable[[Study], object]
-) -> None:
+def test_a_late_withdrawal_depends_on_nothing_that_the_study_asks(late, study, codes, meanwhile) -> None:
     late.post(url("withdraw", study), {"records": "keep"})
     meanwhile(study)
     shown = again(late, codes[0])
