@@ -227,12 +227,8 @@ def test_a_correction_is_left_out_if_overtaken_and_not_if_its_proposer_is_gone(s
     connection.check_constraints()
 
 
-LONG = (
-    "The clinic, the ward, your doctor and the nurses see it; a shop, a bank, an insurer and the press see none of it."
-)
-TURNED = (
-    "A shop, a bank, an insurer and the press see it; the clinic, the ward, your doctor and the nurses see none of it."
-)
+LONG = "The clinic, the ward, your doctor and the nurses see it; a shop, a bank, an insurer and the press see none."
+TURNED = "A shop, a bank, an insurer and the press see it; the clinic, the ward, your doctor and the nurses see none."
 
 
 @pytest.mark.parametrize(

@@ -174,11 +174,9 @@ def test_a_yes_to_another_promise_gives_up_none_that_was_lost(study: Study, hold
 def test_the_committee_sees_counts_from_released_numbers_alone(study: Study, give: Decide) -> None:
     proposer = member(study, "carla", Role.COMMITTEE)
     carla = as_(proposer)
-    policy = services.epsilon_policy_propose(
-        study=study, acting_user=proposer, high=2, average=2.5, low=2.9, reason="More is learned."
-    )
-    page = reverse("staff:policy_new", args=[study.slug])
     values = {"high": 2, "average": 2.5, "low": 2.9, "reason": "More is learned."}
+    policy = services.epsilon_policy_propose(study=study, acting_user=proposer, **values)
+    page = reverse("staff:policy_new", args=[study.slug])
     assert "How many is not known" in text(carla.post(page, values))
     olga = user_create("olga")
     head_counts_enter(study=study, acting_user=olga, counts={"HIGH": 1300, "AVERAGE": 2, "LOW": 70})

@@ -187,9 +187,8 @@ def test_a_right_that_the_role_cannot_have_is_refused(study: Study, holder: Data
     form = study.consent_forms.latest("version")
     for one, authority in ((holder, "power"), (factories.holder_create(study), "parents")):
         with pytest.raises(ValidationError, match="Who answers for this person has changed"):
-            services.consent_give(
-                holder=one, level="LOW", form=form, acting_user=None, declared=Declaration(authority, "I may.")
-            )
+            declared = Declaration(authority, "I may.")
+            services.consent_give(holder=one, level="LOW", form=form, acting_user=None, declared=declared)
 
 
 def test_it_is_part_of_the_record(study: Study, holder: DataHolder) -> None:

@@ -294,9 +294,8 @@ def test_a_proposal_ends_with_its_proposers_role_and_with_what_excludes_it(watch
 
 def test_a_superuser_founds_what_nobody_watches_and_no_more() -> None:
     root = user_create("root", is_superuser=True)
-    study = services.study_create(
-        acting_user=root, slug="young", title="T", purpose="P", controller="C", contact="c@example.org"
-    )
+    fields = {"slug": "young", "title": "T", "purpose": "P", "controller": "C", "contact": "c@example.org"}
+    study = services.study_create(acting_user=root, **fields)
     assert roles_of(root) == {"operator"}
     appoint(study, "root", "steward", root)
     assert roles_of(root) == {"operator"}
@@ -339,9 +338,8 @@ def test_an_account_that_an_administrator_made_is_no_second_person_for_them(watc
 def test_nor_for_policies_forms_and_roles(watched: Study) -> None:
     carla, puppet = administrator(watched, "carla", "committee", "puppet")
     appoint(watched, "puppet", "committee")
-    policy = services.epsilon_policy_propose(
-        study=watched, acting_user=carla, high=1, average=2, low=4, reason="More for everybody."
-    )
+    values = {"high": 1, "average": 2, "low": 4, "reason": "More for everybody."}
+    policy = services.epsilon_policy_propose(study=watched, acting_user=carla, **values)
     form = services.consent_form_propose(study=watched, acting_user=carla, texts={"en": "More."}, renewal="required")
     olga, spy = administrator(watched, "olga", "operator", "spy")
     appoint(watched, "spy", "auditor")

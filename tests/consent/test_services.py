@@ -94,10 +94,9 @@ def test_values_rise_from_high_to_low_protection_up_to_the_cap(study: Study, han
             factories.policy_approve(study, *values)
     with pytest.raises(ValidationError, match="reason"):
         services.epsilon_policy_propose(study=study, acting_user=hanna, high=1, average=2, low=3, reason="  ")
+    unordered = {"version": 99, "sequence": 99, "high": 2, "average": 1, "low": 3, "reason": "Why not"}
     with pytest.raises(IntegrityError), transaction.atomic():
-        EpsilonPolicy.objects.create(
-            study=study, version=99, sequence=99, high=2, average=1, low=3, reason="Why not", proposed_by=hanna
-        )
+        EpsilonPolicy.objects.create(study=study, proposed_by=hanna, **unordered)
     policy = factories.policy_approve(study, 1, 2, 4)
     with pytest.raises(ValidationError, match="already approved"):
         services.epsilon_policy_approve(policy=policy, acting_user=user_create("conrad"))
@@ -144,12 +143,10 @@ def test_there_are_three_levels_and_the_database_wants_one_with_each_consent(hol
         with pytest.raises(ValidationError, match="three levels"):
             give(holder, level)
     event = give(holder, "HIGH")
-    form, policy = event.form, event.policy
+    fields = {"study": holder.study, "holder": holder, "form": event.form, "policy": event.policy, "sequence": 9}
     for kind, level in ((Kind.GIVEN, ""), (Kind.WITHDRAWN, "HIGH")):
         with pytest.raises(IntegrityError), transaction.atomic():
-            ConsentEvent.objects.create(
-                study=holder.study, holder=holder, kind=kind, level=level, form=form, policy=policy, sequence=9
-            )
+            ConsentEvent.objects.create(kind=kind, level=level, **fields)
 
 
 def test_a_pseudonym_and_a_user_are_one_holder_of_a_study(study: Study, hanna: User) -> None:
