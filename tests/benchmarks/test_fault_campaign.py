@@ -49,14 +49,7 @@ def test_strikes_hit_processes_in_steps_and_leave_a_correct_ledger(
         ((3,), ("run 1 did not finish",), "run 1 did not finish"),
     ],
 )
-def test_a_campaign_fails_with_too_few_hits_or_a_fault(
-    hits: tuple[int, ...],
-    faults: tuple[str, ...],
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_campaign_fails_with_too_few_hits_or_a_fault(hits, faults, message, tmp_path, monkeypatch, capsys) -> None:
     """The campaign's command, which reports on results of one method on one database."""
     rows: list[dict[str, Any]] = []
     for hit in hits:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from django.conf import settings
 
 from benchmarks import anchor
-from benchmarks.reproduce import __main__ as reproduce
 from benchmarks.reproduce.cache import kept_array, kept_json
 from benchmarks.reproduce.divided import SIZES, divided
 from benchmarks.reproduce.ensembles import DIVISIONS
@@ -22,7 +22,6 @@ from benchmarks.reproduce.verdicts import verdict
 from benchmarks.reproduce.votes import Votes, printed_votes
 
 PROMISES = Promises("digits", (0.5, 7.0), (0.5, 0.5))
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -39,10 +38,8 @@ def votes() -> Votes:
 
 def test_the_settings_of_every_table_are_distinct_and_those_of_its_results() -> None:
     for table in TABLES.values():
-        settings = [case.setting for case in table.cases(False)]
-        assert len(set(settings)) == len(settings), table.name
-        quick = [case.setting for case in table.cases(True)]
-        assert set(quick) <= set(settings), table.name
+        full, quick = ([case.setting for case in table.cases(short)] for short in (False, True))
+        assert len(set(full)) == len(full) and set(quick) <= set(full), table.name
         assert quick or table.derived, table.name
     for path in RESULTS.glob("*.json"):
         table = TABLES[path.stem]
@@ -89,10 +86,8 @@ def test_the_documents_are_current() -> None:
 
 
 def test_a_case_is_kept_with_seeds_versions_and_hardware(tmp_path: Path) -> None:
-    case = Case(
-        "one", (1, 2), lambda: [Row("labels", 10.0, 12.0, spread=1.0, accounts=3.0, holders="labels")], PROMISES
-    )
-    keep("some-table", [measured(case)], tmp_path)
+    row = Row("labels", 10.0, 12.0, spread=1.0, accounts=3.0, holders="labels")
+    keep("some-table", [measured(Case("one", (1, 2), lambda: [row], PROMISES))], tmp_path)
     beside = Case(PROMISES.setting, (1,), lambda: [Row("labels", None, 9_000.0)])
     keep("every-holder", [measured(beside)], tmp_path)
     (found,) = kept("some-table", tmp_path)
@@ -105,30 +100,16 @@ def test_a_case_is_kept_with_seeds_versions_and_hardware(tmp_path: Path) -> None
 
 def test_cached_rows_are_not_computed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IPATE_REPRODUCE_CACHE", str(tmp_path / "cache"))
-    calls = []
-
-    def compute() -> np.ndarray:
-        calls.append(1)
-        return np.arange(3)
-
-    for _ in range(2):
-        assert kept_array({"name": "numbers", "seed": 1}, compute).tolist() == [0, 1, 2]
-    assert len(calls) == 1
-    kept_array({"name": "numbers", "seed": 2}, compute)
-    assert len(calls) == 2
+    for computed, seed, expected in ((3, 1, 3), (4, 1, 3), (4, 2, 4)):
+        assert len(kept_array({"name": "numbers", "seed": seed}, lambda: np.arange(computed))) == expected  # noqa: B023
     assert kept_json({"name": "words"}, lambda: {"a": 1}) == kept_json({"name": "words"}, lambda: {"a": 2})
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_nobody_spends_more_than_promised_and_the_vote_uses_it_up(votes: Votes, variant: str) -> None:
-    groups = groups_of((1.0, 2.0), (0.5, 0.5))
-    made, again = (by_paper(votes, plan_of(variant, groups), groups, seed=0) for _ in range(2))
-    assert 0 < len(made.rows) <= made.queries < len(votes.truth)
-    assert made.right > 0.9
-    assert again.queries == made.queries
-
-
 def test_larger_promises_give_more_labels_by_both_ways_of_counting(votes: Votes) -> None:
+    for variant in VARIANTS:
+        groups = groups_of((1.0, 2.0), (0.5, 0.5))
+        made, again = (by_paper(votes, plan_of(variant, groups), groups, seed=0) for _ in range(2))
+        assert 0 < len(made.rows) <= made.queries == again.queries < len(votes.truth) and made.right > 0.9, variant
     same, more = groups_of((1.0, 1.0001), (0.5, 0.5)), groups_of((1.0, 3.0), (0.5, 0.5))
     for count in (
         lambda groups: by_paper(votes, plan_of("weighting", groups), groups, 1),
@@ -139,37 +120,11 @@ def test_larger_promises_give_more_labels_by_both_ways_of_counting(votes: Votes)
     assert 45 <= len(held.rows) <= 57, "57 labels at ε = 1, σ 40 (GUARANTEE: without a check); the check takes its part"
 
 
-def test_it_says_what_to_do_without_data_and_of_an_unknown_table(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The command is called here: a process of its own takes seconds to load."""
-    for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        monkeypatch.setenv(threads, "1")
-    monkeypatch.setenv("IPATE_DATA_DIR", str(tmp_path / "nothing"))
-    monkeypatch.setenv("IPATE_REPRODUCE_CACHE", str(tmp_path))
-
-    def stopped(*arguments: str) -> SystemExit:
-        monkeypatch.setattr(sys, "argv", ["reproduce", *arguments])
-        with pytest.raises(SystemExit) as error:
-            reproduce.main()
-        return error.value
-
-    said = str(stopped("--quick", "pate2018-table", "figure3"))
-    assert "set IPATE_DATA_DIR" in said and "pate2018-table, figure3" in said
-    assert stopped("table-99").code == 2
-    assert "there is no table table-99: choose among pate2017-fig4" in capsys.readouterr().err
-
-
 @pytest.mark.slow
 @pytest.mark.exhaustive
 def test_a_table_on_published_votes(data_dir: Path, tmp_path: Path) -> None:
     environment = os.environ | {"IPATE_DATA_DIR": str(data_dir), "IPATE_REPRODUCE_CACHE": str(tmp_path)}
-    ran = subprocess.run(
-        [sys.executable, "-m", "benchmarks.reproduce", "--quick", "pate2018-table"],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
+    command = [sys.executable, "-m", "benchmarks.reproduce", "--quick", "pate2018-table"]
+    ran = subprocess.run(command, cwd=settings.BASE_DIR, env=environment, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     assert "2.516 ± 0.385" in ran.stdout

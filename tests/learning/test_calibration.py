@@ -4,7 +4,6 @@ import math
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 from scipy.special import expit, softmax
 
@@ -12,7 +11,6 @@ from accounting.privacy import IndividualAccounts
 from common.noise import SimulationNoise
 from learning.calibration import Calibration, StepCheck, fit_to_sums
 from learning.class_shares import Share, differing, first_step_shares, voted_shares
-from learning.exports.graph import DOUBLE, Graph
 from learning.measures import area, base_loss, calibration, losses
 from learning.mechanisms.levels import Level
 from learning.mechanisms.steps.calibration import descent_calibration, descent_shares
@@ -23,6 +21,7 @@ from learning.mechanisms.steps.planner import plan_steps
 from learning.mechanisms.steps.records import INTERCEPT, owned_records
 from learning.students import counted, labelled, predicted
 from learning.students.calibration import fit_to_releases
+from tests.learning.lazily import graphs, onnxruntime
 
 
 def descended(
@@ -118,9 +117,9 @@ def test_the_shifted_classes_of_people_are_seen_in_what_they_release() -> None:
 
 def test_a_file_holds_the_same_calibration() -> None:
     found, probabilities = Calibration(0.4, (-0.3, 0.1, 0.2)), np.array([[0.7, 0.3, 0.0], [0.1, 0.1, 0.8]])
-    graph = Graph()
-    result = found.to_graph(graph, graph.input("p", DOUBLE, (3,)))
-    content = graph.to_bytes({"calibrated": (result, DOUBLE, (3,))}, {})
+    graph = graphs.Graph()
+    result = found.to_graph(graph, graph.input("p", graphs.DOUBLE, (3,)))
+    content = graph.to_bytes({"calibrated": (result, graphs.DOUBLE, (3,))}, {})
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     (answer,) = session.run(None, {"p": probabilities})
     assert answer == pytest.approx(found.applied(probabilities), abs=1e-12)

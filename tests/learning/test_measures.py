@@ -5,11 +5,11 @@ import math
 
 import numpy as np
 import pytest
-from sklearn.metrics import average_precision_score, brier_score_loss, roc_auc_score
 
 from common.sentences import Sentence
 from learning.forecasts import LABELS, MODEL, Forecast, few_people, headline, judged_forecast, thirds
 from learning.measures import area, average_precision, base_loss, brier, calibration, gain, losses, mean_estimate
+from tests.learning.lazily import metrics
 
 
 def drawn(points: int, classes: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -22,12 +22,14 @@ def drawn(points: int, classes: int, seed: int = 0) -> tuple[np.ndarray, np.ndar
 
 def test_areas_are_those_of_scikit_learn() -> None:
     two, truth = drawn(300, 2)
-    assert area(two, truth).value == pytest.approx(roc_auc_score(truth, two[:, 1]), abs=1e-12)
-    assert average_precision(two, truth).value == pytest.approx(average_precision_score(truth, two[:, 1]), abs=1e-12)
-    assert brier(two, truth).value == pytest.approx(brier_score_loss(truth, two[:, 1]), abs=1e-12)
+    assert area(two, truth).value == pytest.approx(metrics.roc_auc_score(truth, two[:, 1]), abs=1e-12)
+    assert average_precision(two, truth).value == pytest.approx(
+        metrics.average_precision_score(truth, two[:, 1]), abs=1e-12
+    )
+    assert brier(two, truth).value == pytest.approx(metrics.brier_score_loss(truth, two[:, 1]), abs=1e-12)
     four, truth = drawn(300, 4)
-    assert area(four, truth).value == pytest.approx(roc_auc_score(truth, four, multi_class="ovr"), abs=1e-12)
-    single = [average_precision_score(truth == number, four[:, number]) for number in range(4)]
+    assert area(four, truth).value == pytest.approx(metrics.roc_auc_score(truth, four, multi_class="ovr"), abs=1e-12)
+    single = [metrics.average_precision_score(truth == number, four[:, number]) for number in range(4)]
     assert average_precision(four, truth).value == pytest.approx(np.mean(single), abs=1e-12)
 
 

@@ -7,16 +7,10 @@ from typing import Any
 from common.artifacts import model_fetch
 from consent.models import ConsentEvent, Study
 from consent.receipts import receipt_number
-from tests.everything import study_with_everything
 from tests.training.asking import run_ask
 from tests.training.runs import run_finish
 from training.models import Run, RunResult, StudentModel
 from training.services.students import student_predict
-
-
-def installation_make() -> None:
-    """A study in which everything has happened once: every table has rows that a migration may have to bring along."""
-    study_with_everything()
 
 
 def installation_go_on() -> None:
@@ -33,18 +27,15 @@ def facts() -> dict[str, Any]:
     model = StudentModel.objects.filter(run__study=study).earliest("created_at")
     said = student_predict(model, [{"length": value, "width": 0.5} for value in (0.1, 0.9)])
     tables = RunResult.objects.filter(run__study=study).order_by("created_at").values_list("artifact", flat=True)
-    return json.loads(
-        json.dumps(
-            {
-                "receipts": [receipt_number(event.hash) for event in events],
-                "decisions": [[event.holder.pseudonym, event.kind, event.level] for event in events],
-                "runs": [
-                    [str(run.pk), run.status, run.share, run.position, run.labels, run.spent]
-                    for run in Run.objects.order_by("created_at")
-                ],
-                "model": model.digest,
-                "predictions": said["predictions"],
-                "tables": [hashlib.sha256(model_fetch(artifact)).hexdigest() for artifact in tables],
-            }
-        )
-    )
+    found = {
+        "receipts": [receipt_number(event.hash) for event in events],
+        "decisions": [[event.holder.pseudonym, event.kind, event.level] for event in events],
+        "runs": [
+            [str(run.pk), run.status, run.share, run.position, run.labels, run.spent]
+            for run in Run.objects.order_by("created_at")
+        ],
+        "model": model.digest,
+        "predictions": said["predictions"],
+        "tables": [hashlib.sha256(model_fetch(artifact)).hexdigest() for artifact in tables],
+    }
+    return json.loads(json.dumps(found))

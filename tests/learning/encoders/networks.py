@@ -3,15 +3,15 @@
 import json
 
 import numpy as np
-from onnx import TensorProto, helper, numpy_helper
 
 from learning.encoders import EncoderFile, ImageInput, TextInput
+from tests.learning.lazily import TensorProto, helper, onnx
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "win", "a", "prize", "see", "you", "soon", "."]
 
 
 def model_bytes(nodes, inputs, outputs, weights=(), opset=17, domains=()):
-    graph = helper.make_graph(nodes, "small", inputs, outputs, [numpy_helper.from_array(w, n) for n, w in weights])
+    graph = helper.make_graph(nodes, "small", inputs, outputs, [onnx.numpy_helper.from_array(w, n) for n, w in weights])
     imports = [helper.make_opsetid("", opset), *(helper.make_opsetid(domain, 1) for domain in domains)]
     return helper.make_model(graph, opset_imports=imports, ir_version=9).SerializeToString()
 

@@ -1,26 +1,17 @@
 """Encoders: each record by itself, bit for bit, in a process with limits; and as a part of published models."""
 
 import numpy as np
-import onnx
-import onnxruntime
 import pytest
-import torch
-from ipate_client import LocalModel
-from onnx import TensorProto, helper
 from scipy.special import softmax
 
 from learning.encoders import EncoderError, EncoderFile, EncoderProcess, ImageInput, TextInput, input_from_json
 from learning.encoders.files import LAST
-from learning.encoders.graphs import image_vectors
-from learning.encoders.making.efficientnet import efficientnet_lite0
-from learning.encoders.making.minilm import minilm
 from learning.encoders.pieces import Pieces
-from learning.exports.files import onnx_file
-from learning.exports.graph import FLOAT, Graph
 from learning.formats import ImageSchema, TabularSchema
 from learning.formats.columns import TextColumn
 from learning.representations import Encoded, LinearModel, Words, representation_load, representation_save
 from tests.learning.encoders.networks import image_encoder, image_network, model_bytes, text_encoder
+from tests.learning.lazily import LocalModel, TensorProto, graphs, helper, onnx, onnx_file, onnxruntime, torch
 
 pytestmark = pytest.mark.slow
 
@@ -98,6 +89,8 @@ def test_long_texts_are_encoded_in_pieces(texts_process):
 
 
 def test_invalid_encoders_are_refused_with_a_remedy():
+    from learning.encoders.graphs import image_vectors
+
     floats = lambda *names: [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n", 3, 4, 4]) for n in names]  # noqa: E731
     takes = ImageInput(4, (0.0,) * 3, (1.0,) * 3)
     own = model_bytes([helper.make_node("Own", ["x"], ["y"], domain="me")], floats("x"), floats("y"), domains=["me"])
@@ -109,9 +102,9 @@ def test_invalid_encoders_are_refused_with_a_remedy():
     last = [helper.make_node("Unsqueeze", ["g", "axis"], ["h"]), helper.make_node("Expand", ["h", "shape"], ["y"])]
     many = model_bytes([*nodes, *last], floats("x"), wide, [*sizes, ("axis", np.array([1]))])
     for content, problem in ((b"GIF89a", "no ONNX"), (own, "not of ONNX"), (two, "the inputs x, z")):
-        graph = Graph()
+        graph = graphs.Graph()
         with pytest.raises(EncoderError, match=problem) as error:
-            image_vectors(graph, EncoderFile(content, takes), graph.input("image", FLOAT, (4, 4, 3)), (4, 4, 3))
+            image_vectors(graph, EncoderFile(content, takes), graph.input("image", graphs.FLOAT, (4, 4, 3)), (4, 4, 3))
         assert error.value.remedy
     for content, problem in ((own, "not of ONNX"), (wrong, "cannot"), (many, "have 70000 numbers")):
         with (
@@ -226,6 +219,8 @@ def test_efficientnet_sees_what_is_alike():
     disc = (((x - 16) ** 2 + (y - 16) ** 2) < 100)[..., None] * np.array([200, 30, 30])
     moved, lines = np.roll(disc, 3, axis=1), ((x // 4) % 2)[..., None] * np.array([255, 255, 255])
     images = np.stack([disc, moved, lines]).astype(np.uint8)
+    from learning.encoders.making.efficientnet import efficientnet_lite0
+
     encoder = efficientnet_lite0()
     with EncoderProcess(encoder, (32, 32, 3)) as process:
         assert process.width == 1280
@@ -240,6 +235,8 @@ def test_efficientnet_sees_what_is_alike():
 
 @pytest.mark.exhaustive
 def test_minilm_knows_what_means_the_same():
+    from learning.encoders.making.minilm import minilm
+
     said = ["A man is eating food.", "A man eats a meal.", "The stock market fell.", "long " * 400]
     encoder, schema = minilm(), TabularSchema((TextColumn("m", 2000),), ("one", "other"))
     x = schema.encode([{"m": text} for text in said])

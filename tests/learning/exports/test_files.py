@@ -5,20 +5,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
-from ipate_client import LocalModel
 
-from learning.exports.encoding import encoded
-from learning.exports.files import onnx_file
-from learning.exports.graph import BOOL, FLOAT, Graph
 from learning.formats import DataError, ImageSchema, Rows, Splits, TabularSchema, catalogue_load, schema_from_json
 from learning.formats.columns import CategoricalColumn, CodeColumn, DateColumn, NumericColumn
 from learning.learners import Model, learner_create
-from learning.mechanisms.sampled_steps.networks import NETWORKS, NetworkModel, network_create
 from learning.published import network_learner, published_load
 from learning.representations import REPRESENTATIONS, LinearModel, Whitened, layers_of_model
 from learning.students import STUDENTS, labelled, student_create, student_learn
+from tests.learning.lazily import LocalModel, graphs, network_create, networks, onnx_file, onnxruntime
 
 pytestmark = pytest.mark.slow
 
@@ -110,13 +105,13 @@ def models(splits: Splits) -> Iterator[tuple[str, Model]]:
             chosen = {"wavelets": True, "layers": layers_of_model(students["consistency"])}
         space = kind(**chosen).fit(public)
         yield "linear", LinearModel(space, rng.normal(0, 0.01, (space.dimensions + 1, classes)), 127.0)
-    for name in NETWORKS:
+    for name in networks.NETWORKS:
         if name != "cnn" or (min(public.shape[1:3]) >= 16 and images):
             network = network_create(name, public.shape[1:], classes, 1)
-            yield network_learner(name), NetworkModel(network, classes, public.shape[1:])
+            yield network_learner(name), networks.NetworkModel(network, classes, public.shape[1:])
     space = Whitened(components=8).fit(public)
     network = network_create("mlp", (space.dimensions,), classes, 1)
-    yield network_learner("mlp"), NetworkModel(network, classes, public.shape[1:], space=space, scale=1 / 127)
+    yield network_learner("mlp"), networks.NetworkModel(network, classes, public.shape[1:], space=space, scale=1 / 127)
 
 
 def test_every_file_predicts_what_the_site_does(splits: tuple[Splits, list[Any]]) -> None:
@@ -220,10 +215,12 @@ def test_the_file_says_what_it_is_and_is_the_same_again(table_model: Model) -> N
     ],
 )
 def test_a_graph_reads_several_codes_as_the_schema_does(system, first, second, third, missing):
+    from learning.exports.encoding import encoded
+
     schema = TabularSchema((CodeColumn("d", system, missing, several=True),), ("a", "b"))
-    graph = Graph()
+    graph = graphs.Graph()
     x, sound = encoded(graph, schema)
-    content = graph.to_bytes({"x": (x, FLOAT, ("width",)), "sound": (sound, BOOL, ())}, {})
+    content = graph.to_bytes({"x": (x, graphs.FLOAT, ("width",)), "sound": (sound, graphs.BOOL, ())}, {})
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     values = [first, f"{first};{second}", f" {first} ; {second};{third};", f"{first};;{second}", f"\t{first}", ""]
     values += [";", " ; ", "?", "n.a.", f"?;{first}", f"{first}; ?", "?;?", f"{first};xx", "xx", f"{first},{second}"]

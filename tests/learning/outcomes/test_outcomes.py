@@ -4,14 +4,11 @@ from collections.abc import Callable
 from itertools import product
 
 import numpy as np
-import onnxruntime
 import pytest
 from scipy.special import expit
-from sklearn.metrics import r2_score, roc_auc_score
 
 from accounting.privacy import IndividualAccounts
 from common.noise import SimulationNoise
-from learning.exports.graph import DOUBLE, Graph
 from learning.mechanisms.levels import Level
 from learning.mechanisms.steps.descent import Descent
 from learning.mechanisms.steps.linear import CLIP_STEPS, release_sums, step_contributions
@@ -21,6 +18,7 @@ from learning.outcomes import Classes, Codes, Labels, Numbers, Outcome, Times
 from learning.outcomes.base import MOST_CATEGORIES
 from learning.outcomes.exact import RESIDUAL_STEPS, Floats, exponentials, logistic
 from learning.outcomes.survival import brier_scores, concordance, kaplan_meier
+from tests.learning.lazily import graphs, metrics, onnxruntime
 
 NUMBERS = Numbers(-5, 20, "kg")
 TIMES = Times((10, 30, 60, 100), "days")
@@ -250,9 +248,11 @@ def test_an_interval_holds_95_per_cent_of_what_shares_say() -> None:
 def test_nodes_say_the_same(outcome: Outcome) -> None:
     shares = np.random.default_rng(7).dirichlet(np.full(len(outcome.categories), 0.3), 30)
     shares[0] = np.eye(len(outcome.categories))[0]
-    graph = Graph()
-    entering = graph.input("shares", DOUBLE, (len(outcome.categories),))
-    values = graph.to_bytes({"values": (outcome.shares_to_graph(graph, entering), DOUBLE, (len(outcome.columns),))}, {})
+    graph = graphs.Graph()
+    entering = graph.input("shares", graphs.DOUBLE, (len(outcome.categories),))
+    values = graph.to_bytes(
+        {"values": (outcome.shares_to_graph(graph, entering), graphs.DOUBLE, (len(outcome.columns),))}, {}
+    )
     (found,) = onnxruntime.InferenceSession(values).run(None, {"shares": shares})
     np.testing.assert_allclose(found, outcome.from_shares(shares), atol=1e-9)
 
@@ -328,14 +328,14 @@ def test_measures_of_numbers_and_labels_are_their_definitions() -> None:
     said = truth + rng.normal(0, 1, 200)
     found = target.evaluated(np.stack([said, said - 1, said + 1], axis=1), target.coded([truth]))
     value = {each.name: each.estimate.value for each in found.measures}
-    assert value["r2"] == pytest.approx(r2_score(truth, said), abs=1e-4)
+    assert value["r2"] == pytest.approx(metrics.r2_score(truth, said), abs=1e-4)
     assert value["mean_absolute_error"] == pytest.approx(np.abs(truth - said).mean(), abs=1e-4)
     assert value["coverage"] == pytest.approx((np.abs(truth - said) < 1).mean())
     assert value["width"] == pytest.approx(2)
     interval = found.measures[0].estimate.interval
     assert interval and interval[0] < value["r2"] < interval[1]
     labels, bits, said = Labels(("ill", "old")), rng.integers(0, 2, (2, 100)), rng.random((100, 2))
-    areas = [roc_auc_score(bits[place], said[:, place]) for place in range(2)]
+    areas = [metrics.roc_auc_score(bits[place], said[:, place]) for place in range(2)]
     measures = labels.evaluated(said, labels.coded(list(bits.astype(float)))).measures
     by_label = {each.of: each.estimate.value for each in measures if each.name == "area"}
     assert by_label == pytest.approx({"": np.mean(areas), "ill": areas[0], "old": areas[1]})

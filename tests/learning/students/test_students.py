@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from scipy.special import expit
 
 from learning.calibration import CalibratedModel
@@ -22,8 +21,8 @@ from learning.students import (
     student_learn,
 )
 from learning.students.calibration import fit_to_releases
-from learning.students.moves import Moves
 from learning.students.shares import Shares
+from tests.learning.lazily import torch
 
 pytestmark = pytest.mark.slow
 
@@ -211,6 +210,8 @@ SIDE = 32
 @pytest.mark.parametrize("limit", [0.03, 0.1])
 def test_parts_of_images_are_bent_by_different_shifts_within_the_limit(limit):
     """Of images whose value is the column of a pixel, as a share of the width."""
+    from learning.students.moves import Moves
+
     ramps = ((torch.arange(SIDE) + 0.5) / SIDE).expand(200, 1, SIDE, SIDE).contiguous()
     none = Moves(rotation=0.0, shift=0.0, stretch=0.0, bend=0.0, mirror=False, erase=0.0)
     assert torch.equal(none(ramps, torch.Generator().manual_seed(1)), ramps)

@@ -1,17 +1,15 @@
 """Contributions of holders: what they are, how long, and that nobody else's depend on a holder who goes."""
 
+from __future__ import annotations
+
 from fractions import Fraction
 
 import numpy as np
 import pytest
-import torch
-from torch import nn
-from torch.nn.utils import parameters_to_vector
 
-from learning.mechanisms.sampled_steps.contributions import Gradients
 from learning.mechanisms.sampled_steps.mechanism import FINENESS
-from learning.mechanisms.sampled_steps.networks import network_create
 from learning.mechanisms.steps.records import OwnedRecords, owned_records
+from tests.learning.lazily import Gradients, network_create, nn, torch
 
 SHAPES = {"linear": (203,), "mlp": (6,), "cnn": (16, 17, 2)}
 CLASSES, NORM = 10, 0.25
@@ -19,7 +17,7 @@ UNIT = NORM / FINENESS
 
 
 def weights_of(network: nn.Module) -> np.ndarray:
-    return parameters_to_vector(network.parameters()).detach().numpy().astype(np.float64)
+    return nn.utils.parameters_to_vector(network.parameters()).detach().numpy().astype(np.float64)
 
 
 def some_holders(shape: tuple[int, ...], counts: list[int], seed: int = 1) -> OwnedRecords:

@@ -4,23 +4,21 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from scipy.special import expit
 
 from common.noise import SimulationNoise
 from learning.calibration import Calibration
 from learning.measures import area, base_loss, calibration, losses
-from learning.mechanisms.sampled_steps import released_gradients
 from learning.mechanisms.sampled_steps.mechanism import SampledMechanism
-from learning.mechanisms.sampled_steps.network_states import network_model, steps_begin
-from learning.mechanisms.sampled_steps.networks import network_create
 from learning.mechanisms.sampled_steps.planner import SampledPlan
 from learning.mechanisms.sampled_steps.question import SampledQuestion
-from learning.mechanisms.sampled_steps.released_gradients import network_calibration
 from learning.mechanisms.sampled_steps.training import SampledSteps, SimulationSampling
 from learning.mechanisms.steps.records import owned_records
+from tests.learning.lazily import Lazy, network_create, torch
 
 PEOPLE = 3000
+network_states = Lazy("learning.mechanisms.sampled_steps.network_states")
+released_gradients = Lazy("learning.mechanisms.sampled_steps.released_gradients")
 
 
 def question_of(network: str, shape: tuple[int, ...]) -> SampledQuestion:
@@ -35,7 +33,7 @@ def question_of(network: str, shape: tuple[int, ...]) -> SampledQuestion:
         fitted=None,
         step_size=0.5,
         momentum=0.9,
-        begin=steps_begin(network, shape, 2, seed=0),
+        begin=network_states.steps_begin(network, shape, 2, seed=0),
         caps=np.array([0.1]),
     )
 
@@ -70,8 +68,8 @@ def test_a_network_of_clipped_steps_is_too_sure_before_and_calibrated_after(
     states = trained(question, *people_like(shape, PEOPLE, 0))
     public, _unknown = people_like(shape, 1000, 1)
     test, truth = people_like(shape, 4000, 2)
-    found = network_calibration(question, states, public, records=1.0)
-    before = network_model(question, states[-1]).predict_proba(test)
+    found = released_gradients.network_calibration(question, states, public, records=1.0)
+    before = network_states.network_model(question, states[-1]).predict_proba(test)
     after = found.applied(before)
     assert calibration(before, truth)[0].value > 0.15, "or there is nothing to calibrate"
     assert calibration(after, truth)[0].value < (0.035 if network == "linear" else 0.075)
@@ -88,7 +86,7 @@ def test_releases_of_a_chunk_are_read_from_two_states() -> None:
     for _step in range(7):
         taken.append(rng.normal(size=begin.weights.shape))
         after = after.after(taken[-1], step_size=question.step_size, momentum=question.momentum)
-    network = network_model(question, state)
+    network = network_states.network_model(question, state)
     features, logits = released_gradients._entering(network, people_like((8,), 20, 4)[0])
     check = released_gradients._check(question, state, after, features, logits)
     mean = np.mean(taken, axis=0)
@@ -105,7 +103,7 @@ def test_lengths_are_those_of_whole_gradients(network: str, shape: tuple[int, ..
     whole, unit = released_gradients._as_in_steps(question, points)
     gradients = released_gradients.RecordGradients(module, shape)
     gradients.load(question.begin.weights, unit=unit)
-    probabilities = network_model(question, question.begin).predict_proba(points)
+    probabilities = network_states.network_model(question, question.begin).predict_proba(points)
     found = released_gradients._lengths(gradients, whole, probabilities)
     for place, point in enumerate(points):
         for number in range(2):
@@ -119,5 +117,5 @@ def test_lengths_are_those_of_whole_gradients(network: str, shape: tuple[int, ..
 
 def test_a_run_without_a_step_is_left_as_it_is() -> None:
     question = question_of("linear", (8,))
-    found = network_calibration(question, [question.begin], people_like((8,), 10, 1)[0], records=1.0)
+    found = released_gradients.network_calibration(question, [question.begin], people_like((8,), 10, 1)[0], records=1.0)
     assert found == Calibration.none(2)

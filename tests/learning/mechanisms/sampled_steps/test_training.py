@@ -1,33 +1,38 @@
 """Steps over Poisson samples: what a step does, chunks, chance."""
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_digits
 
 from common.noise import SimulationNoise, SystemNoise
-from learning.mechanisms.sampled_steps.contributions import Gradients
 from learning.mechanisms.sampled_steps.mechanism import SampledMechanism
-from learning.mechanisms.sampled_steps.networks import network_create
 from learning.mechanisms.sampled_steps.training import SampledSteps, SimulationSampling, SystemSampling, run_chunk
 from learning.mechanisms.steps.records import OwnedRecords, owned_records
+from tests.learning.lazily import Gradients, network_create
 
 SHAPE, CLASSES = (64,), 10
-NETWORK = network_create("linear", SHAPE, CLASSES)
 MECHANISM = SampledMechanism(
     rates=np.array([0.1, 0.2]), norms=np.array([0.5, 0.4]), noise_multiplier=1.5, clip_norm=0.45, expected=30.0
 )
 
 
+@cache
+def network():
+    return network_create("linear", SHAPE, CLASSES)
+
+
 def digits(count: int) -> OwnedRecords:
+    from sklearn.datasets import load_digits
+
     x, y = load_digits(return_X_y=True)
     return owned_records(x[:count].astype(np.float32) / 16, y[:count], np.arange(count), 3 * np.arange(count))
 
 
 def chunk(state: SampledSteps, holders: OwnedRecords, steps: int, noise: object, sampling: object, **other: object):
     options = {"mechanism": MECHANISM, "group": np.arange(len(holders)) % 2} | other
-    group, gradients = options.pop("group"), Gradients(NETWORK, SHAPE)
+    group, gradients = options.pop("group"), Gradients(network(), SHAPE)
     how = {"steps": steps, "noise": noise, "sampling": sampling, "step_size": 0.5, "momentum": 0.9} | options
     return run_chunk(state, holders, group, gradients=gradients, **how)
 
@@ -35,9 +40,9 @@ def chunk(state: SampledSteps, holders: OwnedRecords, steps: int, noise: object,
 def test_a_step_is_the_noisy_sum_over_the_public_size() -> None:
     """Written out once more with the same draws."""
     holders, group = digits(200), np.arange(200) % 2
-    state = chunk(SampledSteps.start(NETWORK), holders, 2, SimulationNoise(5), SimulationSampling(6))
-    noise, sampling, gradients = SimulationNoise(5), SimulationSampling(6), Gradients(NETWORK, SHAPE)
-    weights, velocity = SampledSteps.start(NETWORK).weights, 0.0
+    state = chunk(SampledSteps.start(network()), holders, 2, SimulationNoise(5), SimulationSampling(6))
+    noise, sampling, gradients = SimulationNoise(5), SimulationSampling(6), Gradients(network(), SHAPE)
+    weights, velocity = SampledSteps.start(network()).weights, 0.0
     for step in range(2):
         drawn = sampling.chosen(MECHANISM.rates[group])
         unit = 0.5 / 2**20
@@ -52,7 +57,7 @@ def test_a_step_is_the_noisy_sum_over_the_public_size() -> None:
 @pytest.mark.statistical
 def test_noise_has_the_scale_that_was_planned_and_is_drawn_again() -> None:
     """With nobody drawn, what is left is noise alone."""
-    start, idle = SampledSteps.start(NETWORK), replace(MECHANISM, rates=np.zeros(2))
+    start, idle = SampledSteps.start(network()), replace(MECHANISM, rates=np.zeros(2))
     before = start.weights.copy()
     changes = []
     for _ in range(2):
@@ -66,10 +71,10 @@ def test_noise_has_the_scale_that_was_planned_and_is_drawn_again() -> None:
 
 def test_cutting_a_run_into_chunks_changes_nothing_but_the_draws() -> None:
     holders, noise, sampling = digits(100), SimulationNoise(1), SimulationSampling(2)
-    half = chunk(SampledSteps.start(NETWORK), holders, 3, noise, sampling)
+    half = chunk(SampledSteps.start(network()), holders, 3, noise, sampling)
     stored = {name: np.array(array) for name, array in half.to_arrays().items()}
     resumed = chunk(SampledSteps.from_arrays(stored), holders, 2, noise, sampling)
-    at_once = chunk(SampledSteps.start(NETWORK), holders, 5, SimulationNoise(1), SimulationSampling(2))
+    at_once = chunk(SampledSteps.start(network()), holders, 5, SimulationNoise(1), SimulationSampling(2))
     assert (resumed.weights == at_once.weights).all()
     assert (resumed.velocity == at_once.velocity).all()
     assert resumed.step == at_once.step == 5
@@ -82,7 +87,9 @@ def test_a_group_that_is_left_out_changes_nothing() -> None:
     for kept in (np.arange(100), np.flatnonzero(group == 0)):
         some = owned_records(holders.x[kept], holders.y[kept], np.arange(len(kept)), holders.identity[kept])
         noise, sampling = SimulationNoise(3), SimulationSampling(4)
-        results.append(chunk(SampledSteps.start(NETWORK), some, 2, noise, sampling, mechanism=alone, group=group[kept]))
+        results.append(
+            chunk(SampledSteps.start(network()), some, 2, noise, sampling, mechanism=alone, group=group[kept])
+        )
     assert (results[0].weights == results[1].weights).all()
 
 

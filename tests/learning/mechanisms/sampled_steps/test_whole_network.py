@@ -1,20 +1,23 @@
 """Gradients in whole numbers: near PyTorch's own, exact, and the same wherever a record stands."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-import torch
-from torch import nn
-from torch.nn.utils import parameters_to_vector
 
-from learning.mechanisms.sampled_steps.networks import network_create
-from learning.mechanisms.sampled_steps.whole_network import LayerGradients, RecordGradients
 from learning.outcomes import CROSS_ENTROPY, Labels, Loss, Numbers, Outcome, Times
+from tests.learning.lazily import Lazy, network_create, nn, torch
+
+if TYPE_CHECKING:
+    from learning.mechanisms.sampled_steps.whole_network import LayerGradients
 
 SHAPES = {"linear": (203,), "mlp": (6,), "cnn": (17, 18, 2)}
 CLASSES, UNIT = 10, 1 / 127
-LossOf = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+LossOf = Callable[[Any, Any], Any]  # scores and code to loss, tensors
+RecordGradients = Lazy("learning.mechanisms.sampled_steps.whole_network", "RecordGradients")
 
 
 def some_records(shape: tuple[int, ...], count: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -27,7 +30,7 @@ def of_each(
     network: nn.Module, shape: tuple[int, ...], stretch: float = 1.0, loss: Loss = CROSS_ENTROPY
 ) -> RecordGradients:
     gradients = RecordGradients(network, shape, loss)
-    gradients.load(stretch * parameters_to_vector(network.parameters()).detach().numpy(), unit=UNIT)
+    gradients.load(stretch * nn.utils.parameters_to_vector(network.parameters()).detach().numpy(), unit=UNIT)
     return gradients
 
 

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.special import softmax
-from sklearn.linear_model import LogisticRegression
 
 from accounting.privacy import IndividualAccounts
 from common.noise import SimulationNoise
@@ -123,6 +122,8 @@ def test_without_noise_steps_lead_to_the_exact_solution(classes: int) -> None:
         free = IndividualAccounts(np.full(4000, 1e9))
         sums, _ = step_contributions(records, state.weights, clip_norm=state.clip_norm, accounts=free, sigma=1.0)
         state = state.after(sums)
+    from sklearn.linear_model import LogisticRegression
+
     exact = LogisticRegression(C=np.inf, tol=1e-8, max_iter=1000).fit(points, labels).predict_proba(points)
     ours = softmax(points @ state.weights[:-1] + INTERCEPT * state.weights[-1], axis=1)
     assert np.abs(ours - exact).max() < 0.01
