@@ -1,15 +1,30 @@
-"""Measures of probabilities, and forecasts of them with intervals that widen where little is known."""
+"""Measures and forecasts of probabilities, and their calibration by releases, against independent calculations."""
 
 import json
 import math
+from typing import Any
 
 import numpy as np
 import pytest
+from scipy.special import expit, softmax
 
+from accounting.privacy import IndividualAccounts
+from common.noise import SimulationNoise
 from common.sentences import Sentence
+from learning.calibration import Calibration, StepCheck, fit_to_sums
+from learning.class_shares import Share, differing, first_step_shares, voted_shares
 from learning.forecasts import LABELS, MODEL, Forecast, few_people, headline, judged_forecast, thirds
 from learning.measures import area, average_precision, base_loss, brier, calibration, gain, losses, mean_estimate
-from tests.learning.lazily import metrics
+from learning.mechanisms.levels import Level
+from learning.mechanisms.steps.calibration import descent_calibration, descent_shares
+from learning.mechanisms.steps.choices import Steps
+from learning.mechanisms.steps.descent import Descent
+from learning.mechanisms.steps.linear import release_sums, step_contributions
+from learning.mechanisms.steps.planner import plan_steps
+from learning.mechanisms.steps.records import INTERCEPT, owned_records
+from learning.students import counted, labelled, predicted
+from learning.students.calibration import fit_to_releases
+from tests.learning.lazily import graphs, metrics, onnxruntime
 
 
 def drawn(points: int, classes: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -148,3 +163,188 @@ def test_every_point_judges_where_there_are_few(points: int, ways: int) -> None:
         assert sorted([*standing, *judged]) == list(range(points))
     if ways == 3:
         assert sorted(np.concatenate([judged for _, judged in divided])) == list(range(points))
+
+
+def descended(
+    points: np.ndarray, classes: np.ndarray, public: np.ndarray, cap: float
+) -> tuple[np.ndarray, Calibration]:
+    """Weights of all planned steps, and the calibration that their releases lead to."""
+    people = np.arange(len(points))
+    records = owned_records(points, classes, people, people)
+    level = Level("ALL", cap, float(len(points)))
+    plan = plan_steps([level], dimensions=points.shape[1], n_classes=2, share=1.0, steps=Steps())
+    state, noise, found = Descent.begin(plan, public, 2), SimulationNoise(1), []
+    accounts = IndividualAccounts(np.full(len(points), cap))
+    while not state.finished:
+        sums, _charged = step_contributions(
+            records, state.weights, clip_norm=state.clip_norm, accounts=accounts, sigma=plan.sigma
+        )
+        found.append((state, release_sums(sums, plan.sigma, noise)))
+        state = state.after(found[-1][1])
+    return state.learned, descent_calibration(found, state, public, records=1.0)
+
+
+def people_like(number: int, seed: int, noise_only: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Coordinates of 8 numbers, and classes of which nobody can say more than the half."""
+    rng = np.random.default_rng(seed)
+    points = np.clip(np.rint(rng.normal(0, 30, (number, 8))), -127, 127).astype(np.int8)
+    chance = np.full(number, 0.5) if noise_only else expit(points[:, 0] / 30 + points[:, 1] / 60)
+    return points, (rng.random(number) < chance).astype(np.int64)
+
+
+def said(weights: np.ndarray, points: np.ndarray) -> np.ndarray:
+    return softmax(points.astype(float) @ weights[:-1] + INTERCEPT * weights[-1], axis=1)
+
+
+def test_a_model_of_clipped_steps_is_too_sure_before_and_calibrated_after() -> None:
+    points, classes = people_like(8000, 0)
+    public, _unknown = people_like(2000, 1)
+    test, truth = people_like(4000, 2)
+    weights, found = descended(points, classes, public, cap=0.05)
+    before, after = said(weights, test), found.applied(said(weights, test))
+    assert calibration(before, truth)[0].value > 0.08, "or there is nothing to calibrate"
+    assert calibration(after, truth)[0].value < 0.03
+    assert losses(after, truth).mean() < losses(before, truth).mean()
+    assert losses(after, truth).mean() < base_loss(truth, 2)
+    assert area(after, truth).value == pytest.approx(area(before, truth).value)
+
+
+def test_a_model_that_learned_nothing_but_noise_says_the_base_rate() -> None:
+    """The useless run: classes that nobody can tell. Its loss is that of the base rate, and its answers are unsure."""
+    points, classes = people_like(400, 0, noise_only=True)
+    public, _unknown = people_like(500, 1)
+    test, truth = people_like(4000, 2, noise_only=True)
+    weights, found = descended(points, classes, public, cap=0.02)
+    before, after = losses(said(weights, test), truth).mean(), losses(found.applied(said(weights, test)), truth).mean()
+    assert before > 0.8, "or it was not sure of what it learned"
+    assert after < 0.75
+
+
+def test_little_information_changes_little() -> None:
+    kept = fit_to_sums(np.zeros((5, 3)), [], lengths=np.ones(5), clip_norm=1.0, constant=1.0)
+    probabilities = np.array([[0.2, 0.8, 0.0]])
+    assert kept == Calibration.none(3) and kept.applied(probabilities) is probabilities
+    logits = np.random.default_rng(0).normal(0, 1e-3, (50, 2))
+    check = StepCheck(logits, logits, 0.0, np.zeros(2), 1e-3, 1e-3)
+    found = fit_to_sums(logits, [check], lengths=np.ones(50), clip_norm=0.25, constant=1.0)
+    assert np.isfinite([found.scale, *found.offsets]).all(), "of a model of hardly any weight"
+    found = fit_to_releases(np.array([[0.6, 0.4]] * 4), labelled([0], [0], classes=2))
+    assert found.applied(np.array([[0.6, 0.4]]))[0, 0] < 0.95, "by one label"
+
+
+@pytest.mark.parametrize("sigma", [0.0, 20.0])
+def test_an_overconfident_student_is_calibrated_by_held_out_counts(sigma: float) -> None:
+    rng = np.random.default_rng(3)
+    chances = expit(rng.normal(0, 1, 2000))
+    shares, voters = np.column_stack([1 - chances, chances]), 50
+    sure = softmax(4 * np.log(shares), axis=1)
+    votes = rng.binomial(voters, chances)
+    counts = np.column_stack([voters - votes, votes]) + rng.normal(0, sigma, (2000, 2))
+    found = fit_to_releases(sure, counted(np.arange(2000), counts, sigma))
+    truth = (rng.random(2000) < chances).astype(np.int64)
+    assert found.scale == pytest.approx(0.25, rel=0.25)
+    assert calibration(found.applied(sure), truth)[0].value < 0.04 < calibration(sure, truth)[0].value
+
+
+def test_the_shifted_classes_of_people_are_seen_in_what_they_release() -> None:
+    """The shifted run: public points are of both classes alike, of the people nine in ten are of one."""
+    rng = np.random.default_rng(4)
+    balanced = softmax(rng.normal(0, 0.5, (3000, 2)), axis=1)
+    shifted = balanced * [0.9, 0.1]
+    shifted /= shifted.sum(axis=1, keepdims=True)
+    found = fit_to_releases(balanced, predicted(np.arange(3000), shifted))
+    assert found.applied(balanced).mean(axis=0) == pytest.approx(shifted.mean(axis=0), abs=0.01)
+
+
+def test_a_file_holds_the_same_calibration() -> None:
+    found, probabilities = Calibration(0.4, (-0.3, 0.1, 0.2)), np.array([[0.7, 0.3, 0.0], [0.1, 0.1, 0.8]])
+    graph = graphs.Graph()
+    result = found.to_graph(graph, graph.input("p", graphs.DOUBLE, (3,)))
+    content = graph.to_bytes({"calibrated": (result, graphs.DOUBLE, (3,))}, {})
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    (answer,) = session.run(None, {"p": probabilities})
+    assert answer == pytest.approx(found.applied(probabilities), abs=1e-12)
+    assert Calibration.from_json(found.to_json()) == found
+    assert (answer > 0).all(), "a class that was taken for impossible is not any more"
+
+
+WEIGHED = 0.02
+SHARES = np.array([0.7, 0.2, 0.1])
+
+
+def votes(seed: int, sigma: float) -> np.ndarray:
+    """Of 50 queries with about 300 voters each."""
+    rng = np.random.default_rng(seed)
+    return rng.multinomial(300, SHARES, 50) + rng.normal(0, sigma, (50, 3))
+
+
+def test_the_ends_of_votes_are_as_far_from_them_as_their_noise_allows() -> None:
+    counts, sigma = votes(0, 40.0), 40.0
+    found = voted_shares(counts, sigma)
+    assert found is not None
+    total = counts.sum()
+    for share, votes_for in zip(found, counts.sum(axis=0), strict=True):
+        assert share.value == pytest.approx(votes_for / total)
+        for end, sign in ((share.low + WEIGHED, 1), (share.high - WEIGHED, -1)):
+            deviation = sigma * math.sqrt(50 * (1 - 2 * end + 3 * end**2))  # of the class less the end of all three
+            assert votes_for - end * total == pytest.approx(sign * 1.959964 * deviation)
+    assert voted_shares(votes(0, 1e5), 1e5) is None, "noise outweighs them"
+    assert voted_shares(np.full((3, 2), -1.0), 0.1) is None
+    shares = voted_shares(np.array([[0.0, 10.0]]), 1e-9)
+    assert shares is not None and shares[1].value == shares[1].high == 1.0 and shares[1].low == pytest.approx(0.98)
+
+
+@pytest.mark.statistical
+def test_intervals_hold_the_shares_of_the_people() -> None:
+    """Without what is added for people who count less, nineteen times in twenty; never by so much as that."""
+    inside = []
+    for seed in range(200):
+        found = voted_shares(votes(seed, 100.0), 100.0)
+        assert found is not None
+        inside.append(found[0].low + WEIGHED <= SHARES[0] <= found[0].high - WEIGHED)
+    assert 0.9 < np.mean(inside) < 0.985
+
+
+def released(shares: list[float], people: int, cap: float, *, planned: float = 1.0, sigma: float | None = None) -> Any:
+    """What the first step of so many people tells, of whom a plan had counted a part."""
+    rng, classes, everyone = np.random.default_rng(3), len(shares), np.arange(people)
+    points = np.clip(np.rint(rng.normal(0, 30, (people, 6))), -127, 127).astype(np.int8)
+    records = owned_records(points, rng.choice(classes, people, p=shares), everyone, everyone)
+    level, accounts = Level("ALL", cap, people * planned), IndividualAccounts(np.full(people, cap))
+    plan = plan_steps([level], dimensions=6, n_classes=classes, share=1.0, steps=Steps(sigma=sigma))
+    begin = Descent.begin(plan, points[:500], classes)
+    fixed = {"clip_norm": begin.clip_norm, "accounts": accounts, "sigma": plan.sigma}
+    sums, _charged = step_contributions(records, begin.weights, **fixed)
+    return descent_shares(begin, release_sums(sums, plan.sigma, SimulationNoise(5))) or []
+
+
+@pytest.mark.parametrize("shares", [[0.5, 0.5], [0.93, 0.07], [0.1, 0.2, 0.7]])
+def test_the_first_step_counts_classes(shares: list[float]) -> None:
+    found = released(shares, 5000, 100.0)
+    assert [each.value for each in found] == pytest.approx(shares, abs=0.02)
+    assert all(each.low <= share <= each.high for each, share in zip(found, shares, strict=True))
+    assert sum(each.value for each in found) == pytest.approx(1.0, abs=1e-9)
+    weak = released(shares, 5000, 0.02)
+    assert all(w.high - w.low > s.high - s.low for w, s in zip(weak, found, strict=True))
+
+
+def test_class_shares_are_unknown_after_silence_and_allow_for_people_who_came_or_went() -> None:
+    assert released([0.9, 0.1], 500, 0.9, sigma=1.0) == []
+    assert released([0.9, 0.1], 500, 1.1, sigma=1.0) != []
+    found = released([0.9, 0.1], 5000, 100.0, planned=1.05)
+    assert found[0].low <= 0.9 <= found[0].high and found[0].value < 0.89
+
+
+def test_the_interval_of_the_first_step_is_of_centred_noise() -> None:
+    """Four classes, as likely, nothing clipped: noise alone. Centring leaves 3/4 of the variance of each number."""
+    found = first_step_shares(np.zeros(4), noise=0.03, lengths=np.ones(9), clip_norm=2.0)
+    half = 1.959964 * 0.03 * math.sqrt(0.75)
+    assert [(each.value, each.low, each.high) for each in found] == [
+        pytest.approx((0.25, 0.25 - half - WEIGHED, 0.25 + half + WEIGHED))
+    ] * 4
+
+
+def test_shares_differ_where_both_intervals_lie_apart() -> None:
+    people = Share(0.6, 0.55, 0.65)
+    cases = [(0.4, 400), (0.8, 400), (0.4, 20), (0.52, 400)]  # twenty points tell 0.22 to 0.61
+    assert [differing(people, *case) for case in cases] == [True, True, False, False]

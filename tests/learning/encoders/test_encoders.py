@@ -204,9 +204,6 @@ def test_texts_without_an_encoder_are_described_alike_in_the_published_file():
     assert alike[0, 4] > alike[0, 5], "capital letters count as small ones"
 
 
-# --- Encoders of PyPI become ONNX files that say what the networks say -----------------------------------------------
-
-
 def likeness(vectors):
     """Cosines of the first vector and the next two."""
     found = vectors.astype(float)

@@ -147,8 +147,6 @@ def test_questions_without_a_single_noise_are_not_put_to_sites() -> None:
     assert len({put(joint, other, part).digest() for other in others}) == 3
 
 
-# --- Noise ------------------------------------------------------------------------------------------------------------
-
 CELLS = 10_000
 NOISE = 5.0
 QUESTION = HeadCountQuestion(cells=CELLS, most=2, noise=NOISE)

@@ -80,9 +80,6 @@ def test_a_total_with_noise_gets_no_other_and_only_once() -> None:
         IncludedNoise(5.0).laplace(5.0, 2)
 
 
-# --- One rounded normal or several -----------------------------------------------------------------------------------
-
-
 def rounded(scale: float, reach: int) -> list[mp.mpf]:
     """Probabilities of the integers from -reach to reach of a rounded normal."""
     edges = [mp.ncdf((mp.mpf(place) - mp.mpf(1) / 2) / scale) for place in range(-reach, reach + 2)]

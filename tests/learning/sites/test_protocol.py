@@ -43,9 +43,6 @@ def answered(joint: Joint, question: JointQuestion, endorsements: list[Signed[En
     return answer(site, joint.roster, question, endorsements, SUMS[0], SimulationNoise(0), ledger)
 
 
-# --- What is right ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("mode", ["together", "separate"])
 def test_the_total_of_all_is_their_sum_and_one_vector_alone_reveals_nothing_where_masked(mode: Mode) -> None:
     joint = Joint(3, mode=mode)
@@ -84,9 +81,6 @@ def test_noise_of_all_but_t_sites_is_what_people_are_charged_by() -> None:
     assert total_spread(separate.roster, separate.question(spread=7.0)) == pytest.approx(7.0 * np.sqrt(5))
 
 
-# --- Approval --------------------------------------------------------------------------------------------------------
-
-
 def test_a_run_needs_its_hub_its_alliance_and_the_approval_of_exactly_its_participants(joint: Joint) -> None:
     made, other = joint.approvals, Joint(3, number="2f")
     forged = sign(made[2].document, joint.sites[0].identity)
@@ -123,9 +117,6 @@ def test_lists_that_no_run_may_have(joint: Joint, names: tuple[str, ...], messag
     site = joint.sites[0]
     with pytest.raises(Refused, match=message):
         endorse(site, joint.roster, sign(question, HUB), question, joint.ledgers[site.name])
-
-
-# --- A question ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -200,9 +191,6 @@ def test_nothing_is_sent_that_was_not_committed_and_the_reverse(joint: Joint) ->
         answer(site, joint.roster, question, endorsed(joint, question), SUMS[0], Slow(1), ledger)
 
 
-# --- The total -------------------------------------------------------------------------------------------------------
-
-
 def test_the_hub_decodes_nothing_but_the_total_of_all(joint: Joint) -> None:
     """Neither fewer answers nor those to other questions, nor numbers that were changed on their way."""
     question, run = joint.question(1), Joint(3, number="2f")
@@ -225,8 +213,6 @@ def test_the_hub_decodes_nothing_but_the_total_of_all(joint: Joint) -> None:
         with pytest.raises(Refused, match=message):
             total(joint.roster, question, answers)
 
-
-# --- Documents -------------------------------------------------------------------------------------------------------
 
 DOCUMENTS: list[Document] = [
     Alliance("hôpitaux", "00", 1, "aa", {"b": "bb", "a": "cc"}),

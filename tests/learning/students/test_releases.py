@@ -109,9 +109,6 @@ def test_scores_are_unbiased_and_best_for_the_true_shares():
     assert split.score(classes) > split.score(np.eye(2)[[0, 0, 0, 0]])
 
 
-# --- Label spreading, beside its closed form -------------------------------------------------------------------------
-
-
 def test_spreading_is_the_fixed_point_of_its_equation():
     """F = (1 − α)(I − αS)⁻¹ Y of Zhou et al. 2004, with the graph written down point by point."""
     rng = np.random.default_rng(2)
@@ -143,8 +140,6 @@ def test_few_right_labels_reach_the_points_that_lie_with_them():
     assert spread(alone, same[:1], 0.8).argmax() == 0
     assert spread(alone, same[:1], 0.0).tolist() == [[0.7, 0.3]]
 
-
-# --- The forecast of a student, beside votes that are held -----------------------------------------------------------
 
 RADIUS = 0.1
 

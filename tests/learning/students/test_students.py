@@ -202,8 +202,6 @@ def test_the_student_with_the_best_score_is_chosen(digits):
     assert _right(student_learn(student_create("shares"), digits.public.x, shares, seed=1), digits.test) > 0.9
 
 
-# --- Random moves of images ------------------------------------------------------------------------------------------
-
 SIDE = 32
 
 
@@ -226,8 +224,6 @@ def test_parts_of_images_are_bent_by_different_shifts_within_the_limit(limit):
     weak = replace(none, bend=limit, erase=0.5).weaker(0.5)
     assert (weak.bend, weak.erase) == (limit / 2, 0.0)
 
-
-# --- People whose classes have other shares than those of the public points ------------------------------------------
 
 APART, SPREAD = 30, 40
 
