@@ -20,9 +20,7 @@ SEED = 7
 @pytest.mark.slow
 @pytest.mark.exhaustive
 @pytest.mark.django_db(transaction=True)
-def test_strikes_hit_processes_in_steps_and_leave_a_correct_ledger(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_strikes_hit_processes_in_steps_and_leave_a_correct_ledger(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("DATABASE_URL", database_url())
     monkeypatch.setenv("IPATE_BROKER_URL", settings.BROKER_URL)
     monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "ipate_web.settings")
@@ -31,9 +29,8 @@ def test_strikes_hit_processes_in_steps_and_leave_a_correct_ledger(
     monkeypatch.setattr(studies, "STEPS", {"choices": {"steps": 60, "sigma": 300.0}, "batch_size": 5})
     planned = {"process": 2, "commit": 1, "file": 1, "worker": 1}
     with tqdm(disable=True) as bar:
-        *rows, after = fault_campaign.method_strike(
-            "individual", planned, f"{SEED}", 150.0, Path(settings.VAR_DIR), tmp_path, bar
-        )
+        folders = Path(settings.VAR_DIR), tmp_path
+        *rows, after = fault_campaign.method_strike("individual", planned, f"{SEED}", 150.0, *folders, bar)
     assert {row["kind"]: row["hit"] for row in rows} == planned
     assert {stage for row in rows for stage in row["stages"]} <= {"approved", "asking", "learning", "assessment"}
     assert after["faults"] == []

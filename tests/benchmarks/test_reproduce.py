@@ -11,7 +11,7 @@ from django.conf import settings
 
 from benchmarks import anchor
 from benchmarks.reproduce.cache import kept_array, kept_json
-from benchmarks.reproduce.divided import SIZES, divided
+from benchmarks.reproduce.divided import SIZES
 from benchmarks.reproduce.ensembles import DIVISIONS
 from benchmarks.reproduce.registry import TABLES
 from benchmarks.reproduce.rehearsals import VARIANTS, by_accounts, by_paper, groups_of, plan_of, tally
@@ -52,17 +52,6 @@ def test_votes_are_those_of_all_teachers_on_all_public_records(name: str, divisi
     votes = printed_votes(name, division)
     assert votes.counts.shape == (SIZES[name][1], votes.classes)
     assert (votes.counts.sum(axis=1) == 250).all()
-
-
-@pytest.mark.slow
-def test_adult_is_divided_as_printed(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("IPATE_DATA_DIR", str(data_dir))
-    data = divided("adult", 1)
-    parts = (data.private, data.public, data.test)
-    assert [part.x.shape for part in parts] == [(37_222, 14), (7_000, 14), (1_000, 14)]
-    assert sum(int(part.y.sum()) for part in parts) == 11_208
-    assert {(part.x.min(), part.x.max()) for part in parts} == {(0, 1)}
-    assert (data.public.y == printed_votes("adult", 1).truth).all()
 
 
 def test_a_cell_is_met_within_a_point_a_tenth_or_two_deviations() -> None:

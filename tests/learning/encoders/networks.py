@@ -53,21 +53,12 @@ def text_encoder(length=6, width=5):
 
 
 def tokenizer():
-    added = [
-        {"id": place, "content": word, "special": True, "single_word": False, "lstrip": False}
-        | {"rstrip": False, "normalized": False}
-        for place, word in enumerate(WORDS[:4])
-    ]
+    plain = {"special": True, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    added = [{"id": place, "content": word} | plain for place, word in enumerate(WORDS[:4])]
     single = [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]
     single.append({"SpecialToken": {"id": "[SEP]", "type_id": 0}})
     marks = {word: {"id": word, "ids": [WORDS.index(word)], "tokens": [word]} for word in ("[CLS]", "[SEP]")}
-    return json.dumps(
-        {
-            "version": "1.0",
-            "added_tokens": added,
-            "normalizer": {"type": "Lowercase"},
-            "pre_tokenizer": {"type": "Whitespace"},
-            "post_processor": {"type": "TemplateProcessing", "single": single, "pair": [], "special_tokens": marks},
-            "model": {"type": "WordLevel", "vocab": {word: n for n, word in enumerate(WORDS)}, "unk_token": "[UNK]"},
-        }
-    )
+    model = {"type": "WordLevel", "vocab": {word: n for n, word in enumerate(WORDS)}, "unk_token": "[UNK]"}
+    after = {"type": "TemplateProcessing", "single": single, "pair": [], "special_tokens": marks}
+    made = {"version": "1.0", "added_tokens": added, "normalizer": {"type": "Lowercase"}, "model": model}
+    return json.dumps(made | {"pre_tokenizer": {"type": "Whitespace"}, "post_processor": after})

@@ -17,16 +17,9 @@ from tests.learning.lazily import LocalModel, graphs, network_create, networks, 
 
 pytestmark = pytest.mark.slow
 
-FAST = {
-    "random_forest": {"trees": 15},
-    "cnn": {"epochs": 1},
-    "consistency": {"steps": 2, "filters": 6, "thorough": True},
-    "boosting": {"iterations": 8},
-    "nearest_neighbour": {"neighbours": 3},
-}
+FAST = {"random_forest": {"trees": 15}, "cnn": {"epochs": 1}, "nearest_neighbour": {"neighbours": 3}}
+FAST |= {"boosting": {"iterations": 8}, "consistency": {"steps": 2, "filters": 6, "thorough": True}}
 POINTS, ROWS = 150, 40
-
-
 TABLE = TabularSchema(
     (
         NumericColumn("label", 0, 7),
@@ -180,16 +173,12 @@ def test_rows_are_encoded_as_the_site_does_or_have_no_prediction(table_model: Mo
             TABLE.encode([row])
         assert found.labels[0] and np.isfinite(found.probabilities[0]).all()
         assert found.labels[1] == "" and np.isnan(found.probabilities[1]).all(), row
-
-
-def test_a_pixel_beyond_its_range_has_no_prediction() -> None:
-    splits = catalogue_load("digits")
-    model = learner_create("logistic_regression").fit(splits.public.x, splits.public.y, classes=10, seed=1)
-    session = onnxruntime.InferenceSession(onnx_file(model, splits.schema, {}))
-    images = np.zeros((3, 8, 8), np.float32)
+    splits, images = catalogue_load("digits"), np.zeros((3, 8, 8), np.float32)
+    digits = learner_create("logistic_regression").fit(splits.public.x, splits.public.y, classes=10, seed=1)
     images[1, 0, 0], images[2, 7, 7] = 1.01, np.nan
+    session = onnxruntime.InferenceSession(onnx_file(digits, splits.schema, {}))
     labels, found = session.run(None, {"image": images})
-    assert labels[0] and list(labels[1:]) == ["", ""] and np.isnan(found[1:]).all()
+    assert labels[0] and list(labels[1:]) == ["", ""] and np.isnan(found[1:]).all(), "pixels beyond their range"
 
 
 def test_the_file_says_what_it_is_and_is_the_same_again(table_model: Model) -> None:
@@ -206,17 +195,12 @@ def test_the_file_says_what_it_is_and_is_the_same_again(table_model: Model) -> N
 
 @pytest.mark.parametrize("missing", [(), ("",), ("?", "n.a.")])
 @pytest.mark.parametrize(
-    ("system", "first", "second", "third"),
-    [
-        ("icd9", "250.83", "V45", "E812"),
-        ("icd10", "E11.90", "I50", "C7A.0"),
-        ("loinc", "2345-7", "99999-9", "718-7"),
-        ("atc", "A10BA02", "C07", "V"),
-    ],
+    "codes", ["icd9 250.83 V45 E812", "icd10 E11.90 I50 C7A.0", "loinc 2345-7 99999-9 718-7", "atc A10BA02 C07 V"]
 )
-def test_a_graph_reads_several_codes_as_the_schema_does(system, first, second, third, missing):
+def test_a_graph_reads_several_codes_as_the_schema_does(codes, missing):
     from learning.exports.encoding import encoded
 
+    system, first, second, third = codes.split()
     schema = TabularSchema((CodeColumn("d", system, missing, several=True),), ("a", "b"))
     graph = graphs.Graph()
     x, sound = encoded(graph, schema)

@@ -15,15 +15,9 @@ from learning.formats import DataError, Report, TabularSchema, limits, read_file
 from learning.formats.apart import Allowance, draft_apart, read_apart
 from learning.formats.columns import CategoricalColumn, HolderColumn, LabelColumn, NumericColumn
 
-SCHEMA = TabularSchema(
-    (
-        HolderColumn("who"),
-        NumericColumn("age", 0, 100, missing=("",)),
-        CategoricalColumn("sex", ("f", "m"), other=True),
-        LabelColumn("ill"),
-    ),
-    ("no", "yes"),
-)
+AGE = NumericColumn("age", 0, 100, missing=("",))
+COLUMNS = HolderColumn("who"), AGE, CategoricalColumn("sex", ("f", "m"), other=True)
+SCHEMA = TabularSchema((*COLUMNS, LabelColumn("ill")), ("no", "yes"))
 TEXT = "who,age,sex,ill\nada,50,f,yes\nben,,d,no\neve,200,m,no\n,old,f,maybe\n"
 ENOUGH = Allowance(500, 20)
 

@@ -22,13 +22,8 @@ from learning.formats.files import check_sha256
 from learning.formats.preview import preview
 from learning.formats.rows import as_numbers, is_text
 
-COLUMNS = (
-    HolderColumn("who"),
-    NumericColumn("age", 0, 100),
-    CategoricalColumn("sex", ("f", "m")),
-    IgnoredColumn("note"),
-    LabelColumn("ill"),
-)
+FEATURES = NumericColumn("age", 0, 100), CategoricalColumn("sex", ("f", "m"))
+COLUMNS = HolderColumn("who"), *FEATURES, IgnoredColumn("note"), LabelColumn("ill")
 SCHEMA = TabularSchema(COLUMNS, ("no", "yes"))
 TEXT = 'who,age,sex,note,ill\nada,50,f,"two\nlines",yes\n\nben , 25 ,m,,no\nada,0,f,x,no\n'
 
@@ -67,18 +62,14 @@ def test_compressed_files_read_alike(tmp_path):
 
 def test_a_file_without_header_and_with_comments(tmp_path):
     schema = TabularSchema(COLUMNS, ("no", "yes"), delimiter=";", header=False, comment="#")
-    rows = read_file(_write(tmp_path, "# by hand\nada;50;f;;yes\n# more\nben;x;m;;no\n".replace("x", "25")), schema)
-    assert rows.holders == ["ada", "ben"]
+    text = "# by hand\nada;50;f;;yes\n# more\nben;x;m;;no\n"
+    assert read_file(_write(tmp_path, text.replace("x", "25")), schema).holders == ["ada", "ben"]
     with pytest.raises(DataError, match="row 4, column age: “x” is no number"):
-        read_file(_write(tmp_path, "# by hand\nada;50;f;;yes\n# more\nben;x;m;;no\n"), schema)
+        read_file(_write(tmp_path, text), schema)
 
 
-GERMAN = TabularSchema(
-    (HolderColumn("wer"), NumericColumn("CRP", 0, 100, ("", "k.A.")), LabelColumn("krank")),
-    ("nein", "ja"),
-    delimiter=";",
-    decimal=",",
-)
+WRITTEN = HolderColumn("wer"), NumericColumn("CRP", 0, 100, ("", "k.A.")), LabelColumn("krank")
+GERMAN = TabularSchema(WRITTEN, ("nein", "ja"), delimiter=";", decimal=",")
 
 
 def test_an_export_with_semicolons_decimal_commas_and_a_byte_order_mark(tmp_path):
@@ -110,12 +101,11 @@ def test_public_records_need_neither_labels_nor_holders(tmp_path):
     with pytest.raises(DataError, match="row 1, column who: The column is missing"):
         read_file(path, SCHEMA)
     with pytest.raises(DataError, match="no column the role holder"):
-        read_file(path, TabularSchema(COLUMNS[1:3], ("no", "yes")), labels=False)
+        read_file(path, TabularSchema(FEATURES, ("no", "yes")), labels=False)
 
 
-SMS = TabularSchema(
-    (HolderColumn("who"), LabelColumn("kind"), TextColumn("message", 10), IgnoredColumn("age")), ("ham", "spam")
-)
+MESSAGES = HolderColumn("who"), LabelColumn("kind"), TextColumn("message", 10), IgnoredColumn("age")
+SMS = TabularSchema(MESSAGES, ("ham", "spam"))
 
 
 def test_texts_are_kept_as_bytes_in_tables_and_arrays(tmp_path):
@@ -178,18 +168,11 @@ def test_digits_are_always_there():
 
 @pytest.mark.slow
 @pytest.mark.exhaustive
-@pytest.mark.parametrize(
-    ("name", "records", "private", "positive"),
-    [
-        ("mnist", 70_000, 60_000, None),
-        ("adult", 32_561 + 16_281, 32_561, 7_841 + 3_846),
-        ("diabetes", 101_766, None, 11_357),
-    ],
-)
-def test_published_datasets_are_split_as_their_publishers_count_them(
-    name, records, private, positive, data_dir, tmp_path
-):
-    folder, seen = data_dir, []
+@pytest.mark.parametrize("name", ["mnist", "adult", "diabetes"])
+def test_published_datasets_are_split_as_their_publishers_count_them(name, data_dir, tmp_path):
+    counts = {"mnist": (70_000, 60_000, None), "diabetes": (101_766, None, 11_357)}
+    counts["adult"] = (32_561 + 16_281, 32_561, 7_841 + 3_846)
+    (records, private, positive), folder, seen = counts[name], data_dir, []
     if name == "adult":  # in its publisher's archive
         folder = tmp_path
         (folder / "adult").mkdir()

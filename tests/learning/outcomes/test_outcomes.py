@@ -1,6 +1,5 @@
 """Outcomes: losses against finite differences, categories against sampled numbers, measures by hand."""
 
-from collections.abc import Callable
 from itertools import product
 
 import numpy as np
@@ -33,13 +32,12 @@ def outcome(request: pytest.FixtureRequest) -> Outcome:
 
 def codes_of(outcome: Outcome, number: int, seed: int = 0) -> Codes:
     rng = np.random.default_rng(seed)
-    match outcome:
-        case Numbers():
-            return outcome.coded([rng.uniform(outcome.minimum, outcome.maximum, number)])
-        case Times():
-            return outcome.coded([rng.uniform(0, 130, number), rng.integers(0, 2, number).astype(float)])
-        case Labels():
-            return outcome.coded(list(rng.integers(0, 2, (outcome.outputs, number)).astype(float)))
+    if isinstance(outcome, Numbers):
+        return outcome.coded([rng.uniform(outcome.minimum, outcome.maximum, number)])
+    if isinstance(outcome, Times):
+        return outcome.coded([rng.uniform(0, 130, number), rng.integers(0, 2, number).astype(float)])
+    if isinstance(outcome, Labels):
+        return outcome.coded(list(rng.integers(0, 2, (outcome.outputs, number)).astype(float)))
     return rng.integers(0, outcome.outputs, number)
 
 
@@ -72,12 +70,7 @@ def times_loss(scores: Floats, code: int) -> float:
     return float(total)
 
 
-PLAIN: dict[str, Callable[[Floats, int], float]] = {
-    "classes": class_loss,
-    "numbers": number_loss,
-    "times": times_loss,
-    "labels": labels_loss,
-}
+PLAIN = {"classes": class_loss, "numbers": number_loss, "times": times_loss, "labels": labels_loss}
 
 
 def test_residuals_are_the_derivatives_of_the_loss(outcome: Outcome) -> None:
@@ -127,12 +120,8 @@ def expected_hessian(outcome: Outcome, scores: Floats) -> Floats:
 def test_no_score_is_too_large_and_a_code_that_is_no_target_says_nothing(outcome: Outcome) -> None:
     scores = np.array([[1e6], [-1e6]]) * np.ones(outcome.outputs) * [1, *[-1] * (outcome.outputs - 1)]
     with np.errstate(all="raise", under="ignore"):
-        for found in (
-            outcome.loss.residuals(scores, codes_of(outcome, 2)),
-            outcome.loss.curvature(scores),
-            outcome.predictions(scores),
-        ):
-            assert np.isfinite(found).all()
+        found = outcome.loss.residuals(scores, codes_of(outcome, 2)), outcome.loss.curvature(scores)
+        assert all(np.isfinite(each).all() for each in (*found, outcome.predictions(scores)))
     scores = np.random.default_rng(3).normal(0, 1, (4, outcome.outputs))
     assert not outcome.loss.residuals(scores, np.array([-1, 2**40, 2**62, -(2**62)])).any()
 
@@ -164,17 +153,15 @@ def test_steps_without_noise_reach_the_least_loss(outcome: Outcome) -> None:
     x = rng.integers(-90, 91, (3000, 3)).astype(np.int8)
     codes = codes_of(outcome, 3000)
     codes = codes[np.argsort(np.argsort(x[:, 0] + rng.normal(0, 50, 3000)))] if outcome.kind == "numbers" else codes
-    plan = plan_steps(
-        [Level("ALL", 4.0, 3000.0)], dimensions=3, n_classes=outcome.outputs, share=1.0, loss=outcome.loss
-    )
+    levels = [Level("ALL", 4.0, 3000.0)]
+    plan = plan_steps(levels, dimensions=3, n_classes=outcome.outputs, share=1.0, loss=outcome.loss)
     everyone = np.arange(3000)
     records, accounts = owned_records(x, codes, everyone, everyone), IndividualAccounts(np.full(3000, 1e9))
     state = Descent.begin(plan, x[:800], outcome.outputs, outcome.loss)
 
     def sums_at(weights: Floats) -> np.ndarray:
-        return step_contributions(
-            records, weights, clip_norm=state.clip_norm, accounts=accounts, sigma=1.0, loss=outcome.loss
-        )[0]
+        how = {"clip_norm": state.clip_norm, "accounts": accounts, "sigma": 1.0, "loss": outcome.loss}
+        return step_contributions(records, weights, **how)[0]
 
     begun = np.abs(sums_at(state.weights)).max()
     while not state.finished:
@@ -250,10 +237,9 @@ def test_nodes_say_the_same(outcome: Outcome) -> None:
     shares[0] = np.eye(len(outcome.categories))[0]
     graph = graphs.Graph()
     entering = graph.input("shares", graphs.DOUBLE, (len(outcome.categories),))
-    values = graph.to_bytes(
-        {"values": (outcome.shares_to_graph(graph, entering), graphs.DOUBLE, (len(outcome.columns),))}, {}
-    )
-    (found,) = onnxruntime.InferenceSession(values).run(None, {"shares": shares})
+    values = outcome.shares_to_graph(graph, entering), graphs.DOUBLE, (len(outcome.columns),)
+    content = graph.to_bytes({"values": values}, {})
+    (found,) = onnxruntime.InferenceSession(content).run(None, {"shares": shares})
     np.testing.assert_allclose(found, outcome.from_shares(shares), atol=1e-9)
 
 
