@@ -188,10 +188,8 @@ def said(weights: np.ndarray, points: np.ndarray) -> np.ndarray:
 
 
 def test_a_model_of_clipped_steps_is_too_sure_before_and_calibrated_after() -> None:
-    points, classes = people_like(8000, 0)
-    public, _unknown = people_like(2000, 1)
     test, truth = people_like(4000, 2)
-    weights, found = descended(points, classes, public, cap=0.05)
+    weights, found = descended(*people_like(8000, 0), people_like(2000, 1)[0], cap=0.05)
     before, after = said(weights, test), found.applied(said(weights, test))
     assert calibration(before, truth)[0].value > 0.08, "or there is nothing to calibrate"
     assert calibration(after, truth)[0].value < 0.03
@@ -202,10 +200,8 @@ def test_a_model_of_clipped_steps_is_too_sure_before_and_calibrated_after() -> N
 
 def test_a_model_that_learned_nothing_but_noise_says_the_base_rate() -> None:
     """The useless run: classes that nobody can tell. Its loss is that of the base rate, and its answers are unsure."""
-    points, classes = people_like(400, 0, noise_only=True)
-    public, _unknown = people_like(500, 1)
     test, truth = people_like(4000, 2, noise_only=True)
-    weights, found = descended(points, classes, public, cap=0.02)
+    weights, found = descended(*people_like(400, 0, noise_only=True), people_like(500, 1)[0], cap=0.02)
     before, after = losses(said(weights, test), truth).mean(), losses(found.applied(said(weights, test)), truth).mean()
     assert before > 0.8, "or it was not sure of what it learned"
     assert after < 0.75

@@ -27,13 +27,11 @@ def facts() -> dict[str, Any]:
     model = StudentModel.objects.filter(run__study=study).earliest("created_at")
     said = student_predict(model, [{"length": value, "width": 0.5} for value in (0.1, 0.9)])
     tables = RunResult.objects.filter(run__study=study).order_by("created_at").values_list("artifact", flat=True)
+    runs = Run.objects.order_by("created_at")
     found = {
         "receipts": [receipt_number(event.hash) for event in events],
         "decisions": [[event.holder.pseudonym, event.kind, event.level] for event in events],
-        "runs": [
-            [str(run.pk), run.status, run.share, run.position, run.labels, run.spent]
-            for run in Run.objects.order_by("created_at")
-        ],
+        "runs": [[str(run.pk), run.status, run.share, run.position, run.labels, run.spent] for run in runs],
         "model": model.digest,
         "predictions": said["predictions"],
         "tables": [hashlib.sha256(model_fetch(artifact)).hexdigest() for artifact in tables],

@@ -20,36 +20,25 @@ pytestmark = pytest.mark.slow
 FAST = {"random_forest": {"trees": 15}, "cnn": {"epochs": 1}, "nearest_neighbour": {"neighbours": 3}}
 FAST |= {"boosting": {"iterations": 8}, "consistency": {"steps": 2, "filters": 6, "thorough": True}}
 POINTS, ROWS = 150, 40
-TABLE = TabularSchema(
-    (
-        NumericColumn("label", 0, 7),
-        NumericColumn("weight", -1, 1, missing=("?",)),
-        CategoricalColumn("place", ("here", "there"), missing=("", "none")),
-        CategoricalColumn("other", ("a", "ü"), other=True),
-        CodeColumn("code", "icd9", missing=("?",)),
-        CodeColumn("diagnosis", "icd10", missing=("?", "U00")),
-        CodeColumn("drug", "atc"),
-        CodeColumn("test", "loinc", missing=("",)),
-        DateColumn("born", 0, 100, missing=("",), reference="2026-01-01"),
-    ),
-    ("no", "yes"),
+CODES = CodeColumn("code", "icd9", missing=("?",)), CodeColumn("diagnosis", "icd10", missing=("?", "U00"))
+COLUMNS = (
+    *(NumericColumn("label", 0, 7), NumericColumn("weight", -1, 1, missing=("?",))),
+    CategoricalColumn("place", ("here", "there"), missing=("", "none")),
+    CategoricalColumn("other", ("a", "ü"), other=True),
+    *(*CODES, CodeColumn("drug", "atc"), CodeColumn("test", "loinc", missing=("",))),
+    DateColumn("born", 0, 100, missing=("",), reference="2026-01-01"),
 )
+TABLE = TabularSchema(COLUMNS, ("no", "yes"))
 
 
 def made_up() -> tuple[Splits, list[dict[str, Any]]]:
     """A table with a column of every type, and the rows of its test records."""
     rng = np.random.default_rng(3)
     labels = rng.uniform(0, 7, POINTS + ROWS)
-    values = {
-        "weight": ["?", "-0.5", "0.9"],
-        "place": ["here", "there", ""],
-        "other": ["a", "ü", "elsewhere"],
-        "code": ["?", "001", "140.2", "250.01", "401", "V30.0", "E880"],
-        "diagnosis": ["?", "U00", "E11.90", "C7A.0", "I50", "T80.1XXA"],
-        "drug": ["A10BA02", "C07", "V"],
-        "test": ["", "2345-7", "718-7", "99999-9"],
-        "born": ["", "12.5", "80"],
-    }
+    values = {"weight": ["?", "-0.5", "0.9"], "place": ["here", "there", ""], "other": ["a", "ü", "elsewhere"]}
+    values |= {"code": ["?", "001", "140.2", "250.01", "401", "V30.0", "E880"], "drug": ["A10BA02", "C07", "V"]}
+    values |= {"diagnosis": ["?", "U00", "E11.90", "C7A.0", "I50", "T80.1XXA"], "born": ["", "12.5", "80"]}
+    values |= {"test": ["", "2345-7", "718-7", "99999-9"]}
     rows = [{"label": label} | {name: rng.choice(of) for name, of in values.items()} for label in labels]
     everything = Rows(TABLE.encode(rows), (labels > 3).astype(np.int64))
     return Splits(everything[:1], everything[:POINTS], everything[POINTS:], TABLE), rows[POINTS:]

@@ -7,15 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from learning.formats import (
-    DataError,
-    Report,
-    Rows,
-    read_file,
-    records_alike,
-    schema_from_json,
-    schema_to_json,
-)
+from learning.formats import DataError, Report, Rows, read_file, records_alike, schema_from_json, schema_to_json
 
 DOCUMENT: dict[str, Any] = {
     "kind": "table",
@@ -53,17 +45,12 @@ def drawn(count: int = 300) -> pd.DataFrame:
     def numbers() -> Any:
         return np.where(rng.random(count) < 0.3, "", rng.integers(-20, 240, count).astype(str))
 
-    return pd.DataFrame(
-        {
-            "who": [f"p{number}" for number in rng.integers(0, 70, count)],
-            "visited": pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.permutation(count), "D"),
-            **{name: numbers() for name in ("pulse", "lowest", "highest", "latest")},
-            "drug": rng.choice(["", "A10", "C07"], count),
-            "smokes": rng.choice(["", "no", "yes"], count),
-            "code": rng.choice(["", "I50", "E11.9"], count),
-            "ill": rng.choice(["J", "N"], count, p=[0.2, 0.8]),
-        }
-    )
+    columns: dict[str, Any] = {"who": [f"p{number}" for number in rng.integers(0, 70, count)]}
+    columns["visited"] = pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.permutation(count), "D")
+    columns |= {name: numbers() for name in ("pulse", "lowest", "highest", "latest")}
+    for name, values in (("drug", ["", "A10", "C07"]), ("smokes", ["", "no", "yes"]), ("code", ["", "I50", "E11.9"])):
+        columns[name] = rng.choice(values, count)
+    return pd.DataFrame(columns | {"ill": rng.choice(["J", "N"], count, p=[0.2, 0.8])})
 
 
 def test_records_are_combined_as_pandas_does(tmp_path: Path) -> None:

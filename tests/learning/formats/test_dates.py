@@ -118,10 +118,9 @@ def test_dates_of_a_file_are_drafted_without_their_range(tmp_path: Path) -> None
 
 
 def timed(**seen: Any) -> Any:
+    age = {"name": "age", "role": "feature", "type": "numeric", "minimum": 0, "maximum": 100}
     columns = [
-        {"name": "who", "role": "holder"},
-        {"name": "age", "role": "feature", "type": "numeric", "minimum": 0, "maximum": 100},
-        CAME,
+        *({"name": "who", "role": "holder"}, age, CAME),
         {"name": "seen", "role": "target", "part": "time", "since": "came", "unit": "days", **seen},
         {"name": "dead", "role": "target", "part": "event", "numbers": {"J": 1, "N": 0}},
     ]

@@ -160,6 +160,7 @@ def test_an_image_that_unfolds_is_refused(tmp_path):
 
 
 DIGITS = tuple("0123456789")
+PIXELS = np.arange(24).reshape(4, 2, 3) * 11
 SMALL = ImageSchema(2, 3, 1, DIGITS)
 HOUSES = ImageSchema(4, 4, 3, DIGITS)
 TABLE = TabularSchema((NumericColumn("a", 0, 1), NumericColumn("b", 0, 1)), ("no", "yes"))
@@ -172,16 +173,11 @@ def _idx(path, values, *, lengths=None, kind=8):
     return path
 
 
-@pytest.fixture
-def pixels():
-    return np.arange(24).reshape(4, 2, 3) * 11
-
-
-def test_idx_images_and_labels(tmp_path, pixels):
-    images, labels = _idx(tmp_path / "images", pixels), _idx(tmp_path / "labels", np.array([3, 0, 9, 1]))
+def test_idx_images_and_labels(tmp_path):
+    images, labels = _idx(tmp_path / "images", PIXELS), _idx(tmp_path / "labels", np.array([3, 0, 9, 1]))
     rows = read_file(images, SMALL, label_file=labels, holders=False)
-    assert rows.x.dtype == np.uint8 and (rows.x == pixels).all()
-    np.testing.assert_allclose(as_numbers(rows.x), pixels / 255, rtol=1e-6)
+    assert rows.x.dtype == np.uint8 and (rows.x == PIXELS).all()
+    np.testing.assert_allclose(as_numbers(rows.x), PIXELS / 255, rtol=1e-6)
     assert rows.y.tolist() == [3, 0, 9, 1] and rows.holders is None
     gzipped = tmp_path / "images.gz"
     gzipped.write_bytes(gzip.compress(images.read_bytes()))
@@ -189,12 +185,12 @@ def test_idx_images_and_labels(tmp_path, pixels):
     assert rows.one_holder_per_row("image").holders == ["image-1", "image-2", "image-3", "image-4"]
 
 
-def test_wrong_idx_files_are_refused(tmp_path, pixels):
-    images = _idx(tmp_path / "images", pixels)
+def test_wrong_idx_files_are_refused(tmp_path):
+    images = _idx(tmp_path / "images", PIXELS)
     for path, labels, problem in [
-        (_idx(tmp_path / "kind", pixels, kind=9), None, "begins with 00000903, not with 00000803"),
-        (_idx(tmp_path / "long", pixels, lengths=(3, 2, 3)), None, "announces 18 values and holds > 18"),
-        (_idx(tmp_path / "turned", pixels.reshape(4, 3, 2)), None, "measure 3 × 2"),
+        (_idx(tmp_path / "kind", PIXELS, kind=9), None, "begins with 00000903, not with 00000803"),
+        (_idx(tmp_path / "long", PIXELS, lengths=(3, 2, 3)), None, "announces 18 values and holds > 18"),
+        (_idx(tmp_path / "turned", PIXELS.reshape(4, 3, 2)), None, "measure 3 × 2"),
         (images, _idx(tmp_path / "fewer", np.array([1, 2, 3])), "3 labels for 4 images"),
         (images, _idx(tmp_path / "eleven", np.array([1, 2, 3, 10])), "row 4: The label 10 is no class"),
         (tmp_path / "nowhere", None, "cannot be opened"),
@@ -205,11 +201,11 @@ def test_wrong_idx_files_are_refused(tmp_path, pixels):
         assert str(error.value).startswith(str(labels or path))
 
 
-def test_npz_with_holders(tmp_path, pixels):
+def test_npz_with_holders(tmp_path):
     path = tmp_path / "rows.npz"
-    np.savez(path, x=pixels.astype(np.uint8), y=np.array([0, 1, 2, 3]), holder=np.array(["a", "a", "b", "c"]))
+    np.savez(path, x=PIXELS.astype(np.uint8), y=np.array([0, 1, 2, 3]), holder=np.array(["a", "a", "b", "c"]))
     rows = read_file(path, SMALL)
-    assert rows.x.dtype == np.uint8 and (rows.x == pixels).all()
+    assert rows.x.dtype == np.uint8 and (rows.x == PIXELS).all()
     assert (rows.y.tolist(), rows.holders) == ([0, 1, 2, 3], ["a", "a", "b", "c"])
     public = read_file(path, SMALL, labels=False, holders=False)
     assert (public.y, public.holders) == (None, None)
@@ -228,8 +224,8 @@ def test_house_numbers_as_svhn_publishes_them(tmp_path):
         read_file(path, HOUSES, holders=False)
 
 
-def test_the_content_of_a_file_decides_its_format(tmp_path, pixels):
-    images = _idx(tmp_path / "images", pixels)
+def test_the_content_of_a_file_decides_its_format(tmp_path):
+    images = _idx(tmp_path / "images", PIXELS)
     (tmp_path / "t.csv").write_text("a,b\n1,0\n")
     assert read_file(tmp_path / "t.csv", TABLE, labels=False, holders=False).x.tolist() == [[1, 0]]
     for path, schema, options, problem in [

@@ -10,15 +10,7 @@ import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
 
-from learning.formats import (
-    DataError,
-    DataErrors,
-    ImageSchema,
-    TabularSchema,
-    json_schema,
-    schema_from_json,
-    schema_to_json,
-)
+from learning.formats import DataError, ImageSchema, TabularSchema, json_schema, schema_from_json, schema_to_json
 from learning.formats.codes import CODE_SYSTEMS
 
 DOCUMENT = {
@@ -140,7 +132,7 @@ def test_a_schema_error_lists_all_errors():
         {"name": "y", "role": "feature", "type": "numeric", "minimum": 3, "maximum": 2},
         {"name": "z", "role": "teacher"},
     ]
-    with pytest.raises(DataErrors) as error:
+    with pytest.raises(DataError) as error:
         schema_from_json({"kind": "table", "columns": columns, "header": "yes"})
     assert [(fault.column, str(fault.problem)) for fault in error.value.report.faults] == [
         *(("x", "“minimum” is True."), ("x", "“colour” is unknown."), ("y", "The declared range is 3 to 2.")),
@@ -208,32 +200,25 @@ def test_icd9_codes_fall_into_the_chapters_that_begin_before_them():
     assert (chapter("icd9", "V57"), chapter("icd9", "E909")) == ("supplementary factors", "external causes")
 
 
-@pytest.mark.parametrize(
-    ("system", "codes"),
-    [
+def test_invalid_codes_are_refused():
+    for system, codes in (
         ("icd9", ("", "0", "1000", "25O", "V", "E1.x", "250.8x", "-1", "²50")),
         ("icd10", ("", "e11", "E1", "250.0", "E11.9 ", "E11.12345", "E11\n")),
         ("atc", ("", "E01", "A1", "A10B2", "A10BA0", "a10", "A10BA022")),
         ("loinc", ("", "2345", "2345-77", "LP123-4")),
-    ],
-)
-def test_invalid_codes_are_refused(system, codes):
-    assert [code for code in codes if chapter(system, code) is not None] == []
+    ):
+        assert [code for code in codes if chapter(system, code) is not None] == [], system
 
 
-@pytest.mark.parametrize(
-    ("system", "group", "codes"),
-    [
-        ("atc", "alimentary tract and metabolism", ("A", "A10", "A10B", "A10BA", "A10BA02")),
-        ("atc", "cardiovascular system", ("C07AB02",)),
-        ("icd10", "endocrine, nutritional, metabolic", ("E11", "E11.9", "E119", "E11.90G", "E11.-", "E11.90+")),
-        ("icd10", "endocrine, nutritional, metabolic", ("E11.90!", "E11.3X12")),
-        *(("loinc", "chemistry", ("2345-7",)), ("loinc", "haematology", ("718-7",))),
-        *(("loinc", "vital signs", ("8480-6",)), ("loinc", "other", ("12345-6",))),
-    ],
-)
-def test_codes_are_read_at_every_level_and_as_countries_write_them(system, group, codes):
-    assert {chapter(system, code) for code in codes} == {group}
+def test_codes_are_read_at_every_level_and_as_countries_write_them():
+    for system, group, codes in (
+        ("atc", "alimentary tract and metabolism", "A A10 A10B A10BA A10BA02"),
+        ("atc", "cardiovascular system", "C07AB02"),
+        ("icd10", "endocrine, nutritional, metabolic", "E11 E11.9 E119 E11.90G E11.- E11.90+ E11.90! E11.3X12"),
+        *(("loinc", "chemistry", "2345-7"), ("loinc", "haematology", "718-7"), ("loinc", "other", "12345-6")),
+        ("loinc", "vital signs", "8480-6"),
+    ):
+        assert {chapter(system, code) for code in codes.split()} == {group}, codes
 
 
 def test_a_code_is_in_one_group_alone_and_listed_loinc_codes_have_their_check_digit():

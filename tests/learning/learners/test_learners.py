@@ -117,9 +117,8 @@ def test_the_network_takes_images_in_colour_and_reports_progress():
     assert np.isfinite(learner.fit(x[:2], np.array([0, 1]), classes=2, seed=1).predict_proba(x)).all()
 
 
-@pytest.mark.parametrize(
-    ("name", "parameters", "problem"),
-    [
+def test_unknown_learners_and_parameters_are_refused():
+    for name, parameters, problem in (
         ("oracle", {}, "no learner “oracle”; choose one of: random_forest"),
         ("random_forest", {"tree": 1}, "no parameter tree; it has: trees"),
         ("random_forest", {"trees": 0}, "trees is 0; it must be at least 1"),
@@ -130,11 +129,9 @@ def test_the_network_takes_images_in_colour_and_reports_progress():
         ("logistic_regression", {"inverse_penalty": float("nan")}, "inverse_penalty is nan"),
         ("cnn", {"learning_rate": 2}, "learning_rate is 2; it must be at least 1e-07 and at most 1"),
         ("nearest_neighbour", {"shift": -0.1}, "shift is -0.1; it must be at least 0 and at most 0.5"),
-    ],
-)
-def test_unknown_learners_and_parameters_are_refused(name, parameters, problem):
-    with pytest.raises(ValueError, match=problem):
-        learner_create(name, parameters)
+    ):
+        with pytest.raises(ValueError, match=problem):
+            learner_create(name, parameters)
 
 
 def test_the_model_of_another_learner_or_with_missing_tensors_is_refused(stored, digits):

@@ -10,26 +10,12 @@ import pytest
 from scipy.signal import correlate2d
 
 from learning.learners.cnn import CNN
-from learning.representations import (
-    Embedding,
-    Evened,
-    Learned,
-    Patches,
-    Representation,
-    Standardised,
-    Student,
-    Thresholds,
-    Wavelets,
-    Whitened,
-    default_representation,
-    layers_of,
-    layers_of_model,
-    representation_create,
-    representation_load,
-    representation_save,
-)
-from learning.representations.network import NetworkEncoder
+from learning.representations import Embedding, Evened, Learned, Patches, Standardised, Thresholds, Wavelets, Whitened
+from learning.representations.base import Representation
+from learning.representations.catalogue import Student, default_representation, representation_create
+from learning.representations.network import NetworkEncoder, layers_of, layers_of_model
 from learning.representations.patches import PatchEncoder
+from learning.representations.storage import representation_load, representation_save
 from learning.representations.wavelets import WaveletEncoder
 from tests.learning.lazily import nn, torch
 
@@ -244,7 +230,7 @@ def test_thresholds_are_public_values_that_records_exceed_or_not() -> None:
     np.testing.assert_allclose(steps, np.arange(10, 100, 10), atol=1.0)
 
 
-def test_a_few_wrong_public_values_spoil_no_spread() -> None:
+def test_a_few_wrong_public_values_spoil_no_spread_and_rare_columns_stay_small() -> None:
     """A blood pressure of 16,000 among those around 120: the column is cut off, and so is a record's."""
     rng = np.random.default_rng(0)
     pressure, amount = rng.normal(120, 20, 5000), np.where(rng.random(5000) < 0.98, 0.0, rng.integers(1, 9, 5000))
@@ -256,23 +242,11 @@ def test_a_few_wrong_public_values_spoil_no_spread() -> None:
     assert (low[1], high[1]) == pytest.approx((0, 8), abs=1e-3), "of a value that is mostly 0 nothing is cut off"
     wrong = np.array([[9e9, 3.0], [-9e9, 3.0], [np.nan, 3.0]], np.float32)
     assert encoder.encode(wrong)[:, 0].tolist() == [encoder.limits[1, 0], encoder.limits[0, 0], encoder.limits[0, 0]]
-
-
-def test_rare_columns_stay_small_where_variances_are_evened() -> None:
-    """Common directions have the same spread; a column that is 1 once in a thousand has not been blown up to it."""
-    rng = np.random.default_rng(0)
+    # Common directions have the same spread; a column that is 1 once in a thousand has not been blown up to it.
     public = np.column_stack([rng.normal(0, 30, 8000), rng.random(8000) < 0.5, rng.random(8000) < 0.001])
     coordinates = Evened(thresholds=1, floor=0.01).fit(public).transform(public).astype(float)
     spreads = np.sort(coordinates.std(axis=0))
     assert spreads[-2] > 0.9 * spreads[-1] and spreads[0] < 0.4 * spreads[-1]
-
-
-def test_thresholds_of_many_columns_are_fewer_and_can_be_bounded_together() -> None:
-    rng = np.random.default_rng(0)
-    for together, features in ((60, 6 * 11), (13, 6 * 3), (5, 6)):
-        assert Evened(together=together, floor=0.1).fit(rng.random((900, 6))).encoder.units.size == features
-    for columns, thresholds in ((40, 16), (100, 9), (1000, 0)):
-        assert Thresholds().fit(rng.random((60, columns))).dimensions == columns * (1 + thresholds)
 
 
 def test_on_the_sphere_points_have_length_127_and_the_middle_stays() -> None:

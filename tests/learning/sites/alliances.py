@@ -1,6 +1,6 @@
 """An alliance in one process: a hub and sites with keys that numbers repeat, and a ledger in memory."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -8,7 +8,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from common.noise import Noise, SimulationNoise
+from common.noise import SimulationNoise
 from learning.sites.documents import Alliance, JointQuestion, JointRun, Refused, Roster, public_key, sign
 from learning.sites.protocol import Site, SiteAnswer, answer, endorse, roster_of, total
 
@@ -41,22 +41,15 @@ class MemoryLedger:
         self.numbers[question.roster] = question.number
 
 
-def sites(count: int) -> list[Site]:
-    return [
-        Site(
-            f"site-{place:02}",
-            Ed25519PrivateKey.from_private_bytes(bytes([place + 1]) * 32),
-            X25519PrivateKey.from_private_bytes(bytes([place + 101]) * 32),
-        )
-        for place in range(count)
-    ]
-
-
 class Joint:
     """A run of an alliance of so many sites, approved by all of them."""
 
     def __init__(self, count: int, *, mode: Mode = "together", colluding: int = 1, number: str = "1f") -> None:
-        self.sites = sites(count)
+        signing, agreeing = Ed25519PrivateKey.from_private_bytes, X25519PrivateKey.from_private_bytes
+        self.sites = [
+            Site(f"site-{place:02}", signing(bytes([place + 1]) * 32), agreeing(bytes([place + 101]) * 32))
+            for place in range(count)
+        ]
         names = tuple(site.name for site in self.sites)
         keys = {site.name: public_key(site.identity) for site in self.sites}
         self.alliance = Alliance("hospitals", "terms", colluding, public_key(HUB), keys)
@@ -67,14 +60,10 @@ class Joint:
 
     def question(self, number: int = 1, *, spread: float = 50.0, grain: float = 1.0, **about: Any) -> JointQuestion:
         participants = about.pop("participants", self.run.document.participants)
-        made = {"question": "digest", "part": (0, 1), "state": ""} | about
-        return JointQuestion(
-            self.roster.digest(), number, participants=participants, spread=spread, grain=grain, **made
-        )
+        made = {"question": "digest", "part": (0, 1), "state": "", "spread": spread, "grain": grain} | about
+        return JointQuestion(self.roster.digest(), number, participants=participants, **made)
 
-    def answers(
-        self, question: JointQuestion, sums: Sequence[np.ndarray], noise: Callable[[int], Noise] = SimulationNoise
-    ) -> list[SiteAnswer]:
+    def answers(self, question: JointQuestion, sums: Sequence[np.ndarray], noise: Any = SimulationNoise) -> Any:
         """Answers of all participants of a question, of sums of each of them in order."""
         among = [site for site in self.sites if site.name in question.participants]
         signed = sign(question, HUB)

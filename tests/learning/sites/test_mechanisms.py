@@ -8,15 +8,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from common.noise import Noise, SimulationNoise
+from common.noise import SimulationNoise
 from learning.mechanisms.base import Arrays, Draws, Question, Release
 from learning.mechanisms.head_counts import HeadCountQuestion
 from learning.mechanisms.pate import NO_VOTE
-from learning.mechanisms.pate.question import Ballot, TeachersQuestion, VoteState
+from learning.mechanisms.pate.question import Ballot, VoteState
 from learning.sites.documents import JointQuestion, Refused
 from learning.sites.lattice import IncludedNoise
 from learning.sites.protocol import question_for, total_spread
-from tests.learning.mechanisms import test_counts, test_questions, test_synthesis
+from tests.learning.mechanisms import test_counts, test_questions
+from tests.learning.mechanisms import test_synthesis as synthesis
 from tests.learning.mechanisms.pate import test_question as test_teachers
 from tests.learning.sites.alliances import Joint, Mode, NoNoise
 
@@ -28,10 +29,6 @@ def put(joint: Joint, question: Question, part: slice, number: int = 1) -> Joint
     return question_for(joint.roster, question, number=number, part=part, state="", participants=names)
 
 
-def released(question: Question, part: slice, state: Any, total: Arrays, noise: Noise) -> Release:
-    return question.release(part, state, [total], noise)
-
-
 def over_sites(question: Question, part: slice, state: Any, answers: Sequence[Arrays]) -> Release:
     """The release of a total that the protocol has added up, noise set aside."""
     joint = Joint(len(answers))
@@ -39,7 +36,7 @@ def over_sites(question: Question, part: slice, state: Any, answers: Sequence[Ar
     assert question.spread is not None
     total = joint.total(request, [answer["sums"] for answer in answers], NoNoise)
     assert total.dtype == answers[0]["sums"].dtype
-    return released(question, part, state, {**answers[0], "sums": total}, IncludedNoise(question.spread))
+    return question.release(part, state, [{**answers[0], "sums": total}], IncludedNoise(question.spread))
 
 
 def assert_same(one: Release, other: Release) -> None:
@@ -57,9 +54,7 @@ QUESTIONS = {
     "steps": test_questions.steps,
     "head counts": test_questions.head_count,
     "counts": lambda: test_counts.counts_question("job", "sex"),
-    "synthesis": lambda: test_synthesis.marginals_of(
-        test_synthesis.records_of(24), test_synthesis.people_of(24)
-    ).question(1),
+    "synthesis": lambda: synthesis.marginals_of(synthesis.records_of(24), synthesis.people_of(24)).question(1),
 }
 
 
@@ -67,17 +62,17 @@ def people_and_records(question: Any, name: str) -> tuple[Any, Any]:
     """24 people, and their records by a mask."""
     if name not in ("counts", "synthesis"):
         return test_questions.people(), lambda mask: test_questions.records(question, mask)
-    everybody = test_synthesis.records_of(24, each=2)
-    x = everybody.x
+    both = synthesis.records_of(24, each=2)
+    x = both.x
     if name == "counts":
         x = test_counts.records(*(("40", ("nurse", "smith")[n % 2], "fm"[n % 3 > 0], "no", n) for n in range(48))).x
 
     def of(mask: np.ndarray) -> Any:
-        mine = mask[everybody.owner]
-        place = np.searchsorted(np.flatnonzero(mask), everybody.owner[mine])
-        return replace(everybody, x=x[mine], classes=everybody.classes[mine], owner=place)
+        mine = mask[both.owner]
+        place = np.searchsorted(np.flatnonzero(mask), both.owner[mine])
+        return replace(both, x=x[mine], classes=both.classes[mine], owner=place)
 
-    return test_synthesis.people_of(24), of
+    return synthesis.people_of(24), of
 
 
 @pytest.mark.parametrize("count", [3, 20])
@@ -89,21 +84,13 @@ def test_the_total_of_sites_is_bit_for_bit_the_central_one(name: str, count: int
     masks = [np.arange(24) % count == place for place in range(count)]
     whole = np.ones(24, dtype=bool)
     central = question.answer(part, state, who, lambda: records(whole), alone=False, draws=DRAWS)
-    answers = [
-        question.answer(part, state, who.of(mask), lambda mask=mask: records(mask), alone=False, draws=DRAWS)
-        for mask in masks
-    ]
+    how = {"alone": False, "draws": DRAWS}
+    answers = [question.answer(part, state, who.of(mask), lambda mask=mask: records(mask), **how) for mask in masks]
     assert np.abs(central["sums"]).sum() > 0
-    expected = released(question, part, state, central, NoNoise(0))
+    expected = question.release(part, state, [central], NoNoise(0))
     assert_same(over_sites(question, part, state, answers), expected)
     for answer, mask in zip(answers, masks, strict=True):
         assert np.array_equal(answer["charge"], central["charge"][mask]), "everybody pays what they would pay"
-
-
-def central_question(question: TeachersQuestion, count: int) -> TeachersQuestion:
-    """The same question to the teachers of all sites together."""
-    groups = tuple(replace(group, teachers=count * group.teachers) for group in question.plan.groups)
-    return replace(question, plan=replace(question.plan, groups=groups, teachers=count * question.plan.teachers))
 
 
 @pytest.mark.slow
@@ -112,7 +99,9 @@ def central_question(question: TeachersQuestion, count: int) -> TeachersQuestion
 def test_teachers_of_all_sites_vote_as_they_would_together(aggregator: Any, count: int) -> None:
     student = test_teachers.student if aggregator else None
     question = test_teachers.question(aggregator, student=student)
-    central, rng = central_question(question, count), np.random.default_rng(4)
+    groups = tuple(replace(group, teachers=count * group.teachers) for group in question.plan.groups)
+    plan = replace(question.plan, groups=groups, teachers=count * question.plan.teachers)
+    central, rng = replace(question, plan=plan), np.random.default_rng(4)
     said = rng.integers(0, test_teachers.CLASSES, (count, test_teachers.TEACHERS, test_teachers.POINTS))
     one = test_teachers.ballot(question)
     ballots = [replace(one, predictions=predictions) for predictions in said]
@@ -123,13 +112,11 @@ def test_teachers_of_all_sites_vote_as_they_would_together(aggregator: Any, coun
     who, state = test_teachers.people(), question.state(None)
     for _ in range(3):
         part = question.part(0, len(state.labels), 10)
-        answers = [
-            question.answer(part, state, who, lambda ballot=ballot: ballot, alone=True, draws=DRAWS)
-            for ballot in ballots
-        ]
-        whole = central.answer(part, state, who, lambda: together, alone=True, draws=DRAWS)
+        how = {"alone": True, "draws": DRAWS}
+        answers = [question.answer(part, state, who, lambda ballot=ballot: ballot, **how) for ballot in ballots]
+        whole = central.answer(part, state, who, lambda: together, **how)
         release = over_sites(question, part, state, answers)
-        assert_same(release, released(central, part, state, whole, NoNoise(0)))  # type: ignore[arg-type]
+        assert_same(release, central.release(part, state, [whole], NoNoise(0)))  # type: ignore[arg-type]
         state = VoteState(release.arrays["labels"], release.arrays["guesses"])
     assert (state.guesses != NO_VOTE).any() == bool(aggregator), "some votes were residual"
 
@@ -142,7 +129,7 @@ def test_questions_without_a_single_noise_are_not_put_to_sites() -> None:
         with pytest.raises(Refused, match="another method or aggregator"):
             put(joint, question, part)
     with pytest.raises(Refused, match="needs noise of 5"):
-        released(votes, votes.part(0, 0, 4), None, {"sums": np.zeros((4, 3))}, IncludedNoise(4.0))
+        votes.release(votes.part(0, 0, 4), None, [{"sums": np.zeros((4, 3))}], IncludedNoise(4.0))
     others = (votes, replace(votes, sigma=6.0), replace(votes, kernel="epanechnikov"))
     assert len({put(joint, other, part).digest() for other in others}) == 3
 
@@ -161,7 +148,7 @@ def noise_left(count: int, mode: Mode, without: int, colluding: int = 1) -> tupl
         return NoNoise(0) if place < without else SimulationNoise(100 * count + place)
 
     total = joint.total(request, [np.zeros(CELLS, np.int64)] * count, source)
-    release = released(QUESTION, slice(0, 1), None, {"sums": total}, IncludedNoise(QUESTION.spread))
+    release = QUESTION.release(slice(0, 1), None, [{"sums": total}], IncludedNoise(QUESTION.spread))
     return release.arrays["counts"], total_spread(joint.roster, request)
 
 

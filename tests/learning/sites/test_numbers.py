@@ -18,13 +18,11 @@ from learning.sites.masks import keystream, mask, pair_key
 from tests.learning.sites.alliances import Joint
 
 
-@pytest.mark.parametrize(
-    ("spread", "grain"), [(0.1, 1.0), (2.0**17, 1.0), (2.0**30, 1.0), (0.5, GRID), (16384.0, GRID)]
-)
-def test_the_unit_is_as_fine_as_noise_can_be_drawn(spread: float, grain: float) -> None:
-    lattice = Lattice.finest(spread, grain)
-    units = spread / grain * 2**lattice.shift
-    assert LARGEST_ROUNDED_SCALE / 2 <= units <= LARGEST_ROUNDED_SCALE and lattice.shift >= 0
+def test_the_unit_is_as_fine_as_noise_can_be_drawn() -> None:
+    for spread, grain in ((0.1, 1.0), (2.0**17, 1.0), (2.0**30, 1.0), (0.5, GRID), (16384.0, GRID)):
+        lattice = Lattice.finest(spread, grain)
+        units = spread / grain * 2**lattice.shift
+        assert LARGEST_ROUNDED_SCALE / 2 <= units <= LARGEST_ROUNDED_SCALE and lattice.shift >= 0
 
 
 @pytest.mark.parametrize("grain", [1.0, GRID])
@@ -189,10 +187,10 @@ def test_the_stream_is_that_of_rfc_8439() -> None:
     assert keystream(key, 21).tolist() == chacha20(key, 21)
 
 
-@pytest.mark.parametrize("key", ["00" * 32, "01" + "00" * 31, "00" * 31, "no key"])
-def test_a_public_key_that_gives_no_secret_is_refused(key: str) -> None:
-    with pytest.raises(Refused, match="approve the run anew"):
-        pair_key(key_of(ALICE), key, b"")
+def test_a_public_key_that_gives_no_secret_is_refused() -> None:
+    for key in ("00" * 32, "01" + "00" * 31, "00" * 31, "no key"):
+        with pytest.raises(Refused, match="approve the run anew"):
+            pair_key(key_of(ALICE), key, b"")
 
 
 def test_a_mask_is_made_of_the_streams_of_all_pairs() -> None:
@@ -215,16 +213,14 @@ def test_a_mask_is_made_of_the_streams_of_all_pairs() -> None:
     assert np.sum(masks[:3], axis=0, dtype=np.uint64).all(), "and not without one of them"
 
 
-@pytest.mark.parametrize(
-    "change", [{"number": 2}, {"question": "other"}, {"state": "other"}, {"participants": ("site-00", "site-01")}]
-)
-def test_no_two_questions_have_the_same_mask(change: dict) -> None:
-    joint = Joint(3, colluding=0)
-    site, other = joint.sites[0], joint.question(**change)
-    masks = [mask(site.name, site.agreement, joint.roster, each, 100) for each in (joint.question(), other)]
-    assert not (masks[0] == masks[1]).any()
-    again = Joint(3, colluding=0, number="another run")
-    assert not (mask(site.name, site.agreement, again.roster, again.question(), 100) == masks[0]).any()
+def test_no_two_questions_have_the_same_mask() -> None:
+    joint, again = Joint(3, colluding=0), Joint(3, colluding=0, number="another run")
+    site, changes = joint.sites[0], ({}, {"number": 2}, {"question": "other"}, {"state": "other"})
+    asked = [(joint.roster, joint.question(**change)) for change in changes]
+    asked += [(joint.roster, joint.question(participants=("site-00", "site-01"))), (again.roster, again.question())]
+    masks = [mask(site.name, site.agreement, roster, question, 100) for roster, question in asked]
+    for one, other in combinations(masks, 2):
+        assert not (one == other).any()
 
 
 @pytest.mark.statistical

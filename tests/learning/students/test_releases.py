@@ -14,20 +14,16 @@ from learning.students.posterior import leading_probabilities
 from learning.students.spreading import similarities, spread
 
 
-def _simulated(counts, sigma, draws=100_000):
-    """Leaders among counts drawn from their posterior: a normal distribution cut off below 0."""
-    rng = np.random.default_rng(1)
-    counts = np.asarray(counts, float)
-    drawn = truncnorm.rvs(-counts / sigma, np.inf, loc=counts, scale=sigma, size=(draws, len(counts)), random_state=rng)
-    return np.bincount(drawn.argmax(axis=1), minlength=len(counts)) / draws
-
-
 @pytest.mark.statistical
 @pytest.mark.parametrize(
     ("counts", "sigma"), [([60, 40], 10), ([5, -3, 2], 4), ([-20, -30], 10), ([100, 90, 80, 0, -15], 20)]
 )
 def test_the_posterior_of_the_leading_class_is_that_of_a_simulation(counts, sigma):
-    np.testing.assert_allclose(leading_probabilities([counts], sigma)[0], _simulated(counts, sigma), atol=0.008)
+    """Leaders among counts drawn from their posterior: a normal distribution cut off below 0."""
+    counts, how = np.array(counts, float), {"scale": sigma, "random_state": np.random.default_rng(1)}
+    drawn = truncnorm.rvs(-counts / sigma, np.inf, loc=counts, size=(100_000, len(counts)), **how)
+    shares = np.bincount(drawn.argmax(axis=1), minlength=len(counts)) / 100_000
+    np.testing.assert_allclose(leading_probabilities([counts], sigma)[0], shares, atol=0.008)
 
 
 @pytest.mark.parametrize(("counts", "sigma"), [([30.0, 12.0], 10.0), ([4.0, -6.0], 5.0)])

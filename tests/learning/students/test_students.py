@@ -9,18 +9,9 @@ from scipy.special import expit
 from learning.calibration import CalibratedModel
 from learning.learners import learner_create
 from learning.mechanisms.neighbours.votes import radii
-from learning.students import (
-    STUDENTS,
-    choose,
-    counted,
-    labelled,
-    neighbourhoods,
-    predicted,
-    refine,
-    student_create,
-    student_learn,
-)
+from learning.students import choose, counted, labelled, neighbourhoods, predicted, refine
 from learning.students.calibration import fit_to_releases
+from learning.students.registry import STUDENTS, student_create, student_learn
 from learning.students.shares import Shares
 from tests.learning.lazily import torch
 
