@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from pkgutil import resolve_name
 
-import pytest
 from django.conf import settings
 
 ROOT = Path(settings.BASE_DIR)
@@ -32,7 +31,6 @@ def test_every_place_that_the_proof_names_is_there() -> None:
     assert not is_there("accounting.book.allowances")
 
 
-@pytest.mark.slow
 def test_imports_of_benchmarks_exist() -> None:
     """No type checker reads them, and the suite does not run them."""
     names = {
@@ -59,7 +57,6 @@ def is_there(name: str) -> bool:
 BROKEN_PLURAL = re.compile(r"""(?<!d of )(%d|\{len\([^}]*\)(:,)?\}) (people|[a-z]+[^s\W]s)\b""")
 
 
-@pytest.mark.slow
 def test_logs_and_commands_say_1_person() -> None:
     for text in ("The records of %d people were erased.", "{len(beyond)} accounts were charged"):
         assert BROKEN_PLURAL.search(text)

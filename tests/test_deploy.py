@@ -46,9 +46,6 @@ def checked(*command: str | Path, env: dict[str, str] | None = None) -> str:
 
 
 # --- The files ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
 def test_compose_keeps_to_its_schema() -> None:
     checked(BIN / "check-jsonschema", "--builtin-schema", "vendor.compose-spec", "compose.yaml")
     assert compose()["services"].keys() == {"db", "redis", "mail"} | OURS
@@ -96,7 +93,6 @@ def docker_compose() -> list[str]:
     return []
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not docker_compose(), reason="Docker Compose is not installed")
 def test_docker_compose_itself_reads_the_file_and_the_variables(tmp_path: Path) -> None:
     # The first version of Docker Compose, which Debian has, knows no name of a project.
@@ -138,7 +134,6 @@ def test_the_image_is_clean() -> None:
     checked(BIN / "hadolint", "deploy/Containerfile")
 
 
-@pytest.mark.slow
 def test_the_last_steps_of_the_image_work_on_what_it_copies(tmp_path: Path) -> None:
     ignored = [line for line in (ROOT / ".dockerignore").read_text().split() if not line.startswith("!")]
     image = shutil.copytree(
@@ -198,7 +193,7 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
 
 def starts(test: Callable[..., None]) -> Callable[..., None]:
     """Mark a test that starts an installation."""
-    return pytest.mark.worker(pytest.mark.slow(pytest.mark.exhaustive(test)))
+    return pytest.mark.worker(pytest.mark.exhaustive(test))
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,6 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.slow
 @pytest.mark.django_db
 def test_documents_are_served_where_they_are_built_and_help_leads_to_them(
     built: Path, settings: Any, client: Client
@@ -76,7 +75,6 @@ def test_documents_are_served_where_they_are_built_and_help_leads_to_them(
     assert b'href="/docs/choosing-a-method.html"' in client.get(f"/studies/{study.slug}/runs/").content
 
 
-@pytest.mark.slow
 def test_the_security_policy_lets_every_page_of_documents_work(built: Path) -> None:
     """Nothing within a page that the policy would block, nothing from another site."""
     pages = list(built.rglob("*.html"))
@@ -146,7 +144,6 @@ def test_the_client_the_documents_and_the_list_of_changes_have_the_version() -> 
     assert next(heading for heading in headings if heading != "## Unreleased").startswith(f"## {__version__} – ")
 
 
-@pytest.mark.slow
 @pytest.mark.django_db
 def test_pages_and_the_api_tell_the_version(client: Client) -> None:
     for path in ("/privacy/", "/accessibility/"):

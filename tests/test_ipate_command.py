@@ -57,7 +57,6 @@ SHOW = (
 )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("in_file", [False, True])
 def test_the_environment_of_the_file_counts_and_a_key_may_lie_in_another(installation: Path, in_file: bool) -> None:
     if in_file:

@@ -47,7 +47,7 @@ from tests.test_roles import addresses_of
 from tests.training.runs import TABLE_RUN, run_draft, study_with_table
 from training.models import Dataset, Run
 
-pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+pytestmark = pytest.mark.django_db
 
 OVERSIGHT = (Role.COMMITTEE, Role.CHAIR, Role.AUDITOR)
 #: What somebody tries to be themself, and what a friend is to be.

@@ -40,7 +40,7 @@ from tests.ipate_web.accounts.test_mails import people_with_mails
 from training.models import Run
 from training.services.closing import study_close
 
-pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+pytestmark = pytest.mark.django_db
 
 _PLAIN = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 #: Letters of the full width, as East Asian texts have them.

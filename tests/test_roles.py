@@ -24,7 +24,7 @@ from tests.everything import addresses, alliances_make
 from tests.snapshots import built_once
 from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_start, study_with_table
 
-pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+pytestmark = pytest.mark.django_db
 
 STRANGERS = frozenset({"anonymous"})
 #: Who has no role in the study; administrators of the installation have none anywhere.

@@ -99,7 +99,6 @@ def test_a_catalogue_that_has_changed_is_reported_until_it_is_compiled(
         os.utime(source.with_suffix(".mo"), (0, 0))
 
 
-@pytest.mark.slow
 def test_no_text_stands_in_a_formatted_string_where_it_is_not_found() -> None:
     """Programs that collect texts do not look into f-strings: whatever stands there stays English."""
     missed = []
@@ -112,7 +111,6 @@ def test_no_text_stands_in_a_formatted_string_where_it_is_not_found() -> None:
     assert missed == []
 
 
-@pytest.mark.slow
 def test_the_catalogue_has_every_text_of_the_sources_and_no_other(texts: Texts, tmp_path: Path) -> None:
     if shutil.which("xgettext") is None:
         if os.environ.get("IPATE_REQUIRE_SERVICES") == "1":

@@ -37,7 +37,7 @@ def missing() -> str:
 
 MISSING = missing()
 pytestmark = [
-    *(pytest.mark.slow, pytest.mark.worker, pytest.mark.exhaustive),
+    *(pytest.mark.worker, pytest.mark.exhaustive),
     pytest.mark.skipif(bool(MISSING), reason=MISSING),
 ]
 

@@ -64,7 +64,7 @@ from training.models import Alliance, Run
 from training.services import students
 from training.services.erasures import records_erase
 
-pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+pytestmark = pytest.mark.django_db
 
 #: Who decides about runs or policies, or makes the accounts of those who do. Stewards see people necessarily, and
 #: auditors decide nothing; a superuser has every role, stewards' too.

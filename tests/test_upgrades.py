@@ -28,7 +28,6 @@ def python(var: Path, *arguments: str) -> str:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.slow
 @pytest.mark.parametrize("release", [*RELEASES, None], ids=lambda path: path.name if path else "this version")
 def test_an_installation_is_upgraded_whole(release: Path | None, tmp_path: Path) -> None:
     """This version stands for the next release: what it leaves behind can be kept and brought back."""

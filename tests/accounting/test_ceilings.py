@@ -40,7 +40,7 @@ from training.services.advance import run_advance
 from training.services.closing import records_expire
 from training.services.head_counts import head_counts_draw
 
-pytestmark = [pytest.mark.django_db, pytest.mark.slow, pytest.mark.both]
+pytestmark = [pytest.mark.django_db, pytest.mark.both]
 
 #: Everybody's cap in the studies below: low protection, ε = 3.
 CAP = float(caps_of(3.0, 1e-4))

@@ -40,7 +40,7 @@ from training.methods.sampled_steps.questions import SampledGradients
 from training.methods.steps import planning as sgd_planning
 from training.models import Run
 
-pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+pytestmark = pytest.mark.django_db
 
 CONFIDENT = {"name": "confident_gnmax", "sigma": 10.0, "sigma_threshold": 14.0, "threshold": 2.0}
 QUIET = {"name": "gnmax", "sigma": 14.0}

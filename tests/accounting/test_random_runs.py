@@ -48,7 +48,7 @@ from training.services.datasets import dataset_import
 from training.services.head_counts import head_counts_draw
 from training.verification import release_faults
 
-pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+pytestmark = pytest.mark.django_db
 
 HOLDERS = 15
 #: Who owns records in each of the two private datasets: some in both.

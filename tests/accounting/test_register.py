@@ -88,9 +88,6 @@ def test_charges_add_up_by_holder_and_unlisted_holders_have_spent_nothing() -> N
 
 
 # --- Recording ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
 def test_the_book_is_the_sum_of_all_charge_files_bit_for_bit(study: Study) -> None:
     rng, everybody = np.random.default_rng(4), ids(study)
     expected = dict.fromkeys(everybody.tolist(), 0.0)
@@ -250,7 +247,6 @@ def test_ten_sampled_runs_have_their_slack_and_no_eleventh(study: Study, monkeyp
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.slow
 def test_old_files_that_nothing_names_are_deleted_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
     study = study_with_consents("sweep")
     arrays_delete_folder(f"accounts/{study.pk}")  # of a test that was rolled back, whose study had the same number

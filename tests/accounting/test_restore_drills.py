@@ -34,7 +34,6 @@ from tests.factories import consent_choose, form_publish, holder_create, policy_
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
-    pytest.mark.slow,
     pytest.mark.both,
     pytest.mark.usefixtures("storages_apart"),
 ]

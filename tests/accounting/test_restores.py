@@ -42,7 +42,7 @@ from training.services.runs import run_cancel
 from training.services.students import student_withdraw
 from training.verification import release_faults
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow, pytest.mark.both]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.both]
 
 
 def test_a_restored_study_is_locked_until_the_gap_is_charged() -> None:

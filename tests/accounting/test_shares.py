@@ -93,7 +93,6 @@ steps = st.one_of(
 )
 
 
-@pytest.mark.slow
 def test_shares_never_exceed_one_nor_limits_what_was_opened_in_any_order(study: Study) -> None:
     reached: Counter[str] = Counter()
 

@@ -38,7 +38,7 @@ from training.services import advance, students
 from training.services.head_counts import head_counts_draw
 from training.verification import batches_kept, release_faults
 
-pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+pytestmark = pytest.mark.django_db
 
 QUIET = {"aggregator": {"name": "gnmax", "sigma": 40.0}, "teachers": 4}
 

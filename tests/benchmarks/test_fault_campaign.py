@@ -17,7 +17,6 @@ SEED = 7
 
 
 @pytest.mark.worker
-@pytest.mark.slow
 @pytest.mark.exhaustive
 @pytest.mark.django_db(transaction=True)
 def test_strikes_hit_processes_in_steps_and_leave_a_correct_ledger(tmp_path, monkeypatch) -> None:

@@ -109,7 +109,6 @@ def test_larger_promises_give_more_labels_by_both_ways_of_counting(votes: Votes)
     assert 45 <= len(held.rows) <= 57, "57 labels at ε = 1, σ 40 (GUARANTEE: without a check); the check takes its part"
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_a_table_on_published_votes(data_dir: Path, tmp_path: Path) -> None:
     environment = os.environ | {"IPATE_DATA_DIR": str(data_dir), "IPATE_REPRODUCE_CACHE": str(tmp_path)}

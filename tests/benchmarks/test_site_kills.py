@@ -11,7 +11,7 @@ from benchmarks.site_kills import kills, wrong
 from tests.test_two_hosts import MISSING
 
 pytestmark = [
-    *(pytest.mark.slow, pytest.mark.exhaustive, pytest.mark.worker),
+    *(pytest.mark.exhaustive, pytest.mark.worker),
     pytest.mark.skipif(bool(MISSING), reason=MISSING),
     pytest.mark.skipif(not shutil.which("nginx"), reason="nginx is not installed"),
 ]

@@ -16,7 +16,7 @@ from training.services.alliances import alliance_contact, silences_tell
 from training.sites.exchange import exchange
 from training.sites.wire import Hub
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
+pytestmark = [pytest.mark.django_db(transaction=True)]
 
 STEPS = {"method": "sgd", "choices": {"steps": 3, "sigma": 10.0}, "student_learner": "nearest_neighbour"}
 

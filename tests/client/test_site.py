@@ -31,7 +31,6 @@ from training.services.runs import run_cancel
 
 __all__ = ["receiver"]
 
-pytestmark = pytest.mark.slow
 
 YOUNG, OLD = {"age": 10, "smoker": "no"}, {"age": 95, "smoker": "yes"}
 

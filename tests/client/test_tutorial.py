@@ -15,8 +15,6 @@ from tests.training.asking import run_ask
 from training.models import Run
 from training.services.runs import run_approve
 
-pytestmark = pytest.mark.slow
-
 TUTORIAL = settings.BASE_DIR / "docs" / "tutorials" / "first-model.md"
 
 

@@ -40,7 +40,6 @@ def run(db: None) -> Run:
     return run_draft(study_with_table(), **TABLE_RUN)
 
 
-@pytest.mark.slow
 def test_a_claim_excludes_others_and_is_given_back_even_when_the_work_fails(run: Run) -> None:
     assert not run_is_claimed(run)
     with lease(Run, run.pk) as token:
@@ -67,7 +66,6 @@ def test_the_claim_of_a_silent_worker_expires_and_it_does_not_release_its_succes
     assert Run.objects.get(pk=run.pk).claimed_by == "another"
 
 
-@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_a_claim_stays_alive_as_long_as_the_work(settings: Any) -> None:
     run = run_draft(study_with_table(), **TABLE_RUN)
@@ -173,7 +171,6 @@ def test_lines_outside_a_run_say_so_and_runs_do_not_leak_into_each_other(lines: 
     assert [line["run"] for line in records] == ["inner", "outer", "-"]
 
 
-@pytest.mark.slow
 def test_nothing_secret_is_logged_and_every_line_about_a_run_carries_its_id(lines: io.StringIO) -> None:
     study = study_with_table(retain_votes=True)
     run = run_finish(run_start(study, share=0.5, **TABLE_RUN))
@@ -192,7 +189,6 @@ def test_nothing_secret_is_logged_and_every_line_about_a_run_carries_its_id(line
     assert not [secret for secret in secrets if secret in log]
 
 
-@pytest.mark.slow
 def test_why_a_run_failed_is_logged_under_its_id(lines: io.StringIO) -> None:
     loud = {"name": "gnmax", "sigma": 0.01}
     run = run_finish(run_start(study_with_table(), **TABLE_RUN | {"aggregator": loud}))

@@ -51,7 +51,6 @@ def test_changed_or_cut_content_is_found(storage: SealedStorage, tmp_path: Path,
             file.read()
 
 
-@pytest.mark.slow
 def test_an_object_store_keeps_and_replaces_them(monkeypatch: pytest.MonkeyPatch) -> None:
     import boto3  # here, as collecting every test should not load it
     import moto

@@ -106,7 +106,6 @@ OTHERS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.slow
 def test_changes_by_sql_are_found(study: Study) -> None:
     assert verified() == []
     only = {"consent_dataholder": "WHERE user_id IS NOT NULL", "training_dataset": "WHERE kind = 'test'"}
@@ -371,7 +370,6 @@ def acts_of(study: Study, draw: random.Random) -> list[Callable[[], Any]]:
     ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in (1, 2, 3))])
 def test_services_leave_no_faults(seed: int) -> None:
     administrator_set(user=user_create("keeper"), appointed=True, acting_user=None)

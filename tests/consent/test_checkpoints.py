@@ -139,7 +139,6 @@ def test_every_kind_of_decision_of_several_studies_has_its_proof(study, holder, 
         assert found.content["study"] == event.study.slug
 
 
-@pytest.mark.slow
 def test_the_script_runs_alone(event: ConsentEvent, clock: Clock, public: str, tmp_path: Path) -> None:
     first, second = mailed(signed(clock), tmp_path), mailed(signed(clock), tmp_path)
     proof, receipt = tmp_path / "proof.json", tmp_path / "receipt.json"
@@ -434,7 +433,6 @@ def test_keys_that_cannot_be_used(study: Study, settings: LazySettings, tmp_path
         call_command("checkpoint_sign")
 
 
-@pytest.mark.slow
 def test_the_site_must_not_be_able_to_read_the_key(settings: LazySettings) -> None:
     assert [fault.id for fault in key_check(None)] == ["ipate.E001"]
     file = settings.CHECKPOINT_KEY_FILE
@@ -453,7 +451,6 @@ def shape(text: str) -> str:
     return re.sub(r"[A-Za-z0-9+/]{43,}=*", "#", re.sub(r"\b[0-9a-f]{64}\b", "#", text))
 
 
-@pytest.mark.slow
 def test_a_checkpoint_tells_nothing_of_what_was_recorded(study, event, give, clock) -> None:
     """Of a day on which nothing happened, and of one with decisions of many, the mails differ in date and number."""
     days = [signed(clock), signed(clock)]
@@ -480,7 +477,6 @@ def test_a_checkpoint_tells_nothing_of_what_was_recorded(study, event, give, clo
     assert not any(str(other) in text for other in others)
 
 
-@pytest.mark.slow
 def test_pages_and_a_command_give_proofs_of_decisions(study, holder, hanna, give, clock, public, tmp_path) -> None:
     browser, event = as_(hanna), give(holder, "HIGH")
     page, file = (reverse(f"consent:{name}", args=[study.slug, 1]) for name in ("receipt", "receipt_proof"))

@@ -62,7 +62,6 @@ def test_a_withdrawal_on_behalf_of_an_undecided_holder_erases_records(kind: str)
     assert holders_waiting(study) == {holder.pk}
 
 
-@pytest.mark.slow
 def test_wish_to_keep_records_is_on_record_and_they_can_be_erased_later() -> None:
     study = study_open()
     client, holder = invited(study)
@@ -97,7 +96,6 @@ def test_the_answer_on_the_other_way_out_is_carried_out() -> None:
     assert holders_waiting(study) == set()
 
 
-@pytest.mark.slow
 def test_nobody_is_asked_in_a_study_that_promises_erasure() -> None:
     study = study_open(after_withdrawal=AfterWithdrawal.ERASED)
     client, holder = invited(study)
@@ -110,7 +108,6 @@ def test_nobody_is_asked_in_a_study_that_promises_erasure() -> None:
     assert "it was recorded that your stored records are to be erased" in page and "You asked" not in page
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("erased_before", [False, True])
 def test_an_erasure_request_after_rejoining_erases_nothing(erased_before: bool) -> None:
     study = study_open()

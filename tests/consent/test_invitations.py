@@ -181,7 +181,6 @@ def test_an_account_takes_the_links_place_once_it_is_confirmed(client, study, in
     assert again.get(reverse("consent:choice", args=[study.slug])).status_code == 200
 
 
-@pytest.mark.slow
 def test_mistyped_address_or_password_locks_nobody_out(client, study, invited, give) -> None:
     give(invited.invitation.holder, "LOW")
     client.get(link(invited.code))
@@ -249,7 +248,6 @@ def new_link(client: Client, study: Study, pseudonym: str = "P-1", reason: str =
     return client.post(reverse("staff:link_new", args=[study.slug]), {"pseudonym": pseudonym, "reason": reason})
 
 
-@pytest.mark.slow
 def test_a_new_link_ends_the_old_one_and_is_on_record(steward, study, invited, give) -> None:
     give(invited.invitation.holder, "LOW")
     visitor = Client()
@@ -394,7 +392,7 @@ def test_operators_invite_and_revoke_and_see_no_level(study: Study, invited: Iss
     assert operator.get(revoke).status_code == 404
 
 
-@pytest.mark.parametrize("people", [1001, pytest.param(12_000, marks=[pytest.mark.slow, pytest.mark.exhaustive])])
+@pytest.mark.parametrize("people", [1001, pytest.param(12_000, marks=[pytest.mark.exhaustive])])
 def test_many_are_invited_at_once_with_lists_and_letters_in_parts(steward: Client, study: Study, people: int) -> None:
     services.holders_register(study=study, pseudonyms=[f"P-{number:05}" for number in range(people)])
     answer = steward.post(f"/studies/{study.slug}/invitations/everyone/")

@@ -144,7 +144,6 @@ def test_unknown_letters_are_refused(study: Study, issued: IssuedInvitation) -> 
         invitees_read(["pseudonym,answers,until,language", "P-1,,,xx"])
 
 
-@pytest.mark.slow
 def test_operators_write_the_words_and_see_them_before_they_are_saved(study: Study) -> None:
     factories.steward_add(study)
     operator, path = as_("olga"), page("letterhead", study)
@@ -280,7 +279,6 @@ def test_before_and_now_follow_from_policies_alone(study: Study) -> None:
         assert part in said(first["decision"])
 
 
-@pytest.mark.slow
 def test_forms_go_out_behind_letters(study: Study) -> None:
     steward: Client = as_("olga")
     made = invitations_create(study=study, acting_user=None, pseudonyms=["P-1", "P-2"])

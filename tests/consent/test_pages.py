@@ -116,7 +116,6 @@ def test_contact_is_shown_with_telephone_and_hours_everywhere(browser, holder, g
         assert "(9 bis 12 Uhr)" in contact_text(study)
 
 
-@pytest.mark.slow
 def test_all_pages_show_the_same_odds(browser: Client, hanna: User) -> None:
     study, right = factories.study_open("everywhere", delta=1e-3), 58
     holder = factories.holder_create(study, user=hanna)
@@ -171,7 +170,6 @@ def kept(client: Client, holder: DataHolder) -> list[dict[str, object]]:
     return client.get(url("export", holder.study)).json()["check_questions"]
 
 
-@pytest.mark.slow
 def test_the_first_answer_to_a_check_question_is_kept_and_private(browser: Client, holder: DataHolder) -> None:
     for wrong in ({"question": "other"}, {"answer": "2"}, {"answer": ""}, {"answer": "x"}):
         assert opened(browser, holder, "odds", True, wrong).status_code == 400
@@ -200,7 +198,6 @@ def test_no_place_among_the_answers_is_always_the_right_one(study: Study) -> Non
     assert places == [right_places(holder) for holder in holders], "the same each time"
 
 
-@pytest.mark.slow
 def test_a_choice_takes_effect_only_after_it_was_checked(browser: Client, holder: DataHolder) -> None:
     page = checked(browser, holder, "HIGH")
     assert page.status_code == 200
@@ -231,7 +228,6 @@ def test_changes_since_the_page_was_opened_must_be_read_first(browser: Client, h
     assert events(holder) == []
 
 
-@pytest.mark.slow
 def test_holder_asked_again_reads_changes_since_their_consent(browser, holder, give) -> None:
     give(holder, "HIGH")
     factories.form_publish(holder.study, {"en": factories.FORM["en"] + "\n\nAnd **more**."}, renewal="not_asked")

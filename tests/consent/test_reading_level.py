@@ -40,7 +40,6 @@ def browser(hanna: User) -> Client:
     return as_(hanna)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("renewal", [None, "asked", "required"])
 @pytest.mark.parametrize("language", ["en", "de"])
 def test_holders_read_plain_sentences(browser, study, hanna, give, language: str, renewal: str | None) -> None:

@@ -182,7 +182,6 @@ def levels_that_fit(between: ConsentEvent, after: ConsentEvent, before_hash: str
             yield level
 
 
-@pytest.mark.slow
 def test_two_receipts_do_not_tell_the_level_of_who_decided_in_between(study: Study, give: Decide) -> None:
     levels, make = {"before": "HIGH", "between": "LOW", "after": "HIGH"}, factories.holder_create
     before, between, after = (give(make(study, name, user=user_create(name)), levels[name]) for name in levels)
@@ -259,7 +258,6 @@ def test_a_receipt_keeps_the_words_that_were_read(give: Decide, db: None) -> Non
         assert after[name] in second and before[name] not in second
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("renewal", "says"), [("asked", "Until then your decision stands."), ("required", "Your records are not used now.")]
 )

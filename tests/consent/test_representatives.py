@@ -47,7 +47,6 @@ def read(client: Client, name: str, *parts: object) -> str:
     return " ".join(main.replace("&lt;", "<").replace("&gt;", ">").replace("&#x27;", "'").split())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("language", ["en", "de"])
 def test_every_page_of_a_guardian_is_about_the_person(guardian: Client, study: Study, language: str) -> None:
     guardian.cookies["django_language"] = language
@@ -72,7 +71,6 @@ def test_every_page_of_a_guardian_is_about_the_person(guardian: Client, study: S
     assert theirs in checked
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("language", ["en", "de"])
 def test_guardian_reads_of_the_persons_promise_where_it_has_become_weaker(guardian, study, language: str) -> None:
     """A promise from before the guardian, a policy that gives less, and a form that has to be answered."""
@@ -98,7 +96,6 @@ def test_guardian_reads_of_the_persons_promise_where_it_has_become_weaker(guardi
     assert holder.consent_events.latest("sequence").epsilon_before == 1
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("language", ["en", "de"])
 def test_no_page_of_a_guardian_calls_the_person_by_a_code_after_an_erasure(guardian, study, language: str) -> None:
     guardian.cookies["django_language"] = language

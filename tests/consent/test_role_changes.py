@@ -74,7 +74,6 @@ GIVES = {
 }
 
 
-@pytest.mark.slow
 def test_a_role_needs_an_entitled_proposer_and_a_second_person(study: Study, chair: User) -> None:
     second = user_create("second")
     give(study, second, "auditor")
@@ -317,7 +316,6 @@ def proposed(watched: Study, user: User) -> Run:
     return run_draft(watched, proposer=user, **TABLE_RUN)
 
 
-@pytest.mark.slow
 def test_an_account_that_an_administrator_made_is_no_second_person_for_them(watched: Study) -> None:
     """Even where somebody who watches the study was led to confirm its role."""
     ada, puppet = administrator(watched, "ada", "operator", "puppet")

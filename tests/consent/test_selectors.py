@@ -179,7 +179,6 @@ def counted_one_by_one(study: Study) -> dict[str, int]:
     return dict(numbers)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("few", "many"), [(3, 5), *(pytest.param(*each, marks=pytest.mark.exhaustive) for each in LIMITS)]
 )

@@ -109,7 +109,6 @@ def test_proposals_and_approvals_reveal_nothing_about_people(study: Study, recei
         assert secret not in text
 
 
-@pytest.mark.slow
 def test_webhooks_receive_the_states_of_runs_and_each_limit_of_a_share_once(receiver: Receiver) -> None:
     study = study_with_table()
     made(study, receiver.url)
@@ -182,7 +181,6 @@ def test_a_receiver_that_is_gone_keeps_no_other_waiting(study: Study, receiver: 
     assert WebhookDelivery.objects.get(endpoint=gone.endpoint).fault == "ConnectionRefusedError"
 
 
-@pytest.mark.slow
 def test_a_certificate_for_another_host_is_refused(study, receiver, tmp_path, monkeypatch) -> None:
     pem = certificate_make(tmp_path, "elsewhere.example")
     with serving(Receiver(), pem) as other:
@@ -193,7 +191,6 @@ def test_a_certificate_for_another_host_is_refused(study, receiver, tmp_path, mo
     assert WebhookDelivery.objects.get().fault == "SSLCertVerificationError"
 
 
-@pytest.mark.slow
 def test_an_answer_that_never_ends_is_broken_off(study, receiver, monkeypatch) -> None:
     """The other side takes the connection and says nothing, byte by byte for longer than anybody waits."""
     monkeypatch.setattr(outbound, "WHOLE", 0.2)

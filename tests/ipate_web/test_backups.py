@@ -59,7 +59,6 @@ from training.services.head_counts import head_counts_draw
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
-    pytest.mark.slow,
     pytest.mark.both,
     pytest.mark.usefixtures("storages_apart"),
 ]

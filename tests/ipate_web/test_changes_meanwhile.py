@@ -26,7 +26,7 @@ from training.models import Run
 from training.services.drafts import run_withdraw
 from training.services.runs import run_approve, run_cancel
 
-pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+pytestmark = pytest.mark.django_db
 
 
 def drafted() -> Run:

@@ -105,7 +105,6 @@ def test_dependent_variables_are_set_together() -> None:
         env.all_or_none({"IPATE_X": "secret", "IPATE_Y": ""})
 
 
-@pytest.mark.slow
 def test_a_command_says_which_setting_is_wrong_in_one_line() -> None:
     wrong = {"DATABASE_URL": "postgress://user:hush@host/name", "DJANGO_SETTINGS_MODULE": "ipate_web.settings"}
     command, folder = [sys.executable, "manage.py", "check"], settings.BASE_DIR
@@ -125,7 +124,6 @@ def installed(settings: Any, storages_apart: None, tmp_path: Path) -> Any:
     return settings
 
 
-@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_every_key_is_changed_without_a_loss(installed: Any) -> None:
     study = study_with_table()
@@ -151,7 +149,6 @@ def test_every_key_is_changed_without_a_loss(installed: Any) -> None:
     assert all(head.is_genuine for head in ChainHead.objects.all())
 
 
-@pytest.mark.slow
 @pytest.mark.django_db
 def test_one_key_opens_nothing_of_another(installed: Any) -> None:
     study = study_with_table()

@@ -68,7 +68,6 @@ def test_a_database_that_does_not_answer(client: Client, monkeypatch: pytest.Mon
     )
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("_a_worker_was_heard")
 def test_a_broker_that_does_not_answer(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     nobody = current_app.connection_for_write("redis://127.0.0.1:1/0", transport="redis")

@@ -45,7 +45,6 @@ def test_a_holder_goes_straight_to_their_studies(study: Study) -> None:
     assert links(holder, "/my/") == {"My studies", "My account"}
 
 
-@pytest.mark.slow
 def test_the_home_page_tells_people_newest_run_and_share_left() -> None:
     study = study_with_table("digits")
     client = signed_in("otto", study, "operator")
@@ -59,7 +58,6 @@ def test_the_home_page_tells_people_newest_run_and_share_left() -> None:
     assert run.title in page and "430" not in page and "of every cap" not in page
 
 
-@pytest.mark.slow
 def test_a_role_finds_its_studies_and_no_others(study: Study) -> None:
     factories.study_open("elsewhere")
     guide = "Your way to a first run"

@@ -62,7 +62,6 @@ def test_nobody_gets_in_without_the_token(client: Client, settings: Any) -> None
         assert client.get("/metrics", headers={"Authorization": header}).status_code == 404, header
 
 
-@pytest.mark.slow
 def test_the_work_in_the_background(ask: Callable[[], dict[Sample, float]], monkeypatch: pytest.MonkeyPatch) -> None:
     study, now = study_with_table(), timezone.now()
     _draft, done, quiet = (run_draft(study, **TABLE_RUN) for _ in range(3))
@@ -125,7 +124,6 @@ def test_the_silence_of_hubs_and_sites(ask: Callable[[], dict[Sample, float]]) -
     assert ask()[silence] == 0
 
 
-@pytest.mark.slow
 def test_metrics_are_independent_of_who_takes_part(ask: Callable[[], dict[Sample, float]]) -> None:
     """The same run over other levels, fewer people, and with some who leave in the middle of it; and no label tells."""
     seen: list[dict[Sample, float]] = []
@@ -155,7 +153,6 @@ def test_metrics_are_independent_of_who_takes_part(ask: Callable[[], dict[Sample
             assert not re.search(r"cardiology|oncology|[0-9a-f]{8}-", value)
 
 
-@pytest.mark.slow
 def test_pages_that_follow_the_people_are_counted_together(
     ask: Callable[[], dict[Sample, float]], client: Client
 ) -> None:

@@ -19,7 +19,6 @@ def needs_migration() -> bool:
     return False
 
 
-@pytest.mark.slow
 def test_only_schema_changes_need_a_migration(monkeypatch: pytest.MonkeyPatch) -> None:
     field = Study._meta.get_field("title")
     (rule, *_) = (each for each in Membership._meta.constraints if each.name == "a_user_sees_sizes_or_researches")

@@ -82,7 +82,6 @@ def test_a_port_that_is_taken_is_passed_over() -> None:
         assert free_port(port) > port
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_and_sigterm_unwind_what_was_started(tmp_path: Path, number: signal.Signals) -> None:
     log = tmp_path / "family.log"

@@ -23,8 +23,6 @@ from tests import factories
 from tests.databases import database_url
 from tests.ipate_web.browser_process import statuses
 
-pytestmark = pytest.mark.slow
-
 TRIES = 5
 SIGN_IN, JOIN = "/sign-in/", "/join/"
 

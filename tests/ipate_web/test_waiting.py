@@ -56,7 +56,6 @@ def study() -> Study:
     return study_with_table()
 
 
-@pytest.mark.slow
 def test_proposals_wait_for_those_who_approve_them(study: Study) -> None:
     run = run_draft(study, title="First", **TABLE_RUN)
     policy = services.epsilon_policy_propose(
@@ -77,7 +76,6 @@ def test_proposals_wait_for_those_who_approve_them(study: Study) -> None:
     assert not task(study, "operator", Kind.RUN).is_own
 
 
-@pytest.mark.slow
 def test_silent_and_failed_runs_wait_for_those_who_can_do_something(study: Study) -> None:
     run = run_start(study, **TABLE_RUN)
     assert tasks_of(study, Kind.SILENT) == {}
@@ -94,7 +92,6 @@ def test_silent_and_failed_runs_wait_for_those_who_can_do_something(study: Study
     assert tasks_of(study, Kind.FAILED) == {}, "another is proposed"
 
 
-@pytest.mark.slow
 def test_erasures_that_were_not_done_wait_for_the_steward(study: Study) -> None:
     first, second, third = study.holders.order_by("pk")[:3]
     for holder in (first, second, third):
@@ -109,7 +106,6 @@ def test_erasures_that_were_not_done_wait_for_the_steward(study: Study) -> None:
     assert tasks_of(study, Kind.ERASURES) == {}
 
 
-@pytest.mark.slow
 def test_letters_to_print_wait_for_the_steward() -> None:
     study = study_with_table(levels="-AL")
     first, second = study.holders.filter(consent_events=None).order_by("pk")[:2]
@@ -134,7 +130,6 @@ def test_letters_to_print_wait_for_the_steward() -> None:
     assert task(study, "steward", Kind.LETTERS).since == published
 
 
-@pytest.mark.slow
 def test_a_letter_waits_from_the_day_on_which_it_is_due(study: Study) -> None:
     """As soon as a consent ends within the month."""
     ends = timezone.localdate() + timedelta(days=20)
@@ -147,7 +142,6 @@ def test_a_letter_waits_from_the_day_on_which_it_is_due(study: Study) -> None:
     assert tasks_of(study, Kind.LETTERS) == {"steward": ["1 letter on paper to print"]}
 
 
-@pytest.mark.slow
 def test_a_version_requested_by_a_researcher_waits_for_operators(study: Study) -> None:
     run = run_draft(study, title="First", **TABLE_RUN)
     rosa = member(study, "researcher")
@@ -167,7 +161,6 @@ def test_a_version_requested_by_a_researcher_waits_for_operators(study: Study) -
     assert tasks_of(study, Kind.VERSION) == {}
 
 
-@pytest.mark.slow
 def test_unfinished_work_waits_for_those_who_can_end_it(study: Study) -> None:
     services.consent_form_draft_save(study=study, acting_user=factories.user_create("olga"), texts=factories.FORM)
     assert set(tasks_of(study, Kind.DRAFT)) == {"operator", "committee", "chair"}
@@ -178,7 +171,6 @@ def test_unfinished_work_waits_for_those_who_can_end_it(study: Study) -> None:
     assert tasks_of(study, Kind.TRANSLATION) == {"operator": ["The study's texts are incomplete in German"]}
 
 
-@pytest.mark.slow
 def test_a_young_study_says_to_each_what_comes_next(study: Study) -> None:
     young, first_run = factories.study_create("young"), ["Propose a first run"]
     written = ["Write the form that holders read", "Propose what the three levels mean"]
@@ -216,7 +208,6 @@ def test_a_closed_study_and_another_ones_tasks_wait_for_nobody(study: Study) -> 
     assert waiting_for(factories.user_create("nobody")) == []
 
 
-@pytest.mark.slow
 def test_more_studies_need_no_more_queries(study: Study) -> None:
     def queries(user: Any) -> int:
         with CaptureQueriesContext(connection) as captured:
@@ -242,7 +233,6 @@ def test_more_studies_need_no_more_queries(study: Study) -> None:
     assert queries(root) <= 21
 
 
-@pytest.mark.slow
 def test_home_and_api_tell_the_same(study: Study) -> None:
     run = run_draft(study, title="First", **TABLE_RUN)
     client = as_(member(study, "operator"))

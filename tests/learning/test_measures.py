@@ -58,7 +58,6 @@ def test_the_interval_of_an_area_is_that_of_the_paper() -> None:
     assert found.interval[1] - found.value == pytest.approx(1.959964 * math.sqrt(variance), rel=1e-9)
 
 
-@pytest.mark.slow
 @pytest.mark.statistical
 @pytest.mark.parametrize("classes", [2, 4])
 def test_intervals_of_areas_hold_as_often_as_they_say(classes: int) -> None:

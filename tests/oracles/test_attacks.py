@@ -36,14 +36,12 @@ def exceeds(canary: Canary, transcripts: int = 20_000) -> bool:
     return gdp_bound(*canary.scores(transcripts), doubt=DOUBT).least > canary.promise
 
 
-@pytest.mark.slow
 @pytest.mark.statistical
 @pytest.mark.parametrize("canary", QUICK, ids=lambda canary: canary.name)
 def test_no_bound_exceeds_its_promise(canary):
     assert not exceeds(canary)
 
 
-@pytest.mark.slow
 @pytest.mark.statistical
 @pytest.mark.parametrize(("fault", "name"), PLANTED)
 def test_a_planted_fault_is_found(fault, name):
@@ -73,7 +71,6 @@ def test_a_planted_fault_without_a_canary_is_reported(monkeypatch, capsys):
 
 
 @pytest.mark.statistical
-@pytest.mark.slow
 @pytest.mark.parametrize("canary", SLOW, ids=lambda canary: canary.name)
 def test_steps_stay_below_their_promise_and_lose_it_with_half_of_the_noise(canary: Canary):
     """These take milliseconds a transcript: the bound holds in all but one seed of a thousand."""
@@ -121,7 +118,6 @@ def test_one_run_of_a_gaussian_stays_below_its_mu():
     assert gdp_epsilon(bound, 1e-5) < gdp_epsilon(2.0, 1e-5)
 
 
-@pytest.mark.slow
 @pytest.mark.statistical
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_one_run_of_the_real_mechanisms(name):

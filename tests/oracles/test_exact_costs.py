@@ -14,8 +14,6 @@ from accounting.privacy.checks import METHODS, Method
 from accounting.privacy.papers.noise import GaussianNoise, LaplaceNoise, Noise
 from tests.oracles.noisy_argmax import LAPLACE, NORMAL, displacements, divergences, precise_win_probabilities, renyi
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.mark.parametrize("votes", [[30.0, 28.5, 0.0], [120.0, 9.0, 8.0, 7.0, 6.0, 5.0, 0.0]])
 @pytest.mark.parametrize(("noise", "laplace"), [(GaussianNoise(12.0), False), (LaplaceNoise(9.0), True)])

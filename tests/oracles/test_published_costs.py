@@ -35,7 +35,6 @@ def test_expected_number_of_answers_is_the_published_one() -> None:
     assert norm.sf((200 - votes.max(axis=1)) / 150).sum() == pytest.approx(282.72, abs=0.005)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "conversion", "sensitivity", "epsilon", "order"),
     [

@@ -87,7 +87,6 @@ def _release(beta: float, scale: float, order: float, *, wider_first: bool) -> f
         return float(mpmath.log(moment) / (order - 1))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("beta", "scale", "order"), [(0.0, 2.0, 5.0), (0.0178, 6.0, 14.0), (0.05, 3.0, 9.0)])
 def test_the_divergence_of_a_release(beta: float, scale: float, order: float) -> None:
     exact = _release(beta, scale, order, wider_first=True)
@@ -96,7 +95,6 @@ def test_the_divergence_of_a_release(beta: float, scale: float, order: float) ->
     assert release_divergence(0.1, 2.0, 20.0) == math.inf
 
 
-@pytest.mark.slow
 def test_theorem_23_covers_the_divergence_up_to_a_half_but_not_near_one() -> None:
     assert _release(0.0178, 6.0, 14.0, wider_first=True) < release_rdp(0.0178, 6.0, 14.0)
     assert _release(0.05, 3.0, 9.0, wider_first=True) > 2 * release_rdp(0.05, 3.0, 9.0)

@@ -56,7 +56,7 @@ from training.services import runs as run_commands
 from training.services.datasets import dataset_import
 from training.services.head_counts import head_counts_enter
 
-pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+pytestmark = pytest.mark.django_db
 
 
 def approved_run(study: Study, *, share: float = 0.5, **fields: Any) -> Run:

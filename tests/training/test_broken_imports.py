@@ -303,7 +303,6 @@ def _text(sentence: Any) -> str:
     return sentence["template"] % sentence["values"] if isinstance(sentence, dict) else sentence
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("work_at", ["draft", "check"])
 def test_a_file_that_takes_all_memory_is_stopped_in_a_process_of_its_own(
     study: Study, settings: Any, monkeypatch: pytest.MonkeyPatch, work_at: str
@@ -324,7 +323,6 @@ def test_a_file_that_takes_all_memory_is_stopped_in_a_process_of_its_own(
     assert rows_of_datasets() == []
 
 
-@pytest.mark.slow
 def test_a_report_is_bounded_and_counts_the_rest(study: Study) -> None:
     report = work(begin(study, "a.csv", (HEADER + "ada,x,f,no\n" * 10_001).encode(), TABLE, declared=True))
     assert (len(report["faults"]), report["count"]) == (10_000, 10_001)

@@ -33,7 +33,7 @@ from training.models import Run
 from training.services.advance import run_advance
 from training.services.runs import run_approve
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow, pytest.mark.both]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.both]
 
 #: What the worker is told about mails, which approvals and ends of runs send, too.
 MAIL = ("mails_deliver",)

@@ -50,7 +50,7 @@ from training.services.students import student_publish, student_withdraw
 from training.services.trainings import student_ask, student_learn
 from training.verification import batches_kept, checks_of, replay_faults
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow, pytest.mark.usefixtures("storages_apart")]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("storages_apart")]
 
 REFUSALS = (ValidationError, PlanError)
 OF_TABLES = [ASKING_RUN, STEPS_RUN, SAMPLED_RUN, COUNTED_STEPS_RUN, COUNTS_RUN, SYNTHESIS_RUN]

@@ -34,7 +34,7 @@ from training.services.check_answers import (
 from training.services.erasures import records_erase
 from training.services.head_counts import head_counts_draw, head_counts_enter
 
-pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+pytestmark = pytest.mark.django_db
 
 PUBLIC = {"HIGH": 100, "AVERAGE": 200, "LOW": 300}
 

@@ -33,7 +33,7 @@ from training.services.erasures import records_erase
 from training.services.students import student_predict
 from training.verification import release_faults, replay_faults
 
-pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+pytestmark = pytest.mark.django_db
 
 SCHEMA = ImageSchema(8, 8, 3, ("red", "blue"))
 

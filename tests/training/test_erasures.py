@@ -62,7 +62,7 @@ from training.services.erasures import records_erase
 from training.services.trainings import student_ask
 from training.verification import batches_kept, checks_of, erasure_faults, record_faults, replay_faults
 
-pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+pytestmark = pytest.mark.django_db
 
 SCAN = b"%PDF-1.7 a letter"
 

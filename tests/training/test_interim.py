@@ -20,7 +20,7 @@ from training.methods.pate.questions import state_of, vote_question
 from training.models import Run
 from training.verification import release_faults
 
-pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+pytestmark = pytest.mark.django_db
 
 RESIDUAL = {"name": "residual_gnmax", "sigma": 40.0, "first": 10, "disagreements": 2}
 INTERACTIVE = {

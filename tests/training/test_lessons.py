@@ -50,7 +50,7 @@ from training.services.calibration import HELD_OUT, Duel, student_try
 from training.services.datasets import dataset_import
 from training.verification import release_faults
 
-pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+pytestmark = pytest.mark.django_db
 
 SMALL = {"steps": 30, "batch": 16}
 

@@ -44,7 +44,7 @@ from training.services import runs as run_commands
 from training.services.datasets import dataset_import
 from training.services.head_counts import head_counts_enter
 
-pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+pytestmark = pytest.mark.django_db
 
 
 def files(run: Run) -> list[str]:

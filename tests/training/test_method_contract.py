@@ -30,7 +30,7 @@ from training.selectors import run_progress
 from training.services.advance import run_advance
 from training.verification import release_faults, replay_faults
 
-pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+pytestmark = pytest.mark.django_db
 
 of_people = pytest.mark.parametrize("name", [name for name, recipe in RECIPES.items() if recipe.has_people])
 

@@ -84,7 +84,6 @@ def state() -> str:
     return Client().get("/readyz").json()["verification"]
 
 
-@pytest.mark.slow
 def test_a_planted_fault_leads_to_a_row_a_metric_mails_and_banners(
     study: Study, metric: Callable[[str], float]
 ) -> None:
@@ -128,7 +127,6 @@ def night_before(study: Study) -> None:
     Verification.objects.filter(study=study).update(verified_at=day_ago, claimed_at=day_ago)
 
 
-@pytest.mark.slow
 def test_a_locked_study_is_shown_until_it_is_settled(study: Study, metric: Callable[[str], float]) -> None:
     head = Release.head(study.pk)
     head_note(study.pk, "accounting.release", head.sequence + 1, "lost")
@@ -157,7 +155,6 @@ def _verified_by_hand() -> bool:
     return False
 
 
-@pytest.mark.slow
 def test_deciders_never_see_a_holders_choice(
     study: Study, metric: Callable[[str], float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,7 +173,6 @@ def test_deciders_never_see_a_holders_choice(
         assert "Somebody asked for the erasure of their records" in pages(study, role)[1]
 
 
-@pytest.mark.slow
 def test_rows_without_a_study_are_verified_too(study: Study, metric: Callable[[str], float]) -> None:
     factories.user_create("eve")
     User.objects.filter(username="eve").update(is_superuser=True)  # past the services
@@ -189,7 +185,6 @@ def test_rows_without_a_study_are_verified_too(study: Study, metric: Callable[[s
         assert "What belongs to no study" not in text(as_(role).get("/"))
 
 
-@pytest.mark.slow
 def test_a_verification_that_did_not_run_is_shown(
     study: Study, metric: Callable[[str], float], monkeypatch: pytest.MonkeyPatch
 ) -> None:

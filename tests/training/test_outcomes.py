@@ -37,7 +37,7 @@ from training.services.students import student_predict
 from training.services.thresholds import model_threshold_set
 from training.services.trainings import student_ask, student_learn
 
-pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+pytestmark = pytest.mark.django_db
 
 COLUMNS = [
     {"name": "who", "role": "holder"},

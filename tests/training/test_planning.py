@@ -50,7 +50,7 @@ from training.services.forecasts import forecast
 from training.services.head_counts import head_counts_draw, head_counts_enter
 from training.services.runs import run_approve
 
-pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+pytestmark = pytest.mark.django_db
 
 
 def test_teachers_follow_the_head_counts_and_weights_the_caps() -> None:

@@ -53,7 +53,7 @@ from training.services.thresholds import model_threshold_set
 from training.services.trainings import student_ask, student_learn
 from training.verification import release_faults
 
-pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+pytestmark = pytest.mark.django_db
 
 GOOD = TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 40.0}}
 ROW = {"length": 0.1, "width": 0.5}

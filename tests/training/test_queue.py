@@ -47,7 +47,7 @@ from training.services.advance import run_advance, step_of
 from training.services.head_counts import head_counts_enter
 from training.services.trainings import student_ask, student_learn
 
-pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+pytestmark = pytest.mark.django_db
 
 WORKER = "celery@here:1"
 

@@ -61,7 +61,7 @@ from training.services.head_counts import head_counts_draw
 from training.services.runs import run_cancel
 from training.verification import release_faults
 
-pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+pytestmark = pytest.mark.django_db
 
 NEAR = ASKING_RUN | {"choices": {"sigma": 10.0, "radius_share": 1.0}}
 TEACHERS = TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 60.0}}

@@ -51,7 +51,7 @@ from training.services.stages import model_stage_set
 from training.services.students import student_publish, student_withdraw
 from training.services.yearly import years_tell
 
-pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+pytestmark = pytest.mark.django_db
 
 RUN = {**TABLE_RUN, "aggregator": {"name": "gnmax", "sigma": 40.0}, "wanted_labels": 4, "share": 0.5}
 

@@ -41,7 +41,7 @@ from training.services import runs as run_commands
 from training.uses import usage
 from training.verification import release_faults, replay_faults
 
-pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture

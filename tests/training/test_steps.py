@@ -48,7 +48,7 @@ from training.models import Run
 from training.services.students import student_predict
 from training.verification import release_faults
 
-pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+pytestmark = pytest.mark.django_db
 
 #: Steps so small that the model hardly moves: everybody's gradient stays as long as the clipping norm allows.
 SLOW = {"sigma": 20.0, "step_size": 1e-3}

@@ -46,7 +46,7 @@ from training.services.students import student_predict, student_publish
 from training.services.trainings import student_ask, student_learn
 from training.verification import release_faults
 
-pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+pytestmark = pytest.mark.django_db
 
 
 def finished(study: Any, **fields: Any) -> Run:

@@ -37,7 +37,7 @@ from training.services.results import result_withdraw
 from training.uses import usage
 from training.verification import batches_kept, release_faults, replay_faults
 
-pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+pytestmark = pytest.mark.django_db
 
 
 @built_once

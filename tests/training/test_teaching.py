@@ -39,7 +39,7 @@ from training.selectors import run_progress
 from training.services import advance
 from training.services.runs import run_cancel
 
-pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture

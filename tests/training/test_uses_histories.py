@@ -23,7 +23,7 @@ from training.engine.drawings import SHARE
 from training.models import Run
 from training.services.head_counts import head_counts_draw
 
-pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+pytestmark = pytest.mark.django_db
 
 EPSILONS = [(1.0, 2.0, 3.0), (0.5, 1.0, 1.5), (2.0, 3.0, 4.0), (0.8, 2.5, 2.6)]
 

@@ -39,7 +39,7 @@ from training.selectors import run_groups
 from training.services import runs as run_commands
 from training.verification import release_faults
 
-pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+pytestmark = pytest.mark.django_db
 
 CHEAP = {"name": "gnmax", "sigma": 40.0}
 

@@ -67,7 +67,6 @@ def test_one_step_is_never_below_the_closed_form_and_hardly_above(q: float, sigm
 
 @pytest.mark.parametrize("adding", [False, True])
 @pytest.mark.parametrize(("q", "sigma"), [(0.3, 0.5), pytest.param(0.01, 0.6, marks=pytest.mark.exhaustive)])
-@pytest.mark.slow
 def test_two_steps_are_never_below_the_integral(q: float, sigma: float, adding: bool) -> None:
     """δ of two steps is the mean, over the first output, of the second's δ at what is left of ε."""
     losses = sampled_losses(q, sigma, 2, negligible=1e-8, parts=64)[adding]
@@ -128,7 +127,6 @@ def composed(masses: np.ndarray, steps: int, size: int) -> list:
     return [mpmath.re(each) / size for each in transformed(powers)]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("steps", "size"), [(3, 256), (13, 1024), pytest.param(127, 4096, marks=pytest.mark.exhaustive)]
 )
@@ -197,7 +195,6 @@ def test_epsilon_is_one_at_which_delta_suffices_and_nearly_the_smallest() -> Non
         assert replace(losses, beyond=0.0).epsilon(0.5) == 0
 
 
-@pytest.mark.slow
 def test_the_functions_that_are_called_err_less_than_the_proof_assumes() -> None:
     """A quarter of what is allowed, for tails down to 1e-300 and arguments on both sides of a power of two."""
     generator = np.random.default_rng(5)

@@ -53,7 +53,6 @@ def test_slack_and_gaussian_dominate_the_run_and_a_smaller_gaussian_does_not(
     assert (np.maximum(*runs) > smaller).any()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sigma", "classic", "improved", "pld"), [(3.42529, 1.222, 1.004, 0.917), (1.032, 5.710, 5.085, 4.678)]
 )

@@ -147,7 +147,6 @@ def sign_on(client: Client, organisation: str, email: str, *, verified: bool = T
     return client.get(f"{parts.path}?{parts.query}")
 
 
-@pytest.mark.slow
 def test_an_account_is_found_by_its_confirmed_address(client: Client, organisation: str) -> None:
     page = client.get(reverse("account_login")).text
     assert f'href="{LOGIN}"' in page and "Sign in with Clinic" in page

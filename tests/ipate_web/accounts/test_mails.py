@@ -36,7 +36,7 @@ from training.services.closing import study_close
 from training.services.ending import run_fail
 from training.services.runs import run_approve, run_cancel
 
-pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+pytestmark = pytest.mark.django_db
 
 
 def person(name: str, *, confirmed: bool = True, **wishes: object) -> User:

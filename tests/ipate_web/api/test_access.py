@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import pytest
 from django.urls import reverse
 from django.utils import timezone
 
@@ -85,7 +84,6 @@ def test_the_table_is_complete() -> None:
     assert {name for _, name in TABLE} == api_patterns().keys()
 
 
-@pytest.mark.slow
 def test_every_role_can_do_what_it_should_and_nothing_else(study: Study, run: Run, client: Client) -> None:
     holder_create(study, "one who signs in", user=user_create("holder"))
     clients, patterns = {role: client(role) for role in ROLES}, api_patterns()

@@ -48,7 +48,6 @@ def test_what_cannot_be_read_or_answered(client: Client) -> None:
     problem(ada.get("/api/v1/runs", headers={"Accept": "text/html"}), 406)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("sign_in", ["token", "browser"])
 def test_requests_up_to_the_limit_are_read_and_larger_ones_refused(client: Client, sign_in: str) -> None:
     """Django reads the body of a browser's request before the API does."""
@@ -61,7 +60,6 @@ def test_requests_up_to_the_limit_are_read_and_larger_ones_refused(client: Clien
         assert message in problem(response, 400 if size < parsing.MAX_BYTES else 413)["detail"]
 
 
-@pytest.mark.slow
 def test_without_its_cache_the_site_answers(client: Client, study: Study, settings) -> None:
     """Nobody listens on that port, as when Redis is restarted."""
     settings.CACHES = settings.CACHES | {

@@ -36,7 +36,6 @@ def test_nothing_of_teachers_has_to_be_given(study: Study, client: Client) -> No
     assert run["progress"]["stages"] == [{"stage": "asking", "share": 0}]
 
 
-@pytest.mark.slow
 def test_missing_fields_take_the_suggestion_for_the_study(study: Study, client: Client) -> None:
     suggested, researcher = suggested_method("table", POINTS), client("researcher")
     body = {name: value for name, value in proposal(study).items() if name not in ("method", "student_learner")}
@@ -50,7 +49,6 @@ def test_missing_fields_take_the_suggestion_for_the_study(study: Study, client: 
     assert table.splitlines() == ["row,label,count_healthy,count_ill"], "as after a release"
 
 
-@pytest.mark.slow
 def test_a_plan_says_what_is_asked_and_what_to_expect(study: Study, client: Client) -> None:
     body = proposal(study, choices={"rounds": 2, "first_queries": 10, "sigma": 20}, share=0.5)
     answers = [client(role).post(f"{RUNS}/plan", body, format="json") for role in ("researcher", "operator")]

@@ -23,8 +23,6 @@ from ipate_web.tokens.models import ApiToken
 from tests.factories import user_create
 from training.models import Run
 
-pytestmark = pytest.mark.slow
-
 logger = logging.getLogger(__name__)
 
 WANTED = os.environ.get("IPATE_FUZZING", "")

@@ -181,7 +181,6 @@ def test_set_up_needs_an_administrator_and_an_approver(rehearsal: Study, ada: An
     assert "slug" in errors(ada.post(STUDIES, STUDY, format="json")), "there is one of that name"
 
 
-@pytest.mark.slow
 def test_each_row_can_belong_to_its_own_person(rehearsal: Study, ada: Any) -> None:
     sent = {"name": "rows", "kind": "private", "schema": FLOWERS.replace('{"name": "who", "role": "holder"}, ', "")}
     sent |= {"file": rows(30, holders=False), "holder_prefix": "P"}
@@ -192,7 +191,6 @@ def test_each_row_can_belong_to_its_own_person(rehearsal: Study, ada: Any) -> No
     assert errors(ada.post(DATASETS, {**sent, "kind": "public", "file": rows(3)})).keys() == {"holder_prefix"}
 
 
-@pytest.mark.slow
 def test_a_wrong_file_or_field_is_named_and_nothing_is_stored(
     rehearsal: Study, ada: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

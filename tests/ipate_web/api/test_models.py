@@ -15,8 +15,6 @@ from learning.published import published_load
 from tests.ipate_web.api.conftest import SCHEMA, Client
 from training.models import Run, StudentModel
 
-pytestmark = pytest.mark.slow
-
 MODELS = "/api/v1/models"
 YOUNG, OLD = {"age": 10, "smoker": "no"}, {"age": 95, "smoker": "yes"}
 

@@ -14,8 +14,6 @@ from tests.ipate_web.api.conftest import HEAD_COUNTS, HOLDERS, UNDECIDED, Client
 from tests.training.runs import run_draft, run_finish, teachers_chosen
 from training.models import Batch, Dataset, Query, Run, StudentModel
 
-pytestmark = pytest.mark.slow
-
 RUNS = "/api/v1/runs"
 ROLES_THAT_PROPOSE = ("researcher", "operator")
 PUBLIC = sum(HEAD_COUNTS.values())

@@ -29,8 +29,6 @@ from training.demonstration import people, rehearsal_build, study_build
 from training.models import Run
 from training.services.head_counts import head_counts_draw
 
-pytestmark = pytest.mark.slow
-
 SENT = {
     "/api/v1/runs": ("researcher", 201),
     "/api/v1/runs/plan": ("researcher", 200),

@@ -30,7 +30,7 @@ from training.methods.pate.planning import plan_from_json
 from training.models import Dataset, Run, RunResult, Shard, TeacherChunk
 from training.services.advance import run_advance, shard_ask
 
-pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+pytestmark = pytest.mark.django_db
 
 SECRET_NAMES = {
     *("account", "accounts", "balance", "teacher_accuracy", "votes", "seen_classes", "pseudonym", "consent_sequence"),

@@ -15,8 +15,6 @@ from tests.training.asking import SAMPLED_RUN, STEPS_RUN, run_ask
 from tests.training.runs import run_start
 from training.models import Run
 
-pytestmark = pytest.mark.slow
-
 MODELS = "/api/v1/models"
 
 

@@ -12,7 +12,7 @@ from tests.pages import study_with_finished_run
 from training.models import Run
 from training.services.trainings import student_learn
 
-pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+pytestmark = pytest.mark.django_db
 
 BOOSTED = {"student_learner": "boosting", "student_parameters": {"iterations": 2, "leaf": 1}}
 

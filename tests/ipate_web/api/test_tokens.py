@@ -96,7 +96,6 @@ def test_the_page_is_for_those_who_can_use_the_api(ward: Study) -> None:
     assert as_("ada").get(TOKENS).status_code == 200
 
 
-@pytest.mark.slow
 def test_a_token_does_what_it_was_made_for_and_nothing_else(ward: Study) -> None:
     """Its user is an operator, who may do all of it."""
     membership_add(study=ward, user=user_create("rita2"), role=Role.OPERATOR, acting_user=None)

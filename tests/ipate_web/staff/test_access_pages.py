@@ -156,7 +156,6 @@ def changes(study: Study, name: str, query: str = "") -> str:
     return as_(name).get(reverse("staff:changes", args=[study.slug]) + query).text
 
 
-@pytest.mark.slow
 def test_old_and_new_values_stand_side_by_side_with_who_changed_them(changed: Study) -> None:
     page = changes(changed, "committee")
     assert '<th scope="row">Title</th><td class="words">Study table</td><td class="words">Another title</td>' in page

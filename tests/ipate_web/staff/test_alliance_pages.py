@@ -20,7 +20,7 @@ from training.services.runs import run_approve
 from training.sites.exchange import exchange
 from training.sites.wire import Hub
 
-pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture(autouse=True)

@@ -117,7 +117,6 @@ def test_the_guardians_visit_and_account_reach_nothing_once_the_day_came(study: 
     assert as_("mother").get("/my/digits/").status_code == 404
 
 
-@pytest.mark.slow
 def test_holder_who_can_no_longer_decide_can_still_withdraw(study: Study) -> None:
     holder = factories.holder_create(study, "P-1")
     browser = by_link(study, "P-1")
@@ -132,9 +131,6 @@ def test_holder_who_can_no_longer_decide_can_still_withdraw(study: Study) -> Non
 
 
 # --- How long a consent counts --------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
 def test_a_version_is_published_with_its_validity_and_holders_read_it(study: Study) -> None:
     olga, author = as_("olga"), factories.user_create("olga")
     texts = {"en": "A year.", "de": "Ein Jahr."}
@@ -166,9 +162,6 @@ def test_a_version_is_published_with_its_validity_and_holders_read_it(study: Stu
 
 
 # --- Letters --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
 def test_stewards_read_ways_of_contact_and_no_address_or_choice(study: Study) -> None:
     """For questions by telephone: the same page whatever anybody decided."""
     for name in ("account", "fresh"):
@@ -213,7 +206,6 @@ def print_letters(kind: str, **fields: str) -> str:
     return as_("olga").post(LETTERS, {"kind": kind, **fields}).content.decode()
 
 
-@pytest.mark.slow
 def test_letters_go_to_holders_whom_no_mail_reaches(study: Study) -> None:
     for name, choice in (("P-1", "LOW"), ("P-2", "NONE")):
         factories.holder_create(study, name)
@@ -246,7 +238,6 @@ def test_a_letter_asks_to_renew(study: Study) -> None:
     assert "&quot;kind&quot;: &quot;renewal&quot;" in print_letters("renewal")
 
 
-@pytest.mark.slow
 def test_a_new_representative_gets_a_letter(study: Study) -> None:
     factories.holder_create(study, "P-1")
     record(study, "P-1", "guardian", until=later(900))

@@ -186,7 +186,6 @@ def test_an_operator_counts_once_and_nothing_stays(study: Study) -> None:
     assert "Answers were counted before." in text(operator.get(forms))
 
 
-@pytest.mark.slow
 def test_no_page_says_how_many_answers_are_stored(study: Study) -> None:
     form, pages = consent_form_in_force(study), set()
     for place, holder in enumerate([None, *study.holders.order_by("pk")[:4]]):

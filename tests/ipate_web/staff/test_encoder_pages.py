@@ -20,7 +20,7 @@ from training.models import Encoder
 from training.services.datasets import dataset_import
 from training.services.encodings import encoding_work
 
-pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture

@@ -168,7 +168,6 @@ def test_holders_with_too_many_rows_are_named_to_stewards_alone(client: Client, 
     assert "at most 1 count" in shown and "ada" not in shown
 
 
-@pytest.mark.slow
 def test_the_page_lists_all_errors_of_a_schema(client: Client, study: Study) -> None:
     url, begun = begin(client)
     changes = {"columns-1-minimum": 9, "columns-1-maximum": 3, "columns-2-values": None}
@@ -224,7 +223,6 @@ FLAGS = {"columns-2-use": "flag", "columns-3-use": "flag", "columns-3-called": "
 FLAGS |= {"columns-3-spellings": "n = 0\ny = 1"}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("content", "answers", "wrong", "target", "learned"),
     [
@@ -268,7 +266,6 @@ def test_other_targets_are_declared_without_json(
     assert [dataset.outcome.written(code) for code in codes] == learned
 
 
-@pytest.mark.slow
 def test_rows_of_a_person_become_one_by_the_rules_that_are_declared(client: Client, study: Study) -> None:
     rows = "ada,2026-01-02,50,f,no\nben,2026-01-01,25,m,yes\nada,2026-01-01,80,f,yes\nada,2026-01-03,20,f,no\n"
     url, begun = begin(client, f"who,visited,age,sex,back\n{rows}")
@@ -336,7 +333,6 @@ def wide(columns: int = 120, rows: int = 30) -> str:
     return "\n".join(",".join(line) for line in (names, *lines))
 
 
-@pytest.mark.slow
 def test_many_columns_are_declared_page_by_page_and_several_at_once(client: Client, study: Study) -> None:
     url, begun = begin(client, wide())
     page = client.get(f"{url}?from=50")
@@ -362,7 +358,6 @@ def test_many_columns_are_declared_page_by_page_and_several_at_once(client: Clie
     assert (begun.state, begun.faults, begun.rows) == ("checked", 0, 30)
 
 
-@pytest.mark.slow
 def test_columns_are_saved_edited_and_taken_over_as_a_file(client: Client, study: Study) -> None:
     upload(client, wide())
     begun = DatasetImport.objects.get()

@@ -18,7 +18,7 @@ from training.models import Run
 from training.services.runs import run_approve
 from training.services.students import student_withdraw
 
-pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+pytestmark = pytest.mark.django_db
 
 #: Language and time zone; it is never the same day in both of the Pacific.
 READERS = (("en", "Pacific/Kiritimati"), ("en", "Pacific/Pago_Pago"), ("de", "Europe/Berlin"))

@@ -24,7 +24,7 @@ from tests.snapshots import built_once
 from tests.training.runs import TABLE_RUN, run_finish, run_start, study_with_table
 from training.models import Run
 
-pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+pytestmark = pytest.mark.django_db
 
 #: All of its twelve points can be answered with a third of every cap.
 RUN = TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 20.0}}

@@ -29,7 +29,7 @@ from tests.training.runs import rehearsal_with_table, run_start
 from training.methods.neighbours.rounds import question_load
 from training.models import Run
 
-pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+pytestmark = pytest.mark.django_db
 
 #: Data that a browser sends for the form as it was opened.
 filled_in = partial(run_form_filled, title="Asked", method="neighbours")

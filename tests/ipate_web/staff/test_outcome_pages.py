@@ -46,7 +46,7 @@ from training.services.students import student_withdraw
 from training.services.trainings import student_learn
 from training.verification import release_faults
 
-pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
@@ -467,7 +467,6 @@ def test_the_api_tells_cells_intervals_and_card(run: Run) -> None:
     assert {group["epsilon"] for group in table["card"]["privacy"]["groups"]} == {1.0, 2.0, 3.0}
 
 
-@pytest.mark.slow
 def test_page_and_api_tell_means_and_quartiles_of_each_group() -> None:
     choices = {"choices": {"column": "class", "across": "length", "bins": 4}}
     run = run_ask(run_like(study_with_table(), COUNTS_RUN | choices))
@@ -547,7 +546,6 @@ def drawn() -> Run:
     return run_ask(run_like(study_with_table(), SYNTHESIS_RUN, share=0.3))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("made", ["run", "drawn"])
 def test_a_file_stays_as_it_was_released_however_tables_are_written_later(
     made: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
@@ -562,7 +560,6 @@ def test_a_file_stays_as_it_was_released_however_tables_are_written_later(
     assert list(release_faults(result.run)) == []
 
 
-@pytest.mark.slow
 def test_the_page_of_synthetic_rows_tells_what_was_counted_and_gives_the_file(drawn: Run) -> None:
     rosa = browser(drawn, Role.RESEARCHER)
     shown = rosa.get(url("run", drawn)).text
@@ -582,7 +579,6 @@ def test_the_page_of_synthetic_rows_tells_what_was_counted_and_gives_the_file(dr
     assert "A bin was wrong." in rosa.get(url("run", drawn)).text
 
 
-@pytest.mark.slow
 def test_plausible_deniability_stands_beside_counts_in_a_rehearsal_alone() -> None:
     study, real, olga = rehearsal_with_table(holders=400), study_with_table(), as_("olga")
     form = olga.get(url("run_new", study)).context["form"]

@@ -141,9 +141,6 @@ def test_a_policy_for_a_later_date_says_that_it_gives_way_to_a_newer_one(study: 
 
 
 # --- The committee --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
 def test_the_page_counts_approvals_and_operators_read_conditions(study: Study) -> None:
     for name, quorum, code in (("conrad", 3, 403), ("olga", 3, 403), ("chris", 12, 422)):
         assert as_(name).post(COMMITTEE, {"quorum": quorum, "quorum_set": "1"}).status_code == code, name
@@ -171,7 +168,6 @@ def test_a_declared_conflict_blocks_the_members_next_approval(study: Study) -> N
     assert selectors.policy_in_force(study).version == 1
 
 
-@pytest.mark.slow
 def test_people_read_the_example_of_harm_and_why_a_name_says_too_much() -> None:
     other = factories.committee_fill(factories.study_create("other", harm=""))
     page, carla, policies = "/studies/other/committee/", as_("carla"), "/studies/other/policies/"
@@ -215,7 +211,6 @@ def forecast_page(study: Study, values: dict[str, str], *, htmx: bool = True, **
     return as_("carla").post(url("policy_affordable", study), sent, headers={"HX-Request": "true"} if htmx else {})
 
 
-@pytest.mark.slow
 def test_the_values_in_force_stand_beside_the_proposed_ones(table: Study) -> None:
     page = forecast_page(table, SMALLER)
     shown = text(page)
@@ -254,7 +249,6 @@ def test_it_is_what_the_plan_of_a_run_of_one_round_says(table: Study) -> None:
         assert [row["left"] for row in each["levels"]] == [1 - level.spent for level in plan.turnout.levels]
 
 
-@pytest.mark.slow
 def test_too_few_people_missing_levels_and_taken_shares_are_said(table: Study) -> None:
     few = forecast_page(table, SMALLER, **dict.fromkeys(HOLDERS, "9"))
     assert "Too few people for these promises" in text(few)

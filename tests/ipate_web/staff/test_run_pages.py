@@ -43,7 +43,7 @@ from training.services.drafts import run_edit, run_withdraw
 from training.services.head_counts import head_counts_enter
 from training.services.runs import run_approve
 
-pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture

@@ -122,7 +122,6 @@ def test_a_rehearsal_asks_nobody() -> None:
     assert not study.consent_forms.exists()
 
 
-@pytest.mark.slow
 def test_an_empty_study_says_what_comes_next(empty: Study) -> None:
     def left() -> list[bool]:
         return [step.done for step in as_("operator").get(url("study", empty)).context["steps"]]
@@ -143,9 +142,6 @@ def test_an_empty_study_says_what_comes_next(empty: Study) -> None:
 
 
 # --- Overview and basics --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
 def test_the_overview_counts_holders_and_shares(study: Study) -> None:
     run = run_finish(run_start(study, share=0.5, **TABLE_RUN))
     run_start(study, share=0.25, **TABLE_RUN, title="Waiting")
@@ -216,7 +212,6 @@ def decide(person: str, study: Study, decision: str) -> str:
     return text(as_(person).post(url("role_change", study, sequence), {decision: "1"}, follow=True))
 
 
-@pytest.mark.slow
 def test_roles_need_an_operator_and_a_member_of_oversight(empty: Study) -> None:
     factories.user_create("nadia")
     people, hers = url("members", empty), Membership.objects.filter(study=empty, user__username="nadia")
@@ -401,9 +396,6 @@ def test_an_unfinished_study_has_a_summary_and_a_rehearsal_has_neither_one_nor_a
 
 
 # --- The admin ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
 def test_accounts_can_only_be_looked_at(finished: Study, root: Client, clerk: User) -> None:
     """There is no page of the account book, and none of who was charged."""
     for model in (HeadCount, Release, ShareRecord):
@@ -448,7 +440,6 @@ SECRETS_IN_THE_ADMIN = {
 }
 
 
-@pytest.mark.slow
 def test_the_admin_shows_secrets_to_superusers_alone(finished: Study, root: Client, clerk: User) -> None:
     client = as_("clerk")
     for page, secrets in SECRETS_IN_THE_ADMIN.items():

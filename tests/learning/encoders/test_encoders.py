@@ -13,8 +13,6 @@ from learning.representations import Encoded, LinearModel, Words, representation
 from tests.learning.encoders.networks import image_encoder, image_network, model_bytes, text_encoder
 from tests.learning.lazily import LocalModel, TensorProto, graphs, helper, onnx, onnx_file, onnxruntime, torch
 
-pytestmark = pytest.mark.slow
-
 IMAGES = np.random.default_rng(0).integers(0, 256, (40, 8, 8, 3), dtype=np.uint8)
 SAID = ["win a prize", "see you soon .", "Win win a a prize . see you soon", "", "what ?"]
 

@@ -15,8 +15,6 @@ from learning.representations import REPRESENTATIONS, LinearModel, Whitened, lay
 from learning.students import STUDENTS, labelled, student_create, student_learn
 from tests.learning.lazily import LocalModel, graphs, network_create, networks, onnx_file, onnxruntime
 
-pytestmark = pytest.mark.slow
-
 FAST = {"random_forest": {"trees": 15}, "cnn": {"epochs": 1}, "nearest_neighbour": {"neighbours": 3}}
 FAST |= {"boosting": {"iterations": 8}, "consistency": {"steps": 2, "filters": 6, "thorough": True}}
 POINTS, ROWS = 150, 40

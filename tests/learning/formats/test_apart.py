@@ -22,7 +22,6 @@ TEXT = "who,age,sex,ill\nada,50,f,yes\nben,,d,no\neve,200,m,no\n,old,f,maybe\n"
 ENOUGH = Allowance(500, 20)
 
 
-@pytest.mark.slow
 def test_rows_report_draft_and_refusal_are_those_of_the_reader(tmp_path):
     path = tmp_path / "people.csv"
     path.write_text(TEXT)
@@ -43,7 +42,6 @@ def test_rows_report_draft_and_refusal_are_those_of_the_reader(tmp_path):
         draft_apart(path, ENOUGH, facts=False)
 
 
-@pytest.mark.slow
 def test_a_slow_file_is_a_fault_and_one_that_grows_too_much_an_error(tmp_path, monkeypatch):
     path, report = tmp_path / "a.csv.gz", Report()
     path.write_bytes(gzip.compress(TEXT.encode() + b"\n" * 100_000_000, 1))
@@ -75,7 +73,6 @@ print(len(bytearray(100 << 20)))
     assert done.stdout.split() == ["refused"] * 4 + [str(100 << 20)]
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not protections().get("files"), reason="the kernel has no Landlock")
 def test_a_confined_process_opens_its_own_files_alone(tmp_path):
     """Or a file that takes over its reader would bring the site's secrets into what is read of it."""

@@ -151,7 +151,6 @@ def test_the_error_of_an_archive_is_one_line(tmp_path, members, message):
         read_file(archive(tmp_path, {"cats/a.png": picture()}), GREY)
 
 
-@pytest.mark.slow
 def test_an_image_that_unfolds_is_refused(tmp_path):
     huge = io.BytesIO()
     Image.new("1", (13_500, 13_500)).save(huge, "PNG")

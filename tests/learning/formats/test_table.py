@@ -166,7 +166,6 @@ def test_digits_are_always_there():
     assert (catalogue_load("digits").private.x == splits.private.x).all()
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["mnist", "adult", "diabetes"])
 def test_published_datasets_are_split_as_their_publishers_count_them(name, data_dir, tmp_path):

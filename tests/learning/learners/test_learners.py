@@ -15,8 +15,6 @@ from learning.learners import LEARNERS, learner_create, learner_parameters, para
 from learning.learners.augmentation import augment
 from learning.published import published_load
 
-pytestmark = pytest.mark.slow
-
 #: Parameters with which a learner is fast enough for tests; the defaults for learners that are not listed.
 FAST = {"random_forest": {"trees": 20}, "nearest_neighbour": {"copies": 2}, "cnn": {"epochs": 3, "copies": 1}}
 

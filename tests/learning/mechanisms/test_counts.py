@@ -205,7 +205,6 @@ def test_numbers_of_people_are_right_where_levels_are_spread_alike() -> None:
         assert [cell.count for cell in cells] == pytest.approx([60, 30], rel=1e-3)
 
 
-@pytest.mark.slow
 def test_the_wide_interval_holds_however_the_levels_are_spread() -> None:
     """Its ends are the fewest and the most people of whom the weights can add up so: a linear program says so, too."""
     levels = [Level("HIGH", CAPS[0], 70.0), Level("AVERAGE", CAPS[1], 40.0), Level("LOW", CAPS[2], 20.0)]

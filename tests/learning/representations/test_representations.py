@@ -19,8 +19,6 @@ from learning.representations.storage import representation_load, representation
 from learning.representations.wavelets import WaveletEncoder
 from tests.learning.lazily import nn, torch
 
-pytestmark = pytest.mark.slow
-
 
 def images(seed: int, count: int, shape: tuple[int, ...] = (8, 8)) -> np.ndarray:
     """Smooth random images in [0, 1]."""

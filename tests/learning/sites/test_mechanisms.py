@@ -93,7 +93,6 @@ def test_the_total_of_sites_is_bit_for_bit_the_central_one(name: str, count: int
         assert np.array_equal(answer["charge"], central["charge"][mask]), "everybody pays what they would pay"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("count", [3, 5])
 @pytest.mark.parametrize("aggregator", [None, test_teachers.RESIDUAL], ids=["gnmax", "residual"])
 def test_teachers_of_all_sites_vote_as_they_would_together(aggregator: Any, count: int) -> None:
@@ -172,7 +171,6 @@ def test_the_total_has_the_noise_that_is_said(count: int, mode: Mode) -> None:
     assert stats.kstest(smooth(numbers), stats.norm(scale=spread).cdf).pvalue > 0.001
 
 
-@pytest.mark.slow
 @pytest.mark.statistical
 @pytest.mark.parametrize(("count", "colluding"), [(3, 1), (5, 3), (20, 5)])
 def test_hub_and_t_sites_learn_no_more_than_is_charged_and_one_more_does(count: int, colluding: int) -> None:

@@ -153,7 +153,6 @@ def world():
     return points(2000), points(400), points(200)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("sigma", [5.0, 400.0, 20_000.0])
 def test_the_forecast_is_near_what_a_vote_brings(world, sigma):
     """The share of right refined labels of a vote of the records themselves."""
@@ -169,7 +168,6 @@ def test_the_forecast_is_near_what_a_vote_brings(world, sigma):
     assert forecast.value == pytest.approx(right, abs=0.2) and forecast.of == MODEL and forecast.judged == 200
 
 
-@pytest.mark.slow
 def test_noise_and_few_voters_are_distinguished_without_labels(world):
     _, (public, _), _ = world
 

@@ -15,8 +15,6 @@ from learning.students.registry import STUDENTS, student_create, student_learn
 from learning.students.shares import Shares
 from tests.learning.lazily import torch
 
-pytestmark = pytest.mark.slow
-
 FAST = {"consistency": {"steps": 60, "filters": 16}, "boosting": {"iterations": 5, "leaf": 5}}
 FAST |= {"random_forest": {"trees": 5}}
 

@@ -30,7 +30,7 @@ from training.services.runs import run_approve, run_cancel
 from training.sites.wire import Unreachable
 from training.verification import checks_of
 
-pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+pytestmark = pytest.mark.django_db
 
 METHODS: list[dict[str, Any]] = [
     {"method": Run.Method.SGD, "choices": {"steps": 2, "sigma": 10.0}, "student_learner": "nearest_neighbour"},

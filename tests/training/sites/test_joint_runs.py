@@ -70,7 +70,7 @@ from training.sites.published import withdrawals_keep
 from training.sites.wire import Hub, Unreachable
 from training.verification import batches_kept, checks_of, release_faults, replay_faults
 
-pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+pytestmark = pytest.mark.django_db
 
 STEPS: dict[str, Any] = {
     "method": Run.Method.SGD,

@@ -31,7 +31,7 @@ from training.sites.invitations import invitation_write
 from training.sites.wire import Hub, Unreachable
 from training.verification import checks_of
 
-pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+pytestmark = pytest.mark.django_db
 
 STEPS: dict[str, Any] = {
     "method": Run.Method.SGD,

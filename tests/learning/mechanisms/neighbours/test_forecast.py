@@ -23,7 +23,6 @@ def blobs(seed: int, count: int) -> tuple[np.ndarray, np.ndarray]:
     return np.clip(np.rint(middles[labels] + rng.normal(0, 25, (count, 2))), -127, 127).astype(np.int8), labels
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("records", [1, 3])
 @pytest.mark.parametrize("labelled", [True, False])
 def test_the_forecast_comes_true(records, labelled) -> None:

@@ -11,8 +11,6 @@ from learning.mechanisms.neighbours.votes import neighbour_votes
 from tests.learning.mechanisms.neighbours.accounts import PlainAccounts
 from tests.learning.mechanisms.neighbours.test_forecast import CAP, blobs
 
-pytestmark = pytest.mark.slow
-
 
 def ask(planned, public, private, classes_of, accounts, predicted=None) -> np.ndarray:
     votes, _ = neighbour_votes(

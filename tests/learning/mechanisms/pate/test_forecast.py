@@ -40,7 +40,6 @@ def held(plan: Plan) -> float:
     return float((release.labels == true)[release.answered].mean())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "aggregator",
     [GNMax(sigma=4.0), GNMax(sigma=40.0), ConfidentGNMax(sigma=4.0, sigma_threshold=4.0, threshold=30.0)],

@@ -61,7 +61,6 @@ def test_no_group_ever_overspends(variant, method, groups, scheme, aggregator, s
     assert vote.exhausted.any() == (len(vote.labels) < 25)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("variant", pate.VARIANTS)
 @repeatable
 @given(groups=group_lists, seed=st.integers(0, 1000))

@@ -15,8 +15,6 @@ from learning.mechanisms.sampled_steps.calibration import epsilon_cost, sample_r
 from learning.mechanisms.sampled_steps.planner import VARIANTS, plan_sampled, usual_parameters
 from tests.accounting.privacy.test_sampled_charge import delta_from_below
 
-pytestmark = pytest.mark.slow
-
 MNIST = {"delta": 1e-5, "steps": 9375, "rate": 512 / 60000}
 CAPS = caps_of([1.0, 2.0, 3.0], 1e-5 - 1e-7)
 RUN = {"share": 1.0, "slack": 1e-7, "steps": 9375, "rate": 512 / 60000, "clip_norm": 0.2, "weights": 26_010}

@@ -57,7 +57,6 @@ def trained(question: SampledQuestion, x: np.ndarray, y: np.ndarray) -> list[Sam
     return states
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("network", "shape"), [("linear", (8,)), ("mlp", (8,)), pytest.param("cnn", (16, 16), marks=pytest.mark.exhaustive)]
 )

@@ -12,8 +12,6 @@ from common.noise import SimulationNoise
 from learning.mechanisms.steps.linear import CLIP_STEPS, release_sums, step_contributions
 from learning.mechanisms.steps.records import INTERCEPT, OwnedRecords, owned_records
 
-pytestmark = pytest.mark.slow
-
 DIMENSIONS, CLASSES = 12, 4
 COUNTS = [1, 3, 1, 0, 400, 1, 3, 2, 5000, 1, 1, 3]
 SIGMA = 10.0
