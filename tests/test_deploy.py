@@ -27,7 +27,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from ipate_web.processes import running
 from tests.hooks import certificate_make
 from tests.ipate_web.accounts.conftest import Mailbox, words
-from tests.workers import wait_until
+from tests.workers import port_reserve, wait_until
 
 ROOT = Path(settings.BASE_DIR)
 BIN = Path(sys.executable).parent
@@ -226,17 +226,11 @@ def environment_of(service: dict[str, Any], given: dict[str, str]) -> dict[str, 
     return path | passed | resolved
 
 
-def free_port() -> int:
-    """A port that the system gives, which it gives to nobody else soon."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return probe.getsockname()[1]
-
-
 @pytest.fixture(scope="module")
 def installation(tmp_path_factory: pytest.TempPathFactory, django_db_blocker: Any) -> Iterator[Installation]:
     """The commands of compose.yaml and of the image, on this machine's database and broker."""
     folder, mailbox, services = tmp_path_factory.mktemp("installation"), Mailbox(), compose()["services"]
-    port, holders_port, smtp_port = free_port(), free_port(), free_port()
+    port, holders_port, smtp_port = port_reserve(), port_reserve(), port_reserve()
     (folder / "var").mkdir()
     with ExitStack() as stack:
         smtp = Controller(mailbox, hostname="127.0.0.1", port=smtp_port)
@@ -370,7 +364,7 @@ class Proxy:
 @contextmanager
 def proxied(installation: Installation, folder: Path, *, staff_port: int) -> Iterator[Proxy]:
     """``deploy/nginx.conf`` at work: staff and programs are led to ``staff_port``."""
-    plain, secure = free_port(), free_port()
+    plain, secure = port_reserve(), port_reserve()
     pem = certificate_make(folder, HOST)
     server = (DEPLOY / "nginx.conf").read_text()
     for old, new in (

@@ -35,8 +35,8 @@ def worker(log: Path, **environment: str) -> Iterator[subprocess.Popen]:
 def port_reserve() -> int:
     """Return a port of this machine that the kernel gives to no other process for the next minute.
 
-    A connection was just closed there, so the kernel does not hand the port out. A server that names it can still bind it,
-    because servers set ``SO_REUSEADDR``.
+    A connection was just closed there, so the kernel does not hand the port out. Servers can still bind it, because
+    they set ``SO_REUSEADDR``.
     """
     with socket.create_server(("127.0.0.1", 0)) as server:
         port: int = server.getsockname()[1]
