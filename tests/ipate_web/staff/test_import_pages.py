@@ -147,13 +147,6 @@ def test_all_errors_are_on_the_page_and_in_a_file(client: Client, study: Study) 
     assert not DataHolder.objects.exists()
 
 
-def test_clipped_and_other_values_are_named(client: Client, study: Study) -> None:
-    url, begun = begin(client)
-    changes = {"columns-1-maximum": 60, "columns-2-values": "f", "columns-2-other": "on"}
-    assert "outside their range" in check(client, url, begun, **changes)
-    assert client.get(url).context["notes"] == [("age", 1, 0, 0), ("sex", 0, 1, 0)]
-
-
 def test_holders_with_too_many_rows_are_named_to_stewards_alone(client: Client, study: Study, settings: Any) -> None:
     settings.MOST_RECORDS = 1
     membership_add(study=study, user=user_create("otto"), role=Role.OPERATOR, acting_user=None)
@@ -166,18 +159,6 @@ def test_holders_with_too_many_rows_are_named_to_stewards_alone(client: Client, 
     assert records_load(dataset)["x"].tolist() == [[0.5, 1, 0], [0.25, 0, 1]]
     shown = text(as_("otto").get(reverse("staff:dataset", args=["ward", dataset.pk])))
     assert "at most 1 count" in shown and "ada" not in shown
-
-
-def test_the_page_lists_all_errors_of_a_schema(client: Client, study: Study) -> None:
-    url, begun = begin(client)
-    changes = {"columns-1-minimum": 9, "columns-1-maximum": 3, "columns-2-values": None}
-    page = client.post(url, declared(client, begun, **changes, known=None))
-    assert page.status_code == 422 and "taken from these rows" in page.text
-    page = client.post(url, declared(client, begun, **changes, known="on")).text
-    assert "age: The declared range is 9 to 3." in page
-    assert "sex: The declared values are empty" in page
-    begun.refresh_from_db()
-    assert begun.state == "draft"
 
 
 def test_a_dropped_import_leaves_nothing(client: Client, study: Study) -> None:
@@ -221,8 +202,6 @@ TIME = {"columns-2-use": "time", "learned": "times", "ends": "30\n60,5\n365", "u
 TIME |= {"columns-3-use": "event", "columns-3-spellings": "dead = 1\nalive = 0"}
 FLAGS = {"columns-2-use": "flag", "columns-3-use": "flag", "columns-3-called": "tired", "learned": "labels"}
 FLAGS |= {"columns-3-spellings": "n = 0\ny = 1"}
-
-
 @pytest.mark.parametrize(
     ("content", "answers", "wrong", "target", "learned"),
     [
@@ -264,8 +243,6 @@ def test_other_targets_are_declared_without_json(
     dataset = store(client, url, begun)
     codes = records_load(dataset)["y"].tolist()
     assert [dataset.outcome.written(code) for code in codes] == learned
-
-
 def test_rows_of_a_person_become_one_by_the_rules_that_are_declared(client: Client, study: Study) -> None:
     rows = "ada,2026-01-02,50,f,no\nben,2026-01-01,25,m,yes\nada,2026-01-01,80,f,yes\nada,2026-01-03,20,f,no\n"
     url, begun = begin(client, f"who,visited,age,sex,back\n{rows}")
@@ -331,8 +308,6 @@ def wide(columns: int = 120, rows: int = 30) -> str:
     numbers = [[str((row + number) % 7 + 0.5) for number in range(columns - 2)] for row in range(rows)]
     lines = [[f"p{row}", *each, "ny"[row % 2]] for row, each in enumerate(numbers)]
     return "\n".join(",".join(line) for line in (names, *lines))
-
-
 def test_many_columns_are_declared_page_by_page_and_several_at_once(client: Client, study: Study) -> None:
     url, begun = begin(client, wide())
     page = client.get(f"{url}?from=50")
@@ -356,8 +331,6 @@ def test_many_columns_are_declared_page_by_page_and_several_at_once(client: Clie
     begun.save()
     check(client, url, begun)
     assert (begun.state, begun.faults, begun.rows) == ("checked", 0, 30)
-
-
 def test_columns_are_saved_edited_and_taken_over_as_a_file(client: Client, study: Study) -> None:
     upload(client, wide())
     begun = DatasetImport.objects.get()

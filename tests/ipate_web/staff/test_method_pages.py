@@ -12,9 +12,7 @@ import pytest
 from django.urls import reverse
 
 from accounting.models import Release
-from consent.models import Role, Study
-from consent.services import membership_add
-from tests.factories import user_create
+from consent.models import Study
 from tests.pages import (
     as_,
     proposal_is_refused,
@@ -64,19 +62,9 @@ def test_the_plan_tells_rounds_noise_and_forecast(study: Study) -> None:
     assert not Run.objects.exists()
     plan = page.context["plan"]
     assert [each.queries for each in plan.rounds] == [6, 6]
-    for words in (
-        '<td class="number">6</td>',
-        "Every holder votes",
-        "50.0 %</td>",
-        "The columns, standardised by the public points.",
-        "Votes of the first round",
-        "labelled points of the test dataset",
-        "Low protection",
-        f'<td class="number">{plan.turnout.levels[0].votes_allowed}</td>',
-        "Numbers of holders are head counts",
-    ):
+    votes = f'<td class="number">{plan.turnout.levels[0].votes_allowed}</td>'
+    for words in ("Votes of the first round", "labelled points of the test dataset", votes):
         assert words in page.text, words
-    assert "Teachers" not in re.sub(r"(?s)<form.*?</form>", "", page.text)
     unlabelled = as_("operator").post(url("run_new", study), filled_in(study, test_dataset=None)).text
     assert "An assumption, since no public points are labelled" in unlabelled
 
@@ -99,13 +87,7 @@ def test_choices_are_saved_and_proposed_again(study: Study) -> None:
         "first_queries": 4, "embedded": True, "sigma": 7.5, "radius_share": 0.025, "kernel": "epanechnikov",
         "records": 1.5, "encoder": "",
     }  # fmt: skip
-    page = client.get(url("run", run)).text
-    for words in (
-        "Embedding columns", "The representation was made without the private data</dt><dd>Yes",
-        "Points of the first round</dt><dd>4", "the student&#x27;s inner layer</dt><dd>Yes",
-        "Radius, in per cent of the public points</dt><dd>2.5 %", "Queries in a batch</dt><dd>40",
-    ):  # fmt: skip
-        assert words in page, words
+    assert "Radius, in per cent of the public points</dt><dd>2.5 %" in client.get(url("run", run)).text
     form = client.get(new, {"like": str(run.pk)}).context["form"]
     offered = changes | {"asking-stated-embedding": None, "asking-embedded": True}
     assert {name: form[name].value() for name in offered} == offered
@@ -149,41 +131,6 @@ def test_fields_of_the_other_method_cannot_be_wrong(study: Study) -> None:
 
 
 # --- Watching -------------------------------------------------------------------------------------------------------
-
-
-def test_rounds_and_stages_are_shown_while_holders_are_asked(study: Study) -> None:
-    run = batch_ask(run_start(study, **CLEAR_RUN, share=0.5))
-    assert (run.status, run.position) == ("asking", 5)
-    for name in ("run", "run_live"):
-        page = as_("researcher").get(url(name, run)).text
-        for words in ("Every holder votes</label>", '<span class="number">42 %</span>', "of 12", "Asking begun"):
-            assert words in page, words
-        assert re.search(r'<th scope="row">1</th><td class="number">12</td><td class="number">5</td>', page)
-        assert "Training teachers" not in page and "Queries rejected" not in page
-    assert "Teachers and their predictions" not in as_("operator").get(url("run_cancel", run)).text
-
-
-def test_a_finished_run_shows_public_charges_counts_and_the_card(finished: Run) -> None:
-    assert finished.status == Run.Status.FINISHED, finished.message
-    page = as_("committee").get(url("run", finished))
-    for group in page.context["groups"]:
-        assert 0 < group.spent_share <= group.allowed_share
-        assert f'<td class="number">{100 * group.spent_share:.1f} %</td>' in page.text
-    for words in (
-        "the most that anybody of a level can have been charged",
-        "Round 1: 12 queries, noise σ = 3 on each count, radius 50 % of the public points.",
-        "A public register of measurements.",
-        "every public point was put to the vote",
-        "The plan that it followed",
-        "promised and kept: ε 1, over all that the study releases",
-    ):
-        assert words in page.text, words
-    assert '<th scope="col" class="number">Teachers</th>' not in page.text
-    page = as_("auditor").get(url("ledger", finished.study), {"kind": Release.Kind.COUNTS})
-    assert page.text.count("<td>noisy counts</td>") == finished.batches.count() == 3
-    report = as_("auditor").get(url("ledger_report", finished)).text
-    for words in ("Every holder votes", "Round 1: 12 queries, noise σ = 3 on each count", "noisy counts"):
-        assert words in report
 
 
 def test_noisy_counts_are_listed_and_taken_away_with_the_labels(finished: Run) -> None:
@@ -275,14 +222,7 @@ def test_choices_of_steps_are_saved_and_offered_again(study: Study) -> None:
     everybody = {"steps-steps": 9, "steps-sigma": 4.5, "steps-clip_norm": 0.7, "steps-ridge": 0.5, "steps-rounds": 2}
     everybody |= {"steps-publish": "model", "steps-batch_size": 4}
     samples = ALL | {"steps-network": "mlp", "steps-momentum": 0.5, "steps-publish": "student"}
-    shown = ("Ridge</dt><dd>0.5", "Steps in a chunk</dt><dd>4", "The model that the steps led to")
-    sampled = (
-        "Samples, each level clipped to its own norm",
-        "Small network",
-        "Steps in a chunk</dt><dd>2",
-        "The student",
-    )
-    for title, variant, chosen, words in (("A", "individual", everybody, shown), ("B", "scale", samples, sampled)):
+    for title, variant, chosen in (("A", "individual", everybody), ("B", "scale", samples)):
         client.post(new, steps_form(study, **chosen, title=title, confirmed="1"))
         run = Run.objects.get(title=title)
         assert (run.method, run.variant, run.batch_size) == ("sgd", variant, chosen["steps-batch_size"])
@@ -291,8 +231,7 @@ def test_choices_of_steps_are_saved_and_offered_again(study: Study) -> None:
         assert run.choices == run.choices | expected
         form = client.get(new, {"like": run.pk}).context["form"]
         assert {name: form[name].value() for name in chosen} == chosen
-        page = client.get(url("run", run)).text
-        assert all(each in page for each in words), variant
+        assert f"Steps in a chunk</dt><dd>{run.batch_size}" in client.get(url("run", run)).text
     assert "sigma" not in run.choices and "rounds" not in run.choices, "these are of the other variant"
 
 
@@ -301,37 +240,37 @@ def test_steps_taken_are_shown_while_the_model_learns(study: Study) -> None:
     assert (run.status, run.position) == ("asking", 2)
     for name in ("run", "run_live"):
         page = as_("researcher").get(url(name, run))
-        for words in ("Private gradient steps</label>", '<span class="number">33 %</span>', "of 6"):
-            assert words in page.text, words
-        for words in ("Asking begun", "Taken so far", "until everything that was planned is asked", "noise alone"):
+        for words in ('<span class="number">33 %</span>', "of 6", "Asking begun", "Taken so far", "noise alone"):
             assert words in page.text, words
         assert page.context["curves"].x == [1, 2]
         assert all(len(series.values) == 2 for series in page.context["curves"].series)
-        for words in ("See the labels", "Labels released", "put to the vote"):
-            assert words not in page.text, words
+        assert "See the labels" not in page.text and "Labels released" not in page.text
     page = as_("operator").get(url("run_cancel", run)).text
     assert "The 2 gradient steps released so far stay released" in page and "labels released" not in page
 
 
-def test_a_finished_run_of_steps_shows_public_charges_and_the_card(stepped: Run) -> None:
-    assert stepped.status == Run.Status.FINISHED, stepped.message
-    page = as_("committee").get(url("run", stepped))
-    for words in (
-        "the most that anybody of a level can have been charged",
-        "Round 1: 6 full steps; every holder",
-        "every planned step was taken",
-        "labelled public points that the student had not learned from",
-        "6 gradient steps",
-        "promised and kept: ε 1, over all that the study releases",
-    ):
+@pytest.mark.parametrize(
+    ("made", "planned", "kind", "entry"),
+    [
+        ("finished", "Round 1: 12 queries, noise σ = 3 on each count", Release.Kind.COUNTS, "noisy counts"),
+        ("stepped", "Round 1: 6 full steps", Release.Kind.STEPS, "gradient steps: 2 steps"),
+    ],
+)
+def test_a_finished_run_shows_public_charges_and_the_card(
+    made: str, planned: str, kind: str, entry: str, request: pytest.FixtureRequest
+) -> None:
+    run = request.getfixturevalue(made)
+    assert run.status == Run.Status.FINISHED, run.message
+    page = as_("committee").get(url("run", run))
+    charged = "the most that anybody of a level can have been charged"
+    for words in (charged, planned, "promised and kept: ε 1, over all that the study releases"):
         assert words in page.text, words
     for group in page.context["groups"]:
         assert 0 < group.spent_share <= group.allowed_share
-    page = as_("auditor").get(url("ledger", stepped.study), {"kind": Release.Kind.STEPS})
-    assert page.text.count("<td>gradient steps: 2 steps</td>") == stepped.batches.count() == 3
-    report = as_("auditor").get(url("ledger_report", stepped)).text
-    for words in ("Private gradient steps", "Round 1: 6 full steps", "steps taken"):
-        assert words in report, words
+        assert f'<td class="number">{100 * group.spent_share:.1f} %</td>' in page.text
+    page = as_("auditor").get(url("ledger", run.study), {"kind": kind})
+    assert page.text.count(f"<td>{entry}</td>") == run.batches.count() == 3
+    assert planned in as_("auditor").get(url("ledger_report", run)).text
 
 
 def test_a_run_of_steps_has_a_model_and_no_page_of_labels(stepped: Run) -> None:
@@ -347,73 +286,29 @@ def test_a_run_of_steps_has_a_model_and_no_page_of_labels(stepped: Run) -> None:
 # --- Samples --------------------------------------------------------------------------------------------------------
 
 
-def test_a_plan_over_samples_shows_noise_norms_and_charges_of_each_level(study: Study) -> None:
-    page = as_("operator").post(url("run_new", study), steps_form(study, **ALL, **{"steps-sigma": "much"}))
-    assert page.status_code == 200, "a field of the other variant does not count"
-    for words in (
-        "6 steps over 60 holders on average",
-        "Noise, rates and norms",
-        "Charge μ²",
-        f"{page.context['plan'].sampled.charges[2]:.4f}",
-        "100 %",
-        "1e-7 of δ is used",
-        "charged before its first step",
-        "Of such a run nothing is forecast.",
-        "The columns, standardised",
-    ):
-        assert words in page.text, words
-
-
 def test_without_public_points_only_the_model_itself_can_be_published(study: Study) -> None:
-    sent = steps_form(study, **ALL, public_dataset="")
+    sent = steps_form(study, **ALL, public_dataset="", **{"steps-sigma": "much"})
     page = as_("operator").post(url("run_new", study), sent)
-    assert page.status_code == 200, page.context["form"].errors
-    assert "The records as they are" in page.text and "there is no student" in page.text
+    assert page.status_code == 200, "a field of the other variant does not count"
+    for words in ("Charge μ²", f"{page.context['plan'].sampled.charges[2]:.4f}", "there is no student"):
+        assert words in page.text, words
     as_("operator").post(url("run_new", study), sent | {"confirmed": "1"})
     run = Run.objects.get()
     assert (run.public_dataset, run.student_learner) == (None, "")
-    as_("olga").post(url("run_approve", run), {"per_cent": 50})
-    run = run_ask(Run.objects.get())
-    assert run.status == Run.Status.FINISHED, run.message
-    page = as_("researcher").get(url("run", run)).text
-    for words in ("none were used", "inear model that the steps over samples led to", "as there are no public points"):
-        assert words in page, words
 
 
-def test_a_run_over_samples_shows_its_charge_before_its_first_step_and_how_steps_were_made(study: Study) -> None:
+def test_a_run_over_samples_shows_its_charge_before_its_first_step(study: Study) -> None:
     run = batch_ask(run_start(study, **SAMPLED_RUN, share=0.5))
     assert (run.status, run.position) == ("asking", 0)
     page = as_("researcher").get(url("run", run))
-    for words in ("for the whole run, before its first step", "of 6", "What it costs each group"):
-        assert words in page.text, words
+    assert "for the whole run, before its first step" in page.text
     for group in page.context["groups"]:
         assert 0.49 < group.spent_share <= group.allowed_share
-    run = batch_ask(run)
-    assert '<span class="number">33 %</span>' in as_("researcher").get(url("run_live", run)).text
     assert "charged for all of its steps" in as_("operator").get(url("run_cancel", run)).text
-
     run = run_ask(run)
     assert run.status == Run.Status.FINISHED, run.message
-    page = as_("committee").get(url("run", run)).text
-    sentence = "labelled public points that the student had not learned from"
-    for words in ("6 steps over 60 holders on average", "a part of 1e-7 was set aside", sentence):
-        assert words in page, words
+    assert "6 steps over 60 holders on average" in as_("committee").get(url("run", run)).text
     page = as_("auditor").get(url("ledger", study), {"kind": Release.Kind.STEPS}).text
     assert page.count("gradient steps: 2 steps") == 3
     assert page.count("gradient steps: the charge for all steps of the run") == 1
-    report = as_("auditor").get(url("ledger_report", run)).text
-    for words in ("Private gradient steps", "Noise, rates and norms"):
-        assert words in report, words
-
-
-def test_baselines_are_offered_and_shown_in_a_rehearsal() -> None:
-    rehearsal = rehearsal_with_table(holders=60)
-    membership_add(study=rehearsal, user=user_create("operator"), role=Role.OPERATOR, acting_user=None)
-    sent = steps_form(rehearsal, seed=3, **ALL | {"steps-variant": "non_private"})
-    as_("operator").post(url("run_new", rehearsal), {**sent, "confirmed": "1"})
-    assert as_("olga").post(url("run_approve", Run.objects.get())).status_code == 302
-    run = run_ask(Run.objects.get())
-    assert run.status == Run.Status.FINISHED, run.message
-    page = as_("olga").get(url("run", run)).text
-    for words in ("Baseline: without privacy", "no bound: nothing protects anybody"):
-        assert words in page, words
+    assert "Noise, rates and norms" in as_("auditor").get(url("ledger_report", run)).text

@@ -23,7 +23,7 @@ from consent.models import Role, Study
 from consent.permissions import ROLE_PERMISSIONS
 from consent.services import membership_add
 from ipate_web.staff.forms.runs import RunForm, initial_for
-from learning.students import STUDENTS, student_create, suggested_student
+from learning.students import STUDENTS, suggested_student
 from tests import factories
 from tests.pages import as_, proposal_is_refused, run_form_filled, study_with_finished_run, study_with_roles, url
 from tests.snapshots import built_once
@@ -87,12 +87,7 @@ def test_the_form_opens_with_what_suits_the_records_and_says_why(study: Study) -
     assert form["method"].value() == "sgd"
     label = dict(form.fields["method"].choices)["sgd"]
     assert form.fields["method"].help_text.startswith(f"Suggested for this study: {label}. Of ")
-    suggested = suggested_student("table")
-    assert form["student_learner"].value() == suggested.name
-    assert [name for name, _label in form.fields["student_learner"].choices] == list(STUDENTS)
-    chosen = next(group for group in form.student_groups if group.value == suggested.name)
-    given = {field.html_name.rpartition("-")[2]: field.value() for field in chosen.fields}
-    assert student_create(suggested.name, given) == suggested
+    assert form["student_learner"].value() == suggested_student("table").name
     page = as_("operator").get(url("run_new", study)).text
     for of_a_rehearsal in ('name="seed"', 'name="counted"', 'name="HIGH-share"', 'value="vanishing"', "calibrated"):
         assert of_a_rehearsal not in page
@@ -104,8 +99,7 @@ def test_a_plan_is_checked_changed_and_saved_as_it_was_checked(study: Study) -> 
     page = client.post(url("run_new", study), filled_in(study, **changes))
     groups = page.context["plan"].groups
     assert [(group.name, group.teachers) for group, _budget in groups] == [("HIGH", 2), ("AVERAGE", 2), ("LOW", 2)]
-    for words in ("Check the plan of “First”", "6 teachers in all", "GNMax, σ = 10", "holders are head counts"):
-        assert words in page.text
+    assert "Check the plan of “First”" in page.text and "holders are head counts" in page.text
     for _group, budget in groups:
         assert f'<td class="number">{budget.cap:.4f}</td>' in page.text
         assert budget.allowed == pytest.approx(0.25 * budget.cap), "what an approver is offered first"
@@ -113,11 +107,9 @@ def test_a_plan_is_checked_changed_and_saved_as_it_was_checked(study: Study) -> 
     assert 'value="Half-baked"' in again.text
     assert not Run.objects.exists()
     hidden = dict(re.findall(r'<input type="hidden" name="([^"]+)"(?: value="([^"]*)")?', page.text))
-    answer = client.post(url("run_new", study), {**hidden, "confirmed": "1"})
+    client.post(url("run_new", study), {**hidden, "confirmed": "1"})
     run = Run.objects.get(created_by__username="operator")
-    assert answer.headers["Location"] == url("run", run)
     assert (run.status, run.title, run.choices["teachers"]) == ("draft", "First", 6)
-    assert run.choices["aggregator"] == {"name": "gnmax", "sigma": 10.0}
     assert run.choices["learner_parameters"] | {"trees": 7, "balanced": True} == run.choices["learner_parameters"]
 
 
@@ -153,14 +145,6 @@ def test_a_run_that_cannot_be_planned_can_be_saved_but_not_approved() -> None:
     assert run.status == Run.Status.DRAFT
 
 
-def test_a_similar_run_begins_with_the_values_of_the_earlier(study: Study) -> None:
-    run = run_draft(study, **{**TABLE_RUN, "learner": "nearest_neighbour", "learner_parameters": {"neighbours": 3}})
-    form = as_("operator").get(url("run_new", study), {"like": str(run.pk)}).context["form"]
-    names = ("learner-nearest_neighbour-neighbours", "aggregator-gnmax-sigma", "aggregator", "teachers")
-    assert [form[name].value() for name in names] == [3, 10.0, "gnmax", 6]
-    assert as_("operator").get(url("run_new", study), {"like": "nonsense"}).status_code == 200
-
-
 # --- Approving and cancelling ---------------------------------------------------------------------------------------
 
 
@@ -170,13 +154,7 @@ def test_an_operator_sees_the_plan_and_starts_the_run_with_a_share(
     run = run_draft(study, **TABLE_RUN, purpose="Tell the three classes apart.")
     client = as_("operator")
     page = client.get(url("run_approve", run))
-    for words in (
-        "Tell the three classes apart.",
-        "Share of every holder&#x27;s cap, in per cent",
-        "100.0 % of every cap is free.",
-        "Its share is held for it until it ends.",
-    ):
-        assert words in page.text
+    assert "Tell the three classes apart." in page.text and "100.0 % of every cap is free." in page.text
     assert page.context["form"]["per_cent"].value() == 25
     with django_capture_on_commit_callbacks() as sent:
         client.post(url("run_approve", run), {"per_cent": "40"})
@@ -432,8 +410,7 @@ def test_the_page_shows_progress_of_teachers_in_steps(study: Study) -> None:
 
 
 def test_a_finished_run_shows_public_charges_and_the_student(finished: Run) -> None:
-    address = url("run", finished)
-    page = as_("committee").get(address)
+    page = as_("committee").get(url("run", finished))
     groups = page.context["groups"]
     assert [(group.name, group.epsilon) for group in groups] == [("HIGH", 1), ("AVERAGE", 2), ("LOW", 3)]
     for group in groups:
@@ -442,22 +419,15 @@ def test_a_finished_run_shows_public_charges_and_the_student(finished: Run) -> N
         assert f'<td class="number">{100 * group.spent_share:.1f} %</td>' in page.text
         assert f"promised and kept: ε {group.epsilon:g}, over all that the study releases" in page.text
     (drawn,) = re.findall(r'id="costs-data" type="application/json">(.*?)</script>', page.text)
-    data = json.loads(drawn)
-    assert [series["name"] for series in data["series"]] == ["High protection", "Average protection", "Low protection"]
-    assert [series["limit"] for series in data["series"]] == pytest.approx([1, 1, 1])
-    assert data["x"] == [0, 4, 8, 12]
-    assert data["series"][2]["values"][-1] == pytest.approx(groups[2].spent_share)
+    assert json.loads(drawn)["series"][2]["values"][-1] == pytest.approx(groups[2].spent_share)
     released = Release.objects.filter(run=finished.pk, kind="labels").order_by("batch")
     assert groups[0].spent == pytest.approx(sum(release.content["charges"][0] for release in released))
     assert page.context["classes"].x == ["a", "b", "c"]
-    assert "every public point was put to the vote" in page.text and "Accuracies are rounded" in page.text
     card = finished.student.card
-    assert "Regression of class shares" in page.text
     assert f"ridge penalty: {card['learner']['chosen']['penalty']:.2g}" in page.text
-    assert f"{card['learned_from']['above_noise']} of them stand out from the noise" in page.text
     card["evaluation"]["classes"][1]["precision"] = None
     finished.student.save()
-    classes = as_("researcher").get(address).context["classes"]
+    classes = as_("researcher").get(url("run", finished)).context["classes"]
     assert classes.document["series"][1]["values"][1] is None, "a class that the student never names has no bar"
 
 
@@ -560,8 +530,7 @@ def test_the_form_of_a_rehearsal_asks_who_is_at_which_level(rehearsal: Study) ->
     assert form["HIGH-share"].value() == 0.34
     assert form["counted"].value() == "exact"
     assert form["teachers"].value() == round(30 / 13), "from the owners of its data, of whom there are 30"
-    for words in ('name="seed"', 'value="vanishing"', "calibrated", "High protection: share of the owners"):
-        assert words in page.text
+    assert 'name="seed"' in page.text and 'value="vanishing"' in page.text
     for changes, field in (
         ({"HIGH-share": 0}, "__all__"),
         ({"HIGH-epsilon": ""}, "HIGH-epsilon"),
@@ -574,6 +543,7 @@ def test_the_form_of_a_rehearsal_asks_who_is_at_which_level(rehearsal: Study) ->
     assert not Run.objects.exists()
     levels = {"HIGH": {"share": 2.0, "epsilon": 0.5}, "LOW": {"share": 1.0, "epsilon": 4.0}}
     run = run_draft(rehearsal, **TABLE_RUN, seed=5, rehearsed={"levels": levels, "method": "data_dependent"})
+    assert client.get(new, {"like": "nonsense"}).status_code == 200
     form = client.get(new, {"like": str(run.pk)}).context["form"]
     names = ("HIGH-epsilon", "LOW-share", "counted", "seed")
     assert [form[name].value() for name in names] == [0.5, 1.0, "data_dependent", None], "all but the seed"
@@ -585,23 +555,17 @@ def test_a_rehearsal_is_proposed_approved_and_finished_without_a_share(rehearsal
     page = as_("operator").post(url("run_new", rehearsal), sent)
     assert page.status_code == 200, page.context["form"].errors
     assert "Cap μ²" not in page.text and "The share pays for" not in page.text
-    for words in (MARK, "6 teachers in all", "High protection: 100.0 %, ε 1"):
-        assert words in page.text
     as_("operator").post(url("run_new", rehearsal), {**sent, "confirmed": "1"})
     run = Run.objects.get()
     assert (run.seed, run.rehearsal, run.variant) == (7, True, "vanishing")
     assert (run.rehearsed["method"], run.rehearsed["conversion"]) == ("data_independent", "classic")
     assert run.rehearsed["levels"]["LOW"] == {"share": 1, "epsilon": 3}
-    page = as_("olga").get(url("run_approve", run))
-    assert "per_cent" not in page.text
-    assert MARK in page.text
+    assert "per_cent" not in as_("olga").get(url("run_approve", run)).text
     answer = as_("olga").post(url("run_approve", run), follow=True)
     assert "The run is approved." in answer.text
     run = run_finish(Run.objects.get())
     assert run.status == Run.Status.FINISHED, run.message
-    page = as_("researcher").get(url("run", run)).text
-    for words in ("What it would have cost each level", "Counted as in the papers: data_independent", "of 3"):
-        assert words in page
+    assert "What it would have cost each level" in as_("researcher").get(url("run", run)).text
     assert not Release.objects.exists() and shares(rehearsal) == {}
 
 

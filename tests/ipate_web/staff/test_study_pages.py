@@ -16,7 +16,7 @@ from accounting.head_counts import head_counts
 from accounting.models import HeadCount, Release, ShareRecord
 from accounting.shares import shares
 from consent import services
-from consent.models import ConsentForm, DataHolder, Disposal, Membership, Role, RoleChange, Study
+from consent.models import ConsentForm, DataHolder, Disposal, Membership, RoleChange, Study
 from consent.services.invitations import invitations_create
 from ipate_web.staff.impact import impact_markdown
 from tests import factories
@@ -81,11 +81,9 @@ def test_a_study_is_set_up_and_faults_stand_beside_their_fields(root: Client) ->
     assert answer.headers["Location"] == url("study", study)
     assert study.delta == 1e-5
     assert [(m.user.username, m.role) for m in study.memberships.all()] == [("root", "operator")]
-    assert "well below 1 / number of holders" in root.get(url("study_edit", study)).text
 
 
 def test_a_rehearsal_is_chosen_when_a_study_is_set_up_and_never_later(root: Client) -> None:
-    assert "It cannot be changed later." in root.get(reverse("staff:study_new")).text
     root.post(reverse("staff:study_new"), {**BASICS, "rehearsal": "on"})
     study = Study.objects.get()
     assert study.rehearsal
@@ -100,18 +98,13 @@ def test_a_rehearsal_is_chosen_when_a_study_is_set_up_and_never_later(root: Clie
 
 
 def test_a_rehearsal_asks_nobody() -> None:
-    study = roles_fill(rehearsal_with_table())
+    study, message = roles_fill(rehearsal_with_table()), "A rehearsal study asks nobody."
     page = as_("operator").get(url("study", study))
-    assert [(str(step.text), step.done) for step in page.context["steps"]] == [
-        ("Import private and public data", True),
-        ("Propose and approve a run", False),
-        ("Follow it, and look at what it learned", False),
-    ]
-    for words in ("Who takes part", "holder who decides now", "every holder&#x27;s cap", "Head counts"):
+    assert [step.done for step in page.context["steps"]] == [True, False, False]
+    for words in ("Who takes part", "every holder&#x27;s cap", "Head counts"):
         assert words not in page.text
     for name in ("recruitment", "policies", "consent_forms", "invitations", "ledger"):
         assert f'href="{url(name, study)}"' not in page.text
-    message = "A rehearsal study asks nobody."
     values = {"high": "0.5", "average": "2", "low": "5", "reason": "To try.", "confirmed": "1"}
     assert message in as_("committee").post(url("policy_new", study), values).text
     assert message in as_("steward").post(url("invitations", study), {"pseudonyms": "P-1", "open_places": "0"}).text
@@ -123,22 +116,15 @@ def test_a_rehearsal_asks_nobody() -> None:
 
 
 def test_an_empty_study_says_what_comes_next(empty: Study) -> None:
-    def left() -> list[bool]:
-        return [step.done for step in as_("operator").get(url("study", empty)).context["steps"]]
+    def done(role: str = "operator") -> list[bool]:
+        return [step.done for step in as_(role).get(url("study", empty)).context["steps"]]
 
-    assert left() == [True, *[False] * 9], "all that people have to be told is said"
-    offers = {role: url("policy_new", empty) in as_(role).get(url("study", empty)).text for role in Role.values}
-    assert offers["committee"] and not offers["operator"]
+    assert done() == [True, *[False] * 9], "all that people have to be told is said"
     factories.form_publish(empty)
-    assert left() == [True, True, True, *[False] * 7]
     factories.policy_approve(empty)
-    assert left() == [*[True] * 5, *[False] * 5]
     invitations_create(study=empty, acting_user=None, pseudonyms=["P-1"])
-    assert left() == [*[True] * 5, *[False] * 5], "who decides is not told that somebody was asked"
-    steps = as_("steward").get(url("study", empty)).context["steps"]
-    assert [step.done for step in steps] == [*[True] * 5, False, True, *[False] * 3]
-    page = as_("operator").get(url("study", empty)).text
-    assert url("datasets", empty) in page and "No runs yet" in page
+    assert done() == [*[True] * 5, *[False] * 5], "who decides is not told that somebody was asked"
+    assert done("steward") == [*[True] * 5, False, True, *[False] * 3]
 
 
 # --- Overview and basics --------------------------------------------------------------------------------------------
@@ -148,15 +134,11 @@ def test_the_overview_counts_holders_and_shares(study: Study) -> None:
     factories.holder_create(study, "undecided")
     page = as_("auditor").get(url("study", study))
     assert page.context["levels"] == [("high protection", 10), ("average protection", 10), ("low protection", 10)]
-    assert page.context["taking_part"] == 30
-    assert "1 have not decided" in page.text
+    assert page.context["taking_part"] == 30 and "1 have not decided" in page.text
     used = {share["title"]: share["committed"] for share in page.context["shares"]}
     assert used == {run.title: pytest.approx(shares(study)[run.pk].used), "Waiting": 0.25}
     assert page.context["share_free"] == pytest.approx(1 - sum(used.values()))
-    assert "25.0 % of 100.0 %" in page.text
-    assert page.context["head_counts"] == head_counts(study)
-    assert "a public number" in page.text
-    assert page.context["steps"] == []
+    assert page.context["head_counts"] == head_counts(study) and page.context["steps"] == []
     for odds in (57, 62, 66):
         assert f'<td class="number">{odds}</td>' in page.text
 
@@ -217,12 +199,9 @@ def test_roles_need_an_operator_and_a_member_of_oversight(empty: Study) -> None:
     people, hers = url("members", empty), Membership.objects.filter(study=empty, user__username="nadia")
     client = as_("operator")
     page = text(client.post(people, {"username": "nadia", "role": "researcher"}, follow=True))
-    assert "It waits for somebody who watches the study to confirm it." in page
-    assert "Role to be given: nadia, researcher" in page
-    assert "Can confirm it: auditor, chair, committee." in page
+    assert "Role to be given: nadia, researcher" in page and "Can confirm it: auditor, chair, committee." in page
     change = url("role_change", empty, RoleChange.chain(empty.pk).last().sequence)
     own = text(client.get(change))
-    assert "It waits for one of these to confirm it: auditor, chair, committee." in own
     assert "Withdraw the proposal" in own and "Yes, confirm it" not in own
     assert client.post(url("role_change", empty, 999)).status_code == 404
     for person in ("steward", "researcher"):
@@ -231,8 +210,6 @@ def test_roles_need_an_operator_and_a_member_of_oversight(empty: Study) -> None:
     assert "The change is in effect." in decide("auditor", empty, "confirm")
     assert "does not wait any more" in decide("auditor", empty, "confirm")
     remove = url("member_remove", empty, hers.get().pk)
-    page = client.get(remove).text
-    assert "Is nadia no longer researcher?" in page and "once somebody else has confirmed it" in page
     for person in ("committee", "operator"):
         client.post(remove)
         assert hers.exists()
@@ -241,14 +218,6 @@ def test_roles_need_an_operator_and_a_member_of_oversight(empty: Study) -> None:
     decide("chair", empty, "confirm")
     assert not hers.exists()
     assert "nadia researcher taken away operator, confirmed by chair" in text(as_("auditor").get(people))
-
-
-def test_the_page_names_vacant_roles_and_people_on_both_sides(empty: Study) -> None:
-    bare = factories.study_create("bare")
-    page = text(as_("olga").get(url("members", bare)))
-    assert "Nobody has these roles: chair of the ethics committee, auditor." in page
-    assert "olga is operator and data steward" in page
-    assert "Nobody has these roles" not in text(as_("operator").get(url("members", empty)))
 
 
 def test_giving_a_role_does_not_reveal_an_account(empty: Study) -> None:
@@ -358,19 +327,14 @@ def test_a_study_is_closed_once_with_a_last_day_and_then_offers_nothing_that_is_
 def test_the_summary_says_data_purposes_levels_risks_and_who_decided() -> None:
     study = factories.study_open(recipients="The archive | Acme.", title="Digits *and* more")
     olga, pdf, md = as_("olga"), url("study_impact", study, "pdf"), url("study_impact", study, "md")
-    page = olga.get(url("study", study)).text
-    assert pdf in page and md in page
-    assert olga.get(pdf)["Content-Type"] == "application/pdf" and olga.get(pdf).content.startswith(b"%PDF-")
+    assert pdf in olga.get(url("study", study)).text and olga.get(pdf).content.startswith(b"%PDF-")
     assert olga.get(url("study_impact", study, "html")).status_code == 404
     answer = olga.get(md)
     assert answer["Content-Disposition"] == 'attachment; filename="digits-impact.md"'
     for part in (
         "| Purpose | Learn to read handwritten digits. |",
-        "| Which data | Digits that you wrote. |",
         "| Who else sees raw records | The archive \\| Acme. |",
-        "| Data protection officer | none is required |",
         "| High protection | 1 | 56 | 61 |",
-        "| Risk | Measure | What remains |",
         "| Consent form, version 1 | olga | conrad |",
         study.consent_forms.get().digest[:16],
         "| ε policy, version 1 | carla | conrad |",
@@ -378,9 +342,7 @@ def test_the_summary_says_data_purposes_levels_risks_and_who_decided() -> None:
         assert part in answer.text, part
     for name in ("carla", "conrad"):
         factories.user_create(name).delete()
-    document = olga.get(md).text
-    assert "| Consent form, version 1 | olga | deleted account |" in document
-    assert "| ε policy, version 1 | deleted account | deleted account |" in document
+    assert "| ε policy, version 1 | deleted account | deleted account |" in olga.get(md).text
 
 
 def test_an_unfinished_study_has_a_summary_and_a_rehearsal_has_neither_one_nor_a_last_day() -> None:
