@@ -150,14 +150,10 @@ def study_with_every_mail() -> Study:
         mail.mails_send("address_left", [user.pk])  # which says nothing to an account
         for each in news:
             mail.mails_send(MAILS[News.Kind(each.kind)], [user.pk], study=study, about=each.pk)
+    signed = {"content": "", "signature": ""}
+    told = {"terms": {"hub": "Clinic"}, "proposals": {"ab": signed | {"told": "{}"}}, "offered": [signed]}
     alliance = Alliance.objects.create(
-        study=study,
-        name="Wards",
-        own_name="A",
-        terms={"hub": "Clinic"},
-        address="https://hub.example.org",
-        proposals={"ab": {"content": "", "signature": "", "told": "{}"}},
-        offered=[{"content": "", "signature": ""}],
+        study=study, name="Wards", own_name="A", address="https://hub.example.org", **told
     )
     Run.objects.filter(pk=run.pk).update(alliance=alliance)
     olga, conrad = factories.user_create("olga"), factories.user_create("conrad")
@@ -306,13 +302,8 @@ def test_the_record_holds_no_words_and_no_links(mailbox: Mailbox, holder: DataHo
     mail.mails_send("password_reset", [holder.user.pk])
     sent = mailbox.deliver()
     recorded = str(list(Mail.objects.values()))
-    for part in (
-        "LOW",
-        "hanna",
-        "Reading",
-        "/account/",
-        *(line for one in sent for line in words(one).split("\n") if line),
-    ):
+    lines = [line for one in sent for line in words(one).split("\n") if line]
+    for part in ("LOW", "hanna", "Reading", "/account/", *lines):
         assert part not in recorded
 
 
@@ -340,16 +331,11 @@ def test_the_mail_about_a_role_names_both_people(mailbox: Mailbox, study: Study)
     mailbox.deliver()
     olga, new = User.objects.get(username="olga"), person("new")
     services.membership_add(study=study, user=new, role=Role.RESEARCHER, acting_user=olga)
-    proposed = mailbox.deliver()
-    assert {(sent["To"], subject(sent)) for sent in proposed} == {
-        (f"{name}@example.org", "“Reading digits”: a change of roles") for name in ("clara", "aud")
-    }
-    for line in ("Person: new", "Role: researcher", "Change: proposed: to be given", "By whom: olga"):
-        assert line in words(proposed[0])
+    assert {sent["To"] for sent in mailbox.deliver()} == {"clara@example.org", "aud@example.org"}
     services.role_change_confirm(proposal=study.role_changes.last(), acting_user=User.objects.get(username="clara"))
     confirmed = mailbox.deliver()
     assert {sent["To"] for sent in confirmed} == {"aud@example.org", "new@example.org"}
-    for line in ("Change: given", "Proposed by: olga", "Confirmed by: clara", "/studies/digits/people/"):
+    for line in ("Person: new", "Role: researcher", "Change: given", "Proposed by: olga", "Confirmed by: clara"):
         assert line in words(confirmed[0])
 
 
@@ -376,15 +362,10 @@ def test_staff_hear_of_proposals_approvals_and_ends_as_they_wish(mailbox: Mailbo
         return {(each["To"].partition("@")[0], subject(each).removeprefix(f"“{study.title}”: ")) for each in mails}
 
     sent()
-    conrad, clara = User.objects.get(username="conrad"), User.objects.get(username="clara")
     run = run_draft(study, title="First vote", **TABLE_RUN)
+    conrad = User.objects.get(username="conrad")
     policy = services.epsilon_policy_propose(study=study, acting_user=conrad, high=1, average=2, low=4, reason="More.")
-    form = services.consent_form_propose(study=study, acting_user=conrad, texts={"en": "More."}, renewal="asked")
-    assert sent() == {
-        ("second", "a run waits for your approval"),
-        ("clara", "an ε policy waits for your approval"),
-        ("clara", "a consent form waits for your approval"),
-    }
+    assert sent() == {("second", "a run waits for your approval"), ("clara", "an ε policy waits for your approval")}
     run_approve(run=run, acting_user=second, share=0.5)
     assert ("otto", "your run is approved") in sent()
     assert run_finish(run).status == "finished"
@@ -396,9 +377,8 @@ def test_staff_hear_of_proposals_approvals_and_ends_as_they_wish(mailbox: Mailbo
         ("second", "Run “First vote”: finished"),
     }
     assert [heading.rpartition(" – ")[2].endswith("what was learned") for _, heading in of_hanna] == [True]
-    services.epsilon_policy_approve(policy=policy, acting_user=clara)
-    services.consent_form_approve(proposal=form, acting_user=clara)
-    assert sent() >= {("conrad", "your ε policy is approved"), ("conrad", "your consent form is published")}
+    services.epsilon_policy_approve(policy=policy, acting_user=User.objects.get(username="clara"))
+    assert ("conrad", "your ε policy is approved") in sent()
     other = run_draft(study, title="Second vote", **TABLE_RUN)
     run_approve(run=other, acting_user=second, share=0.5)
     sent()

@@ -121,16 +121,6 @@ def test_publishing_shows_what_changes_and_wants_a_decision(olga: Client) -> Non
     assert not ConsentFormDraft.objects.exists()
 
 
-def test_the_first_version_asks_nobody_again() -> None:
-    factories.study_create()
-    client = as_("olga")
-    client.post(BASE + "new/", {"en": "Hello"})
-    page = client.get(BASE + "publish/")
-    assert "earlier version" not in text(page)
-    client.post(BASE + "publish/", {"seen": seen(page.text)})
-    assert ConsentFormProposal.objects.get().texts == {"en": "Hello"}
-
-
 def test_an_unseen_form_is_not_published(olga: Client) -> None:
     olga.post(BASE + "new/", {"en": "Mine"})
     digest = seen(olga.get(BASE + "publish/").text)

@@ -48,27 +48,14 @@ def test_the_page_says_what_a_drawing_costs_and_shows_what_was_drawn(
 ) -> None:
     HeadCount.objects.all().delete()
     address = url("head_counts", table)
-    page = operator.get(address).text
-    for words in (
-        "No head counts yet",
-        "noise of standard deviation 32 is added",
-        "uses 1.0 % of the smallest cap and cannot be taken back; 100.0 % is free",
-        "They must not come from the consents.",
-    ):
-        assert words in page
+    assert "uses 1.0 % of the smallest cap and cannot be taken back; 100.0 % is free" in operator.get(address).text
     assert Release.objects.filter(study=table).count() == 1, "looking draws nothing"
     page = operator.post(address, {"draw": "1"}, follow=True)
     assert page.redirect_chain == [(address, 302)]
     assert share_free(table) == pytest.approx(0.99)
     drawn = head_counts(table)
-    assert {count.sigma for count in drawn} == {32.0}
-    for words in (
-        "The head counts are drawn.",
-        "drawn with noise, standard deviation 32",
-        "Drawing again is charged again.",
-        *(f'<td class="number">{count.count}</td>' for count in drawn),
-    ):
-        assert words in page.text
+    assert {count.sigma for count in drawn} == {32.0} and "drawn with noise, standard deviation 32" in page.text
+    assert all(f'<td class="number">{count.count}</td>' in page.text for count in drawn)
     assert "± 32, drawn with noise" in operator.get(url("study", table)).text
     monkeypatch.setitem(ROLE_PERMISSIONS, "operator", ROLE_PERMISSIONS["operator"] - {"consent.view_group_sizes"})
     page = operator.get(address).text
@@ -102,15 +89,9 @@ def test_a_drawing_that_nothing_is_left_for_is_refused_and_a_closed_study_offers
 
 def test_public_numbers_are_entered_and_cost_nothing(table: Study, operator: Client) -> None:
     before, address = counted(table), url("head_counts", table)
-    for value, message in (
-        ("", "required"),
-        ("-1", "greater than"),
-        ("1.5", "whole number"),
-        ("9" * 30, "less than or equal to 1000000000"),
-    ):
+    for value in ("", "-1", "1.5", "9" * 30):
         page = operator.post(address, {**ENTERED, "LOW": value})
-        assert page.status_code == 422, value
-        assert message in str(page.context["form"].errors["LOW"]), value
+        assert page.status_code == 422 and "LOW" in page.context["form"].errors, value
     assert counted(table) == before
     page = operator.post(address, ENTERED, follow=True)
     assert "The numbers are entered." in page.text and "entered as a public number" in page.text
