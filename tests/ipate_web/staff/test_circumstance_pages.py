@@ -114,6 +114,8 @@ def test_the_guardians_visit_and_account_reach_nothing_once_the_day_came(study: 
     monkeypatch.setattr("consent.views.visits.Visit.is_over", False)
     assert browser.get("/my/digits/").status_code == 302
     assert as_("mother").get("/my/digits/").status_code == 404
+
+
 def test_holder_who_can_no_longer_decide_can_still_withdraw(study: Study) -> None:
     holder = factories.holder_create(study, "P-1")
     browser = by_link(study, "P-1")
@@ -194,6 +196,8 @@ def test_stewards_read_ways_of_contact_and_no_address_or_choice(study: Study) ->
 
 def print_letters(kind: str, **fields: str) -> str:
     return as_("olga").post(LETTERS, {"kind": kind, **fields}).content.decode()
+
+
 def test_letters_go_to_holders_whom_no_mail_reaches(study: Study) -> None:
     for name, choice in (("P-1", "LOW"), ("P-2", "NONE")):
         factories.holder_create(study, name)
@@ -215,6 +219,8 @@ def test_letters_go_to_holders_whom_no_mail_reaches(study: Study) -> None:
     assert "2 letters are made." in print_letters("new_form", again="1")
     assert Client().get(link).url == "/join/", "the newer link replaces it"
     assert Letter.objects.filter(kind="new_form").count() == 4
+
+
 def test_a_new_representative_gets_a_letter(study: Study) -> None:
     factories.holder_create(study, "P-1")
     record(study, "P-1", "guardian", until=later(900))

@@ -202,6 +202,8 @@ TIME = {"columns-2-use": "time", "learned": "times", "ends": "30\n60,5\n365", "u
 TIME |= {"columns-3-use": "event", "columns-3-spellings": "dead = 1\nalive = 0"}
 FLAGS = {"columns-2-use": "flag", "columns-3-use": "flag", "columns-3-called": "tired", "learned": "labels"}
 FLAGS |= {"columns-3-spellings": "n = 0\ny = 1"}
+
+
 @pytest.mark.parametrize(
     ("content", "answers", "wrong", "target", "learned"),
     [
@@ -243,6 +245,8 @@ def test_other_targets_are_declared_without_json(
     dataset = store(client, url, begun)
     codes = records_load(dataset)["y"].tolist()
     assert [dataset.outcome.written(code) for code in codes] == learned
+
+
 def test_rows_of_a_person_become_one_by_the_rules_that_are_declared(client: Client, study: Study) -> None:
     rows = "ada,2026-01-02,50,f,no\nben,2026-01-01,25,m,yes\nada,2026-01-01,80,f,yes\nada,2026-01-03,20,f,no\n"
     url, begun = begin(client, f"who,visited,age,sex,back\n{rows}")
@@ -308,6 +312,8 @@ def wide(columns: int = 120, rows: int = 30) -> str:
     numbers = [[str((row + number) % 7 + 0.5) for number in range(columns - 2)] for row in range(rows)]
     lines = [[f"p{row}", *each, "ny"[row % 2]] for row, each in enumerate(numbers)]
     return "\n".join(",".join(line) for line in (names, *lines))
+
+
 def test_many_columns_are_declared_page_by_page_and_several_at_once(client: Client, study: Study) -> None:
     url, begun = begin(client, wide())
     page = client.get(f"{url}?from=50")
@@ -331,6 +337,8 @@ def test_many_columns_are_declared_page_by_page_and_several_at_once(client: Clie
     begun.save()
     check(client, url, begun)
     assert (begun.state, begun.faults, begun.rows) == ("checked", 0, 30)
+
+
 def test_columns_are_saved_edited_and_taken_over_as_a_file(client: Client, study: Study) -> None:
     upload(client, wide())
     begun = DatasetImport.objects.get()

@@ -426,6 +426,8 @@ def test_the_api_tells_cells_intervals_and_card(run: Run) -> None:
     assert all(cell["least"] <= cell["low"] + 0.1 and cell["high"] <= cell["most"] + 0.1 for cell in table["cells"])
     assert table["card"]["privacy"]["mechanism"]["name"] == "counts"
     assert {group["epsilon"] for group in table["card"]["privacy"]["groups"]} == {1.0, 2.0, 3.0}
+
+
 def test_page_and_api_tell_means_and_quartiles_of_each_group() -> None:
     choices = {"choices": {"column": "class", "across": "length", "bins": 4}}
     run = run_ask(run_like(study_with_table(), COUNTS_RUN | choices))
@@ -487,6 +489,8 @@ def test_a_draft_that_was_cancelled_has_a_page() -> None:
 @built_once
 def drawn() -> Run:
     return run_ask(run_like(study_with_table(), SYNTHESIS_RUN, share=0.3))
+
+
 @pytest.mark.parametrize("made", ["run", "drawn"])
 def test_a_file_stays_as_it_was_released_however_tables_are_written_later(
     made: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
@@ -499,6 +503,8 @@ def test_a_file_stays_as_it_was_released_however_tables_are_written_later(
     for address in (url("run_result_file", result.run), f"{api}?format=csv"):
         assert hashlib.sha256(rosa.get(address).content).hexdigest() == result.digest
     assert list(release_faults(result.run)) == []
+
+
 def test_the_page_of_synthetic_rows_tells_what_was_counted_and_gives_the_file(drawn: Run) -> None:
     rosa = browser(drawn, Role.RESEARCHER)
     shown = rosa.get(url("run", drawn)).text
@@ -516,6 +522,8 @@ def test_the_page_of_synthetic_rows_tells_what_was_counted_and_gives_the_file(dr
     result_withdraw(run=drawn, reason="A bin was wrong.", acting_user=factories.user_create("olga"))
     assert {rosa.get(each).status_code for each in (url("run_result_file", drawn), address)} == {410}
     assert "A bin was wrong." in rosa.get(url("run", drawn)).text
+
+
 def test_plausible_deniability_is_offered_in_a_rehearsal_alone() -> None:
     study, real, olga = rehearsal_with_table(), study_with_table(), as_("olga")
     form = olga.get(url("run_new", study)).context["form"]
