@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from queue import Empty
@@ -114,10 +115,11 @@ def test_periodic_tasks_that_wait_too_long_are_dropped(settings: Any) -> None:
         scheduler.apply_async(entry, advance=False)
     with app.connection_for_read() as broker, broker.SimpleQueue(app.conf.task_default_queue) as waiting:
         sent = {}
-        while waiting.qsize():
-            message = waiting.get_nowait()
-            sent[message.headers["task"]] = datetime.fromisoformat(message.headers["expires"])
-            message.ack()
+        with suppress(waiting.Empty):
+            while True:
+                message = waiting.get_nowait()
+                sent[message.headers["task"]] = datetime.fromisoformat(message.headers["expires"])
+                message.ack()
     assert "training.tasks.runs_sweep" in sent
     for entry in settings.CELERY_BEAT_SCHEDULE.values():
         wait = (sent[entry["task"]] - timezone.now()).total_seconds()
