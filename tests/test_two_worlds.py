@@ -33,7 +33,6 @@ from django.db import connection, transaction
 from django.http import HttpResponseBase
 from django.test import Client, RequestFactory
 from django.utils import timezone
-from skops.io._utils import SaveContext
 
 from accounting.models import Release, ShareRecord
 from common.append_only import Chained
@@ -166,11 +165,13 @@ def numbers_set(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(webhooks, "uuid4", numbers(2))
     patch.setattr(drawings, "uuid4", numbers(3))
     patch.setattr(zipfile, "time", types.SimpleNamespace(time=time.time, localtime=lambda _now: time.gmtime(10**9)))
+    from skops.io._utils import SaveContext
+
     patch.setattr(SaveContext, "memoize", _place)
     patch.setattr(students, "time", types.SimpleNamespace(monotonic=lambda: 0.0))
 
 
-def _place(context: SaveContext, obj: Any) -> int:
+def _place(context: Any, obj: Any) -> int:
     """Place of an object among those that a file was given, instead of its address in memory."""
     context.memo.setdefault(id(obj), obj)
     return list(context.memo).index(id(obj))

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
-from sklearn.metrics import roc_auc_score, roc_curve
 from tqdm import tqdm
 
 Floats = NDArray[np.float64]
@@ -83,6 +82,8 @@ def attack(taking: Taking, ratios: Floats, mu: float) -> Attack:
 
     The standard error is that of the mean over studies of the area in each.
     """
+    from sklearn.metrics import roc_auc_score, roc_curve  # slow to import
+
     areas = [
         roc_auc_score(row, scores) for row, scores in zip(taking, ratios, strict=True) if row.any() and not row.all()
     ]

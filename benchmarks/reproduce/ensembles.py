@@ -27,11 +27,10 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional
 
-from benchmarks.reproduce.folders import votes_file
+from benchmarks.reproduce.folders import CLASSES, DIVISIONS, votes_file
 from learning.students.moves import Moves
 
-DIVISIONS = {"mnist": 1, "adult": 3}
-TEACHERS, CLASSES = 250, 10
+TEACHERS = 250
 PASSES = 80
 TOGETHER = {"cuda": TEACHERS, "cpu": 10}
 _FILTERS, _HIDDEN, _BATCH, _AT_ONCE = 32, 100, 32, 50

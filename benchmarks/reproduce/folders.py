@@ -7,6 +7,10 @@ from pathlib import Path
 
 SOURCE = "https://storage.googleapis.com/pate-votes/votes.gz (research/pate_2018/ICLR2018 of tensorflow/privacy)"
 
+#: How often each data set was divided into teachers' parts, and the classes of the digits.
+DIVISIONS = {"mnist": 1, "adult": 3}
+CLASSES = 10
+
 
 class DataMissing(Exception):
     """Data that a table needs are not here; the message says what to do."""

@@ -9,7 +9,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import onnxruntime
 import pandas as pd
 
 from ipate_client.documents import Predictions
@@ -30,6 +29,8 @@ class LocalModel:
     """
 
     def __init__(self, content: bytes) -> None:
+        import onnxruntime  # slow to import, and only needed for models on this machine
+
         self.content = content
         self._session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
         metadata = self._session.get_modelmeta().custom_metadata_map

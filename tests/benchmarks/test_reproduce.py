@@ -12,7 +12,7 @@ from django.conf import settings
 from benchmarks import anchor
 from benchmarks.reproduce.cache import kept_array, kept_json
 from benchmarks.reproduce.divided import SIZES
-from benchmarks.reproduce.ensembles import DIVISIONS
+from benchmarks.reproduce.folders import DIVISIONS
 from benchmarks.reproduce.registry import TABLES
 from benchmarks.reproduce.rehearsals import VARIANTS, by_accounts, by_paper, groups_of, plan_of, tally
 from benchmarks.reproduce.rendering import DOCUMENT, document, remarks_read, text_of

@@ -8,12 +8,11 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from benchmarks.reproduce.cache import Json, kept_json
 from benchmarks.reproduce.divided import SIZES, divided
-from benchmarks.reproduce.ensembles import CLASSES, DIVISIONS, MOVES
+from benchmarks.reproduce.folders import CLASSES, DIVISIONS
 from benchmarks.reproduce.published import published
 from benchmarks.reproduce.rehearsals import (
     AGGREGATORS,
@@ -191,6 +190,10 @@ def _with_copies(
     images: NDArray[np.float32], labels: NDArray[np.integer], *, seed: int
 ) -> tuple[NDArray[np.float32], NDArray[np.integer]]:
     """The images and their turned and shifted copies, each by itself, and the classes of all."""
+    import torch  # slow to import, and most tables need none of it
+
+    from benchmarks.reproduce.ensembles import MOVES
+
     copies = torch.from_numpy(images)[:, None].repeat(COPIES, 1, 1, 1)
     moved = MOVES(copies, torch.Generator().manual_seed(seed)).numpy()[:, 0]
     return np.concatenate([images, moved]), np.tile(labels, 1 + COPIES)
