@@ -339,9 +339,7 @@ def test_a_shard_whose_worker_died_is_asked_again_but_not_for_ever_and_one_that_
     assert shares(study)[run.pk].used == 0
 
 
-def test_a_finished_run_keeps_only_what_a_replay_needs(
-    django_capture_on_commit_callbacks: Commits,
-) -> None:
+def test_a_finished_run_keeps_only_what_a_replay_needs(django_capture_on_commit_callbacks: Commits) -> None:
     study = small_study()
     with django_capture_on_commit_callbacks(execute=True):
         run = begun(study)

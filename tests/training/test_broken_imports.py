@@ -35,14 +35,7 @@ from tests.learning.formats.files import unfolding
 from tests.reading import read_here  # noqa: F401
 from training.engine.records import records_load
 from training.models import Dataset, DatasetImport
-from training.services.imports import (
-    Upload,
-    import_begin,
-    import_confirm,
-    import_declare,
-    import_report,
-    import_work,
-)
+from training.services.imports import Upload, import_begin, import_confirm, import_declare, import_report, import_work
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("read_here")]
 

@@ -49,9 +49,7 @@ def draw(study: Study, seed: int | None = None) -> list[HeadCount]:
     return head_counts_draw(study=study, acting_user=user_create("olga"), noise=noise)
 
 
-def test_head_counts_cost_all_holders_the_same_and_one_percent_of_the_smallest_cap(
-    study: Study,
-) -> None:
+def test_head_counts_cost_all_holders_the_same_and_one_percent_of_the_smallest_cap(study: Study) -> None:
     counts = draw(study)
     sigma = counts[0].sigma
     assert [(count.level, count.epsilon) for count in counts] == [("HIGH", 1.0), ("AVERAGE", 2.0), ("LOW", 3.0)]

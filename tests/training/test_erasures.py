@@ -308,9 +308,7 @@ def test_a_vote_goes_on_without_anything_learned_from_erased_records(
     assert faults(study) == []
 
 
-def test_a_removed_dataset_leaves_its_row_and_takes_its_file(
-    django_capture_on_commit_callbacks: Commits,
-) -> None:
+def test_a_removed_dataset_leaves_its_row_and_takes_its_file(django_capture_on_commit_callbacks: Commits) -> None:
     study, olga = small_study(), user_create("olga")
     draft = run_draft(study, **ASKING_RUN)
     dataset = private(study)

@@ -290,10 +290,7 @@ NETWORK = {"student_learner": "consistency", "student_parameters": {"steps": 200
 
 @pytest.mark.parametrize("of_the_run", [True, False])
 def test_a_students_training_steps_aside_and_goes_on(
-    broker: Broker,
-    monkeypatch: pytest.MonkeyPatch,
-    django_capture_on_commit_callbacks: Commits,
-    of_the_run: bool,
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Commits, of_the_run: bool
 ) -> None:
     """The student of a run, or another version of it, trains; a run of another study is approved meanwhile."""
     study = study_with_data(levels="LLLL")

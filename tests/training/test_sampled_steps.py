@@ -23,13 +23,7 @@ from learning.published import published_load
 from tests.factories import policy_approve, user_create
 from tests.training.asking import SAMPLED_RUN, asking_of, assert_whole, attempt, commit, run_ask
 from tests.training.people import assert_refused, decide, everybody, small_study, withdraw
-from tests.training.runs import (
-    rehearsal_with_table,
-    run_begun,
-    run_draft,
-    run_like,
-    study_with_data,
-)
+from tests.training.runs import rehearsal_with_table, run_begun, run_draft, run_like, study_with_data
 from training.engine import asking, attempts, noise
 from training.engine.questions import state_before
 from training.engine.records import records_load, records_store

@@ -19,13 +19,7 @@ from consent.selectors import consent_snapshot
 from learning.mechanisms.base import PlanError
 from learning.mechanisms.steps.linear import CLIP_STEPS
 from tests.training.asking import COUNTED_STEPS_RUN, STEPS_RUN, NoNoise, asking_of, assert_whole, attempt, commit
-from tests.training.people import (
-    assert_refused,
-    decide,
-    everybody,
-    small_study,
-    withdraw,
-)
+from tests.training.people import assert_refused, decide, everybody, small_study, withdraw
 from tests.training.recipes import charged as charged_by
 from tests.training.runs import (
     head_counts_state,

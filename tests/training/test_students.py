@@ -27,14 +27,7 @@ from learning.students import student_learn as students_learn
 from tests.factories import policy_approve, user_create
 from tests.snapshots import built_once
 from tests.training.asking import EVERYBODY
-from tests.training.runs import (
-    TABLE_RUN,
-    head_counts_state,
-    run_finish,
-    run_start,
-    study_with_data,
-    study_with_table,
-)
+from tests.training.runs import TABLE_RUN, head_counts_state, run_finish, run_start, study_with_data, study_with_table
 from training.accuracy import published_accuracy
 from training.methods import lesson_of, lessons
 from training.methods.lessons import checkpoints_folder
@@ -384,9 +377,7 @@ def test_progress_is_shown_for_runs_and_versions_and_then_cleared(monkeypatch: p
     assert arrays_list(checkpoints_folder(run)) == []
 
 
-def test_a_resumed_student_equals_the_uninterrupted_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_resumed_student_equals_the_uninterrupted_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """The worker dies between two steps: the checkpoint stays, and nothing else."""
     network = {"student_learner": "consistency", "student_parameters": {"steps": 200, "batch": 8}}
     study = study_with_data(levels="LLLL")

@@ -100,9 +100,7 @@ def test_teacher_learns_from_one_group_alone_in_weighting_and_without_those_who_
     assert all(holder.pk not in owners for owners in found)
 
 
-def test_a_withdrawal_before_the_vote_retrains_affected_teachers_alone(
-    lessons: dict[int, np.ndarray],
-) -> None:
+def test_a_withdrawal_before_the_vote_retrains_affected_teachers_alone(lessons: dict[int, np.ndarray]) -> None:
     study = study_with_table(retain_votes=True)
     run = run_teach(run_start(study, **TABLE_RUN))
     before = taught(run, lessons)

@@ -261,9 +261,7 @@ def test_a_stricter_promise_before_the_vote_removes_and_a_weaker_one_stays() -> 
     assert account(looser) == run.spent[0], "their teacher votes with the weight of before"
 
 
-def test_the_vote_opens_only_after_affected_teachers_were_retrained(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_vote_opens_only_after_affected_teachers_were_retrained(monkeypatch: pytest.MonkeyPatch) -> None:
     study = study_with_table()
     run = run_teach(run_start(study, **TABLE_RUN))
     gone = holder_of(study, "LOW")
