@@ -25,7 +25,6 @@ from tests.factories import FORM, form_publish, holder_create, policy_approve, s
 from tests.training.runs import TABLE_RUN, run_start, study_with_consents, study_with_table
 from training.engine.drawings import SHARE, drawing_plan
 from training.services.check_answers import (
-    AnswerCounts,
     answer_counts,
     answers_sigma,
     check_answers_count,
@@ -84,27 +83,24 @@ def test_counts_are_the_true_ones_and_gaussian_noise() -> None:
     assert kstest(deviations, norm.cdf).pvalue > 0.001
 
 
-def test_holders_without_consent_are_neither_counted_nor_charged_and_nothing_is_logged(
+def test_a_second_drawing_takes_another_share_and_spares_those_without_consent(
     study: Study, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Plans use the newest one; nothing is logged."""
+    draw(study, 1)
     leaver = study.holders.earliest("pk")
     services.consent_withdraw(holder=leaver, acting_user=None)
     holders_register(study=study, pseudonyms=["silent"])
     with caplog.at_level(logging.DEBUG):
-        draw(study)
-    charged = charges_of(Release.objects.get()).holders
-    assert leaver.pk not in charged and len(charged) == 59
+        second = draw(study, 2)
     assert not [record for record in caplog.records if record.name.startswith(("accounting", "training"))]
-
-
-def test_a_second_drawing_takes_another_share_and_plans_use_the_newest(study: Study) -> None:
-    draw(study, 1)
-    second = draw(study, 2)
+    charged = charges_of(Release.objects.latest("sequence")).holders
+    assert leaver.pk not in charged and len(charged) == 59
     assert [share.used for share in shares(study).values()] == [SHARE, SHARE]
     assert share_free(study) == pytest.approx(0.98)
     assert [count.pk for count in head_counts(study)] == [count.pk for count in second]
     assert HeadCount.objects.count() == 6
-    assert balances(study).spent == pytest.approx(2 / second[0].sigma ** 2)
+    assert balances(study).of(charged) == pytest.approx(2 / second[0].sigma ** 2)
     assert list(study_faults(study)) == []
 
 
@@ -205,27 +201,25 @@ def test_the_first_answer_is_kept_until_it_is_counted_and_cleared_of_who_takes_n
     assert len(charges_of(count(study_answers)).holders) == 0
 
 
-@pytest.mark.parametrize("leaves", ["refuses", "withdraws", "is erased"])
-def test_answers_are_deleted_with_the_holder(study_answers: Study, leaves: str) -> None:
-    holder = holder_create(study_answers, "leaver") if leaves != "withdraws" else study_answers.holders.earliest("pk")
+@pytest.mark.parametrize("end", ["refuses", "withdraws", "is erased", "reads a new version"])
+def test_answers_are_deleted_with_the_holder_or_with_the_version(study_answers: Study, end: str) -> None:
+    known = study_answers.holders.earliest("pk")
+    holder = known if end in ("withdraws", "reads a new version") else holder_create(study_answers, "leaver")
     answer(holder)
-    if leaves == "refuses":
+    if end == "refuses":
         services.consent_refuse(holder=holder, acting_user=None)
-    elif leaves == "withdraws":
+    elif end == "withdraws":
         services.consent_withdraw(holder=holder, acting_user=None, keep=True)
-    else:
+    elif end == "is erased":
         erasure_ask(holder=holder, acting_user=None)
         records_erase(study_answers.pk)
+    else:
+        texts = {"en": FORM["en"] + "\nMore.", "de": FORM["de"] + "\nMehr."}
+        form_publish(study_answers, texts, renewal=Renewal.NOT_ASKED)
     assert stored(holder) == []
-
-
-def test_a_new_version_deletes_what_was_answered_to_the_one_before(study_answers: Study) -> None:
-    holder = study_answers.holders.earliest("pk")
-    answer(holder)
-    form_publish(study_answers, {"en": FORM["en"] + "\nMore.", "de": FORM["de"] + "\nMehr."}, renewal=Renewal.NOT_ASKED)
-    assert stored(holder) == []
-    answer(holder, 0b0001)
-    assert count(study_answers).content["form_version"] == 2
+    if end == "reads a new version":
+        answer(holder, 0b0001)
+        assert count(study_answers).content["form_version"] == 2
 
 
 def test_without_a_free_share_nothing_is_counted_or_cleared() -> None:
@@ -242,20 +236,14 @@ def test_without_a_free_share_nothing_is_counted_or_cleared() -> None:
 # --- What a count says ----------------------------------------------------------------------------------------------
 
 
-def counted_answers(study_answers: Study) -> AnswerCounts:
-    found = answer_counts(study_answers)
-    assert found is not None
-    return found
-
-
 def test_the_question_that_was_answered_worst_comes_first() -> None:
     study_answers = study_of_many(120)
     assert answers_sigma(study_answers) < 20, "so that people stand out"
     for place, holder in enumerate(study_answers.holders.order_by("pk")):
         answer(holder, ALL, 0b1010 | (0b0001 if place % 2 else 0))
     count(study_answers, 3)
-    found = counted_answers(study_answers)
-    assert [each.key for each in found.questions[:2]] == ["access", "protection"]
+    found = answer_counts(study_answers)
+    assert found is not None and [each.key for each in found.questions[:2]] == ["access", "protection"]
     assert found.questions[0].right < 25 < 75 < found.questions[-1].right
 
 

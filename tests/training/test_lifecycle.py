@@ -108,50 +108,40 @@ def test_datasets_must_be_of_the_study_of_the_right_kind_and_alike() -> None:
 # --- Approving and cancelling ---------------------------------------------------------------------------------------
 
 
-def test_a_run_that_cannot_be_planned_is_not_approved_and_stays_a_draft() -> None:
-    study = study_with_table()
-    run = run_draft(study, **TABLE_RUN | {"teachers": 31})
-    with pytest.raises(PlanError, match="at most 30 teachers"):
-        run_commands.run_approve(run=run, acting_user=user_create("olga"))
-    run.refresh_from_db()
-    assert run.status == Run.Status.DRAFT
-    assert not ShareRecord.objects.exists()
-    assert files(run) == []
-
-
-def test_approving_twice_changes_nothing_and_a_cancelled_run_is_not_approved() -> None:
-    run = run_draft(study_with_table(), **TABLE_RUN)
-    first = run_commands.run_approve(run=run, acting_user=user_create("olga"))
-    again = run_commands.run_approve(run=run, acting_user=user_create("conrad"))
-    assert (again.approved_by, again.approved_at) == (first.approved_by, first.approved_at)
-    run_commands.run_cancel(run=run, acting_user=user_create("olga"))
-    with pytest.raises(ValidationError, match="Propose it anew"):
-        run_commands.run_approve(run=run, acting_user=user_create("olga"))
-
-
 @pytest.mark.parametrize("rehearsal", [False, True])
-def test_nobody_approves_what_they_proposed(rehearsal: bool) -> None:
-    run = run_draft(rehearsal_with_table() if rehearsal else study_with_table(), **TABLE_RUN)
+def test_nobody_approves_what_they_proposed_nor_what_cannot_be_planned(rehearsal: bool) -> None:
+    study, olga = rehearsal_with_table() if rehearsal else study_with_table(), user_create("olga")
+    run, large = run_draft(study, **TABLE_RUN), run_draft(study, **TABLE_RUN | {"teachers": 31})
+    with pytest.raises(PlanError, match="at most 30 teachers"):
+        run_commands.run_approve(run=large, acting_user=olga)
     for superuser in (False, True):
         User.objects.filter(username="otto").update(is_superuser=superuser)
         with pytest.raises(ValidationError, match="You proposed this run yourself"):
             run_commands.run_approve(run=run, acting_user=User.objects.get(username="otto"))
-    run.refresh_from_db()
-    assert run.status == Run.Status.DRAFT
-
-
-def test_a_run_whose_proposer_is_gone_is_proposed_anew() -> None:
-    study = study_with_table()
-    run = run_draft(study, **TABLE_RUN)
     otto = User.objects.get(username="otto")
     consent_services.membership_remove(membership=otto.memberships.get(), acting_user=None)
     otto.delete()
     with pytest.raises(ValidationError, match="Propose anew"):
-        run_commands.run_approve(run=run, acting_user=user_create("olga"))
+        run_commands.run_approve(run=Run.objects.get(pk=run.pk), acting_user=olga)
+    assert {each.status for each in study.runs.all()} == {Run.Status.DRAFT} and files(run) == files(large) == []
+    assert not ShareRecord.objects.exists()
 
 
-def to_draft(study: Any) -> Run:
-    return run_draft(study, **TABLE_RUN)
+def test_a_share_must_be_positive_and_free_and_a_run_is_approved_once() -> None:
+    study, olga = study_with_table(), user_create("olga")
+    run_start(study, share=0.75, **TABLE_RUN)
+    run = run_draft(study, **TABLE_RUN)
+    for share in (0.0, -0.1, 1.1, float("nan"), 0.26):
+        with pytest.raises(ValidationError) as refused:
+            run_commands.run_approve(run=run, acting_user=olga, share=share)
+        assert "share" in refused.value.message_dict
+    assert (Run.objects.get(pk=run.pk).status, ShareRecord.objects.count(), files(run)) == ("draft", 1, [])
+    first = run_commands.run_approve(run=run, acting_user=olga, share=0.25)
+    again = run_commands.run_approve(run=run, acting_user=user_create("conrad"), share=0.25)
+    assert (again.approved_by, again.approved_at, again.share) == (olga, first.approved_at, 0.25)
+    run_commands.run_cancel(run=run, acting_user=olga)
+    with pytest.raises(ValidationError, match="Propose it anew"):
+        run_commands.run_approve(run=run, acting_user=olga)
 
 
 def to_training(study: Any, share: float = 1.0) -> Run:
@@ -175,7 +165,7 @@ def to_student(study: Any) -> Run:
     return run
 
 
-@pytest.mark.parametrize("reach", [to_draft, to_training, to_voting, to_student])
+@pytest.mark.parametrize("reach", [lambda study: run_draft(study, **TABLE_RUN), to_training, to_voting, to_student])
 def test_a_run_can_be_cancelled_until_it_ends(
     reach: Callable[[Any], Run], django_capture_on_commit_callbacks: Commits
 ) -> None:
@@ -210,19 +200,6 @@ def test_a_run_that_has_ended_keeps_nothing_secret_and_stays_as_it_ended() -> No
     advance.run_advance(run.pk)
     again = Run.objects.get(pk=run.pk)
     assert (again.status, again.message, again.labels) == (Run.Status.FINISHED, "", run.labels)
-
-
-def test_a_share_must_be_positive_and_free() -> None:
-    study = study_with_table()
-    run_start(study, share=0.75, **TABLE_RUN)
-    run = run_draft(study, **TABLE_RUN)
-    for share in (0.0, -0.1, 1.1, float("nan"), 0.26):
-        with pytest.raises(ValidationError) as refused:
-            run_commands.run_approve(run=run, acting_user=user_create("olga"), share=share)
-        assert "share" in refused.value.message_dict
-    assert (Run.objects.get(pk=run.pk).status, ShareRecord.objects.count(), files(run)) == ("draft", 1, [])
-    run_commands.run_approve(run=run, acting_user=user_create("olga"), share=0.25)
-    assert Run.objects.get(pk=run.pk).share == 0.25
 
 
 def test_feedback_on_a_proposal_ignores_private_records() -> None:

@@ -53,32 +53,21 @@ from training.services.runs import run_approve
 pytestmark = pytest.mark.django_db
 
 
-def test_teachers_follow_the_head_counts_and_weights_the_caps() -> None:
+def test_teachers_follow_head_counts_weights_the_caps_and_a_share_is_a_part_of_every_cap() -> None:
     study = study_with_table(levels="HAALLL")
-    planned = run_plan(run_draft(study, **TABLE_RUN))
-    assert [(promise.level, promise.holders, promise.epsilon, promise.group) for promise in planned.promises] == [
-        ("HIGH", 5, 1.0, 0),
-        ("AVERAGE", 10, 2.0, 1),
-        ("LOW", 15, 3.0, 2),
-    ]
-    assert [group.teachers for group in planned.plan.groups] == [1, 2, 3]
-    weights = planned.plan.teacher_weights()
-    assert weights.sum() == pytest.approx(6, abs=1e-3)
-    mu = np.sqrt(caps_of([1.0, 2.0, 3.0], study.delta))
-    np.testing.assert_allclose(weights[[1, 3]] / weights[0], mu[1:] / mu[0], rtol=5e-4)  # weights are rounded
-
-
-def test_a_share_is_a_part_of_every_cap_with_what_it_affords() -> None:
-    study = study_with_table()
     planned = run_plan(run_draft(study, **TABLE_RUN), 0.25)
-    caps = caps_of([1.0, 2.0, 3.0], study.delta)
+    found = [(promise.level, promise.holders, promise.epsilon, promise.group) for promise in planned.promises]
+    assert found == [("HIGH", 5, 1.0, 0), ("AVERAGE", 10, 2.0, 1), ("LOW", 15, 3.0, 2)]
+    assert [group.teachers for group in planned.plan.groups] == [1, 2, 3]
+    weights, caps = planned.plan.teacher_weights(), caps_of([1.0, 2.0, 3.0], study.delta)
+    assert weights.sum() == pytest.approx(6, abs=1e-3)
+    np.testing.assert_allclose(weights[[1, 3]] / weights[0], np.sqrt(caps[1:] / caps[0]), rtol=5e-4)  # rounded
     for group, budget, cap in zip(planned.plan.groups, planned.budgets, caps, strict=True):
         assert budget.cap == cap
         assert budget.allowed == pytest.approx(0.25 * cap)
         assert budget.label == pytest.approx(2 * group.weight**2 / 10.0**2)
         assert planned.answers <= budget.allowed / budget.label < planned.answers + 1
-    run = run_finish(run_start(study, share=0.25, **TABLE_RUN))
-    assert run.labels == planned.answers
+    assert run_finish(run_start(study, share=0.25, **TABLE_RUN)).labels == planned.answers
 
 
 def test_a_plan_names_what_is_missing() -> None:
@@ -177,7 +166,7 @@ def planned(run: Run, **options: Any) -> dict[str, Any]:
     return json.loads(out.getvalue())
 
 
-def test_page_api_and_command_tell_the_same(study: Study) -> None:
+def test_page_api_and_command_tell_the_same_and_a_share_that_nobody_names_is_not_all(study: Study) -> None:
     run = run_draft(study, **TABLE_RUN)
     expected = forecast(run)
     assert expected.share == 0.25
@@ -185,27 +174,16 @@ def test_page_api_and_command_tell_the_same(study: Study) -> None:
     record = planned(run)
     assert record["notes"] == [str(note) for note in expected.notes]
     answer = as_("ada").get(f"/api/v1/runs/{run.pk}/plan").json()
-    run.refresh_from_db()
-    assert run.status == "draft"
-    assert answer["notes"] == record["notes"]
+    assert answer["notes"] == record["notes"] and Run.objects.get(pk=run.pk).status == "draft"
     assert [budget["allowed"] for budget in answer["budgets"]] == [each["allowed"] for each in record["budgets"]]
-    proposal = {
-        "study": study.slug,
-        "title": "The same",
-        "method": "pate",
-        "choices": run.choices,
-        "student_learner": run.student_learner,
-        **{f"{each.kind}_dataset": each.pk for each in Dataset.objects.filter(study=study)},
-    }
+    proposal = {"study": study.slug, "title": "The same", "method": "pate", "choices": run.choices}
+    proposal |= {f"{each.kind}_dataset": each.pk for each in Dataset.objects.filter(study=study)}
+    proposal["student_learner"] = run.student_learner
     answer = as_("ada").post("/api/v1/runs/plan", proposal, "application/json").json()
     assert (answer["notes"], answer["share"]) == (record["notes"], 0.25)
     page = as_("ada").get(f"/studies/table/runs/{run.pk}/approve/").text
     for note in record["notes"]:
         assert note.replace("'", "&#x27;").partition(":")[0] in page
-
-
-def test_a_share_that_nobody_names_is_not_all(study: Study) -> None:
-    run = run_draft(study, **TABLE_RUN)
     answer = as_("ada").post(f"/api/v1/runs/{run.pk}/approve", {}, "application/json").json()
     assert (answer["status"], answer["share"], answer["plan"]["share"]) == ("approved", 0.25, 0.25)
     assert as_("ada").get(f"/api/v1/runs/{run.pk}/plan?share=0.5").json() == answer["plan"], "the plan that it keeps"
@@ -228,26 +206,22 @@ def test_the_command_says_it_to_people_and_refuses_in_words(study: Study) -> Non
         call_command("run_plan", str(run.pk), stdout=StringIO())
 
 
-@pytest.mark.parametrize("classes", [2, 3, 10, 100])
-@pytest.mark.parametrize("teachers", [20, 100, 250])
-def test_suggested_values_warn_of_nothing(classes: int, teachers: int) -> None:
+@pytest.mark.parametrize("classes", [2, 100])
+@pytest.mark.parametrize("teachers", [20, 250])
+def test_suggested_values_warn_of_nothing_and_a_check_that_cannot_tell_agreement_does(
+    classes: int, teachers: int
+) -> None:
     for aggregator in AGGREGATORS.values():
         values = {each.name: each.suggested(teachers, classes) for each in aggregator.fields()}
         if not aggregator.asks_student:  # whose thresholds are of another kind
             assert aggregator(**values).warnings(teachers, classes) == []
-
-
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        ({"sigma_threshold": 200.0, "threshold": 75.0}, "σ_T = 200 is large for 100 votes over 2 classes"),
-        ({"sigma_threshold": 20.0, "threshold": 50.0}, "reach without agreeing"),
-        ({"sigma_threshold": 20.0, "threshold": 175.0}, "lies above the number of votes"),
-    ],
-)
-def test_a_check_that_cannot_tell_agreement_is_warned_of(values: dict[str, float], words: str) -> None:
-    vote = AGGREGATORS["confident_gnmax"](sigma=20.0, **values)  # type: ignore[call-arg]
-    assert any(words in warning for warning in vote.warnings(100, 2))
+    for sigma, threshold, words in (
+        (200.0, 75.0, "σ_T = 200 is large for 100 votes over 2 classes"),
+        (20.0, 50.0, "reach without agreeing"),
+        (20.0, 175.0, "lies above the number of votes"),
+    ):
+        vote = AGGREGATORS["confident_gnmax"](sigma=20.0, sigma_threshold=sigma, threshold=threshold)  # type: ignore[call-arg]
+        assert any(words in warning for warning in vote.warnings(100, 2))
 
 
 def test_small_groups_are_warned_of(study: Study) -> None:
@@ -301,14 +275,10 @@ def test_a_plan_of_teachers_says_how_many_labels_the_strictest_cost(study: Study
 
 @pytest.mark.parametrize(("value", "is_noted"), [(0.902, True), (0.91, False)])
 def test_a_plan_says_where_its_forecast_gains_little_by_levels(value: float, is_noted: bool) -> None:
-    def alternative(kind: str, signal: float, value: float) -> Alternative:
-        return Alternative(kind, 2.0, 30, signal, Forecast("model", value, 0.8, 1.0, 0.95, 100, Sentence("points")))
-
-    compared = (
-        alternative("levels", 20.0, value),
-        alternative("threshold", 10.0, 0.9),
-        alternative("smallest", 5.0, 0.9),
-    )
+    compared = [
+        Alternative(kind, 2.0, 30, signal, Forecast("model", each, 0.8, 1.0, 0.95, 100, Sentence("points")))
+        for kind, signal, each in (("levels", 20.0, value), ("threshold", 10.0, 0.9), ("smallest", 5.0, 0.9))
+    ]
     assert ["half a point" in note for note in alternatives_notes(compared)] == [True] * is_noted
 
 

@@ -12,7 +12,6 @@ import pytest
 from django.conf import settings as django_settings
 from django.core.exceptions import ValidationError
 from django.test import Client
-from django.test import Client as Browser
 from django.urls import reverse
 from ipate_client import LocalModel
 from rest_framework.test import APIClient
@@ -30,6 +29,7 @@ from learning.formats import Rows
 from learning.measures import base_loss, calibration, losses
 from learning.published import published_load
 from tests.factories import PASSWORD, study_open, user_create
+from tests.pages import as_
 from tests.snapshots import built_once
 from tests.training.asking import EVERYBODY, SAMPLED_RUN, STEPS_RUN
 from tests.training.runs import (
@@ -248,18 +248,18 @@ REASON = "Its labels of class b were swapped."
 ROWS = {"rows": [{"length": 0.2, "width": 0.5}]}
 
 
-def finished_withdrawn(study: Study) -> Run:
-    """A finished run of a study with people of every role that may use its model."""
-    researchers = dict.fromkeys(("rita", "rob", "ruth"), Role.RESEARCHER)
-    for name, role in (researchers | dict.fromkeys(("olaf", "anna"), Role.OPERATOR)).items():
-        membership_add(study=study, user=user_create(name), role=role, acting_user=None)
-    return run_finish(run_start(study, **TABLE_RUN))
-
-
 @pytest.fixture
 @built_once
 def run() -> Run:
-    return finished_withdrawn(study_with_table())
+    return used_by_many(study_with_table())
+
+
+def used_by_many(study: Study) -> Run:
+    """A finished run of a study with people of every role that may use its model."""
+    for name in ("rita", "rob", "ruth", "olaf", "anna"):
+        role = Role.RESEARCHER if name.startswith("r") else Role.OPERATOR
+        membership_add(study=study, user=user_create(name), role=role, acting_user=None)
+    return run_finish(run_start(study, **TABLE_RUN))
 
 
 def program(name: str) -> APIClient:
@@ -270,30 +270,20 @@ def program(name: str) -> APIClient:
     return client
 
 
-def person(name: str) -> Browser:
-    client = Browser()
-    assert client.login(username=user_create(name).username, password=PASSWORD)
-    return client
-
-
-def model_page(run: Run, version: int = 1) -> str:
-    return reverse("staff:run_student_model", args=[run.study.slug, run.pk, version])
-
-
-def onnx_page(run: Run) -> str:
-    return reverse("staff:run_student_onnx", args=[run.study.slug, run.pk, 1])
+def model_page(run: Run, kind: str = "model") -> str:
+    return reverse(f"staff:run_student_{kind}", args=[run.study.slug, run.pk, 1])
 
 
 def test_registry_downloads_and_predictions_show_a_withdrawal(run: Run) -> None:
     address, rita = f"/api/v1/models/{run.pk}", program("rita")
     assert rita.post(f"{address}/predict", ROWS, format="json").status_code == 200
-    assert person("olaf").get(model_page(run)).status_code == 200
-    assert person("anna").get(onnx_page(run)).status_code == 200
+    assert as_("olaf").get(model_page(run)).status_code == 200
+    assert as_("anna").get(model_page(run, "onnx")).status_code == 200
     assert program("ruth").get(f"{address}/onnx").status_code == 200
     assert program("rob").get(address).status_code == 200, "a card is not the model"
 
     page = reverse("staff:run_student_withdraw", args=[run.study.slug, run.pk, 1])
-    operator = person("olga")
+    operator = as_("olga")
     assert "4 accounts get a mail" in operator.get(page).text
     assert operator.post(page, {"reason": " "}).status_code == 422
     assert not StudentModel.objects.get().is_withdrawn
@@ -311,11 +301,11 @@ def test_registry_downloads_and_predictions_show_a_withdrawal(run: Run) -> None:
     ):
         assert (answer.status_code, answer["Content-Type"]) == (410, "application/problem+json")
         assert REASON in answer.json()["detail"]
-    for page in (model_page(run), onnx_page(run)):
+    for page in (model_page(run), model_page(run, "onnx")):
         answer = operator.get(page)
         assert answer.status_code == 410 and REASON in answer.text
     html = operator.get(reverse("staff:run", args=[run.study.slug, run.pk])).text
-    assert REASON in html and model_page(run) not in html and onnx_page(run) not in html
+    assert REASON in html and model_page(run) not in html and model_page(run, "onnx") not in html
 
     mails = Mail.objects.filter(kind="model_withdrawn")
     assert sorted(mails.values_list("user__username", flat=True)) == ["anna", "olaf", "rita", "ruth"]
@@ -342,14 +332,11 @@ def test_another_version_can_take_its_place_and_it_never_comes_back(run: Run) ->
     assert list(release_faults(Run.objects.get(pk=run.pk))) == []
 
 
-def test_a_withdrawal_notifies_all_users_of_a_rehearsal() -> None:
-    run = finished_withdrawn(rehearsal_with_table())
-    student_withdraw(run=run, version=1, reason=REASON, acting_user=user_create("olga"))
+def test_a_withdrawal_notifies_all_users_of_a_rehearsal_and_one_that_is_not_in_the_register_is_found(run: Run) -> None:
+    rehearsed = used_by_many(rehearsal_with_table())
+    student_withdraw(run=rehearsed, version=1, reason=REASON, acting_user=user_create("olga"))
     mails = set(Mail.objects.filter(kind="model_withdrawn").values_list("user__username", flat=True))
     assert {"rita", "rob", "olaf", "olga"} <= mails
-    assert not Release.objects.filter(run=run.pk).exists()
-
-
-def test_a_withdrawal_that_is_not_in_the_register_is_found(run: Run) -> None:
-    StudentModel.objects.update(withdrawn_at=run.ended_at, withdrawal_reason="Behind the register's back.")
+    assert not Release.objects.filter(run=rehearsed.pk).exists()
+    run.students.update(withdrawn_at=run.ended_at, withdrawal_reason="Behind the register's back.")
     assert any("withdrawn" in fault for fault in release_faults(run))

@@ -106,25 +106,9 @@ def test_a_workers_claims_say_what_it_is_at(study: Study, operator: User, monkey
     assert queue_for(operator).workers[0].runs == (run,)
 
 
-def test_when_a_run_is_expected_to_end(study: Study, operator: User) -> None:
-    earlier = run_finish(run_start(study, share=0.2, **TABLE_RUN))
-    now = timezone.now()
-    Run.objects.filter(pk=earlier.pk).update(started_at=now - timedelta(minutes=10), ended_at=now)
-    run = run_start(study, share=0.2, **TABLE_RUN)
-    (waiting,) = queue_for(operator).waiting
-    assert (waiting.takes, waiting.ends) == (timedelta(minutes=10), None)
-    run_teach(run)
-    Run.objects.filter(pk=run.pk).update(started_at=now - timedelta(minutes=4))
-    (row,) = queue_for(operator).under_way
-    assert row.ends == now + timedelta(minutes=6)
-    Run.objects.filter(pk=run.pk).update(started_at=now - timedelta(minutes=40))
-    assert queue_for(operator).under_way[0].ends is None, "it is late, and nobody knows by how much"
-
-
-def test_when_a_run_is_expected_to_begin(study: Study, operator: User) -> None:
+def test_when_a_run_is_expected_to_begin_and_to_end(study: Study, operator: User) -> None:
     """Studies share the workers: a run waits for those of its own study."""
-    earlier = run_finish(run_start(study, share=0.2, **TABLE_RUN))
-    now = timezone.now()
+    earlier, now = run_finish(run_start(study, share=0.2, **TABLE_RUN)), timezone.now()
     Run.objects.filter(pk=earlier.pk).update(started_at=now - timedelta(minutes=10), ended_at=now)
     other = run_start(study_with_table("other"), **TABLE_RUN)
     first, second = (run_start(study, share=0.2, **TABLE_RUN) for _ in range(2))
@@ -133,25 +117,30 @@ def test_when_a_run_is_expected_to_begin(study: Study, operator: User) -> None:
     waits = [run_wait(run) for run in (other, first, second)]
     assert [wait.is_next for wait in waits if wait] == [True, True, False]
     starts = waits[2].starts if waits[2] else None
-    assert starts is not None
-    assert timedelta(minutes=10) <= starts - now < timedelta(minutes=11)
-    assert [row.starts is not None for row in queue_for(operator).waiting] == [True, True, True]
-    page = as_(operator).get(f"/studies/table/runs/{second.pk}/").content.decode()
-    assert "Expected start:" in page
+    assert starts is not None and timedelta(minutes=10) <= starts - now < timedelta(minutes=11)
     document = as_(operator).get(f"/api/v1/runs/{second.pk}").json()
-    assert document["expected_start"] is not None
     assert "place 3 in the queue, expected to begin at" in run_of(document).standing
-    page = as_(operator).get(f"/studies/table/runs/{first.pk}/").content.decode()
-    assert "It begins as soon as a worker is free." in page
+    for run, words in ((second, "Expected start:"), (first, "It begins as soon as a worker is free.")):
+        assert words in as_(operator).get(f"/studies/table/runs/{run.pk}/").text
+    waiting = next(row for row in queue_for(operator).waiting if row.run == first)
+    assert (waiting.takes, waiting.ends) == (timedelta(minutes=10), None)
+    run_teach(first)
+    for minutes, ends in ((4, now + timedelta(minutes=6)), (40, None)):
+        Run.objects.filter(pk=first.pk).update(started_at=now - timedelta(minutes=minutes))
+        assert queue_for(operator).under_way[0].ends == ends, "of a late one nobody knows"
 
 
-def test_studies_take_turns_in_the_queue() -> None:
+def test_studies_take_turns_in_the_queue_and_time_is_forgotten_by_and_by() -> None:
     studies = [study_with_table(name) for name in ("busy", "quiet")]
     first, second = (run_start(studies[0], share=0.1, **TABLE_RUN) for _ in range(2))
     third = run_start(studies[1], **TABLE_RUN)
     assert [place(run) for run in (first, second, third)] == [1, 3, 2]
     worker_time_note(studies[0].pk, 60)
+    worker_time_note(studies[0].pk, 20)
     assert [place(run) for run in (first, second, third)] == [2, 3, 1]
+    assert turns.worker_times()[studies[0].pk] == pytest.approx(80, rel=0.01)
+    turns.WorkerTime.objects.update(noted_at=timezone.now() - timedelta(minutes=20))
+    assert turns.worker_times()[studies[0].pk] == pytest.approx(20, rel=0.01)
 
 
 def test_the_queue_shows_only_the_number_of_runs_of_other_studies(study: Study, operator: User) -> None:
@@ -265,15 +254,6 @@ def test_studies_that_workers_are_at_come_after_others() -> None:
         assert [piece.run for piece in turns.pieces_due(named)] == [second.pk, first.pk]
 
 
-def test_time_is_forgotten_by_and_by() -> None:
-    study = study_with_table()
-    turns.worker_time_note(study.pk, 60)
-    turns.worker_time_note(study.pk, 20)
-    assert turns.worker_times()[study.pk] == pytest.approx(80, rel=0.01)
-    turns.WorkerTime.objects.update(noted_at=timezone.now() - timedelta(minutes=20))
-    assert turns.worker_times()[study.pk] == pytest.approx(20, rel=0.01)
-
-
 def test_runs_that_wait_for_their_parts_or_for_others_are_not_due(broker: Broker) -> None:
     run = run_start(study_with_table(), **TABLE_RUN)
     named = turns.piece_of("run_advance", run_start(study_with_table("other"), **TABLE_RUN).pk)
@@ -340,31 +320,24 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[str]]]:
     return given
 
 
-def test_a_task_is_sent_with_ids_alone_and_exists(
+def test_a_task_is_sent_with_ids_alone_after_the_commit_and_exists(
     sent: list[tuple[str, list[str]]], django_capture_on_commit_callbacks: Commits
 ) -> None:
+    with django_capture_on_commit_callbacks(execute=True), pytest.raises(ZeroDivisionError), transaction.atomic():
+        send("run_advance", 1)
+        raise ZeroDivisionError
     with django_capture_on_commit_callbacks(execute=True):
         run = run_start(study_with_table(), **TABLE_RUN)
-        assert sent == [], "nothing is sent before the approval is committed"
+        assert sent == []
     mails = ("consent.tasks.mails_deliver", [])  # to those who may approve it, and to its proposer
     assert mails in sent
     assert [each for each in sent if each != mails] == [("training.tasks.run_advance", [str(run.pk)])]
     before = len(sent)
     with django_capture_on_commit_callbacks(execute=True):
         advance.run_advance(run.pk)
-    chunks = [("training.tasks.chunk_train", [str(chunk.pk)]) for chunk in run.chunks.all()]
-    assert sent[before:] == chunks
+    assert sent[before:] == [("training.tasks.chunk_train", [str(chunk.pk)]) for chunk in run.chunks.all()]
     current_app.loader.import_default_modules()  # as a worker does
     assert {name for name, _ in sent} <= set(current_app.tasks)
-
-
-def test_tasks_of_a_rolled_back_block_are_not_sent(
-    sent: list[tuple[str, list[str]]], django_capture_on_commit_callbacks: Commits
-) -> None:
-    with django_capture_on_commit_callbacks(execute=True), pytest.raises(ZeroDivisionError), transaction.atomic():
-        send("run_advance", 1)
-        raise ZeroDivisionError
-    assert sent == []
 
 
 @pytest.mark.parametrize("trouble", [OperationalError("away"), OSError("disk full")])

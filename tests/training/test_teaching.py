@@ -20,7 +20,6 @@ from accounting.verification import study_faults
 from common.artifacts import arrays_load
 from common.jobs import parts
 from consent import services
-from consent import services as consent_services
 from consent.models import ConsentForm, Study
 from consent.selectors import consent_snapshot
 from learning.learners import LEARNERS
@@ -34,7 +33,7 @@ from training.engine.records import records_load
 from training.methods.pate import preparation, teaching
 from training.methods.pate.ballot import ballot_load, predictions_load
 from training.methods.pate.opening import vote_open
-from training.models import Dataset, Run, TeacherChunk
+from training.models import Dataset, Run
 from training.selectors import run_progress
 from training.services import advance
 from training.services.runs import run_cancel
@@ -92,7 +91,7 @@ def test_teacher_learns_from_one_group_alone_in_weighting_and_without_those_who_
     run = run_start(study, **TABLE_RUN)
     preparation.run_prepare(run)
     holder = study.holders.earliest("pk")
-    consent_services.consent_withdraw(holder=holder, acting_user=None)
+    services.consent_withdraw(holder=holder, acting_user=None)
     run = run_teach(run)
     level = dict(study.consent_events.exclude(level="").values_list("holder_id", "level"))
     found = taught(run, lessons).values()
@@ -101,12 +100,17 @@ def test_teacher_learns_from_one_group_alone_in_weighting_and_without_those_who_
 
 
 def test_a_withdrawal_before_the_vote_retrains_affected_teachers_alone(lessons: dict[int, np.ndarray]) -> None:
+    """Also that of somebody who has come back since: they have left the run."""
     study = study_with_table(retain_votes=True)
     run = run_teach(run_start(study, **TABLE_RUN))
     before = taught(run, lessons)
-    holder = study.holders.earliest("pk")
-    consent_services.consent_withdraw(holder=holder, acting_user=None)
-    affected = [teacher for teacher, owners in before.items() if holder.pk in owners]
+    left = list(study.holders.order_by("pk")[:2])
+    for holder in left:
+        services.consent_withdraw(holder=holder, acting_user=None)
+    form = study.consent_forms.get()
+    services.consent_give(holder=left[1], level="HIGH", form=form, acting_user=None)
+    gone = {holder.pk for holder in left}
+    affected = [teacher for teacher, owners in before.items() if gone & {*owners}]
     kept = set(run.chunks.exclude(start__in=affected).values_list("artifact", flat=True))
     lessons.clear()
     assert vote_open(run)
@@ -116,24 +120,10 @@ def test_a_withdrawal_before_the_vote_retrains_affected_teachers_alone(lessons: 
     assert run.status == Run.Status.FINISHED, run.message
     seeds = arrays_load(run.assignment, "seeds")["seeds"].tolist()
     assert set(lessons) - {0} == {seeds[teacher] for teacher in affected}, "0 is the student's"
-    assert holder.pk not in owners_of(study, lessons[seeds[affected[0]]])
+    assert not any(gone & {*owners} for owners in taught(run, lessons).values())
     assert kept < set(run.chunks.values_list("artifact", flat=True))
-    ballot = ballot_load(run.pk)
-    assert holder.pk not in ballot.holder
-    assert holder.pk not in balances(study).holders, "nothing is charged to who had left"
-    assert len(balances(study).holders) == 29
-
-
-def test_holder_who_withdrew_and_returned_before_the_vote_has_left_the_run() -> None:
-    study = study_with_table()
-    run = run_teach(run_start(study, **TABLE_RUN))
-    holder = study.holders.earliest("pk")
-    form = study.consent_forms.get()
-    consent_services.consent_withdraw(holder=holder, acting_user=None)
-    consent_services.consent_give(holder=holder, level="HIGH", form=form, acting_user=None)
-    run = run_finish(run)
-    assert run.status == Run.Status.FINISHED
-    assert holder.pk not in balances(study).holders
+    assert not gone & {*ballot_load(run.pk).holder}
+    assert len(balances(study).holders) == 28 and not gone & {*balances(study).holders}, "they pay nothing"
 
 
 def test_a_run_that_everybody_has_left_goes_on_without_a_vote() -> None:
@@ -141,7 +131,7 @@ def test_a_run_that_everybody_has_left_goes_on_without_a_vote() -> None:
     study = study_with_table(retain_votes=True)
     run = run_teach(run_start(study, **TABLE_RUN))
     for holder in study.holders.all():
-        consent_services.consent_withdraw(holder=holder, acting_user=None)
+        services.consent_withdraw(holder=holder, acting_user=None)
     run = run_finish(run)
     assert (run.status, run.labels) == (Run.Status.FINISHED, 12)
     assert (predictions_load(run) == NO_VOTE).all()
@@ -171,23 +161,19 @@ def test_a_teacher_that_cannot_learn_is_silently_left_out(trouble: Exception, mo
     np.testing.assert_array_equal(silent, np.union1d([3], without_members), "a lot may leave a teacher without members")
 
 
-def test_assignment_is_independent_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preparation, "token_bytes", lambda size: b"k" * size)
+def test_assignment_is_independent_of_others_and_each_run_draws_its_own_lots(monkeypatch: pytest.MonkeyPatch) -> None:
     study = study_with_table()
-    everybody = arrays_load(run_prepared(run_start(study, share=0.3, **TABLE_RUN)).assignment)
+    one, two = (arrays_load(run_prepared(run_start(study, share=0.2, **TABLE_RUN)).assignment) for _ in range(2))
+    assert one["teacher"].tolist() != two["teacher"].tolist()
+    monkeypatch.setattr(preparation, "token_bytes", lambda size: b"k" * size)
+    everybody = arrays_load(run_prepared(run_start(study, share=0.2, **TABLE_RUN)).assignment)
     holder = study.holders.earliest("pk")
-    consent_services.consent_withdraw(holder=holder, acting_user=None)
-    others = arrays_load(run_prepared(run_start(study, share=0.3, **TABLE_RUN)).assignment)
+    services.consent_withdraw(holder=holder, acting_user=None)
+    others = arrays_load(run_prepared(run_start(study, share=0.2, **TABLE_RUN)).assignment)
     stays = everybody["holder"] != holder.pk
     for name in ("holder", "teacher", "group"):
         np.testing.assert_array_equal(everybody[name][stays], others[name])
     np.testing.assert_array_equal(everybody["seeds"], others["seeds"])
-
-
-def test_each_run_draws_its_own_lots() -> None:
-    study = study_with_table()
-    one, two = (arrays_load(run_prepared(run_start(study, share=0.3, **TABLE_RUN)).assignment) for _ in range(2))
-    assert one["teacher"].tolist() != two["teacher"].tolist()
 
 
 def test_a_crash_while_holders_leave_does_not_let_their_teachers_vote() -> None:
@@ -195,7 +181,7 @@ def test_a_crash_while_holders_leave_does_not_let_their_teachers_vote() -> None:
     study = study_with_table(retain_votes=True)
     run = run_teach(run_start(study, **TABLE_RUN))
     holder = study.holders.earliest("pk")
-    consent_services.consent_withdraw(holder=holder, acting_user=None)
+    services.consent_withdraw(holder=holder, acting_user=None)
     learned = set(run.chunks.values_list("artifact", flat=True))
 
     class Crash(Exception):
@@ -235,36 +221,25 @@ def test_a_worker_that_lost_its_claim_cannot_replace_what_another_taught(monkeyp
 # --- Workers that die -----------------------------------------------------------------------------------------------
 
 
-def left_by_a_dead_worker(run: Run, **fields: Any) -> TeacherChunk:
-    """The first chunk, as a worker that was killed while it trained leaves it."""
-    chunk = run.chunks.earliest("start")
-    long_ago = timezone.now() - timedelta(days=1)
-    run.chunks.filter(pk=chunk.pk).update(state="running", claimed_by="dead", heartbeat=long_ago, **fields)
-    return chunk
-
-
-def test_teachers_that_kill_every_worker_end_their_run() -> None:
+def test_teachers_that_kill_every_worker_end_their_run_and_a_storage_that_does_not_answer_kills_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     run = run_start(study_with_table(), **TABLE_RUN)
     advance.run_advance(run.pk)
-    chunk = left_by_a_dead_worker(run, deaths=parts.DEATHS - 1)
-    advance.chunk_train(chunk.pk)
-    run.refresh_from_db()
-    assert run.status == Run.Status.FAILED
-    assert "memory" in run.message
-    assert not run.chunks.filter(state="done").exists()
-
-
-def test_a_storage_that_does_not_answer_kills_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = run_start(study_with_table(), **TABLE_RUN)
-    advance.run_advance(run.pk)
-    chunk = run.chunks.earliest("start")
+    silent, chunk = run.chunks.order_by("start")[:2]
     with monkeypatch.context() as patch:
         patch.setattr(storages["private"], "_save", Mock(side_effect=OSError("the disk is full")))
         for _ in range(parts.DEATHS + 1):
-            advance.chunk_train(chunk.pk)
+            advance.chunk_train(silent.pk)
+    advance.chunk_train(silent.pk)
+    silent.refresh_from_db()
+    assert (silent.state, silent.deaths) == ("done", 0)
+    dead = {"claimed_by": "dead", "heartbeat": timezone.now() - timedelta(days=1), "deaths": parts.DEATHS - 1}
+    run.chunks.filter(pk=chunk.pk).update(state="running", **dead)
     advance.chunk_train(chunk.pk)
-    chunk.refresh_from_db()
-    assert (chunk.state, chunk.deaths) == ("done", 0)
+    run.refresh_from_db()
+    assert run.status == Run.Status.FAILED and "memory" in run.message
+    assert not run.chunks.filter(pk=chunk.pk, state="done").exists()
 
 
 # --- Preparation of a run of teachers ---
