@@ -2,6 +2,7 @@
 
 from types import ModuleType
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -236,25 +237,21 @@ def test_a_holder_with_many_records_changes_sums_by_one_clipped_contribution(exa
 # --- Workers, messages and endings ----------------------------------------------------------------------------------
 
 
-def test_a_chunk_that_is_computed_anew_draws_anew() -> None:
-    study = small_study()
-    run = attempt(commit(begun(study)))
-    first = arrays_load(run.shards.get().artifact)["weights"]
-    Shard.objects.filter(run=run).update(state="pending", claimed_by="")
-    advance.shard_ask(run.shards.get().pk)
-    assert (arrays_load(run.shards.get().artifact)["weights"] != first).mean() > 0.9
-
-
 def test_a_resumed_run_is_charged_like_an_uninterrupted_one(repeated: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def step_fails(module: ModuleType, name: str) -> None:
+        with monkeypatch.context() as patch, pytest.raises(OSError, match="disk"):
+            patch.setattr(module, name, Mock(side_effect=OSError("no space left on the disk")))
+            asking_of(run).step(run)
+
     charges = []
     for interrupted in (False, True):
         study = small_study(slug=f"interrupted-{interrupted}")
         run = begun(study)
         if interrupted:
-            step_fails(run, attempts, "attempt_load", monkeypatch)
+            step_fails(attempts, "attempt_load")
         run = attempt(commit(run))
         if interrupted:
-            step_fails(run, asking, "_kept", monkeypatch)
+            step_fails(asking, "_kept")
             Shard.objects.filter(run=run).update(state="running", claimed_by="dead", heartbeat=None)
             advance.shard_ask(run.shards.get().pk)
             assert run.shards.get().deaths == 1
@@ -265,46 +262,38 @@ def test_a_resumed_run_is_charged_like_an_uninterrupted_one(repeated: None, monk
     assert charges[0] == charges[1]
 
 
-def step_fails(run: Run, module: ModuleType, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step of a run for which a function finds no space left on the disk."""
-
-    def fails(*args: Any) -> Any:
-        raise OSError("no space left on the disk")
-
-    with monkeypatch.context() as patch, pytest.raises(OSError, match="disk"):
-        patch.setattr(module, name, fails)
-        asking_of(run).step(run)
-
-
-def test_a_cancelled_run_costs_all_after_its_charge_and_nothing_before() -> None:
-    olga = user_create("olga")
-    study = small_study()
+def test_a_cancelled_run_costs_all_after_its_charge_and_a_chunk_that_is_computed_anew_draws_anew() -> None:
+    study, olga = small_study(), user_create("olga")
     early = begun(study)
     run_commands.run_cancel(run=early, acting_user=olga)
     assert share_free(study) == 1 and not balances(study).holders.size
     assert slacks.charged_slack(study) == 0
     late = attempt(commit(begun(study)))
+    first = arrays_load(late.shards.get().artifact)["weights"]
+    Shard.objects.filter(run=late).update(state="pending", claimed_by="")
+    advance.shard_ask(late.shards.get().pk)
+    assert (arrays_load(late.shards.get().artifact)["weights"] != first).mean() > 0.9
     run_commands.run_cancel(run=late, acting_user=olga)
     assert share_free(study) == pytest.approx(0.5)
     assert_whole(Run.objects.get(pk=late.pk))
 
 
-@pytest.mark.parametrize(
-    ("variant", "spent"),
-    [
-        ("standard", [1, 1, 1]),
-        ("without_strictest", [0, 2, 2]),
-        ("group_after_group", [1, 2, 3]),
-        ("non_private", [None] * 3),
-    ],
-)
+SPENT = {
+    "standard": [1, 1, 1],
+    "without_strictest": [0, 2, 2],
+    "group_after_group": [1, 2, 3],
+    "non_private": [None] * 3,
+}
+
+
+@pytest.mark.parametrize(("variant", "spent"), SPENT.items())
 def test_baselines_are_compared_in_rehearsals_alone(variant: str, spent: list[float | None]) -> None:
     run = run_ask(approved(rehearsal_with_table(), share=1.0, variant=variant))
     assert run.status == Run.Status.FINISHED, run.message
     for each, expected in zip(run.outcome["epsilons"], spent, strict=True):
         assert each["spent"] == (None if expected is None else pytest.approx(expected, rel=0.01))
     assert run.student.card["learned_from"]["queries"] == 6
-    assert set(BASELINES) == {"standard", "without_strictest", "group_after_group", "non_private"}, "all are tried"
+    assert set(BASELINES) == {*SPENT}, "all are tried"
     real = small_study()
     with pytest.raises(ValidationError, match="rehearsal"):
         run_draft(real, **SAMPLED_RUN | {"variant": variant})
@@ -316,17 +305,13 @@ def test_baselines_are_compared_in_rehearsals_alone(variant: str, spent: list[fl
 # --- What verification finds ----------------------------------------------------------------------------------------
 
 
-def test_a_published_network_that_is_not_where_the_steps_led_to_is_found() -> None:
+def test_a_network_that_is_not_where_the_steps_led_to_and_who_is_asked_without_a_charge_are_found() -> None:
     run = run_ask(approved(small_study(), choices={"publish": "model"}))
     name = run.student.artifact
     model = published_load("network_linear", model_fetch(name))
     model.scale *= 2
     model_store(name, model.to_bytes())
     assert any("not where its steps led to" in fault for fault in release_faults(run))
-
-
-def test_who_is_asked_without_a_charge_is_found_by_the_replay() -> None:
-    run = run_ask(approved(small_study()))
     chunk = run.batches.get(index=2)
     arrays = arrays_load(chunk.attempt)
     arrays_save(chunk.attempt, **arrays | {"holder": arrays["holder"] + 1})
@@ -347,14 +332,10 @@ def test_who_is_asked_without_a_charge_is_found_by_the_replay() -> None:
         (
             {"public_dataset": None, "choices": {"representation": "standardised"}},
             "choices.representation",
-            "fitted on public points",
+            "fitted on",
         ),
         ({"public_dataset": None, "choices": {"publish": "student"}}, "choices.publish", "learns on public points"),
-        (
-            {"public_dataset": None, "variant": "individual", "choices": {"rounds": 2}},
-            "choices.rounds",
-            "needs a student",
-        ),
+        ({"public_dataset": None, "variant": "individual", "choices": {"rounds": 2}}, "choices.rounds", "a student"),
     ],
 )
 def test_a_proposal_that_could_not_be_carried_out_is_refused(fields: dict[str, Any], field: str, message: str) -> None:

@@ -176,19 +176,22 @@ def test_the_second_round_learns_in_the_layer_of_the_student_of_the_first() -> N
 
 @pytest.mark.parametrize(("publish", "learner"), [("model", "linear"), ("student", "nearest_neighbour")])
 def test_what_is_published_can_be_chosen(exact: None, publish: str, learner: str) -> None:
+    """And a published model that is not where the steps led to is found."""
     run = run_finish(learning_run(small_study(), choices=SLOW | {"publish": publish}))
     student = run.student
     assert (student.learner, student.card["learner"]["name"]) == (learner, learner)
     assert student.is_released_itself == (publish == "model")
-    model = linear_model(run.rounds.get())
+    predictions = student_predict(student, [{"length": 0.1, "width": 0.5}, {"length": 0.9, "width": 0.5}])
+    assert set(predictions["predictions"]) <= {*run.public_dataset.schema["classes"]}
+    assert len(predictions["predictions"]) == 2
+    assert_whole(run)
     if publish == "model":
+        model = linear_model(run.rounds.get())
         stored = type(model).from_bytes(model_fetch(student.artifact))
         np.testing.assert_array_equal(stored.weights, model.weights)
-    rows = [{"length": 0.1, "width": 0.5}, {"length": 0.9, "width": 0.5}]
-    points = run.public_dataset.schema["classes"]
-    predictions = student_predict(student, rows)
-    assert set(predictions["predictions"]) <= set(points) and len(predictions["predictions"]) == len(rows)
-    assert_whole(run)
+        model.weights = 1.5 * model.weights
+        model_store(student.artifact, model.to_bytes())
+        assert any("not where its steps led to" in fault for fault in release_faults(run))
 
 
 def test_nobody_is_charged_more_than_they_may_spend(exact: None) -> None:
@@ -252,14 +255,6 @@ def test_files_of_a_failed_commit_are_deleted(
     assert not [name for name in files(run) if name.startswith("shard")]
 
 
-def test_a_published_model_that_is_not_where_the_steps_led_to_is_found() -> None:
-    run = run_finish(learning_run(small_study(), choices={"publish": "model"}))
-    name, model = run.student.artifact, linear_model(run.rounds.get())
-    model.weights = 1.5 * model.weights
-    model_store(name, model.to_bytes())
-    assert any("not where its steps led to" in fault for fault in release_faults(run))
-
-
 # --- Plans and proposals --------------------------------------------------------------------------------------------
 
 
@@ -296,22 +291,26 @@ def finished(study: Study | None = None, **fields: Any) -> Run:
     return run_finish(run_like(study or study_with_table(retain_votes=True), COUNTED_STEPS_RUN, **fields))
 
 
-def test_people_are_counted_first_and_a_model_is_published() -> None:
+def test_people_are_counted_first_and_a_model_is_published_in_the_space_that_follows() -> None:
     run = finished()
     assert (run.status, run.stop_reason) == (Run.Status.FINISHED, Run.StopReason.STEPS), run.message
     kinds = Release.objects.filter(run=run.pk, batch__isnull=False).order_by("batch").values_list("kind", flat=True)
     assert list(kinds) == [*[Release.Kind.TABLE] * 3, *[Release.Kind.STEPS] * 3]
     assert [each["until"] for each in run.plan["rounds"]] == [0.01, 0.025, 0.1, 1.0]
-    card = run.student.card
+    card, opened = run.student.card, run.rounds.get(index=3)
     assert (card["learned_from"]["queries"], card["learned_from"]["dataset"]) == (6, None)
     mechanism = card["privacy"]["mechanism"]
     assert mechanism["counts"]["tables"] == [2, 1, 2] and [each["steps"] for each in mechanism["rounds"]] == [6]
-    assert "quantiles" in run.rounds.get(index=3).representation["template"]
-    assert method_of(run).curves(run)["noise alone"] and len(method_of(run).curves(run)["noise alone"]) == 6
+    assert "quantiles" in opened.representation["template"]
+    assert len(method_of(run).curves(run)["noise alone"]) == 6
     assert [tile[1] for tile in method_of(run).tiles(run)] == [6]
     predicted = student_predict(run.student, [{"length": 0.1, "width": 0.5}])
     assert predicted["predictions"][0] in run.private_dataset.schema["classes"]
     assert_whole(run)
+    file = arrays_load(opened.artifact)
+    arrays_save(opened.artifact, **file | {"public": np.roll(file["public"], 1, axis=0)})
+    rounds._question.cache_clear()
+    assert any("in place of public ones" in fault for fault in release_faults(run))
 
 
 def test_nobody_pays_more_than_their_share_and_counts_a_tenth_of_it() -> None:
@@ -328,15 +327,6 @@ def test_nobody_pays_more_than_their_share_and_counts_a_tenth_of_it() -> None:
         assert counted[holder] < spent <= 0.25 * caps[holder]
 
 
-def test_the_space_follows_from_what_was_counted() -> None:
-    run = finished()
-    opened = run.rounds.get(index=3)
-    file = arrays_load(opened.artifact)
-    arrays_save(opened.artifact, **file | {"public": np.roll(file["public"], 1, axis=0)})
-    rounds._question.cache_clear()
-    assert any("in place of public ones" in fault for fault in release_faults(run))
-
-
 def test_a_withdrawal_between_counts_and_steps_counts_from_the_steps_on() -> None:
     study = study_with_table(retain_votes=True)
     run = run_begun(run_like(study, COUNTED_STEPS_RUN))
@@ -351,19 +341,14 @@ def test_a_withdrawal_between_counts_and_steps_counts_from_the_steps_on() -> Non
     assert_whole(run)
 
 
-@pytest.mark.parametrize(
-    ("choices", "wrong", "words"),
-    [
+def test_what_needs_a_student_and_images_without_public_points_are_refused() -> None:
+    study = study_with_table()
+    for choices, wrong, words in (
         ({"rounds": 2}, "choices.rounds", "needs a student"),
         ({"publish": "student"}, "choices.publish", "learns on public points"),
-    ],
-)
-def test_what_needs_a_student_is_refused(choices: dict[str, Any], wrong: str, words: str) -> None:
-    with pytest.raises(ValidationError) as refused:
-        run_like(study_with_table(), COUNTED_STEPS_RUN, choices=choices)
-    assert words in str(refused.value.message_dict[wrong])
-
-
-def test_images_need_public_points() -> None:
+    ):
+        with pytest.raises(ValidationError) as refused:
+            run_like(study, COUNTED_STEPS_RUN, choices=choices)
+        assert words in str(refused.value.message_dict[wrong])
     with pytest.raises(ValidationError, match="Only of tables that declare classes"):
         run_draft(study_with_data(), **COUNTED_STEPS_RUN)

@@ -81,25 +81,29 @@ def test_every_accuracy_that_is_published_is_rounded_and_classes_add_up() -> Non
     assert evaluation["accuracy"] == run.student.accuracy == published_accuracy(hits, 21)
 
 
-def test_the_card_tells_what_users_need_and_the_promise_that_it_keeps() -> None:
+def test_the_card_tells_what_users_need_and_the_model_is_entered_into_the_register() -> None:
     study = study_with_table()
     study.datasets.filter(kind="public").update(provenance="Measured in another town")
-    run = finished(study, variant="upsampling", aggregator={"name": "gnmax", "sigma": 20.0})
-    card = run.student.card
+    run = finished(study, variant="upsampling", aggregator={"name": "gnmax", "sigma": 20.0}, test_dataset=None)
+    student, card = run.student, run.student.card
     assert card["learned_from"]["labels"] == run.labels
     assert card["learned_from"]["provenance"] == "Measured in another town"
-    privacy = card["privacy"]
-    assert (privacy["unit"], privacy["delta"]) == ("data holder", study.delta)
-    assert privacy["groups"] == [
-        {"level": "HIGH", "epsilon": 1.0},
-        {"level": "AVERAGE", "epsilon": 2.0},
-        {"level": "LOW", "epsilon": 3.0},
-    ]
-    assert privacy["earlier"] == []
+    privacy, levels = card["privacy"], (("HIGH", 1.0), ("AVERAGE", 2.0), ("LOW", 3.0))
+    assert (privacy["unit"], privacy["delta"], privacy["earlier"]) == ("data holder", study.delta, [])
+    assert privacy["groups"] == [{"level": level, "epsilon": epsilon} for level, epsilon in levels]
     assert privacy["share"] == pytest.approx(shares(study)[run.pk].used)
     words = json.dumps(card)
     secrets = ["teacher_accuracy", "votes", "predictions", "seed", "account"]
     assert not [word for word in secrets if f'"{word}"' in words]
+    release = Release.objects.get(run=run.pk, kind=Release.Kind.MODEL)
+    assert release.content == {
+        **{"digest": student.digest, "onnx": student.onnx_digest, "learner": "nearest_neighbour"},
+        **{"labels": run.labels, "version": 1, "calibration": student.calibration},
+        **{"card": json_digest(card), "published": True},
+    }
+    assert hashlib.sha256(model_fetch(student.artifact)).hexdigest() == student.digest
+    assert (release.charge, release.charges) == (0.0, ""), "it follows from labels that were charged"
+    assert student.accuracy is None and card["evaluation"] is None, "without test points"
 
 
 def test_the_card_names_the_largest_promise_that_was_in_force() -> None:
@@ -112,24 +116,6 @@ def test_the_card_names_the_largest_promise_that_was_in_force() -> None:
     assert {group["level"]: group["epsilon"] for group in privacy["groups"]} == {"HIGH": 0.9, "AVERAGE": 2, "LOW": 2.4}
     assert privacy["earlier"] == [{"level": "HIGH", "epsilon": 1.0}, {"level": "LOW", "epsilon": 3.0}]
     assert "promised a larger ε before" in privacy["exception"]
-
-
-def test_a_model_is_entered_into_the_register() -> None:
-    run = finished(study_with_table(), test_dataset=None)
-    release = Release.objects.get(run=run.pk, kind=Release.Kind.MODEL)
-    assert release.content == {
-        "digest": run.student.digest,
-        "onnx": run.student.onnx_digest,
-        "learner": "nearest_neighbour",
-        "labels": run.labels,
-        "version": 1,
-        "calibration": run.student.calibration,
-        "card": json_digest(run.student.card),
-        "published": True,
-    }
-    assert hashlib.sha256(model_fetch(run.student.artifact)).hexdigest() == run.student.digest
-    assert (release.charge, release.charges) == (0.0, ""), "it follows from labels that were charged"
-    assert run.student.accuracy is None and run.student.card["evaluation"] is None, "without test points"
 
 
 def test_a_changed_card_and_a_file_that_was_exchanged_or_lost_are_found() -> None:
@@ -305,9 +291,9 @@ def test_a_version_is_assessed_by_held_out_releases_and_beside_true_labels() -> 
 # --- Publication ----------------------------------------------------------------------------------------------------
 
 
-def test_publisher_of_another_version_is_on_record(run: Run) -> None:
-    run = trained(run)
-    olga = user_create("olga")
+def test_publisher_of_another_version_is_on_record_and_tampering_is_found(run: Run) -> None:
+    run, olga = trained(run), user_create("olga")
+    first, second = run.students.order_by("version")
     run = student_publish(run=run, version=2, acting_user=olga)
     assert Run.objects.get(pk=run.pk).student.version == 2
     release = Release.objects.get(run=run.pk, kind=Release.Kind.CHOICE)
@@ -319,18 +305,14 @@ def test_publisher_of_another_version_is_on_record(run: Run) -> None:
         student_publish(run=run, version=3, acting_user=olga)
     student_publish(run=run, version=1, acting_user=olga)
     assert faults(run) == []
-
-
-def test_versions_that_were_tampered_with_are_found(run: Run) -> None:
-    run = trained(run)
-    first, second = run.students.order_by("version")
-    type(second).objects.filter(pk=second.pk).update(artifact=first.artifact)
-    assert any("file of version 2" in fault and "not the one" in fault for fault in faults(run))
-    type(second).objects.filter(pk=second.pk).update(artifact="students/gone.model")
-    assert any("file of version 2" in fault and "missing" in fault for fault in faults(run))
-    type(second).objects.filter(pk=second.pk).update(artifact=second.artifact, digest=first.digest)
-    assert any("not those in the register" in fault for fault in faults(run))
-    type(second).objects.filter(pk=second.pk).update(digest=second.digest)
+    for change, words in (
+        ({"artifact": first.artifact}, "not the one that was recorded"),
+        ({"artifact": "students/gone.model"}, "file of version 2"),
+        ({"artifact": second.artifact, "digest": first.digest}, "not those in the register"),
+    ):
+        StudentModel.objects.filter(pk=second.pk).update(**change)
+        assert any(words in fault for fault in faults(run)), words
+    StudentModel.objects.filter(pk=second.pk).update(digest=second.digest)
     Run.objects.filter(pk=run.pk).update(student=second)
     assert any("not the one that was chosen" in fault for fault in faults(run))
 

@@ -25,7 +25,7 @@ from learning.mechanisms.counts.table import CountTable
 from tests.factories import user_create
 from tests.snapshots import built_once
 from tests.training.asking import ASKING_RUN, COUNTS_RUN, SYNTHESIS_RUN, assert_whole, attempt, commit, run_ask
-from tests.training.people import assert_refused, everybody
+from tests.training.people import everybody
 from tests.training.recipes import DENIABLE_CHOICES, DENIABLE_RUN, charged
 from tests.training.runs import rehearsal_with_table, run_begun, run_draft, run_like, study_with_data, study_with_table
 from training import methods
@@ -138,27 +138,36 @@ def test_columns_are_counted_against_each_other_and_images_by_their_classes() ->
     assert lines[0] == ["length", "class", "people", "low_95", "high_95", "weighted", "least_95", "most_95"]
     assert [line[:2] for line in lines[1:4]] == [["0 – 0.25", "a"], ["0 – 0.25", "b"], ["0 – 0.25", "c"]]
     assert len(lines) == 1 + 4 * 3
-    run = run_ask(run_like(study_with_data(), COUNTS_RUN))
+    images = study_with_data()
+    run = run_ask(run_like(images, COUNTS_RUN))
     assert run.status == Run.Status.FINISHED and len(counts_of(run)) == 10
+    with pytest.raises(ValidationError, match="tables alone"):
+        run_draft(images, **SYNTHESIS_RUN)
 
 
 @pytest.mark.parametrize(
-    ("fields", "wrong"),
+    ("recipe", "fields", "wrong"),
     [
-        ({"choices": {"column": "height"}}, "choices.column"),
-        ({"choices": {"column": "class", "across": "class"}}, "choices.across"),
-        ({"choices": {}}, "choices.column"),
-        ({"choices": {"column": "class", "bins": 1}}, "choices.bins"),
-        ({"wanted_labels": 5}, "wanted_labels"),
-        ({"public_dataset": "public"}, "public_dataset"),
-        ({"test_dataset": "test"}, "test_dataset"),
+        (COUNTS_RUN, {"choices": {"column": "height"}}, "choices.column"),
+        (COUNTS_RUN, {"choices": {"column": "class", "across": "class"}}, "choices.across"),
+        (COUNTS_RUN, {"choices": {}}, "choices.column"),
+        (COUNTS_RUN, {"choices": {"column": "class", "bins": 1}}, "choices.bins"),
+        (COUNTS_RUN, {"wanted_labels": 5}, "wanted_labels"),
+        (COUNTS_RUN, {"public_dataset": "public"}, "public_dataset"),
+        (COUNTS_RUN, {"test_dataset": "test"}, "test_dataset"),
+        (SYNTHESIS_RUN, {"choices": {"rows": 5}}, "choices.rows"),
+        (SYNTHESIS_RUN, {"choices": {"bins": 1}}, "choices.bins"),
+        (SYNTHESIS_RUN, {"choices": {"column": "a"}}, "choices"),
+        (DENIABLE_RUN, {}, "variant"),
     ],
 )
-def test_counts_that_cannot_be_carried_out_are_refused(fields: dict[str, Any], wrong: str) -> None:
+def test_tables_that_cannot_be_carried_out_are_refused(
+    recipe: dict[str, Any], fields: dict[str, Any], wrong: str
+) -> None:
     study = study_with_table()
     named = {each: study.datasets.get(kind=kind) for each, kind in fields.items() if each.endswith("_dataset")}
     with pytest.raises(ValidationError) as refused:
-        run_draft(study, **COUNTS_RUN | fields | named)
+        run_draft(study, **recipe | fields | named)
     assert wrong in refused.value.message_dict
 
 
@@ -197,23 +206,6 @@ def test_rows_are_public_points_of_a_further_run_until_they_are_withdrawn() -> N
     with pytest.raises(ValidationError) as refused:
         run_draft(run.study, **ASKING_RUN | {"public_dataset": points, "student_learner": "logistic_regression"})
     assert "public_dataset" in refused.value.message_dict
-
-
-@pytest.mark.parametrize(
-    ("choices", "field", "message"),
-    [
-        ({"rows": 5}, "choices.rows", "rows is 5"),
-        ({"bins": 1}, "choices.bins", "bins is 1"),
-        ({"column": "a"}, "choices", "There is no choice column"),
-    ],
-)
-def test_choices_of_rows_that_cannot_be_carried_out_are_refused(choices: dict, field: str, message: str) -> None:
-    assert_refused(field, message, **SYNTHESIS_RUN | {"choices": choices})
-
-
-def test_synthetic_rows_of_images_are_refused() -> None:
-    with pytest.raises(ValidationError, match="tables alone"):
-        run_draft(study_with_data(), **SYNTHESIS_RUN)
 
 
 # --- Plausible deniability, in rehearsals -----------------------------------------------------------------------------
@@ -256,7 +248,7 @@ def test_a_run_without_a_passing_row_ends_with_advice() -> None:
     assert run.status == Run.Status.FAILED and "smaller k" in run.message
 
 
-def test_impossible_rows_have_no_plan_and_people_are_never_asked_for_seeds() -> None:
+def test_impossible_rows_have_no_plan() -> None:
     study = rehearsal_with_table(holders=400)
     for choices, words in (
         ({"plausible": 201}, "no row could be released"),
@@ -266,7 +258,6 @@ def test_impossible_rows_have_no_plan_and_people_are_never_asked_for_seeds() -> 
         run = run_draft(study, **DENIABLE_RUN | {"choices": DENIABLE_CHOICES | choices})
         with pytest.raises(ValueError, match=words):
             method_of(run).plan(run)
-    assert_refused("variant", "This variant is for rehearsal studies.", **DENIABLE_RUN)
 
 
 # --- The mechanism that ``docs/add-a-mechanism.md`` builds, built from that page, run, and verified ---

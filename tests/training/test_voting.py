@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from django.core.exceptions import ValidationError
 from django.utils import timezone
 from scipy.stats import norm
 
@@ -20,20 +21,26 @@ from consent.models import ConsentForm, DataHolder, Study
 from consent.selectors import consent_current
 from consent.services import consent_give
 from consent.services.handover import circumstance_record
+from learning.mechanisms.pate import NO_VOTE, REJECTED
 from learning.mechanisms.pate.budgets import VoteBudget
 from tests.factories import consent_choose, form_publish, policy_approve, user_create
 from tests.training.asking import vote_batch
 from tests.training.runs import (
     TABLE_RUN,
     assert_labels_and_register_agree,
+    rehearsal_with_table,
+    run_draft,
     run_finish,
     run_start,
     run_teach,
     study_with_table,
 )
-from tests.training.test_concurrency import at_once
 from training.engine import noise, spending
+from training.methods import method_of
+from training.methods.pate.ballot import ballot_load
+from training.methods.pate.interim import interim_probabilities
 from training.methods.pate.opening import vote_open
+from training.methods.pate.questions import state_of, vote_question
 from training.models import Run
 from training.selectors import run_groups
 from training.services import runs as run_commands
@@ -176,20 +183,6 @@ def test_a_run_keeps_to_its_share_and_returns_what_it_did_not_need() -> None:
     assert list(study_faults(study)) == []
 
 
-@pytest.mark.django_db(transaction=True)
-def test_workers_that_vote_at_the_same_time_charge_nothing_twice() -> None:
-    run = run_voting(study_with_table(), aggregator={"name": "gnmax", "sigma": 60.0}, batch_size=1)
-
-    def work() -> None:
-        while vote_batch(Run.objects.get(pk=run.pk)):
-            pass
-
-    assert at_once([work] * 3) == [None] * 3
-    run.refresh_from_db()
-    assert (run.position, run.status) == (12, Run.Status.LEARNING)
-    assert_labels_and_register_agree(run)
-
-
 # --- Who is heard ---------------------------------------------------------------------------------------------------
 
 
@@ -212,15 +205,20 @@ def test_a_withdrawal_silences_the_holders_teachers_from_the_next_batch(
     assert account(holder) == run.spent[2], "that they left is to be seen in every further vote: charged to the end"
 
 
-def test_stronger_protection_silences_at_once_and_weaker_changes_nothing(silenced: list[list[int]]) -> None:
+def test_stronger_protection_or_a_smaller_epsilon_silences_at_once(silenced: list[list[int]]) -> None:
+    """And weaker protection changes nothing, nor does the policy, which is public, change the stop."""
     study = study_with_table()
     run = run_voting(study, aggregator=CHEAP)
     stricter, weaker = holder_of(study, "AVERAGE"), holder_of(study, "HIGH")
+    high = [teachers_of(run, holder) for holder in study.holders.filter(consent_events__level="HIGH")]
     level_change(weaker, "LOW")
     vote_batch(run)
     level_change(stricter, "HIGH")
     vote_batch(run)
-    assert silenced == [[], teachers_of(run, stricter)]
+    policy_approve(study, high=0.5, average=2.0, low=3.0)
+    run = vote_to_the_end(run)
+    assert silenced == [[], teachers_of(run, stricter), np.unique([*high, teachers_of(run, stricter)]).tolist()]
+    assert run.position == 12
 
 
 def test_a_vote_without_teachers_left_goes_on_by_noise_alone(silenced: list[list[int]]) -> None:
@@ -233,17 +231,6 @@ def test_a_vote_without_teachers_left_goes_on_by_noise_alone(silenced: list[list
     run = vote_to_the_end(run)
     assert (run.stop_reason, run.position) == (Run.StopReason.USED_UP, 12)
     assert silenced[1:] == [[*range(6)]] * 2
-
-
-def test_a_smaller_epsilon_holds_at_once_during_the_vote(silenced: list[list[int]]) -> None:
-    study = study_with_table()
-    run = run_voting(study, aggregator=CHEAP, batch_size=6)
-    vote_batch(run)
-    policy_approve(study, high=0.5, average=2.0, low=3.0)
-    run = vote_to_the_end(run)
-    high = np.unique([teachers_of(run, holder) for holder in study.holders.filter(consent_events__level="HIGH")])
-    assert silenced == [[], high.tolist()]
-    assert run.position == 12, "the policy is public, the stop is not changed by it"
 
 
 def test_a_stricter_promise_before_the_vote_removes_and_a_weaker_one_stays() -> None:
@@ -384,3 +371,92 @@ def test_a_death_a_guardian_or_a_required_new_answer_silence_as_a_withdrawal_doe
     assert waiting.status == Run.Status.FINISHED, waiting.message
     charged = charges_of(Release.objects.get(run=waiting.pk, batch=0)).holders
     assert (who.pk in charged) == (kind == "asked") and len(charged) >= 29
+
+
+# --- Votes that look at a student of the labels so far: Interactive-GNMax and residual votes ---
+
+
+RESIDUAL = {"name": "residual_gnmax", "sigma": 40.0, "first": 10, "disagreements": 2}
+INTERACTIVE = {
+    **{"name": "interactive_gnmax", "sigma": 60.0, "sigma_threshold": 50.0, "threshold": 1.0},
+    "confidence": 0.6,
+}
+
+
+def looked_at(aggregator: dict[str, Any], **fields: Any) -> Run:
+    study = study_with_table(points=60, holders=60, delta=1e-4, retain_votes=True)
+    seeds = iter(range(1000))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(noise, "noise_of", lambda run: SimulationNoise(next(seeds)))
+        run = run_finish(run_start(study, **{**TABLE_RUN, "teachers": 20, "aggregator": aggregator, **fields}))
+    assert (run.status, run.message) == (Run.Status.FINISHED, "")
+    assert [*study_faults(study), *release_faults(run)] == []
+    for batch in run.batches.select_related("run"):
+        release = Release.objects.get(run=run.pk, batch=batch.index)
+        assert list(method_of(run).replay_faults(batch, release)) == []
+    return run
+
+
+def test_all_residual_votes_after_the_plain_one_are_paid_once() -> None:
+    run = looked_at(RESIDUAL, batch_size=7, variant="standard")
+    assert (run.position, run.labels, run.stop_reason) == (60, 60, Run.StopReason.USED_UP)
+    batches = list(run.batches.values_list("start", "size"))
+    assert batches[:3] == [(0, 7), (7, 3), (10, 7)], "a batch ends where the plain vote does"
+    label, rest = 2 / 40.0**2, 4 * 2 / 40.0**2
+    assert run.spent == pytest.approx([10 * label + rest])
+    charges = Release.objects.filter(run=run.pk, batch__isnull=False).order_by("batch").values_list("charge", flat=True)
+    assert list(charges) == pytest.approx([7 * label, 3 * label, rest] + [0.0] * (len(batches) - 3))
+    assert balances(run.study).spent == pytest.approx(10 * label + rest)
+
+
+def test_teachers_contribute_no_more_often_than_was_paid_for() -> None:
+    run = looked_at(RESIDUAL, batch_size=7, variant="standard")
+    ballot, question = ballot_load(run.pk), vote_question(run)
+    contributed, disagreed, positions = (
+        np.zeros(20, dtype=int),
+        np.zeros(20, dtype=int),
+        state_of(question, run).guesses,
+    )
+    for batch in run.batches.filter(start__gte=10).order_by("index"):
+        said = ballot.predictions[:, batch.start : batch.start + batch.size]
+        guesses = positions[batch.start : batch.start + batch.size]
+        votes = question.plan.aggregator.count(said, 3, np.ones(20), guesses=guesses, disagreed=disagreed)
+        for place, guess in enumerate(guesses):
+            differs = (said[:, place] != guess) & (said[:, place] != NO_VOTE)
+            speaks = differs & (contributed < 2)
+            expected = np.bincount(said[speaks, place], minlength=3)
+            expected[guess] += 20 - speaks.sum()
+            np.testing.assert_array_equal(votes[place], expected)
+            contributed += speaks
+            disagreed += differs
+    assert contributed.max() <= 2
+    np.testing.assert_array_equal(question.disagreements(state_of(question, run), ballot), disagreed)
+
+
+def test_a_residual_vote_beyond_the_share_never_begins() -> None:
+    run = looked_at(RESIDUAL | {"disagreements": 400}, batch_size=7, variant="standard")
+    assert (run.position, run.stop_reason) == (10, Run.StopReason.SHARE)
+    assert run.plan["answers"] == 10
+
+
+def test_interactive_gnmax_pays_for_checks_and_its_student_knows_released_labels_alone() -> None:
+    run = looked_at(INTERACTIVE, batch_size=10)
+    assert 0 < run.labels < run.position
+    for spent, budget in zip(run.spent, run.plan["budgets"], strict=True):
+        assert spent == pytest.approx(run.position * budget["check"] + run.labels * budget["label"])
+    labels = state_of(vote_question(run), run).labels
+    ninth, tenth = np.flatnonzero(labels != REJECTED)[8:10]
+    shares = interim_probabilities(run, labels[: tenth + 1])
+    assert shares.shape == (60, 3)
+    np.testing.assert_allclose(shares.sum(axis=1), 1.0, rtol=1e-6)
+    assert not interim_probabilities(run, labels[: ninth + 1]).any()
+
+
+def test_votes_of_a_rehearsal_and_numbers_of_queries_that_are_not_whole_are_refused() -> None:
+    rehearsal, study = rehearsal_with_table(), study_with_table()
+    for aggregator in (RESIDUAL, INTERACTIVE):
+        with pytest.raises(ValidationError, match="a rehearsal holds it at once"):
+            run_draft(rehearsal, **{**TABLE_RUN, "aggregator": aggregator})
+    for name, value in (("first", 9), ("first", 10.5), ("disagreements", 0.5)):
+        with pytest.raises(ValidationError, match=f"{name} must be a whole number"):
+            run_draft(study, **{**TABLE_RUN, "aggregator": RESIDUAL | {name: value}})
