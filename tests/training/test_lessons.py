@@ -200,7 +200,6 @@ def test_the_winner_of_a_duel_is_published(monkeypatch: pytest.MonkeyPatch, wins
 # --- Other shares of the classes among people than among public points ---
 
 DIFFERENT = "these classes have other shares among them: a, c."
-ALIKE = "No class has another share"
 
 
 @built_once
@@ -260,13 +259,13 @@ def test_a_shifted_run_says_so_on_page_and_card(monkeypatch: pytest.MonkeyPatch,
         assert "Diese Klassen haben unter ihnen andere Anteile: a, c." in german
 
 
-def test_without_labels_of_public_points_the_shares_of_the_people_stand_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = ended(monkeypatch, study_of_people(shifted=True, labelled=False), STEPS_RUN)
+def test_shares_stand_alone_without_labelled_public_points_and_teachers_tell_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The likeliest class of every point, of which teachers tell, is no share: of a rare class it may be none."""
+    study = study_of_people(shifted=True, labelled=False)
+    run = ended(monkeypatch, study, STEPS_RUN)
     entry = run.student.card["shares"]
     assert entry["points"] == 0 and entry["differing"] == [] and entry["classes"][0]["public"] is None
     assert "No public points have labels" in text(as_("olga").get(url("run", run)))
-
-
-def test_labels_of_teachers_tell_no_shares(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The likeliest class of every point is no share: of a rare class it may be none."""
-    assert ended(monkeypatch, study_of_people(shifted=False), TABLE_RUN).student.card["shares"] is None
+    assert ended(monkeypatch, study, TABLE_RUN).student.card["shares"] is None

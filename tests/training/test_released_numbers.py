@@ -139,31 +139,28 @@ def test_labels_that_were_released_and_do_not_follow_from_the_counts_are_found(m
 # --- Under all of their noise ---------------------------------------------------------------------------------------
 
 
-def test_votes_and_labels_are_charged_by_the_noise_that_was_drawn(watched: Watched) -> None:
+def test_releases_are_charged_by_the_noise_that_was_drawn(watched: Watched) -> None:
+    def drawn() -> float:
+        (scale,) = set(watched.scales)
+        watched.scales.clear()
+        return scale
+
     run = ask(small_study())
-    (sigma,) = watched.scales
+    sigma = drawn()
     charged = charges_of(Release.objects.get(run=run.pk, batch=0)).spent
     assert charged == pytest.approx(4 / sigma**2), "everybody is near every point"
     assert run.spent == pytest.approx([4 / sigma**2] * 3)
-    watched.scales.clear()
     run = vote(small_study(slug="teachers"))
-    (sigma,) = watched.scales
-    moved = [group["weight"] * group["factor"] for group in run.plan["groups"]]
+    sigma, moved = drawn(), [group["weight"] * group["factor"] for group in run.plan["groups"]]
     assert run.spent == pytest.approx([4 * 2 * each**2 / sigma**2 for each in moved])
-
-
-def test_steps_are_charged_by_the_noise_that_was_drawn(watched: Watched) -> None:
-    run = ask(small_study(), **STEPS_RUN | {"choices": {"steps": 6, "sigma": 10.0, "clip_norm": 0.01}})
-    (scale,) = set(watched.scales)
-    unit = CLIP_STEPS / scale
+    run = ask(small_study(slug="steps"), **STEPS_RUN | {"choices": {"steps": 6, "sigma": 10.0, "clip_norm": 0.01}})
+    unit = CLIP_STEPS / drawn()
     # who may be charged most contributes a gradient as long as clipping allows
     assert max(charges_of(Release.objects.get(run=run.pk, batch=0)).spent) == pytest.approx(2 * unit**2, rel=0.01)
     assert max(run.spent) == pytest.approx(2 * unit**2)
-    watched.scales.clear()
     run = batch_ask(ask(small_study(slug="samples"), **SAMPLED_RUN))
-    (scale,) = set(watched.scales)
     charge = max(charges_of(Release.objects.get(run=run.pk, batch=0)).spent)
-    assert charge == pytest.approx(6 * (FINENESS / scale) ** 2), "everybody is in all of the six steps"
+    assert charge == pytest.approx(6 * (FINENESS / drawn()) ** 2), "everybody is in all of the six steps"
 
 
 @pytest.mark.statistical
@@ -196,14 +193,20 @@ def full(monkeypatch: pytest.MonkeyPatch) -> DataHolder:
 
 
 def test_nothing_is_counted_or_added_of_those_who_have_no_room(full: DataHolder) -> None:
-    """Not in head counts, not among votes, and not among gradients."""
+    """Not in head counts, not among votes, and not among gradients, nor in steps over samples."""
     study, none = full.study, cast(Any, NoNoise())
     true = sum(count for level, count in holders_per_level(study).items() if level in Level.values)
     drawn = head_counts_draw(study=study, acting_user=user_create("olga"), noise=none)
     charged = charges_of(Release.objects.latest("sequence")).holders
     assert full.pk not in charged
     assert sum(count.count for count in drawn) == len(charged) < true
-    run = ask(study, share=0.15, choices={"sigma": 30.0, "radius_share": 1.0})
+    run = batch_ask(ask(study, share=0.1, **SAMPLED_RUN))
+    charged = charges_of(Release.objects.get(run=run.pk, batch=0)).holders
+    assert full.pk not in charged and len(charged)
+    for batch in run.batches.all():
+        assert arrays_load(batch.attempt)["holder"].tolist() == charged.tolist()
+    run_cancel(run=run, acting_user=user_create("olga"))
+    run = ask(study, share=0.1, choices={"sigma": 30.0, "radius_share": 1.0})
     charges = charges_of(Release.objects.get(run=run.pk, batch=0))
     votes = dict(zip(charges.holders.tolist(), np.rint(charges.spent * 30.0**2).tolist(), strict=True))
     assert votes[full.pk] == 0 and max(votes.values()) == 4
@@ -212,17 +215,9 @@ def test_nothing_is_counted_or_added_of_those_who_have_no_room(full: DataHolder)
     for who in everybody(study):
         if who != full:
             withdraw(who)
-    run = ask(study, share=0.15, **STEPS_RUN)
+    run = ask(study, share=0.1, **STEPS_RUN)
     assert charges_of(Release.objects.get(run=run.pk, batch=0)).spent.tolist() == [0.0]
     assert not arrays_load(run.batches.get().released)["sums"].any()
-
-
-def test_nobody_who_has_no_room_takes_part_in_steps_over_samples(full: DataHolder) -> None:
-    run = batch_ask(ask(full.study, share=0.3, **SAMPLED_RUN))
-    charged = charges_of(Release.objects.get(run=run.pk, batch=0)).holders
-    assert full.pk not in charged and len(charged)
-    for batch in run.batches.all():
-        assert arrays_load(batch.attempt)["holder"].tolist() == charged.tolist()
 
 
 def test_charges_beside_a_batch_reduce_its_room(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ from learning.sites.documents import Refused, Withdrawal, sign
 from tests.factories import committee_fill, form_publish, policy_approve, study_create, user_create
 from tests.restored import backup_of, restore
 from tests.snapshots import built_once
-from tests.training.asking import COUNTS_RUN, NoNoise
+from tests.training.asking import ASKING_RUN, COUNTS_RUN, NoNoise
 from tests.training.runs import (
     TABLE,
     TABLE_RUN,
@@ -72,31 +72,19 @@ from training.verification import batches_kept, checks_of, release_faults, repla
 
 pytestmark = pytest.mark.django_db
 
-STEPS: dict[str, Any] = {
-    "method": Run.Method.SGD,
-    "choices": {"steps": 3, "sigma": 10.0},
-    "student_learner": "nearest_neighbour",
-}
-VOTES: dict[str, Any] = {
-    "method": Run.Method.NEIGHBOURS,
-    "choices": {"sigma": 10.0, "radius_share": 0.2},
-    "batch_size": 6,
-    "student_learner": "nearest_neighbour",
-}
-
+STUDENT = {"student_learner": "nearest_neighbour"}
+STEPS: dict[str, Any] = STUDENT | {"method": Run.Method.SGD, "choices": {"steps": 3, "sigma": 10.0}}
+VOTES: dict[str, Any] = STUDENT | ASKING_RUN | {"batch_size": 6}
 COUNTS: dict[str, Any] = {"method": Run.Method.COUNTS, "choices": {"column": "class", "across": "length"}}
 SYNTHESIS: dict[str, Any] = {"method": Run.Method.SYNTHESIS, "choices": {"rows": 200, "bins": 4}}
-TEACHERS: dict[str, Any] = {
+TEACHERS: dict[str, Any] = STUDENT | {
     "method": Run.Method.PATE,
     "variant": Run.Variant.WEIGHTING,
     "choices": {
-        "teachers": 3,
-        "learner": "nearest_neighbour",
+        **{"teachers": 3, "learner": "nearest_neighbour", "small_groups": "merge"},
         "aggregator": {"name": "gnmax", "sigma": 40.0},
-        "small_groups": "merge",
     },
     "batch_size": 5,
-    "student_learner": "nearest_neighbour",
 }
 
 
@@ -258,17 +246,23 @@ def test_what_sites_could_not_carry_out_is_refused_at_hub_or_site(monkeypatch: p
         there.take(run, 0, share=0.2)
 
 
-def test_a_draft_of_the_hub_is_told_to_nobody_and_stops_no_exchange() -> None:
+def test_a_draft_of_the_hub_is_told_to_nobody_and_a_site_approves_no_run_that_its_hub_has_ended() -> None:
     there = Installations()
-    draft = there.draft(**STEPS)
-    run = there.propose(share=0.2, **STEPS)
-    site = there.sites[0]
+    draft, site = there.draft(**STEPS), there.sites[0]
+    hub = there.propose(**STEPS)
     exchange(site)
     site.refresh_from_db()
-    assert not site.problem and list(site.proposals) == [run.pk.hex]
+    assert not site.problem and list(site.proposals) == [hub.pk.hex]
     run_cancel(run=draft, acting_user=olga())
     exchange(site)
     assert not Alliance.objects.get(pk=site.pk).problem
+    private, otto = there.dataset(site.study, "private"), user_create("otto")
+    taken = joint_run_take(alliance=site, number=hub.pk.hex, private_dataset=private, acting_user=otto)
+    run_cancel(run=hub, acting_user=olga())
+    exchange(site)
+    with pytest.raises(ValidationError, match="The hub has ended the run: cancelled"):
+        run_approve(run=taken, acting_user=olga(), share=0.5)
+    assert not Mail.objects.filter(kind="new_use").exists() and share_free(site.study) == 1
 
 
 def test_a_site_takes_over_no_model_that_the_hub_has_withdrawn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,20 +286,6 @@ def test_a_site_that_was_away_for_long_hears_how_its_run_has_ended() -> None:
     Run.objects.filter(pk=hub.pk).update(ended_at=timezone.now() - timedelta(days=40))
     sites = finish(sites)
     assert {run.status for run in sites} == {Run.Status.FINISHED}, [str(run.message) for run in sites]
-
-
-def test_a_site_approves_no_run_that_its_hub_has_ended() -> None:
-    there = Installations()
-    hub, site = there.propose(**STEPS), there.sites[0]
-    exchange(site)
-    private = there.dataset(site.study, "private")
-    otto = user_create("otto")
-    draft = joint_run_take(alliance=site, number=hub.pk.hex, private_dataset=private, acting_user=otto)
-    run_cancel(run=hub, acting_user=olga())
-    exchange(site)
-    with pytest.raises(ValidationError, match="The hub has ended the run: cancelled"):
-        run_approve(run=draft, acting_user=olga(), share=0.5)
-    assert not Mail.objects.filter(kind="new_use").exists() and share_free(site.study) == 1
 
 
 @pytest.mark.parametrize(
@@ -347,10 +327,9 @@ def test_a_withdrawal_that_the_hub_has_not_signed_is_refused() -> None:
     there = Installations()
     joint = there.take(there.propose(**STEPS), 0).joint
     forged = sign(Withdrawal(joint.document.digest(), "ab" * 32, "It is wrong."), known_identity(there.sites[1]))
+    sent = {"content": forged.document.content().decode(), "signature": forged.signature.hex()}
     with pytest.raises(Refused, match="signature of the hub"):
-        withdrawals_keep(
-            there.sites[0], [{"content": forged.document.content().decode(), "signature": forged.signature.hex()}]
-        )
+        withdrawals_keep(there.sites[0], [sent])
     joint.refresh_from_db()
     assert joint.withdrawn == {}
 
@@ -453,17 +432,16 @@ def test_with_too_few_sites_left_a_run_ends_everywhere_with_a_reason() -> None:
         assert faults(run.study) == []
 
 
-def sums_kept(run: Run) -> set[str]:
-    """Files of sums of a run, and no row of questions names another one."""
-    named = {name for names in run.joint.questions.values_list("answer", "total") for name in names if name}
-    kept = set(arrays_list(f"sums/{run.pk}"))
-    assert named <= kept
-    return kept - named
-
-
 def test_answers_are_kept_until_their_run_ends_and_those_whose_commit_has_failed_by_nobody(
     monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Any
 ) -> None:
+    def sums_kept(run: Run) -> set[str]:
+        """Files of sums of a run that no row of questions names."""
+        named = {name for names in run.joint.questions.values_list("answer", "total") for name in names if name}
+        kept = set(arrays_list(f"sums/{run.pk}"))
+        assert named <= kept
+        return kept - named
+
     there, tell = Installations(), Mock(side_effect=[OperationalError("The connection is gone."), *[None] * 20])
     monkeypatch.setattr(ledger, "charged_tell", tell)
     runs = finish(there.start(share=0.3, **STEPS), lambda runs: tell.call_count > 1)
@@ -552,14 +530,6 @@ def test_private_data_from_which_everybody_is_gone_still_count_as_private_data()
     assert empty not in [dataset.name for dataset in private_datasets(there.hub_study)]
 
 
-def lie(question: JointQuestion, change: dict[str, Any]) -> None:
-    """Let the hub sign a question in which something else stands than it should."""
-    document = replace(question.document, **change)
-    question.content = document.content().decode()
-    question.signature = sign(document, known_identity(question.joint.run.alliance)).signature.hex()
-    question.save()
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -574,14 +544,17 @@ def lie(question: JointQuestion, change: dict[str, Any]) -> None:
     ids=lambda value: "-".join(value) if isinstance(value, dict) else None,
 )
 def test_a_question_that_does_not_follow_is_refused_and_charges_nobody(change: dict[str, Any], message: str) -> None:
+    """The hub signs a question in which something else stands than it should."""
     there = Installations()
     hub, *sites = there.start(**STEPS)
     for run in (*sites, hub):  # the sites send their approvals, and the hub asks
         advance(run)
-    lie(JointQuestion.objects.get(), change)
+    question = JointQuestion.objects.get()
+    lie = sign(replace(question.document, **change), known_identity(there.hub))
+    question.content, question.signature = lie.document.content().decode(), lie.signature.hex()
+    question.save()
     runs = finish([hub, *sites])
     assert {run.status for run in runs} == {Run.Status.FAILED}
     assert any(message in str(run.message) for run in runs[1:]), [str(run.message) for run in runs]
     assert not Release.objects.filter(kind="sums").exists()
-    for run in runs[1:]:
-        assert not balances(run.study).spent.any()
+    assert not any(balances(run.study).spent.any() for run in runs[1:])

@@ -33,11 +33,8 @@ from training.verification import checks_of
 
 pytestmark = pytest.mark.django_db
 
-STEPS: dict[str, Any] = {
-    "method": Run.Method.SGD,
-    "choices": {"steps": 2, "sigma": 10.0},
-    "student_learner": "nearest_neighbour",
-}
+STUDENT = {"student_learner": "nearest_neighbour"}
+STEPS: dict[str, Any] = STUDENT | {"method": Run.Method.SGD, "choices": {"steps": 2, "sigma": 10.0}}
 
 
 @pytest.fixture
@@ -136,14 +133,6 @@ def test_before_it_is_confirmed_the_former_key_counts_and_after_it_is_refused_in
         renewed.contact(0)
     renewed.lose()
     assert renewed.contact(0).offered
-
-
-def test_a_key_that_is_still_known_is_replaced_as_well(renewed: Renewed) -> None:
-    renewed.keeps = True
-    renewed.lose()
-    assert renewed.contact(0).problem == "", "the former key is among the fallbacks"
-    renewed.everywhere()
-    assert renewed.contact(0).problem == ""
 
 
 @pytest.mark.parametrize("until", ["taken up", "asking"])
@@ -294,10 +283,15 @@ def test_a_hub_or_site_that_was_restored_replaces_the_key_anew(renewed: Renewed)
     assert all(each.is_eligible for each in renewed.hub.sites.all())
 
 
-def test_an_exchange_of_an_earlier_version_is_still_understood(renewed: Renewed) -> None:
+def test_an_exchange_of_an_earlier_version_and_a_key_that_is_still_known_are_understood(renewed: Renewed) -> None:
     site = renewed.hub.sites.get(name="Clinic B")
     said = {"protocol": "ipate-sites-1", "version": "0.9", "joined": None, "left": False, "head_counts": [], "runs": {}}
     assert exchange_answer(site, said)["alliance"]["former"] == []
+    renewed.keeps = True
+    renewed.lose()
+    assert renewed.contact(0).problem == "", "the former key is among the fallbacks"
+    renewed.everywhere()
+    assert renewed.contact(0).problem == ""
 
 
 # --- What site and hub say to each other where clocks, versions, keys or certificates do not fit ---
@@ -344,13 +338,8 @@ def test_a_site_that_tells_impossible_head_counts_stops_no_plan_of_the_hub(monke
         return post(hub, path, document | {"head_counts": [said]}, signed=signed)
 
     monkeypatch.setattr(Hub, "post", lying)
-    for wrong in (
-        {"epsilon": 800.0},
-        {"epsilon": -1.0},
-        {"epsilon": float("nan")},
-        {"count": -500},
-        {"level": "OTHER"},
-    ):
+    wrongs = ({"epsilon": 800.0}, {"epsilon": -1.0}, {"epsilon": float("nan")}, {"count": -500}, {"level": "OTHER"})
+    for wrong in wrongs:
         said = {"level": "HIGH", "epsilon": 1.0, "count": 5} | wrong
         assert "The hub refuses (409): What the site sends cannot be read" in problem(there.sites[0])[0], wrong
     assert run_approve(run=Run.objects.get(pk=run.pk), acting_user=olga()).status == Run.Status.APPROVED
@@ -359,17 +348,14 @@ def test_a_site_that_tells_impossible_head_counts_stops_no_plan_of_the_hub(monke
 def test_a_secret_key_is_rotated_and_the_alliance_goes_on(settings: LazySettings) -> None:
     there, secret = Installations(), settings.SECRET_KEY
     settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = "another " * 8, [secret]
-    choices = {"steps": 2, "sigma": 10.0}
-    runs = finish(there.start(method=Run.Method.SGD, choices=choices, student_learner="nearest_neighbour"))
+    runs = finish(there.start(**STEPS))
     assert {run.status for run in runs} == {Run.Status.FINISHED}, [str(run.message) for run in runs]
 
 
-@pytest.mark.parametrize("certificate", ["no certificate", "ä"])
-def test_invalid_certificates_are_refused_at_their_field(certificate: str) -> None:
-    there = Installations(joined=False)
-    invitation = invitation_write(there.hub, there.codes["Clinic A"], ADDRESS)
-    with pytest.raises(ValidationError) as refused:
-        alliances.alliance_connect(
-            study=study_create("other"), invitation=invitation, acting_user=olga(), certificate=certificate
-        )
-    assert "certificate" in refused.value.message_dict
+def test_invalid_certificates_are_refused_at_their_field() -> None:
+    there, study = Installations(joined=False), study_create("other")
+    fields = {"invitation": invitation_write(there.hub, there.codes["Clinic A"], ADDRESS), "acting_user": olga()}
+    for certificate in ("no certificate", "ä"):
+        with pytest.raises(ValidationError) as refused:
+            alliances.alliance_connect(study=study, certificate=certificate, **fields)
+        assert "certificate" in refused.value.message_dict
