@@ -62,15 +62,9 @@ def study_of(kind: str = "images") -> Study:
 
 def registered(study: Study, **fields) -> Encoder:
     file = image_encoder()
-    entries = {
-        "name": "small",
-        "content": file.content,
-        "takes": file.takes.to_json(),
-        "licence": "MIT",
-        "stated": True,
-    }
-    olga = user_create("olga")
-    return encoder_register(study=study, acting_user=olga, **entries | {"source": "made by a test"} | fields)
+    entries = {"name": "small", "content": file.content, "takes": file.takes.to_json(), "licence": "MIT"}
+    entries |= {"stated": True, "source": "made by a test"}
+    return encoder_register(study=study, acting_user=user_create("olga"), **entries | fields)
 
 
 def work() -> None:
@@ -236,18 +230,14 @@ def test_an_encoder_that_no_run_learned_from_goes_with_its_vectors(django_captur
     assert run_draft(study, **fields).encoder == again.digest
 
 
-def messages(number: int, seed: int, holders: list[str] | None = None) -> Rows:
-    rng = np.random.default_rng(seed)
-    ham, spam = (
-        ["see you at home", "at noon then", "call me soon"],
-        ["win a free prize", "free cash now", "a prize for you"],
-    )
-    classes = np.arange(number) % 2
-    entries = [f"{(ham, spam)[each][rng.integers(3)]} {rng.integers(99)}" for each in classes]
-    return Rows(TextColumn("message", 40).encode(entries), classes.astype(np.int64), holders)
-
-
 MESSAGES = TabularSchema((TextColumn("message", 40),), ("ham", "spam"))
+WORDS = (["see you at home", "at noon then", "call me soon"], ["win a free prize", "free cash now", "a prize for you"])
+
+
+def messages(number: int, seed: int, holders: list[str] | None = None) -> Rows:
+    rng, classes = np.random.default_rng(seed), np.arange(number) % 2
+    entries = [f"{WORDS[each][rng.integers(3)]} {rng.integers(99)}" for each in classes]
+    return Rows(TextColumn("message", 40).encode(entries), classes.astype(np.int64), holders)
 
 
 def test_a_run_learns_from_texts_by_an_encoder_and_its_file_takes_a_sentence():
@@ -289,9 +279,8 @@ def test_a_run_learns_from_texts_without_an_encoder():
     assert run.status == "finished", run.message
     model = run.students.get()
     assert model.card["encoder"] is None and list(replay_faults(run.batches.first())) == []
-    found = student_predict(model, [{"message": "free prize"}, {"message": "see you at noon"}])
-    session = onnxruntime.InferenceSession(model_fetch(model.onnx))
-    rows = [{"message": "free prize"}, {"message": "see you at noon"}]
-    on_the_site = pytest.approx(np.array(found["probabilities"]), abs=1e-9)
+    rows, content = [{"message": "free prize"}, {"message": "see you at noon"}], model_fetch(model.onnx)
+    on_the_site = pytest.approx(np.array(student_predict(model, rows)["probabilities"]), abs=1e-9)
+    session = onnxruntime.InferenceSession(content)
     assert session.run(["probabilities"], {"text": MESSAGES.encode(rows)})[0] == on_the_site
-    assert LocalModel(model_fetch(model.onnx)).predict(rows).probabilities == on_the_site
+    assert LocalModel(content).predict(rows).probabilities == on_the_site

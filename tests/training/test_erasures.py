@@ -219,18 +219,6 @@ def test_returning_holder_keeps_their_account_and_is_stored_only_with_consent(
     assert faults(study) == []
 
 
-def test_without_the_key_to_erased_pseudonyms_nobody_is_taken_for_new(
-    django_capture_on_commit_callbacks: Commits,
-) -> None:
-    study = small_study()
-    withdraw(holder_of(study), django_capture_on_commit_callbacks)
-    storages["private"].delete(f"commitments/{study.pk}.npz")
-    with pytest.raises(ValidationError, match="Restore the file"):
-        invitations_create(study=study, acting_user=None, pseudonyms=["p-001"])
-    with pytest.raises(DataError, match="Restore the file"):
-        dataset_import(study=study, name="again", kind="private", rows=table_rows(1, ["p-001"]), schema=TABLE)
-
-
 def test_a_paper_withdrawal_erases_where_the_study_promises_it(django_capture_on_commit_callbacks: Commits) -> None:
     study = small_study(after_withdrawal=AfterWithdrawal.ERASED, levels="-AL")
     scan_add(study, "p-000")
@@ -265,9 +253,13 @@ def test_a_run_goes_on_when_records_are_erased_between_a_batch_and_its_release(
     else:
         run_advance(run.pk)
     assert are_shards_done(run) == answered and run.shards.exists(), "a batch is under way"
-    holder, kept = holder_of(study), {name: arrays_load(name) for name in coordinates(run)}
+
+    def coordinates() -> dict[str, dict[str, np.ndarray]]:
+        return {name: arrays_load(name) for name in files(f"runs/{run.pk}") if "coordinates" in name}
+
+    holder, kept = holder_of(study), coordinates()
     withdraw(holder, django_capture_on_commit_callbacks)
-    assert not coordinates(run)
+    assert not coordinates()
     if kind is ASKING_RUN and answered:
         ((cache, arrays),) = kept.items()
         assert holder.pk in arrays["owner"]
@@ -278,10 +270,6 @@ def test_a_run_goes_on_when_records_are_erased_between_a_batch_and_its_release(
         run = run_ask(run)
     assert run.status == Run.Status.FINISHED, run.message
     assert faults(study) == []
-
-
-def coordinates(run: Run) -> list[str]:
-    return [name for name in files(f"runs/{run.pk}") if "coordinates" in name]
 
 
 @pytest.mark.parametrize("moment", ["training", "voting", "finished"])
@@ -335,24 +323,31 @@ def test_a_removed_dataset_leaves_its_row_and_takes_its_file(django_capture_on_c
     assert faults(study) == []
 
 
-def test_a_closed_study_asks_nobody_and_learns_nothing(django_capture_on_commit_callbacks: Commits) -> None:
-    study, olga = small_study(levels="HA-"), user_create("olga")
-    draft = run_draft(study, **ASKING_RUN)
-    account = user_create("holder@example.org")
+def test_a_closed_study_asks_nobody_learns_nothing_and_is_kept_until_the_announced_day_at_most(
+    django_capture_on_commit_callbacks: Commits,
+) -> None:
+    last, olga = timezone.localdate() + timedelta(days=30), user_create("olga")
+    study = small_study(levels="HA-", retention_until=last)
+    draft, close = run_draft(study, **ASKING_RUN), partial(closing.study_close, study=study, acting_user=olga)
+    account, later = user_create("holder@example.org"), last + timedelta(days=1)
     holder = holder_of(study, "p-000")
     services.holder_link(holder=holder, user=account)
     with pytest.raises(ValidationError) as refused:
-        closing.study_close(study=study, reason="", acting_user=olga)
-    assert set(refused.value.message_dict) == {"reason", "erase_after"}
+        close(reason="")
+    assert "reason" in refused.value.message_dict
+    with pytest.raises(ValidationError, match="never later"):
+        close(reason="We are done.", erase_after=later)
+    with pytest.raises(ValidationError, match="new version"):
+        services.study_update(study=study, retention_until=later)
     started = run_start(study, share=0.5, **ASKING_RUN)
-    last = timezone.localdate() + timedelta(days=30)
     with pytest.raises(ValidationError, match="under way"):
-        closing.study_close(study=study, reason="We are done.", acting_user=olga, erase_after=last)
+        close(reason="We are done.")
     run_ask(started)
-    closing.study_close(study=study, reason="We are done.", acting_user=olga, erase_after=last)
+    close(reason="We are done.")
     study.refresh_from_db()
     draft.refresh_from_db()
-    assert study.is_closed and draft.status == Run.Status.CANCELLED and draft.message == "The study was closed."
+    assert study.is_closed and study.retention_until == last
+    assert draft.status == Run.Status.CANCELLED and draft.message == "The study was closed."
     assert Mail.objects.filter(kind="study_closed", user=account).count() == 1
     form, undecided = ConsentForm.objects.get(study=study), holder_of(study, "p-002")
     refusals: list[Callable[[], Any]] = [
@@ -369,19 +364,6 @@ def test_a_closed_study_asks_nobody_and_learns_nothing(django_capture_on_commit_
     withdraw(holder, django_capture_on_commit_callbacks)
     assert holder.pk not in owners_of(private(study)), "withdrawing and erasing stay possible"
     assert faults(study) == []
-
-
-def test_records_are_kept_until_the_announced_day_at_most() -> None:
-    last_day, olga = timezone.localdate() + timedelta(days=10), user_create("olga")
-    study = small_study(retention_until=last_day)
-    later = last_day + timedelta(days=1)
-    with pytest.raises(ValidationError, match="never later"):
-        closing.study_close(study=study, reason="Done.", acting_user=olga, erase_after=later)
-    with pytest.raises(ValidationError, match="new version"):
-        services.study_update(study=study, retention_until=later)
-    closing.study_close(study=study, reason="Done.", acting_user=olga)
-    study.refresh_from_db()
-    assert study.retention_until == last_day
 
 
 def test_after_their_last_day_no_private_record_is_left(
@@ -431,7 +413,9 @@ def test_after_their_last_day_no_private_record_is_left(
     assert closing.records_expire(study=study, today=tomorrow) == 0, "once is enough"
 
 
-def test_verification_finds_what_was_not_erased(django_capture_on_commit_callbacks: Commits) -> None:
+def test_verification_finds_what_was_not_erased_and_without_a_key_nobody_is_taken_for_new(
+    django_capture_on_commit_callbacks: Commits,
+) -> None:
     study = small_study()
     holder, dataset = holder_of(study), private(study)
     before = dataset.artifact
@@ -446,3 +430,8 @@ def test_verification_finds_what_was_not_erased(django_capture_on_commit_callbac
     with pytest.raises(FileNotFoundError):
         records_load(dataset)
     assert "its file is missing" in " ".join(record_faults(study))
+    storages["private"].delete(f"commitments/{study.pk}.npz")
+    with pytest.raises(ValidationError, match="Restore the file"):
+        invitations_create(study=study, acting_user=None, pseudonyms=["p-001"])
+    with pytest.raises(DataError, match="Restore the file"):
+        dataset_import(study=study, name="again", kind="private", rows=table_rows(1, ["p-001"]), schema=TABLE)

@@ -11,8 +11,6 @@ import numpy as np
 import pytest
 from django.conf import settings as django_settings
 from django.core.exceptions import ValidationError
-from django.test import Client
-from django.urls import reverse
 from ipate_client import LocalModel
 from rest_framework.test import APIClient
 from scipy.special import softmax
@@ -28,8 +26,8 @@ from learning.calibration import Calibration
 from learning.formats import Rows
 from learning.measures import base_loss, calibration, losses
 from learning.published import published_load
-from tests.factories import PASSWORD, study_open, user_create
-from tests.pages import as_
+from tests.factories import study_open, user_create
+from tests.pages import as_, url
 from tests.snapshots import built_once
 from tests.training.asking import EVERYBODY, SAMPLED_RUN, STEPS_RUN
 from tests.training.runs import (
@@ -72,9 +70,8 @@ def test_a_useless_model_needs_a_person_and_a_reason_to_publish(settings: Any) -
     run = finished(wanted_labels=1)
     assert run.student is None and run.students.count() == 1
     assert list(release_faults(run)) == []
-    browser, address = Client(), reverse("staff:run_student_publish", args=[run.study.slug, run.pk, 1])
-    assert browser.login(username="olga", password=PASSWORD)
-    page = browser.get(reverse("staff:run", args=[run.study.slug, run.pk])).content.decode()
+    browser, address = as_("olga"), url("run_student_publish", run, 1)
+    page = browser.get(url("run", run)).text
     assert "did not publish it" in page and "does not lie above 0.5" in page and address in page
     assert browser.post(address, {}).status_code == 422
     run.refresh_from_db()
@@ -84,8 +81,7 @@ def test_a_useless_model_needs_a_person_and_a_reason_to_publish(settings: Any) -
     assert browser.post(address, {"reason": "To show what too few labels do."}).status_code == 302
     run.refresh_from_db()
     assert run.student is not None and run.student.publication_reason == "To show what too few labels do."
-    page = browser.get(reverse("staff:run", args=[run.study.slug, run.pk])).content.decode()
-    assert "To show what too few labels do." in page
+    assert "To show what too few labels do." in browser.get(url("run", run)).text
     release = Release.objects.get(run=run.pk, kind=Release.Kind.CHOICE)
     assert release.content["reason"] == "To show what too few labels do."
     assert list(release_faults(run)) == [] and list(study_faults(run.study)) == []
@@ -172,16 +168,7 @@ def test_a_threshold_is_the_same_on_the_site_in_the_file_and_in_the_client() -> 
     assert list(release_faults(run)) == []
 
 
-def test_a_threshold_or_calibration_that_nobody_chose_is_found() -> None:
-    run = finished()
-    version = StudentModel.objects.filter(run=run)
-    card = run.student.card | {"threshold": {"class": "a", "least": 0.01, "by": {}, "evaluation": None}}
-    version.update(card=card, calibration=run.student.calibration | {"scale": 9.0})
-    faults = " ".join(release_faults(run))
-    assert "threshold of version 1" in faults and "calibration of version 1" in faults
-
-
-def test_a_wanted_sensitivity_lowers_the_threshold() -> None:
+def test_a_wanted_sensitivity_lowers_the_threshold_and_one_that_nobody_chose_is_found() -> None:
     run, olga = finished(**NOISY), user_create("olga")
     least = []
     for wanted in (0.5, 0.99):
@@ -191,6 +178,10 @@ def test_a_wanted_sensitivity_lowers_the_threshold() -> None:
     for lacks in ({"class_name": "d"}, {"class_name": "a"}, {"class_name": "a", "sensitivity": 0.9, "missed": 1.0}):
         with pytest.raises(ValidationError):
             model_threshold_set(run=run, acting_user=olga, **lacks)
+    card = model.card | {"threshold": {"class": "a", "least": 0.01, "by": {}, "evaluation": None}}
+    run.students.update(card=card, calibration=model.calibration | {"scale": 9.0})
+    faults = " ".join(release_faults(Run.objects.get(pk=run.pk)))
+    assert "threshold of version 1" in faults and "calibration of version 1" in faults
 
 
 @pytest.mark.parametrize(
@@ -270,19 +261,15 @@ def program(name: str) -> APIClient:
     return client
 
 
-def model_page(run: Run, kind: str = "model") -> str:
-    return reverse(f"staff:run_student_{kind}", args=[run.study.slug, run.pk, 1])
-
-
 def test_registry_downloads_and_predictions_show_a_withdrawal(run: Run) -> None:
     address, rita = f"/api/v1/models/{run.pk}", program("rita")
     assert rita.post(f"{address}/predict", ROWS, format="json").status_code == 200
-    assert as_("olaf").get(model_page(run)).status_code == 200
-    assert as_("anna").get(model_page(run, "onnx")).status_code == 200
+    assert as_("olaf").get(url("run_student_model", run, 1)).status_code == 200
+    assert as_("anna").get(url("run_student_onnx", run, 1)).status_code == 200
     assert program("ruth").get(f"{address}/onnx").status_code == 200
     assert program("rob").get(address).status_code == 200, "a card is not the model"
 
-    page = reverse("staff:run_student_withdraw", args=[run.study.slug, run.pk, 1])
+    page = url("run_student_withdraw", run, 1)
     operator = as_("olga")
     assert "4 accounts get a mail" in operator.get(page).text
     assert operator.post(page, {"reason": " "}).status_code == 422
@@ -301,11 +288,13 @@ def test_registry_downloads_and_predictions_show_a_withdrawal(run: Run) -> None:
     ):
         assert (answer.status_code, answer["Content-Type"]) == (410, "application/problem+json")
         assert REASON in answer.json()["detail"]
-    for page in (model_page(run), model_page(run, "onnx")):
+    for page in (url("run_student_model", run, 1), url("run_student_onnx", run, 1)):
         answer = operator.get(page)
         assert answer.status_code == 410 and REASON in answer.text
-    html = operator.get(reverse("staff:run", args=[run.study.slug, run.pk])).text
-    assert REASON in html and model_page(run) not in html and model_page(run, "onnx") not in html
+    html = operator.get(url("run", run)).text
+    assert (
+        REASON in html and url("run_student_model", run, 1) not in html and url("run_student_onnx", run, 1) not in html
+    )
 
     mails = Mail.objects.filter(kind="model_withdrawn")
     assert sorted(mails.values_list("user__username", flat=True)) == ["anna", "olaf", "rita", "ruth"]

@@ -244,7 +244,7 @@ def test_a_small_run_does_not_wait_until_another_studys_large_one_is_done(
     assert Run.objects.get(pk=large.pk).status == Run.Status.FINISHED, "no message was lost for its turn"
 
 
-def test_studies_that_workers_are_at_come_after_others() -> None:
+def test_studies_that_workers_are_at_come_after_others_and_runs_that_wait_are_not_due(broker: Broker) -> None:
     first, second = (run_start(study_with_table(name), share=0.1, **TABLE_RUN) for name in ("first", "second"))
     named = turns.piece_of("run_advance", second.pk)
     assert named is not None
@@ -252,17 +252,11 @@ def test_studies_that_workers_are_at_come_after_others() -> None:
     third = run_start(first.study, share=0.1, **TABLE_RUN)
     with lease(Run, third.pk):
         assert [piece.run for piece in turns.pieces_due(named)] == [second.pk, first.pk]
-
-
-def test_runs_that_wait_for_their_parts_or_for_others_are_not_due(broker: Broker) -> None:
-    run = run_start(study_with_table(), **TABLE_RUN)
-    named = turns.piece_of("run_advance", run_start(study_with_table("other"), **TABLE_RUN).pk)
-    assert named is not None
-    Run.objects.filter(pk=run.pk).update(message="Waits.")
-    assert [piece.run for piece in turns.pieces_due(named)] == [named.run]
-    Run.objects.filter(pk=run.pk).update(message="")
-    tasks.run_advance(str(run.pk))
-    assert {piece.task for piece in turns.pieces_due(named) if piece.run == run.pk} == {"chunk_train"}
+    Run.objects.filter(study=first.study).update(message="Waits.")
+    assert [piece.run for piece in turns.pieces_due(named)] == [second.pk]
+    Run.objects.filter(pk=first.pk).update(message="")
+    tasks.run_advance(str(first.pk))
+    assert {piece.task for piece in turns.pieces_due(named) if piece.run == first.pk} == {"chunk_train"}
 
 
 NETWORK = {"student_learner": "consistency", "student_parameters": {"steps": 200, "batch": 8}}

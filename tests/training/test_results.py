@@ -65,6 +65,10 @@ def held(study: Study, level: str) -> DataHolder:
     return DataHolder.objects.filter(consent_events__level=level, study=study).earliest("pk")
 
 
+def ask(study: Study, **fields: object) -> Run:
+    return run_start(study, **EVERYBODY, batch_size=4, **fields)
+
+
 def page_of(holder: DataHolder, name: str = "hanna") -> str:
     """The page of a holder who has an account from now on."""
     if holder.user is None:
@@ -138,26 +142,18 @@ def test_results_count_the_uses_of_a_model_and_say_that_it_was_withdrawn() -> No
 
 
 def test_it_works_by_link_for_a_guardian_and_after_the_end() -> None:
-    study = study_with_table()
+    study, today = study_with_table(), timezone.localdate()
     holder = held(study, "HIGH")
     publish(study)
-    circumstance_record(
-        study=study,
-        pseudonym=holder.pseudonym,
-        kind="guardian",
-        reason="A child.",
-        acting_user=None,
-        until=timezone.localdate() + timedelta(days=900),
-    )
+    fields = {"kind": "guardian", "reason": "A child.", "acting_user": None, "until": today + timedelta(days=900)}
+    circumstance_record(study=study, pseudonym=holder.pseudonym, **fields)
     (new,) = invitations_create(study=study, acting_user=None, pseudonyms=[holder.pseudonym], replace=True)
     client = Client()
     client.get(f"/join/{new.code}/")
     page = text(client.get(reverse("consent:results", args=[study.slug])))
     assert f"whether {holder.pseudonym} took part" in page
     assert "you took part" not in page and "your records" not in page
-    study_close(
-        study=study, reason="Done.", acting_user=factories.user_create("olga"), erase_after=timezone.localdate()
-    )
+    study_close(study=study, reason="Done.", acting_user=factories.user_create("olga"), erase_after=today)
     assert "Who smokes" in text(client.get(reverse("consent:results", args=[study.slug])))
 
 
@@ -211,9 +207,8 @@ def people(study: Study) -> None:
         if name in ("withdrew", "erased"):
             services.consent_withdraw(holder=holder, acting_user=user, keep=name == "withdrew")
         if name == "died":
-            circumstance_record(
-                study=study, pseudonym=holder.pseudonym, kind="died", reason="A letter.", acting_user=None
-            )
+            fields = {"kind": "died", "reason": "A letter.", "acting_user": None}
+            circumstance_record(study=study, pseudonym=holder.pseudonym, **fields)
     records_erase(study.pk)
 
 
@@ -290,18 +285,10 @@ def test_a_letter_goes_to_whom_no_mail_reaches_and_tells_no_level() -> None:
 # --- Uses of a holder's records, as the holder reads them ---
 
 
-def holder_at(study: Study, level: str) -> DataHolder:
-    return DataHolder.objects.filter(consent_events__level=level, study=study).earliest("pk")
-
-
-def finish(study: Study, **fields: object) -> Run:
-    return run_finish(run_start(study, **{**TABLE_RUN, "aggregator": {"name": "gnmax", "sigma": 40.0}, **fields}))
-
-
-def test_head_counts_are_told_where_no_run_has_asked_yet() -> None:
-    """They cost everybody a little, and the page of a choice says so, too."""
+def test_head_counts_are_told_and_the_limit_of_a_choice_is_no_limit_of_a_weaker_one() -> None:
+    """“Never above 57” was said to somebody who could choose 66 the next day; head counts cost everybody a little."""
     study = study_with_table()
-    holder = holder_at(study, "HIGH")
+    holder = held(study, "HIGH")
     holder_link(holder=holder, user=user_create("hanna"))
     uses = reverse("consent:uses", args=[study.slug])
     assert "Your protection so far" not in as_("hanna").get(uses).text
@@ -310,36 +297,30 @@ def test_head_counts_are_told_where_no_run_has_asked_yet() -> None:
     assert "nothing that was released has learned from your records" in page
     assert f"at most {usage_of(holder).right_guesses} times in 100 instead of 50" in page
     assert "for example how many people take part" in page
+    run_ask(ask(study, share=0.9, choices={"sigma": 3.0}))
+    for address in (uses, reverse("consent:results", args=[study.slug])):
+        shown = text(as_("hanna").get(address))
+        assert re.search(r"(?:above|more than) \d+, unless weaker protection is chosen\.", shown), address
 
 
 def test_uses_list_runs_newest_first_with_shares_that_add_up() -> None:
+    """And none that the holder was taken out of."""
     study = study_with_table(levels="A")
-    fields = {"variant": Run.Variant.STANDARD, "wanted_labels": 4, "share": 0.5}
-    holder = holder_at(study, "AVERAGE")
-    finish(study, purpose="First", **fields)
+    holder, left = DataHolder.objects.filter(study=study).order_by("pk")[:2]
+    publish(study, purpose="First", variant=Run.Variant.STANDARD)
     once = usage_of(holder)
-    finish(study, purpose="Second", **fields)
+    run = run_teach(run_start(study, **RUN, purpose="Second", variant=Run.Variant.STANDARD))
+    services.consent_withdraw(holder=left, acting_user=None)
+    assert run_finish(run).labels == 4
     twice = usage_of(holder)
     assert [use.purpose for use in twice.uses] == ["Second", "First"]
+    assert [use.purpose for use in usage_of(left).uses] == ["First"]
+    assert usage_of(left).mu_squared == once.mu_squared
     assert all("a model has learned" in use.state for use in twice.uses)
     # A label moves two counts by one each: 2/σ², four labels in each of two runs, of which that share is settled.
     assert (once.mu_squared, twice.mu_squared) == pytest.approx((4 * 2 / 40**2, 8 * 2 / 40**2), rel=1e-6)
     (own,) = twice.records().values()
     assert len(own["records"]) == len(own["labels"]) == 1, "their own records alone are theirs to read"
-
-
-def test_a_run_that_they_were_taken_out_of_is_none_of_theirs() -> None:
-    study = study_with_table()
-    holder = holder_at(study, "LOW")
-    run = run_teach(run_start(study, **{**TABLE_RUN, "aggregator": {"name": "gnmax", "sigma": 40.0}}))
-    services.consent_withdraw(holder=holder, acting_user=None)
-    assert run_finish(run).labels == 12
-    assert usage_of(holder).uses == []
-    assert usage_of(holder).mu_squared == 0.0
-
-
-def ask(study: Study, **fields: object) -> Run:
-    return run_start(study, **EVERYBODY, batch_size=4, **fields)
 
 
 def test_participants_read_the_same_whether_or_not_their_records_voted() -> None:
@@ -381,53 +362,32 @@ def test_unused_shares_count_for_later_members() -> None:
     assert usage_of(late).mu_squared >= balances(study).of(np.array([late.pk]))[0]
 
 
-def test_the_limit_of_a_choice_is_no_limit_of_a_weaker_one() -> None:
-    """“Never above 57” was said to somebody who could choose 66 the next day."""
-    study = study_with_table(levels="H")
-    holder = holder_at(study, "HIGH")
-    holder_link(holder=holder, user=user_create("hanna"))
-    run_ask(ask(study, share=0.9, choices={"sigma": 3.0}))
-    for page in ("uses", "results"):
-        shown = text(as_("hanna").get(reverse(f"consent:{page}", args=[study.slug])))
-        assert re.search(r"(?:above|more than) \d+, unless weaker protection is chosen\.", shown), page
-
-
-def test_holder_of_several_studies_reads_their_joint_limit(settings: Any) -> None:
+@pytest.mark.parametrize("is_guardian", [False, True])
+def test_holder_of_several_studies_reads_their_joint_limit_but_not_a_guardian(settings: Any, is_guardian: bool) -> None:
     settings.PERSON_CEILING = None  # which the page would say before anything was released
-    user = user_create("hanna")
+    user, my_studies = user_create("hanna"), reverse("consent:my_studies")
     client = as_(user)
     for slug in ("one", "two"):
         study = study_with_table(slug, holders=6)
-        holder_link(holder=DataHolder.objects.filter(study=study).earliest("pk"), user=user)
-        page = client.get(reverse("consent:my_studies")).content.decode()
-        assert "All your studies together" not in page, "nothing was released, or by one study alone"
+        holder = DataHolder.objects.filter(study=study).earliest("pk")
+        is_answered_for = is_guardian and slug == "two"
+        if not is_answered_for:
+            holder_link(holder=holder, user=user)
+        assert "All your studies together" not in client.get(my_studies).text, "released by one alone"
         run_ask(run_start(study, **ASKING_RUN))
+        if is_answered_for:
+            fields = {"kind": "guardian", "until": date(2099, 1, 1), "reason": "Seen.", "acting_user": None}
+            circumstance_record(study=study, pseudonym=holder.pseudonym, **fields)
+            holder_link(holder=DataHolder.objects.get(pk=holder.pk), user=user)
     usages = [usage_of(holder) for holder in DataHolder.objects.filter(user=user)]
+    assert all(usage.mu_squared for usage in usages)
     together = right_guesses_together(usages)
     assert together > max(usage.right_guesses for usage in usages)
-    page = client.get(reverse("consent:my_studies")).content.decode()
-    assert f"<strong>{together} times in 100</strong> instead of 50" in page
-
-
-def test_guardian_of_another_reads_of_no_limit_of_both_together(settings: Any) -> None:
-    settings.PERSON_CEILING = None
-    user = user_create("hanna")
-    client = as_(user)
-    for slug in ("one", "two"):
-        study = study_with_table(slug, holders=6)
-        run_ask(run_start(study, **ASKING_RUN))
-        holder = DataHolder.objects.filter(study=study).earliest("pk")
-        if slug == "two":
-            record = {
-                "kind": "guardian",
-                "until": date(2099, 1, 1),
-                "reason": "Seen.",
-                "acting_user": user_create("sven"),
-            }
-            circumstance_record(study=study, pseudonym=holder.pseudonym, **record)
-        holder_link(holder=DataHolder.objects.get(pk=holder.pk), user=user)
-    assert all(usage_of(holder).mu_squared for holder in DataHolder.objects.filter(user=user))
-    page = text(client.get(reverse("consent:my_studies")))
-    assert "You take part: high protection." in page
-    assert "You answer for p-000, as parent or guardian" in page and "p-000&#x27;s records are not used now" in page
-    assert "All your studies together" not in page, "they are two people"
+    answer = client.get(my_studies)
+    if is_guardian:
+        page = text(answer)
+        assert "You take part: high protection." in page
+        assert "You answer for p-000, as parent or guardian" in page and "p-000&#x27;s records are not used now" in page
+        assert "All your studies together" not in page, "they are two people"
+    else:
+        assert f"<strong>{together} times in 100</strong> instead of 50" in answer.text

@@ -142,8 +142,7 @@ def test_a_run_that_everybody_has_left_goes_on_without_a_vote() -> None:
 def test_a_teacher_that_cannot_learn_is_silently_left_out(trouble: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     learner = LEARNERS["nearest_neighbour"]
     fit = learner.fit
-    study = study_with_table(retain_votes=True)
-    run = run_prepared(run_start(study, **TABLE_RUN))
+    run = run_prepared(run_start(study_with_table(retain_votes=True), **TABLE_RUN))
     unlucky = int(arrays_load(run.assignment, "seeds")["seeds"][3])
 
     def fails(self: Any, x: Any, y: Any, *, seed: int, **options: Any) -> Any:
@@ -268,57 +267,40 @@ def shares_seen(patch: pytest.MonkeyPatch, run: Run, at: float = 2.0, then: Any 
     return seen
 
 
-def test_an_approval_leaves_the_people_to_a_worker(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
-    def unwanted(*given: object, **named: object) -> None:
-        raise AssertionError("the request looks at everybody")
-
+def test_an_approval_leaves_the_people_of_its_moment_to_a_worker(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+    unwanted = Mock(side_effect=AssertionError("the request looks at everybody"))
     with monkeypatch.context() as patch:
         patch.setattr(preparation, "consent_snapshot", unwanted)
         patch.setattr(preparation, "owners_of", unwanted)
         run = run_start(study, **TABLE_RUN)
     assert (run.status, run.assignment, run_progress(run).stages[0].share) == ("approved", "", 0.0)
-    run = run_prepared(run)
-    assert (run.status, run_progress(run).stages[0].share) == ("preparing", 1.0)
-    assert members(run) == set(consent_snapshot(study).holders.tolist())
-
-
-def test_the_consents_of_the_moment_of_the_approval_count(study: Study) -> None:
-    run = run_start(study, **TABLE_RUN)
     before = set(consent_snapshot(study).holders.tolist())
     late = study.holders.filter(consent_events=None).earliest("pk")
     gone = study.holders.get(pk=min(before))
     services.consent_give(holder=late, level="HIGH", form=ConsentForm.objects.get(study=study), acting_user=None)
     services.consent_withdraw(holder=gone, acting_user=None)
-    assert members(run_prepared(run)) == before - {gone.pk}
-
-
-def test_the_progress_moves_in_tenths_and_pages_and_the_api_tell_it(
-    study: Study, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run, result = run_start(study, **TABLE_RUN), []
-    client = as_("olga")
-
-    def look() -> None:
-        page = client.get(reverse("staff:run", args=[study.slug, run.pk])).content.decode()
-        result.append("Preparing the people" in page and "40 %" in page)
-        result.append(client.get(f"/api/v1/runs/{run.pk}").json()["progress"]["stages"][0])
-        result.append(client.get(f"/api/v1/runs/{run.pk}").json()["status"])
-
-    shares_seen(monkeypatch, run, 0.4, lambda: look() if not result else None)
-    run_prepared(run)
-    assert result == [True, {"stage": "people", "share": 0.4}, "preparing"]
+    run = run_prepared(run)
+    assert (run.status, run_progress(run).stages[0].share) == ("preparing", 1.0)
+    assert members(run) == before - {gone.pk}
 
 
 @pytest.mark.parametrize("people", [0, 1, 15])
-def test_progress_steps_are_independent_of_the_number_of_people(
+def test_progress_steps_are_independent_of_the_number_of_people_and_pages_and_the_api_tell_them(
     study: Study, people: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for holder in study.holders.exclude(consent_events=None).order_by("pk")[people:]:
         services.consent_withdraw(holder=holder, acting_user=None)
-    run = run_start(study, **TABLE_RUN)
-    seen = shares_seen(monkeypatch, run)
+    run, client, told = run_start(study, **TABLE_RUN), as_("olga"), []
+
+    def look() -> None:
+        page = client.get(reverse("staff:run", args=[study.slug, run.pk])).text
+        document = client.get(f"/api/v1/runs/{run.pk}").json()
+        told.append(("Preparing the people" in page, document["status"], document["progress"]["stages"][0]["share"]))
+
+    seen = shares_seen(monkeypatch, run, 0.8, look)
     assert len(members(run_prepared(run))) == people
     assert seen == [tenth / 10 for tenth in range(10)]
+    assert told == [(True, "preparing", 0.8), (True, "preparing", 0.9)]
 
 
 def test_a_preparation_can_be_cancelled(
