@@ -112,16 +112,23 @@ def test_only_holders_who_consented_to_a_counted_promise_take_part() -> None:
     assert len(arrays_load(later.assignment)["holder"]) == 0, "nobody has a promise that was counted"
 
 
-def test_small_groups_are_merged_or_left_out_as_chosen() -> None:
-    study = study_with_table(levels="HHHHHAAAAL", holders=20)  # 2 LOW holders; a teacher has 20 / 4 = 5
-    merged = run_plan(run_draft(study, **TABLE_RUN | {"teachers": 4}))
+def test_small_groups_are_merged_or_left_out_as_chosen_and_warned_of(study: Study) -> None:
+    small = study_with_table("small", levels="HHHHHAAAAL", holders=20)  # 2 LOW holders; a teacher has 20 / 4 = 5
+    merged = run_plan(run_draft(small, **TABLE_RUN | {"teachers": 4}))
     assert [group.merged for group in merged.plan.groups] == [(), ("LOW",)]
     assert [promise.group for promise in merged.promises] == [0, 1, 1]
     assert any("too few holders for one teacher" in note and "merged into AVERAGE" in note for note in merged.notes)
-    without = run_plan(run_draft(study, **TABLE_RUN | {"teachers": 4, "small_groups": "leave_out"}))
-    assert without.plan.left_out == ("LOW",)
+    without = run_plan(run_draft(small, **TABLE_RUN | {"teachers": 4, "small_groups": "leave_out"}))
+    assert without.plan.left_out == ("LOW",) and any("left out" in note for note in without.notes)
     assert [(promise.level, promise.group) for promise in without.promises][-1] == ("LOW", -1)
-    assert any("left out" in note for note in without.notes)
+    run = run_draft(study, **TABLE_RUN)
+    assert not [note for note in forecast(run).notes if "hides among few" in note or "drawn with noise" in note]
+    HeadCount.objects.filter(study=study, level="LOW").update(count=4)
+    HeadCount.objects.filter(study=study, level="HIGH").update(count=12, sigma=8.0)
+    notes = "\n".join(forecast(run).notes)
+    assert "Only 4 holders have the promise LOW" in notes
+    assert "The head count of HIGH, 12, was drawn with noise of standard deviation 8" in notes
+    assert "AVERAGE, " not in notes
 
 
 def test_head_counts_count_every_promise_that_can_have_been_given_if_drawn_and_those_in_force_if_entered() -> None:
@@ -222,17 +229,6 @@ def test_suggested_values_warn_of_nothing_and_a_check_that_cannot_tell_agreement
     ):
         vote = AGGREGATORS["confident_gnmax"](sigma=20.0, sigma_threshold=sigma, threshold=threshold)  # type: ignore[call-arg]
         assert any(words in warning for warning in vote.warnings(100, 2))
-
-
-def test_small_groups_are_warned_of(study: Study) -> None:
-    run = run_draft(study, **TABLE_RUN)
-    assert not [note for note in forecast(run).notes if "hides among few" in note or "drawn with noise" in note]
-    HeadCount.objects.filter(study=study, level="LOW").update(count=4)
-    HeadCount.objects.filter(study=study, level="HIGH").update(count=12, sigma=8.0)
-    notes = "\n".join(forecast(run).notes)
-    assert "Only 4 holders have the promise LOW" in notes
-    assert "The head count of HIGH, 12, was drawn with noise of standard deviation 8" in notes
-    assert "AVERAGE, " not in notes
 
 
 @pytest.mark.parametrize("recipe", [ASKING_RUN, STEPS_RUN], ids=["votes", "steps"])
