@@ -74,8 +74,15 @@ def _keep_part(config: pytest.Config, items: list[pytest.Item]) -> None:
         items[:] = [item for item in items if item.nodeid in kept]
 
 
-def pytest_collection_finish() -> None:
-    """Spare the garbage collector what modules and collected tests hold: it is there to the end. Collect seldom."""
+#: Libraries that take long to import. A person who runs one test should not wait for them.
+SLOW_LIBRARIES = {"torch", "onnx", "onnxruntime", "sklearn", "skops"}
+#: Those that were loaded when all tests were collected, and before any had run.
+LOADED = pytest.StashKey[set[str]]()
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Note slow libraries, and spare the garbage collector what modules and tests hold: it stays until the end."""
+    session.config.stash[LOADED] = SLOW_LIBRARIES & sys.modules.keys()
     gc.freeze()
     gc.set_threshold(200_000, 20, 100)
 

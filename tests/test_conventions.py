@@ -1,12 +1,18 @@
 """Conventions of the source that no linter checks."""
 
 import ast
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from pkgutil import resolve_name
 
+import pytest
 from django.conf import settings
+
+from tests.conftest import LOADED, SLOW_LIBRARIES
 
 ROOT = Path(settings.BASE_DIR)
 #: Packages and modules that keep the conventions.
@@ -90,3 +96,22 @@ def test_a_page_of_a_study_has_one_summary_of_errors() -> None:
         if re.match(r'{% extends "staff/(page|confirm).html" %}', text) and "components/error_summary.html" in own:
             twice.append(str(path.relative_to(ROOT)))
     assert twice == []
+
+
+def test_collecting_tests_loads_no_slow_library(request: pytest.FixtureRequest) -> None:
+    """Import them in the tests and functions that use them."""
+    assert request.config.stash[LOADED] == set()
+
+
+def test_starting_the_site_loads_no_slow_library() -> None:
+    """Every command and every process of the site begins like this."""
+    slow = {*SLOW_LIBRARIES, "pandas", "pyarrow", "typst", "scipy.optimize", "scipy.linalg", "scipy.stats"}
+    program = (
+        "import django, sys; django.setup(); from django.urls import get_resolver; get_resolver().url_patterns; "
+        f"print(sorted({slow} & sys.modules.keys()))"
+    )
+    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "ipate_web.settings"}
+    started = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, check=True
+    )
+    assert started.stdout.decode().strip() == "[]"

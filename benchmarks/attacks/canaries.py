@@ -33,8 +33,6 @@ from learning.mechanisms.neighbours.release import read_counts, release_counts
 from learning.mechanisms.neighbours.votes import neighbour_votes
 from learning.mechanisms.pate import Aggregator, ConfidentGNMax, GNMax, Group, LNMax, make_plan
 from learning.mechanisms.sampled_steps import training
-from learning.mechanisms.sampled_steps.contributions import Gradients
-from learning.mechanisms.sampled_steps.networks import network_create
 from learning.mechanisms.sampled_steps.planner import plan_sampled
 from learning.mechanisms.steps.choices import Steps
 from learning.mechanisms.steps.descent import Descent
@@ -215,6 +213,9 @@ class SampledSteps(Canary):
         return slack_of(DELTA)
 
     def transcripts(self, count: int, takes_part: bool) -> Floats:
+        from learning.mechanisms.sampled_steps.contributions import Gradients  # both import PyTorch
+        from learning.mechanisms.sampled_steps.networks import network_create
+
         network = network_create("linear", (1,), 2, 1)
         plan = plan_sampled(
             "sample",

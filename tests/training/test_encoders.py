@@ -1,7 +1,6 @@
 """Encoders in a study: they encode records once, runs learn from the vectors, and what erases a record erases these."""
 
 import numpy as np
-import onnxruntime
 import pytest
 from django.core.exceptions import ValidationError
 from ipate_client import LocalModel
@@ -100,6 +99,8 @@ def test_a_run_learns_from_vectors_and_its_file_takes_an_image():
     assert not later.encodings.exists()
     rows = images(6, 9).x.astype(np.float32) / np.float32(255)
     found = student_predict(run.students.get(), rows.tolist())
+    import onnxruntime
+
     session = onnxruntime.InferenceSession(model_fetch(run.students.get().onnx))
     on_the_site = pytest.approx(np.array(found["probabilities"]), abs=1e-6)
     assert session.run(["probabilities"], {"image": rows})[0] == on_the_site
@@ -253,6 +254,8 @@ def test_a_run_learns_from_texts_by_an_encoder_and_its_file_takes_a_sentence():
     found = student_predict(model, rows)
     on_the_site = pytest.approx(np.array(found["probabilities"]), abs=1e-6)
     content = model_fetch(model.onnx)
+    import onnxruntime
+
     session = onnxruntime.InferenceSession(content)
     tokenizer = Tokenizer.from_str(session.get_modelmeta().custom_metadata_map["tokenizer"])
     tokenizer.enable_truncation(file.takes.length)
@@ -281,6 +284,8 @@ def test_a_run_learns_from_texts_without_an_encoder():
     assert model.card["encoder"] is None and list(replay_faults(run.batches.first())) == []
     rows, content = [{"message": "free prize"}, {"message": "see you at noon"}], model_fetch(model.onnx)
     on_the_site = pytest.approx(np.array(student_predict(model, rows)["probabilities"]), abs=1e-9)
+    import onnxruntime
+
     session = onnxruntime.InferenceSession(content)
     assert session.run(["probabilities"], {"text": MESSAGES.encode(rows)})[0] == on_the_site
     assert LocalModel(content).predict(rows).probabilities == on_the_site

@@ -35,6 +35,7 @@ from tests.training.runs import (
     run_teach,
     study_with_table,
 )
+from tests.training.test_concurrency import at_once
 from training.engine import noise, spending
 from training.methods import method_of
 from training.methods.pate.ballot import ballot_load
@@ -181,6 +182,20 @@ def test_a_run_keeps_to_its_share_and_returns_what_it_did_not_need() -> None:
     for level, cap in caps.items():
         assert 0.8 * cap < account(holder_of(study, level)) <= cap
     assert list(study_faults(study)) == []
+
+
+@pytest.mark.django_db(transaction=True)
+def test_workers_that_vote_at_the_same_time_charge_nothing_twice() -> None:
+    run = run_voting(study_with_table(), aggregator={"name": "gnmax", "sigma": 60.0}, batch_size=1)
+
+    def work() -> None:
+        while vote_batch(Run.objects.get(pk=run.pk)):
+            pass
+
+    assert at_once([work] * 3) == [None] * 3
+    run.refresh_from_db()
+    assert (run.position, run.status) == (12, Run.Status.LEARNING)
+    assert_labels_and_register_agree(run)
 
 
 # --- Who is heard ---------------------------------------------------------------------------------------------------
