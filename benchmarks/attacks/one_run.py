@@ -22,8 +22,6 @@ from learning.mechanisms.levels import Level
 from learning.mechanisms.neighbours.release import release_counts
 from learning.mechanisms.neighbours.votes import neighbour_votes
 from learning.mechanisms.sampled_steps import training
-from learning.mechanisms.sampled_steps.contributions import Gradients
-from learning.mechanisms.sampled_steps.networks import network_create
 from learning.mechanisms.sampled_steps.planner import plan_sampled
 from learning.mechanisms.steps.linear import release_sums, step_contributions
 from learning.mechanisms.steps.records import owned_records
@@ -102,6 +100,9 @@ STEPS, RATE = 1_000, 0.02
 
 def sampled_scores(takes_part: Taking, epsilon: float, delta: float) -> Floats:
     """`(m,)` of a run of 1,000 steps, each over a sample of one in fifty; each canary has a coordinate of their own."""
+    from learning.mechanisms.sampled_steps.contributions import Gradients  # both import PyTorch
+    from learning.mechanisms.sampled_steps.networks import network_create
+
     count, slack = len(takes_part), slack_of(delta)
     mine = int(takes_part.sum())
     network = network_create("linear", (count,), 2, 1)
