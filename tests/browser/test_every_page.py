@@ -21,7 +21,6 @@ from django.contrib.auth.models import User
 from django.urls import get_resolver, resolve, reverse
 from django.utils import timezone
 from playwright.sync_api import Locator
-from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
 from common.models import ThrottleEntry
 from common.throttle import TooManyTriesError
@@ -106,8 +105,8 @@ class Tour:
             page.emulate_media(color_scheme="dark")
             self.site.has_no_violations("color-contrast")
             self.site.resize("phone")
-            with contextlib.suppress(PlaywrightTimeout):  # a chart is drawn anew a moment after the screen has changed
-                page.wait_for_function("document.documentElement.scrollWidth <= innerWidth", timeout=10_000)
+            # A chart is drawn again a moment after the screen has changed.
+            self.site.wait_for("document.documentElement.scrollWidth <= innerWidth")
             self.site.fits()
         except AssertionError as problem:
             self.problems.append(f"{page.url}: {problem}")

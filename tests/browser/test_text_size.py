@@ -114,7 +114,7 @@ def enlarge(site: Site, percent: int) -> None:
     session.send("Page.setFontSizes", {"fontSizes": {"standard": 16 * percent // 100}})
     session.detach()
     size = "parseFloat(getComputedStyle(document.documentElement).fontSize)"
-    site.page.wait_for_function(f"{size} === {16 * percent / 100}")
+    site.wait_for(f"{size} === {16 * percent / 100}")
 
 
 def look(site: Site) -> None:
