@@ -8,6 +8,7 @@ import numpy as np
 from django.db.models import Count, Exists, OuterRef, Q, QuerySet, Sum
 from django.utils import timezone
 
+from accounting.group_budgets import ChargedRun, GroupBudget, group_budgets
 from accounting.models import Release
 from common.jobs.leases import without_worker
 from consent.models import Study
@@ -300,3 +301,14 @@ def run_totals(study: Study) -> RunTotals:
         labels=Sum("labels", filter=voted, default=0),
     )
     return RunTotals(**totals)
+
+
+def study_budgets(study: Study) -> list[GroupBudget]:
+    """What each privacy group of a study has used over all runs, what runs hold, and what is left; public."""
+    approved = study.runs.filter(rehearsal=False, approved_at__isnull=False).order_by()
+    runs = {}
+    for pk, title, plan in approved.values_list("pk", "title", "plan"):
+        promises, budgets = plan.get("promises", []), plan.get("budgets", [])
+        places = {(promise["level"], promise["epsilon"]): promise["group"] for promise in promises}
+        runs[pk] = ChargedRun(title, places, [budget["allowed"] for budget in budgets])
+    return group_budgets(study, runs)

@@ -42,6 +42,7 @@ from training.engine import drawings, noise
 from training.engine.drawings import drawing_plan
 from training.errors import RunError
 from training.models import Batch, Dataset, Run
+from training.selectors import study_budgets
 from training.services import advance, ending
 from training.services import runs as run_commands
 from training.services.datasets import dataset_import
@@ -105,6 +106,7 @@ class Books:
     spent: dict[int, float] = field(default_factory=dict)
     polls: dict[UUID, Poll] = field(default_factory=dict)
     left: dict[UUID, set[int]] = field(default_factory=dict)
+    levels: dict[int, set[str]] = field(default_factory=dict)
     seen: Counter[str] = field(default_factory=Counter)
 
     def promise(self, holder: int, now: Any) -> float:
@@ -194,6 +196,11 @@ class Site:
         found = {holder: spent for holder, spent in zip(now.holders.tolist(), now.spent.tolist(), strict=True) if spent}
         assert found == pytest.approx({holder: spent for holder, spent in self.books.spent.items() if spent}, rel=1e-9)
         assert sum(share.committed for share in shares(self.study).values()) <= 1 + 1e-9
+        used = {(each.level, each.epsilon): each.used for each in study_budgets(self.study)}
+        for holder, (level, _at) in self.books.events.items():
+            if self.books.levels[holder] == {level}:
+                most = used[level, self.books.promise(holder, self.clock.now())]
+                assert self.books.spent.get(holder, 0.0) <= most * (1 + 1e-9), "more than its group shows"
 
     # What holders and the committee do
 
@@ -201,6 +208,7 @@ class Site:
         form = selectors.consent_form_in_force(self.study)
         event = factories.consent_choose(holder=self.holders[place], level=level, form=form)
         self.books.events[self.holders[place].pk] = (level, event.recorded_at)
+        self.books.levels.setdefault(self.holders[place].pk, set()).add(level)
 
     def withdraw(self, place: int) -> None:
         try:

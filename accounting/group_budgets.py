@@ -1,0 +1,278 @@
+"""What each privacy group of a study has used of its budget over all runs, what runs hold, and what is left. Public.
+
+Everything follows from policies, shares and the charges in the release register, and from no account. The proof that
+no account of a group lies above these numbers is in "What a privacy group has used" in docs/gaussian-accounts.md.
+"""
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property, lru_cache
+from uuid import UUID
+
+from django.db.models import Q
+from django.utils import timezone
+
+from accounting.caps import caps_of, epsilon_of
+from accounting.models import Release, ShareRecord
+from accounting.shares import shares
+from consent.models import Study
+from consent.selectors import LEVELS, EpsilonRule
+
+#: A cost that comes this near to what its run may still charge was cut down to it.
+_CUT = 1e-12
+
+
+@dataclass(frozen=True)
+class ChargedRun:
+    """What charges of a run mean: ``places`` of promises (level, ε) in them, and what it may charge at each, in μ²."""
+
+    title: str
+    places: Mapping[tuple[str, float], int]
+    allowed: Sequence[float]
+
+
+@dataclass(frozen=True)
+class Use:
+    """Part of a group's budget that a run has used, or, where ``run`` is None, a release outside of runs.
+
+    ``charge`` in μ² is by how much the most that anybody of the group can have been charged has grown by it. ``at`` is
+    when it grew last.
+    """
+
+    run: UUID | None
+    kind: str
+    title: str
+    charge: float
+    share: float
+    epsilon: float
+    at: datetime
+
+
+@dataclass(frozen=True)
+class GroupBudget:
+    """Budget of the holders of one promise: a level under a policy and those before it.
+
+    Attributes:
+        level: of protection.
+        policy: version of the newest policy that makes this promise.
+        epsilon: what is promised now.
+        in_force: whether a consent given now gets this promise.
+        delta: of the study.
+        cap: μ² of the promise.
+        used: the most that an account which has kept this level can have been charged, in μ².
+        reserved: part of the cap that runs under way may still use.
+        uses: what used it, in order of the first charge.
+        history: after each release that charged the group, when, and ``used`` by then.
+    """
+
+    level: str
+    policy: int
+    epsilon: float
+    in_force: bool
+    delta: float
+    cap: float
+    used: float
+    reserved: float
+    uses: list[Use] = field(default_factory=list)
+    history: list[tuple[datetime, float]] = field(default_factory=list)
+
+    @property
+    def share_used(self) -> float:
+        """Part of the cap; above 1 where the promise had a larger ε before."""
+        return self.used / self.cap
+
+    @property
+    def share_reserved(self) -> float:
+        return min(self.reserved, max(0.0, 1 - self.share_used))
+
+    @property
+    def share_left(self) -> float:
+        return max(0.0, 1 - self.share_used - self.share_reserved)
+
+    @cached_property
+    def epsilon_used(self) -> float:
+        return epsilon_at(self.used, self.delta)
+
+    @cached_property
+    def epsilon_reserved(self) -> float:
+        """ε of what is reserved by itself, as of all shares: μ² add up, their ε do not."""
+        return epsilon_at(self.share_reserved * self.cap, self.delta)
+
+    @cached_property
+    def epsilon_left(self) -> float:
+        """ε that one more release could have by itself."""
+        return epsilon_at(self.share_left * self.cap, self.delta)
+
+
+#: ε of a charge, kept: pages that follow a run ask for the same ones again and again.
+epsilon_at = lru_cache(maxsize=4096)(epsilon_of)
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Promise of a level, and every ε that it can have had: of the policies up to ``last``, or less since."""
+
+    level: str
+    last: int
+    epsilon: float
+    epsilons: tuple[float, ...]
+    dates: tuple[datetime, ...]
+
+    def possible(self, since: datetime, until: datetime) -> set[float]:
+        """Every ε that an account with this level can have been promised at some time between two."""
+        first, end = max(0, bisect_right(self.dates, since) - 1), bisect_right(self.dates, until)
+        return {min(self.epsilons[p : q + 1]) for q in range(first, end) for p in range(min(q, self.last) + 1)}
+
+    @property
+    def largest(self) -> float:
+        return max(self.possible(self.dates[0], self.dates[-1]))
+
+
+def _groups(rule: EpsilonRule) -> list[_Group]:
+    """The promises that a consent to any policy in force so far can have led to, smallest ε first."""
+    groups: dict[tuple[float, int], _Group] = {}
+    for place, level in enumerate(LEVELS):
+        epsilons = tuple(policy.epsilon(level) for policy in rule.policies)
+        for position in range(len(epsilons)):
+            epsilon = min(epsilons[position:])
+            groups[epsilon, place] = _Group(level, position, epsilon, epsilons, tuple(rule.dates))
+    return [groups[promise] for promise in sorted(groups)]
+
+
+def group_budgets(study: Study, runs: Mapping[UUID, ChargedRun]) -> list[GroupBudget]:
+    """Budgets of all privacy groups of a study, smallest ε first; none before its first policy, and in a rehearsal.
+
+    Args:
+        study: the study.
+        runs: what the charges of each of its runs mean.
+    """
+    rule = EpsilonRule(study, timezone.now())
+    if study.rehearsal or not rule.policies:
+        return []
+    all_shares, (granted_at, limits) = shares(study), _limits(study)
+    releases = list(
+        Release.chain(study.pk)
+        .filter(Q(charge__gt=0) | Q(kind=Release.Kind.GAP))
+        .values_list("kind", "run", "charge", "content__charges", "content__reached", "recorded_at")
+    )
+    budgets = []
+    for group in _groups(rule):
+        cap = float(caps_of(group.epsilon, study.delta))
+        tally = _Tally(group, float(caps_of(group.largest, study.delta)), runs)
+        for kind, run, charge, charges, reached, at in releases:
+            if kind == Release.Kind.GAP:
+                tally.raise_to((reached or 0.0) * tally.largest, kind, run, at)
+            elif run is None:
+                tally.raise_to(min(tally.used + charge, tally.largest), kind, run, at)
+            else:
+                bound = tally.bound(run, charge, charges or [], granted_at.get(run, at), at)
+                tally.raise_to(min(tally.used + bound, limits.get(run, 1.0) * tally.largest), kind, run, at)
+        reserved = sum(
+            max(0.0, share.granted - tally.by_subject.get(subject, 0.0) / cap)
+            for subject, share in all_shares.items()
+            if share.used is None
+        )
+        budgets.append(
+            GroupBudget(
+                level=group.level,
+                policy=rule.policies[group.last].version,
+                epsilon=group.epsilon,
+                in_force=group.last == len(rule.policies) - 1,
+                delta=study.delta,
+                cap=cap,
+                used=tally.used,
+                reserved=reserved,
+                uses=tally.uses(cap, study.delta),
+                history=tally.history,
+            )
+        )
+    return budgets
+
+
+def _limits(study: Study) -> tuple[dict[UUID, datetime], dict[UUID, float]]:
+    """When each share was granted, and up to which share of its cap any account may have gone while it was spent.
+
+    That is the limit on record and what was opened beside it, as for head counts in the middle of a run.
+    """
+    granted_at, limits, being_spent = dict[UUID, datetime](), dict[UUID, float](), set[UUID]()
+    rows = ShareRecord.chain(study.pk).values_list("subject", "kind", "share", "limit", "recorded_at")
+    for subject, kind, share, limit, at in rows:
+        if kind == ShareRecord.Kind.GRANTED:
+            granted_at[subject] = at
+        elif kind == ShareRecord.Kind.SETTLED:
+            being_spent.discard(subject)
+        else:
+            for other in being_spent:
+                limits[other] = min(1.0, limits[other] + share)
+            being_spent.add(subject)
+            limits[subject] = 1.0 if limit is None else limit
+    return granted_at, limits
+
+
+class _Tally:
+    """Charges of one group, release by release.
+
+    Attributes:
+        largest: the largest cap that an account which kept the level can have had, in μ².
+        used: the most that such an account can have been charged so far, in μ².
+        by_subject: the part of it by run, or by kind of what belongs to none.
+        history: when it grew, and what it was then.
+    """
+
+    def __init__(self, group: _Group, largest: float, runs: Mapping[UUID, ChargedRun]) -> None:
+        self.group, self.largest, self._runs = group, largest, runs
+        self.used = 0.0
+        self.by_subject: dict[UUID | tuple[str, datetime], float] = {}
+        self.history: list[tuple[datetime, float]] = []
+        self._facts: dict[UUID | tuple[str, datetime], tuple[str, datetime]] = {}
+        self._counted: dict[UUID, list[float]] = {}
+
+    def bound(self, run: UUID, charge: float, charges: list[float], since: datetime, at: datetime) -> float:
+        """The most that a batch can have charged an account of the group, in μ².
+
+        Args:
+            run: of the batch.
+            charge: the most that it can have charged anybody.
+            charges: the most that it counts as having charged each group of the run's plan.
+            since: when the run was approved: some methods keep to the promises of that moment.
+            at: when the batch was released.
+        """
+        counted = self._counted.setdefault(run, [0.0] * len(charges))
+        before = counted.copy()
+        counted[:] = [sum(pair) for pair in zip(counted, charges, strict=True)]
+        known = self._runs.get(run)
+        if known is None or not charges:
+            return charge
+        bounds = []
+        for epsilon in self.group.possible(since, at):
+            place = known.places.get((self.group.level, epsilon))
+            if place is None:
+                return charge  # a promise that the plan does not know
+            if place < 0:
+                continue  # left out
+            room = known.allowed[place] - before[place]
+            # A cost is cut to what is left of the run's share; who has kept some of earlier shares may have paid more.
+            bounds.append(charge if charges[place] >= room * (1 - _CUT) else charges[place])
+        return max(bounds, default=0.0)
+
+    def raise_to(self, used: float, kind: str, run: UUID | None, at: datetime) -> None:
+        """Note that a release may have brought an account of the group to ``used``."""
+        if used <= self.used:
+            return
+        subject = run or (kind, at)
+        self.by_subject[subject] = self.by_subject.get(subject, 0.0) + used - self.used
+        self._facts[subject] = (kind, at)
+        self.used = used
+        self.history.append((at, used))
+
+    def uses(self, cap: float, delta: float) -> list[Use]:
+        found = []
+        for subject, charge in self.by_subject.items():
+            kind, at = self._facts[subject]
+            run = None if isinstance(subject, tuple) else subject
+            known = self._runs.get(run) if run else None
+            title = known.title if known else str(Release.Kind(kind).label)
+            found.append(Use(run, kind, title, charge, charge / cap, epsilon_at(charge, delta), at))
+        return found

@@ -1,0 +1,173 @@
+"""Budgets of privacy groups, against accounts that spend as much as they may in random histories."""
+
+from collections.abc import Iterator
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+import pytest
+from django.db import transaction
+from django.utils import timezone
+
+from accounting.book import balances
+from accounting.caps import caps_of
+from accounting.group_budgets import ChargedRun, GroupBudget, group_budgets
+from accounting.models import Release
+from accounting.services import release_record
+from accounting.shares import share_grant, share_open, share_settle
+from consent.models import ConsentForm, DataHolder, Level
+from consent.selectors import Snapshot, consent_snapshot
+from consent.services import holders_register, study_lock
+from tests.clock import Clock
+from tests.factories import consent_choose, policy_approve, study_open
+
+pytestmark = pytest.mark.django_db
+
+LEVELS = list(Level.values)
+
+
+def promises_of(snapshot: Snapshot) -> list[tuple[str, float]]:
+    return [
+        (LEVELS[level], epsilon) for level, epsilon in zip(snapshot.levels, snapshot.epsilons.tolist(), strict=True)
+    ]
+
+
+class History:
+    """A study in which everybody contributes to everything, as much as their account allows."""
+
+    def __init__(self, seed: int, clock: Clock) -> None:
+        self.rng, self.study = np.random.default_rng(seed), study_open("budgets", delta=1e-4)
+        clock.days_pass(1)
+        self.form = ConsentForm.objects.get(study=self.study)
+        self.runs: dict[Any, ChargedRun] = {}
+        # Of each level somebody who decides once, or anew after each policy, or first some time later and then again.
+        names = [f"{level}-{kind}" for level in LEVELS for kind in ("once", "anew", "late")]
+        holders_register(study=self.study, pseudonyms=names)
+        self.holders = {holder.pseudonym: holder for holder in DataHolder.objects.filter(study=self.study)}
+        self.decide("once", "anew")
+
+    def decide(self, *kinds: str) -> None:
+        for level in LEVELS:
+            for kind in kinds:
+                consent_choose(holder=self.holders[f"{level}-{kind}"], level=level, form=self.form)
+
+    def policy(self) -> None:
+        high = self.rng.uniform(0.3, 1.5)
+        policy_approve(self.study, high, high * self.rng.uniform(1.1, 2), high * self.rng.uniform(2.1, 4))
+        self.decide("anew")
+
+    def count(self) -> None:
+        """Count heads, which charges everybody the same."""
+        subject, snapshot = uuid4(), consent_snapshot(self.study)
+        caps = caps_of(snapshot.epsilons, self.study.delta)
+        share_grant(study=self.study, subject=subject, purpose="head counts", share=0.01, acting_user=None)
+        limits = share_open(study=self.study, subject=subject) * caps
+        self.charge(Release.Kind.HEAD_COUNTS, {}, np.full(len(caps), 0.01 * caps.min()), limits, 0.01 * caps.min())
+        share_settle(study=self.study, subject=subject, used=0.01)
+
+    def charge(
+        self, kind: str, content: dict[str, Any], wanted: np.ndarray, limits: np.ndarray, charge: float, run: Any = None
+    ) -> None:
+        holders = consent_snapshot(self.study).holders
+        room = np.maximum(limits - balances(self.study).of(holders), 0.0)
+        charges = np.minimum(wanted, room)
+        release_record(
+            study=self.study, kind=kind, run=run, content=content, holders=holders, charges=charges, charge=charge
+        )
+
+    def run(self, *, by_teachers: bool = False, between: Iterator[Any] | None = None) -> None:
+        """A run of batches with things that happen between them; whoever is in a teacher pays as their group does."""
+        study, rng, subject = self.study, self.rng, uuid4()
+        share = rng.uniform(0.05, 0.3)
+        share_grant(study=study, subject=subject, purpose="run", share=share, acting_user=None)
+        approved = consent_snapshot(study)
+        promises = sorted(set(promises_of(approved)))
+        places = {promise: place for place, promise in enumerate(promises)}
+        caps = caps_of([epsilon for _level, epsilon in promises], study.delta)
+        allowed = share * caps
+        self.runs[subject] = ChargedRun("run", places, allowed.tolist())
+        limit, spent = share_open(study=study, subject=subject), np.zeros(len(promises))
+        members: dict[int, int] = {}
+        for holder, promise in zip(approved.holders.tolist(), promises_of(approved), strict=True):
+            group = places[promise]
+            stands = balances(study).of(np.array([holder]))[0]
+            if stands + allowed[group] <= limit * caps[group]:
+                members[holder] = group
+        for _batch in range(3):
+            bounds = caps * (rng.uniform(0.25, 0.33) * share if by_teachers else rng.uniform(0, 0.2, len(promises)))
+            costs = bounds if by_teachers else np.minimum(bounds, np.maximum(allowed - spent, 0.0))
+            now = consent_snapshot(study)
+            own = caps_of(now.epsilons, study.delta)
+            if by_teachers:
+                wanted = np.array([bounds[members[h]] if h in members else 0.0 for h in now.holders.tolist()])
+                limits = np.full(len(own), np.inf)
+            else:
+                known = map(places.get, promises_of(now))
+                wanted = np.array([bounds.max() if place is None else bounds[place] for place in known])
+                limits = limit * own
+            self.charge(
+                Release.Kind.COUNTS, {"charges": costs.tolist()}, wanted, limits, float(bounds.max()), run=subject
+            )
+            spent += costs
+            next(between or iter(()), None)
+        share_settle(study=study, subject=subject, used=min(share, float((spent / caps).max())))
+
+    def budgets(self) -> dict[tuple[str, float], GroupBudget]:
+        return {(each.level, each.epsilon): each for each in group_budgets(self.study, self.runs)}
+
+    def most(self) -> dict[tuple[str, float], float]:
+        """The largest account of each promise."""
+        snapshot = consent_snapshot(self.study)
+        spent, most = balances(self.study).of(snapshot.holders), dict[tuple[str, float], float]()
+        for promise, amount in zip(promises_of(snapshot), spent.tolist(), strict=True):
+            most[promise] = max(amount, most.get(promise, 0.0))
+        return most
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(timezone, "now", clock.now)
+    return clock
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_account_lies_above_its_group_whatever_happens(seed: int, clock: Clock) -> None:
+    with transaction.atomic():
+        history = History(seed, clock)
+        study_lock(history.study.pk)
+
+        def happen() -> Iterator[None]:
+            while True:
+                (history.policy if history.rng.random() < 0.4 else history.count)()
+                yield
+
+        for _run in range(4):
+            if history.rng.random() < 0.6:
+                history.decide("late")
+            history.run(by_teachers=history.rng.random() < 0.4, between=happen())
+            history.decide(history.rng.choice(["once", "late"]))
+            budgets, most = history.budgets(), history.most()
+            assert most.keys() <= budgets.keys()
+            for promise, amount in most.items():
+                assert amount <= budgets[promise].used * (1 + 1e-9), promise
+        # Shares stand on the promise of now; those of a larger ε before can have used more than all of it.
+        for budget in budgets.values():
+            parts = budget.share_used + budget.share_reserved + budget.share_left
+            assert parts == pytest.approx(max(1.0, budget.share_used))
+            assert sum(use.share for use in budget.uses) == pytest.approx(budget.share_used)
+
+
+@pytest.mark.parametrize("seed", range(1))
+def test_under_one_policy_the_largest_account_is_what_its_group_shows(seed: int, clock: Clock) -> None:
+    with transaction.atomic():
+        history = History(seed, clock)
+        study_lock(history.study.pk)
+        for _run in range(3):
+            history.count()
+            history.run()
+        budgets = history.budgets()
+        for promise, amount in history.most().items():
+            assert amount == pytest.approx(budgets[promise].used, rel=1e-9)
+            assert caps_of(budgets[promise].epsilon_used, 1e-4) == pytest.approx(amount, rel=1e-6)
+            assert budgets[promise].history[-1][1] == budgets[promise].used
