@@ -37,7 +37,7 @@ install: .venv/installed $(CATALOGUE) ## install what the site needs into .venv 
 
 install-dev: .venv/installed-dev $(CATALOGUE)
 
-demo: install ## run a whole study on real data, then start the site (DATA=digits|mnist|adult|diabetes, PORT=8000, SITES=3)
+demo: install ## serve a study on real data and carry it out (DATA=digits|mnist|adult|diabetes, PORT=8000, SITES=3)
 	@$(MANAGE) demo --data $(DATA) --port $(PORT) $(if $(SITES),--sites $(SITES))
 
 up: install ## start site and worker for development (PORT=8000)

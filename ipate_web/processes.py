@@ -5,8 +5,10 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
 from django.conf import settings
@@ -45,6 +47,17 @@ def free_port(wish: int) -> int:
             if probe.connect_ex(("127.0.0.1", port)) != 0:
                 return port
     raise OSError(f"No free port from {wish} to {wish + 99}; name another with --port.")
+
+
+def wait_for_answer(port: int, process: subprocess.Popen) -> None:
+    """Wait until the site on this machine answers, or its process has ended."""
+    while process.poll() is None:
+        with suppress(OSError, HTTPException):
+            asked = HTTPConnection("127.0.0.1", port, timeout=5)  # urllib would ask a proxy
+            asked.request("GET", "/healthz")
+            asked.getresponse().read()
+            return
+        time.sleep(0.05)
 
 
 def unwind_on_signals() -> None:

@@ -580,5 +580,6 @@ LOGGING = {
     "loggers": {
         "django.server": {"handlers": ["console"], "level": "INFO", "propagate": False},
         "httpx": {"level": "WARNING"},  # every request of a site to its hub, else
+        "kombu.connection": {"level": "ERROR"},  # that the transport over files names no host
     },
 }

@@ -13,7 +13,7 @@ from django.db import transaction
 
 from accounting.head_counts import head_counts
 from consent import services
-from consent.models import ConsentForm, DataHolder, Level, Role, Study
+from consent.models import ConsentEvent, ConsentForm, DataHolder, Level, Role, Study
 from consent.services.accounts import administrator_set
 from consent.services.letterheads import letterhead_save, logo_read
 from learning.formats import Splits
@@ -63,14 +63,20 @@ def people() -> tuple[dict[str, User], list[Login]]:
     return users, logins
 
 
-def study_build(name: str, splits: Splits, users: dict[str, User], track: Track) -> tuple[Study, dict[str, Dataset]]:
-    """Create the study with its form, approved policy, data and consents; existing parts are left as they are."""
+def study_found(name: str, users: dict[str, User]) -> Study:
+    """Return the study with its form, approved policy and members, and create it first if there is none."""
     slug = f"demo-{name}"
     study = Study.objects.filter(slug=slug).first()
     if study is None:
         with transaction.atomic():
             study = _study_create(STUDIES[name], slug, users)
     members_add(study, users)
+    return study
+
+
+def study_build(name: str, splits: Splits, users: dict[str, User], track: Track) -> tuple[Study, dict[str, Dataset]]:
+    """Create the study with its data and consents; existing parts are left as they are."""
+    study = study_found(name, users)
     datasets = _datasets_import(study, splits, STUDIES[name]["provenance"], users["steward"])
     consents_give(study, users["holder"], track)
     return study, datasets
@@ -154,19 +160,19 @@ def _notice_facts(words: dict[str, str], language: str) -> dict[str, Any]:
 def consents_give(study: Study, holder_user: User, track: Track) -> None:
     """Record a consent for every holder without a decision, through the service that the form calls."""
     form = ConsentForm.objects.filter(study=study).latest("version")
-    # A list: a cursor that stays open would keep SQLite from folding its log back into the database.
-    undecided = list(DataHolder.objects.filter(study=study, consent_events__isnull=True).order_by("pk"))
+    holders = list(DataHolder.objects.filter(study=study).order_by("pk"))
+    if holders and holders[0].user_id is None:
+        services.holder_link(holder=holders[0], user=holder_user)
+    decided = set(ConsentEvent.objects.filter(holder__study=study).values_list("holder_id", flat=True))
     levels = [Level(level) for level, share in _CHOSEN["shares"].items() for _ in range(share)]
-    # 37 is coprime to 100: consecutive holders are spread over the levels.
-    for place, holder in enumerate(track(undecided, "consents", len(undecided))):
-        services.consent_give(holder=holder, level=levels[place * 37 % 100], form=form, acting_user=None)
-    first = DataHolder.objects.filter(study=study).order_by("pk").first()
-    if first is not None and first.user_id is None:
-        services.holder_link(holder=first, user=holder_user)
+    # 37 is coprime to 100: consecutive holders are spread over the levels, the same ones after an interruption.
+    undecided = [(each, levels[place * 37 % 100]) for place, each in enumerate(holders) if each.pk not in decided]
+    for holder, level in track(undecided, "consents", len(undecided)):
+        services.consent_give(holder=holder, level=level, form=form, acting_user=None)
 
 
-def rehearsal_build(name: str, splits: Splits, users: dict[str, User]) -> tuple[Study, dict[str, Dataset]]:
-    """A rehearsal study on the same records, which are nobody's secret: there the baselines of the papers are tried."""
+def rehearsal_found(name: str, users: dict[str, User]) -> Study:
+    """Return the rehearsal study, and create it first if there is none."""
     slug = f"demo-{name}-rehearsal"
     study = Study.objects.filter(slug=slug).first()
     if study is None:
@@ -181,6 +187,12 @@ def rehearsal_build(name: str, splits: Splits, users: dict[str, User]) -> tuple[
             rehearsal=True,
         )
     services.membership_add(study=study, user=users["operator2"], role=Role.OPERATOR, acting_user=None)
+    return study
+
+
+def rehearsal_build(name: str, splits: Splits, users: dict[str, User]) -> tuple[Study, dict[str, Dataset]]:
+    """Create a rehearsal study on the same records, which are nobody's secret, to compare the papers' variants."""
+    study = rehearsal_found(name, users)
     return study, _datasets_import(study, splits, STUDIES[name]["provenance"], users["operator"])
 
 
@@ -209,13 +221,13 @@ def runs_start(
     proposer: User,
     approver: User,
 ) -> list[Run]:
-    """Start the run in which every holder votes, and in the rehearsal study what it is compared with; idempotent."""
-    chosen = {field: STUDIES[name][field] for field in ("learner", "learner_parameters", "aggregator", "teachers")}
-    teachers = {"method": Run.Method.PATE, "choices": {**chosen, "weight_scheme": "proportional"}}
+    """Start the two runs of people who consented, and two rehearsals to compare teachers with; idempotent."""
+    rehearsed = {"method": Run.Method.PATE, "choices": STUDIES[name]["rehearsed"]}
     return [
         everybody_start(name, real, proposer=proposer, approver=approver),
+        teachers_start(name, real, proposer=proposer, approver=approver),
         *(
-            _run_start(name, rehearsal, title, teachers | {"variant": variant}, proposer=proposer, approver=approver)
+            _run_start(name, rehearsal, title, rehearsed | {"variant": variant}, 1.0, proposer, approver)
             for title, variant in (
                 ("Individualized PATE: weighting", Run.Variant.WEIGHTING),
                 ("Baseline: everyone at the smallest ε", Run.Variant.STANDARD),
@@ -226,10 +238,22 @@ def runs_start(
 
 def everybody_start(name: str, real: tuple[Study, dict[str, Dataset]], *, proposer: User, approver: User) -> Run:
     """Start the run in which every holder votes, after a draw of head counts; idempotent."""
-    if not head_counts(real[0]):
-        head_counts_draw(study=real[0], acting_user=approver)
+    _head_counts(real[0], approver)
     everybody = {"method": Run.Method.NEIGHBOURS, "choices": {"rounds": 1}}
-    return _run_start(name, real, "Every holder votes", everybody, proposer=proposer, approver=approver)
+    return _run_start(name, real, "Every holder votes", everybody, _CHOSEN["uses"]["neighbours"], proposer, approver)
+
+
+def teachers_start(name: str, real: tuple[Study, dict[str, Dataset]], *, proposer: User, approver: User) -> Run:
+    """Start Individualized PATE with weighting, after a draw of head counts; idempotent."""
+    _head_counts(real[0], approver)
+    fields = {"method": Run.Method.PATE, "variant": Run.Variant.WEIGHTING, "choices": STUDIES[name]["teachers"]}
+    return _run_start(name, real, "Individualized PATE", fields, _CHOSEN["uses"]["pate"], proposer, approver)
+
+
+def _head_counts(study: Study, operator: User) -> None:
+    """Draw head counts, unless there are some."""
+    if not head_counts(study):
+        head_counts_draw(study=study, acting_user=operator)
 
 
 def _run_start(
@@ -237,7 +261,7 @@ def _run_start(
     place: tuple[Study, dict[str, Dataset]],
     title: str,
     fields: dict[str, Any],
-    *,
+    share: float,
     proposer: User,
     approver: User,
 ) -> Run:
@@ -259,5 +283,5 @@ def _run_start(
             **fields,
         )
     if run.status == Run.Status.DRAFT:
-        run = run_approve(run=run, acting_user=approver, share=_CHOSEN["share"])
+        run = run_approve(run=run, acting_user=approver, share=share)
     return run

@@ -21,15 +21,14 @@ from tests import factories
 from tests.browser.conftest import Site
 from tests.browser.test_text_size import enlarge
 from tests.training.asking import CLEAR_RUN, run_ask
-from tests.training.runs import run_start, study_with_table
-from training.demonstration import everybody_start, people, study_build
+from tests.training.runs import run_finish, run_start, study_with_table
+from training.demonstration import people, study_build, teachers_start
 from training.services.head_counts import head_counts_draw
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
 FOLDER = settings.BASE_DIR / "docs" / "screenshots"
 TALLEST = 2400
-PANEL = {"width": 560, "height": 900}
 TEXTS = {
     "en": "# What we ask\nWe would like to learn from your records how to **read handwriting**.\n\n"
     "Your records stay with us. Only what was learned, with random noise, is passed on.",
@@ -175,26 +174,26 @@ def test_architecture() -> None:
 
 
 def test_front_of_the_readme(visit: Callable[..., Site]) -> None:
-    """A person's choice, the run that asked 1,300 people, and its model, side by side."""
+    """A person's choice, the teachers of 1,300 people in their privacy groups, and the model, side by side."""
     users, _ = people()
     for name in ("holder", "operator"):
         users[name].set_password(factories.PASSWORD)
         users[name].save()
     real = study_build("digits", catalogue_load("digits"), users, lambda items, _description, _total: items)
-    run = everybody_start("digits", real, proposer=users["operator"], approver=users["operator2"])
-    run_ask(run)
-    panels = []
-    for who, path, parts in (
-        ("demo-holder", "/my/demo-digits/choice/", [".page-head", "section.card"]),
-        ("demo-operator", f"/studies/demo-digits/runs/{run.pk}/", [".page-head", "#run-live"]),
-        ("demo-operator", f"/studies/demo-digits/runs/{run.pk}/", ["#run-live ~ section.stack"]),
+    run = run_finish(teachers_start("digits", real, proposer=users["operator"], approver=users["operator2"]))
+    page, panels = f"/studies/demo-digits/runs/{run.pk}/", []
+    for who, path, width, parts in (
+        ("demo-holder", "/my/demo-digits/choice/", 560, ["main .page-head", "main section.card"]),
+        ("demo-operator", page, 800, ["main .page-head", "#costs .card", "#costs .table-wrap", "#cost-chart"]),
+        ("demo-operator", page, 560, ["main #run-live ~ section.stack"]),
     ):
         site = visit()
-        site.page.set_viewport_size(PANEL)
+        site.page.set_viewport_size({"width": width, "height": 900})
         site.sign_in(who)
         site.open(path)
+        site.page.evaluate("for (const each of document.querySelectorAll('details.fold')) each.open = true")
         site.page.wait_for_load_state("networkidle")
-        shots = [site.page.locator(f"main {part}").first.screenshot() for part in parts]
+        shots = [site.page.locator(part).first.screenshot() for part in parts]
         panels.append([Image.open(io.BytesIO(shot)).convert("RGB") for shot in shots])
     front_save(panels)
 
@@ -203,11 +202,14 @@ def front_save(panels: list[list[Image.Image]]) -> None:
     """Save columns of pictures as one, cut at the height of the first column."""
     gap = 24
     height = sum(part.height + gap for part in panels[0])
-    front = Image.new("RGB", (len(panels) * (PANEL["width"] + gap), height), panels[0][0].getpixel((0, 0)))
-    for column, parts in enumerate(panels):
+    widths = [max(part.width for part in parts) + gap for parts in panels]
+    front = Image.new("RGB", (sum(widths), height), panels[0][0].getpixel((0, 0)))
+    left = gap // 2
+    for parts, width in zip(panels, widths, strict=True):
         top = 0
         for part in parts:
-            front.paste(part, (column * (PANEL["width"] + gap) + gap // 2, top))
+            front.paste(part, (left, top))
             top += part.height + gap
+        left += width
     few = front.quantize(48, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
     few.save(FOLDER / "front.png", optimize=True)

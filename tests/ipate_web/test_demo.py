@@ -3,10 +3,11 @@
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import urllib.request
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -63,18 +64,40 @@ def in_database(var: Path, expression: str) -> str:
     return out.strip()
 
 
-@pytest.mark.django_db
-def test_the_demo_prints_a_table_and_says_which_run_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of runs that are there; the test below makes those of the demo."""
-    study = study_with_finished_run()
-    run = study.runs.get()
-    out = StringIO()
+class Stopping:
+    """A process that has stopped when it is looked at for the second time."""
+
+    looks = 0
+
+    def poll(self) -> int | None:
+        self.looks += 1
+        return None if self.looks < 2 else 0
+
+
+@pytest.fixture
+def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What the command does, in its order; its only run is one that has finished."""
+    study, done = study_with_finished_run(), []
+
+    def noted(name: str, answer: Any = study) -> Any:
+        return lambda *_, **__: done.append(name) or answer
+
     monkeypatch.setattr(command, "unwind_on_signals", lambda: None)
-    monkeypatch.setattr(command, "running", lambda *_: nullcontext())
-    for name in ("catalogue_load", "study_build", "rehearsal_build"):
-        monkeypatch.setattr(command, name, lambda *_: study)
-    monkeypatch.setattr(command, "runs_start", lambda *_, **__: [run])
+    monkeypatch.setattr(command, "running", lambda words, *_: nullcontext(done.append(words[2]) or Stopping()))
+    monkeypatch.setattr(command, "call_command", lambda name, **_: done.append(name))
+    for name in ("catalogue_load", "study_found", "study_build", "rehearsal_found", "rehearsal_build"):
+        monkeypatch.setattr(command, name, noted(name))
+    monkeypatch.setattr(command, "wait_for_answer", noted("answer"))
+    monkeypatch.setattr(command, "runs_start", noted("runs_start", [study.runs.get()]))
+    return done
+
+
+@pytest.mark.django_db
+def test_the_demo_prints_a_table_and_says_which_run_has_failed(done: list[str]) -> None:
+    """Of a run that is there; a test below makes those of the demo."""
+    run, out = Run.objects.get(), StringIO()
     call_command("demo", "--no-serve", "--json", stdout=out)
+    assert "gunicorn" not in done and "celery" in done
     (reported,) = json.loads(out.getvalue().splitlines()[-1])["runs"]
     assert (reported["method"], reported["labels"]) == ("pate", run.labels)
     assert [group["level"] for group in reported["groups"]] == ["HIGH", "AVERAGE", "LOW"]
@@ -86,34 +109,70 @@ def test_the_demo_prints_a_table_and_says_which_run_has_failed(monkeypatch: pyte
         call_command("demo", "--no-serve", stdout=out)
 
 
+@pytest.mark.django_db
+def test_the_demo_serves_the_site_before_anything_is_carried_out(done: list[str]) -> None:
+    run, out = Run.objects.get(), StringIO()
+    with pytest.raises(CommandError, match="A process has stopped"):
+        call_command("demo", stdout=out)
+    served = ["migrate", "collectstatic", "gunicorn", "study_found", "rehearsal_found", "answer", "celery"]
+    assert done == [*served, "catalogue_load", "study_build", "rehearsal_build", "runs_start"]
+    said = out.getvalue()
+    assert said.index("demo-operator2") < said.index("watch them") < said.index(run.title) < said.index("look at:")
+    assert f"/studies/{run.study.slug}/runs/{run.pk}/" in said
+
+
 @pytest.mark.worker
 @pytest.mark.exhaustive
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks at /proc")
-def test_the_demo_runs_the_main_job_and_can_be_run_again(tmp_path: Path) -> None:
+def test_the_demo_goes_on_where_it_was_stopped_and_can_be_run_again(tmp_path: Path) -> None:
+    database = tmp_path / "ipate.sqlite3"
+
+    def count(query: str) -> int:
+        with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as read:
+            return read.execute(query).fetchone()[0]
+
+    stages = {
+        "consents": "SELECT count(*) > 100 FROM consent_consentevent",
+        "runs": "SELECT count(*) > 2 FROM training_run WHERE status <> 'draft'",
+        "labels": "SELECT count(*) > 0 FROM training_run WHERE position > 0",
+    }
+    for stage, query in stages.items():
+        with manage(tmp_path, "demo", "--port", "8123") as process:
+            assert process.stdout is not None
+            while "demo-holder" not in (line := process.stdout.readline()):
+                assert line, stage
+            assert health("http://127.0.0.1:8123"), "the site answers before anybody is asked"
+            wait_until(lambda query=query: count(query))
+            process.send_signal(signal.SIGINT)
+            said = process.stdout.read()
+        assert "continues where" in said, stage
+        wait_until_none_is_left(tmp_path)
     runs = demo(tmp_path, "--port", "8123")
     mails = [mail.read_text() for mail in (tmp_path / "mail").iterdir()]
     assert mails
     assert all("http://127.0.0.1:8123" in mail and ":8000" not in mail for mail in mails)
-    everybody, weighting, baseline = runs
+    everybody, teachers, weighting, baseline = runs
     assert [(run["method"], run["variant"], run["rehearsal"]) for run in runs] == [
         ("neighbours", "", False),
+        ("pate", "weighting", False),
         ("pate", "weighting", True),
         ("pate", "standard", True),
     ]
     for run in runs:
         groups = [(group["level"], group["epsilon"]) for group in run["groups"]]
         assert groups == [("HIGH", 1.0), ("AVERAGE", 2.0), ("LOW", 3.0)]
-    assert all(0.5 < group["share"] <= 0.95 for group in everybody["groups"])
+    assert all(0.3 < group["share"] <= 0.40 for group in everybody["groups"])
+    assert all(0.1 < group["share"] <= 0.35 for group in teachers["groups"])
     assert all(group["share"] is None for run in (weighting, baseline) for group in run["groups"])
     assert everybody["labels"] == 300, "every public point"
     assert everybody["label_accuracy"] > 0.7
     assert everybody["student_accuracy"] > baseline["student_accuracy"]
-    assert weighting["labels"] > baseline["labels"] > 0
+    assert teachers["labels"] > 0 and weighting["labels"] > baseline["labels"] > 0
 
     assert demo(tmp_path) == runs, "run again, it finds everything done"
     query = "DataHolder.objects.filter(study__rehearsal=False).count()"
     counts = f"Study.objects.count(), Run.objects.count(), ConsentEvent.objects.count() == {query}"
-    assert in_database(tmp_path, counts) == "2 3 True"
+    assert in_database(tmp_path, counts) == "2 4 True"
     assert in_database(tmp_path, "list(Run.objects.values_list('forgotten_at', flat=True)).count(None)") == "0"
 
 

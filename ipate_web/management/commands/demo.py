@@ -1,22 +1,48 @@
-"""Build a demo study on real data, let everyone consent, ask all of them, teach a student, and show it."""
+"""Serve a demo study, and carry it out meanwhile: import real data, let everyone consent, run, teach students.
+
+Stopped at any moment and called again, it continues.
+"""
 
 import json
 import time
 from argparse import ArgumentParser
 from collections.abc import Iterable
 from contextlib import ExitStack
+from subprocess import Popen
 from typing import Any
 
 from django.conf import settings
+from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
+from django.urls import reverse
 from tqdm import tqdm
 
 from common.progress import progress_bar
+from consent.models import Study
 from ipate_web.joint_demo import joint_demo
-from ipate_web.processes import free_port, running, site_command, site_environment, unwind_on_signals, worker_command
+from ipate_web.processes import (
+    free_port,
+    running,
+    site_command,
+    site_environment,
+    unwind_on_signals,
+    wait_for_answer,
+    worker_command,
+)
 from learning.formats import DataError, catalogue_load
-from training.demonstration import EPSILONS, STUDIES, Login, people, rehearsal_build, runs_start, study_build
+from training.demonstration import (
+    EPSILONS,
+    STUDIES,
+    Login,
+    people,
+    rehearsal_build,
+    rehearsal_found,
+    runs_start,
+    study_build,
+    study_found,
+)
 from training.engine.spending import used_share
 from training.models import Run
 from training.selectors import run_progress
@@ -44,7 +70,7 @@ class Command(BaseCommand):
                 return
             self.run(options["data"], serve=not options["no_serve"], as_json=options["json"], port=options["port"])
         except KeyboardInterrupt:
-            self.stdout.write("\nStopped.")
+            self.stdout.write("\nStopped. The same command continues where this one has stopped.")
 
     def run_over_sites(self, data: str, sites: int, port: int, no_serve: bool, **options: Any) -> None:
         """A hub and several sites, one alliance, one joint run."""
@@ -56,21 +82,22 @@ class Command(BaseCommand):
 
     def run(self, data: str, *, serve: bool, as_json: bool, port: int) -> None:
         call_command("migrate", verbosity=0)
-        with progress_bar(desc=f"{data}: reading") as bar:
-            try:
-                splits = catalogue_load(data, settings.DATA_DIR or None, _bar_progress(bar))
-            except DataError as error:
-                raise CommandError(str(error)) from error
-        users, logins = people()
-        real = study_build(data, splits, users, _track)
-        rehearsal = rehearsal_build(data, splits, users)
-        if serve:
-            port = free_port(port)  # before the worker begins: its mails name the site
         with ExitStack() as stack:
-            worker = stack.enter_context(running(worker_command(), LOGS / "worker.log", site_environment(port)))
-            runs = runs_start(data, real, rehearsal, proposer=users["operator"], approver=users["operator2"])
-            _wait_for(runs, worker)
-            runs = list(Run.objects.filter(pk__in=[run.pk for run in runs]).order_by("created_at"))
+            processes: list[Popen] = []
+            if serve:
+                port = free_port(port)  # before the worker begins: its mails name the site
+                call_command("collectstatic", interactive=False, verbosity=0)
+                site = stack.enter_context(running(site_command(port), LOGS / "site.log", site_environment(port)))
+                processes.append(site)
+            users, logins = people()  # while the site starts
+            study, _rehearsal = study_found(data, users), rehearsal_found(data, users)
+            if serve:
+                wait_for_answer(port, site)
+                _require_all(processes)
+                self._print_logins(port, study, logins)
+            worker = running(worker_command(), LOGS / "worker.log", site_environment(port))
+            processes.append(stack.enter_context(worker))
+            runs = self._carry_out(data, users, processes)
             self._print_table(data, runs)
             if as_json:
                 self.stdout.write(json.dumps({"runs": [_report(run) for run in runs]}))
@@ -79,7 +106,26 @@ class Command(BaseCommand):
                     "; ".join(f"{run.title}: {run.get_status_display()}. {run.message}" for run in failed)
                 )
             if serve:
-                self._serve(port, logins, worker)
+                self._print_places(port, study, runs)
+                while True:
+                    _require_all(processes)
+                    time.sleep(0.3)
+
+    def _carry_out(self, data: str, users: dict[str, User], processes: list[Popen]) -> list[Run]:
+        """Import the data, let everybody decide, and start the runs; return these once they have ended."""
+        with progress_bar(desc=f"{data}: reading") as bar:
+            try:
+                splits = catalogue_load(data, settings.DATA_DIR or None, _bar_progress(bar))
+            except DataError as error:
+                raise CommandError(str(error)) from error
+        real = study_build(data, splits, users, _track)
+        rehearsal = rehearsal_build(data, splits, users)
+        try:
+            runs = runs_start(data, real, rehearsal, proposer=users["operator"], approver=users["operator2"])
+        except ValidationError as error:  # such as a share that a visitor has given to another run
+            raise CommandError(" ".join(error.messages)) from error
+        _wait_for(runs, processes)
+        return list(Run.objects.filter(pk__in=[run.pk for run in runs]).order_by("created_at"))
 
     def _print_table(self, data: str, runs: list[Run]) -> None:
         title, delta = STUDIES[data]["words"]["en"]["title"], STUDIES[data]["delta"]
@@ -102,17 +148,40 @@ class Command(BaseCommand):
             )
         self.stdout.write("\nThe gain is in points of the student's accuracy, against the last line.\n\n")
 
-    def _serve(self, port: int, logins: list[Login], worker: Any) -> None:
-        call_command("collectstatic", interactive=False, verbosity=0)
-        with running(site_command(port), LOGS / "site.log", site_environment(port)) as site:
-            self.stdout.write(f"The site runs at http://127.0.0.1:{port} until Ctrl-C (logs in {LOGS}). Sign in as\n")
-            for login in logins:
-                self.stdout.write(f"  {login.role:32} {login.username:16} {login.password}\n")
-            if settings.EMAIL_FILE_PATH:
-                self.stdout.write(f"Mails are files in {settings.EMAIL_FILE_PATH}.\n")
-            while site.poll() is None and worker.poll() is None:
-                time.sleep(0.3)
-            raise CommandError(f"A process has stopped; see {LOGS}.")
+    def _print_logins(self, port: int, study: Study, logins: list[Login]) -> None:
+        """Print where the site runs, who can sign in, and what goes on there."""
+        self.stdout.write(f"The site runs at http://127.0.0.1:{port} until Ctrl-C (logs in {LOGS}). Sign in as\n")
+        for login in logins:
+            self.stdout.write(f"  {login.role:32} {login.username:16} {login.password}\n")
+        if settings.EMAIL_FILE_PATH:
+            self.stdout.write(f"Mails are files in {settings.EMAIL_FILE_PATH}.\n")
+        self.stdout.write(
+            "\nMeanwhile people decide, and four runs learn from those who consent. An operator can watch them:\n"
+            f"  http://127.0.0.1:{port}{reverse('staff:runs', args=[study.slug])}\n"
+            "You can stop with Ctrl-C at any moment; the same command continues.\n\n"
+        )
+
+    def _print_places(self, port: int, study: Study, runs: list[Run]) -> None:
+        """Print the pages that show most, each with who may see it."""
+        rehearsed = [run for run in runs if run.rehearsal]
+        places = [
+            ("operator", reverse("staff:study", args=[study.slug]), "what each privacy group has used"),
+            *(
+                ("operator", reverse("staff:run", args=[study.slug, run.pk]), f"run “{run.title}”")
+                for run in runs
+                if not run.rehearsal
+            ),
+            ("holder", reverse("consent:study", args=[study.slug]), "a person's choice"),
+            ("auditor", reverse("staff:ledger", args=[study.slug]), "the register, and its verification"),
+        ]
+        if rehearsed:
+            page = reverse("staff:run_compare", args=[rehearsed[0].study.slug])
+            compared = "&".join(f"run={run.pk}" for run in rehearsed)
+            places.append(("operator", f"{page}?{compared}", "the rehearsals compared"))
+        self.stdout.write("What to look at:\n")
+        for who, path, words in places:
+            self.stdout.write(f"  {f'demo-{who}':14} {words:35} http://127.0.0.1:{port}{path}\n")
+        self.stdout.write("\n")
 
 
 def _percent(share: float | None) -> str:
@@ -158,7 +227,7 @@ def _bar_progress(bar: tqdm):
     return progress
 
 
-def _wait_for(runs: list[Run], worker: Any) -> None:
+def _wait_for(runs: list[Run], processes: list[Popen]) -> None:
     """Wait until all runs have ended, with one progress bar for each."""
     with ExitStack() as stack:
         shape = "{desc} {percentage:3.0f}% |{bar}|"
@@ -177,6 +246,11 @@ def _wait_for(runs: list[Run], worker: Any) -> None:
                 bar.update((100 if run.has_ended else round(100 * done)) - bar.n)
             if all(run.has_ended for run in current):
                 return
-            if worker.poll() is not None:
-                raise CommandError(f"The worker has stopped; see {LOGS / 'worker.log'}.")
+            _require_all(processes)
             time.sleep(0.2)
+
+
+def _require_all(processes: list[Popen]) -> None:
+    """Raise CommandError if one of the processes has stopped."""
+    if any(process.poll() is not None for process in processes):
+        raise CommandError(f"A process has stopped; see {LOGS}.")
