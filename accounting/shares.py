@@ -6,6 +6,7 @@ holder has not used of earlier shares is theirs to use later.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from uuid import UUID
 
 from django.contrib.auth.models import AbstractBaseUser
@@ -60,9 +61,18 @@ def shares(study: Study) -> dict[UUID, Share]:
     return by_subject
 
 
+def decimal_sum(*numbers: float) -> float:
+    """Return the sum of decimal fractions as on paper, without what binary fractions leave behind.
+
+    >>> 1 - (0.95 + 0.01), decimal_sum(1, -0.95, -0.01)
+    (0.040000000000000036, 0.04)
+    """
+    return float(sum(Decimal(repr(float(number))) for number in numbers))
+
+
 def committed_share(study: Study) -> float:
     """The share of every cap that has been used or is held."""
-    return sum(share.committed for share in shares(study).values())
+    return decimal_sum(*(share.committed for share in shares(study).values()))
 
 
 def share_free(study: Study) -> float:
@@ -72,7 +82,7 @@ def share_free(study: Study) -> float:
 
 def free_share(all_shares: Mapping[UUID, Share]) -> float:
     """The share of every cap that is left beside all the shares of a study."""
-    return max(0.0, 1.0 - sum(share.committed for share in all_shares.values()))
+    return max(0.0, decimal_sum(1.0, *(-share.committed for share in all_shares.values())))
 
 
 def suggested_share(study: Study) -> float:
@@ -82,7 +92,7 @@ def suggested_share(study: Study) -> float:
 
 def opened_share(study: Study) -> float:
     """Up to which share of its cap any account can have gone so far."""
-    return min(1.0, sum(share.committed for share in shares(study).values() if share.limit is not None))
+    return min(1.0, decimal_sum(*(share.committed for share in shares(study).values() if share.limit is not None)))
 
 
 def share_check(share: float) -> None:
@@ -116,7 +126,7 @@ def share_limit(study: Study, subject: UUID) -> float:
     """
     all_shares = shares(study)
     others = (share.committed for other, share in all_shares.items() if share.limit is not None and other != subject)
-    return min(1.0, sum(others) + all_shares[subject].granted)
+    return min(1.0, decimal_sum(*others, all_shares[subject].granted))
 
 
 def openings_lock() -> None:

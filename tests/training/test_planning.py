@@ -3,6 +3,7 @@
 import json
 from io import StringIO
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from django.utils import translation
 
 from accounting.caps import caps_of
 from accounting.models import HeadCount
-from accounting.shares import share_free, suggested_share
+from accounting.shares import share_free, share_grant, suggested_share
 from common.artifacts import arrays_load
 from common.noise import SimulationNoise
 from common.sentences import Sentence, in_words
@@ -26,7 +27,7 @@ from tests import factories
 from tests.factories import policy_approve, study_create, user_create
 from tests.pages import as_
 from tests.snapshots import built_once
-from tests.training.asking import ASKING_RUN, SAMPLED_RUN, STEPS_RUN
+from tests.training.asking import ASKING_RUN, EVERYBODY, SAMPLED_RUN, STEPS_RUN
 from tests.training.runs import (
     TABLE,
     TABLE_RUN,
@@ -198,6 +199,21 @@ def test_page_api_and_command_tell_the_same_and_a_share_that_nobody_names_is_not
     run_start(study, share=0.7, **TABLE_RUN)
     assert suggested_share(study) == pytest.approx(0.05), "what is free, where that is less"
     assert suggested_share(rehearsal_with_table()) == 1.0
+
+
+def test_a_poor_forecast_for_a_small_share_is_warned_of(study: Study) -> None:
+    HeadCount.objects.filter(study=study).update(count=300)
+    draft = run_draft(study, **EVERYBODY)
+
+    def warned(share: float | None = None) -> list[str]:
+        return [note for note in forecast(draft, share).notes if "the whole cap" in note]
+
+    assert not warned(), "a quarter"
+    assert [note.endswith("Give the run a larger share: 100 % is free.") for note in warned(0.01)] == [True]
+    for share in (0.96, 0.03):
+        share_grant(study=study, subject=uuid4(), purpose="run", share=share, acting_user=None)
+    assert [note.startswith("Only 1 % of every holder's cap is left") for note in warned()] == [True]
+    assert as_("ada").get(f"/api/v1/studies/{study.slug}").json()["share_free"] == 0.01
 
 
 def test_the_command_says_it_to_people_and_refuses_in_words(study: Study) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 
 from accounting.head_counts import head_counts
 from accounting.models import HeadCount
-from accounting.shares import suggested_share
+from accounting.shares import ROUNDING, SUGGESTED, share_free, suggested_share
 from common.sentences import Sentence, gettext_noop
+from learning.forecasts import headline
 from training.methods import MethodPlan, method_of
 from training.models import Run
 from training.services.alternatives import Alternative, alternatives, alternatives_notes
@@ -29,6 +30,17 @@ _UNCERTAIN = gettext_noop(
     "The head count of %(group)s, %(holders)d, was drawn with noise of standard deviation %(sigma)g: how many there "
     "are is hardly known, and the plan rests on it."
 )
+_LITTLE_LEFT = gettext_noop(
+    "Only %(share).3g %% of every holder's cap is left for this run, so that about %(right)d of 100 are expected to be "
+    "right. With the whole cap it would be about %(most)d. The rest is used or held by other runs: wait until one of "
+    "them returns some, or ask people in a new study."
+)
+_LITTLE_GIVEN = gettext_noop(
+    "With %(share).3g %% of every holder's cap about %(right)d of 100 are expected to be right, and with the whole cap "
+    "about %(most)d. Give the run a larger share: %(free).3g %% is free."
+)
+#: By so much a larger share improves the share of right ones at least where a plan says so.
+_WORSE = 0.05
 
 
 @dataclass(frozen=True)
@@ -61,7 +73,24 @@ def forecast(run: Run, share: float | None = None) -> Forecast:
     share = suggested_share(run.study) if share is None else share
     planned = method_of(run).plan(run, share)
     others = () if run.alliance_id else alternatives(run, planned, share)
-    return Forecast(planned, share, (*planned.notes, *_notes(run), *alternatives_notes(others)), others)
+    notes = (*planned.notes, *_notes(run), *_share_notes(run, planned, share), *alternatives_notes(others))
+    return Forecast(planned, share, notes, others)
+
+
+def _share_notes(run: Run, planned: MethodPlan, share: float) -> Iterator[Sentence]:
+    """Whether the forecast is poor because the run has little of every cap."""
+    expected = headline(planned.forecasts)
+    if run.rehearsal or run.alliance_id or share >= SUGGESTED or expected is None or expected.measure:
+        return
+    most = headline(method_of(run).plan(run, 1.0).forecasts)
+    if most is None or most.noisy - expected.noisy < _WORSE:
+        return
+    free = share_free(run.study)
+    numbers = {"share": 100 * share, "right": round(100 * expected.noisy), "most": round(100 * most.noisy)}
+    if free > share + ROUNDING:
+        yield Sentence(_LITTLE_GIVEN, **numbers, free=100 * free)
+    else:
+        yield Sentence(_LITTLE_LEFT, **numbers)
 
 
 def _notes(run: Run) -> Iterator[Sentence]:

@@ -17,7 +17,7 @@ from django.views.decorators.http import require_safe
 
 from accounting.exports import FORMATS, export_name
 from accounting.models import Release
-from accounting.shares import Share, shares
+from accounting.shares import Share, decimal_sum, shares
 from accounting.verification import Check
 from common.append_only import chained_models
 from common.requests import SignedInRequest
@@ -73,7 +73,7 @@ def ledger(request: SignedInRequest, study: Study) -> HttpResponse:
         "runs": run_totals(study),
         "entries": Release.objects.filter(study=study).count(),
         "shares": granted,
-        "share_committed": sum(share.committed for share, _title in granted or []),
+        "share_committed": decimal_sum(*(share.committed for share, _title in granted or [])),
     }
     return render_page(request, study, "staff/ledger/ledger.html", context)
 

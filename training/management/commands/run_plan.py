@@ -44,6 +44,9 @@ class Command(BaseCommand):
         self.stdout.write(f"{row.title}: {row.get_method_display()}, {100 * expected.share:g} % of every cap")
         for budget, promise in zip(document["budgets"], document["promises"], strict=False):
             self.stdout.write(f"  {promise['name']}: at most μ² = {budget['allowed']:.4g} of {budget['cap']:.4g}")
+        for each in document["forecasts"]:
+            measure = each["measure"] or "right"
+            self.stdout.write(f"  Forecast of the {each['of']}: {measure} {each['low']:.2f} to {each['high']:.2f}")
         for note in document["notes"]:
             self.stdout.write(f"  Note: {note}")
 
