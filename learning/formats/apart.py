@@ -45,19 +45,19 @@ class Allowance:
     seconds: int
 
 
-def draft_apart(path: Path, allowance: Allowance, *, facts: bool) -> Draft:
+def draft_apart(path: Path, allowance: Allowance, *, private: bool) -> Draft:
     """Draft of a schema for a file, as `schema_draft` makes it.
 
     Args:
         path: The file.
         allowance: What reading it may take.
-        facts: Whether facts of the records come with it; those of private ones stay where they are read.
+        private: Whether nothing may show through it but names and kinds of columns.
 
     Raises:
         DataError: the file cannot be read, tells too little, or takes more than it is allowed.
     """
     with scratch_folder() as folder:
-        answer = _answer({"ask": "draft", "path": str(path.absolute()), "facts": facts}, folder, allowance, silent)
+        answer = _answer({"ask": "draft", "path": str(path.absolute()), "private": private}, folder, allowance, silent)
     return Draft(answer["document"], tuple(sentence_from_json(remark) for remark in answer["remarks"]), answer["facts"])
 
 

@@ -1,7 +1,8 @@
 """Draft of a schema from the header and the first records of a file, for somebody to correct.
 
-A schema is public. What a draft takes from private records, a largest value or a rare word, would become public with
-it: ranges are widened to round numbers, and whoever declares the schema has to say that they know them from elsewhere.
+A schema is public. What a draft took from private records, a largest value or a rare word, would become public with it.
+So of private records a draft has the names and kinds of columns alone: ranges, values and classes come from public
+records, or from whoever declares the schema.
 """
 
 from __future__ import annotations
@@ -69,12 +70,60 @@ class Draft:
     facts: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
-def schema_draft(path: Path) -> Draft:
-    """Draft of a schema for a file.
+def schema_draft(path: Path, *, private: bool = False) -> Draft:
+    """Draft of a schema for a file; of ``private`` records only names and kinds of columns.
 
     Raises:
         DataError: the file cannot be read, or tells too little.
     """
+    draft = _draft(path)
+    return _without_values(draft) if private else draft
+
+
+def schema_complete(document: dict[str, Any], public: dict[str, Any]) -> dict[str, Any]:
+    """Take into the draft of a private table what the schema of ``public`` records declares of the same columns."""
+    declared = {each["name"]: each for each in public.get("columns", []) if each["role"] != "holder"}
+    columns = [declared.get(each["name"], each) for each in document.get("columns", [])]
+    if not any(each["name"] in declared for each in columns):
+        return document
+    learned: dict[str, Any] = {name: public[name] for name in ("classes", "target") if name in public}
+    return {**document, "columns": columns, **learned}
+
+
+def _without_values(draft: Draft) -> Draft:
+    """Return the draft without anything that a value of a record shows through."""
+    if _CLASSES in draft.remarks:  # drafted from the shapes of arrays
+        return draft
+    document = {name: value for name, value in draft.document.items() if name != "window"}
+    extract = document.get("one_record")
+    if "columns" in document:
+        counted = extract["rules"] if extract else {}
+        missing = [""] if extract else []
+        document["columns"] = [
+            each if each["name"] in counted else _kind_of(each, missing) for each in document["columns"]
+        ]
+    return Draft(document if extract else {**document, "classes": []}, (_NAMES_ALONE, *draft.remarks))
+
+
+def _kind_of(column: dict[str, Any], missing: list[str]) -> dict[str, Any]:
+    """Return the draft of a column without range, values and its own markers of what is not known."""
+    if column["role"] != "feature":
+        return column
+    kept = {**column, "missing": missing}
+    if column["type"] == "numeric":
+        del kept["minimum"], kept["maximum"]
+    elif column["type"] == "categorical":
+        kept["values"] = []
+    return kept
+
+
+_NAMES_ALONE = _(
+    "Of private rows only names and kinds of columns are drafted. Take ranges, values and classes from a codebook or a "
+    "form, or import public rows first."
+)
+
+
+def _draft(path: Path) -> Draft:
     try:
         match format_of(path):
             case "npz":

@@ -53,9 +53,9 @@ def answered(request: dict[str, Any], folder: Path, progress: Callable[[int, int
 
 
 def _draft(request: dict[str, Any], folder: Path, progress: Callable[[int, int], None]) -> dict[str, Any]:
-    draft = schema_draft(Path(request["path"]))
-    facts = draft.facts if request["facts"] else {}
-    return {"document": draft.document, "remarks": [_sentence(remark) for remark in draft.remarks], "facts": facts}
+    draft = schema_draft(Path(request["path"]), private=request["private"])
+    remarks = [_sentence(remark) for remark in draft.remarks]
+    return {"document": draft.document, "remarks": remarks, "facts": draft.facts}
 
 
 def _rows(request: dict[str, Any], folder: Path, progress: Callable[[int, int], None]) -> dict[str, Any]:

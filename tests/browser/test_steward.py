@@ -47,6 +47,17 @@ def upload(site: Site, name: str, content: str | bytes, folder: Path, file: str 
     return DatasetImport.objects.get(name=name)
 
 
+def declare(site: Site, classes: str, values: dict[int, str] | None = None) -> None:
+    """Type what is drafted of no private rows: the range of ages, which come second, classes, values by place."""
+    if values is not None:
+        site.page.get_by_label("Smallest", exact=True).nth(1).fill("0")
+        site.page.get_by_label("Largest", exact=True).nth(1).fill("100")
+    for place, lines in (values or {}).items():
+        site.page.get_by_label("Values, one a line").nth(place).fill(lines)
+    if classes:
+        site.page.locator("#id_classes").fill(classes)
+
+
 def check(site: Site, begun: DatasetImport, message: str) -> None:
     """Have the file checked; the page asks by itself for what comes of it."""
     site.page.get_by_label("known from elsewhere").check()
@@ -66,7 +77,9 @@ def store(site: Site, begun: DatasetImport) -> Dataset:
 
 def test_a_steward_imports_and_invites_in_the_browser(sven: Site, study: Study, tmp_path: Path) -> None:
     begun = upload(sven, "patients", TEXT, tmp_path)
+    sven.says("only names and kinds of columns are drafted")
     sven.is_in_order()
+    declare(sven, "no\nyes", {2: "f\nm"})
     check(sven, begun, "2 rows were checked, and none has an error.")
     sven.is_in_order()
     assert store(sven, begun).holders == 2
@@ -96,6 +109,7 @@ def test_a_time_with_its_event_is_declared_in_fields(sven: Site, study: Study, t
     assert page.locator("#id_ends").is_visible() and not page.locator("#id_classes").is_visible()
     page.locator("#id_ends").fill("30\n90\n365")
     page.locator("#id_unit").fill("days")
+    declare(sven, "", {})
     sven.is_in_order()
     check(sven, begun, "2 rows were checked, and none has an error.")
     sven.says("61 days")
@@ -134,6 +148,7 @@ def test_photographs_are_imported_and_encoded(sven: Site, study: Study, tmp_path
     )
     begun = upload(sven, "photographs", path.read_bytes(), tmp_path, "photographs.zip")
     sven.is_in_order()
+    declare(sven, "cats\ndogs")
     check(sven, begun, "4 rows were checked, and none has an error.")
     dataset = store(sven, begun)
     assert dataset.schema["classes"] == ["cats", "dogs"] and dataset.schema["channels"] == 3 and dataset.holders == 4

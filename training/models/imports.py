@@ -58,6 +58,11 @@ class DatasetImport(models.Model):
         return f"{self.name} of {self.study}"
 
     @property
+    def is_of_people(self) -> bool:
+        """Whether its rows are somebody's secret; in a rehearsal they are nobody's."""
+        return self.kind == Dataset.Kind.PRIVATE and not self.study.rehearsal
+
+    @property
     def folder(self) -> str:
         """The place of its files in private storage."""
         return f"imports/{self.pk}"

@@ -33,6 +33,7 @@ from consent.models import Study
 from consent.services import study_lock, study_open_check
 from learning.formats import DataError, Report, Rows, Schema, schema_from_json
 from learning.formats.apart import Allowance, draft_apart, read_apart
+from learning.formats.draft import schema_complete
 from learning.formats.preview import preview
 from training.dispatch import send
 from training.errors import STATE
@@ -74,6 +75,9 @@ class Upload:
 def import_begin(*, study: Study, upload: Upload, acting_user: AbstractBaseUser) -> DatasetImport:
     """Store an uploaded file privately; without a schema, draft one from it.
 
+    Nothing is drafted from values of people's rows: only names and kinds of their columns, with what the study's last
+    public rows declare of columns of these names.
+
     Raises:
         ValidationError: by field, where the name is taken, the study closed, or the file tells no draft.
     """
@@ -113,16 +117,19 @@ def upload_name(file: File) -> str:
 def _draft(begun: DatasetImport) -> None:
     try:
         with private_copy(f"{begun.folder}/data", begun.file) as path:
-            draft = draft_apart(path, _drafting(), facts=begun.kind != Dataset.Kind.PRIVATE)
+            draft = draft_apart(path, _drafting(), private=begun.is_of_people)
     except DataError as error:
         raise ValidationError({"file": f"{translated(error.problem)} {translated(error.remedy)}"}) from error
     begun.schema, begun.remarks = draft.document, [_kept(remark) for remark in draft.remarks]
+    public = begun.study.datasets.exclude(kind=Dataset.Kind.PRIVATE).order_by("imported_at").last()
+    if begun.is_of_people and public is not None:
+        begun.schema = schema_complete(begun.schema, public.schema)
     if draft.facts:
         private_save(f"{begun.folder}/facts", ContentFile(json.dumps(draft.facts).encode()))
 
 
 def import_facts(dataset_import: DatasetImport) -> dict[str, Any]:
-    """What the first records of a public or test file hold, by column (`Draft.facts`); empty of private ones."""
+    """What the first records of a public or test file hold, by column (`Draft.facts`); empty of people's."""
     return _written(dataset_import, "facts")
 
 

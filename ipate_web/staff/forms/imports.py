@@ -150,7 +150,7 @@ class _SchemaForm(forms.Form):
 
     def __init__(self, *args: Any, of: DatasetImport, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        if of.kind != Dataset.Kind.PRIVATE:
+        if not of.is_of_people:
             del self.fields["known"]
 
 

@@ -30,6 +30,8 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("read_here")]
 
 FOLDERS = (django_settings.PRIVATE_DIR / "datasets", django_settings.PRIVATE_DIR / "imports")
 CSV = "who,age,sex,back\nada,50,f,no\nben,25,m,yes\nada,75,f,yes\n"
+TYPED = {"columns-1-minimum": 0, "columns-1-maximum": 100, "columns-2-values": "f\nm", "classes": "no\nyes"}
+"""What a steward declares of these rows: of private ones nothing is drafted from values."""
 
 
 @pytest.fixture
@@ -114,11 +116,13 @@ def test_a_file_is_uploaded_declared_checked_and_imported(client: Client, study:
     url, begun = begin(client)
     assert begun.schema["columns"] == [
         {"name": "who", "role": "holder"},
-        {"name": "age", "role": "feature", "type": "numeric", "minimum": 0, "maximum": 100, "missing": []},
-        {"name": "sex", "role": "feature", "type": "categorical", "values": ["f", "m"], "missing": [], "other": False},
+        {"name": "age", "role": "feature", "type": "numeric", "missing": []},
+        {"name": "sex", "role": "feature", "type": "categorical", "values": [], "missing": [], "other": False},
         {"name": "back", "role": "label", "labels": {}},
     ]
-    assert client.post(url, declared(client, begun)).status_code == 302
+    assert "only names and kinds of columns are drafted" in client.get(url).text
+    assert client.post(url, declared(client, begun)).status_code == 422, "nothing of it is declared yet"
+    assert client.post(url, declared(client, begun, **TYPED)).status_code == 302
     assert "being checked" in client.get(url).text
     work(begun)
     page = client.get(url).text
@@ -151,7 +155,7 @@ def test_holders_with_too_many_rows_are_named_to_stewards_alone(client: Client, 
     settings.MOST_RECORDS = 1
     membership_add(study=study, user=user_create("otto"), role=Role.OPERATOR, acting_user=None)
     url, begun = begin(client)
-    assert "People with more rows than count" in check(client, url, begun)
+    assert "People with more rows than count" in check(client, url, begun, **TYPED)
     assert client.get(url).context["report"]["beyond"] == [["ada", 2]]
     assert as_("otto").get(url).status_code in (403, 404), "an operator, who decides about runs"
     dataset = store(client, url, begun)
@@ -193,7 +197,7 @@ def test_images_and_texts_are_drafted_checked_and_shown(client: Client, study: S
     rows = "".join(f'p{number},"message {number}, as it was written",{"yn"[number % 2]}\n' for number in range(50))
     url, begun = begin(client, f"who,message,label\n{rows}")
     assert begun.schema["columns"][1] == {"name": "message", "role": "text", "length": 2000}
-    check(client, url, begun, **{"columns-1-length": 9})
+    check(client, url, begun, **{"columns-1-length": 9, "classes": "n\ny"})
     assert (begun.state, begun.faults, begun.schema["columns"][1]["length"]) == ("checked", 0, 9)
 
 
@@ -235,6 +239,7 @@ def test_other_targets_are_declared_without_json(
     client: Client, study: Study, content: str, answers: Any, wrong: Any, target: Any, learned: list[str]
 ) -> None:
     url, begun = begin(client, content)
+    answers = answers | {"columns-1-minimum": 0, "columns-1-maximum": 100}
     refused = client.post(url, declared(client, begun, **answers | wrong))
     assert refused.status_code == 422 and 'class="errors"' in refused.text
     assert "2 rows were checked, and none has an error" in check(client, url, begun, **answers)
@@ -251,7 +256,8 @@ def test_rows_of_a_person_become_one_by_the_rules_that_are_declared(client: Clie
     rows = "ada,2026-01-02,50,f,no\nben,2026-01-01,25,m,yes\nada,2026-01-01,80,f,yes\nada,2026-01-03,20,f,no\n"
     url, begun = begin(client, f"who,visited,age,sex,back\n{rows}")
     rules = {"columns-2-rule": "mean", "columns-4-rule": "any", "by": "visited", "by_written": "ymd"}
-    answers = rules | {"columns-1-use": "ignore", "combined": "on"}
+    typed = {"columns-2-minimum": 0, "columns-2-maximum": 100, "columns-3-values": "f\nm", "classes": "no\nyes"}
+    answers = rules | typed | {"columns-1-use": "ignore", "combined": "on"}
     wrong = client.post(url, declared(client, begun, **answers, **{"columns-3-rule": "mean"}))
     assert wrong.status_code == 422 and "Use one of: last, any." in wrong.text
     assert "by the rules of the schema: of 4 rows 2." in check(client, url, begun, **answers)
@@ -299,11 +305,33 @@ def test_identifiers_and_codes_are_not_drafted_as_numbers(client: Client, study:
     }
     table = zip(*(islice(cycle(values), 40) for _use, values in columns.values()), strict=True)
     lines = [["who", *columns, "back"], *([f"p{at}", *map(str, row), "yn"[at % 2]] for at, row in enumerate(table))]
-    upload(client, "\n".join(map(",".join, lines)))
-    drafted = {each["name"]: each for each in DatasetImport.objects.get().schema["columns"]}
-    uses = {name: drafted[name].get("type", drafted[name]["role"]) for name in columns}
-    assert uses == {name: use for name, (use, _values) in columns.items()}
-    assert drafted["age"]["maximum"] == 100, "one number far beyond all others is no range"
+    content = "\n".join(map(",".join, lines))
+    for kind in ("public", "private"):
+        upload(client, content, name=f"{kind}.csv", kind=kind)
+        drafted = {each["name"]: each for each in DatasetImport.objects.get(kind=kind).schema["columns"]}
+        uses = {name: drafted[name].get("type", drafted[name]["role"]) for name in columns}
+        assert uses == {name: use for name, (use, _values) in columns.items()}, kind
+        assert drafted["age"].get("maximum") == (100 if kind == "public" else None), "not a number far beyond all"
+
+
+def test_nothing_is_drafted_from_values_of_people(client: Client, study: Study) -> None:
+    """Of rows with the same columns the draft is the same; what public rows declare is taken over."""
+    drafts = []
+    for rows in (
+        "ada,5,f,2020-03-04,no\nben,8,m,2021-05-06,yes",
+        "eve,-900,x,1999-01-02,a\nzoe,7e9,y,1999-01-02,b\n?,1,?,,c",
+    ):
+        _url, begun = begin(client, f"who,age,sex,seen,back\n{rows}\n")
+        drafts.append((begun.schema, begun.remarks))
+        begun.delete()
+    assert drafts[0] == drafts[1] and drafts[0][0]["classes"] == []
+    url, public = begin(client, "age,sex,back\n5,f,no\n70,m,yes\n", kind="public", with_labels="on")
+    DatasetImport.objects.filter(pk=public.pk).update(name="published")
+    check(client, url, public)
+    store(client, url, public)
+    _url, begun = begin(client, "who,age,sex,back\nada,300,x,a\nben,7,y,b\n")
+    assert begun.schema["columns"][1:] == public.schema["columns"] and begun.schema["classes"] == ["no", "yes"]
+    assert begun.schema["columns"][0] == {"name": "who", "role": "holder"}
 
 
 def wide(columns: int = 120, rows: int = 30) -> str:
@@ -315,7 +343,7 @@ def wide(columns: int = 120, rows: int = 30) -> str:
 
 
 def test_many_columns_are_declared_page_by_page_and_several_at_once(client: Client, study: Study) -> None:
-    url, begun = begin(client, wide())
+    url, begun = begin(client, wide(), kind="public", with_labels="on")
     page = client.get(f"{url}?from=50")
     assert len(page.context["forms"].columns) == 50 and "51–100" in page.text
     sent = declared(client, begun) | {"keep": "1", "columns-1-maximum": 12}

@@ -36,10 +36,10 @@ def test_rows_report_draft_and_refusal_are_those_of_the_reader(tmp_path):
     assert [str(fault) for fault in apart.faults] == [str(fault) for fault in here.faults]
     assert any(hasattr(fault.problem, "to_json") for fault in apart.faults), "or no page could translate them"
     assert result[-1] == (path.stat().st_size,) * 2
-    assert draft_apart(path, ENOUGH, facts=True) == schema_draft(path)
+    assert draft_apart(path, ENOUGH, private=False) == schema_draft(path)
     path.write_text("one\n")
     with pytest.raises(DataError, match="has one column, “one”"):
-        draft_apart(path, ENOUGH, facts=False)
+        draft_apart(path, ENOUGH, private=True)
 
 
 def test_a_slow_file_is_a_fault_and_one_that_grows_too_much_an_error(tmp_path, monkeypatch):
