@@ -3,20 +3,26 @@
 In a study such a person's account may go no further than the ceiling leaves after all that their *other* studies can
 have charged anybody: their :func:`reach`, a public number. So what is left to a person follows from the studies that
 their account is linked to and from public numbers, never from what they decided, own or were charged elsewhere: no
-release of one study tells whether somebody takes part in another. See "Several studies" in docs/gaussian-accounts.md.
+release of one study tells whether somebody takes part in another.
+
+In the study itself, an open share may still be charged without another look at the ceiling (a vote of teachers), so
+everything else that is charged meanwhile has to leave room for it: :func:`share_held`. See "Several studies" in
+docs/gaussian-accounts.md.
 """
 
 from collections import defaultdict
+from uuid import UUID
 
 import numpy as np
 from django.conf import settings
 from django.db.models import F, QuerySet
 
-from accounting.accounts import floors
+from accounting.accounts import caps_largest, floors
+from accounting.book import balances_load
 from accounting.caps import caps_of
-from accounting.models import EndedReach
+from accounting.models import EndedReach, Release
 from accounting.restores import missing_rows
-from accounting.shares import opened_share
+from accounting.shares import Share, opened_share, shares
 from consent.models import DataHolder, Study
 from consent.selectors import epsilon_promised_largest
 
@@ -36,10 +42,8 @@ def reach(study: Study) -> float:
     return opened * float(caps_of(largest, study.delta)) if largest else 0.0
 
 
-def rooms(study: Study, holders: np.ndarray) -> np.ndarray:
-    """Up to where accounts may go by the ceiling, whatever their caps.
-
-    To be asked in the transaction that charges, or that opens the share which is charged, after consents were read.
+def ceilings_left(study: Study, holders: np.ndarray) -> np.ndarray:
+    """Return what the ceiling leaves to a study in all, after what the person's other studies can have charged.
 
     Args:
         study: the study that charges.
@@ -48,9 +52,9 @@ def rooms(study: Study, holders: np.ndarray) -> np.ndarray:
     Returns:
         μ², (H,); infinite without a ceiling, and for holders without an account.
     """
-    room = np.full(len(holders), np.inf)
+    left = np.full(len(holders), np.inf)
     if settings.PERSON_CEILING is None:
-        return room
+        return left
     linked = DataHolder.objects.filter(study=study, user__isnull=False)
     if len(holders) <= _FEW:
         linked = linked.filter(pk__in=holders.tolist())
@@ -58,12 +62,43 @@ def rooms(study: Study, holders: np.ndarray) -> np.ndarray:
     people = linked.order_by("pk").values_list("pk", "user_id").iterator(chunk_size=10_000)
     own = np.fromiter(
         ((pk, settings.PERSON_CEILING - elsewhere.get(user, 0.0)) for pk, user in people),
-        dtype=[("holder", np.int64), ("room", np.float64)],
+        dtype=[("holder", np.int64), ("left", np.float64)],
     )
     own = own[np.isin(own["holder"], holders)]
     order = np.argsort(holders)
-    room[order[np.searchsorted(holders, own["holder"], sorter=order)]] = np.maximum(own["room"], 0.0)
-    return room
+    left[order[np.searchsorted(holders, own["holder"], sorter=order)]] = np.maximum(own["left"], 0.0)
+    return left
+
+
+def rooms(study: Study, holders: np.ndarray, *, subject: UUID) -> np.ndarray:
+    """Return how far accounts may go by the ceiling when ``subject`` charges them, whatever their caps.
+
+    To be asked in the transaction that charges, or that opens the share which is charged, after consents were read.
+
+    Args:
+        study: the study that charges.
+        holders: (H,) ids of its holders.
+        subject: whose share is charged.
+
+    Returns:
+        μ², (H,): the ceiling, less what other studies can have charged and what other open shares of this study still
+        hold; infinite without a ceiling, and for holders without an account.
+    """
+    room = ceilings_left(study, holders)
+    under = np.flatnonzero(np.isfinite(room))
+    if len(under):
+        for other, share in shares(study).items():
+            if other != subject and share.is_open:
+                room[under] -= share_held(study, share, holders[under])
+    return np.maximum(room, 0.0)
+
+
+def share_held(study: Study, share: Share, holders: np.ndarray) -> np.ndarray:
+    """Return what may still be charged to ``holders`` (H,) under an open share of their study, (H,) μ². Secret."""
+    charged = np.zeros(len(holders))
+    for name in Release.objects.filter(study=study, run=share.subject).exclude(charges="").values_list("charges"):
+        charged += balances_load(*name).of(holders)
+    return np.maximum(share.granted * caps_largest(study, holders) - charged, 0.0)
 
 
 def _reached_elsewhere(study: Study, linked: QuerySet[DataHolder]) -> dict[int, float]:

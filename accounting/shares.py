@@ -46,6 +46,11 @@ class Share:
         """Part that nobody else can have."""
         return self.granted if self.used is None else self.used
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it may be charged now."""
+        return self.limit is not None and self.used is None
+
 
 def shares(study: Study) -> dict[UUID, Share]:
     """Every share of a study by what it was given to, in the order in which they were granted."""

@@ -12,7 +12,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from accounting.caps import caps_of
-from accounting.ceilings import rooms
+from accounting.ceilings import ceilings_left
 from accounting.models import Release, ShareRecord
 from accounting.shares import GAP, ROUNDING, shares
 from common.artifacts import arrays_load
@@ -61,7 +61,7 @@ def usage(holder: DataHolder) -> Usage:
     runs = _runs_of(holder)
     uses = [Use(run.purpose, _state(run), first.recorded_at) for run, first in runs.items()]
     course = _course(holder, {run.pk for run in runs})
-    is_full = bool(rooms(holder.study, np.array([holder.pk]))[0] <= 0)
+    is_full = bool(ceilings_left(holder.study, np.array([holder.pk]))[0] <= 0)
     return Usage(uses, course[-1][2] if course else 0.0, lambda: _records(holder), is_full)
 
 

@@ -27,7 +27,8 @@ def share_charge(study: Study, share: float, part: float = 1.0) -> dict[str, flo
     with transaction.atomic():
         study_lock(study.pk)
         limit, snapshot = share_open(study=study, subject=subject), consent_snapshot(study)
-        limits = np.minimum(limit * caps_of(snapshot.epsilons, study.delta), rooms(study, snapshot.holders))
+        room = rooms(study, snapshot.holders, subject=subject)
+        limits = np.minimum(limit * caps_of(snapshot.epsilons, study.delta), room)
         charges = part * np.maximum(limits - accounts_stand(study, snapshot.holders), 0.0)
         release_record(
             study=study,

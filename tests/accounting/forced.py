@@ -8,6 +8,7 @@ the guarantee). Nothing here looks at how the application charges: what a differ
 import contextlib
 import hashlib
 import math
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -23,7 +24,9 @@ from accounting.book import balances, charges_of
 from accounting.caps import caps_of
 from accounting.models import Release, ShareRecord
 from accounting.verification import study_faults
+from common import dispatch
 from common.artifacts import arrays_load, model_fetch
+from common.jobs import parts
 from consent import services
 from consent.models import ConsentForm, DataHolder, Study
 from consent.questions import KEYS
@@ -44,6 +47,7 @@ from tests.training.asking import (
     vote_batch,
 )
 from tests.training.runs import TABLE, run_draft, table_rows
+from training import tasks
 from training.engine import commits, drawings, noise
 from training.methods import method_of
 from training.methods.counts.method import TableCells
@@ -198,6 +202,8 @@ class World:
     #: By look: what the one has been charged for steps still to come, and the cap in force where holders are asked.
     ahead: list[float] = field(default_factory=list)
     limits: list[float | None] = field(default_factory=list)
+    #: For the workers: tasks and ids.
+    messages: deque[tuple[str, str]] = field(default_factory=deque)
 
     def __post_init__(self) -> None:
         self.study = base_study(self.with_me, self.levels, self.my_level)
@@ -347,6 +353,19 @@ class World:
                 }
             )
 
+    def work(self, most: int = 1_000) -> None:
+        """Let workers do what the broker's messages say: the oldest of them ``most``, or all, the newest first."""
+        for _message in range(most):
+            if not self.messages:
+                return
+            task, pk = self.messages.popleft() if most < 1_000 else self.messages.pop()
+            getattr(tasks, task)(pk)
+        assert most < 1_000, "messages multiply"
+
+    def forget(self) -> None:
+        """Lose the broker's messages, about what was done without them."""
+        self.messages.clear()
+
     def crash_while_opening(self) -> None:
         self.train()
         run = self._run()
@@ -429,6 +448,11 @@ class World:
     def cancel(self) -> None:
         if run := self._run():
             run_commands.run_cancel(run=run, acting_user=self.olga)
+
+    def send(self, task: str, *ids: object) -> None:
+        """Take a message for the broker."""
+        if task.startswith("training.tasks."):
+            self.messages.append((task.rpartition(".")[2], *map(str, ids)))
 
     # --- What is seen ---
 
@@ -547,6 +571,8 @@ def world_play(
         for questions in (Votes, Gradients, TableCells, MarginalCells):
             patch.setattr(questions, "shard", math.ceil(sum(world.counts) / chunks))
         patch.setattr(noise, "noise_of", lambda run: ForcedNoise(world.draws))
+        for sender in (dispatch, parts):
+            patch.setattr(sender, "send", world.send)
         patch.setattr(drawings, "SystemNoise", lambda: ForcedNoise(world.draws))
         if plant:
             plant(patch, world)

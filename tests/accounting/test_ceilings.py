@@ -2,6 +2,7 @@
 
 import math
 import threading
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
@@ -16,14 +17,15 @@ from django.utils import timezone
 
 from accounting.book import balances
 from accounting.caps import caps_of
-from accounting.ceilings import reach, rooms
+from accounting.ceilings import ceilings_left, reach
 from accounting.models import EndedReach, Release
 from accounting.services import release_record
-from accounting.shares import share_grant, share_open
+from accounting.shares import share_grant, share_open, share_settle
 from accounting.verification import study_faults
 from consent import services
 from consent.models import ConsentForm, DataHolder, Study
 from consent.odds import right_guesses_at
+from consent.questions import KEYS
 from ipate_web import environment
 from tests.accounting.charging import share_charge
 from tests.factories import consent_choose, user_create
@@ -34,9 +36,10 @@ from tests.training.asking import ASKING_RUN, SAMPLED_RUN, STEPS_RUN, attempt, b
 from tests.training.runs import TABLE_RUN, run_finish, run_start, run_teach, study_with_table
 from tests.training.test_concurrency import at_once
 from tests.workers import wait_until
-from training.methods.pate import opening
+from training.methods.pate import opening, preparation
 from training.models import Run
 from training.services.advance import run_advance
+from training.services.check_answers import check_answers_count
 from training.services.closing import records_expire
 from training.services.head_counts import head_counts_draw
 
@@ -91,24 +94,29 @@ def others_spent(study: Study) -> list[float]:
 
 def left(study: Study) -> float:
     """Return what ``hanna`` may still be charged in a study."""
-    return float(rooms(study, np.array([first(study).pk]))[0])
+    return float(ceilings_left(study, np.array([first(study).pk]))[0])
 
 
 BEYOND = "Charged beyond the ceiling of their person over all studies: 1 account."
 
 
-def charge_beyond(study: Study, kind: str = Release.Kind.COUNTS) -> None:
+def charge_beyond(study: Study, kind: str = Release.Kind.HEAD_COUNTS, charge: float = 0.5 * CAP) -> None:
     """Charge ``hanna`` as if nobody looked at the ceiling."""
+    subject = uuid4()
+    share_grant(study=study, subject=subject, purpose="head counts", share=0.001, acting_user=None)
     with transaction.atomic():
+        study = services.study_lock(study.pk)
+        share_open(study=study, subject=subject)
         release_record(
-            study=services.study_lock(study.pk),
+            study=study,
             kind=kind,
             content={},
             holders=np.array([first(study).pk]),
-            charges=np.array([0.5 * CAP]),
+            charges=np.array([charge]),
             limits=np.array([2 * CAP]),
-            charge=0.5 * CAP,
+            charge=charge,
         )
+        share_settle(study=study, subject=subject, used=0.001)
 
 
 @pytest.mark.parametrize("fields", [LOUD, STEPS_RUN | {"choices": {"steps": 6, "sigma": 1.5}}, SAMPLED_RUN])
@@ -154,6 +162,58 @@ def test_head_counts_are_charged_within_the_ceiling_and_a_charge_beyond_it_is_fo
         assert BEYOND in list(study_faults(study))
 
 
+def vote_over_half_a_cap(study: Study) -> Run:
+    """Return a vote of teachers that has begun, and whose eight labels will cost everybody half of their cap."""
+    sigma = math.sqrt(2 * 8 / (0.5 * CAP)) * (1 + 1e-6)
+    fields = TEACHERS | {"aggregator": {"name": "gnmax", "sigma": sigma}, "batch_size": 2}
+    run = run_teach(run_start(study, share=0.5, **fields))
+    assert opening.vote_open(run)
+    return run
+
+
+def check_answers_give(study: Study) -> None:
+    """Let everybody answer all check questions, so that a count of answers charges them."""
+    form = ConsentForm.objects.get(study=study)
+    for holder in study.holders.all():
+        for question in range(len(KEYS)):
+            services.check_answer_keep(holder=holder, form=form, place=question, right=True)
+
+
+@pytest.mark.parametrize("draw", [head_counts_draw, check_answers_count])
+def test_what_is_drawn_in_the_middle_of_a_vote_leaves_room_for_the_rest_of_the_vote(
+    settings: Any, pair: tuple[Study, Study], draw: Callable[..., object]
+) -> None:
+    """Nobody looks at the ceiling again before a vote of teachers ends."""
+    one, two = pair
+    with_ceiling = 0.5 * CAP * (1 + 1e-4)
+    settings.PERSON_CEILING = with_ceiling + 0.25 * CAP
+    run_ask(run_start(one, share=0.25, **LOUD))
+    run = vote_over_half_a_cap(two)
+    assert vote_batch(run)
+    check_answers_give(two)
+    draw(study=two, acting_user=user_create("olga"))
+    while vote_batch(run):
+        run.refresh_from_db()
+    assert run.labels == 8 and 0.5 * CAP * (1 - 1e-4) < spent(two) <= with_ceiling
+    assert min(others_spent(two)) > with_ceiling, "who has no account is counted beside the vote"
+    for study in pair:
+        assert list(study_faults(study)) == []
+
+
+def test_a_charge_that_takes_the_room_of_a_vote_is_found_before_the_vote_ends(
+    settings: Any, pair: tuple[Study, Study]
+) -> None:
+    settings.PERSON_CEILING = 0.6 * CAP
+    one, two = pair
+    run = vote_over_half_a_cap(two)
+    assert vote_batch(run)
+    head_counts_draw(study=two, acting_user=user_create("olga"))
+    assert list(study_faults(two)) == []
+    charge_beyond(two, charge=0.2 * CAP)
+    assert spent(one) + spent(two) < settings.PERSON_CEILING
+    assert BEYOND in list(study_faults(two))
+
+
 def test_room_under_the_ceiling_follows_from_links_and_public_numbers(
     settings: Any, pair: tuple[Study, Study], hanna: User
 ) -> None:
@@ -176,7 +236,8 @@ def test_room_under_the_ceiling_follows_from_links_and_public_numbers(
     ):
         change()
         assert left(two) == pytest.approx(opened)
-    assert rooms(two, np.array([study.pk for study in two.holders.exclude(user=hanna)])).tolist() == [np.inf] * 5
+    others = np.array([holder.pk for holder in two.holders.exclude(user=hanna)])
+    assert ceilings_left(two, others).tolist() == [np.inf] * 5
 
 
 def test_a_share_that_another_study_opens_counts_from_the_next_batch_on(
@@ -334,19 +395,19 @@ def test_one_study_that_opens_waits_for_the_look_of_another(settings: Any, pair:
     if connection.vendor == "sqlite":
         pytest.skip("One transaction at a time writes at all.")
     settings.PERSON_CEILING = 1.1 * CAP
-    runs = [run_teach(run_start(study, **TEACHERS)) for study in pair]
+    runs = [run_start(study, **TEACHERS) for study in pair]
     looked, opened = threading.Event(), threading.Event()
-    genuine = opening.rooms
+    genuine = preparation.rooms
 
-    def slow(study: Study, holders: np.ndarray) -> np.ndarray:
-        found = genuine(study, holders)
+    def slow(study: Study, holders: np.ndarray, **of: Any) -> np.ndarray:
+        found = genuine(study, holders, **of)
         if study.pk == pair[0].pk:
             looked.set()
             wait_until(lambda: opened.is_set() or somebody_waits_for_us())
         return found
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(opening, "rooms", slow)
+        patch.setattr(preparation, "rooms", slow)
 
         def second() -> None:
             looked.wait(60)

@@ -164,6 +164,23 @@ def test_nothing_public_depends_on_one_holder_and_every_release_is_charged(name:
     assert loss_and_charge(ours, theirs)[1] <= caps_of(3.0, 1e-4)
 
 
+#: Two runs are approved; workers get the messages about them, the newest first in the end.
+QUEUED = {
+    "no room": "i_give LOW; approve 0.5 {}; open; finish; forget; i_give HIGH; approve 0.3 {}; work 3; "
+    "approve 0.2 {'choices':{}}; work",
+    "leaving": "approve 0.3 {}; work 2; i_withdraw; approve 0.2 {'choices':{}}; work",
+}
+
+
+@pytest.mark.parametrize("history", QUEUED.values(), ids=QUEUED)
+def test_the_order_of_two_runs_does_not_follow_from_one_holder(history: str) -> None:
+    """It decides up to which share of their caps everybody may be charged."""
+    ours, theirs = both(script(history), chunks=2)
+    assert differences(ours, theirs) == []
+    used = [subject for subject, _purpose, kind, *_rest in ours.views[-1]["shares"] if kind == "settled"]
+    assert used == sorted(used) and len(used) >= 2, "both runs have spent, in the order of their approval"
+
+
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("fields", METHODS.values(), ids=METHODS)
 @pytest.mark.parametrize("trouble", TROUBLES)
@@ -335,7 +352,7 @@ def silence_by_accounts(patch: pytest.MonkeyPatch, world: World) -> None:
         spared = np.isin(fields["holders"], full(run, fields["holders"]))
         return record(**fields | {"charges": np.where(spared, 0.0, fields["charges"])})
 
-    patch.setattr(opening, "_without_room", lambda *_: np.empty(0, dtype=np.int64))
+    patch.setattr(preparation, "_without_room", lambda *_: np.empty(0, dtype=np.int64))
     patch.setattr(Ballots, "people", silenced)
     patch.setattr(commits, "release_record", charged)
 

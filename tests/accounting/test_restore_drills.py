@@ -15,7 +15,7 @@ import pytest
 from django.core.management import call_command
 
 from accounting.caps import caps_of
-from accounting.ceilings import rooms
+from accounting.ceilings import ceilings_left
 from accounting.models import Release
 from accounting.restores import missing_rows
 from accounting.shares import share_free, share_grant, share_open
@@ -133,7 +133,7 @@ def test_a_policy_that_a_backup_forgot_counts_for_the_ceiling_at_once_and_for_go
         holder_link(holder=holder, user=user_create("hanna"))
 
     def left() -> float:
-        return float(rooms(two, np.array([here.pk]))[0])
+        return float(ceilings_left(two, np.array([here.pk]))[0])
 
     made = backup(tmp_path / "backups")
     policy_approve(one, 1.0, 2.0, 6.0)

@@ -25,12 +25,11 @@ from tests.training.runs import (
     assert_labels_and_register_agree,
     run_draft,
     run_start,
-    run_teach,
     study_with_table,
 )
 from training.engine.files import run_folder
-from training.models import Run
-from training.services.advance import run_advance
+from training.models import Run, TeacherChunk
+from training.services.advance import chunk_train, run_advance
 from training.services.runs import run_approve
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.both]
@@ -123,7 +122,7 @@ def test_a_run_that_ten_approve_at_once_is_approved_once(sent: list[tuple[str, s
 def test_runs_that_many_workers_carry_on_vote_one_after_the_other(sent: list[tuple[str, str]]) -> None:
     study = study_with_table(retain_votes=True)
     fields = TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 14.0}, "batch_size": 3}
-    runs = [run_teach(run_start(study, **fields, share=share)) for share in (0.1, 0.2, 0.3, 0.4)]
+    runs = [run_start(study, **fields, share=share) for share in (0.1, 0.2, 0.3, 0.4)]
     voting, beside = Run.objects.filter(study=study, status=Run.Status.ASKING), []
     deadline = time.monotonic() + 120
 
@@ -133,12 +132,15 @@ def test_runs_that_many_workers_carry_on_vote_one_after_the_other(sent: list[tup
         while Run.objects.filter(study=study, status__in=Run.ACTIVE).exists() and time.monotonic() < deadline:
             for run in turn:
                 run_advance(run.pk)
+                for chunk in run.chunks.exclude(state=TeacherChunk.State.DONE):
+                    chunk_train(chunk.pk)
                 if voting.count() > 1:
                     beside.append(list(voting))
 
     assert at_once([lambda first=first: work(first) for first in range(8)]) == [None] * 8
     assert beside == []
     ended = list(study.runs.order_by("spending_began_at"))
+    assert ended == runs, "they spend in the order in which they were approved"
     assert [(run.status, run.message) for run in ended] == [(Run.Status.FINISHED, "")] * 4
     for before, after in pairwise(ended):
         assert before.batches.latest("index").recorded_at < after.spending_began_at, (

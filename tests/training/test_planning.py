@@ -49,7 +49,7 @@ from training.services.alternatives import Alternative, alternatives_notes
 from training.services.datasets import dataset_import
 from training.services.forecasts import forecast
 from training.services.head_counts import head_counts_draw, head_counts_enter
-from training.services.runs import run_approve
+from training.services.runs import run_approve, run_cancel
 
 pytestmark = pytest.mark.django_db
 
@@ -107,6 +107,7 @@ def test_only_holders_who_consented_to_a_counted_promise_take_part() -> None:
     consented = {event.holder_id for event in study.consent_events.all()}
     assert set(arrays_load(run.assignment)["holder"].tolist()) == consented
     assert len(consented) == 15
+    run_cancel(run=run, acting_user=None)
     policy_approve(study, 1.5, 2.5, 3.5)
     consents_give(study, "LLLL")
     later = run_prepared(run_start(study, share=0.5, **TABLE_RUN))

@@ -162,13 +162,19 @@ def test_a_teacher_that_cannot_learn_is_silently_left_out(trouble: Exception, mo
 
 def test_assignment_is_independent_of_others_and_each_run_draws_its_own_lots(monkeypatch: pytest.MonkeyPatch) -> None:
     study = study_with_table()
-    one, two = (arrays_load(run_prepared(run_start(study, share=0.2, **TABLE_RUN)).assignment) for _ in range(2))
+
+    def assignment() -> dict[str, np.ndarray]:
+        run = run_prepared(run_start(study, share=0.2, **TABLE_RUN))
+        run_cancel(run=run, acting_user=None)
+        return arrays_load(run.assignment)
+
+    one, two = assignment(), assignment()
     assert one["teacher"].tolist() != two["teacher"].tolist()
     monkeypatch.setattr(preparation, "token_bytes", lambda size: b"k" * size)
-    everybody = arrays_load(run_prepared(run_start(study, share=0.2, **TABLE_RUN)).assignment)
+    everybody = assignment()
     holder = study.holders.earliest("pk")
     services.consent_withdraw(holder=holder, acting_user=None)
-    others = arrays_load(run_prepared(run_start(study, share=0.2, **TABLE_RUN)).assignment)
+    others = assignment()
     stays = everybody["holder"] != holder.pk
     for name in ("holder", "teacher", "group"):
         np.testing.assert_array_equal(everybody[name][stays], others[name])

@@ -299,18 +299,18 @@ def test_holder_without_room_for_the_whole_share_joins_no_teacher() -> None:
     assert account(holder_of(study, "AVERAGE")) == pytest.approx(first.spent[1] + second.spent[1])
 
 
-def test_a_share_that_waits_while_another_run_votes_keeps_its_room() -> None:
-    """Its teachers learn anew without somebody, and meanwhile another run uses its own share."""
+def test_a_run_whose_teachers_learn_anew_keeps_its_turn() -> None:
     study = study_with_table()
-    waiting = run_teach(run_start(study, share=0.5, **TABLE_RUN))
+    first = run_teach(run_start(study, share=0.5, **TABLE_RUN))
     consent_services.consent_withdraw(holder=holder_of(study, "HIGH"), acting_user=None)
-    assert vote_open(waiting)
-    assert Run.objects.get(pk=waiting.pk).status == Run.Status.PREPARING
-    between = run_finish(run_start(study, share=0.5, **TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 8.0}}))
-    assert between.stop_reason == Run.StopReason.SHARE
-    waiting = run_finish(waiting)
-    assert waiting.status == Run.Status.FINISHED
-    charged = charges_of(Release.objects.get(run=waiting.pk, batch=0))
+    assert vote_open(first)
+    assert Run.objects.get(pk=first.pk).status == Run.Status.PREPARING
+    second = run_finish(run_start(study, share=0.5, **TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 8.0}}))
+    assert (second.status, second.message) == (Run.Status.APPROVED, spending.WAITS)
+    first = run_finish(first)
+    assert first.status == Run.Status.FINISHED
+    assert run_finish(second).stop_reason == Run.StopReason.SHARE
+    charged = charges_of(Release.objects.get(run=first.pk, batch=0))
     assert len(charged.holders) == 29, "nobody else had to leave"
     assert list(study_faults(study)) == []
 

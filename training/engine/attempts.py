@@ -59,7 +59,7 @@ def participants(run: Run) -> People:
     # What a holder has not used of earlier shares, and of earlier rounds, is theirs to use now (condition 2).
     fraction = share_open(study=run.study, subject=run.pk) - run.share * (1 - until)
     caps = caps_of(snapshot.epsilons, run.study.delta)
-    limits = np.minimum(fraction * caps, rooms(run.study, snapshot.holders)) * (1 - RESERVE)
+    limits = np.minimum(fraction * caps, rooms(run.study, snapshot.holders, subject=run.pk)) * (1 - RESERVE)
     return People(snapshot.holders, caps, limits, accounts_stand(run.study, snapshot.holders))
 
 

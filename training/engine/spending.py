@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 from django.db import transaction
@@ -23,7 +24,7 @@ LOCKED = gettext_noop(
     "The study is locked: its database was restored from a backup. An administrator settles that with ipate "
     "settle_restore."
 )
-WAITS = gettext_noop("Waits for another run of this study, which is spending its share.")
+WAITS = gettext_noop("Waits for another run of this study, which uses its share first.")
 
 
 @contextmanager
@@ -52,9 +53,27 @@ def message_set(run: Run, message: str) -> None:
 
 
 def spending_may_begin(run: Run) -> bool:
-    """Only one run of a study spends at a time; rehearsals, which charge nobody, do not count."""
-    others = Run.objects.filter(study_id=run.study_id, status=Run.Status.ASKING, rehearsal=False)
-    return run.rehearsal or not others.exclude(pk=run.pk).exists()
+    """Return whether it is a run's turn to look at accounts and spend: one run of a study at a time, in a public order.
+
+    Up to which share of their caps accounts may go follows from which runs went before. So the order is fixed before
+    anybody's account is looked at: by the approvals, whatever happens while people are prepared or asked. Runs over
+    sites take their turn once all sites have approved, before others and in the same order everywhere. Rehearsals
+    charge nobody and do not wait.
+    """
+    if run.rehearsal:
+        return True
+    others = Run.objects.filter(study_id=run.study_id, rehearsal=False).exclude(pk=run.pk)
+    if others.filter(status__in=(Run.Status.PREPARING, Run.Status.ASKING)).exists():
+        return False
+    waiting = others.filter(status=Run.Status.APPROVED).select_related("joint")
+    return not any(_turn(other) < _turn(run) for other in waiting if not (other.alliance_id and other.joint.missing))
+
+
+def _turn(run: Run) -> tuple[bool, str, datetime, UUID]:
+    """Return a run's place in the order of :func:`spending_may_begin`."""
+    assert run.approved_at is not None, "a run that waits for its turn was approved"
+    number = run.joint.document.number if run.alliance_id else ""
+    return not number, number, run.approved_at, run.pk
 
 
 def spending_begin(run: Run, *, at: datetime | None = None) -> None:

@@ -141,9 +141,10 @@ class Pate(EngineMethod):
         return mine, own.budgets
 
     def may_go_on(self, run: Run) -> bool:
+        if run.status == Run.Status.APPROVED:
+            return spending_may_begin(run)
         # The last teacher may have been trained while another worker held the run: nobody else would go on then.
-        is_taught = run.status == Run.Status.PREPARING and run.assignment and teaching.are_chunks_done(run)
-        return bool(is_taught) and spending_may_begin(run)
+        return run.status == Run.Status.PREPARING and bool(run.assignment) and teaching.are_chunks_done(run)
 
     def round_sizes(self, run: Run) -> list[int]:
         return []  # its only round is the run, on pages too
@@ -161,9 +162,9 @@ class Pate(EngineMethod):
         return set(np.flatnonzero(~question.voting(state_of(question, run))).tolist())
 
     def stages(self, run: Run) -> list[Stage]:
-        # Teachers that learn anew without somebody stay counted: that somebody left is known from consents and
-        # accounts. In upsampling the number of teachers follows from the sizes of the groups, so that the share goes
-        # through the same steps whatever it is: tenths, or one for each teacher asked for where these are fewer.
+        # Teachers that learn anew without somebody stay counted: that somebody left is known from consents. In
+        # upsampling the number of teachers follows from the sizes of the groups, so that the share goes through the
+        # same steps whatever it is: tenths, or one for each teacher asked for where these are fewer.
         done = sum(stop - start for start, stop in run.chunks.exclude(artifact="").values_list("start", "stop"))
         wish = Teachers.from_json(run.choices).teachers
         teachers, steps = run.plan["teachers"] if run.plan else wish, min(10, wish)

@@ -11,16 +11,20 @@ from functools import partial
 from secrets import token_bytes
 
 import numpy as np
-from django.db import transaction
 from django.utils import timezone
 
+from accounting.accounts import accounts_stand
+from accounting.caps import caps_of
+from accounting.ceilings import rooms
+from accounting.services import ROUNDING
+from accounting.shares import openings_lock, share_open
 from common.artifacts import arrays_save
 from common.counted import counted
-from consent.selectors import Promise, consent_snapshot
-from consent.services import study_lock
+from consent.selectors import Promise, Snapshot, consent_snapshot
 from learning.mechanisms.pate import LEFT_OUT, assign_keyed, teacher_seed
-from training.engine.budgets import PlannedPromise
+from training.engine.budgets import PlannedPromise, budgets_from_json
 from training.engine.records import owners_of
+from training.engine.spending import WAITS, message_set, spending, spending_may_begin
 from training.methods.pate.ballot import assignment_name
 from training.methods.pate.planning import plan_from_json
 from training.methods.pate.rehearsals import rehearsal_assignment
@@ -38,15 +42,16 @@ class _Ended(Exception):
 
 
 def run_prepare(run: Run) -> bool:
-    """Share the holders out over the teachers, without those who have left meanwhile, and cut the teachers into chunks.
+    """Share the holders out over the teachers once it is the run's turn, and cut the teachers into chunks.
+
+    The share is opened in the transaction that looks who has room for it: nobody's account decides when, or in which
+    order, runs spend. Left out are holders who have left meanwhile, and those without room.
 
     Returns:
-        Whether the teachers can be trained now: not where the run was cancelled, or somebody else has prepared it.
+        Whether the teachers can be trained now: not where the run waits or was cancelled, or somebody else has
+        prepared it.
     """
-    begun = Run.objects.filter(pk=run.pk, status=Run.Status.APPROVED)
-    begun.update(status=Run.Status.PREPARING, started_at=timezone.now(), prepared=0.0, message="")
-    run.refresh_from_db(fields=["status", "assignment"])
-    if run.status != Run.Status.PREPARING or run.assignment:
+    if not _begin(run):
         return False
     try:
         assignment, sequence = _assignment(run)
@@ -54,25 +59,55 @@ def run_prepare(run: Run) -> bool:
         return False
     name = assignment_name(run)
     arrays_save(name, **assignment)
-    with transaction.atomic():
-        study = study_lock(run.study_id)
-        run = Run.objects.select_for_update().get(pk=run.pk)
-        if run.status != Run.Status.PREPARING or run.assignment:
+    with spending(run, Run.Status.PREPARING) as held:
+        if held is None or held.assignment:
             return False
-        run.assignment, run.consent_sequence = name, sequence
-        if not run.rehearsal:
-            gone = holders_gone(run, assignment, consent_snapshot(study))
+        held.assignment, held.consent_sequence = name, sequence
+        if not held.rehearsal:
+            openings_lock()  # what other studies have opened must not change between the look and this one's opening
+            limit, snapshot = share_open(study=held.study, subject=held.pk), consent_snapshot(held.study)
+            gone = holders_gone(held, assignment, snapshot)
+            gone = np.union1d(gone, _without_room(held, assignment, snapshot, limit))
             if len(gone):
-                assignment_without(run, assignment, gone)
-        run.prepared, run.message = 1.0, ""
-        run.save()
-        teachers = run.plan["teachers"]
+                assignment_without(held, assignment, gone)
+        held.prepared, held.message = 1.0, ""
+        held.save()
+        teachers = held.plan["teachers"]
         size = math.ceil(teachers / CHUNKS)
         TeacherChunk.objects.bulk_create(
-            TeacherChunk(run=run, start=start, stop=min(start + size, teachers)) for start in range(0, teachers, size)
+            TeacherChunk(run=held, start=start, stop=min(start + size, teachers)) for start in range(0, teachers, size)
         )
     logger.info("To be trained: %s.", counted(teachers, "teacher", "teachers"))
     return True
+
+
+def _begin(run: Run) -> bool:
+    """Take an approved run to its preparation, if it is its turn; return whether it is to be prepared."""
+    with spending(run, Run.Status.APPROVED) as held:
+        if held is not None and not spending_may_begin(held):
+            message_set(held, WAITS)
+        elif held is not None:
+            Run.objects.filter(pk=held.pk).update(
+                status=Run.Status.PREPARING, started_at=timezone.now(), prepared=0.0, message=""
+            )
+    run.refresh_from_db(fields=["status", "assignment"])
+    return run.status == Run.Status.PREPARING and not run.assignment
+
+
+def _without_room(run: Run, assignment: dict[str, np.ndarray], snapshot: Snapshot, limit: float) -> np.ndarray:
+    """Return holders without room for what the run may charge their group: nobody may fall silent in mid-vote.
+
+    A holder joins a teacher only with room for the whole share (condition 3); this depends on their own account alone.
+    """
+    allowed = np.array([budget.allowed for budget in budgets_from_json(run.plan)])
+    members, first = np.unique(assignment["holder"], return_index=True)
+    epsilons = np.zeros(len(members))
+    present = np.isin(members, snapshot.holders)
+    epsilons[present] = snapshot.epsilons[np.searchsorted(snapshot.holders, members[present])]
+    caps = np.where(present, caps_of(np.where(present, epsilons, 1.0), run.study.delta), 0.0)
+    needed = accounts_stand(run.study, members) + allowed[assignment["group"][first]]
+    limits = np.minimum(limit * caps, rooms(run.study, members, subject=run.pk))
+    return members[needed > limits * (1 + ROUNDING)]
 
 
 def _assignment(run: Run) -> tuple[dict[str, np.ndarray], int | None]:
