@@ -149,10 +149,41 @@ def confine(
     _limit(resource.RLIMIT_CORE, 0)  # a dump would hold records
     if sys.platform == "linux":
         libc = ctypes.CDLL(None, use_errno=True)
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        _end_with_parent(libc)
         libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
         _refuse_files(libc, reads, writes)
         _refuse_calls(libc)
+
+
+def in_a_copy(work: Callable[[], bytes], *, seconds: float) -> bytes | None:
+    """Call a function in a fork of this process, so that the call leaves nothing behind here.
+
+    For confined processes with one thread: the copy inherits their limits.
+
+    Args:
+        work: The function.
+        seconds: Processor time that it may take, and a quarter of the time that may pass.
+
+    Returns:
+        What it returned; None if it raised, crashed or took too long.
+    """
+    ours, theirs = os.pipe()
+    copy = os.fork()
+    if not copy:
+        try:
+            signal.setitimer(signal.ITIMER_PROF, seconds)  # SIGPROF and SIGALRM end the copy
+            signal.setitimer(signal.ITIMER_REAL, 4 * seconds)
+            if sys.platform == "linux":
+                _end_with_parent(ctypes.CDLL(None))
+            with os.fdopen(theirs, "wb") as stream:
+                stream.write(work())
+            os._exit(0)
+        finally:  # whatever was raised, nobody is told
+            os._exit(1)
+    os.close(theirs)
+    with os.fdopen(ours, "rb") as stream:
+        content = stream.read()
+    return content if os.waitpid(copy, 0)[1] == 0 else None
 
 
 def protections() -> dict[str, bool]:
@@ -174,6 +205,10 @@ def _address_space() -> int:
             return int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
         return 0
+
+
+def _end_with_parent(libc: ctypes.CDLL) -> None:
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 class _Beneath(ctypes.Structure):

@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import numpy as np
-from django.db.models import Count, Exists, OuterRef, Q, QuerySet, Sum
+from django.db.models import Count, Exists, OuterRef, Prefetch, Q, QuerySet, Sum
 from django.utils import timezone
 
 from accounting.group_budgets import ChargedRun, GroupBudget, group_budgets
@@ -16,7 +16,17 @@ from consent.permissions import studies_with_permission
 from learning.mechanisms.pate import LEFT_OUT
 from training.methods import METHODS, Stage, method_of
 from training.methods.counted import rounds_of_counts
-from training.models import ProposalChange, Run, Shard, StudentModel, StudentTraining, TeacherChunk
+from training.models import (
+    Dataset,
+    Encoder,
+    Encoding,
+    ProposalChange,
+    Run,
+    Shard,
+    StudentModel,
+    StudentTraining,
+    TeacherChunk,
+)
 
 
 def runs_visible_to(user: Any) -> QuerySet[Run]:
@@ -312,3 +322,16 @@ def study_budgets(study: Study) -> list[GroupBudget]:
         places = {(promise["level"], promise["epsilon"]): promise["group"] for promise in promises}
         runs[pk] = ChargedRun(title, places, [budget["allowed"] for budget in budgets])
     return group_budgets(study, runs)
+
+
+def encoders_seen(study: Study, user: Any) -> QuerySet[Encoder]:
+    """Encoders of a study, each with ``encodings_seen``: those of private datasets only for data stewards.
+
+    How far the encoding of private records is, and whether it failed, may follow from a single one of them.
+    """
+    encodings = Encoding.objects.select_related("dataset").order_by("pk")
+    if not user.has_perm("training.import_dataset", study):
+        encodings = encodings.exclude(dataset__kind=Dataset.Kind.PRIVATE)
+    return Encoder.objects.filter(study=study).prefetch_related(
+        Prefetch("encodings", queryset=encodings, to_attr="encodings_seen")
+    )

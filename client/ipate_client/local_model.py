@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -29,6 +30,7 @@ class LocalModel:
     """
 
     def __init__(self, content: bytes) -> None:
+        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # else it reports to its makers, from 1.32 on
         import onnxruntime  # slow to import, and only needed for models on this machine
 
         self.content = content

@@ -11,6 +11,7 @@ from ipate_web.api.parsing import LimitedMultiPartParser
 from ipate_web.api.problems import CONFLICT
 from ipate_web.tokens.models import Scope
 from training.models import Encoder, Encoding
+from training.selectors import encoders_seen
 from training.services.encoders import encoder_register
 
 
@@ -28,7 +29,9 @@ class EncoderSerializer(serializers.ModelSerializer):
     """An encoder; a run names it by its digest, as the choice ``encoder``."""
 
     takes = serializers.DictField(help_text="Images: size, mean, spread, layout; texts: length.")
-    encodings = EncodingSerializer(many=True)
+    encodings = EncodingSerializer(
+        source="encodings_seen", many=True, help_text="Those of private datasets only for data stewards."
+    )
 
     class Meta:
         model = Encoder
@@ -68,7 +71,7 @@ class StudyEncoders(ApiView):
     def get(self, request: Request, slug: str) -> Response:
         """The encoders, and how far they are with the datasets."""
         study = visible_study(request.user, slug)
-        encoders = Encoder.objects.filter(study=study).prefetch_related("encodings__dataset")
+        encoders = encoders_seen(study, request_user(request))
         return Response(EncoderSerializer(encoders, many=True).data)
 
     @operation(
@@ -85,4 +88,5 @@ class StudyEncoders(ApiView):
         sent = body_of(request, EncoderRequestSerializer)
         content = sent.pop("file").read()
         stored = encoder_register(study=study, acting_user=request_user(request), content=content, **sent)
-        return Response(EncoderSerializer(stored).data, status=status.HTTP_201_CREATED)
+        seen = encoders_seen(study, request_user(request)).get(pk=stored.pk)
+        return Response(EncoderSerializer(seen).data, status=status.HTTP_201_CREATED)

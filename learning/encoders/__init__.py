@@ -5,6 +5,6 @@ here imports Django.
 """
 
 from learning.encoders.files import EncoderError, EncoderFile, ImageInput, TextInput, input_from_json
-from learning.encoders.process import EncoderProcess
+from learning.encoders.process import EncoderProcess, sample_of
 
-__all__ = ["EncoderError", "EncoderFile", "EncoderProcess", "ImageInput", "TextInput", "input_from_json"]
+__all__ = ["EncoderError", "EncoderFile", "EncoderProcess", "ImageInput", "TextInput", "input_from_json", "sample_of"]

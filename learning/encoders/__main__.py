@@ -1,8 +1,14 @@
-"""The process of an encoder: reads blocks of records from its input, writes their vectors to its output."""
+"""The process of an encoder: reads blocks of records from its input, writes their vectors to its output.
+
+A copy of the process encodes a block, and ends. Where that fails, each record of the block gets a copy of its own: so
+whether it fails does not depend on what others have left in memory, and nobody waits for a record that takes too long.
+"""
 
 from __future__ import annotations
 
+import gc
 import json
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +18,7 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from common.confinement import answers, confine
+from common.confinement import answers, confine, in_a_copy
 from common.frames import frame_read, frame_write
 from common.sentences import Sentence
 from common.sentences import gettext_noop as _
@@ -46,19 +52,38 @@ def main(folder: Path) -> None:
         frame_write(replies, problem=_kept(problem), remedy=_("Check it with onnxruntime, and export it anew."))
         return
     frame_write(replies, width=width)
+    gc.freeze()  # a collection in a copy would write to all of its memory
     while True:
         try:
             _header, block = frame_read(requests, most=sys.maxsize)
         except EOFError:
             return
         assert block is not None, "nothing else is asked"
-        vectors = np.zeros((len(block), width), np.float32)
-        for place in range(len(block)):
-            try:
-                vectors[place] = np.nan_to_num(encode(block[place : place + 1]), posinf=0.0, neginf=0.0)
-            except Exception:  # noqa: S112  # a record must not stop those of others
-                continue
+        vectors = _vectors(encode, block, width, about["record_time"])
+        if vectors is None:  # over one of them; whether another one fails must not depend on it
+            alone = [_vectors(encode, record[None], width, about["record_time"]) for record in block]
+            vectors = np.stack([np.zeros(width, np.float32) if each is None else each[0] for each in alone])
         frame_write(replies, vectors)
+
+
+def _vectors(encode: Encode, block: NDArray[Any], width: int, seconds: float) -> NDArray[np.float32] | None:
+    """Return the vectors `(n, width)` of records, computed in a copy of this process; None if the copy ends over one.
+
+    seconds: of processor time for each record.
+    """
+
+    def vectors() -> bytes:
+        found = np.zeros((len(block), width), np.float32)
+        for vector, record in zip(found, block[:, None], strict=True):
+            signal.setitimer(signal.ITIMER_PROF, seconds)
+            vector[:] = encode(record)
+        return found.tobytes()
+
+    content = in_a_copy(vectors, seconds=seconds * len(block))
+    if content is None or len(content) != 4 * len(block) * width:
+        return None
+    found = np.frombuffer(content, np.float32).reshape(len(block), width)
+    return np.where(np.isfinite(found).all(axis=1, keepdims=True), found, np.float32(0))
 
 
 def _encode(encoder: EncoderFile, shape: tuple[int, ...]) -> Encode:

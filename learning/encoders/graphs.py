@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
@@ -16,6 +18,27 @@ IDS, MASK, TYPES = "input_ids", "attention_mask", "token_type_ids"
 _AGAIN = _("Export it anew, as one ONNX file of standard operators.")
 _RANKS = (2, 3, 4)
 
+_NAMES = """
+    Abs Acos Acosh Add And ArgMax ArgMin Asin Asinh Atan Atanh AveragePool BatchNormalization BitShift
+    BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast CastLike Ceil Celu Clip Concat Constant ConstantOfShape Conv
+    ConvInteger ConvTranspose Cos Cosh CumSum DFT DepthToSpace DequantizeLinear Div Dropout
+    DynamicQuantizeLinear Einsum Elu Equal Erf Exp Expand EyeLike Flatten Floor GRU Gather GatherElements
+    GatherND Gelu Gemm GlobalAveragePool GlobalLpPool GlobalMaxPool Greater GreaterOrEqual GridSample
+    GroupNormalization HammingWindow HannWindow HardSigmoid HardSwish Identity InstanceNormalization IsInf IsNaN
+    LRN LSTM LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax LpNormalization LpPool MatMul
+    MatMulInteger Max MaxPool Mean MeanVarianceNormalization Min Mish Mod Mul Neg Not OneHot Or PRelu Pad Pow
+    QLinearConv QLinearMatMul QuantizeLinear RNN Range Reciprocal ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp
+    ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu Reshape Resize Round STFT
+    ScatterElements ScatterND Selu Shape Shrink Sigmoid Sign Sin Sinh Size Slice Softmax Softplus Softsign
+    SpaceToDepth Split Sqrt Squeeze Sub Sum Tan Tanh ThresholdedRelu Tile TopK Transpose Trilu Unsqueeze Where
+    Xor
+"""
+OPERATORS = frozenset(_NAMES.split())
+"""Operators of ONNX that an encoder may use: their outputs follow from their inputs alone, without a state or a seed.
+
+Operators with graphs inside (Loop, Scan, If, SequenceMap) are left out, as are those for sequences and strings.
+"""
+
 
 def network_of(content: bytes) -> onnx.ModelProto:
     """The network of a file, in the operator set of the files of models.
@@ -27,23 +50,63 @@ def network_of(content: bytes) -> onnx.ModelProto:
         network = onnx.load_model_from_string(content)
     except DecodeError:
         raise EncoderError(_("The file is no ONNX file."), _AGAIN) from None
-    graph = network.graph
-    if not graph.node or any(onnx.external_data_helper.uses_external_data(each) for each in graph.initializer):
+    if not network.graph.node or any(map(onnx.external_data_helper.uses_external_data, _tensors(network))):
         raise EncoderError(_("The file holds no network, or keeps its weights in another file."), _AGAIN)
-    if network.functions:
-        network = inliner.inline_local_functions(network)
-    versions = {each.domain if each.domain != "ai.onnx" else "": each.version for each in network.opset_import}
-    used = {node.domain for node in network.graph.node} - {"", "ai.onnx"}
-    if unknown := used - set(OPSETS):
-        problem = Sentence(_("The network uses operators that are not of ONNX: %(names)s."), names=", ".join(unknown))
-        raise EncoderError(problem, _AGAIN)
     try:
+        if network.functions:
+            network = inliner.inline_local_functions(network)
+        _operators_check(network)
+        versions = {each.domain if each.domain != "ai.onnx" else "": each.version for each in network.opset_import}
         if versions.get("") != OPSETS[""]:
             network = version_converter.convert_version(network, OPSETS[""])
-        return shape_inference.infer_shapes(network)
+        network = shape_inference.infer_shapes(network)
+    except EncoderError:
+        raise
     except Exception as error:  # of C++, in many types
         problem = Sentence(_("The network cannot be read (%(error)s)."), error=str(error)[:200])
         raise EncoderError(problem, _AGAIN) from None
+    _operators_check(network)  # what runs
+    return network
+
+
+def _operators_check(network: onnx.ModelProto) -> None:
+    """Check that the vector of a record follows from the record alone: see `OPERATORS`.
+
+    Raises:
+        EncoderError: an operator is not in the list, or is in training mode.
+    """
+    constants = {each.name: each for each in network.graph.initializer}
+    for node in _nodes(network):
+        if node.domain not in ("", "ai.onnx") or node.op_type not in OPERATORS:
+            name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+            problem = Sentence(_("The network uses an operator that encoders may not use: %(name)s."), name=name[:100])
+            raise EncoderError(problem, _("Export it without randomness and loops, of ONNX's own operators."))
+        if node.op_type == "Constant":
+            constants.update((node.output[0], each.t) for each in node.attribute if each.name == "value")
+        training = {each.name: each.i for each in node.attribute}.get("training_mode")
+        if node.op_type == "Dropout" and len(node.input) > 2 and node.input[2]:
+            training = node.input[2] not in constants or onnx.numpy_helper.to_array(constants[node.input[2]]).any()
+        if training:
+            problem = Sentence(_("The operator %(name)s of the network is in training mode."), name=node.op_type)
+            raise EncoderError(problem, _("Export it for use: of PyTorch, after a call of eval()."))
+
+
+def _nodes(network: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    """All nodes of a network in order, each before those of the graphs inside of it."""
+    left = list(network.graph.node)[::-1]
+    while left:
+        node = left.pop()
+        yield node
+        for attribute in node.attribute:
+            left += [each for graph in (attribute.g, *attribute.graphs) for each in graph.node][::-1]
+
+
+def _tensors(network: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """All constants of a network."""
+    yield from network.graph.initializer
+    for node in _nodes(network):
+        for attribute in node.attribute:
+            yield from (attribute.t, *attribute.tensors)
 
 
 def image_vectors(graph: Graph, encoder: EncoderFile, images: str, shape: tuple[int, ...]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from common.sentences import gettext_noop as _
 from learning.encoders.files import EncoderError
 
+_MODELS = ("BPE", "Unigram", "WordLevel", "WordPiece")
 MOST_PIECES = 64
 """Pieces of a text that are read; what comes after is left out."""
 
@@ -31,6 +33,11 @@ class Pieces:
         except Exception:  # of Rust, without a type of its own
             problem = _("The tokenizer cannot be read.")
             raise EncoderError(problem, _("Give the file tokenizer.json that belongs to the network.")) from None
+        # Read from what the library understood, not from the file: of a name given twice it may take the other one.
+        model = json.loads(self._tokenizer.to_str())["model"]
+        if model["type"] not in _MODELS or model.get("dropout"):
+            problem = _("The tokenizer draws how it splits a text (dropout), or is of an unknown kind.")
+            raise EncoderError(problem, _("Give a tokenizer for use, not for training: with no dropout."))
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(length)
 

@@ -15,14 +15,16 @@ from common.frames import frame_read, frame_write
 from common.scratch import scratch_folder
 from common.sentences import Sentence
 from common.sentences import gettext_noop as _
-from learning.encoders.files import EncoderError, EncoderFile
+from learning.encoders.files import EncoderError, EncoderFile, ImageInput, Input
 
 MEMORY = 6 << 30
 """Bytes that the process may take beyond those of its programs."""
 START_TIME = 120.0
 """Seconds until a file has to be read."""
 RECORD_TIME = 30.0
-"""Seconds that a record may take."""
+"""Seconds of processor time that a record may take."""
+PATIENCE = 5.0
+"""How many times longer a block may take on a busy machine before the process counts as stuck."""
 MOST_NUMBERS = 1 << 16
 """Numbers that a vector may have."""
 BLOCK = 32
@@ -36,7 +38,7 @@ class EncoderProcess:
         encoder: The file.
         shape: Of a record: of an image, or the bytes of a text.
         memory: Bytes that the process may take beyond those of its programs.
-        record_time: Seconds that a record may take.
+        record_time: Seconds of processor time that a record may take.
 
     Attributes:
         width: Of a vector.
@@ -53,10 +55,15 @@ class EncoderProcess:
         self.width = 0
 
     def __enter__(self) -> EncoderProcess:
+        self._start()
+        return self
+
+    def _start(self) -> None:
         about = {
             "takes": self._encoder.takes.to_json(),
             "shape": list(self._shape),
             "memory": self._memory,
+            "record_time": self._record_time,
             "tokenizer": self._encoder.tokenizer,
         }
         with scratch_folder() as folder, self._running:
@@ -71,7 +78,6 @@ class EncoderProcess:
                 problem = Sentence(_("The vectors of the encoder have %(width)s numbers."), width=self.width)
                 raise EncoderError(problem, Sentence(_("Choose one with 1 to %(most)s."), most=f"{MOST_NUMBERS:,}"))
             self._running = self._running.pop_all()
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -79,23 +85,57 @@ class EncoderProcess:
         self._running.close()
 
     def encode(self, x: NDArray[Any]) -> NDArray[np.float32]:
-        """Vectors `(n, width)` of records `(n, *shape)`, each computed by itself on one thread.
+        """Return vectors `(n, width)` of records `(n, *shape)`, each computed by itself on one thread.
 
-        A record that cannot be encoded has a vector of zeros.
+        A record has a vector of zeros if the encoder fails on it, takes too long, or gives a number that is not finite.
+
+        Raises:
+            EncoderError: the process ended and does not start again, whatever the records are.
         """
-        vectors = np.empty((len(x), self.width), np.float32)
+        vectors = np.zeros((len(x), self.width), np.float32)
         for start in range(0, len(x), BLOCK):
-            block = x[start : start + BLOCK]
-            try:
-                frame_write(self._process.stdin, block)
-            except OSError:
-                raise _died() from None
-            block_vectors = vectors[start : start + BLOCK]
-            _message, array = self._answer(self._record_time * len(block), most=block_vectors.nbytes)
-            if array is None or array.shape != block_vectors.shape:
-                raise _died()
-            block_vectors[:] = array
+            places = range(start, min(start + BLOCK, len(x)))
+            block = self._encoded(x[places.start : places.stop])
+            if block is not None:
+                vectors[places.start : places.stop] = block
+                continue
+            for place in places:  # over one of them the process ended; the others are encoded all the same
+                alone = self._encoded(x[place : place + 1])
+                if alone is not None:
+                    vectors[place] = alone[0]
         return vectors
+
+    def check_locality(self, x: NDArray[Any]) -> None:
+        """Check that records have the same vectors, to the last bit, in another order and alone.
+
+        Raises:
+            EncoderError: they have not.
+        """
+        together = self.encode(x).tobytes()
+        turned = self.encode(x[::-1])[::-1].tobytes()
+        alone = b"".join(self.encode(x[place : place + 1]).tobytes() for place in range(len(x)))
+        if not together == turned == alone:
+            problem = _("The vector of a record depends on which other records are encoded.")
+            raise EncoderError(
+                problem, _("Use an encoder without randomness, and export it for use, not for training.")
+            )
+
+    def _encoded(self, block: NDArray[Any]) -> NDArray[Any] | None:
+        """Vectors of a block, or None if the process ended over it; then another one runs."""
+        size, seconds = len(block) * self.width * 4, PATIENCE * (START_TIME + self._record_time * len(block))
+        try:
+            frame_write(self._process.stdin, block)
+            _message, array = self._answer(seconds, most=size)
+            if array is not None and array.shape == (len(block), self.width):
+                return array
+        except (OSError, EncoderError):
+            pass
+        width = self.width
+        self._running.close()
+        self._start()
+        if self.width != width:
+            raise _died()
+        return None
 
     def _answer(self, seconds: float, most: int = 0) -> tuple[dict[str, Any], NDArray[Any] | None]:
         """What the process says next, with an array of at most so many bytes."""
@@ -104,6 +144,24 @@ class EncoderProcess:
                 return frame_read(self._process.stdout, most=most)
         except (ValueError, EOFError):
             raise _died() from None
+
+
+def sample_of(takes: Input, shape: tuple[int, ...]) -> NDArray[np.uint8]:
+    """Return records `(n, *shape)` that are nobody's, to try an encoder with.
+
+    >>> sample_of(ImageInput(4, (0.5,), (0.5,)), (8, 8)).shape
+    (4, 8, 8)
+    """
+    if isinstance(takes, ImageInput):
+        noise = np.random.default_rng(0).integers(0, 256, (2, *shape), dtype=np.uint8)
+        return np.concatenate([np.zeros((1, *shape), np.uint8), np.full((1, *shape), 255, np.uint8), noise])
+    words = "The quick brown fox, an unbelievably tall one, jumped over 12 lazy dogs; größer als früher! 你好 "
+    texts = ["", words, words[::-1], words * (shape[0] // len(words) + 1)]
+    return np.stack([np.frombuffer(_filled(text, shape[0]), np.uint8) for text in texts])
+
+
+def _filled(text: str, length: int) -> bytes:
+    return text.encode()[:length].decode(errors="ignore").encode().ljust(length, b"\0")
 
 
 def _died() -> EncoderError:

@@ -53,7 +53,10 @@ def holder_choices_check(run: Run, wrong: Callable[[str, object], None], kind: t
 
 
 def _encoder_check(run: Run, digest: str, wrong: Callable[[str, object], None]) -> None:
-    """Note what stands in the way of a run with an encoder: it is not there, or its datasets are not encoded."""
+    """Note what stands in the way of a run with an encoder: it is not there, or its public datasets are not encoded.
+
+    For those of private records the run waits: whether they are encoded yet may follow from a single one.
+    """
     if run.alliance_id:
         # Vectors of the same points differ in their last bits between machines, and so would the sites' questions.
         return wrong("choices.encoder", _("A run over sites learns from records as they are. Choose no encoder."))
@@ -63,7 +66,7 @@ def _encoder_check(run: Run, digest: str, wrong: Callable[[str, object], None]) 
     if run.public_dataset_id is None:
         return wrong("choices.encoder", _("With an encoder a run needs public points. Choose some."))
     done = set(encoder.encodings.filter(state=Encoding.State.DONE).values_list("dataset", flat=True))
-    for field in ("private_dataset", "public_dataset", "test_dataset"):
+    for field in ("public_dataset", "test_dataset"):
         dataset = getattr(run, field)
         if dataset is not None and dataset.pk not in done:
             names = {"name": dataset.name}

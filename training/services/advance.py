@@ -25,6 +25,7 @@ from training.methods import Outcome, Step, method_of
 from training.methods.pate import teaching
 from training.models import Run, Shard, TeacherChunk
 from training.services import joint_models, results, students
+from training.services.encodings import encoding_is_awaited
 from training.services.ending import run_fail, run_forget
 
 logger = logging.getLogger(__name__)
@@ -78,7 +79,7 @@ def run_advance(run_id: str | UUID) -> bool:
                 if step is None:
                     break
                 try:
-                    if not step(run):
+                    if encoding_is_awaited(run) or not step(run):
                         break
                     if turn_is_over():
                         raise StepAside

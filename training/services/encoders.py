@@ -18,7 +18,7 @@ from consent.models import Disposal, Study
 from consent.services import study_lock, study_open_check
 from consent.services.changes import changes_recorded
 from consent.services.erasures import disposal_record
-from learning.encoders import EncoderError, EncoderFile, EncoderProcess, ImageInput, input_from_json
+from learning.encoders import EncoderError, EncoderFile, EncoderProcess, ImageInput, input_from_json, sample_of
 from learning.encoders.files import LARGEST_FILE, LARGEST_TOKENIZER, Input
 from training.engine.vectors import encoder_store
 from training.models import Encoder, Run
@@ -27,7 +27,7 @@ from training.services.imports import translated
 
 logger = logging.getLogger(__name__)
 
-_TEXT_TRIED = 64
+_TEXT_TRIED = 256
 
 
 def encoder_register(
@@ -68,7 +68,9 @@ def encoder_register(
     except EncoderError as error:
         raise ValidationError({"takes": _message(error)}) from error
     try:
-        with EncoderProcess(file, _tried_shape(file.takes)) as process:
+        shape = _tried_shape(file.takes)
+        with EncoderProcess(file, shape) as process:
+            process.check_locality(sample_of(file.takes, shape))
             width = process.width
     except EncoderError as error:
         raise ValidationError({"file": _message(error)}) from error

@@ -2,15 +2,21 @@
 
 Every record is encoded by itself, once, on one thread, in a process with limits on memory and time. The vectors are
 stored in the dataset's file beside the record, so that whatever erases a record erases them.
+
+How far the encoding of private records is, and how long it took, may follow from a single record. Only data stewards
+see it: proposals do not depend on it, and an approved run waits for it.
 """
 
 import hashlib
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
 from django.db import transaction
+from django.db.models import QuerySet
+from django.utils import timezone
 from django.utils.translation import gettext_noop
 
 from common.artifacts import arrays_delete
@@ -21,14 +27,18 @@ from common.keyrings import KeyGoneError
 from common.sentences import Sentence
 from consent.services import study_lock
 from consent.services.changes import changes_recorded
-from learning.encoders import EncoderError, EncoderProcess, input_from_json
+from learning.encoders import EncoderError, EncoderProcess, input_from_json, sample_of
 from learning.formats import schema_from_json
 from training.dispatch import send
 from training.engine.records import records_load, records_store
 from training.engine.vectors import RECORDS, encoder_load, records_key
-from training.models import Dataset, Encoder, Encoding
+from training.models import Dataset, Encoder, Encoding, Run
 
 _AT_A_TIME = 256
+#: How many records of a public dataset are encoded alone and in company, before all are.
+_TRIED = 4
+#: After so long work that failed is tried again: no record makes it fail, but a machine may.
+_AGAIN = timedelta(hours=1)
 #: Into how many parts the records are cut, however many there are: progress tells nothing of their number.
 _PARTS = 10
 
@@ -86,6 +96,24 @@ def encoding_work(encoding_id: int | str) -> None:
                     _forget(encoding, mine)
             except EncoderError as error:
                 fail(_kept(error.problem))
+    for run in _waiting_runs(encoding):
+        send("run_advance", run.pk)
+
+
+def encoding_is_awaited(run: Run) -> bool:
+    """Whether an approved run has to wait until its private records are encoded."""
+    if not run.encoder or run.status != Run.Status.APPROVED:
+        return False
+    encodings = Encoding.objects.filter(encoder__digest=run.encoder, dataset=run.private_dataset_id)
+    return not encodings.filter(state=Encoding.State.DONE).exists()
+
+
+def _waiting_runs(encoding: Encoding) -> QuerySet[Run]:
+    return Run.objects.filter(
+        status=Run.Status.APPROVED,
+        private_dataset=encoding.dataset_id,
+        choices__encoder=encoding.encoder.digest,
+    )
 
 
 def _encode(encoding: Encoding, mine: Any) -> None:
@@ -99,7 +127,11 @@ def _encode(encoding: Encoding, mine: Any) -> None:
         names = [hashlib.sha256(record.tobytes()).digest() for record in np.ascontiguousarray(x)]
         missing = [place for place, name in enumerate(names) if name not in known]
         if missing:
-            with EncoderProcess(encoder_load(encoding.encoder), x.shape[1:]) as process:
+            file = encoder_load(encoding.encoder)
+            with EncoderProcess(file, x.shape[1:]) as process:
+                # Of private records none is tried: whether the encoder is refused would follow from them.
+                tried = x[:_TRIED] if dataset.kind != Dataset.Kind.PRIVATE else x[:0]
+                process.check_locality(np.concatenate([sample_of(file.takes, x.shape[1:]), tried]))
                 for part, places in enumerate(np.array_split(missing, _PARTS), start=1):
                     for start in range(0, len(places), _AT_A_TIME):
                         some = places[start : start + _AT_A_TIME]
@@ -162,7 +194,9 @@ def _store(encoding: Encoding, before: str, arrays: dict[str, np.ndarray], end: 
 
 
 def encodings_sweep() -> None:
-    """Send on encodings whose worker died."""
+    """Send on encodings whose worker died, and those that failed an hour ago."""
+    failed = Encoding.objects.filter(state=Encoding.State.FAILED, heartbeat__lt=timezone.now() - _AGAIN)
+    failed.update(state=Encoding.State.WAITING, message="")
     send_on(Encoding.objects.filter(state=Encoding.State.WAITING), "training.tasks.encoding_work")
 
 

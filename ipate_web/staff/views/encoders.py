@@ -12,6 +12,7 @@ from ipate_web.staff.forms.encoders import EncoderForm
 from ipate_web.staff.forms.endings import ReasonForm
 from ipate_web.staff.views.pages import faults_in, render_page, study_form
 from training.models import Encoder
+from training.selectors import encoders_seen
 from training.services.encoders import encoder_is_used, encoder_register, encoder_withdraw
 
 
@@ -27,7 +28,7 @@ def encoders(request: SignedInRequest, study: Study) -> HttpResponse:
         with faults_in(form):
             encoder_register(study=study, acting_user=request.user, **form.arguments())
             return redirect("staff:encoders", study.slug)
-    rows = Encoder.objects.filter(study=study).select_related("stated_by").prefetch_related("encodings__dataset")
+    rows = encoders_seen(study, request.user).select_related("stated_by")
     context = {"encoders": rows, "form": form if may_register else None}
     return render_page(request, study, "staff/datasets/encoders.html", context)
 

@@ -14,9 +14,9 @@ from ipate_web.tokens.models import ApiToken
 from learning.formats import ImageSchema, Rows
 from tests.factories import steward_add, study_open
 from tests.learning.encoders.networks import image_encoder
-from tests.pages import as_, roles_fill
+from tests.pages import as_, roles_fill, text
 from tests.snapshots import built_once
-from training.models import Encoder
+from training.models import Encoder, Encoding
 from training.services.datasets import dataset_import
 from training.services.encodings import encoding_work
 
@@ -32,6 +32,12 @@ def study() -> Study:
         rows = Rows(x, np.array([0, 1, 0, 1]), holders)
         dataset_import(study=study, name=kind, kind=kind, rows=rows, schema=ImageSchema(8, 8, 3, ("red", "blue")))
     return study
+
+
+def client_of(person: str) -> APIClient:
+    """Client of the API with a token of somebody."""
+    _, secret = ApiToken.objects.create(User.objects.get(username=person), name="token")
+    return APIClient(HTTP_AUTHORIZATION=f"Bearer {secret}")
 
 
 def form(**fields: object) -> dict[str, object]:
@@ -74,9 +80,38 @@ def test_an_encoder_is_registered_and_withdrawn_on_its_page(study: Study) -> Non
     assert steward.post(page, form()).status_code == 302, "it can be registered again"
 
 
+def looked_at(study: Study, person: str, client: APIClient) -> tuple[str, object]:
+    """What somebody sees of the study's encoders: text of the page, and answer of the API."""
+    answer = client.get(reverse("api:study-encoders", args=[study.slug]))
+    page = as_(person).get(reverse("staff:encoders", args=[study.slug]))
+    return text(page) if page.status_code == 200 else str(page.status_code), answer.json()
+
+
+def test_only_data_stewards_see_how_far_the_encoding_of_private_records_is(study: Study) -> None:
+    """Of one who owns a record on which it fails, or takes long, everybody else would learn."""
+    page = reverse("staff:encoders", args=[study.slug])
+    assert as_("sven").post(page, form()).status_code == 302
+    private = Encoding.objects.get(dataset__kind="private")
+    others = ("operator", "researcher", "committee", "auditor")
+    clients = {person: client_of(person) for person in (*others, "sven")}
+    seen: dict[str, list[tuple[str, object]]] = {person: [] for person in clients}
+    failed = {"state": "failed", "message": "A record is too long."}
+    for change in ({}, {"progress": 0.7}, failed, {"state": "done"}):
+        Encoding.objects.filter(pk=private.pk).update(**change)
+        for person, views in seen.items():
+            views.append(looked_at(study, person, clients[person]))
+    for person in others:
+        assert all(view == seen[person][0] for view in seen[person]), person
+        assert "private" not in str(seen[person][0][1]).replace("without the private", "")
+    steward = seen["sven"]
+    assert len({view[0] for view in steward}) == 4 and "A record is too long." in steward[2][0]
+    assert [next(e for e in view[1][0]["encodings"] if e["dataset"] == "private")["state"] for view in steward] == [
+        *("waiting", "waiting", "failed", "done")
+    ]
+
+
 def test_an_encoder_is_registered_by_the_api(study: Study) -> None:
-    _, secret = ApiToken.objects.create(User.objects.get(username="sven"), name="token")
-    client = APIClient(HTTP_AUTHORIZATION=f"Bearer {secret}")
+    client = client_of("sven")
     takes = json.dumps(image_encoder().takes.to_json())
     sent = {"name": "small", "takes": takes, "licence": "MIT", "source": "made by a test", "stated": True}
     url = reverse("api:study-encoders", args=[study.slug])

@@ -36,6 +36,52 @@ def image_encoder(size=12, channels=3):
     return EncoderFile(image_network(channels), ImageInput(size, (0.5,) * channels, (0.25,) * channels))
 
 
+def noisy_network(operator="RandomUniform", **attributes):
+    """An image plus a number that the network draws for each call, from a seed."""
+    drawn = {"shape": [1], "seed": 7.0} | attributes
+    nodes = [helper.make_node(operator, [], ["drawn"], **drawn), helper.make_node("Add", ["pixels", "drawn"], ["sum"])]
+    return of_pixels(nodes, "sum")
+
+
+def of_pixels(nodes, result, weights=(), **kept):
+    """A network of images as they are; ``kept`` see `model_bytes`."""
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 3, 8, 8]) for name in ("pixels", result)]
+    return model_bytes(nodes, values[:1], values[1:], weights, **kept)
+
+
+def bright_network(times=0):
+    """An image as it is, but of a white one not a number, or copies: so many that time and memory do not suffice."""
+    constants = {"half": np.float32(1.5), "many": np.float32([0, 0, times, times]), "one": np.float32([1, 1, 1, 1])}
+    steps = [
+        ("ReduceMin", ["pixels", "all"], "lightest", {"keepdims": 0}),
+        ("Greater", ["lightest", "limit"], "white", {}),
+        (
+            "Cast",
+            [
+                "white",
+            ],
+            "is_white",
+            {"to": TensorProto.FLOAT},
+        ),
+    ]
+    if times:
+        steps += [
+            ("Mul", ["is_white", "many"], "more", {}),
+            ("Add", ["more", "one"], "repeats", {}),
+            ("Cast", ["repeats"], "whole", {"to": TensorProto.INT64}),
+            ("Tile", ["pixels", "whole"], "large", {}),
+            ("Cos", ["large"], "result", {}),
+        ]
+    else:
+        steps += [("Sub", ["half", "is_white"], "left", {}), ("Sub", ["left", "one"], "sign", {})]
+        steps += [("Sqrt", ["sign"], "root", {}), ("Mul", ["pixels", "root"], "result", {})]
+        constants["one"] = np.float32(1)
+    constants |= {"all": np.array([0, 1, 2, 3]), "limit": np.float32(0.99)}
+    used = {name for _operator, inputs, _output, _attributes in steps for name in inputs}
+    nodes = [helper.make_node(name, inputs, [output], **options) for name, inputs, output, options in steps]
+    return of_pixels(nodes, "result", [(name, np.asarray(value)) for name, value in constants.items() if name in used])
+
+
 def text_encoder(length=6, width=5):
     """A vector for each token, by a table; the tokenizer splits at blanks."""
     table = np.random.default_rng(2).normal(size=(len(WORDS), width)).astype(np.float32)

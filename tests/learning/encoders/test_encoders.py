@@ -1,16 +1,35 @@
 """Encoders: each record by itself, bit for bit, in a process with limits; and as a part of published models."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy.special import softmax
 
-from learning.encoders import EncoderError, EncoderFile, EncoderProcess, ImageInput, TextInput, input_from_json
+from learning.encoders import (
+    EncoderError,
+    EncoderFile,
+    EncoderProcess,
+    ImageInput,
+    TextInput,
+    input_from_json,
+    sample_of,
+)
 from learning.encoders.files import LAST
 from learning.encoders.pieces import Pieces
 from learning.formats import ImageSchema, TabularSchema
 from learning.formats.columns import TextColumn
 from learning.representations import Encoded, LinearModel, Words, representation_load, representation_save
-from tests.learning.encoders.networks import image_encoder, image_network, model_bytes, text_encoder
+from tests.learning.encoders.networks import (
+    bright_network,
+    image_encoder,
+    image_network,
+    model_bytes,
+    noisy_network,
+    of_pixels,
+    text_encoder,
+)
 from tests.learning.lazily import LocalModel, TensorProto, graphs, helper, onnx, onnx_file, onnxruntime, torch
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (40, 8, 8, 3), dtype=np.uint8)
@@ -47,6 +66,8 @@ def test_images_are_encoded_as_declared_and_each_by_itself(images_process):
     assert images_process.width == 6 and found == pytest.approx(reference(IMAGES), abs=1e-4)
     assert (images_process.encode(IMAGES[::-1][:7])[::-1] == found[-7:]).all(), "whoever else is there"
     assert (images_process.encode(IMAGES[3:4]) == found[3]).all()
+    threads = Path(f"/proc/{images_process._process._process.pid}/task")
+    assert len(list(threads.iterdir())) == 1, "a copy could wait for a lock that another thread held"
 
 
 def test_grey_images_fill_all_channels_and_an_encoder_leaves_no_copy_of_its_file(tmp_path, monkeypatch):
@@ -99,12 +120,12 @@ def test_invalid_encoders_are_refused_with_a_remedy():
     nodes = [helper.make_node("Flatten", ["x"], ["f"]), helper.make_node("Gather", ["f", "first"], ["g"], axis=1)]
     last = [helper.make_node("Unsqueeze", ["g", "axis"], ["h"]), helper.make_node("Expand", ["h", "shape"], ["y"])]
     many = model_bytes([*nodes, *last], floats("x"), wide, [*sizes, ("axis", np.array([1]))])
-    for content, problem in ((b"GIF89a", "no ONNX"), (own, "not of ONNX"), (two, "the inputs x, z")):
+    for content, problem in ((b"GIF89a", "no ONNX"), (own, "may not use: me.Own"), (two, "the inputs x, z")):
         graph = graphs.Graph()
         with pytest.raises(EncoderError, match=problem) as error:
             image_vectors(graph, EncoderFile(content, takes), graph.input("image", graphs.FLOAT, (4, 4, 3)), (4, 4, 3))
         assert error.value.remedy
-    for content, problem in ((own, "not of ONNX"), (wrong, "cannot"), (many, "have 70000 numbers")):
+    for content, problem in ((own, "may not use: me.Own"), (wrong, "cannot"), (many, "have 70000 numbers")):
         with pytest.raises(EncoderError, match=problem) as error:
             EncoderProcess(EncoderFile(content, takes), (4, 4, 3)).__enter__()
         assert error.value.remedy
@@ -119,6 +140,70 @@ def test_invalid_encoders_are_refused_with_a_remedy():
             input_from_json(document)
 
 
+AS_THEY_ARE = ImageInput(8, (0.0,) * 3, (1.0,) * 3)
+
+
+def stateful():
+    """Networks that would make a record's vector, or whether it fails, depend on the records before it."""
+    node, graph, value = helper.make_node, helper.make_graph, helper.make_tensor_value_info
+    number = value("y", TensorProto.FLOAT, [1])
+    drawn = node("RandomUniform", [], ["y"], shape=[1], seed=7.0)
+    body = graph([drawn], "draws", [], [number])
+    yes = [("yes", np.array(True)), ("no", np.array(False)), ("half", np.float32(0.5))]
+    add = node("Add", ["pixels", "y"], ["sum"])
+    yield "RandomUniform", noisy_network()
+    yield "RandomNormal", noisy_network("RandomNormal")
+    yield "If", of_pixels([node("If", ["yes"], ["y"], then_branch=body, else_branch=body), add], "sum", yes)
+    function = helper.make_function("mine", "draws", [], ["y"], [drawn], [helper.make_opsetid("", 17)])
+    called = onnx.load_from_string(of_pixels([node("draws", [], ["y"], domain="mine"), add], "sum", domains=["mine"]))
+    called.functions.append(function)
+    yield "RandomUniform", called.SerializeToString()
+    yield "Bernoulli", of_pixels([node("Bernoulli", ["pixels"], ["sum"])], "sum")
+    yield "Dropout", of_pixels([node("Dropout", ["pixels", "half", "yes"], ["sum"])], "sum", yes)
+    norms = [(name, np.ones(3, np.float32)) for name in ("scale", "bias", "mean", "variance")]
+    names = [name for name, _ in norms]
+    training = node("BatchNormalization", ["pixels", *names], ["sum", "m", "v"], training_mode=1)
+    yield "BatchNormalization", of_pixels([training], "sum", norms)
+
+
+def test_networks_with_a_state_or_with_branches_are_refused():
+    from learning.encoders.graphs import network_of
+
+    for name, content in stateful():
+        with pytest.raises(EncoderError, match=rf"(may not use: |operator ){name}") as error:
+            network_of(content)
+        assert error.value.remedy
+    off = [("no", np.array(False)), ("half", np.float32(0.5))]
+    for inputs in (["pixels"], ["pixels", "half"], ["pixels", "half", "no"]):
+        assert network_of(of_pixels([helper.make_node("Dropout", inputs, ["sum"])], "sum", off))
+    with pytest.raises(EncoderError, match="RandomUniform"):
+        EncoderProcess(EncoderFile(noisy_network(), AS_THEY_ARE), (8, 8, 3)).__enter__()
+
+
+def test_a_tokenizer_that_draws_how_it_splits_a_text_is_refused():
+    model = {"type": "BPE", "dropout": 0.1, "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [["a", "b"]]}
+    for dropout, problem in ((0.1, "dropout"), (None, None)):
+        tokenizer = json.dumps({"version": "1.0", "model": model | {"dropout": dropout}})
+        if problem:
+            with pytest.raises(EncoderError, match=problem):
+                Pieces(tokenizer, 8)
+        else:
+            assert Pieces(tokenizer, 8)("ab")[0].tolist() == [[[2]]]
+
+
+def test_locality_is_checked_by_bits(images_process, texts_process, monkeypatch):
+    images_process.check_locality(sample_of(image_encoder().takes, (8, 8, 3)))
+    texts_process.check_locality(sample_of(text_encoder().takes, (60,)))
+    encode = EncoderProcess.encode
+    for change in (
+        lambda vectors: vectors + np.float32(1e-6) * np.arange(len(vectors))[:, None],  # by its place
+        lambda vectors: vectors * np.float32(1 + 1e-6 * (len(vectors) > 1)),  # in company
+    ):
+        monkeypatch.setattr(EncoderProcess, "encode", lambda self, x, change=change: change(encode(self, x)))
+        with pytest.raises(EncoderError, match="depends on which other records"):
+            images_process.check_locality(IMAGES[:5])
+
+
 def repeating(*times):
     """An encoder that repeats every image along its axes."""
     nodes = [helper.make_node("Tile", ["x", "times"], ["large"]), helper.make_node("Cos", ["large"], ["y"])]
@@ -127,14 +212,38 @@ def repeating(*times):
     return EncoderFile(content, ImageInput(4, (0.0,) * 3, (1.0,) * 3))
 
 
-def test_an_encoder_that_takes_too_much_memory_or_time_is_ended():
-    with pytest.raises(EncoderError, match=r"Arena|memory"):
+def test_an_encoder_that_takes_too_much_memory_for_any_record_does_not_start():
+    with pytest.raises(EncoderError, match=r"Arena|memory|alloc"):
         EncoderProcess(repeating(100, 1, 256, 256), (4, 4, 3), memory=500 << 20).__enter__()
-    with (
-        EncoderProcess(repeating(1, 1, 512, 512), (4, 4, 3), record_time=0.001) as process,
-        pytest.raises(EncoderError, match="took too much"),
-    ):
-        process.encode(np.zeros((32, 4, 4, 3), np.uint8))
+
+
+@pytest.mark.parametrize(
+    ("times", "limits"),
+    [(0, {}), (8192, {"memory": 500 << 20}), (1024, {"record_time": 0.05})],
+    ids=["gives no number", "memory", "time"],
+)
+def test_a_record_on_which_the_encoder_fails_has_zeros_and_changes_nobody_elses_vector(times, limits):
+    x = IMAGES.copy()
+    x[[3, 17]] = 255
+    others = np.delete(np.arange(40), [3, 17])
+    with EncoderProcess(EncoderFile(bright_network(times), AS_THEY_ARE), (8, 8, 3), **limits) as process:
+        found = process.encode(x)
+        assert (found[[3, 17]] == 0).all() and (found[others] != 0).any(axis=1).all()
+        assert (process.encode(x[others]) == found[others]).all()
+
+
+def test_a_block_over_which_the_process_ends_is_encoded_record_by_record(monkeypatch, images_process):
+    expected = images_process.encode(IMAGES)
+    with EncoderProcess(image_encoder(), IMAGES.shape[1:]) as process:
+        answer = EncoderProcess._answer
+
+        def ending(self, seconds, most=0):
+            if most > 4 * self.width:
+                self._process._stop()
+            return answer(self, seconds, most)
+
+        monkeypatch.setattr(EncoderProcess, "_answer", ending)
+        assert (process.encode(IMAGES[:3]) == expected[:3]).all()
 
 
 def linear(fitted):
