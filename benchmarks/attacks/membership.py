@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm
+from scipy.stats import norm, ttest_1samp, ttest_ind
 from tqdm import tqdm
 
 Floats = NDArray[np.float64]
@@ -95,4 +95,52 @@ def attack(taking: Taking, ratios: Floats, mu: float) -> Attack:
         float(norm.cdf(mu / np.sqrt(2))),
         float(norm.cdf(norm.ppf(FALSE_POSITIVES) + mu)),
         {rate: round(float(np.interp(rate, false, true)), 4) for rate in RATES},
+    )
+
+
+@dataclass(frozen=True)
+class Between:
+    """Whether people who allow more are found more easily than others in the same studies.
+
+    areas: under the ROC curve, of those who allow less, of those who allow more, and of both.  targets: of each of the
+    first studies t and p of Student's test between the ratios of those who took part, as Individualized DP-SGD prints
+    it (Boenisch et al. 2023, Table 10).  gap, uncertain, t, p: how much larger the area of those who allow more is, the
+    mean over all studies and its standard error, and Student's test that it is 0.
+    """
+
+    areas: tuple[float, float, float]
+    targets: tuple[tuple[float, float], ...]
+    gap: float
+    uncertain: float
+    t: float
+    p: float
+
+
+def between(taking: Taking, ratios: Floats, allow_more: NDArray[np.bool_], *, targets: int = 5) -> Between:
+    """Compare people who allow more, `(people,)`, with all others, study by study.
+
+    A study is left out in which all of one kind took part, or none.
+    """
+    from sklearn.metrics import roc_auc_score  # slow to import
+
+    groups = (~allow_more, allow_more, np.ones_like(allow_more))
+    gaps, tests = [], []
+    for took_part, scores in zip(taking, ratios, strict=True):
+        few = min((took_part & of).sum() for of in groups), min((~took_part & of).sum() for of in groups)
+        if min(few) == 0:
+            continue
+        less, more = (roc_auc_score(took_part[of], scores[of]) for of in groups[:2])
+        gaps.append(more - less)
+        if len(tests) < targets:
+            found = ttest_ind(scores[took_part & allow_more], scores[took_part & ~allow_more])
+            tests.append((float(found.statistic), float(found.pvalue)))
+    overall = ttest_1samp(gaps, 0.0)
+    areas = tuple(float(roc_auc_score(taking[:, of].ravel(), ratios[:, of].ravel())) for of in groups)
+    return Between(
+        (areas[0], areas[1], areas[2]),
+        tuple(tests),
+        float(np.mean(gaps)),
+        float(np.std(gaps, ddof=1) / np.sqrt(len(gaps))),
+        float(overall.statistic),
+        float(overall.pvalue),
     )

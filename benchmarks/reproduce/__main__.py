@@ -59,7 +59,7 @@ def main() -> None:
             missing[name] = str(error)
             continue
         print(
-            f"\n{name}: {table.title}. {table.source}. {time.perf_counter() - began:.0f} s\n{text_of(found)}",
+            f"\n{name}: {table.title}. {table.source}. {time.perf_counter() - began:.0f} s\n{text_of(name, found)}",
             flush=True,
         )
     if missing:

@@ -7,8 +7,10 @@ from pathlib import Path
 
 SOURCE = "https://storage.googleapis.com/pate-votes/votes.gz (research/pate_2018/ICLR2018 of tensorflow/privacy)"
 
+#: The second ensemble of MNIST, whose teachers are as often right as the printed ones.
+WEAKER = "mnist-weaker"
 #: How often each data set was divided into teachers' parts, and the classes of the digits.
-DIVISIONS = {"mnist": 1, "adult": 3}
+DIVISIONS = {"mnist": 1, WEAKER: 1, "adult": 3}
 CLASSES = 10
 
 

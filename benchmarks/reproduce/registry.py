@@ -62,9 +62,12 @@ _TABLES = (
     Table("idpsgd-table2", "MNIST at ε = 1, 2, 3", IDPSGD, idpsgd.table2, derived=True),
     Table("idpsgd-table3", "MNIST at ε = 0.3, fewer steps", IDPSGD, idpsgd.table3, derived=True),
     Table("idpsgd-table5", "Noise multipliers of Tables 4 and 5", IDPSGD, idpsgd.table5),
+    Table("idpsgd-table6", "Parameters for ε = 1, 2, 3", IDPSGD, idpsgd.table6),
     Table("idpsgd-table7", "CIFAR-10 at ε = 1, 2, 3, a smaller network", IDPSGD, idpsgd.table7, derived=True),
     Table("idpsgd-table8", "CIFAR-10, one class at ε = 3 or 1, all others at 2", IDPSGD, idpsgd.table8, derived=True),
     Table("idpsgd-table9", "MNIST, promises by class", IDPSGD, idpsgd.table9, derived=True),
+    Table("idpsgd-table10", "Figure 2 and Table 10: attacks at ε = 10 and 20", IDPSGD, idpsgd.table10, True),
+    Table("idpsgd-table11", "MNIST at ε = 1, 2, 3: students of Individualized PATE", IDPSGD, idpsgd.table11),
     Table("idpsgd-table12", "MNIST at ε = 1, 2, 3: baselines", IDPSGD, idpsgd.table12, derived=True),
 )
 _BESIDE = Table(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,7 @@ from numpy.typing import NDArray
 from accounting.privacy import PAPER_ORDERS
 from benchmarks.reproduce.votes import Votes
 from benchmarks.students.teachers import vote
-from learning.mechanisms.pate import ConfidentGNMax, Group, Plan, make_plan, simulate_vote
+from learning.mechanisms.pate import ConfidentGNMax, Group, GroupPlan, Plan, make_plan, simulate_vote
 
 DELTA, TEACHERS, HOLDERS = 1e-5, 250, 60_000
 FIRST_QUERIES = 500
@@ -26,11 +28,11 @@ LEFT_OUT = "weighting, groups too small for a teacher left out"
 VARIANTS = {
     "PATE": {"variant": "standard"},
     "upsampling": {"variant": "upsampling"},
-    "vanishing": {"variant": "vanishing", "exponent": 1.0},
+    "vanishing": {"variant": "vanishing"},
     "weighting": {"variant": "weighting"},
     LEFT_OUT: {"variant": "weighting", "small_groups": "leave_out"},
 }
-"""As the authors' code has them: duplicates and weights in proportion to ε, and participation, too."""
+"""As the authors' code has them: duplicates and weights in proportion to ε."""
 
 AS_PRINTED = "weighting by n·ε"
 """Algorithm 2 as printed, and the authors' code: the weight of a group grows with the number of its teachers, too."""
@@ -48,12 +50,14 @@ class Counted:
 
 @dataclass(frozen=True)
 class Tally:
-    """Means over the draws, and the standard deviation of the number of labels."""
+    """Means over the draws, and their standard deviations; right in per cent."""
 
     queries: float
     labels: float
-    spread: float
     right: float
+    queries_spread: float
+    labels_spread: float
+    right_spread: float
 
 
 def groups_of(epsilons: Sequence[float], shares: Sequence[float], holders: int = HOLDERS) -> list[Group]:
@@ -65,6 +69,8 @@ def plan_of(variant: str, groups: Sequence[Group], aggregator: ConfidentGNMax = 
     """The plan of a variant of `VARIANTS`, or `AS_PRINTED`."""
     options: dict[str, Any] = VARIANTS["weighting" if variant == AS_PRINTED else variant]
     plan = make_plan(groups, teachers=TEACHERS, aggregator=aggregator, delta=DELTA, conversion="classic", **options)
+    if variant == "vanishing":
+        return _with_absences(plan, aggregator)
     if variant != AS_PRINTED:
         return plan
     sizes = np.array([group.teachers for group in plan.groups])
@@ -72,6 +78,23 @@ def plan_of(variant: str, groups: Sequence[Group], aggregator: ConfidentGNMax = 
     weights = raw * plan.teachers / (raw @ sizes)
     weighed = (replace(group, weight=float(one)) for group, one in zip(plan.groups, weights, strict=True))
     return replace(plan, groups=tuple(weighed))
+
+
+def _with_absences(plan: Plan, aggregator: ConfidentGNMax) -> Plan:
+    """Let teachers take part as in the thesis, section 6.2.2, and scale the noise by the share of those that do.
+
+    Of a group whose ε is the c-th part of the largest, 1 in 2c² teachers take part in a vote; of the group with the
+    largest ε all do.
+    """
+    largest = max(group.epsilon for group in plan.groups)
+
+    def participants(group: GroupPlan) -> int:
+        share = 1.0 if group.epsilon == largest else (group.epsilon / largest) ** 2 / 2
+        return max(1, round(group.teachers * share))
+
+    groups = tuple(replace(group, participants=participants(group)) for group in plan.groups)
+    share = sum(group.participants for group in groups) / plan.teachers
+    return replace(plan, groups=groups, aggregator=aggregator.scaled(share))
 
 
 def by_paper(votes: Votes, plan: Plan, groups: Sequence[Group], seed: int) -> Counted:
@@ -104,10 +127,12 @@ def by_accounts(
     votes: Votes, variant: str, groups: Sequence[Group], seed: int, aggregator: ConfidentGNMax = AGGREGATOR
 ) -> Counted:
     """The same with weights or duplicates in proportion to μ, until the accounts are used up."""
-    options: dict[str, Any] = VARIANTS[variant]
-    plan = make_plan(
-        groups, teachers=TEACHERS, aggregator=aggregator, delta=DELTA, **(options | {"weight_scheme": "gdp"})
-    )
+    options: dict[str, Any] = VARIANTS[variant] | {"weight_scheme": "gdp"}
+    return by_plan(votes, make_plan(groups, teachers=TEACHERS, aggregator=aggregator, delta=DELTA, **options), seed)
+
+
+def by_plan(votes: Votes, plan: Plan, seed: int) -> Counted:
+    """Put the points to the vote in random order until the accounts of a group of the plan are used up."""
 
     def hold(drawn: Votes) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         answers = vote(votes.name, plan, drawn.predictions_for(plan, seed), votes.classes, seed=seed)
@@ -136,11 +161,11 @@ def _until_used_up(
 
 
 def tally(counts: Sequence[Counted]) -> Tally:
-    """Means over draws; right is the share of right labels in per cent."""
-    labels = np.array([len(one.rows) for one in counts], float)
-    return Tally(
-        float(np.mean([one.queries for one in counts])),
-        float(labels.mean()),
-        float(labels.std(ddof=1)) if len(counts) > 1 else 0.0,
-        100 * float(np.nanmean([one.right for one in counts])),
+    """Means and standard deviations over draws; right is the share of right labels in per cent."""
+    drawn = (
+        [float(one.queries) for one in counts],
+        [float(len(one.rows)) for one in counts],
+        [100 * one.right for one in counts if len(one.rows)],
     )
+    means = (fmean(values) if values else math.nan for values in drawn)
+    return Tally(*means, *(stdev(values) if len(values) > 1 else 0.0 for values in drawn))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,11 +9,14 @@ from typing import Any
 from benchmarks.reproduce.registry import TABLES, Table
 from benchmarks.reproduce.results import RESULTS, Row, kept, measured
 from benchmarks.reproduce.tables.holders import measured_elsewhere
-from benchmarks.reproduce.verdicts import WHY, counted, unmeasured, verdict
+from benchmarks.reproduce.verdicts import VARIANTS, WHY, Tally, judged, tallied, unmeasured
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "reproduction.md"
 REMARKS = Path(__file__).with_name("remarks.md")
-HEADINGS = ("setting", "quantity", "published", "here", "difference", "verdict", "accounts", "every holder votes")
+HEADINGS = ("setting", "quantity", "published", "here", "difference", "verdict")
+WEAKER = ("teachers as printed", "difference", "verdict")
+"""Further columns of tables for which a second ensemble votes."""
+BESIDE = ("accounts", "every holder votes")
 Json = dict[str, Any]
 
 
@@ -41,24 +43,30 @@ def difference(row: Row) -> str:
     return f"{row.difference:+,.0f}" if abs(row.difference) >= 100 else f"{row.difference:+.2g}"
 
 
-def lines_of(case: Json, others: dict[str, dict[str, float]]) -> list[list[str]]:
-    """Cells of the rows of a case, its setting in the first of them; others: every holder's vote, by promises."""
-    lines = []
-    for position, fields in enumerate(case["rows"]):
-        row = Row(**fields)
-        lines.append(
-            [
-                case["setting"] if position == 0 else "",
-                row.quantity,
-                number(row.published, row.spread),
-                number(row.here, row.here_spread),
-                difference(row),
-                verdict(row),
-                number(row.accounts),
-                number(others.get(case["promises"], {}).get(row.holders or "")),
-            ]
-        )
-    return lines
+def headings_of(cases: Sequence[Json]) -> tuple[str, ...]:
+    """Return the columns of a table."""
+    return (*HEADINGS, *(WEAKER if has_weaker(cases) else ()), *BESIDE)
+
+
+def has_weaker(cases: Sequence[Json]) -> bool:
+    """Whether a second ensemble votes for the table, too."""
+    return any(fields.get("weaker") is not None for case in cases for fields in case["rows"])
+
+
+def lines_of(table: str, cases: Sequence[Json], others: dict[str, dict[str, float]]) -> list[list[str]]:
+    """Return a table's cells, a case's setting in its first row; others: every holder's vote, by promises."""
+    return [
+        [case["setting"] if position == 0 else "", *_cells(table, case, Row(**fields), has_weaker(cases), others)]
+        for case in cases
+        for position, fields in enumerate(case["rows"])
+    ]
+
+
+def _cells(table: str, case: Json, row: Row, weaker: bool, others: dict[str, dict[str, float]]) -> list[str]:
+    cells = [row.quantity, number(row.published, row.spread)]
+    for one in (row, row.by_weaker) if weaker else (row,):
+        cells += [number(one.here, one.here_spread), difference(one), judged(table, case, one)]
+    return [*cells, number(row.accounts), number(others.get(case["promises"], {}).get(row.holders or ""))]
 
 
 def every_holder(folder: Path = RESULTS) -> dict[str, dict[str, float]]:
@@ -69,11 +77,10 @@ def every_holder(folder: Path = RESULTS) -> dict[str, dict[str, float]]:
     }
 
 
-def text_of(cases: Sequence[Json], folder: Path = RESULTS) -> str:
-    """A table for the terminal."""
-    others = every_holder(folder)
-    lines = [list(HEADINGS), *(line for case in cases for line in lines_of(case, others))]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(HEADINGS))]
+def text_of(table: str, cases: Sequence[Json], folder: Path = RESULTS) -> str:
+    """Return a table for the terminal."""
+    lines = [list(headings_of(cases)), *lines_of(table, cases, every_holder(folder))]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)
 
 
@@ -87,20 +94,38 @@ def document(folder: Path = RESULTS) -> str:
 
 
 def _met(folder: Path) -> str:
-    """How many printed cells of each table are met, and why the others are not."""
-    rows = ["| table | printed cells | met | above | below | why |", "|---|---|---|---|---|---|"]
-    totals = Counter[str]()
+    """How many printed cells of each table are met, to which side all of them differ, and why not all are met."""
+    rows = [
+        "| table | printed cells | met | above | below | lower / higher | mean difference | why |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    tallies = []
     for table in TABLES.values():
-        if found := counted(_cases(table, folder)):
-            totals += found
-            missed = found.total() - found["met"]
-            cells = (str(found.total()), *(str(found[key] or "") for key in ("met", "above", "below")))
-            link = f"[{table.name}](#{table.name.replace('.', '')})"
-            rows.append(f"| {link} | {' | '.join(cells)} | {WHY.get(table.name, '') if missed else ''} |")
-    cells = (str(totals.total()), *(str(totals[key]) for key in ("met", "above", "below")))
-    rows.append(f"| **all that are measured** | {' | '.join(cells)} | |")
-    rows += [f"| {name} | {cells} | not measured | | | {why} |" for name, cells, why in unmeasured()]
+        cases = _cases(table, folder)
+        found = tallied(table.name, cases)
+        if not found.total:
+            continue
+        tallies.append(found)
+        link = f"[{table.name}](#{table.name.replace('.', '')})"
+        rows.append(_tally_row(link, found, WHY.get(table.name, "")))
+        ensembles = [("", False), (", teachers as printed", True)] if has_weaker(cases) else [("", False)]
+        for named, weaker in ensembles:
+            if weaker:
+                rows.append(_tally_row(f"{table.name}{named}", tallied(table.name, cases, weaker=True)))
+            variants = [(one, tallied(table.name, cases, variant=one, weaker=weaker)) for one in VARIANTS]
+            rows += [_tally_row(f"– {one}", of) for one, of in variants if 0 < of.total < found.total - 2]
+    totals = [str(sum(getattr(one, name) for one in tallies)) for name in ("total", "met", "above", "below")]
+    sides = " / ".join(str(sum(getattr(one, name) for one in tallies)) for name in ("lower", "higher"))
+    rows.append(f"| **all that are measured** | {' | '.join(totals)} | {sides} | | |")
+    rows += [f"| {name} | {cells} | not measured | | | | | {why} |" for name, cells, why in unmeasured()]
     return "## Met or not\n\n" + "\n".join(rows)
+
+
+def _tally_row(name: str, tally: Tally, why: str = "") -> str:
+    counts = (str(tally.total), *(str(one or "") for one in (tally.met, tally.above, tally.below)))
+    means = [] if tally.share is None else [f"{100 * tally.share:+.2g} %"]
+    means += [] if tally.points is None else [f"{tally.points:+.1f} points"]
+    return f"| {name} | {' | '.join(counts)} | {tally.lower} / {tally.higher} | {', '.join(means)} | {why} |"
 
 
 def remarks_read() -> tuple[str, dict[str, str]]:
@@ -121,8 +146,9 @@ def _section(table: Table, cases: Sequence[Json], others: dict[str, dict[str, fl
     planned = [case.setting for case in table.cases(False)]
     missing = [setting for setting in planned if setting not in {case["setting"] for case in cases}]
     if cases:
-        rows = ["| " + " | ".join(HEADINGS) + " |", "|" + "---|" * len(HEADINGS)]
-        rows += ["| " + " | ".join(line) + " |" for case in cases for line in lines_of(case, others)]
+        headings = headings_of(cases)
+        rows = ["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings)]
+        rows += ["| " + " | ".join(line) + " |" for line in lines_of(table.name, cases, others)]
         parts.append("\n".join(rows))
     if remark := remarks.get(table.name):
         parts.append(remark)

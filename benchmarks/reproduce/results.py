@@ -7,7 +7,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from statistics import fmean, stdev
@@ -23,8 +23,9 @@ class Row:
 
     quantity: what it is, with its unit.  published, spread: as printed, and ± or None.  here, here_spread: measured
     with the accounting of the paper.  accounts: the same with the accounts of this project.  holders: which number of
-    every holder's vote at the case's promises stands beside it: "labels", "right" or "student".  None wherever there is
-    no such number.
+    every holder's vote at the case's promises stands beside it: "labels", "right" or "student".  weaker, weaker_spread:
+    as here, from the ensemble whose teachers are as often right as the printed ones.  None wherever there is no such
+    number.
     """
 
     quantity: str
@@ -34,6 +35,13 @@ class Row:
     here_spread: float | None = None
     accounts: float | None = None
     holders: str | None = None
+    weaker: float | None = None
+    weaker_spread: float | None = None
+
+    @property
+    def by_weaker(self) -> Row:
+        """Return the same row with the weaker ensemble's number in place of the measured one."""
+        return replace(self, here=self.weaker, here_spread=self.weaker_spread)
 
     @property
     def difference(self) -> float | None:

@@ -91,7 +91,8 @@ def printed_votes(name: str, division: int) -> Votes:
     `python -m benchmarks.reproduce.ensembles` trains them; their votes are kept in benchmarks/data.
     """
     with np.load(votes_file(name, division), allow_pickle=False) as arrays:
-        return Votes(name, arrays["counts"].astype(np.float64), arrays["truth"].astype(np.int64))
+        counts, truth = arrays["counts"].astype(np.float64), arrays["truth"].astype(np.int64)
+        return Votes(name.removesuffix("-weaker"), counts, truth)
 
 
 @cache

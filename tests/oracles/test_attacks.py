@@ -8,7 +8,7 @@ from accounting.privacy import gdp_epsilon
 from benchmarks.attacks.canaries import CANARIES, Canary
 from benchmarks.attacks.estimate import gdp_bound, one_run_doubt, one_run_mu
 from benchmarks.attacks.faults import FAULTS
-from benchmarks.attacks.membership import attack, likelihood_ratios
+from benchmarks.attacks.membership import attack, between, likelihood_ratios
 from benchmarks.attacks.one_run import MECHANISMS, guesses_right
 
 DOUBT = 1e-5
@@ -147,3 +147,20 @@ def test_likelihood_ratios_find_members_of_a_model_that_remembers():
     found = attack(taking, likelihood_ratios(taking, random.standard_normal((16, 5_000))), 0.1)
     assert abs(found.area - 0.5) < 0.02
     assert found.found < 0.004
+
+
+@pytest.mark.statistical
+def test_people_who_allow_more_are_found_more_easily_only_where_they_are():
+    """Confidences move by 0.2 or 0.6 standard deviations; then by 0.4 for everybody."""
+    random = np.random.default_rng(10)
+    taking, more = random.random((64, 800)) < 0.5, np.arange(800) < 400
+    noise = random.standard_normal((64, 800))
+    apart, alike = (
+        between(taking, likelihood_ratios(taking, taking * move + noise), more)
+        for move in (np.where(more, 0.6, 0.2), np.full(800, 0.4))
+    )
+    assert apart.areas[0] < apart.areas[2] < apart.areas[1] and len(apart.targets) == 5
+    assert apart.gap == pytest.approx(norm.cdf(0.6 / np.sqrt(2)) - norm.cdf(0.2 / np.sqrt(2)), abs=0.03)
+    assert apart.t == pytest.approx(apart.gap / apart.uncertain)
+    assert apart.p < 1e-6 < 1e-3 < alike.p
+    assert all(t > 0 for t, _ in apart.targets) and max(p for _, p in apart.targets) < 0.2

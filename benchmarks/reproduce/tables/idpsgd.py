@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import cycle
+from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
@@ -13,7 +15,8 @@ import numpy as np
 
 from accounting.privacy import epsilon_from_rdp, gdp_mu, sampled_gaussian_rdp
 from benchmarks.reproduce.published import published
-from benchmarks.reproduce.results import Case, Row
+from benchmarks.reproduce.results import Case, Promises, Row
+from benchmarks.reproduce.tables import ipate
 from learning.mechanisms.sampled_steps.calibration import (
     Cost,
     balanced_norms,
@@ -29,6 +32,8 @@ DELTA, EPSILONS = 1e-5, (1.0, 2.0, 3.0)
 HOLDERS = {"MNIST": 60_000, "SVHN": 73_257, "CIFAR-10": 50_000}
 BASELINES = {"without strictest": "E.1 without the strictest group", "group after group": "E.2 group after group"}
 """Names that Table 12 has for our variants."""
+ATTACKS = Path(__file__).resolve().parents[2] / "results" / "attacks.json"
+SIGNIFICANT = 0.05
 
 
 def table5(quick: bool) -> Iterator[Case]:
@@ -64,6 +69,79 @@ def _renyi_cost(steps: int) -> Cost:
         return float(gdp_mu(float(epsilon), DELTA))
 
     return cost
+
+
+def table6(quick: bool) -> Iterator[Case]:
+    """Parameters that the methods compute at ε = 1, 2, 3 from those of Table 4; quick: CIFAR-10, one division."""
+    paper = published("individualized-dp-sgd")
+    for data, run in paper["setup"]["table4"].items():
+        for shares, known in paper["table6_parameters"][data].items():
+            if not quick or (data == "CIFAR-10" and shares.startswith("34")):
+                yield Case(f"{data}, {shares}", (), partial(_parameters, run, HOLDERS[data], shares, known))
+
+
+def _parameters(run: Run, holders: int, named: str, known: dict[str, Any]) -> list[Row]:
+    """Columns of Table 6, by Rényi costs and by the loss distribution."""
+    steps, rate = run["steps"], run["batch"] / holders
+    shares = np.array([float(share) / 100 for share in named.removesuffix(" %").split("/")])
+    targets = np.asarray(gdp_mu(EPSILONS, DELTA), np.float64)
+
+    def computed(cost: Cost) -> list[float]:
+        own = [required_noise(cost, target, steps=steps, rate=rate) for target in targets.tolist()]
+        scale, norms = balanced_norms(own, shares, run["clip"])
+        sample, rates = spend_equally(cost, targets, shares, steps=steps, rate=rate)
+        return [*own, scale, *norms, sample, *rates]
+
+    of_groups = [f"{{}} at ε = {epsilon:g}" for epsilon in EPSILONS]
+    names = [one.format("noise multiplier") for one in of_groups] + ["*scale*, noise multiplier"]
+    names += [one.format("*scale*, clipping norm") for one in of_groups] + ["*sample*, noise multiplier"]
+    names += [one.format("*sample*, rate") for one in of_groups]
+    printed = [*known["own_sigmas"], known["scale_sigma"], *known["scale_norms"]]
+    printed += [known["sample_sigma"], *known["sample_rates"]]
+    columns = zip(names, printed, computed(_renyi_cost(steps)), computed(epsilon_cost(steps, DELTA)), strict=True)
+    return [Row(name, one, here, accounts=accounts) for name, one, here, accounts in columns]
+
+
+def table10(quick: bool) -> Iterator[Case]:
+    """Figure 2 and Table 10: LiRA between people at ε = 10 and at ε = 20, from what `benchmarks.attacks` keeps."""
+    paper = published("individualized-dp-sgd")
+    figure, tests = paper["figure2_lira_cifar10"], paper["table10_lira_t_tests"]
+    for run in json.loads(ATTACKS.read_text()).get("groups", []) if ATTACKS.exists() else []:
+        as_printed = run["published"] == "sampled"  # the method of Figure 2
+        areas = dict(zip(("eps 10", "eps 20", "both"), run["areas"], strict=True))
+        rows = [
+            Row(
+                f"area above one half, {name}, %",
+                100 * (figure[name] - 0.5) if as_printed else None,
+                round(100 * (area - 0.5), 2),
+            )
+            for name, area in areas.items()
+        ]
+        differ = [sum(p < SIGNIFICANT for _, p in found) for found in (tests, run["targets"])]
+        rows += [
+            Row("targets of five whose groups differ (p < 0.05)", differ[0] if as_printed else None, differ[1]),
+            Row(
+                "area at ε = 20 less area at ε = 10, points", None, 100 * run["gap"], here_spread=100 * run["uncertain"]
+            ),
+            Row("Student's t of that over all studies", None, run["t"]),
+        ]
+        named = "sample" if as_printed else "steps over everybody"
+        yield Case(f"{named}, digits, {run['shadows']} shadow models", (), partial(_same, rows))
+
+
+def table11(quick: bool) -> Iterator[Case]:
+    """MNIST: students of Individualized PATE, which the paper compares its own method with."""
+    printed = published("individualized-dp-sgd")["table11_ipate"]["MNIST"]
+    promises, seeds = Promises("mnist", (1.0,)), ipate.SEEDS["mnist"][:1]
+    yield Case("everybody at 1, PATE", seeds, partial(_student, promises, "PATE", seeds, *printed["PATE"]), promises)
+    for shares in ("34/43/23 %", "54/37/9 %"):
+        parts = tuple(int(part) / 100 for part in shares.removesuffix(" %").split("/"))
+        promises, known = Promises("mnist", EPSILONS, parts), printed[shares]["weighting"]
+        yield Case(f"{shares}, weighting", seeds, partial(_student, promises, "weighting", seeds, *known), promises)
+
+
+def _student(promises: Promises, variant: str, seeds: Sequence[int], known: float, spread: float) -> list[Row]:
+    return [replace(row, spread=spread) for row in ipate.student(promises, variant, seeds, known)]
 
 
 def table2(quick: bool) -> Iterator[Case]:

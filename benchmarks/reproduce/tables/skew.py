@@ -79,8 +79,8 @@ def _measured(cell: Cell, known: Any, rows: Callable[[Json, Any], Sequence[Row]]
 
 
 def _votes(found: Json, known: dict[str, float | None]) -> Sequence[Row]:
-    """Classes with the most votes of all public points, and labels of those that the vote would answer."""
-    return [*_by_class("votes", found, known), *_by_class("answers", found, dict.fromkeys(CLASSES))]
+    """Return labels of the points that the vote would answer, as printed, and classes with the most votes of all."""
+    return [*_by_class("answers", found, known), *_by_class("votes", found, dict.fromkeys(CLASSES))]
 
 
 def _by_class(what: str, found: Json, known: dict[str, float | None]) -> Sequence[Row]:
