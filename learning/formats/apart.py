@@ -23,6 +23,7 @@ from common.progress import Progress, silent
 from common.scratch import scratch_folder
 from common.sentences import Sentence
 from common.sentences import gettext_noop as _
+from learning.formats.balance import Balance
 from learning.formats.documents import schema_to_json
 from learning.formats.draft import Draft
 from learning.formats.reader import fault_from_json, sentence_from_json
@@ -94,7 +95,7 @@ def read_apart(
         faults = Report([fault_from_json(fault) for fault in answer["faults"]], answer["count"])
         for changed in ("clipped", "unknown", "missing"):
             setattr(faults, changed, Counter(answer[changed]))
-        faults.records = answer["records"]
+        faults.records, faults.balance = answer["records"], Balance.from_json(answer["balance"])
         report.take(faults, path)
         x = np.load(folder / "x.npy", allow_pickle=False)
         y = np.load(folder / "y.npy", allow_pickle=False) if answer["labels"] else None

@@ -14,8 +14,11 @@ from common.progress import Progress
 from common.sentences import Sentence
 from common.sentences import gettext_noop as _
 from learning.formats import limits
-from learning.formats.extracts import MOMENT, Fact, fhir_facts, flat, omop_facts
+from learning.formats.balance import Balance
+from learning.formats.extracts import MOMENT, Fact, flat
+from learning.formats.fhir import fhir_facts
 from learning.formats.files import sound
+from learning.formats.omop import omop_facts
 from learning.formats.records import Batch, check_names
 from learning.formats.report import Report
 from learning.formats.rows import DataError
@@ -31,22 +34,23 @@ class Records:
 
     Attributes:
         names: Of the columns.
-        rows: Cells of each record: texts, and numbers; an empty text where nothing is known.
+        rows: Row of each record, as the program that made the file counts them, and its cells: texts, and numbers; an
+            empty text where nothing is known.
         count: Number of records that the file announces, at least 1.
-        first: Row of the first record, as the program that made the file counts them.
         remarks: What somebody should know who declares the columns.
         ordered_by: Column of moments of an extract of a health system, whose rows of a person become one. Which columns
             such a file has follows from what occurs: others than the schema's are left out, and its others are empty.
         counted: Columns of an extract that say what was recorded, and nothing where it was not.
+        balance: What became of the resources or rows of an extract.
     """
 
     names: list[str]
-    rows: Iterator[Sequence[object]]
+    rows: Iterator[tuple[int, Sequence[object]]]
     count: int
-    first: int = 1
     remarks: tuple[str, ...] = ()
     ordered_by: str = ""
     counted: tuple[str, ...] = ()
+    balance: Balance | None = None
 
 
 def open_records(path: Path, kind: str) -> Records:
@@ -69,6 +73,8 @@ def record_batches(
 ) -> Iterator[Batch]:
     """Records of such a file, found by the names of its columns."""
     records, size = open_records(path, kind), path.stat().st_size
+    if records.balance is not None:
+        report.balance.take(records.balance)
     if not records.ordered_by:
         check_names(records.names, schema, wanted, report, row=None)
     places = {name: place for place, name in enumerate(records.names) if name in wanted}
@@ -79,10 +85,12 @@ def record_batches(
             chunk = list(itertools.islice(records.rows, _CHUNK))
         if not chunk:
             return
-        columns: dict[str, list[object]] = {name: [row[place] for row in chunk] for name, place in places.items()}
-        columns |= {name: [""] * len(chunk) for name in others}
-        yield columns, range(records.first + done, records.first + done + len(chunk))
         done += len(chunk)
+        whole = [(number, row) for number, row in chunk if any(value != "" for value in row)]
+        report.balance.empty([number for number, row in chunk if all(value == "" for value in row)])
+        columns: dict[str, list[object]] = {name: [row[place] for _, row in whole] for name, place in places.items()}
+        columns |= {name: [""] * len(whole) for name in others}
+        yield columns, [number for number, _ in whole]
         progress(min(size, size * done // records.count), size)
 
 
@@ -126,7 +134,7 @@ def _sheet(path: Path) -> Records:
         remark = Sentence(_("Of the sheets “%(name)s” is read, the first one."), name=sheet.name)
         remarks = (remark,)
     cells = ([cell(value) for value in row[: len(names)]] for row in rows)
-    return Records(names, (row for row in cells if any(value != "" for value in row)), sheet.height, 2, remarks)
+    return Records(names, enumerate(cells, 2), sheet.height, remarks)
 
 
 def _statistics(reader: str) -> Callable[[Path], Records]:
@@ -140,7 +148,7 @@ def _statistics(reader: str) -> Callable[[Path], Records]:
         count = about.number_rows
         limits.check_numbers(max(count or 0, 0), len(about.column_names))
         labels = about.variable_value_labels
-        return Records(about.column_names, _parts(read, path, count, labels), max(count or 0, 1))
+        return Records(about.column_names, enumerate(_parts(read, path, count, labels), 1), max(count or 0, 1))
 
     return records
 
@@ -172,17 +180,20 @@ def _arff(path: Path) -> Records:
 
     with path.open(encoding="utf-8-sig") as file:
         names = [name for name, _kind in arff.load(file, return_type=arff.DENSE_GEN)["attributes"]]
-    return Records(names, rows(), max(1, path.stat().st_size // max(1, 4 * len(names))))
+    return Records(names, enumerate(rows(), 1), max(1, path.stat().st_size // max(1, 4 * len(names))))
 
 
-def _extract(facts: Callable[[Path], Iterator[Fact]]) -> Callable[[Path], Records]:
+def _extract(facts: Callable[[Path, Balance], Iterator[Fact]]) -> Callable[[Path], Records]:
     """Records of a file of a health system."""
 
     def records(path: Path) -> Records:
-        names, rows, counted = flat(facts(path))
+        balance = Balance()
+        names, rows, counted = flat(facts(path, balance))
+        balance.check()
         limits.check_numbers(len(rows), len(names))
         listed = ([cell(row.get(name)) for name in names] for row in rows)
-        return Records(names, listed, max(1, len(rows)), ordered_by=MOMENT, counted=tuple(counted))
+        numbered = enumerate(listed, 1)
+        return Records(names, numbered, max(1, len(rows)), ordered_by=MOMENT, counted=tuple(counted), balance=balance)
 
     return records
 

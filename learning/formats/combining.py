@@ -7,7 +7,9 @@ nothing is known, nothing is known of the holder.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -112,6 +114,11 @@ def _moment(value: object, written: str) -> tuple[float, str] | None:
     text = str(value)
     if not text:
         return float("-inf"), ""
+    if len(text) > len("2026-03-31"):
+        with suppress(ValueError):
+            moment = datetime.fromisoformat(text)
+            if moment.tzinfo is not None:  # in another time zone it may be another day
+                text = moment.astimezone(UTC).isoformat()
     day = day_number(text, written)
     if day is not None:
         return float(day), text

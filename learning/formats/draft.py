@@ -217,7 +217,7 @@ def _of_cells(path: Path, kind: str) -> Draft:
     if len(records.names) > MOST_COLUMNS:
         raise _too_wide(len(records.names))
     with cells.sound_cells(path, kind):
-        rows = [[str(value) for value in row] for row in itertools.islice(records.rows, _FIRST)]
+        rows = [[str(value) for value in row] for _number, row in itertools.islice(records.rows, _FIRST)]
     draft = _of_rows(list(dict.fromkeys(records.names)), rows, {})
     if records.ordered_by:
         draft = _of_extract(draft, records)

@@ -36,6 +36,8 @@ _UNSOUND: tuple[type[Exception], ...] = (
     struct.error,
 )
 _BEGINNING = 512
+_FIRST_RESOURCE = 1 << 16
+_RESOURCE_TYPE = re.compile(rb'"resourceType"\s*:\s*"')
 _TABLE = _("Save what is in it as a table: CSV, Excel or Parquet.")
 _ZIPPED = _("Put all images into one zip file, with a folder for each class, and choose that.")
 _FHIR = _("Save what is in it as a table: CSV, Excel or Parquet. Of FHIR give a bundle or NDJSON.")
@@ -165,12 +167,19 @@ def kind_of(path: Path) -> str:
             if remedy:
                 raise _not_read(path, kind, remedy)
             return kind
-    if start.lstrip(b"\xef\xbb\xbf \r\n\t").startswith(b"{") and b'"resourceType"' in start:
+    if _is_fhir(path):
         return "FHIR"
     for form, kind, remedy in _TEXT:
         if form.match(start.removeprefix(b"\xef\xbb\xbf")):
             raise _not_read(path, kind, remedy)
     return ""
+
+
+def _is_fhir(path: Path) -> bool:
+    """Whether a file, packed or not, begins with a JSON object that has a resource type somewhere near its start."""
+    with open_content(path) as content:
+        start = content.stream.read(_FIRST_RESOURCE)
+    return start.lstrip(b"\xef\xbb\xbf \r\n\t").startswith((b"{", b"[")) and bool(_RESOURCE_TYPE.search(start))
 
 
 def extract_kind(names: list[str]) -> str:
@@ -266,8 +275,15 @@ def check_sha256(path: Path, expected: str, member: str | None = None) -> None:
 
 
 def members(archive: zipfile.ZipFile) -> list[str]:
-    """Names of the files in an archive, without what a Mac adds."""
-    return [name for name in archive.namelist() if not name.endswith("/") and not name.startswith("__MACOSX/")]
+    """Names of the files in an archive, without those that a Mac or Windows adds."""
+    return [
+        name
+        for name in archive.namelist()
+        if not name.endswith("/")
+        and not name.startswith("__MACOSX/")
+        and not PurePosixPath(name).name.startswith(".")
+        and PurePosixPath(name).name.lower() not in ("thumbs.db", "desktop.ini")
+    ]
 
 
 def _member(archive: zipfile.ZipFile, path: Path, wanted: str | None) -> str:

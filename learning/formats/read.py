@@ -101,6 +101,7 @@ def read_file(
             with own.noting():
                 for columns, numbers in _batches(path, kind, encoder, member, followed):
                     encoder.add(columns, numbers)
+                own.balance.check()
             rows = encoder.rows()
     faults.take(own, path)
     if report is None:

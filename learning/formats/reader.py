@@ -84,6 +84,7 @@ def _rows(request: dict[str, Any], folder: Path, progress: Callable[[int, int], 
         "unknown": report.unknown,
         "missing": report.missing,
         "records": report.records,
+        "balance": report.balance.to_json(),
     }
 
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from common.sentences import Sentence
 from common.sentences import gettext_noop as _
 from learning.formats import limits
+from learning.formats.balance import ROWS
 from learning.formats.columns import NumericColumn, TargetColumn, is_formula, shown
 from learning.formats.combining import COUNT, Combinable, OneRecord, combined
 from learning.formats.report import MOST, Report
@@ -90,6 +91,7 @@ class RecordEncoder:
         """
         self._read = self._read or bool(rows)
         self._count += len(rows)
+        self.report.balance.see(ROWS, len(rows))
         limits.check_numbers(self._count, *self.schema.shape)
         faulty: set[int] = set()
         combining = self._combining(columns)
@@ -114,7 +116,10 @@ class RecordEncoder:
         self.report.add(*sorted(self._found, key=lambda fault: fault.row or 0))
         self._found.clear()
         places = [place for place in range(len(rows)) if place not in faulty]
-        if incomplete or not places:
+        used = 0 if incomplete else len(places)
+        self.report.balance.use(ROWS, used)
+        self.report.balance.refuse(ROWS, len(rows) - used)
+        if not used:
             return
         if faulty:
             columns = {name: [values[place] for place in places] for name, values in columns.items()}

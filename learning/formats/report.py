@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TextIO
 
 from common.sentences import Sentence
+from learning.formats.balance import Balance
 from learning.formats.columns import is_formula
 from learning.formats.rows import DataError
 
@@ -69,6 +70,7 @@ class Report:
         unknown: Number of values by column that stand for “other”, being undeclared.
         missing: Number of values by column that are not known.
         records: Number of records of which those of each holder have become one.
+        balance: What became of each row or resource that was read.
 
     >>> report = Report()
     >>> report.add(DataError("“x” is no number.", row=3), DataError("“y” is no number.", row=4))
@@ -82,6 +84,7 @@ class Report:
     unknown: Counter[str] = field(default_factory=Counter)
     missing: Counter[str] = field(default_factory=Counter)
     records: int = 0
+    balance: Balance = field(default_factory=Balance)
 
     def add(self, *faults: DataError) -> None:
         for fault in faults:
@@ -115,6 +118,7 @@ class Report:
         self.unknown += other.unknown
         self.missing += other.missing
         self.records += other.records
+        self.balance.take(other.balance)
 
     def raise_faults(self) -> None:
         """Raise what was found: one DataError, or all as DataErrors; nothing if there is nothing."""

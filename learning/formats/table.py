@@ -14,6 +14,7 @@ from common.progress import Progress
 from common.sentences import Sentence
 from common.sentences import gettext_noop as _
 from learning.formats import limits
+from learning.formats.balance import ROWS
 from learning.formats.columns import shown
 from learning.formats.files import open_content
 from learning.formats.records import Batch, Columns, check_names
@@ -50,6 +51,8 @@ def table_batches(
             return
         while chunk := list(itertools.islice(lines, _CHUNK)):
             whole = [line for line in chunk if _fits(line, names, schema, report)]
+            report.balance.see(ROWS, len(chunk) - len(whole))
+            report.balance.refuse(ROWS, len(chunk) - len(whole))
             yield _columns(whole, names, wanted), [row for row, _cells in whole]
             progress(content.position(), content.size)
 
@@ -114,6 +117,8 @@ def _lines(text: io.TextIOWrapper, schema: TabularSchema, report: Report) -> Ite
         except csv.Error as error:
             problem = Sentence(_("The line cannot be read (%(error)s)."), error=error)
             report.add(DataError(problem, _("Check its quotes."), row=start))
+            report.balance.see(ROWS)
+            report.balance.refuse(ROWS)
             continue
         if cells:
             yield start, cells

@@ -75,10 +75,10 @@ OMOP = {
     "1,8532,1970,1,1\n2,8507,1980,,\n",
     "MEASUREMENT__csv": f"{MEASURED}\n1,3004501,2024-01-01,90,0,mg/dL\n1,3004501,2024-03-01,110,0,mg/dL\n"
     "2,3004501,2024-03-01,5.5,0,mmol/L\n2,1,2024-03-01,,0,\n",
-    "condition_occurrence__csv": "person_id,condition_concept_id,condition_start_date,condition_source_value\n"
-    "1,316139,2020-01-01,I50.1\n2,201826,2020-01-01,44054006\n",
+    "condition_occurrence__csv": "person_id,condition_concept_id,condition_start_date,condition_source_concept_id\n"
+    "1,316139,2020-01-01,35207792\n2,201826,2020-01-01,0\n",
     "concept__csv": "concept_id\tconcept_name\tvocabulary_id\tconcept_code\n3004501\tGlucose\tLOINC\t2345-7\n"
-    "201826\tT2D\tSNOMED\t44054006\n",
+    '201826\tT2D\tSNOMED\t44054006\n35207792\t"Left heart failure\tICD10CM\tI50.1\n',
 }
 
 
