@@ -120,6 +120,7 @@ class Balance:
                 "seen": part.seen,
                 "used": part.used,
                 "refused": part.refused,
+                "left": sum(each.count for each in part.left_out.values()),
                 "left_out": [
                     {"reason": _written(reason), "count": each.count, "places": each.places}
                     for reason, each in part.left_out.items()

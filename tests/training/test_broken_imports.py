@@ -144,7 +144,7 @@ UNREADABLE: dict[str, tuple[str, bytes, str]] = {
     "broken Stata": ("a.dta", b"<stata_dta><header>" + bytes(300), "no sound Stata file"),
     "broken SAS": ("a.sas7bdat", bytes(12) + b"\xc2\xea\x81\x60", "no sound SAS file"),
     "broken ARFF": ("a.arff", b"@relation x\n@attribute\n", "no sound ARFF file"),
-    "truncated FHIR": ("a.json", b'{"resourceType": "Bundle", "entry": [{', "no sound JSON"),
+    "truncated FHIR": ("a.json", b'{"resourceType": "Bundle", "entry": [{', "not valid JSON"),
     "CSV as Parquet": ("a.parquet", (HEADER + GOOD).encode(), "no sound Parquet"),
     "truncated Parquet": ("a.parquet", table()[:-20], "no sound Parquet"),
 }

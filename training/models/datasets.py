@@ -20,7 +20,7 @@ class Dataset(Recorded):
     own_words = (DRAWN,)
     open_fields = ("name", "kind", "schema", "most_records", "provenance", "imported_by", "imported_at", "removed_at")
     # One person's erasure changes them.
-    sealed_fields = ("artifact", "digest")
+    sealed_fields = ("artifact", "digest", "balance")
     working_fields = ("rows", "holders", "seen_classes")  # follow from the arrays
 
     class Kind(models.TextChoices):
@@ -41,6 +41,9 @@ class Dataset(Recorded):
     )
     seen_classes = models.JSONField(
         blank=True, help_text="Numbers of the classes that the labels hold; a secret if private."
+    )
+    balance = models.JSONField(
+        default=list, blank=True, help_text="What became of each row of the file it came from; a secret if private."
     )
     provenance = models.TextField(
         _("where it comes from"), blank=True, help_text="As the operator states it; on the card if public."

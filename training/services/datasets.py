@@ -21,6 +21,7 @@ from consent.services import holders_register, study_lock
 from consent.services.changes import changes_recorded
 from consent.services.disposals import holders_return, unstorable_holders
 from learning.formats import DataError, Rows, Schema, schema_to_json
+from learning.formats.balance import Balance
 from learning.outcomes import Classes, Outcome
 from training.engine.records import records_first, records_store, ring_of
 from training.models import Dataset
@@ -37,6 +38,7 @@ def dataset_import(
     rows: Rows,
     schema: Schema,
     provenance: str = "",
+    balance: Balance | None = None,
     acting_user: AbstractBaseUser | None = None,
     artifact: str = "",
 ) -> Dataset:
@@ -46,7 +48,8 @@ def dataset_import(
     after their first ``MOST_RECORDS``, in the order of the file. Which of a holder's records are kept depends on these
     alone.
 
-    ``provenance`` says in the operator's words where the rows come from; nothing checks it. ``artifact`` is the name of
+    ``provenance`` says in the operator's words where the rows come from; nothing checks it. ``balance`` is the reader's
+    account of the file, kept with the dataset. ``artifact`` is the name of
     the file to be written, by default a new one.
 
     Raises DataError, and leaves nothing behind, where rows do not fit the kind.
@@ -67,6 +70,7 @@ def dataset_import(
                 holders=holders,
                 most_records=most,
                 provenance=provenance,
+                balance=balance.to_json() if balance else [],
                 seen_classes=classes_seen(schema.outcome, arrays),
                 artifact=artifact,
                 digest=records_store(arrays, artifact=artifact)[1],

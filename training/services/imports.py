@@ -239,6 +239,7 @@ def _check(row: DatasetImport, mine: Any) -> None:
         "unknown": dict(report.unknown),
         "missing": dict(report.missing),
         "records": report.records,
+        "balance": report.balance.to_json(),
         "preview": preview(schema, rows),
         "holders": len(set(rows.holders)) if rows.holders is not None else None,
         "most": settings.MOST_RECORDS,
@@ -270,6 +271,7 @@ def _store(row: DatasetImport, mine: Any) -> None:
                     rows=rows,
                     schema=schema_from_json(row.schema),
                     provenance=row.provenance,
+                    balance=report.balance,
                     acting_user=row.requested_by,
                     artifact=artifact,
                 )

@@ -53,6 +53,7 @@ def rehearsal_data_import(*, study: Study, upload: Upload, acting_user: Abstract
         rows=rows,
         schema=declared,
         provenance=upload.provenance,
+        balance=report.balance,
         acting_user=acting_user,
     )
 

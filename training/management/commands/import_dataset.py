@@ -91,21 +91,28 @@ class Command(BaseCommand):
         target = {"study": study, "name": options["name"], "kind": options["kind"]}
         try:
             schema = _schema(study, options["schema"])
-            rows, records = _rows(schema, options)
+            rows, report = _rows(schema, options)
+            for line in report.balance.lines():
+                self.stdout.write(line)
             if options["dry_run"]:
                 dataset_check(**target, rows=rows)
                 self._beyond_tell(rows)
                 self.stdout.write(f"{_summary(rows, schema)} All is well; nothing was written (--dry-run).")
                 return
             dataset = dataset_import(
-                **target, rows=rows, schema=schema, provenance=options["provenance"], acting_user=user
+                **target,
+                rows=rows,
+                schema=schema,
+                provenance=options["provenance"],
+                balance=report.balance,
+                acting_user=user,
             )
         except DataError as error:
             if options["report"] is not None:
                 _report_write(options["report"], error)
             raise CommandError(f"{error}\nNothing was imported.") from error
-        if records:
-            self.stdout.write(f"The rows of each person have become one: of {records:,} rows {len(rows):,}.")
+        if report.records:
+            self.stdout.write(f"The rows of each person have become one: of {report.records:,} rows {len(rows):,}.")
         self.stdout.write(self.style.SUCCESS(f"{_summary(rows, schema)} Imported into “{study}” as “{dataset}”."))
         beyond = self._beyond_tell(rows)
         if left_out := len(rows) - dataset.rows - beyond:
@@ -156,8 +163,8 @@ def _schema(study: Study, path: Path | None) -> Schema:
         raise error.at(file=path) from error
 
 
-def _rows(schema: Schema, options: dict[str, Any]) -> tuple[Rows, int]:
-    """Rows of all files, one after the other, and of how many they were made where those of a person become one."""
+def _rows(schema: Schema, options: dict[str, Any]) -> tuple[Rows, Report]:
+    """Rows of all files, one after the other, and the report on reading them."""
     files, label_files, checksums = options["files"], options["labels"], options["sha256"]
     for given, what in ((label_files, "files of labels"), (checksums, "checksums")):
         if given and len(given) != len(files):
@@ -193,7 +200,7 @@ def _rows(schema: Schema, options: dict[str, Any]) -> tuple[Rows, int]:
         [holder for part in parts for holder in part.holders or ()] if parts[0].holders is not None else None,
     )
     owned = rows.one_holder_per_row(options["holder_per_row"]) if options["holder_per_row"] else rows
-    return owned, report.records
+    return owned, report
 
 
 @contextmanager
