@@ -134,6 +134,7 @@ def test_the_image_is_clean() -> None:
     checked(BIN / "hadolint", "deploy/Containerfile")
 
 
+@pytest.mark.exhaustive
 def test_the_last_steps_of_the_image_work_on_what_it_copies(tmp_path: Path) -> None:
     ignored = [line for line in (ROOT / ".dockerignore").read_text().split() if not line.startswith("!")]
     image = shutil.copytree(

@@ -57,7 +57,7 @@ SHOW = (
 )
 
 
-@pytest.mark.parametrize("in_file", [False, True])
+@pytest.mark.parametrize("in_file", [pytest.param(False, marks=pytest.mark.exhaustive), True])
 def test_the_environment_of_the_file_counts_and_a_key_may_lie_in_another(installation: Path, in_file: bool) -> None:
     if in_file:
         key = installation.parent / "key"

@@ -8,7 +8,7 @@ of them is sent three times: empty, as it stands, and filled in. Some pages, mai
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import date
 from functools import partial
@@ -407,14 +407,14 @@ def test_no_file_in_german_is_in_english(marked_german: None, monkeypatch: pytes
     study = study_with_everything()
     reports: list[Any] = []
     for module in (receipts, report, letter_documents, paper_documents):
-        monkeypatch.setattr(module, "tagged_pdf", partial(_kept, module.tagged_pdf, reports))
+        monkeypatch.setattr(module, "tagged_pdf", partial(_kept, reports))
     client = Client()
     client.cookies["django_language"] = "de"
     client.force_login(factories.user_create("hanna"))
-    assert client.get(reverse("consent:receipt_pdf", args=["digits", 1])).content.startswith(b"%PDF")
+    assert client.get(reverse("consent:receipt_pdf", args=["digits", 1])).status_code == 200
     client.force_login(factories.user_create("olga"))
     voted = Run.objects.get(title="First vote").pk
-    assert client.get(reverse("staff:ledger_report_pdf", args=["digits", voted])).content.startswith(b"%PDF")
+    assert client.get(reverse("staff:ledger_report_pdf", args=["digits", voted])).status_code == 200
     issued = letter_documents.sample_invitation(study)
     issued.invitation.answerer = Answerer.GUARDIAN
     letters = [letter_documents.LetterWritten(issued, "de", kind) for kind in ("", *Letter.Kind.values)]
@@ -426,9 +426,9 @@ def test_no_file_in_german_is_in_english(marked_german: None, monkeypatch: pytes
     assert found == set()
 
 
-def _kept(made: Callable[..., bytes], message: list[Any], template: Path, words: Any) -> bytes:
+def _kept(message: list[Any], template: Path, words: Any) -> bytes:
     message.append(words)
-    return made(template, words)
+    return b"%PDF-1.7"
 
 
 #: Language, pictures and links.

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.template import Template
 from django.test import Client
 from django.urls import get_resolver, reverse
 
@@ -341,9 +342,14 @@ def expected(name: str, row: Row, person: str) -> int:
 ENDS = ("account_logout", "leave", "open_link")
 
 
-@pytest.mark.parametrize("person", sorted(EVERYBODY))
-def test_the_table_tells_who_is_let_in(parts: dict[str, Any], person: str) -> None:
+@pytest.mark.parametrize(
+    "person",  # no row tells the chair from the rest of the committee
+    [pytest.param(each, marks=[pytest.mark.exhaustive] if each == "chair" else []) for each in sorted(EVERYBODY)],
+)
+def test_the_table_tells_who_is_let_in(parts: dict[str, Any], person: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the text of pages, which decides nothing."""
     wrong, client = {}, client_of(person)
+    monkeypatch.setattr(Template, "_render", lambda page, context: "")
     for name, row in TABLE.items():
         url = reverse(name, args=[parts[part] for part in row.of])
         code = expected(name, row, person)

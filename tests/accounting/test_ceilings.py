@@ -43,7 +43,7 @@ from training.services.check_answers import check_answers_count
 from training.services.closing import records_expire
 from training.services.head_counts import head_counts_draw
 
-pytestmark = [pytest.mark.django_db, pytest.mark.both]
+pytestmark = pytest.mark.django_db
 
 #: Everybody's cap in the studies below: low protection, ε = 3.
 CAP = float(caps_of(3.0, 1e-4))
@@ -355,8 +355,11 @@ def test_the_page_of_all_studies_tells_the_ceiling(settings: Any, pair: tuple[St
 # --- Two studies at once --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.both
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("kind", ["teachers", "every holder", "both"])
+@pytest.mark.parametrize(
+    "kind", ["both", *(pytest.param(kind, marks=pytest.mark.exhaustive) for kind in ("teachers", "every holder"))]
+)
 def test_two_studies_that_charge_at_once_do_not_exceed_the_ceiling_together(
     settings: Any, pair: tuple[Study, Study], kind: str
 ) -> None:

@@ -48,7 +48,6 @@ from training.verification import checks_of
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
-    pytest.mark.both,
     pytest.mark.usefixtures("storages_apart"),
 ]
 

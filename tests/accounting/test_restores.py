@@ -42,9 +42,10 @@ from training.services.runs import run_cancel
 from training.services.students import student_withdraw
 from training.verification import release_faults
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.both]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 
+@pytest.mark.both
 def test_a_restored_study_is_locked_until_the_gap_is_charged() -> None:
     olga = user_create("olga")
     study = study_with_table()
@@ -117,6 +118,7 @@ def counts_enter(study: Study) -> None:
     head_counts_enter(study=study, acting_user=user_create("olga"), counts=dict.fromkeys(Level.values, 10))
 
 
+@pytest.mark.both
 def test_rows_after_a_restore_do_not_hide_lost_ones() -> None:
     study = study_with_table()
     backup = backup_of(study)
@@ -139,8 +141,11 @@ def test_rows_after_a_restore_do_not_hide_lost_ones() -> None:
 
 @pytest.mark.parametrize(
     "fields",
-    [TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 40.0}}, ASKING_RUN, SYNTHESIS_RUN],
-    ids=["teachers", "everybody", "rows"],
+    [
+        pytest.param(TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 40.0}}, id="teachers"),
+        pytest.param(ASKING_RUN, id="everybody"),
+        pytest.param(SYNTHESIS_RUN, id="rows", marks=pytest.mark.exhaustive),
+    ],
 )
 def test_a_loss_in_the_middle_of_a_run_is_charged_and_ends_it(fields: dict[str, Any]) -> None:
     """All of it was released under a share that the backup knows as granted: the journal says of no other."""

@@ -216,7 +216,7 @@ def test_the_study_page_is_short_on_a_phone_and_says_nothing_twice(hanna: Site, 
     box = jump.bounding_box()
     assert box["y"] + box["height"] <= height, "on the first screen"
     jump.click()
-    page.wait_for_function("scrollY > 0")
+    hanna.wait_for("scrollY > 0")
     assert 0 <= page.locator("#decision").bounding_box()["y"] < height / 2
     choices = page.locator("input[name=choice]")
     assert choices.count() == 4

@@ -42,6 +42,7 @@ def mails(kind: str) -> int:
     return Mail.objects.filter(kind=kind).count()
 
 
+@pytest.mark.exhaustive
 def test_a_run_is_proposed_taken_up_followed_and_goes_on_without_a_silent_site(
     people: tuple[Site, Site], settings: LazySettings
 ) -> None:

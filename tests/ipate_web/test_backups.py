@@ -53,7 +53,7 @@ from tests.training.asking import ASKING_RUN, SAMPLED_RUN, STEPS_RUN, run_ask
 from tests.training.runs import TABLE_RUN, run_finish, run_start, study_with_table
 from tests.workers import wait_until, worker
 from training.engine.records import owners_of, records_load
-from training.models import Run
+from training.models import Run, Verification
 from training.services.erasures import records_erase
 from training.services.head_counts import head_counts_draw
 
@@ -242,6 +242,7 @@ def test_a_backup_during_a_run_is_whole_and_locked_until_settled(tmp_path: Path,
     said = restore(made)
 
     assert "table is locked" in said and "FAULT" not in said
+    assert Verification.objects.get().locked, "before a look at what is missing"
     assert Release.objects.count() == kept and ConsentEvent.objects.count() == events - 1
     for release in Release.objects.exclude(charges=""):
         charges_of(release)

@@ -102,10 +102,26 @@ exhaustive = pytest.mark.exhaustive
         *(pytest.param(*both, marks=exhaustive) for both in ((approved, run_begun), (asking, run_ask))),
     ],
 )
-def test_a_run_that_changes_meanwhile_is_shown(start: Callable[[], Run], change: Callable[[Run], Any]) -> None:
+@pytest.mark.parametrize(
+    "page",
+    [
+        lambda run: url("run", run),
+        *(
+            pytest.param(each, marks=exhaustive)
+            for each in (
+                lambda run: f"/api/v1/runs/{run.pk}",
+                lambda run: "/queue/",
+                lambda run: url("run_approve", run),
+            )
+        ),
+    ],
+    ids=["page", "api", "queue", "approval"],
+)
+def test_a_run_that_changes_meanwhile_is_shown(
+    start: Callable[[], Run], change: Callable[[Run], Any], page: Callable[[Run], str]
+) -> None:
     run = start()
-    for page in (f"/api/v1/runs/{run.pk}", "/queue/", url("run", run), url("run_approve", run)):
-        looked_at(as_("olga"), page, run, change)
+    looked_at(as_("olga"), page(run), run, change)
 
 
 def policy_change(holder: DataHolder) -> None:

@@ -147,18 +147,18 @@ def test_site_and_workers_use_it() -> None:
         assert isinstance(connection.transport, Transport)
 
 
-def test_half_written_message_is_not_found(connection: Connection) -> None:
+def test_half_written_message_is_not_found(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker looks for it before it has its own name."""
     writer, reader = connection.channel(), connection.channel()
 
-    class Payload:
-        """Looked for while it is turned into text."""
+    def replace(begun: Path, name: Path) -> None:
+        with pytest.raises(Empty):
+            reader._get("box")
+        begun.rename(name)
 
-        def __json__(self) -> list[int]:
-            with pytest.raises(Empty):
-                reader._get("box")
-            return [1, 2]
-
-    writer._put("box", Payload())
+    with monkeypatch.context() as patched:
+        patched.setattr("ipate_web.file_broker.os.replace", replace)
+        writer._put("box", [1, 2])
     assert reader._get("box") == [1, 2]
 
 

@@ -18,7 +18,7 @@ from django.utils import timezone
 from common.models import ThrottleEntry
 from common.requests import client_address
 from common.tasks import throttle_sweep
-from common.throttle import Counter, TooManyTriesError, attempt_begin, keyed_hash
+from common.throttle import Counter, TooManyTriesError, attempt_begin, counters_check, keyed_hash
 from consent.services.invitations import invitations_create
 from tests import factories
 from tests.databases import database_url
@@ -260,6 +260,16 @@ def test_the_address_is_the_proxys_word_only_behind_a_proxy(
     settings.BEHIND_PROXY = behind_proxy
     headers = {"HTTP_X_FORWARDED_FOR": forwarded} if forwarded else {}
     assert client_address(RequestFactory().get("/", REMOTE_ADDR=remote, **headers)) == address
+
+
+@pytest.mark.django_db
+def test_the_next_try_is_possible_once_every_limit_has_room() -> None:
+    now, hour = timezone.now(), timedelta(hours=1)
+    for key, minutes in (("address", 10), ("address", 30), ("address", 20), ("account", 15)):
+        ThrottleEntry.objects.create(key=key, expires_at=now + timedelta(minutes=minutes))
+    with pytest.raises(TooManyTriesError) as refused:
+        counters_check([Counter("address", 1, hour), Counter("account", 1, hour)])
+    assert refused.value.until == now + timedelta(minutes=30)
 
 
 @pytest.mark.both

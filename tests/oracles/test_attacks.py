@@ -71,7 +71,13 @@ def test_a_planted_fault_without_a_canary_is_reported(monkeypatch, capsys):
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("canary", SLOW, ids=lambda canary: canary.name)
+@pytest.mark.parametrize(
+    "canary",
+    [
+        pytest.param(each, id=each.name, marks=[pytest.mark.exhaustive] if "25 records" in each.name else [])
+        for each in SLOW
+    ],
+)
 def test_steps_stay_below_their_promise_and_lose_it_with_half_of_the_noise(canary: Canary):
     """These take milliseconds a transcript: the bound holds in all but one seed of a thousand."""
     assert gdp_bound(*canary.scores(170), doubt=1e-3).least <= canary.promise

@@ -72,7 +72,7 @@ def at_once(jobs: Sequence[Callable[[], Any]]) -> list[Any]:
     return outcomes
 
 
-@pytest.mark.parametrize(("share", "fit"), [(0.15, 6), (1.0, 1)])
+@pytest.mark.parametrize(("share", "fit"), [(0.15, 6), pytest.param(1.0, 1, marks=pytest.mark.exhaustive)])
 def test_only_runs_that_fit_are_approved_of_twenty_at_once(
     sent: list[tuple[str, str]], settings: Any, share: float, fit: int
 ) -> None:
@@ -137,7 +137,7 @@ def test_runs_that_many_workers_carry_on_vote_one_after_the_other(sent: list[tup
                 if voting.count() > 1:
                     beside.append(list(voting))
 
-    assert at_once([lambda first=first: work(first) for first in range(8)]) == [None] * 8
+    assert at_once([lambda first=first: work(first) for first in range(4)]) == [None] * 4
     assert beside == []
     ended = list(study.runs.order_by("spending_began_at"))
     assert ended == runs, "they spend in the order in which they were approved"

@@ -153,7 +153,14 @@ def _owned(dataset: Dataset) -> tuple[list[int], list[tuple[float, ...]]]:
     return arrays["holder"].tolist(), [tuple(row) for row in arrays["x"].tolist()]
 
 
-@pytest.mark.parametrize("recipe", [COUNTS_RUN, SYNTHESIS_RUN, COUNTED_STEPS_RUN], ids=["counts", "rows", "steps"])
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        pytest.param(COUNTS_RUN, id="counts"),
+        pytest.param(SYNTHESIS_RUN, id="rows", marks=pytest.mark.exhaustive),
+        pytest.param(COUNTED_STEPS_RUN, id="steps", marks=pytest.mark.exhaustive),
+    ],
+)
 def test_counts_stay_after_an_erasure(recipe: dict[str, Any], django_capture_on_commit_callbacks: Commits) -> None:
     """Releases, table and rows stay as they were and agree with the register; the account knows what was charged."""
     study = small_study(after_withdrawal=AfterWithdrawal.ERASED, retain_votes=True)
@@ -272,7 +279,7 @@ def test_a_run_goes_on_when_records_are_erased_between_a_batch_and_its_release(
     assert faults(study) == []
 
 
-@pytest.mark.parametrize("moment", ["training", "voting", "finished"])
+@pytest.mark.parametrize("moment", ["training", "voting", pytest.param("finished", marks=pytest.mark.exhaustive)])
 def test_a_vote_goes_on_without_anything_learned_from_erased_records(
     moment: str, django_capture_on_commit_callbacks: Commits
 ) -> None:

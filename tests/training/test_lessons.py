@@ -229,10 +229,13 @@ def ended(monkeypatch: pytest.MonkeyPatch, study: Study, fields: dict[str, Any])
 @pytest.mark.parametrize(
     "fields",
     [
-        ASKING_RUN | {"choices": {"sigma": 6.0, "radius_share": 0.2}, "batch_size": 60},
-        STEPS_RUN | {"choices": {"steps": 6, "sigma": 4.0}},
+        pytest.param(
+            ASKING_RUN | {"choices": {"sigma": 6.0, "radius_share": 0.2}, "batch_size": 60},
+            id="votes",
+            marks=pytest.mark.exhaustive,
+        ),
+        pytest.param(STEPS_RUN | {"choices": {"steps": 6, "sigma": 4.0}}, id="steps"),
     ],
-    ids=["votes", "steps"],
 )
 def test_a_shifted_run_says_so_on_page_and_card(monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any]) -> None:
     """The shifted run: of the public points a third is of each class, of the people 40, 16 and 4 of 60."""

@@ -2,6 +2,7 @@
 
 from copy import deepcopy
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -35,6 +36,15 @@ pytestmark = pytest.mark.django_db
 of_people = pytest.mark.parametrize("name", [name for name, recipe in RECIPES.items() if recipe.has_people])
 
 
+def at_night(*names: str) -> pytest.MarkDecorator:
+    """The methods of people, of which those named share their engine with one that is tested by day as well."""
+    people = [name for name, recipe in RECIPES.items() if recipe.has_people]
+    assert set(names) <= set(people)
+    return pytest.mark.parametrize(
+        "name", [pytest.param(name, marks=[pytest.mark.exhaustive] if name in names else []) for name in people]
+    )
+
+
 @built_once
 def finished(name: str) -> Run:
     """A run that has ended as it should, with every message delivered twice."""
@@ -61,7 +71,7 @@ def test_messages_that_come_twice_release_and_charge_once(name: str) -> None:
     assert shares(run.study)[run.pk].used == pytest.approx(used) and share_free(run.study) == pytest.approx(1 - used)
 
 
-@of_people
+@at_night("steps", "steps without public points", "synthesis")
 def test_a_batch_whose_commit_fails_leaves_neither_release_nor_charge(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,7 +117,16 @@ def test_a_rehearsal_repeats_itself_by_its_seed_and_charges_nobody(name: str, mo
     assert not Release.objects.filter(study=study).exists() and not balances(study).holders.size
 
 
-@of_people
+def test_each_batch_of_each_rehearsal_has_noise_of_its_own() -> None:
+    """And none of another seed; where real people take part, nobody can repeat it."""
+    runs = [
+        Mock(rehearsal=True, seed=seed, **{"batches.count.return_value": batch}) for seed, batch in np.ndindex(4, 4)
+    ]
+    assert len(set(map(noise.seed_of, runs))) == 16
+    assert noise.seed_of(Mock(rehearsal=False, seed=7)) is None
+
+
+@at_night("steps without public points", "synthesis")
 def test_who_withdraws_before_a_release_is_as_one_who_never_took_part(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,7 +219,7 @@ def test_a_plan_follows_from_choices_and_public_numbers_alone(name: str) -> None
     assert method_of(other).plan(other, 0.5).to_json() != before
 
 
-@of_people
+@at_night("steps", "steps without public points", "synthesis")
 def test_what_a_run_says_on_its_way_tells_nothing_of_its_people(
     name: str, monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Commits
 ) -> None:

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -142,6 +143,12 @@ def run(request: pytest.FixtureRequest) -> Run:
     return learned_of(request.param)
 
 
+def one_kind(*kinds: str, of: str = "run") -> pytest.MarkDecorator:
+    """Of the fixture ``of`` only these kinds of outcomes, and the others at night."""
+    others = [pytest.param(kind, marks=pytest.mark.exhaustive) for kind in KINDS if kind not in kinds]
+    return pytest.mark.parametrize(of, [*kinds, *others], indirect=True)
+
+
 def measure_named(card: dict[str, Any]) -> str:
     """Name of the measure that decides, and its number."""
     first = card["evaluation"]["measures"][0]
@@ -220,6 +227,7 @@ def test_what_does_not_learn_an_outcome_is_refused_when_proposed(study: Study) -
     assert as_("otto").get(url("run_edit", draft)).status_code == 200
 
 
+@one_kind("numbers", of="study")
 @override_settings(LEAST_TEST_POINTS=100)
 def test_a_model_that_knows_nothing_is_not_published(study: Study, tmp_path: Path) -> None:
     """Test records whose answers are others'."""
@@ -262,6 +270,7 @@ def test_arrays_hold_a_column_for_each_part(kind: str, tmp_path: Path) -> None:
         read_file(path, schema, holders=False)
 
 
+@one_kind("times")
 def test_lists_and_comparisons_tell_the_first_measure_in_place_of_an_accuracy(run: Run) -> None:
     study, card = run.study, run.student.card
     page = as_("olga").get(reverse("staff:runs", args=[study.slug]))
@@ -290,10 +299,20 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+#: One kind of outcome for each way to learn; the others are tested at night.
+QUICK = {("numbers", "votes"), ("times", "samples"), ("labels", "student of steps"), ("labels", "network")}
+
+
+@pytest.mark.parametrize(
+    ("study", "way"),
+    [
+        pytest.param(kind, way, marks=[] if (kind, way) in QUICK else [pytest.mark.exhaustive])
+        for kind, way in product(KINDS, WAYS)
+        if (kind, way) != ("times", "votes")  # which are not for times
+    ],
+    indirect=["study"],
+)
 def test_every_way_to_learn_is_published_as_the_file_says_it(study: Study, way: str) -> None:
-    if way == "votes" and study.slug == "times":
-        pytest.skip("votes are not for times")
     run = learned(study, **WAYS[way] | {"batch_size": 20})
     assert_whole(run)
     assert run.student is not None
@@ -310,8 +329,10 @@ def test_every_way_to_learn_is_published_as_the_file_says_it(study: Study, way: 
         assert labels_table(run)[0][2:] == [f"count_{name}" for name in run.learns.categories]
 
 
+@one_kind("times")
 def test_another_student_learns_from_the_same_releases(run: Run) -> None:
-    training = student_ask(run=run, student_learner="boosting", student_parameters={}, acting_user=user_create("olga"))
+    boosting = {"student_learner": "boosting", "student_parameters": {"iterations": 20}}
+    training = student_ask(run=run, acting_user=user_create("olga"), **boosting)
     student_learn(training.pk)
     version = run.students.latest("version")
     assert (version.version, version.learner) == (2, "boosting"), training.message
@@ -324,6 +345,7 @@ def test_another_student_learns_from_the_same_releases(run: Run) -> None:
     assert len(student_predict(version, [ROW])["values"][0]) == len(run.learns.columns)
 
 
+@one_kind("times", "labels", of="study")
 def test_pages_and_api_tell_what_a_student_learned_from_true_answers(study: Study, tmp_path: Path) -> None:
     schema, rows = schema_from_json(document(study.slug)), rows_of(study.slug, 60, 5, tmp_path, holders=False)
     public = dataset_import(study=study, name="answered", kind="public", rows=rows, schema=schema)
@@ -370,6 +392,7 @@ def test_eight_labels_are_learned_without_a_student(tmp_path: Path) -> None:
         student_ask(run=run, student_learner="shares", student_parameters={}, acting_user=user_create("olga"))
 
 
+@one_kind("times", "labels")
 def test_every_number_of_a_card_follows_from_the_file_and_the_test_data(run: Run, tmp_path: Path) -> None:
     """By the scripts of the documents, which have their own formulas."""
     kind = run.study.slug

@@ -187,12 +187,16 @@ def test_a_wanted_sensitivity_lowers_the_threshold_and_one_that_nobody_chose_is_
 @pytest.mark.parametrize(
     "fields",
     [
-        GOOD | NOISY,
-        EVERYBODY | NOISY | {"choices": {"rounds": 1, "sigma": 3.0}, "batch_size": 30},
-        STEPS_RUN | {"choices": {"steps": 20}, "batch_size": 20},
-        SAMPLED_RUN | {"choices": SAMPLED_RUN["choices"] | {"network": "mlp"}},
+        pytest.param(GOOD | NOISY, id="pate"),
+        *(
+            pytest.param(fields, id=name, marks=pytest.mark.exhaustive)
+            for name, fields in {
+                "neighbours": EVERYBODY | NOISY | {"choices": {"rounds": 1, "sigma": 3.0}, "batch_size": 30},
+                "steps": STEPS_RUN | {"choices": {"steps": 20}, "batch_size": 20},
+                "samples' network": SAMPLED_RUN | {"choices": SAMPLED_RUN["choices"] | {"network": "mlp"}},
+            }.items()
+        ),
     ],
-    ids=["pate", "neighbours", "steps", "samples' network"],
 )
 def test_every_number_of_a_card_follows_from_the_file_and_the_test_data(fields: dict, tmp_path: Path) -> None:
     """As published, and with a threshold; the calibration is part of the file."""

@@ -172,6 +172,7 @@ def test_only_operators_and_administrators_watch_it(study: Study, operator: User
     assert "/queue/" in as_(operator).get("/").content.decode()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.worker
 @pytest.mark.django_db(transaction=True)
 def test_a_real_workers_claims_lead_to_its_heartbeat(tmp_path: Path) -> None:
@@ -259,10 +260,10 @@ def test_studies_that_workers_are_at_come_after_others_and_runs_that_wait_are_no
     assert {piece.task for piece in turns.pieces_due(named) if piece.run == first.pk} == {"chunk_train"}
 
 
-NETWORK = {"student_learner": "consistency", "student_parameters": {"steps": 200, "batch": 8}}
+NETWORK = {"student_learner": "consistency", "student_parameters": {"steps": 200, "batch": 8, "filters": 4}}
 
 
-@pytest.mark.parametrize("of_the_run", [True, False])
+@pytest.mark.parametrize("of_the_run", [True, pytest.param(False, marks=pytest.mark.exhaustive)])
 def test_a_students_training_steps_aside_and_goes_on(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Commits, of_the_run: bool
 ) -> None:

@@ -119,7 +119,9 @@ def test_a_prefix_is_affordable_up_to_the_query_that_could_cost_too_much() -> No
     assert budget.affordable(np.array([False] * 20)) == 8, "0.7 are paid, and the next could cost 0.3"
 
 
-@pytest.mark.parametrize("variant", ["standard", "weighting", "upsampling"])
+@pytest.mark.parametrize(
+    "variant", ["weighting", *(pytest.param(each, marks=pytest.mark.exhaustive) for each in ("standard", "upsampling"))]
+)
 def test_stop_is_independent_of_consents_and_spending(variant: str) -> None:
     """Two studies of the same head counts, one of which hardly anybody has joined."""
     ends = []
@@ -363,7 +365,9 @@ def ask_again(study, renewal: str, silent: int) -> list:
     return holders[:silent]
 
 
-@pytest.mark.parametrize("kind", ["died", "guardian", "required", "asked"])
+@pytest.mark.parametrize(
+    "kind", ["guardian", "required", *(pytest.param(kind, marks=pytest.mark.exhaustive) for kind in ("died", "asked"))]
+)
 def test_a_death_a_guardian_or_a_required_new_answer_silence_as_a_withdrawal_does(
     silenced: list[list[int]], kind: str
 ) -> None:

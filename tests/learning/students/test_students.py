@@ -44,6 +44,7 @@ def test_every_student_learns_from_noisy_counts(name, digits):
     assert _right(student_learn(student, points, releases, seed=1), digits.test) > 0.8
 
 
+@pytest.mark.exhaustive
 def test_twenty_noisy_labels_teach_more_with_all_points_than_alone(digits):
     """The same network sees the twenty alone, and then all public images."""
     points, truth, rng = digits.private.x, digits.private.y, np.random.default_rng(0)
