@@ -1,7 +1,8 @@
 """Metrics of the work in the background, read from database and broker when they are asked for.
 
 Nothing in them is about a holder, a study or a single run: sums over the installation alone, and durations in classes
-so wide that they tell no size of a batch.
+so wide that they tell no size of a batch. None moves by the decision of one person, from which mails and tasks follow:
+mails to holders are left out, waiting tasks are counted in hundreds, and silences in minutes.
 """
 
 import logging
@@ -21,6 +22,7 @@ from prometheus_client.registry import Collector
 
 from common.worker_heartbeats import live_worker_count
 from consent.models import Checkpoint, Mail
+from consent.services.mail import KINDS
 from ipate_web.backups.records import backup_age, backup_last
 from ipate_web.watching import beat_age, certificate_lifetime, disk_free
 from training.durations import STAGES, longest_silence, runs_by_status, stage_durations, worker_deaths
@@ -32,20 +34,36 @@ logger = logging.getLogger(__name__)
 CLASSES = (10.0, 60.0, 600.0, 3600.0, 21600.0, 86400.0)
 
 
+#: Kinds of mail that follow no holder: those that staff can do without, and those about the installation.
+_STAFF_WISHES = ("approvals", "ends", "shares")
+_STAFF_KINDS = ("alarm", "checkpoint", "fault_found", "fault_found_committee", "installation_fault")
+
+
 def queue_length() -> int:
-    """Number of tasks that wait at the broker."""
+    """Number of tasks that wait at the broker, rounded down to hundreds."""
     with current_app.connection_for_read() as broker:
         broker.ensure_connection(max_retries=1, timeout=2)
         try:
             queue = current_app.conf.task_default_queue
-            return broker.default_channel.queue_declare(queue, passive=True).message_count
+            return broker.default_channel.queue_declare(queue, passive=True).message_count // 100 * 100
         except ChannelError:  # nothing was ever sent
             return 0
 
 
 def _mail_overdue() -> float:
-    due = Mail.objects.filter(state=Mail.State.WAITING).aggregate(due=Min("due_at"))["due"]
-    return max(0.0, (timezone.now() - due).total_seconds()) if due else 0.0
+    kinds = [kind.name for kind in KINDS.values() if kind.wish in _STAFF_WISHES]
+    waiting = Mail.objects.filter(state=Mail.State.WAITING, kind__in=[*kinds, *_STAFF_KINDS])
+    due = waiting.aggregate(due=Min("due_at"))["due"]
+    return _minutes(timezone.now() - due) if due else 0.0
+
+
+def _minutes(duration: timedelta) -> float:
+    """Seconds of the whole minutes of a duration, at least 0."""
+    return max(0.0, duration // timedelta(minutes=1) * 60.0)
+
+
+def _disk_free() -> float:
+    return math.floor(100 * disk_free()) / 100
 
 
 def _backup_age() -> float:
@@ -90,23 +108,27 @@ def _stages() -> Metric:
 
 _FAMILIES: Iterable[Callable[[], Metric]] = (
     _gauge("ipate_workers", "Workers heard from within their heartbeat.", live_worker_count),
-    _gauge("ipate_queue_length", "Tasks that wait at the broker.", queue_length),
+    _gauge("ipate_queue_length", "Tasks that wait at the broker, in hundreds.", queue_length),
     _runs,
     _stages,
     _gauge(
         "ipate_run_silence_seconds",
-        "Time since anything looked at the run under way that was left alone longest.",
-        lambda: longest_silence().total_seconds(),
+        "Time since anything looked at the run under way that was left alone longest, in minutes.",
+        lambda: _minutes(longest_silence()),
     ),
     _gauge("ipate_worker_deaths", "Workers that died over parts of runs still on record.", worker_deaths),
-    _gauge("ipate_mail_overdue_seconds", "How long the mail that waits longest has been due.", _mail_overdue),
+    _gauge(
+        "ipate_mail_overdue_seconds",
+        "How long a mail to staff has been due at most, in minutes.",
+        _mail_overdue,
+    ),
     _gauge("ipate_backup_age_seconds", "Time since the last backup that succeeded; +Inf: none has.", _backup_age),
     _gauge(
         "ipate_beat_age_seconds",
         "Time since beat and a worker were at work together.",
         lambda: beat_age().total_seconds(),
     ),
-    _gauge("ipate_disk_free_ratio", "Least free share of the disks with local state and journal.", disk_free),
+    _gauge("ipate_disk_free_ratio", "Least free share of the disks with local state and journal.", _disk_free),
     _gauge(
         "ipate_certificate_seconds",
         "Time until the site's certificate ends; infinite where none was seen.",
