@@ -27,8 +27,9 @@ ROUNDED_NORMAL_DISTANCE = 2.0**-256
 LARGEST_ROUNDED_SCALE = 2.0**34
 """The largest standard deviation of `SystemNoise.rounded_normal`."""
 
-JOINT_NORMAL_DISTANCE = 2.0**-71
-"""The same for a sum of any number of them, each of a scale of at least `LARGEST_ROUNDED_SCALE` / 2: docs/sites.md."""
+JOINT_NORMAL_DISTANCE = 2.0**-236
+"""The same for a sum of up to a million of them, each of a scale of at least `LARGEST_ROUNDED_SCALE` / 2, and a rounded
+sum of one Gaussian and other noise that is independent of it: docs/sites.md."""
 
 GRID = 2.0**-16
 """What noise is a multiple of; so are the weights of votes."""

@@ -20,10 +20,9 @@ from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from accounting.caps import joint_sums_fit
 from common.sentences import Sentence, gettext_noop
 from consent.models import ConsentFormDraft, Level, Study
-from consent.selectors import consent_form_in_force, promises_possible
+from consent.selectors import consent_form_in_force
 from consent.services import consent_form_draft_save, draft_facts, study_lock, study_open_check, study_update
 from consent.services.changes import changes_recorded
 from learning.formats import records_alike, schema_from_json
@@ -330,7 +329,7 @@ def alliance_join(*, alliance: Alliance, acting_user: AbstractBaseUser) -> Allia
     """Join an alliance: the site signs it at the next contact. Joining again changes nothing.
 
     Raises:
-        ValidationError: The consent form in force does not tell people of it, records differ, δ has no room, or the
+        ValidationError: The consent form in force does not tell people of it, records differ, or the
             site has left.
     """
     study_lock(alliance.study_id)
@@ -348,10 +347,6 @@ def alliance_join(*, alliance: Alliance, acting_user: AbstractBaseUser) -> Allia
         )
     if differences := schema_differences(alliance):
         raise ValidationError([str(each) for each in differences])
-    largest = max((promise.epsilon for promise in promises_possible(alliance.study)), default=0.0)
-    if not joint_sums_fit(largest, alliance.study.delta):
-        text = _("With ε = %(epsilon)g and δ = %(delta)g no sums over sites are possible: δ has no room for them.")
-        raise ValidationError(text % {"epsilon": largest, "delta": alliance.study.delta})
     alliance.joined_at = timezone.now()
     with changes_recorded([alliance], acting_user=acting_user):
         alliance.save(update_fields=["joined_at"])

@@ -63,10 +63,7 @@ class Numbered(BaseModel):
 
 
 class HeadCountMessage(BaseModel):
-    """Released number of people of one promise; plans of the hub rest on it.
-
-    There are joint sums for promises up to ε = 24 or so, whatever δ is (:func:`accounting.caps.joint_sums_fit`).
-    """
+    """Released number of people of one promise; plans of the hub rest on it."""
 
     model_config = _JSON
     level: Literal["HIGH", "AVERAGE", "LOW"]

@@ -10,6 +10,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from mpmath import mp
 
+from accounting.caps import DRAWS
 from accounting.privacy import available_delta
 from common.noise import GRID, JOINT_NORMAL_DISTANCE, LARGEST_ROUNDED_SCALE, SimulationNoise, SystemNoise
 from learning.sites.documents import Refused
@@ -78,15 +79,30 @@ def test_a_total_with_noise_gets_no_other_and_only_once() -> None:
         IncludedNoise(5.0).laplace(5.0, 2)
 
 
-def rounded(scale: float, reach: int) -> list[mp.mpf]:
-    """Probabilities of the integers from -reach to reach of a rounded normal."""
-    edges = [mp.ncdf((mp.mpf(place) - mp.mpf(1) / 2) / scale) for place in range(-reach, reach + 2)]
-    return [above - below for below, above in pairwise(edges)]
+def rounded(scale: float, reach: int, cells: int = 1) -> list[mp.mpf]:
+    """Probabilities of the integers from -reach to reach of a normal plus ``cells`` - 1 uniform numbers, rounded once.
+
+    They are differences of antiderivatives of the normal's distribution function, one more for each uniform number.
+    """
+
+    def antiderivative(z: mp.mpf) -> mp.mpf:
+        cdf, pdf = mp.ncdf(z), mp.npdf(z)
+        return [cdf, z * cdf + pdf, ((z**2 + 1) * cdf + z * pdf) / 2, ((z**3 + 3 * z) * cdf + (z**2 + 2) * pdf) / 6][
+            cells - 1
+        ]
+
+    half, width = mp.mpf(cells) / 2, mp.mpf(scale)
+    edges = [
+        width ** (cells - 1) * antiderivative((place - half) / width) for place in range(-reach, reach + cells + 1)
+    ]
+    for _ in range(cells):
+        edges = [above - below for below, above in pairwise(edges)]
+    return edges
 
 
 def distance(scale: float, count: int) -> mp.mpf:
-    """Total variation between the sum of so many rounded normals and one of their variance together."""
-    one = rounded(mp.mpf(scale), int(9 * scale) + 2)
+    """Total variation between the sum of so many rounded normals and one with uniform noise, rounded once."""
+    one = rounded(scale, int(9 * scale) + 2)
     several = one
     for _ in range(count - 1):
         wide = [mp.mpf(0)] * (len(several) + len(one) - 1)
@@ -94,28 +110,22 @@ def distance(scale: float, count: int) -> mp.mpf:
             for j, b in enumerate(one):
                 wide[i + j] += a * b
         several = wide
-    single = rounded(mp.mpf(scale) * mp.sqrt(count), (len(several) - 1) // 2)
+    single = rounded(scale * mp.sqrt(count), (len(several) - 1) // 2, count)
     return mp.fsum(abs(a - b) for a, b in zip(several, single, strict=True)) / 2
 
 
-@pytest.mark.parametrize(("scale", "count"), [(1.0, 2), (1.0, 4), (2.5, 3)])
-def test_several_rounded_normals_are_as_near_to_one_as_docs_say(scale: float, count: int) -> None:
-    """(k - 1)·φ(1)/(12·Σs²), in units of the lattice: an upper bound, and no smaller one has this form."""
+@pytest.mark.parametrize(("scale", "count"), [(1.0, 2), (1.0, 4), (2.0, 3)])
+def test_several_rounded_normals_are_one_with_other_noise_rounded_once(scale: float, count: int) -> None:
+    """Up to terms in which two shifts of a transform meet, each below e^(-π²s²): the Gaussian mechanism's output."""
     with mp.workdps(40):
-        bound = (count - 1) * mp.npdf(1) / (12 * count * mp.mpf(scale) ** 2)
-        assert mp.mpf(1) / bound * (count - 1) / (count * mp.mpf(scale) ** 2) > 49
-        found = distance(scale, count)
-        assert 0.8 * bound < found < bound
-        if scale >= 2.5:
-            assert found > 0.95 * bound
+        assert distance(scale, count) < count * mp.exp(-((mp.pi * scale) ** 2))
 
 
-def test_the_reserve_of_delta_covers_any_number_of_sites() -> None:
+def test_the_reserve_of_delta_covers_a_million_sites() -> None:
+    least = LARGEST_ROUNDED_SCALE / 2
     with mp.workdps(40):
-        least = mp.mpf(LARGEST_ROUNDED_SCALE) / 2
-        most = mp.npdf(1) / (12 * least**2) + 10**6 * mp.mpf(2) ** -256  # (k - 1)/k < 1; a million sites' samplers
-        assert most < JOINT_NORMAL_DISTANCE < 2 * most
-    assert available_delta(1e-5, 1.0, draws=10**9, distance=JOINT_NORMAL_DISTANCE) > 1e-5 * (1 - 1e-6)
+        assert 10**6 * (mp.mpf(2) ** -256 + mp.exp(-((mp.pi * least) ** 2))) < JOINT_NORMAL_DISTANCE
+    assert available_delta(1e-5, 24.0, draws=DRAWS, distance=JOINT_NORMAL_DISTANCE) == 1e-5
 
 
 # RFC 7748, section 6.1
