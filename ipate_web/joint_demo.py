@@ -141,17 +141,16 @@ def joint_demo(
     with ExitStack() as stack:
         steps = [stack.enter_context(stepping(each)) for each in among]
         databases_make(steps)
-        processes = [stack.enter_context(pages(each)) for each in (among if serve else among[:1])]
-        logins = alliance_make(steps, data, write)
-        processes += [stack.enter_context(worker(each)) for each in among]
-        run_begin(steps, mode)
-        write("The run is approved by all.\n")
         if serve:
             for each in steps:
                 each.begin("collect")
-            for each, those in zip(steps, logins, strict=True):
+            for each in steps:
                 each.end()
-                _present(each.at, those, write)
+        processes = [stack.enter_context(pages(each)) for each in (among if serve else among[:1])]
+        alliance_make(steps, data, write)
+        processes += [stack.enter_context(worker(each)) for each in among]
+        run_begin(steps, mode)
+        write("The run is approved by all.\n")
         states = _wait_for_end(steps, processes, write)
         if serve:
             write("\nAll of them run until Ctrl-C.\n")
@@ -180,25 +179,24 @@ def databases_make(steps: list[Steps]) -> None:
                 made.backup(copy)
 
 
-def alliance_make(
-    steps: list[Steps], data: str, write: Callable[[str], Any], certificate: str = ""
-) -> list[list[dict[str, str]]]:
-    """Found an alliance that all sites join; returns the logins of each installation."""
+def alliance_make(steps: list[Steps], data: str, write: Callable[[str], Any], certificate: str = "") -> None:
+    """Found an alliance that all sites join, and write who can sign in at each installation."""
     hub, *clinics = steps
     hub_facts = hub.do("hub_found", data=data, names=[each.at.name for each in clinics], address=hub.at.address)
     hub.do("listened", port=hub.at.port)
-    write("The alliance is founded.\n")
+    _present(hub.at, hub_facts["logins"], write)
+    write("\nThe alliance is founded.\n")
     for place, each in enumerate(clinics):
         invited = hub_facts["invitations"][each.at.name]
         given = {"place": place, "of": len(clinics), "name": each.at.name, "invitation": invited}
         each.begin("site_register", data=data, certificate=certificate, **given)
-    logins = [hub_facts["logins"], *(each.end()["logins"] for each in clinics)]
+    for each in clinics:
+        _present(each.at, each.end()["logins"], write)
     hub.do("hub_sign")
     for each in clinics:
         each.begin("site_join", data=data)
     for each in clinics:
         write(f"{each.at.name} has joined: {each.end()['holders']} people consent.\n")
-    return logins
 
 
 def run_begin(steps: list[Steps], mode: str, share: float = 0.9) -> None:

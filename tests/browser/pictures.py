@@ -184,7 +184,7 @@ def test_front_of_the_readme(visit: Callable[..., Site]) -> None:
     page, panels = f"/studies/demo-digits/runs/{run.pk}/", []
     for who, path, width, parts in (
         ("demo-holder", "/my/demo-digits/choice/", 560, ["main .page-head", "main section.card"]),
-        ("demo-operator", page, 800, ["main .page-head", "#costs .card", "#costs .table-wrap", "#cost-chart"]),
+        ("demo-operator", page, 800, ["main h1", "#kept-plan .table-wrap", "#costs .card", "#cost-chart"]),
         ("demo-operator", page, 560, ["main #run-live ~ section.stack"]),
     ):
         site = visit()
