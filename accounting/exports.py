@@ -1,16 +1,18 @@
-"""The release register and the shares of a study as files, for auditors. Who was charged is in neither."""
+"""The release register, the shares and the budgets of groups as files. Who was charged is in none."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from django.utils import timezone
 
+from accounting.group_budgets import GroupBudget
 from accounting.models import Release, ShareRecord
 from common.pieces import csv_pieces, json_pieces
 from consent.models import Study
 
 _RELEASE = ("sequence", "recorded_at", "kind", "run", "batch", "charge", "content", "recorded_by", "hash")
+_BUDGET = ("level", "policy", "epsilon", "part", "run", "title", "share", "share_epsilon", "at")
 _SHARE = ("sequence", "recorded_at", "kind", "subject", "purpose", "share", "limit", "recorded_by", "hash")
 
 
@@ -36,6 +38,23 @@ def export_csv(study: Study) -> Iterator[str]:
     """The register as a table; what left is one column of JSON."""
     rows = _rows(Release, _RELEASE, study)
     return csv_pieces(_RELEASE, (row | {"content": json.dumps(row["content"], ensure_ascii=False)} for row in rows))
+
+
+def budgets_csv(budgets: Iterable[GroupBudget]) -> Iterator[str]:
+    """Budgets of groups as a table: a row for each use, and for what is used, reserved and left in all."""
+    return csv_pieces(_BUDGET, (row for budget in budgets for row in _budget_rows(budget)))
+
+
+def _budget_rows(budget: GroupBudget) -> Iterator[dict[str, Any]]:
+    group = {"level": budget.level, "policy": budget.policy, "epsilon": budget.epsilon}
+    for use in budget.uses:
+        # No cell is one that a spreadsheet would calculate.
+        title = f"'{use.title}" if use.title.lstrip()[:1] in ("=", "+", "-", "@") else use.title
+        row = {"run": use.run, "title": title, "share": use.share, "share_epsilon": use.epsilon}
+        yield {**group, "part": "use", **row, "at": use.at.isoformat()}
+    for part in ("used", "reserved", "left"):
+        shares = {"share": getattr(budget, f"share_{part}"), "share_epsilon": getattr(budget, f"epsilon_{part}")}
+        yield {**group, "part": part, **shares}
 
 
 FORMATS: dict[str, Callable[[Study], Iterator[str]]] = {"csv": export_csv, "json": export_json}

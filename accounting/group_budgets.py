@@ -4,6 +4,7 @@ Everything follows from policies, shares and the charges in the release register
 no account of a group lies above these numbers is in "What a privacy group has used" in docs/gaussian-accounts.md.
 """
 
+import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from accounting.caps import caps_of, epsilon_of
 from accounting.models import Release, ShareRecord
 from accounting.shares import shares
 from consent.models import Study
-from consent.selectors import LEVELS, EpsilonRule
+from consent.selectors import LEVELS, EpsilonRule, epsilon_promised_largest
 
 #: A cost that comes this near to what its run may still charge was cut down to it.
 _CUT = 1e-12
@@ -189,6 +190,15 @@ def group_budgets(study: Study, runs: Mapping[UUID, ChargedRun]) -> list[GroupBu
             )
         )
     return budgets
+
+
+def largest_cap(study: Study) -> float:
+    """Return the cap of the largest promise of any approved policy, in μ²: no account is charged more (infinity: none).
+
+    Public information.
+    """
+    epsilon = epsilon_promised_largest(study)
+    return float(caps_of(epsilon, study.delta)) if epsilon else math.inf
 
 
 def _limits(study: Study) -> tuple[dict[UUID, datetime], dict[UUID, float]]:

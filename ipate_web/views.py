@@ -8,35 +8,35 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_safe
 
 from accounting.head_counts import HeadCountTotal, head_count_total
-from accounting.shares import share_free
 from consent.disclosure import SEES_PEOPLE
 from consent.models import DataHolder, Membership, Role, Study
 from consent.permissions import administers, studies_with_permission
 from consent.views.visits import visit_of
 from ipate_web.backups.records import backup_last
 from ipate_web.first_run import first_run
+from ipate_web.staff.budgets import BudgetOverview, budget_overview
 from ipate_web.waiting import waiting_for
 from ipate_web.watching import alarms
 from training.models import Run
-from training.queue import queue_watchable
+from training.queue import queue_for, queue_watchable
 from training.watch import installation_watch, watches
 
 
 @dataclass(frozen=True)
 class Glance:
-    """What the home page shows of a study; ``people`` and ``free`` while it is open, to those who see its overview."""
+    """Study on the home page, with ``people`` and ``budgets`` while it is open, for those who see its overview."""
 
     study: Study
     latest: Run | None
     people: HeadCountTotal | None = None
-    free: float | None = None
+    budgets: BudgetOverview | None = None
 
 
 def _glance(study: Study, *, sees_overview: bool) -> Glance:
     latest = study.runs.select_related("student").first()
     if not sees_overview or study.rehearsal or study.is_closed:
         return Glance(study, latest)
-    return Glance(study, latest, head_count_total(study), share_free(study))
+    return Glance(study, latest, head_count_total(study), budget_overview(study))
 
 
 @require_safe
@@ -54,17 +54,19 @@ def home(request: HttpRequest) -> HttpResponse:
     dashboards = studies_with_permission(request.user, "consent.view_dashboard")
     overseen = set(dashboards)
     waiting = waiting_for(request.user)
+    glances = [
+        _glance(study, sees_overview=study in overseen)
+        for study in sorted(studies, key=lambda study: study.is_closed)  # each part by title
+    ]
     context: dict[str, Any] = {
         "studies": studies,
         "dashboards": overseen,
-        "glances": [
-            _glance(study, sees_overview=study in overseen)
-            for study in sorted(studies, key=lambda study: study.is_closed)  # each part by title
-        ],
+        "glances": glances,
+        "low": [glance.budgets for glance in glances if glance.budgets is not None and glance.budgets.low],
         "holds": holds,
         "first_run": first_run(request.user),
         "waiting": [each for each in waiting if not each.is_own],
-        "watches_queue": queue_watchable(request.user),
+        "queue": queue_for(request.user) if queue_watchable(request.user) else None,
         "proposed": [each for each in waiting if each.is_own],
         "watches": [
             each

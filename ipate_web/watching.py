@@ -30,7 +30,7 @@ from consent.models import Study
 from consent.permissions import administrators
 from consent.services.mail import MailKind, kinds_register, mails_send
 from ipate_web.backups.records import backup_age
-from training.watch import OVERDUE, all_watches
+from training.watch import OVERDUE, all_watches, budgets_watch
 
 logger = logging.getLogger(__name__)
 
@@ -121,6 +121,7 @@ def watch() -> None:
     now = timezone.now()
     Pulse.objects.update_or_create(name="beat", defaults={"at": now})
     _certificate_look(now)
+    budgets_watch()
     wrong = alarms()
     for name in PARTS.keys() - wrong.keys():
         _sign_of_life(name)

@@ -221,7 +221,8 @@ TABLE: dict[str, Row] = {
         "api:representations api:runs api:models",
         SIGNED_IN,
     ),
-    **rows("api:study api:study-encoders api:study-alliances", RUNNERS, SLUG),
+    **rows("staff:study_budgets staff:study_budget_file", STAFF, SLUG),
+    **rows("api:study api:study-budget api:study-encoders api:study-alliances", RUNNERS, SLUG),
     "api:study-alliance": Row(RUNNERS, ("slug", "hub")),
     "api:alliance-runs": Row(USERS, ("slug", "hub"), "post", answer=415),  # nothing is sent
     "api:proposal-take": Row(USERS, ("slug", "site", "proposal_of_hub"), "post", answer=415),

@@ -2,11 +2,14 @@
 
 from typing import Any
 
+from django.utils.text import capfirst
 from django.utils.translation import gettext_lazy as _
 
-from consent.models import Mail
+from consent.models import Level, Mail
 from consent.services.mail import MailKind, kinds_register
 from training.models import Alliance, Run, RunResult, StudentModel, Verification
+from training.selectors import study_budgets
+from training.watch import budgets_low
 
 
 def _run(mail: Mail) -> dict[str, Any] | None:
@@ -51,6 +54,12 @@ def _outcome(mail: Mail) -> dict[str, Any] | None:
     return {"outcome": outcome} if outcome and (outcome.faults or outcome.locked) else None
 
 
+def _low(mail: Mail) -> dict[str, Any] | None:
+    low = budgets_low(mail.study, study_budgets(mail.study)) if mail.study else []
+    groups = [(capfirst(Level(each.level).label), each.policy, round(100 * each.share_left, 1)) for each in low]
+    return {"groups": groups} if groups else None
+
+
 def register() -> None:
     """Register these kinds, once, at start-up."""
     kinds_register(
@@ -58,6 +67,7 @@ def register() -> None:
         MailKind("run_approved", _("a run was approved"), _run, wish="approvals"),
         MailKind("run_ended", _("a run has ended"), _run, wish="ends"),
         MailKind("share_used", _("a group has used most of a run's share"), _run, wish="shares"),
+        MailKind("budget_low", _("a privacy group has little of its budget left"), _low, wish="shares"),
         MailKind("joint_proposed", _("a hub proposes a run over sites"), _proposal, wish="approvals"),
         MailKind("key_waiting", _("a new key of a site waits to be confirmed"), _key, wish="approvals"),
         MailKind("site_silent", _("a run over sites waits for a site or the hub"), _waiting_alliance, wish="ends"),

@@ -76,6 +76,11 @@ class Queue:
     waiting: list[QueuedRun]
     workers: list[Worker]
 
+    @property
+    def alive(self) -> int:
+        """How many workers take tasks."""
+        return sum(worker.is_alive for worker in self.workers)
+
 
 def _is_now(starts: datetime | None) -> bool:
     return starts is not None and starts <= timezone.now()

@@ -1,4 +1,7 @@
-"""States of studies for pages, metrics and ``/readyz``: locked, faulty, not verified in time; silence of alliances."""
+"""States of studies for pages, metrics and ``/readyz``: locked, faulty, not verified in time; silence of alliances.
+
+Also privacy groups that have little left of their budgets, of which operators get a mail.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,9 +11,13 @@ from django.db.models import Min
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 
+from accounting.group_budgets import GroupBudget
 from accounting.restores import missing_rows
-from consent.models import Study
+from common.models import Pulse
+from consent.models import Membership, Role, Study
+from consent.services.mail import mails_send
 from training.models import Alliance, AllianceSite, Verification
+from training.selectors import study_budgets
 
 #: What happens every night is overdue after so long.
 OVERDUE = timedelta(hours=26)
@@ -100,3 +107,23 @@ def longest_time_unverified() -> timedelta:
     now = timezone.now()
     moments = Study.objects.values_list(Coalesce("verification__verified_at", "created_at"), flat=True)
     return max((now - moment for moment in moments), default=timedelta())
+
+
+def budgets_low(study: Study, budgets: Iterable[GroupBudget]) -> list[GroupBudget]:
+    """Groups of a study that have less left than its threshold; none where it has none."""
+    threshold = study.budget_warning
+    return [] if threshold is None else [budget for budget in budgets if budget.share_left < threshold]
+
+
+def budgets_watch() -> None:
+    """Mail a study's operators when a group's budget has fallen below its threshold, once for each group."""
+    for study in Study.objects.filter(budget_warning__isnull=False, closed_at=None, rehearsal=False):
+        low = budgets_low(study, study_budgets(study))
+        note = ",".join(f"{budget.level}{budget.policy}" for budget in low)[:200]
+        pulse, _made = Pulse.objects.get_or_create(name=f"budget {study.pk}", defaults={"at": timezone.now()})
+        if note == pulse.note:
+            continue
+        is_mine = Pulse.objects.filter(pk=pulse.pk, note=pulse.note).update(at=timezone.now(), note=note)
+        if is_mine and set(note.split(",")) - set(pulse.note.split(",")) - {""}:
+            operators = Membership.objects.filter(study=study, role=Role.OPERATOR)
+            mails_send("budget_low", operators.values_list("user_id", flat=True), study=study)

@@ -10,13 +10,14 @@ from ipate_client.checkpoints import (
     verify_extension,
     verify_inclusion,
 )
-from ipate_client.documents import Dataset, Predictions, PublicPoints, Run, Study
+from ipate_client.documents import BudgetPlot, Dataset, Predictions, PublicPoints, Run, Study
 from ipate_client.local_model import LocalModel
 from ipate_client.problems import ProblemError, RunEndedError
 from ipate_client.site import Site
 from ipate_client.webhooks import SignatureError, signature_verify
 
 __all__ = [
+    "BudgetPlot",
     "Checkpoint",
     "CheckpointError",
     "Dataset",

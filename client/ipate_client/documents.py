@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from html import escape
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+
+if TYPE_CHECKING:
+    from ipate_client.site import Site
 
 ENDED = ("finished", "failed", "cancelled", "withdrawn")
 """States of runs that do not change any more."""
@@ -41,6 +45,17 @@ class Study:
     delta: float
     rehearsal: bool
     document: dict[str, Any]
+    site: Site | None = field(default=None, repr=False, compare=False)
+
+    def budget(self) -> pd.DataFrame:
+        """What each privacy group has used over all runs: see `Site.budget`."""
+        if self.site is None:
+            raise ValueError("This study was not fetched from a site: use Site.study.")
+        return self.site.budget(self)
+
+    def budget_plot(self) -> BudgetPlot:
+        """Bars of what each privacy group has used, what runs hold, and what is left; a notebook shows it."""
+        return BudgetPlot(self.title, self.budget())
 
     @property
     def datasets(self) -> list[Dataset]:
@@ -57,6 +72,41 @@ class Study:
             if each.kind == kind:
                 return each.id
         raise LookupError(f"The study “{self.slug}” has no {kind} dataset.")
+
+
+@dataclass(frozen=True, eq=False)
+class BudgetPlot:
+    """Stacked bars of the groups of a study's budget, as an SVG image."""
+
+    title: str
+    frame: pd.DataFrame
+
+    @property
+    def svg(self) -> str:
+        """The image: used, reserved and left of each group's cap from left to right, with the promised ε at the end."""
+        height = 30 + 34 * len(self.frame)
+        parts = [
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="720" height="{height}" font-family="sans-serif" '
+            f'font-size="13"><title>{escape(self.title)}</title>'
+            '<text x="0" y="15">used (dark), reserved (outlined), left (light)</text>'
+        ]
+        for place, group in enumerate(self.frame.to_dict("records")):
+            top, start = 30 + 34 * place, 170.0
+            parts.append(f'<text x="0" y="{top + 17}">{escape(group["level"])}, policy {group["policy"]}</text>')
+            looks = (("used", "#0b6073", "none"), ("reserved", "#ffffff", "#0b6073"), ("left", "#d5e3e6", "none"))
+            for part, fill, stroke in looks:
+                width = 450.0 * min(1.0, group[f"share_{part}"])
+                words = f"{part}: {100 * group[f'share_{part}']:.1f} %, ε {group[f'epsilon_{part}']:.3g}"
+                parts.append(
+                    f'<rect x="{start:.1f}" y="{top}" width="{width:.1f}" height="24" fill="{fill}" stroke="{stroke}" '
+                    f'stroke-dasharray="4 3"><title>{words}</title></rect>'
+                )
+                start += width
+            parts.append(f'<text x="630" y="{top + 17}">ε {group["epsilon"]:g}</text>')
+        return "".join([*parts, "</svg>"])
+
+    def _repr_svg_(self) -> str:
+        return self.svg
 
 
 @dataclass(frozen=True)

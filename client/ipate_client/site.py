@@ -63,11 +63,22 @@ class Site:
 
     def studies(self) -> list[Study]:
         """The studies whose runs you may see."""
-        return [_study(each) for each in self._pages("studies")]
+        return [_study(each, self) for each in self._pages("studies")]
 
     def study(self, slug: str) -> Study:
         """A study with its levels, head counts and datasets."""
-        return _study(self._json("GET", f"studies/{slug}"))
+        return _study(self._json("GET", f"studies/{slug}"), self)
+
+    def budget(self, study: Study | str) -> pd.DataFrame:
+        """What each privacy group of a study has used over all runs, at most, what runs hold, and what is left.
+
+        A row for each promise: level, policy, epsilon, epsilon_used, epsilon_reserved, epsilon_left, share_used,
+        share_reserved, share_left, and runs, a list of what used it and when. Shares of the cap add up, ε do not.
+        """
+        parts = ("used", "reserved", "left")
+        columns = ["level", "policy", "epsilon", *(f"epsilon_{part}" for part in parts)]
+        columns += [*(f"share_{part}" for part in parts), "runs"]
+        return pd.DataFrame(self._json("GET", f"studies/{_slug(study)}/budget")["groups"], columns=columns)
 
     def waiting(self) -> pd.DataFrame:
         """What waits for you: study, kind, text, url, since, and whether it is your own proposal."""
@@ -116,7 +127,8 @@ class Site:
             **fields: ``slug``, ``title``, ``purpose``, ``controller``, ``contact``, ``delta`` (1e-5 if left out).
         """
         people = [{"username": name, "role": role} for name, role in (members or {}).items()]
-        return _study(self._json("POST", "studies", json={**fields, "rehearsal": True, "members": people}))
+        document = self._json("POST", "studies", json={**fields, "rehearsal": True, "members": people})
+        return _study(document, self)
 
     def import_dataset(
         self,
@@ -542,8 +554,8 @@ def _version(version: int | None) -> dict[str, Any]:
     return {} if version is None else {"version": version}
 
 
-def _study(document: dict[str, Any]) -> Study:
-    return Study(document["slug"], document["title"], document["delta"], document["rehearsal"], document)
+def _study(document: dict[str, Any], site: Site) -> Study:
+    return Study(document["slug"], document["title"], document["delta"], document["rehearsal"], document, site)
 
 
 def _run(document: dict[str, Any]) -> Run:

@@ -54,6 +54,7 @@ class Study(Recorded):
             "delta",
             "rehearsal",
             "retain_votes",
+            "budget_warning",
         ),
         *("closed_at", "expired_at", "created_at"),
     )
@@ -214,6 +215,16 @@ class Study(Recorded):
         _("keep the teachers' predictions after a run"),
         default=False,
         help_text=_("Allows auditors to recompute every cost; the predictions are secrets."),
+    )
+    budget_warning = models.FloatField(
+        _("warn when a group has little left"),
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(0), MaxValueValidator(1)],
+        help_text=_(
+            "The part of its budget, such as 0.1: operators get a mail, and the pages warn, when a privacy group has "
+            "less than this left. Empty: no warning."
+        ),
     )
     closed_at = models.DateTimeField(null=True, blank=True, editable=False)
     expired_at = models.DateTimeField(

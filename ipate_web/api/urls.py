@@ -6,6 +6,7 @@ from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitVie
 from ipate_web.api import (
     alliances,
     base,
+    budgets,
     comparisons,
     costs,
     datasets,
@@ -30,6 +31,7 @@ version_1 = [
     path("", base.Root.as_view(), name="root"),
     path("studies", studies.StudyList.as_view(), name="studies"),
     path("studies/<slug:slug>", studies.StudyDetail.as_view(), name="study"),
+    path("studies/<slug:slug>/budget", budgets.StudyBudget.as_view(), name="study-budget"),
     path("studies/<slug:slug>/datasets", datasets.StudyDatasets.as_view(), name="study-datasets"),
     path("studies/<slug:slug>/imports", imports.StudyImports.as_view(), name="study-imports"),
     path("studies/<slug:slug>/imports/<uuid:pk>", imports.StudyImport.as_view(), name="study-import"),

@@ -1,8 +1,9 @@
 """Metrics of the work in the background, read from database and broker when they are asked for.
 
-Nothing in them is about a holder, a study or a single run: sums over the installation alone, and durations in classes
-so wide that they tell no size of a batch. None moves by the decision of one person, from which mails and tasks follow:
-mails to holders are left out, waiting tasks are counted in hundreds, and silences in minutes.
+Nothing in them is about a holder or a single run: sums over the installation, durations in classes so wide that they
+tell no size of a batch, and what privacy groups of studies have used, by public bounds. None moves by the decision of
+one person, from which mails and tasks follow: mails to holders are left out, waiting tasks are counted in hundreds, and
+silences in minutes.
 """
 
 import logging
@@ -21,11 +22,12 @@ from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Met
 from prometheus_client.registry import Collector
 
 from common.worker_heartbeats import live_worker_count
-from consent.models import Checkpoint, Mail
+from consent.models import Checkpoint, Mail, Study
 from consent.services.mail import KINDS
 from ipate_web.backups.records import backup_age, backup_last
 from ipate_web.watching import beat_age, certificate_lifetime, disk_free
 from training.durations import STAGES, longest_silence, runs_by_status, stage_durations, worker_deaths
+from training.selectors import study_budgets
 from training.watch import all_watches, alliances_silence, longest_time_unverified
 
 logger = logging.getLogger(__name__)
@@ -92,6 +94,19 @@ def _runs() -> Metric:
     return family
 
 
+def _budgets() -> Metric:
+    family = GaugeMetricFamily(
+        "ipate_group_budget_share",
+        "Part of a privacy group's budget over all runs: used, at most, and left beside what runs under way hold.",
+        labels=["study", "level", "policy", "part"],
+    )
+    for study in Study.objects.filter(rehearsal=False, closed_at=None).order_by("slug"):
+        for group in study_budgets(study):
+            for part, share in (("used", group.share_used), ("left", group.share_left)):
+                family.add_metric([study.slug, group.level, str(group.policy), part], share)
+    return family
+
+
 def _stages() -> Metric:
     family = HistogramMetricFamily(
         "ipate_run_stage_seconds", "How long runs were in a stage, in wide classes.", labels=["stage"]
@@ -110,6 +125,7 @@ _FAMILIES: Iterable[Callable[[], Metric]] = (
     _gauge("ipate_workers", "Workers heard from within their heartbeat.", live_worker_count),
     _gauge("ipate_queue_length", "Tasks that wait at the broker, in hundreds.", queue_length),
     _runs,
+    _budgets,
     _stages,
     _gauge(
         "ipate_run_silence_seconds",

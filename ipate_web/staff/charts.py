@@ -27,7 +27,8 @@ class Chart:
         x_label: axis title; empty for none.
         y_label: axis title; empty for none.
         kind: lines or bars.
-        scale: scale of x; ``"logarithmic"`` is that of both axes, on which values that are not positive are left out.
+        scale: scale of x; ``"logarithmic"`` is that of both axes, on which values that are not positive are left out;
+            ``"time"`` is of milliseconds since 1970, with lines that keep a value until the next.
         y_max: end of the y axis; by default it follows the values.
         connected: whether lines go on over gaps, as where every series has x of its own.
     """
@@ -37,7 +38,7 @@ class Chart:
     x_label: str = ""
     y_label: str = ""
     kind: Literal["line", "bar"] = "line"
-    scale: Literal["linear", "logarithmic", "category"] = "linear"
+    scale: Literal["linear", "logarithmic", "category", "time"] = "linear"
     y_max: float | None = None
     connected: bool = False
 

@@ -2,7 +2,7 @@
 
 import html
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +35,13 @@ def report_pdf(
     *,
     groups: Sequence[GroupSpending] | None,
     rows: Sequence[tuple[Release, str]] | None,
+    cap: float,
     fairness: Fairness | None,
 ) -> bytes:
-    """The report; ``groups`` and ``rows`` are None where what is stored cannot be read any more."""
+    """The report; ``groups`` and ``rows`` are None where what is stored cannot be read any more.
+
+    No account was charged more than ``cap``, in μ².
+    """
     now = timezone.localtime()
     heading = _("What “%(title)s” has released and cost") % {"title": run.title}
     context = {
@@ -47,7 +51,10 @@ def report_pdf(
         "lang": (get_language() or settings.LANGUAGE_CODE).split("-")[0],
         "heading": heading,
         "facts": _facts(run, moment_text(now)),
-        "sections": [*_measures(run), *_shares(run), *_charges(groups), *_fairness(run, fairness), *_releases(rows)],
+        "sections": [
+            *(*_measures(run), *_shares(run), *_charges(groups)),
+            *(*_fairness(run, fairness), *_releases(rows, cap)),
+        ],
     }
     return tagged_pdf(TEMPLATE, context)
 
@@ -149,7 +156,28 @@ def _fairness(run: Run, fairness: Fairness | None) -> list[dict[str, Any]]:
     return _section(_("Fairness between classes"), [_(fairness.readable), _(fairness.unreadable)], tables)
 
 
-def _releases(rows: Sequence[tuple[Release, str]] | None) -> list[dict[str, Any]]:
+def bounds_note(releases: Iterable[Release], cap: float) -> str:
+    """Return the footnote that names the bounds of releases which lie above every cap (empty if none does)."""
+    beyond = [each for each in releases if each.charge > cap]
+    if not beyond:
+        return ""
+    bounds = ", ".join(
+        _("no. %(number)d: %(bound)s") % {"number": each.sequence, "bound": number_format(each.charge, 5)}
+        for each in beyond
+    )
+    return _(
+        "* No account can be charged more than its cap, which is at most %(cap)s. By noise and number of questions "
+        "alone the bound would be higher (%(bounds)s)."
+    ) % {"cap": number_format(cap, 5), "bounds": bounds}
+
+
+def _charge(release: Release, cap: float) -> str:
+    if not release.charge or not math.isfinite(release.charge):
+        return "0"
+    return number_format(min(release.charge, cap), 5) + ("*" if release.charge > cap else "")
+
+
+def _releases(rows: Sequence[tuple[Release, str]] | None, cap: float) -> list[dict[str, Any]]:
     if rows is None:
         return _section(_("Releases"), [_("These entries cannot be read any more.")])
     if not rows:
@@ -161,13 +189,16 @@ def _releases(rows: Sequence[tuple[Release, str]] | None) -> list[dict[str, Any]
             moment_text(release.recorded_at, seconds=False),
             str(release.get_kind_display()),
             "–" if release.batch is None else str(release.batch),
-            number_format(release.charge, 5) if release.charge and math.isfinite(release.charge) else "0",
+            _charge(release, cap),
             _in_lines(digest) or "–",
         ]
         for release, digest in rows
     ]
+    note = bounds_note((release for release, _digest in rows), cap)
     return _section(
-        _("Releases"), tables=[_table(_("Releases with their digests"), columns, [1, 3, 3, 1, 2, 4], lines)]
+        _("Releases"),
+        [note] if note else [],
+        tables=[_table(_("Releases with their digests"), columns, [1, 3, 3, 1, 2, 4], lines)],
     )
 
 

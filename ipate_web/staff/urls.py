@@ -35,6 +35,8 @@ from ipate_web.staff.views import (
 study_patterns = [
     path("", studies.study, name="study"),
     path("impact.<str:kind>", studies.study_impact, name="study_impact"),
+    path("budgets/", studies.study_budgets, name="study_budgets"),
+    path("budgets.csv", studies.study_budget_file, name="study_budget_file"),
     path("edit/", studies.study_edit, name="study_edit"),
     path("changes/", changes.changes, name="changes"),
     path("people/", members.members, name="members"),

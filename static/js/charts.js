@@ -24,6 +24,7 @@ function datasets({ kind, scale, x, connected, series }) {
         data: place(values),
         borderWidth: kind === "line" ? 2.5 : 0,
         spanGaps: connected,
+        stepped: scale === "time",
         pointStyle: point(index),
         pointRadius: index < 3 && x.length > 1 ? 0 : 3,
       },
@@ -35,10 +36,22 @@ function datasets({ kind, scale, x, connected, series }) {
   });
 }
 
+// Milliseconds as words: days where there are several, and the time of the day within one or two.
+function moments(x) {
+  const day = 86400000;
+  const range = x.at(-1) - x[0];
+  const options = range > 3 * day ? { dateStyle: "short" } : { dateStyle: "short", timeStyle: range > day / 24 ? "short" : "medium" };
+  // The English pages write days as Sweden does: 2026-11-28.
+  const { lang } = document.documentElement;
+  const format = new Intl.DateTimeFormat(lang === "en" ? "sv" : lang, options);
+  return (value) => format.format(value);
+}
+
 const shown = (scale, y) => (scale === "logarithmic" && !(y > 0) ? null : y);
 
 function configuration(chart) {
   const logarithmic = chart.scale === "logarithmic";
+  const time = chart.scale === "time" ? moments(chart.x) : null;
   return {
     type: chart.kind,
     data: { labels: chart.scale === "category" ? chart.x : undefined, datasets: datasets(chart) },
@@ -46,11 +59,12 @@ function configuration(chart) {
       maintainAspectRatio: false,
       animation: false,
       scales: {
-        x: { type: chart.scale, ...(chart.scale === "category" ? {} : { bounds: "data" }), ...axis(chart.xLabel) },
+        x: { type: time ? "linear" : chart.scale, ...(chart.scale === "category" ? {} : { bounds: "data" }), ...axis(chart.xLabel, time ? { ticks: { color: css("--ink-soft"), maxTicksLimit: 6, callback: time } } : {}) },
         y: axis(chart.yLabel, { type: logarithmic ? "logarithmic" : "linear", beginAtZero: !logarithmic, ...(chart.yMax === null ? {} : { max: chart.yMax }) }),
       },
       interaction: { mode: "nearest", axis: "x", intersect: false },
       plugins: {
+        ...(time ? { tooltip: { callbacks: { title: (items) => time(items[0].parsed.x) } } } : {}),
         legend: { position: "bottom", labels: { color: css("--ink"), usePointStyle: true, filter: (item) => item.text } },
       },
     },

@@ -84,6 +84,19 @@ def test_an_operator_gives_a_model_a_stage_and_withdraws_it(
     assert caught.value.status == 410
 
 
+def test_the_budget_of_each_privacy_group(run: Run, site: Site) -> None:
+    study = site.study("ward")
+    frame = study.budget()
+    assert frame["level"].tolist() == ["HIGH", "AVERAGE", "LOW"]
+    assert (frame[["share_used", "share_reserved", "share_left"]].sum(axis=1) - 1).abs().max() < 1e-9
+    costs = site.costs(str(run.pk)).set_index("name")
+    for group in frame.to_dict("records"):
+        (use,) = group["runs"]
+        assert use["run"] == str(run.pk) and use["share"] == pytest.approx(group["share_used"])
+        assert use["share"] == pytest.approx((costs["spent"] / costs["cap"])[group["level"]])
+        assert f"used: {100 * use['share']:.1f} %" in study.budget_plot().svg
+
+
 def test_a_rehearsal_from_nothing(transactional_db: object, site_of: Callable[[str], Site], tmp_path: Path) -> None:
     administrator_set(user=user_create("ada"), appointed=True, acting_user=None)
     user_create("ben")

@@ -25,8 +25,9 @@ from ipate_web.tokens.models import ApiToken
 from tests import factories
 from tests.test_roles import TABLE
 from tests.training.asking import ASKING_RUN, run_ask
-from tests.training.runs import TABLE_RUN, run_draft, run_start, study_with_table
+from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_start, study_with_table
 from training.models import Alliance, Run
+from training.selectors import study_budgets
 
 TOKEN = "t" * 32
 DASHBOARD = Path(site_settings.BASE_DIR) / "deploy" / "grafana.json"
@@ -54,8 +55,14 @@ def ask(client: Client, settings: Any) -> Callable[[], dict[Sample, float]]:
     return ask
 
 
-def of_work(samples: dict[Sample, float]) -> dict[Sample, float]:
-    return {sample: value for sample, value in samples.items() if sample[0].startswith("ipate_")}
+def of_work(samples: dict[Sample, float], study: str) -> dict[Sample, float]:
+    """What is told of the work of the installation, and of the budgets of one study."""
+    own = frozenset({("study", study)})
+    return {
+        (name, labels - own): value
+        for (name, labels), value in samples.items()
+        if name.startswith("ipate_") and ("study" not in dict(labels) or own <= labels)
+    }
 
 
 def test_nobody_gets_in_without_the_token(client: Client, settings: Any) -> None:
@@ -137,14 +144,14 @@ def test_metrics_are_independent_of_who_takes_part(ask: Callable[[], dict[Sample
     clocks += ("ipate_certificate_seconds", "ipate_disk_free_ratio")
     for slug, levels, holders in (("cardiology", "L", 30), ("oncology", "HHHA", 24)):
         study = study_with_table(slug, levels=levels, holders=holders)
-        before = of_work(ask())
+        before = of_work(ask(), slug)
         run = run_start(study, share=0.5, **ASKING_RUN)
         run_ask(run, 1)
         if slug == "oncology":
             for holder in study.holders.all()[:5]:
                 consent_withdraw(holder=holder, acting_user=None)
         assert run_ask(run).status == Run.Status.FINISHED
-        after = of_work(ask())
+        after = of_work(ask(), slug)
         current_app.control.purge()
         seen.append({sample: value - before[sample] for sample, value in after.items() if sample[0] not in clocks})
     assert seen[0] == seen[1]
@@ -152,6 +159,9 @@ def test_metrics_are_independent_of_who_takes_part(ask: Callable[[], dict[Sample
     allowed = {"le", "status", "stage", "view", "method", "type", "generation", "implementation", "major", "minor"}
     allowed |= {"patchlevel", "version"}
     for name, labels in ask():
+        if name == "ipate_group_budget_share":
+            assert {label for label, _ in labels} == {"study", "level", "policy", "part"}
+            continue
         assert {label for label, _ in labels} <= allowed, name
         assert not name.endswith("_sum") or not name.startswith("ipate_"), "sums tell the duration of one stage"
         for _, value in labels:  # no address of the site has these words
@@ -165,6 +175,8 @@ LABELS = {
     **{f"ipate_{name}_age_seconds": set() for name in ("backup", "beat", "verification", "checkpoint")},
     **{f"ipate_{name}": set() for name in ("disk_free_ratio", "studies_faulty", "studies_locked")},
     "ipate_runs": {"status"},
+    # Public bounds from the register: a decision moves no charge.
+    "ipate_group_budget_share": {"study", "level", "policy", "part"},
     "ipate_run_stage_seconds": {"stage", "le"},
     "django_http_requests_latency_including_middlewares_seconds": {"le"},
     "django_http_requests_latency_seconds_by_view_method": {"view", "method", "le"},
@@ -214,6 +226,19 @@ def test_no_metric_moves_by_the_decision_of_one_person(ask: Callable[[], dict[Sa
     follow = [name for name in TABLE if name.startswith(people)]
     assert len(follow) > 25
     assert [name for name in follow if name.startswith(COUNTED)] == []
+
+
+def test_what_each_privacy_group_has_used_and_has_left(ask: Callable[[], dict[Sample, float]]) -> None:
+    study = study_with_table()
+    run_finish(run_start(study, share=0.5, **TABLE_RUN))
+    run_start(study, share=0.25, **TABLE_RUN)
+    found = {labels: value for (name, labels), value in ask().items() if name == "ipate_group_budget_share"}
+    expected = {}
+    for group in study_budgets(study):
+        of_group = {"study": "table", "level": group.level, "policy": "1"}
+        for part, share in (("used", group.share_used), ("left", group.share_left)):
+            expected[frozenset((of_group | {"part": part}).items())] = pytest.approx(share)
+    assert found == expected and len(found) == 6
 
 
 def test_the_dashboard_and_the_alerts_ask_for_metrics_that_are_there(

@@ -17,11 +17,15 @@ from django.utils import timezone
 
 from common.models import BackupRecord, Pulse
 from consent.models import Administrator, Mail
+from consent.services import study_update
 from consent.services.mail import mail_render
 from ipate_web import watching
 from ipate_web.tasks import watch
 from tests.factories import study_create, user_create
 from tests.hooks import certificate_make
+from tests.training.runs import TABLE_RUN, run_start, study_with_table
+from training.services.runs import run_cancel
+from training.watch import budgets_watch
 
 pytestmark = pytest.mark.django_db
 
@@ -54,6 +58,29 @@ def signs(monkeypatch: pytest.MonkeyPatch, settings: Any) -> list[str]:
 def later(monkeypatch: pytest.MonkeyPatch, **passed: float) -> None:
     now = timezone.now() + timedelta(**passed)
     monkeypatch.setattr(watching.timezone, "now", lambda: now)
+
+
+def test_operators_get_one_mail_for_each_group_that_falls_below_the_threshold() -> None:
+    study = study_with_table()
+    olga = user_create("olga")
+    EmailAddress.objects.create(user=olga, email="olga@example.org", verified=True, primary=True)
+
+    def told() -> int:
+        budgets_watch()
+        return Mail.objects.filter(kind="budget_low", user=olga).count()
+
+    run_start(study, share=0.5, **TABLE_RUN)
+    assert told() == 0, "the study has no threshold"
+    study_update(study=study, budget_warning=0.5)
+    assert told() == 0, "exactly as much is left"
+    run = run_start(study, share=0.25, **TABLE_RUN)
+    assert [told(), told()] == [1, 1]
+    message = mail_render(Mail.objects.get(kind="budget_low", user=olga))
+    assert message is not None and "High protection, policy 1: 25.0 %" in message.body
+    run_cancel(run=run, acting_user=olga)
+    assert told() == 1
+    run_start(study, share=0.25, **TABLE_RUN)
+    assert told() == 2, "it has risen meanwhile"
 
 
 def test_parts_that_are_well_give_a_sign_of_life(signs: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

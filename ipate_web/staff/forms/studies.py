@@ -66,6 +66,7 @@ class StudyForm(forms.ModelForm):
             "delta",
             "rehearsal",
             "retain_votes",
+            "budget_warning",
         ]
         widgets = {
             "purpose": forms.Textarea(attrs={"rows": 4}),
@@ -82,6 +83,10 @@ class StudyForm(forms.ModelForm):
         self._add_translations()
         for name in fixed:
             self.fields.pop(name, None)
+        if self.instance.rehearsal:
+            del self.fields["budget_warning"]  # it promises nothing
+        else:
+            self.fields["budget_warning"].widget.attrs |= {"step": "any", "inputmode": "decimal"}
         if "delta" in self.fields:
             self.fields["delta"].label = "δ"  # not Δ, its capital
             self.fields["delta"].widget.attrs |= {"step": "any", "inputmode": "decimal"}

@@ -127,6 +127,12 @@ def confusion_rows(evaluation: Mapping[str, Any]) -> list[tuple[str, list[float 
 
 
 @register.filter
+def at_most(number: float, most: float) -> float:
+    """The smaller of two numbers: what a bound comes to where nobody can be charged more than ``most``."""
+    return min(number, most)
+
+
+@register.filter
 def small_percent(share: float) -> str:
     """0.0025 as "0.25 %": three digits, however small."""
     return _("%(number)s %%") % {"number": localised(f"{100 * share:.3g}")}

@@ -16,6 +16,7 @@ from django.utils.translation import ngettext
 from django.views.decorators.http import require_safe
 
 from accounting.exports import FORMATS, export_name
+from accounting.group_budgets import largest_cap
 from accounting.models import Release
 from accounting.shares import Share, decimal_sum, shares
 from accounting.verification import Check
@@ -23,7 +24,7 @@ from common.append_only import chained_models
 from common.requests import SignedInRequest
 from consent.disclosure import chain_report, sees_people
 from consent.models import Study
-from ipate_web.staff.report import report_pdf
+from ipate_web.staff.report import bounds_note, report_pdf
 from ipate_web.staff.run_charts import cost_chart
 from ipate_web.staff.views.pages import attachment, file_name, paginate, render_page, streamed_attachment, study_page
 from training.fairness import fairness_of
@@ -62,10 +63,12 @@ def ledger(request: SignedInRequest, study: Study) -> HttpResponse:
     if kind in Release.Kind.values:
         releases = releases.filter(kind=kind)
     page = paginate(request, releases.order_by("-sequence"))
-    granted = _readable(partial(_shares, study, titles))
+    granted, cap = _readable(partial(_shares, study, titles)), largest_cap(study)
     context: dict[str, Any] = {
         "page": page,
         "rows": _readable(lambda: [_row(release, titles) for release in page]),
+        "cap": cap,
+        "bounds_note": _readable(lambda: bounds_note(page, cap)),
         "titles": titles,
         "chosen_run": chosen_run,
         "kinds": Release.Kind.choices,
@@ -148,10 +151,13 @@ def ledger_export(request: SignedInRequest, study: Study, kind: str) -> Streamin
 def ledger_report(request: SignedInRequest, study: Study, pk: UUID) -> HttpResponseBase:
     """Report of what one run has released and cost, to be printed; a rehearsal leaves nothing to report."""
     run = _reported(study, pk)
+    rows, cap = _entries(run), largest_cap(study)
     context: dict[str, Any] = {
         "run": run,
         "now": timezone.now(),
-        "rows": _entries(run),
+        "rows": rows,
+        "cap": cap,
+        "bounds_note": _readable(lambda: bounds_note([release for release, _digest in rows or []], cap)),
         "fairness": _readable(partial(fairness_of, run, run.student)),
         **(_readable(partial(_charges, run)) or {}),
     }
@@ -167,6 +173,7 @@ def ledger_report_pdf(request: SignedInRequest, study: Study, pk: UUID) -> HttpR
         run,
         groups=_readable(partial(run_groups, run)),
         rows=_entries(run),
+        cap=largest_cap(study),
         fairness=_readable(partial(fairness_of, run, run.student)),
     )
     return attachment(content, f"{file_name(run)}-report.pdf", "application/pdf")

@@ -24,7 +24,7 @@ def queue(request: SignedInRequest) -> HttpResponse:
 @require_safe
 def queue_live(request: SignedInRequest) -> HttpResponse:
     """Live part of the page."""
-    return _rendered(request, "staff/queue/live.html")
+    return _rendered(request, "staff/queue/home.html" if "short" in request.GET else "staff/queue/live.html")
 
 
 def _rendered(request: SignedInRequest, template: str) -> HttpResponse:

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from copy import copy
 from typing import Any
-from uuid import UUID
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
@@ -14,8 +13,9 @@ from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_safe
 
+from accounting.exports import budgets_csv
 from accounting.head_counts import head_counts
-from accounting.shares import Share, free_share, shares
+from accounting.shares import share_free
 from common.requests import SignedInRequest
 from consent import selectors, services
 from consent.committee import conditions_in_force
@@ -25,12 +25,14 @@ from consent.facts import facts_missing
 from consent.forms import options
 from consent.models import Level, Study
 from ipate_web.first_run import next_steps
+from ipate_web.staff.budgets import budget_overview
 from ipate_web.staff.forms.studies import StudyForm
 from ipate_web.staff.impact import impact_markdown, impact_pdf
-from ipate_web.staff.views.pages import faults_show, render_page, study_form, study_page
+from ipate_web.staff.views.pages import attachment, faults_show, render_page, study_form, study_page
 from training.models import Run
 from training.run_lists import runs_filter, runs_in_table
 from training.selectors import run_totals
+from training.selectors import study_budgets as budgets_of
 
 LATEST_RUNS = 5
 
@@ -87,7 +89,7 @@ def study_impact(request: SignedInRequest, study: Study, kind: str) -> HttpRespo
 def study(request: SignedInRequest, study: Study) -> HttpResponse:
     """Overview of a study: who takes part, what may still be used, its runs, and what to do next."""
     policy = selectors.policy_in_force(study)
-    runs, granted = run_totals(study), shares(study)
+    runs = run_totals(study)
     context: dict[str, Any] = {
         "policy": policy,
         "conditions": conditions_in_force(study),
@@ -99,26 +101,32 @@ def study(request: SignedInRequest, study: Study) -> HttpResponse:
         "runs": runs,
         "steps": [] if runs.finished else next_steps(study, request.can),
         "head_counts": head_counts(study),
-        "shares": _shares(study, granted),
-        "share_free": free_share(granted),
+        "budgets": None if study.rehearsal else budget_overview(study),
+        "share_free": share_free(study),
     }
     if SEES_PEOPLE in request.can and not study.rehearsal:
         context |= _taking_part(study)
     return render_page(request, study, "staff/study/study.html", context)
 
 
+@require_safe
+@study_page("consent.view_dashboard")
+def study_budgets(request: SignedInRequest, study: Study) -> HttpResponse:
+    """Live part of the overview: what each privacy group has used and has left."""
+    context = {"study": study, "can": request.can, "budgets": budget_overview(study)}
+    return render(request, f"staff/budgets/{'home' if 'bars' in request.GET else 'live'}.html", context)
+
+
+@require_safe
+@study_page("consent.view_dashboard")
+def study_budget_file(request: SignedInRequest, study: Study) -> HttpResponse:
+    """The same numbers as a file."""
+    pieces = budgets_csv(budgets_of(study))
+    return attachment("".join(pieces), f"{study.slug}-budget.csv", "text/csv; charset=utf-8")
+
+
 def _latest_runs(study: Study) -> list[Run]:
     return list(runs_in_table(runs_filter(study.runs.all()))[:LATEST_RUNS])
-
-
-def _shares(study: Study, granted: dict[UUID, Share]) -> list[dict[str, Any]]:
-    """Shares by name of what they were given to, and how much of every cap each has used or holds."""
-    titles = dict(study.runs.order_by().values_list("pk", "title"))
-    return [
-        {"title": titles.get(share.subject, _(share.purpose)), "committed": share.committed}
-        for share in granted.values()
-        if share.committed
-    ]
 
 
 def _taking_part(study: Study) -> dict[str, Any]:

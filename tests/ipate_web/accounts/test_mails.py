@@ -176,7 +176,7 @@ def study_with_every_mail() -> Study:
         (study.role_changes.first().pk, ("role_changed",)),
         (student.pk, ("model_withdrawn",)),
         (alliance.pk, ("joint_proposed", "key_waiting", "site_silent")),
-        ("", ("fault_found", "fault_found_committee", "installation_fault", "alarm")),
+        ("", ("budget_low", "fault_found", "fault_found_committee", "installation_fault", "alarm")),
     ]
     for answer, user in people.items():
         link_reissue(study=study, pseudonym=f"P-{answer}", reason="Lost.", acting_user=olga)

@@ -1,5 +1,8 @@
 """Runs through the API: propose, follow, approve, cancel, plan, labels."""
 
+import csv
+import io
+import math
 from datetime import UTC, datetime
 from typing import Any
 
@@ -7,12 +10,15 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
+from accounting.caps import caps_of
 from accounting.models import Release
 from common.slots import slot
 from consent.models import Study
+from tests.factories import user_create
 from tests.ipate_web.api.conftest import HEAD_COUNTS, HOLDERS, UNDECIDED, Client
 from tests.training.runs import run_draft, run_finish, teachers_chosen
 from training.models import Batch, Dataset, Query, Run, StudentModel
+from training.services.runs import run_approve
 
 RUNS = "/api/v1/runs"
 ROLES_THAT_PROPOSE = ("researcher", "operator")
@@ -170,6 +176,33 @@ def test_costs_are_what_everybody_in_a_group_was_charged(run: Run, client: Clien
     assert client("auditor").get(f"{RUNS}/{run.pk}/costs").json() == costs
     of_draft = client("researcher").get(f"{RUNS}/{run_draft(run.study).pk}/costs").json()
     assert of_draft == {"groups": [], "history": {"queries": [], "labels": [], "shares": {}}}
+
+
+def test_the_budget_of_a_study_adds_up_what_its_runs_have_used(run: Run, client: Client) -> None:
+    address = "/api/v1/studies/ward/budget"
+    run_approve(run=run_draft(run.study, title="=Next"), acting_user=user_create("olga"), share=0.125)
+    budget, charges = client("researcher").get(address).json(), zip(*_charges(run), strict=True)
+    assert budget["delta"] == 1e-4
+    for group, due in zip(budget["groups"], map(math.fsum, charges), strict=True):
+        cap = float(caps_of(group["epsilon"], 1e-4))
+        assert group["share_used"] == pytest.approx(due / cap)
+        assert group["share_reserved"] == pytest.approx(0.125)
+        assert group["share_left"] == pytest.approx(0.875 - due / cap)
+        for part in ("used", "reserved", "left"):
+            assert caps_of(group[f"epsilon_{part}"], 1e-4) == pytest.approx(cap * group[f"share_{part}"], rel=1e-5)
+        (use,) = group["runs"]
+        last = Release.objects.filter(run=run.pk, charge__gt=0).latest("sequence").recorded_at
+        assert (use["run"], use["title"]) == (str(run.pk), run.title) and use["share"] == pytest.approx(due / cap)
+        assert datetime.fromisoformat(use["at"]) == last
+    rows = list(csv.DictReader(io.StringIO(client("researcher").get(address, {"format": "csv"}).text)))
+    assert [row["part"] for row in rows] == ["use", "used", "reserved", "left"] * 3
+    assert float(rows[-1]["share"]) == budget["groups"][-1]["share_left"]
+
+
+def _charges(run: Run) -> list[list[float]]:
+    """Charges of every batch of a run, by group, as the register has them."""
+    batches = Release.objects.filter(run=run.pk, batch__isnull=False).order_by("batch")
+    return [content["charges"] for content in batches.values_list("content", flat=True)]
 
 
 def test_runs_are_filtered_and_come_in_pages(study: Study, client: Client, django_assert_num_queries: Any) -> None:

@@ -10,6 +10,7 @@ import pytest
 from django.db import connection
 from django.urls import reverse
 
+from accounting.caps import caps_of
 from accounting.models import Release, ShareRecord
 from accounting.verification import study_faults
 from common.append_only import chained_models, triggers_install, triggers_remove
@@ -17,9 +18,10 @@ from consent import services
 from consent.disclosure import PUBLIC_CHAINS
 from consent.models import ConsentEvent, DataHolder, Role, Study
 from consent.services.handover import circumstance_record
+from ipate_web.staff.report import bounds_note
 from ipate_web.staff.views import ledger
 from tests import factories
-from tests.pages import as_, roles_fill
+from tests.pages import as_, roles_fill, text
 from tests.snapshots import built_once
 from tests.training.runs import TABLE_RUN, run_finish, run_start, study_with_table
 from training.models import Run
@@ -85,6 +87,17 @@ def test_the_register_lists_all_that_left_newest_first(run: Run) -> None:
     number = who.pk
     who.delete()
     assert f"deleted account {number}" in as_("auditor").get(url("ledger", run.study)).text
+
+
+def test_a_bound_beyond_every_cap_is_a_footnote(run: Run) -> None:
+    cap = float(caps_of(3.0, run.study.delta))
+    Release.append([Release(study=run.study, run=run.pk, kind="counts", charge=3 * cap)])
+    for page in (url("ledger", run.study), url("ledger_report", run.study, run.pk)):
+        shown = text(as_("auditor").get(page))
+        assert f"{cap:.5f}*" in shown and f"cap, which is at most {cap:.5f}" in shown
+        assert f"no. 6: {3 * cap:.5f}" in shown and shown.count(f"{3 * cap:.5f}") == 1
+    entries = [(release, "") for release in Release.objects.filter(run=run.pk)]
+    assert f"no. 6: {3 * cap:.5f}" in bounds_note((release for release, _digest in entries), cap)
 
 
 def test_releases_are_filtered_by_run_and_kind_and_come_in_pages(run: Run) -> None:

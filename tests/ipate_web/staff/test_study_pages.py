@@ -1,5 +1,7 @@
 """The pages of a study: overview, basics, people, what holders read, what levels mean, data, ledger; and the admin."""
 
+import csv
+import io
 import re
 from datetime import timedelta
 from typing import Any
@@ -25,6 +27,7 @@ from tests.snapshots import built_once
 from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_draft, run_finish, run_start, study_with_table
 from training.engine.records import owners_of
 from training.models import Batch, Dataset, Query, Run, StudentModel, TeacherChunk
+from training.selectors import run_groups
 from training.services.erasures import records_erase
 
 pytestmark = pytest.mark.django_db
@@ -135,9 +138,27 @@ def test_the_overview_counts_holders_and_shares(study: Study) -> None:
     page = as_("auditor").get(url("study", study))
     assert page.context["levels"] == [("high protection", 10), ("average protection", 10), ("low protection", 10)]
     assert page.context["taking_part"] == 30 and "1 have not decided" in page.text
-    used = {share["title"]: share["committed"] for share in page.context["shares"]}
-    assert used == {run.title: pytest.approx(shares(study)[run.pk].used), "Waiting": 0.25}
-    assert page.context["share_free"] == pytest.approx(1 - sum(used.values()))
+    rows = page.context["budgets"].rows
+    assert [row.name for row in rows] == ["High protection", "Average protection", "Low protection"]
+    for row, group in zip(rows, run_groups(run), strict=True):
+        assert row.group.share_used == pytest.approx(group.spent_share) and row.group.share_reserved == 0.25
+        looks = ["use-1", "reserved", "left"]
+        assert [(part.look, float(part.width)) for part in row.segments] == [
+            (look, pytest.approx(100 * share, abs=1e-3))
+            for look, share in zip(looks, (row.group.share_used, 0.25, row.group.share_left), strict=True)
+        ]
+    assert page.context["share_free"] == pytest.approx(0.75 - shares(study)[run.pk].used)
+    assert f'hx-get="{url("study_budgets", study)}"' in page.text, "a run is under way"
+    assert "warns below" not in page.text
+    client = as_("operator")
+    form = client.get(url("study_edit", study)).context["form"]
+    sent = {name: "" if value is None else value for name, value in form.initial.items()} | {"budget_warning": "0.9"}
+    assert client.post(url("study_edit", study), sent).url == url("study", study)
+    low = "Little of the budget is left: High protection"
+    assert low in text(client.get(url("study_budgets", study))) and low in text(client.get("/"))
+    file = list(csv.DictReader(io.StringIO(client.get(url("study_budget_file", study)).text)))
+    assert float(file[0]["share"]) == rows[0].group.uses[0].share
+    page = as_("auditor").get(url("study", study))
     assert page.context["head_counts"] == head_counts(study) and page.context["steps"] == []
     for odds in (57, 62, 66):
         assert f'<td class="number">{odds}</td>' in page.text

@@ -1,0 +1,16 @@
+"""The part of a group's budget below which a study warns."""
+
+from django.core.validators import MaxValueValidator, MinValueValidator
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+    dependencies = [("consent", "0003_replayed")]
+
+    operations = [
+        migrations.AddField(
+            "study",
+            "budget_warning",
+            models.FloatField(blank=True, null=True, validators=[MinValueValidator(0), MaxValueValidator(1)]),
+        ),
+    ]
