@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 
 from allauth.account.models import EmailAddress
+from allauth.mfa.utils import is_mfa_enabled
 from django.conf import settings
 from django.contrib.auth import authenticate, get_user_model
 from django.contrib.auth.models import AbstractBaseUser, User
@@ -24,6 +25,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.functional import cached_property
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from common.reading import UnreadableError, table_read
 from common.throttle import Attempt, Counter, attempt_begin, counters_check, keyed_hash
@@ -40,6 +42,8 @@ from consent.services.mail import confirmed_address, holder_mail
 GROUPS = 7
 #: Columns of a list of people to invite; all but the first two may be left out, and all but the first be empty.
 COLUMNS = ("pseudonym", "answers", "until", "language", "address")
+#: What is said once an account takes the place of a link.
+ACCOUNT_SET_UP = gettext_lazy("Your account is set up. From now on, sign in; the link opens nothing any more.")
 #: What the column "answers" may say: who the invitation goes to.
 ANSWERS = (Circumstance.Kind.PERSON, *REPRESENTED)
 
@@ -324,7 +328,8 @@ def account_take(*, holder: DataHolder, email: str, password: str, request: Http
     """Give a holder an account, a new one or their own from another study.
 
     The invitation still opens their pages until the account has a confirmed address; until then they can take
-    the account again, with another address or password.
+    the account again, with another address or password. An account with a second factor is only looked at here: call
+    :func:`account_join` once that was given, too.
 
     Args:
         holder: the holder.
@@ -348,6 +353,9 @@ def account_take(*, holder: DataHolder, email: str, password: str, request: Http
                 _("This e-mail address cannot be used with this password. If you have an account, use its password.")
             )
         user = account
+        if is_mfa_enabled(user):
+            _account_check(holder, user)
+            return user
     else:
         user = pending or users()
         user.username = user.email = email
@@ -358,19 +366,42 @@ def account_take(*, holder: DataHolder, email: str, password: str, request: Http
             user.save()
             EmailAddress.objects.filter(user=user).exclude(email=email).delete()
             EmailAddress.objects.get_or_create(user=user, email=email, defaults={"primary": True})
-        if DataHolder.objects.filter(study=holder.study_id, user=user).exclude(pk=holder.pk).exists():
-            raise ValidationError(
-                _("This account already decides for other records in this study. Use another address.")
-            )
-        theirs = DataHolder.objects.filter(user=user).values_list("study", flat=True)
-        for study_id in sorted({holder.study_id, *theirs}):  # one order for everybody: none waits for another forever
-            study_lock(study_id)
-        holder_link(holder=holder, user=user)
-        if pending and pending != user:
-            pending.delete()
-        if confirmed_address(user.pk):
-            account_invitations_end(user=user)
+        _account_link(holder, user, pending)
     return user
+
+
+@transaction.atomic
+def account_join(*, holder_id: int, user: User) -> bool:
+    """Give a holder the account that has just signed in with its second factor, and return whether that was possible.
+
+    It is not where the invitation has ended meanwhile, or where the account already decides for other records.
+    """
+    holder = DataHolder.objects.filter(pk=holder_id, invitations__revoked_at=None, invitations__isnull=False).first()
+    if holder is None:
+        return False
+    try:
+        _account_link(holder, user, _pending_account(holder))
+    except ValidationError:
+        return False
+    return True
+
+
+def _account_link(holder: DataHolder, user: User, pending: User | None) -> None:
+    """Link a holder to an account, in place of the ``pending`` one. Raises ValidationError."""
+    _account_check(holder, user)
+    theirs = DataHolder.objects.filter(user=user).values_list("study", flat=True)
+    for study_id in sorted({holder.study_id, *theirs}):  # one order for everybody: none waits for another forever
+        study_lock(study_id)
+    holder_link(holder=holder, user=user)
+    if pending and pending != user:
+        pending.delete()
+    if confirmed_address(user.pk):
+        account_invitations_end(user=user)
+
+
+def _account_check(holder: DataHolder, user: User) -> None:
+    if DataHolder.objects.filter(study=holder.study_id, user=user).exclude(pk=holder.pk).exists():
+        raise ValidationError(_("This account already decides for other records in this study. Use another address."))
 
 
 def _pending_account(holder: DataHolder) -> User | None:

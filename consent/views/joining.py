@@ -2,6 +2,7 @@
 
 from allauth.account.internal.flows.login import perform_login
 from allauth.account.models import EmailAddress, Login
+from allauth.mfa.utils import is_mfa_enabled
 from django.contrib import messages
 from django.contrib.auth import logout
 from django.contrib.auth.models import User
@@ -164,9 +165,12 @@ def account(request: HttpRequest, holders: QuerySet[DataHolder]) -> HttpResponse
 
 
 def _signed_in(request: HttpRequest, holder: DataHolder, user: User) -> HttpResponse:
-    """Sign in to the account that was taken, with its second factor if it has one."""
+    """Sign in to the account that was taken; with a second factor it is the holder's only once that was given, too."""
     visit_forget(request)
     request.session.set_expiry(None)
+    choice = reverse("consent:choice", args=[holder.study.slug])
+    if is_mfa_enabled(user):
+        return perform_login(request, Login(user=user, redirect_url=choice, signal_kwargs={"joins": holder.pk}))
     address = EmailAddress.objects.filter(user=user, email=user.email).first()
     if address is not None and not address.verified:
         address.send_confirmation(request)
@@ -179,6 +183,5 @@ def _signed_in(request: HttpRequest, holder: DataHolder, user: User) -> HttpResp
             % {"email": address.email},
         )
     else:
-        messages.success(request, _("Your account is set up. From now on, sign in; the link opens nothing any more."))
-    choice = reverse("consent:choice", args=[holder.study.slug])
+        messages.success(request, invitations.ACCOUNT_SET_UP)
     return perform_login(request, Login(user=user, redirect_url=choice))

@@ -5,14 +5,18 @@ from typing import Any
 
 from allauth.account.models import EmailAddress
 from allauth.account.signals import email_confirmed, password_reset
+from allauth.account.signals import user_logged_in as factors_given
 from allauth.mfa.models import Authenticator
 from allauth.socialaccount.models import SocialAccount
+from django.contrib import messages
 from django.contrib.auth.models import User
 from django.contrib.auth.signals import user_logged_in
 from django.db.models import Model
 from django.db.models.signals import pre_save
+from django.http import HttpRequest
+from django.utils.translation import gettext
 
-from consent.services.invitations import account_invitations_end
+from consent.services.invitations import ACCOUNT_SET_UP, account_invitations_end, account_join
 from consent.services.mail import language_note
 
 #: Rows that holders and staff have alike, and whose primary key their owner sees in an address, a key or a file. The
@@ -48,6 +52,22 @@ def _signed_in(user: User, **_: Any) -> None:
     language_note(user)
 
 
+def _factors_given(request: HttpRequest, user: User, joins: int | None = None, **_: Any) -> None:
+    """Connect the account with the holder ``joins`` whose invitation led to this sign-in."""
+    if joins is None:
+        return
+    if account_join(holder_id=joins, user=user):
+        messages.success(request, ACCOUNT_SET_UP)
+    else:
+        messages.error(
+            request,
+            gettext(
+                "You are signed in, but the invitation was not added to your account: it has ended meanwhile, or your "
+                "account already decides for other records in this study."
+            ),
+        )
+
+
 def connect() -> None:
     """Connect the receivers, once, at start-up."""
     for model in _NUMBERED_AT_RANDOM:
@@ -55,3 +75,4 @@ def connect() -> None:
     email_confirmed.connect(_confirmed, dispatch_uid="accounts confirmed")
     password_reset.connect(_reset, dispatch_uid="accounts reset")
     user_logged_in.connect(_signed_in, dispatch_uid="accounts signed in")
+    factors_given.connect(_factors_given, dispatch_uid="accounts joined")

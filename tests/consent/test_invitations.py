@@ -8,6 +8,7 @@ from urllib.parse import quote, unquote
 
 import pytest
 from allauth.account.models import EmailAddress, EmailConfirmationHMAC
+from allauth.mfa.recovery_codes.internal.auth import RecoveryCodes
 from allauth.mfa.totp.internal.auth import TOTP, generate_totp_secret
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
@@ -233,8 +234,19 @@ def test_an_existing_account_needs_its_password_and_second_factor(client: Client
     assert take_account(client, password="something else 9").status_code == 422
     assert DataHolder.objects.get().user is None
     TOTP.activate(theirs, generate_totp_secret())
-    assert take_account(client).url.startswith(reverse("mfa_authenticate"))
+    codes = iter(RecoveryCodes.activate(theirs).get_unused_codes())
+    factor = take_account(client).url
+    assert factor.startswith(reverse("mfa_authenticate"))
     assert "_auth_user_id" not in client.session
+    assert DataHolder.objects.get().user is None, "whoever knows the password alone gets nothing"
+    other = factories.holder_create(invited.invitation.study, "P-9", user=theirs)
+    client.post(factor, {"code": next(codes)})
+    assert DataHolder.objects.exclude(pk=other.pk).get().user is None, "the account decides for somebody else since"
+    other.delete()
+    client = Client()
+    client.get(link(invited.code))
+    answer = client.post(take_account(client).url, {"code": next(codes)})
+    assert answer.url == reverse("consent:choice", args=[invited.invitation.study.slug])
     assert DataHolder.objects.get().user == theirs
 
 

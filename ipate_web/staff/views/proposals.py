@@ -161,10 +161,11 @@ def run_approve(request: SignedInRequest, study: Study, pk: str) -> HttpResponse
     form = ShareForm(request.POST if request.method == "POST" else None, study=study)
     share = form.share() if form.is_valid() else suggested_share(study)
     if form.is_valid() and "look" not in request.POST:
+        revision = number_sent(request.POST, "revision")
+        if revision is None and "revision" in request.POST:
+            revision = -1  # no number, and so not that of the proposal
         try:
-            run_commands.run_approve(
-                run=run, acting_user=request.user, share=share, revision=number_sent(request.POST, "revision")
-            )
+            run_commands.run_approve(run=run, acting_user=request.user, share=share, revision=revision)
         except NoSlotError:
             messages.error(request, _("Other plans are being computed. Nothing was approved: try again in a moment."))
         except PlanError as error:

@@ -309,8 +309,9 @@ def test_an_unseen_draft_is_not_approved(draft: Run) -> None:
     names = ("batch_size", "choices", "variant", "student_learner", "private_dataset", "public_dataset", "test_dataset")
     changed = {name: getattr(draft, name) for name in names} | {"title": "Another", "method": "pate"}
     run_edit(run=draft, acting_user=factories.user_create("researcher"), **changed)
-    answer = client.post(approve, {"per_cent": 10, "revision": 1}, follow=True)
-    assert "The proposal was changed since you looked." in answer.text
+    for revision in (1, "", "two"):
+        answer = client.post(approve, {"per_cent": 10, "revision": revision}, follow=True)
+        assert "The proposal was changed since you looked." in answer.text
     draft.refresh_from_db()
     assert draft.status == "draft"
     run_approve(run=draft, acting_user=factories.user_create("operator"), share=0.1, revision=2)
