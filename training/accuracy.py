@@ -39,7 +39,7 @@ def rounding_steps(points: int) -> int:
 def accuracy_interval(share: float | None, points: int) -> tuple[float, float] | None:
     """95 % confidence interval of a published share of right ones (Wilson 1927), to three digits.
 
-    It follows from the rounded share, so it says no more than that.
+    It follows from the rounded share, so it says no more than that, and holds for every share that is rounded so.
 
     Args:
         share: see `published_accuracy`.
@@ -53,5 +53,7 @@ def accuracy_interval(share: float | None, points: int) -> tuple[float, float] |
     """
     if share is None or points == 0:
         return None
-    low, high = wilson(share, points)
+    steps = rounding_steps(points)
+    rounding = 0.5 / steps if steps % points else 0.0
+    (low, _), (_, high) = wilson(max(share - rounding, 0.0), points), wilson(min(share + rounding, 1.0), points)
     return round(low, 3), round(high, 3)

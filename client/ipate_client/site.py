@@ -392,10 +392,10 @@ class Site:
         return PublicPoints(points.get("x"), points["row"], points["label"], points.get("counts"), classes)
 
     def counts(self, run: Run | str) -> pd.DataFrame:
-        """The table of a run of *counts*: values of its columns, people, low_95 and high_95, sum of weights.
+        """The table of a run of *counts*: values of its columns, people, intervals, sum of weights.
 
-        Where people count by their promise, the interval from low_95 to high_95 takes the levels as spread alike over
-        the cells; that from least_95 to most_95 holds however they are spread.
+        The interval from least_95 to most_95 holds however the levels are spread over the cells. Where people count by
+        their promise, that from low_95 to high_95 holds if the levels fall on the cells by lot.
 
         Whoever takes a table is entered into the study's release register.
         """

@@ -34,10 +34,10 @@ class CellSerializer(serializers.Serializer):
 
     values = serializers.ListField(child=serializers.CharField(), help_text="One of each column.")
     people = serializers.FloatField(source="count", help_text="With noise; it may be below 0.")
-    low = serializers.FloatField(help_text="95 times in 100 the true number is from here")
-    high = serializers.FloatField(help_text="to here, if the levels are spread alike over the cells;")
-    least = serializers.FloatField(help_text="and from here")
-    most = serializers.FloatField(help_text="to here, however they are spread.")
+    least = serializers.FloatField(help_text="At least 95 times in 100 the true number is from here")
+    most = serializers.FloatField(help_text="to here, however the levels are spread over the cells;")
+    low = serializers.FloatField(help_text="and 95 times in 100 from here")
+    high = serializers.FloatField(help_text="to here, if the levels fall on the cells by lot.")
     weighted = serializers.FloatField(help_text="The sum of these people's weights, with noise.")
 
 
@@ -74,7 +74,7 @@ class TableSerializer(serializers.Serializer):
     cells = CellSerializer(many=True, source="table")
     levels = LevelPartSerializer(many=True, source="table.levels", help_text="Whom the table is about.")
     summaries = SummarySerializer(many=True)
-    error = serializers.FloatField(source="table.error", help_text="Half of every interval.")
+    error = serializers.FloatField(source="table.error", help_text="Half of the interval of a cell of average size, from low to high.")
     sigma = serializers.FloatField(source="table.sigma", help_text="Of the noise of each sum of weights.")
     scale = serializers.FloatField(
         source="table.scale", help_text="People for one in the sum of weights; 1 where all count alike."
@@ -104,7 +104,7 @@ class MarginalSerializer(serializers.Serializer):
 
     columns = serializers.ListField(child=serializers.CharField())
     cells = serializers.IntegerField()
-    error = serializers.FloatField(help_text="95 times in 100 a released number of people is right to within this.")
+    error = serializers.FloatField(help_text="95 times in 100 the number of people in a cell of average size is right to within this.")
     distance = serializers.FloatField(help_text="Total variation between the rows and what was released of it.")
 
 

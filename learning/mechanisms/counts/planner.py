@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -51,6 +51,30 @@ def forecast_table(plan: CountsPlan) -> Forecast:
     return Forecast(TABLE, distance, low, high, 0.0, 0, Sentence(_BY_NOISE), NOISE_DISTANCE)
 
 
+def half_interval(
+    count: float, *, sigma: float, people: float, scale: float, weight_variance: float, scale_error: float
+) -> float:
+    """Return half of the interval that holds a number of people 95 times in 100, if levels fall on cells by lot.
+
+    Of n among N people, whose weights have the variance v, the estimate n̂ = scale · (sum of weights + noise) has the
+    variance scale²·(σ² + n·(1 − n/N)·v) around n: n weights are drawn from N without putting any back.
+
+    Args:
+        count: n̂; below 0 it is taken for 0.
+        sigma: Standard deviation σ of the noise of a sum of weights.
+        people: N.
+        scale: People for one in the sum of weights.
+        weight_variance: v.
+        scale_error: See `CountsPlan`.
+
+    >>> half_interval(0.0, sigma=10.0, people=900.0, scale=1.5, weight_variance=0.1, scale_error=0.02) / WITHIN_95
+    15.0
+    """
+    known = min(max(count, 0.0), people)
+    mixed = known * (1 - known / people) * weight_variance if people > 0 else 0.0
+    return WITHIN_95 * math.hypot(scale * math.sqrt(sigma**2 + mixed), known * scale_error)
+
+
 @dataclass(frozen=True)
 class CountsPlan:
     """Plan of a table.
@@ -61,6 +85,8 @@ class CountsPlan:
         people: by the head counts.
         weight: the sum of their weights.
         cells: how many the table has.
+        weight_variance: of the weights of all people, by the head counts.
+        scale_error: standard deviation of `scale` by the noise of the head counts, as a share of it.
     """
 
     sigma: float
@@ -68,6 +94,8 @@ class CountsPlan:
     people: float
     weight: float
     cells: int
+    weight_variance: float = 0.0
+    scale_error: float = 0.0
 
     def weights(self, caps: ArrayLike) -> NDArray[np.float64]:
         """Weights, above 0 and at most 1, of people with these caps, in μ²: √(cap / reference)."""
@@ -75,13 +103,24 @@ class CountsPlan:
 
     @property
     def scale(self) -> float:
-        """People for one in the sum of weights, where the levels are spread alike over the cells."""
+        """People for one in the sum of weights, on average over all of them."""
         return self.people / self.weight
 
     @property
     def error(self) -> float:
-        """Half of the interval around a number of people."""
-        return WITHIN_95 * self.sigma * self.scale
+        """Half of the interval around the number of people in a cell of average size."""
+        return self.error_of(self.people / self.cells)
+
+    def error_of(self, count: float) -> float:
+        """Return half of the interval around a number of people, see `half_interval`."""
+        return half_interval(
+            count,
+            sigma=self.sigma,
+            people=self.people,
+            scale=self.scale,
+            weight_variance=self.weight_variance,
+            scale_error=self.scale_error,
+        )
 
     @property
     def distance(self) -> float:
@@ -98,7 +137,9 @@ def counts_plan_from_json(document: Mapping[str, Any]) -> CountsPlan:
     return CountsPlan(**document)
 
 
-def plan_counts(levels: Sequence[Level], *, cells: int, share: float, counts: Counts) -> CountsPlan:
+def plan_counts(
+    levels: Sequence[Level], *, cells: int, share: float, counts: Counts, head_count_sigma: float = 0.0
+) -> CountsPlan:
     """Noise that uses the whole share of whoever counts as one.
 
     Args:
@@ -106,6 +147,7 @@ def plan_counts(levels: Sequence[Level], *, cells: int, share: float, counts: Co
         cells: Of the table.
         share: Of every cap.
         counts: What was chosen.
+        head_count_sigma: Standard deviation of the noise of each level's head count.
 
     Raises:
         ValueError: Too many cells, or more noise than can be drawn.
@@ -119,7 +161,6 @@ def plan_counts(levels: Sequence[Level], *, cells: int, share: float, counts: Co
             f"The table would have {cells} cells, and may have {MOST_CELLS}: choose fewer bins, or one column."
         )
     caps = np.array([level.cap for level in levels])
-    people = np.array([max(level.holders, 0.0) for level in levels])
     reference = float(caps.min() if counts.weighing == "alike" else caps.max())
     sigma = math.sqrt(1 / (share * reference)) * _ROUNDING
     if sigma > LARGEST_SIGMA:
@@ -127,8 +168,22 @@ def plan_counts(levels: Sequence[Level], *, cells: int, share: float, counts: Co
             f"These promises need noise of {sigma:.0f} people, and at most {LARGEST_SIGMA:.0f} can be drawn: plan a "
             "larger share."
         )
+    return plan_of(levels, sigma, reference, cells, head_count_sigma)
+
+
+def plan_of(
+    levels: Sequence[Level], sigma: float, reference: float, cells: int, head_count_sigma: float = 0.0
+) -> CountsPlan:
+    """Return the plan of a table with this noise, with what the levels say of weights."""
+    people = np.array([max(level.holders, 0.0) for level in levels])
     plan = CountsPlan(sigma, reference, float(people.sum()), 1.0, cells)
-    return CountsPlan(sigma, reference, plan.people, float((people * plan.weights(caps)).sum()), cells)
+    weights = plan.weights([level.cap for level in levels])
+    plan = replace(plan, weight=float(people @ weights))
+    shares = people / plan.people
+    variance = float(shares @ (weights - shares @ weights) ** 2)
+    moves = (1 - plan.scale * weights) / plan.people  # of the scale's logarithm, by each head count
+    error = head_count_sigma * float(np.sqrt((moves**2).sum()))
+    return replace(plan, weight_variance=variance, scale_error=error)
 
 
 def plan_notes(plan: CountsPlan) -> tuple[Sentence, ...]:
@@ -136,8 +191,8 @@ def plan_notes(plan: CountsPlan) -> tuple[Sentence, ...]:
     notes = [
         Sentence(
             gettext_noop(
-                "Every one of %(cells)d cells is released with noise: 95 times in 100 its number of people is right "
-                "to within %(error)d."
+                "Every one of %(cells)d cells is released with noise: 95 times in 100 the number of people in a cell "
+                "of average size is right to within %(error)d."
             ),
             cells=plan.cells,
             error=math.ceil(plan.error),
@@ -158,7 +213,7 @@ def plan_notes(plan: CountsPlan) -> tuple[Sentence, ...]:
             Sentence(
                 gettext_noop(
                     "People count by their promise, those with a small ε less. Numbers of people are estimated as if "
-                    "the levels were spread alike over all cells; where they are not, choose that all count alike."
+                    "levels fell on the cells by lot; where they do not, choose that all count alike."
                 )
             )
         )

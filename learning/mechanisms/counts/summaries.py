@@ -1,7 +1,7 @@
 """Mean and quantiles of a column of numbers, from a released table of its bins alone: nobody is charged for them.
 
-Intervals invert tests of the released sums, whose noise is known: for a mean, the ratio of two sums as Fieller has it
-("Some Problems in Interval Estimation", 1954); for a quantile, one test at each edge. Neither takes many people for
+Intervals invert tests of the released sums, whose variance is known: for a mean, the ratio of two sums as Fieller has
+it ("Some Problems in Interval Estimation", 1954); for a quantile, one test at each edge. Neither takes many people for
 granted.
 """
 
@@ -52,37 +52,42 @@ def summaries(table: CountTable) -> list[Summary]:
     if axis is None:
         return []
     edges = np.array(table.edges[axis])
-    sums = np.moveaxis(np.array(table.sums).reshape([len(each) for each in table.values]), axis, 0)
+    shape, bins = [len(each) for each in table.values], len(edges) - 1
+
+    def of_bins(cells: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.moveaxis(cells.reshape(shape), axis, 0)[:bins].reshape(bins, -1).T
+
     groups = [values for place, values in enumerate(table.values) if place != axis]
-    of_groups = sums[: len(edges) - 1].reshape(len(edges) - 1, -1).T
     return [
-        Summary(table.columns[axis], group, mean(edges, of_group, table.sigma), quantiles(edges, of_group, table.sigma))
-        for group, of_group in zip(groups[0] if groups else ("",), of_groups, strict=True)
+        Summary(table.columns[axis], group, mean(edges, sums, variances), quantiles(edges, sums, variances))
+        for group, sums, variances in zip(
+            groups[0] if groups else ("",), of_bins(np.array(table.sums)), of_bins(table.variances), strict=True
+        )
     ]
 
 
-def mean(edges: NDArray[np.float64], sums: NDArray[np.float64], sigma: float) -> Estimate | None:
+def mean(edges: NDArray[np.float64], sums: NDArray[np.float64], variances: NDArray[np.float64]) -> Estimate | None:
     """Mean of numbers in bins.
 
-    With the middles m of the bins, T(x) = Σ sums·(m − x) has noise of variance σ²·Σ(m − x)² and is 0 without noise at
-    the mean x of the middles: all x with |T(x)| ≤ 1.96 of its standard deviations. A number is half a bin from its
+    With the middles m of the bins, T(x) = Σ sums·(m − x) has the variance Σ variances·(m − x)² around 0 at the mean x
+    of the middles: all x with |T(x)| ≤ 1.96 of its standard deviations. A number is half a bin from its
     middle at most, and so is their mean.
 
     Args:
         edges: (B + 1,) of the bins, which are equally wide.
         sums: (B,) of the weights in each bin, with noise.
-        sigma: Standard deviation of that noise.
+        variances: (B,) of the sums.
 
     Returns:
         None where no bounded set of x is left.
     """
     middles = (edges[:-1] + edges[1:]) / 2 - edges[0]
-    first, people, variance = float(sums @ middles), float(sums.sum()), (WITHIN_95 * sigma) ** 2
-    a = people**2 - variance * len(sums)
+    first, people, squares = float(sums @ middles), float(sums.sum()), WITHIN_95**2 * variances
+    a = people**2 - float(squares.sum())
     if a <= 0 or people <= 0:
         return None
-    half_b = first * people - variance * float(middles.sum())
-    c = first**2 - variance * float((middles**2).sum())
+    half_b = first * people - float(squares @ middles)
+    c = first**2 - float(squares @ middles**2)
     root = math.sqrt(max(half_b**2 - a * c, 0.0))
     half = float(edges[1] - edges[0]) / 2
     low, value, high = ((half_b - root) / a - half, first / people, (half_b + root) / a + half)
@@ -90,30 +95,34 @@ def mean(edges: NDArray[np.float64], sums: NDArray[np.float64], sigma: float) ->
 
 
 def quantiles(
-    edges: NDArray[np.float64], sums: NDArray[np.float64], sigma: float, shares: tuple[float, ...] = QUANTILES
+    edges: NDArray[np.float64],
+    sums: NDArray[np.float64],
+    variances: NDArray[np.float64],
+    shares: tuple[float, ...] = QUANTILES,
 ) -> tuple[Estimate, ...]:
     """Quantiles of numbers in bins.
 
-    At edge j, T = (1 − q)·(sums below) − q·(sums above) has noise of variance σ²·((1 − q)²·j + q²·(B − j)). Without
-    noise it is at most 0 up to the quantile and at least 0 from it on. From below, the edges are left behind whose T is
-    more than 1.96 standard deviations below 0; so are those from above. Each end is wrong only if the test at the first
-    edge beyond the quantile is: 1 time in 40.
+    At edge j, T = (1 − q)·(sums below) − q·(sums above) has the variance (1 − q)²·(variances below) + q²·(variances
+    above). Its expectation is at most 0 up to the quantile and at least 0 from it on. From below, the edges are left
+    behind whose T is more than 1.96 standard deviations below 0; so are those from above. Each end is wrong only if the
+    test at the first edge beyond the quantile is: 1 time in 40.
 
     Args:
         edges: (B + 1,) of the bins.
         sums: (B,) of the weights in each bin, with noise.
-        sigma: Standard deviation of that noise.
+        variances: (B,) of the sums.
         shares: q, of each quantile.
     """
-    return tuple(_quantile(edges, sums, sigma, share) for share in shares)
+    return tuple(_quantile(edges, sums, variances, share) for share in shares)
 
 
-def _quantile(edges: NDArray[np.float64], sums: NDArray[np.float64], sigma: float, share: float) -> Estimate:
+def _quantile(
+    edges: NDArray[np.float64], sums: NDArray[np.float64], variances: NDArray[np.float64], share: float
+) -> Estimate:
     bins = len(sums)
-    inner = np.arange(1, bins)
-    below = np.cumsum(sums)[:-1]
+    below, variance_below = np.cumsum(sums)[:-1], np.cumsum(variances)[:-1]
     lead = below - share * sums.sum()
-    limit = WITHIN_95 * sigma * np.sqrt((1 - share) ** 2 * inner + share**2 * (bins - inner))
+    limit = WITHIN_95 * np.sqrt((1 - share) ** 2 * variance_below + share**2 * (variances.sum() - variance_below))
     low = int(np.logical_and.accumulate(lead < -limit).sum())
     high = bins - int(np.logical_and.accumulate((lead > limit)[::-1]).sum())
     counts = at_least_zero(sums)

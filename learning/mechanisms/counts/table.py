@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learning.formats.report import harmless
-from learning.mechanisms.counts.planner import WITHIN_95
+from learning.mechanisms.counts.planner import WITHIN_95, half_interval
 from learning.mechanisms.counts.question import PERSON, CountsQuestion
 from learning.mechanisms.levels import Level
 
@@ -32,9 +32,9 @@ class LevelPart:
 class Cell:
     """Cell of a table: its ``values``, one of each column, and how many people are in it.
 
-    ``count`` is a noisy number and may be below 0; 95 times in 100 the true one is from ``low`` to ``high`` if the
-    levels are spread alike over the cells, and from ``least`` to ``most`` however they are spread. ``weighted`` is the
-    sum of the weights of these people, with its noise.
+    ``count`` is a noisy number and may be below 0. At least 95 times in 100 the true one is from ``least`` to ``most``,
+    however the levels are spread over the cells, and 95 times in 100 from ``low`` to ``high`` if they fall on the cells
+    by lot. ``weighted`` is the sum of the weights of these people, with its noise.
     """
 
     values: tuple[str, ...]
@@ -48,7 +48,7 @@ class Cell:
     @property
     def is_distinct(self) -> bool:
         """Whether it can be told from an empty cell."""
-        return self.low > 0
+        return self.least > 0
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,7 @@ class CountTable:
         scale: people for one in the sum of weights.
         edges: of the bins of each column of numbers, none of another.
         levels: whom it is about.
+        scale_error: standard deviation of the scale by the noise of the head counts, as a share of it.
     """
 
     columns: tuple[str, ...]
@@ -72,6 +73,7 @@ class CountTable:
     scale: float
     edges: tuple[tuple[float, ...], ...]
     levels: tuple[LevelPart, ...]
+    scale_error: float = 0.0
 
     @classmethod
     def released(cls, question: CountsQuestion, sums: NDArray[np.int64], levels: Sequence[Level]) -> CountTable:
@@ -88,6 +90,7 @@ class CountTable:
                 LevelPart(level.name, level.holders, round(float(question.plan.weights(level.cap)), 4))
                 for level in levels
             ),
+            question.plan.scale_error,
         )
 
     @classmethod
@@ -96,42 +99,67 @@ class CountTable:
         values, edges = (tuple(map(tuple, document[name])) for name in ("values", "edges"))
         columns, sums = tuple(document["columns"]), tuple(document["sums"])
         levels = tuple(LevelPart(**each) for each in document["levels"])
-        return cls(columns, values, sums, document["sigma"], document["scale"], edges, levels)
+        error = document.get("scale_error", 0.0)  # tables of earlier versions do not tell it
+        return cls(columns, values, sums, document["sigma"], document["scale"], edges, levels, error)
 
     def to_json(self) -> dict[str, Any]:
         """JSON with lists in place of tuples, as a database gives it back."""
         return json.loads(json.dumps(asdict(self)))
 
     @property
+    def people(self) -> float:
+        """Number of all people, by the head counts."""
+        return sum(level.people for level in self.levels)
+
+    @property
+    def weight_variance(self) -> float:
+        """Variance of the weights of all people, by the head counts."""
+        people = self.people or 1.0
+        mean = sum(level.people * level.weight for level in self.levels) / people
+        return sum(level.people * (level.weight - mean) ** 2 for level in self.levels) / people
+
+    @property
     def error(self) -> float:
-        """Half of the interval of a number of people."""
-        return WITHIN_95 * self.sigma * self.scale
+        """Half of the interval around the number of people in a cell of average size."""
+        return self.error_of(self.people / len(self))
+
+    def error_of(self, count: float) -> float:
+        """Return half of the interval around a number of people, if levels fall on the cells by lot."""
+        return half_interval(
+            count,
+            sigma=self.sigma,
+            people=self.people,
+            scale=self.scale,
+            weight_variance=self.weight_variance,
+            scale_error=self.scale_error,
+        )
+
+    @property
+    def variances(self) -> NDArray[np.float64]:
+        """Variance (cells,) of each sum of weights for the number of people there, if levels fall on cells by lot.
+
+        Of the noise, and of which levels are there.
+        """
+        return self.sigma**2 + self.weight_variance * self.scale * np.maximum(self.sums, 0.0)
 
     def __len__(self) -> int:
         return len(self.sums)
 
     def __iter__(self) -> Iterator[Cell]:
+        weights = [level.weight for level in self.levels] or [1.0]
+        lightest, heaviest = min(weights), max(weights)
         for values, weighted in zip(product(*self.values), self.sums, strict=True):
             count, around = self.scale * weighted, WITHIN_95 * self.sigma
+            error, least, most = self.error_of(count), weighted - around, weighted + around
             yield Cell(
                 values,
                 count,
-                count - self.error,
-                count + self.error,
+                count - error,
+                count + error,
                 weighted,
-                self._people(weighted - around, heaviest=True),
-                self._people(weighted + around, heaviest=False),
+                least / (heaviest if least > 0 else lightest),
+                most / (lightest if most > 0 else heaviest),
             )
-
-    def _people(self, weighted: float, *, heaviest: bool) -> float:
-        """Fewest or most people whose weights add up to a sum: those with the largest, or the smallest, come first."""
-        lightest = min((level.weight for level in self.levels), default=1.0)
-        # Noise takes a sum below 0, or above what the head counts allow: the rest at the weight farthest out.
-        left, people = weighted, min(weighted, 0.0) / (lightest if heaviest else 1.0)
-        for level in sorted(self.levels, key=lambda level: level.weight, reverse=heaviest):
-            here = min(max(left, 0.0), level.weight * level.people)
-            left, people = left - here, people + here / level.weight
-        return people + max(left, 0.0) / (1.0 if heaviest else lightest)
 
     @property
     def parts(self) -> list[tuple[LevelPart, float, float]]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from common.sentences import Sentence, gettext_noop
 from learning.forecasts import TABLE, Forecast
-from learning.mechanisms.counts.planner import LARGEST_SIGMA, CountsPlan, noise_distance
+from learning.mechanisms.counts.planner import LARGEST_SIGMA, CountsPlan, noise_distance, plan_of
 from learning.mechanisms.levels import Level
 from learning.mechanisms.synthesis.choices import MOST_ROWS
 
@@ -124,8 +124,7 @@ def plan_synthesis(
                 f"These promises need noise of {sigma:.0f} people, and at most {LARGEST_SIGMA:.0f} can be drawn: plan "
                 "a larger share, or ignore columns."
             )
-        weights = CountsPlan(sigma, reference, 1.0, 1.0, tables).weights(caps)
-        plans.append(CountsPlan(sigma, reference, float(people.sum()), float((people * weights).sum()), tables))
+        plans.append(plan_of(levels, sigma, reference, tables))
     drawn = rows or min(max(round(float(people.sum())), 100), MOST_ROWS)
     return SynthesisPlan(tuple(plans), drawn, bins)
 
@@ -164,7 +163,7 @@ def plan_notes(plan: SynthesisPlan) -> tuple[Sentence, ...]:
                     "By the head counts the noise drowns most of the counts: each of them is right to within "
                     "%(error)d of %(people)d people. Plan a larger share, or ignore columns."
                 ),
-                error=math.ceil(last.error),
+                error=math.ceil(last.error_of(0.0)),
                 people=round(last.people),
             )
         )

@@ -176,7 +176,8 @@ def _distances(
         rows = [cells[:, each] for each in (parent, child) if each != NOBODY]
         names = (marginals.label.name, *(column.name for column in columns))
         distance = _distance(table, _counted(classes, table.shape[0], columns, rows))
-        summaries.append(Marginal(names, table.size, round(noisier * last.error, 1), round(distance, _DIGITS)))
+        error = noisier * last.error_of(last.people / table.size)
+        summaries.append(Marginal(names, table.size, round(error, 1), round(distance, _DIGITS)))
     sigma, apart, noise = noisier * marginals.plan.rounds[1].sigma, [], []
     for (a, b), table in zip(pairs_of(len(marginals.columns)), marginals.pairs, strict=True):
         columns = [marginals.coarse[a], marginals.coarse[b]]

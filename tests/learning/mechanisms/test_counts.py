@@ -6,7 +6,6 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from scipy.optimize import linprog
 
 from common.noise import SimulationNoise
 from learning.formats import ImageSchema, TabularSchema
@@ -205,26 +204,14 @@ def test_numbers_of_people_are_right_where_levels_are_spread_alike() -> None:
         assert [cell.count for cell in cells] == pytest.approx([60, 30], rel=1e-3)
 
 
-def test_the_wide_interval_holds_however_the_levels_are_spread() -> None:
-    """Its ends are the fewest and the most people of whom the weights can add up so: a linear program says so, too."""
-    levels = [Level("HIGH", CAPS[0], 70.0), Level("AVERAGE", CAPS[1], 40.0), Level("LOW", CAPS[2], 20.0)]
-    plan = planner.plan_counts(levels, cells=2, share=1.0, counts=Counts(column="sick"))
-    question = CountsQuestion(plan, (columns_of(SCHEMA, ["sick"], 2),), tuple(CAPS))
-    weights, totals = question.plan.weights(CAPS), np.array([level.holders for level in levels])
-    around, rng = 1.959964 * question.sigma, np.random.default_rng(4)
-    for _ in range(30):
-        counted = rng.uniform(around, weights @ totals - around)
-        sums = np.array([np.rint(counted * PERSON), 0]).astype(np.int64)
-        (cell, _other) = CountTable.released(question, sums, levels)
-        for message, total, sign in ((cell.least, cell.weighted - around, 1), (cell.most, cell.weighted + around, -1)):
-            bounds = [(0, total) for total in totals]
-            best = linprog(sign * np.ones(3), A_eq=weights[None], b_eq=[total], bounds=bounds)
-            assert message == pytest.approx(sign * best.fun, rel=1e-3)
-        assert cell.least <= cell.low + 0.01 and cell.high <= cell.most + 0.01
-    # Beyond the head counts, and below 0, it goes on.
-    beyond = np.array([np.rint(500.0 * PERSON), np.rint(-500.0 * PERSON)]).astype(np.int64)
-    many, none = CountTable.released(question, beyond, levels)
-    assert many.most > many.least > totals.sum() and none.least < none.most < 0
+def test_the_wide_interval_ends_where_everybody_has_the_largest_or_the_smallest_weight() -> None:
+    question = counts_question("sick")
+    (lightest, *_between, heaviest), around = question.plan.weights(CAPS), 1.959964 * question.sigma
+    sums = np.rint(np.array([500.0, -500.0]) * PERSON).astype(np.int64)
+    many, none = CountTable.released(question, sums, LEVELS)
+    assert (many.least, many.most) == pytest.approx(((500 - around) / heaviest, (500 + around) / lightest), rel=1e-3)
+    assert (none.least, none.most) == pytest.approx(((-500 - around) / lightest, (-500 + around) / heaviest), rel=1e-3)
+    assert many.least < many.low < many.count < many.high < many.most
 
 
 def test_a_table_says_whom_it_is_about() -> None:
@@ -237,8 +224,8 @@ def test_a_table_says_whom_it_is_about() -> None:
     assert all(cell.least == pytest.approx(cell.low) for cell in alike)
     assert all(cell.most == pytest.approx(cell.high) for cell in alike)
 
-    # A cell counts as occupied where its interval is above 0.
-    error = CountTable.released(question, np.zeros(2, np.int64), LEVELS).error / question.plan.scale
+    # A cell counts as occupied where noise alone hardly makes as much.
+    error = 1.959964 * question.sigma
     sums = np.rint(np.array([error * 0.99, error * 1.01]) * PERSON).astype(np.int64)
     assert [cell.is_distinct for cell in CountTable.released(question, sums, LEVELS)] == [False, True]
 
@@ -312,7 +299,7 @@ def test_the_interval_of_a_mean_is_what_the_tests_leave() -> None:
     middles, half = (EDGES[:-1] + EDGES[1:]) / 2, 5.0
     for sigma in (1.0, 3.0, 8.0):
         sums = rng.integers(0, 40, 10) + sigma * rng.standard_normal(10)
-        summary = mean(EDGES, sums, sigma)
+        summary = mean(EDGES, sums, np.full(10, sigma**2))
         assert summary is not None
         grid = np.linspace(-100, 300, 40_001)
         left = grid[
@@ -325,8 +312,11 @@ def test_the_interval_of_a_mean_is_what_the_tests_leave() -> None:
 
 
 def test_a_count_of_nobody_has_no_mean() -> None:
-    assert mean(EDGES, np.full(10, 0.1), 5.0) is None and mean(EDGES, np.full(10, -40.0), 1.0) is None
-    for message in quantiles(EDGES, np.full(10, -0.1), 5.0):
+    assert (
+        mean(EDGES, np.full(10, 0.1), np.full(10, 25.0)) is None
+        and mean(EDGES, np.full(10, -40.0), np.ones(10)) is None
+    )
+    for message in quantiles(EDGES, np.full(10, -0.1), np.full(10, 25.0)):
         assert (message.low, message.high) == (20, 120) and 20 <= message.value <= 120
 
 

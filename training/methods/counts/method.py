@@ -5,6 +5,7 @@ from typing import Any
 
 from django.utils.translation import gettext_noop
 
+from accounting.head_counts import head_counts
 from common.sentences import Sentence
 from learning.formats import schema_from_json
 from learning.mechanisms.base import PlanError
@@ -72,7 +73,13 @@ class CountsMethod(CountedMethod):
         budgets = budgets_of(run, promises, share)
         cells = number_of_cells(_chosen(run))
         try:
-            table = plan_counts(levels_of(promises, budgets), cells=cells, share=share, counts=counts)
+            table = plan_counts(
+                levels_of(promises, budgets),
+                cells=cells,
+                share=share,
+                counts=counts,
+                head_count_sigma=_head_count_sigma(run),
+            )
         except ValueError as error:
             raise PlanError(str(error)) from error
         notes = (*plan_notes(table), *share_warning(run, share))
@@ -87,6 +94,13 @@ class CountsMethod(CountedMethod):
         levels = [Level(promise["name"], budget["cap"], promise["holders"]) for promise, budget in planned]
         table = CountTable.released(_question(run), sums_of(run.batches.get()), levels)
         return replace(table, sigma=table.sigma * noise_factor(run))
+
+
+def _head_count_sigma(run: Run) -> float:
+    """Return the noise of the study's head counts; sites do not tell theirs, and a rehearsal knows its people."""
+    if run.rehearsal or run.alliance_id:
+        return 0.0
+    return max((count.sigma or 0.0 for count in head_counts(run.study)), default=0.0)
 
 
 def _columns(run: Run, names: list[str], bins: int) -> tuple[Column, ...]:
