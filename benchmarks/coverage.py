@@ -146,26 +146,33 @@ def _voted(rng: np.random.Generator, draws: int) -> Held:
 # --- Measures of a model on test points -------------------------------------------------------------------------------
 
 
-def _points(rng: np.random.Generator, points: int = POINTS) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def _points(
+    rng: np.random.Generator, points: int = POINTS, slope: float = 0.7
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Probabilities of the second of two classes, which a model says too surely, and the truth."""
     said = rng.normal(-0.5, 1.5, points)
-    truth = (rng.random(points) < expit(0.7 * said)).astype(np.int64)
+    truth = (rng.random(points) < expit(slope * said)).astype(np.int64)
     second = expit(said)
     return np.stack([1 - second, second], axis=1), truth
 
 
-def _of_points(measure: Callable[[NDArray[np.float64], NDArray[np.int64]], measures.Estimate]) -> Simulation:
+def _of_points(
+    measure: Callable[[NDArray[np.float64], NDArray[np.int64]], measures.Estimate], slope: float = 0.7
+) -> Simulation:
     """The truth is the measure on so many points that it hardly varies."""
 
     def holds(rng: np.random.Generator, draws: int) -> Held:
-        big = [measure(*_points(rng, 200_000)).value for _ in range(1)]
-        true, held = float(np.mean([each for each in big if each is not None])), []
+        true, held = measure(*_points(rng, 100_000, slope)).value or 0.0, []
         for _ in range(draws):
-            found = measure(*_points(rng)).interval
+            found = measure(*_points(rng, POINTS, slope)).interval
             held.append(found is not None and found[0] <= true <= found[1])
         return np.array(held)
 
     return holds
+
+
+def _error(probabilities: NDArray[np.float64], truth: NDArray[np.int64]) -> measures.Estimate:
+    return measures.calibration(probabilities, truth)[0]
 
 
 def _accuracy(rng: np.random.Generator, draws: int) -> Held:
@@ -266,18 +273,19 @@ INTERVALS: Sequence[Interval] = (
     Interval("share of right answers to a check question", _answers, at_least=True),
     Interval("share of a class among people", _voted, at_least=True),
     Interval("share of right ones, forecast", _forecast, at_least=True),
-    Interval("accuracy, recall, bin of a calibration curve", _accuracy),
+    Interval("accuracy, recall, bin of a calibration curve", _accuracy, at_least=True),
     Interval("gain over the most frequent class", _of_points(lambda p, y: measures.gain(p.argmax(axis=1), y))),
     Interval("area under the curve", _of_points(measures.area)),
     Interval("Brier score", _of_points(measures.brier)),
     Interval("log loss", _of_points(lambda p, y: measures.mean_estimate(measures.losses(p, y)))),
     Interval("average precision", _of_points(measures.average_precision), is_slow=True),
-    Interval("expected calibration error", _of_points(lambda p, y: measures.calibration(p, y)[0]), is_slow=True),
+    Interval("expected calibration error", _of_points(_error), at_least=True, is_slow=True),
+    Interval("the same of a calibrated model", _of_points(_error, slope=1.0), at_least=True, is_slow=True),
     Interval("R²", _of_numbers("r2"), is_slow=True),
     Interval("mean absolute error", _of_numbers("mean_absolute_error"), is_slow=True),
     Interval("share of prediction intervals that hold", _of_numbers("coverage"), is_slow=True),
     Interval("prediction interval of a number", _predictions),
-    Interval("concordance of times", _concordance),
+    Interval("concordance of times", _concordance, is_slow=True),
     Interval("share without the event at a time", _survival),
 )
 

@@ -54,11 +54,12 @@ from ipate_web.staff.views import ledger
 from ipate_web.staff.views import studies as studies_views
 from ipate_web.tokens.models import ApiToken
 from tests import factories
-from tests.accounting.forced import FIRST_ID, ME, Step, World, world_play
+from tests.accounting.forced import FIRST_ID, ME, OTHERS, Step, World, world_play
 from tests.everything import alliances_make
 from tests.test_operators_reach import filled_in
 from tests.test_roles import TABLE, addresses_of
-from training.engine import drawings
+from training.engine import asking, drawings
+from training.methods.pate import method, preparation
 from training.models import Alliance, Run
 from training.services import students
 from training.services.erasures import records_erase
@@ -435,6 +436,14 @@ HISTORIES: dict[str, tuple[list[Step], dict[str, str]]] = {
         ],
         {},
     ),
+    "a vote with drawings in its middle, and a run that waits for it": (
+        [
+            *(("i_answer", 0b1111, 0b0101), ("i_give", "LOW"), ("approve", 0.3, {"title": "Teachers"})),
+            *(("approve", 0.2, ASKING[1]), ("open",), ("vote",), ("draw_counts",), ("count_answers",), ("vote",)),
+            *(("finish",), ("forget",), ("open",), ("i_withdraw",), ("finish",), ("look",)),
+        ],
+        {},
+    ),
     "an account of the only holder": (
         [("i_withdraw",), ("i_am_invited",), ("i_make_an_account",), ("somebody_joins_the_staff",), ("look",)],
         {"levels": ALONE},
@@ -515,11 +524,34 @@ def test_planted_leaks_are_found() -> None:
     assert [page for (_, page), found in zip(LEAKS, planted, strict=True) if not found] == [], "the comparison is blind"
 
 
-def test_a_leak_that_is_planted_before_anything_happens_is_found() -> None:
-    history: list[Step] = [("i_am_invited",), ("i_make_an_account",), ("somebody_joins_the_staff",)]
+def _a_run_begins_beside_another(patch: pytest.MonkeyPatch) -> None:
+    """As if only votes that have begun were waited for, and not teachers who learn anew without somebody."""
+    for module in (asking, preparation, method):
+        patch.setattr(module, "spending_may_begin", lambda run: not run.study.runs.filter(status="asking").exists())
+
+
+@pytest.mark.parametrize(
+    ("plant", "history", "page", "levels"),
+    [
+        (
+            _accounts_are_numbered_in_turn,
+            [("i_am_invited",), ("i_make_an_account",), ("somebody_joins_the_staff",)],
+            "staff_account_close",
+            ALONE,
+        ),
+        (
+            _a_run_begins_beside_another,
+            [("approve", 0.3, {}), ("work", 2), ("i_withdraw",), ("approve", *ASKING), ("work",)],
+            "staff:ledger",
+            OTHERS,
+        ),
+    ],
+)
+def test_a_leak_that_is_planted_before_anything_happens_is_found(
+    plant: Plant, history: list[Step], page: str, levels: str
+) -> None:
     whole, planted = (
-        differences(*both([*history, ("look", "staff_account_close")], plant=plant, levels=ALONE))
-        for plant in (None, _accounts_are_numbered_in_turn)
+        differences(*both([*history, ("look", page)], plant=each, levels=levels)) for each in (None, plant)
     )
     assert whole == []
     assert planted, "the comparison does not see it"

@@ -96,7 +96,9 @@ class PlannedTableSerializer(PlannedCellsSerializer):
     """Plan of a table of counts."""
 
     cells = serializers.IntegerField()
-    error = serializers.FloatField(help_text="95 times in 100 the number of people in a cell of average size is right to within this.")
+    error = serializers.FloatField(
+        help_text="95 times in 100 the number of people in a cell of average size is right to within this."
+    )
 
 
 class PlannedMarginalsSerializer(PlannedCellsSerializer):

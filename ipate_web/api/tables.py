@@ -74,7 +74,9 @@ class TableSerializer(serializers.Serializer):
     cells = CellSerializer(many=True, source="table")
     levels = LevelPartSerializer(many=True, source="table.levels", help_text="Whom the table is about.")
     summaries = SummarySerializer(many=True)
-    error = serializers.FloatField(source="table.error", help_text="Half of the interval of a cell of average size, from low to high.")
+    error = serializers.FloatField(
+        source="table.error", help_text="Half of the interval of a cell of average size, from low to high."
+    )
     sigma = serializers.FloatField(source="table.sigma", help_text="Of the noise of each sum of weights.")
     scale = serializers.FloatField(
         source="table.scale", help_text="People for one in the sum of weights; 1 where all count alike."
@@ -104,7 +106,9 @@ class MarginalSerializer(serializers.Serializer):
 
     columns = serializers.ListField(child=serializers.CharField())
     cells = serializers.IntegerField()
-    error = serializers.FloatField(help_text="95 times in 100 the number of people in a cell of average size is right to within this.")
+    error = serializers.FloatField(
+        help_text="95 times in 100 the number of people in a cell of average size is right to within this."
+    )
     distance = serializers.FloatField(help_text="Total variation between the rows and what was released of it.")
 
 

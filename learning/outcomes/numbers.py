@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.sentences import gettext_noop
-from learning.measures import Estimate, bootstrapped, mean_estimate
+from learning.measures import Estimate, bootstrapped, mean_estimate, share_estimate
 from learning.outcomes.base import Codes, Evaluation, Measure, Target, digits
 from learning.outcomes.exact import RESIDUAL_STEPS, Floats
 
@@ -222,7 +222,7 @@ class Numbers(Target):
                 Measure(
                     "coverage",
                     gettext_noop("Prediction intervals of 95 % that hold the truth"),
-                    mean_estimate(inside.astype(np.float64)),
+                    share_estimate(inside),
                 ),
                 Measure("width", gettext_noop("Mean width of the prediction intervals"), width, unit=self.unit),
             )

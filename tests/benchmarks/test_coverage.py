@@ -1,0 +1,14 @@
+"""Every interval that is shown holds as often as it says, 1,000 times drawn; see `benchmarks.coverage`."""
+
+import pytest
+
+from benchmarks.coverage import INTERVALS, Interval
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize(
+    "interval",
+    [pytest.param(each, id=each.name, marks=[pytest.mark.exhaustive] if each.is_slow else []) for each in INTERVALS],
+)
+def test_an_interval_holds_as_often_as_it_says(interval: Interval) -> None:
+    assert interval.is_true(interval.coverage()), f"{interval.name}: {interval.coverage():.3f}"
