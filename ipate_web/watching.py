@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from cryptography import x509
 from django.conf import settings
+from django.db.migrations.recorder import MigrationRecorder
 from django.db.models import Min
 from django.utils import timezone
 from django.utils.functional import Promise
@@ -29,7 +30,7 @@ from common.outbound import RefusedAddressError, post
 from consent.models import Study
 from consent.permissions import administrators
 from consent.services.mail import MailKind, kinds_register, mails_send
-from ipate_web.backups.records import backup_age
+from ipate_web.backups.records import backup_age, backup_last
 from training.watch import OVERDUE, all_watches, budgets_watch
 
 logger = logging.getLogger(__name__)
@@ -67,6 +68,13 @@ def certificate_lifetime() -> timedelta:
     return until - timezone.now() if until else timedelta.max
 
 
+def _backup() -> str:
+    """Whether a backup is overdue: none has to be made before the installation is as old as that."""
+    installed = MigrationRecorder.Migration.objects.aggregate(at=Min("applied"))["at"]
+    is_new = backup_last() is None and installed is not None and timezone.now() - installed <= OVERDUE
+    return "ok" if is_new or backup_age() <= OVERDUE else "overdue"
+
+
 def _studies() -> str:
     watches = all_watches()
     for state, is_so in (
@@ -96,7 +104,7 @@ PARTS: dict[str, Part] = {
     "verification": Part(
         _studies, _("A study is locked, has a fault, or was not verified for 26 hours. The home page says which.")
     ),
-    "backup": Part(lambda: "overdue" if backup_age() > OVERDUE else "ok", _("No backup has succeeded for 26 hours.")),
+    "backup": Part(_backup, _("No backup has succeeded for 26 hours.")),
     "beat": Part(
         lambda: "silent" if beat_age() > SILENCE else "ok",
         _("Periodic tasks have not run for a quarter of an hour: beat or all workers are gone."),

@@ -61,6 +61,7 @@ class Forecast:
         rests_on: In words.
         measure: Label of the measure that is forecast in place of a share of right ones: of a table, and of a model of
             another outcome than classes, such as R²; English, marked for translation.
+        majority: Share of right ones if the most frequent class were named for every point; None if nobody knows it.
     """
 
     of: str
@@ -71,6 +72,7 @@ class Forecast:
     judged: int
     rests_on: Sentence
     measure: str = ""
+    majority: float | None = None
 
     @property
     def noisy(self) -> float:
@@ -115,6 +117,22 @@ def judged_forecast(
     low, high = wilson(right, judged if not measured else max(1, judged * measured // (judged + measured)))
     error = standing_error(standing)
     return Forecast(of, right, max(0.0, low - error), min(1.0, high + error), noiseless, judged, rests_on)
+
+
+_USELESS = gettext_noop(
+    "The forecast does not clear the baseline: from %(low)d to %(high)d of 100 are expected to be right, and naming "
+    "the most frequent class for every point is right for %(majority)d. Give the run a larger share, or wait for more "
+    "people. If the model is no better, a person has to decide whether it is published."
+)
+
+
+def useless(forecasts: Sequence[Forecast]) -> tuple[Sentence, ...]:
+    """The warning that a model may be right no more often than the most frequent class is."""
+    forecast = headline(forecasts)
+    if forecast is None or forecast.majority is None or forecast.low > forecast.majority:
+        return ()
+    low, high, majority = (round(100 * each) for each in (forecast.low, forecast.high, forecast.majority))
+    return (Sentence(_USELESS, low=low, high=high, majority=majority),)
 
 
 def standing_error(standing: int) -> float:

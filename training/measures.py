@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from common.sentences import Sentence, gettext_noop
 from learning.measures import (
     Bin,
     Estimate,
@@ -71,6 +72,42 @@ def evaluated(probabilities: np.ndarray, truth: np.ndarray, classes: list[str]) 
         ],
         "classes": [_class(number, name, predicted, truth) for number, name in enumerate(classes)],
     }
+
+
+ONE_CLASS = gettext_noop(
+    "For every point of the test data it names the same class, “%(name)s”. Use its probabilities, or "
+    "choose a threshold."
+)
+TOO_SURE = gettext_noop(
+    "Its probabilities are too high: on average it is %(confidence)d %% sure of its answers, and %(accuracy)d %% of "
+    "them are right. Do not read them as chances."
+)
+
+
+#: Below this scale of log probabilities the model as it was learned is said to be too sure.
+_TOO_SURE_SCALE = 0.8
+CORRECTED = gettext_noop(
+    "As it was learned, the model was too sure of itself. Labelled public points have corrected that: log "
+    "probabilities are multiplied by %(scale).2f. Where people differ from these points, "
+    "probabilities may still be too high."
+)
+
+
+def cautions(evaluation: Mapping[str, Any] | None, scale: float) -> list[Sentence]:
+    """Return what users of a model of classes have to know first (nothing if nobody has judged it).
+
+    scale: of log probabilities, by its calibration.
+    """
+    if evaluation is None or "classes" not in evaluation:
+        return []
+    said = [each["class"] for each in evaluation["classes"] if each["precision"] is not None]
+    found = [Sentence(ONE_CLASS, name=said[0])] if len(said) == 1 else []
+    confidence, accuracy = evaluation["confidence"], evaluation["accuracy"]
+    if accuracy is not None and confidence > evaluation["interval"][1]:
+        found.append(Sentence(TOO_SURE, confidence=round(100 * confidence), accuracy=round(100 * accuracy)))
+    if scale < _TOO_SURE_SCALE:
+        found.append(Sentence(CORRECTED, scale=scale))
+    return found
 
 
 def target_evaluated(target: Target, predictions: np.ndarray, truth: np.ndarray) -> dict[str, Any]:

@@ -92,6 +92,11 @@ class ForecastSerializer(serializers.Serializer):
         allow_blank=True,
         help_text="What is forecast in place of right ones, such as R²; of tables, and of other outcomes than classes.",
     )
+    majority = serializers.FloatField(
+        required=False,
+        allow_null=True,
+        help_text="Share of right ones if the most frequent class of the test data were named for every point.",
+    )
 
 
 class ForecastOutcomeSerializer(ForecastSerializer):

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from allauth.account.models import EmailAddress
 from django.contrib.auth.models import User
+from django.db.migrations.recorder import MigrationRecorder
 from django.utils import timezone
 
 from common.models import BackupRecord, Pulse
@@ -34,8 +35,18 @@ Usage = namedtuple("Usage", "total used free")
 
 @pytest.fixture(autouse=True)
 def _all_is_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    MigrationRecorder.Migration.objects.update(applied=timezone.now() - timedelta(days=3))
     BackupRecord.objects.create(made_at=timezone.now(), encrypted=True)
     monkeypatch.setattr(watching.shutil, "disk_usage", lambda path: Usage(100, 50, 50))
+
+
+@pytest.mark.parametrize(("hours", "state"), [(0.1, "ok"), (25.9, "ok"), (26.1, "overdue")])
+def test_a_new_installation_has_26_hours_for_its_first_backup(hours: float, state: str) -> None:
+    BackupRecord.objects.all().delete()
+    MigrationRecorder.Migration.objects.update(applied=timezone.now() - timedelta(hours=hours))
+    assert watching.PARTS["backup"].state() == state
+    BackupRecord.objects.create(made_at=timezone.now() - timedelta(hours=27), encrypted=True)
+    assert watching.PARTS["backup"].state() == "overdue"
 
 
 @pytest.fixture

@@ -13,8 +13,18 @@ from common.noise import SimulationNoise
 from common.sentences import Sentence
 from learning.calibration import Calibration, StepCheck, fit_to_sums
 from learning.class_shares import Share, differing, first_step_shares, voted_shares
-from learning.forecasts import LABELS, MODEL, Forecast, few_people, headline, judged_forecast, thirds
-from learning.measures import area, average_precision, base_loss, brier, calibration, gain, losses, mean_estimate
+from learning.forecasts import LABELS, MODEL, Forecast, few_people, headline, judged_forecast, thirds, useless
+from learning.measures import (
+    area,
+    average_precision,
+    base_loss,
+    brier,
+    calibration,
+    gain,
+    losses,
+    mean_estimate,
+    share_estimate,
+)
 from learning.mechanisms.levels import Level
 from learning.mechanisms.steps.calibration import descent_calibration, descent_shares
 from learning.mechanisms.steps.choices import Steps
@@ -25,6 +35,25 @@ from learning.mechanisms.steps.records import INTERCEPT, owned_records
 from learning.students import counted, labelled, predicted
 from learning.students.calibration import fit_to_releases
 from tests.learning.lazily import graphs, metrics, onnxruntime
+
+
+def test_a_share_of_intervals_that_hold_has_an_interval_within_0_and_1() -> None:
+    for holding in (0, 1, 49, 50):
+        found = share_estimate(np.arange(50) < holding)
+        assert found.value == holding / 50 and found.interval is not None
+        assert 0 <= found.interval[0] <= found.value <= found.interval[1] <= 1
+        assert found.interval[1] - found.interval[0] > 0.05
+    assert share_estimate(np.zeros(0, bool)).value is None
+
+
+@pytest.mark.parametrize(("majority", "warns"), [(0.7, False), (0.765, True), (0.9, True), (None, False)])
+def test_a_forecast_that_does_not_clear_the_most_frequent_class_is_warned_of(majority: Any, warns: bool) -> None:
+    of_labels = Forecast(LABELS, 0.6, 0.5, 0.7, 0.8, 100, Sentence("by labels"), majority=majority)
+    forecast = Forecast(MODEL, 0.765, 0.72, 0.8, 0.8, 100, Sentence("by labels"), majority=majority)
+    assert Forecast.from_json(forecast.to_json()) == forecast
+    notes = useless((of_labels, forecast))
+    assert bool(notes) == warns and useless(()) == ()
+    assert all("from 72 to 80 of 100" in note and f"right for {round(100 * majority)}" in note for note in notes)
 
 
 def drawn(points: int, classes: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -184,6 +184,8 @@ def test_page_api_and_command_tell_the_same_and_a_share_that_nobody_names_is_not
     assert record["notes"] == [str(note) for note in expected.notes]
     answer = as_("ada").get(f"/api/v1/runs/{run.pk}/plan").json()
     assert answer["notes"] == record["notes"] and Run.objects.get(pk=run.pk).status == "draft"
+    most = max(np.bincount(arrays_load(run.test_dataset.artifact, "y")["y"])) / run.test_dataset.rows
+    assert [each["majority"] for each in answer["forecasts"]] == [pytest.approx(most, abs=0.005)]
     assert [budget["allowed"] for budget in answer["budgets"]] == [each["allowed"] for each in record["budgets"]]
     proposal = {"study": study.slug, "title": "The same", "method": "pate", "choices": run.choices}
     proposal |= {f"{each.kind}_dataset": each.pk for each in Dataset.objects.filter(study=study)}

@@ -2,13 +2,34 @@
 
 import abc
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from typing import Any, TypeVar
 
+import numpy as np
+
+from common.artifacts import arrays_load
 from common.sentences import Sentence
 from learning.forecasts import Forecast
 from learning.mechanisms.pate.budgets import VoteBudget
+from training.accuracy import published_accuracy
 from training.engine.budgets import Budget, PlannedPromise
+from training.models import Run
+
+Planned = TypeVar("Planned", bound="MethodPlan")
+
+
+def beside_majority(plan: Planned, run: Run) -> Planned:
+    """Return the plan with forecasts of right ones beside the share of the most frequent class in the test data."""
+    majority = _majority(run.test_dataset.artifact) if run.test_dataset and run.classes else None
+    forecasts = tuple(each if each.measure else replace(each, majority=majority) for each in plan.forecasts)
+    return replace(plan, forecasts=forecasts)
+
+
+@lru_cache(maxsize=64)  # files of datasets never change under one name
+def _majority(artifact: str) -> float | None:
+    classes = arrays_load(artifact, "y")["y"]
+    return published_accuracy(int(np.bincount(classes).max()), len(classes)) if len(classes) else None
 
 
 @dataclass(frozen=True)

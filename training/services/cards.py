@@ -19,6 +19,7 @@ from training.engine.spending import used_share
 from training.engine.vectors import encoder_of
 from training.fairness import READABLE, UNREADABLE
 from training.forecast_outcomes import outcomes_of
+from training.measures import cautions
 from training.methods import method_of
 from training.methods.counted import rounds_of_counts
 from training.models import Run
@@ -114,6 +115,7 @@ def card(
         },
         "shares": shares,
         "evaluation": chosen.evaluation,
+        "cautions": [each.to_json() for each in cautions(chosen.evaluation, calibration.scale)],
         "rounding": ROUNDING,
         "outside": OUTSIDE if run.schema["kind"] == "table" else None,
         "fairness": {"readable": READABLE, "unreadable": UNREADABLE} if chosen.evaluation and run.classes else None,

@@ -11,8 +11,9 @@ from accounting.head_counts import head_counts
 from accounting.models import HeadCount
 from accounting.shares import ROUNDING, SUGGESTED, share_free, suggested_share
 from common.sentences import Sentence, gettext_noop
-from learning.forecasts import headline
+from learning.forecasts import headline, useless
 from training.methods import MethodPlan, method_of
+from training.methods.plans import beside_majority
 from training.models import Run
 from training.services.alternatives import Alternative, alternatives, alternatives_notes
 
@@ -71,9 +72,15 @@ def forecast(run: Run, share: float | None = None) -> Forecast:
         PlanError: the run cannot be carried out; it says what to do.
     """
     share = suggested_share(run.study) if share is None else share
-    planned = method_of(run).plan(run, share)
+    planned = beside_majority(method_of(run).plan(run, share), run)
     others = () if run.alliance_id else alternatives(run, planned, share)
-    notes = (*planned.notes, *_notes(run), *_share_notes(run, planned, share), *alternatives_notes(others))
+    notes = (
+        *planned.notes,
+        *useless(planned.forecasts),
+        *_notes(run),
+        *_share_notes(run, planned, share),
+        *alternatives_notes(others),
+    )
     return Forecast(planned, share, notes, others)
 
 

@@ -12,9 +12,10 @@ def publication_doubts(evaluation: dict[str, Any] | None) -> list[Sentence]:
     """Reasons not to publish a model without a person's decision; none where it is good enough.
 
     A model is judged by at least `LEAST_TEST_POINTS` points, and the 95 % interval of its area lies above 0.5, which is
-    that of whoever says the most frequent class, or any one class, of every point. The area does not change with the
-    threshold: a model of a rare outcome hardly ever says it, and yet can tell who is at risk. Of another outcome the
-    first measure decides: R² above 0, concordance or mean area above 0.5.
+    that of whoever says the most frequent class, or any one class, of every point; and it is right more often than the
+    most frequent class. A model of a rare outcome hardly ever says it and yet can tell who is at risk: whether such a
+    model is published is for a person to decide. Of another outcome the first measure decides: R² above 0, concordance
+    or mean area above 0.5.
     """
     least = settings.LEAST_TEST_POINTS
     if least is None:
@@ -31,6 +32,16 @@ def publication_doubts(evaluation: dict[str, Any] | None) -> list[Sentence]:
                 gettext_noop(
                     "On the test data it tells classes apart no better than whoever always says the most frequent one: "
                     "the interval of the area under its ROC curve does not lie above 0.5."
+                )
+            )
+        ]
+    gain = evaluation["majority"]["gain_interval"]
+    if not gain or gain[0] <= 0:
+        return [
+            Sentence(
+                gettext_noop(
+                    "On the test data it may be right no more often than the most frequent class, named for every "
+                    "point: the interval of the difference does not lie above 0."
                 )
             )
         ]

@@ -30,6 +30,7 @@ from training.errors import REPEATED, STATE
 from training.methods import METHODS, Outcome, method_by, method_of
 from training.methods.base import RunMethod
 from training.methods.learners import student_check
+from training.methods.plans import beside_majority
 from training.models import Dataset, Run
 from training.notices import run_approved_tell, run_ended_tell, run_proposed_tell
 from training.services.ending import run_forget
@@ -201,7 +202,7 @@ def _run_approve(run: Run, acting_user: AbstractBaseUser, share: float, revision
         own=_("You proposed this run yourself. Another operator has to approve it."),
     )
     run.share = share
-    run.plan = run_check(run).plan(run, share).to_json()
+    run.plan = beside_majority(run_check(run).plan(run, share), run).to_json()
     run.snapshot_at = timezone.now()
     if not run.rehearsal:
         share_grant(study=run.study, subject=run.pk, purpose=gettext_noop("run"), share=share, acting_user=acting_user)

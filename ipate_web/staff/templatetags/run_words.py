@@ -27,6 +27,7 @@ from learning.mechanisms.pate import AGGREGATORS
 from learning.mechanisms.sampled_steps.choices import NETWORK_CHOICES
 from learning.published import published_label
 from learning.students import STUDENTS
+from training.accuracy import FEWEST_STEPS, rounding_steps
 from training.engine.vectors import encoder_of
 from training.methods import Outcome, method_of
 from training.models import Run
@@ -46,9 +47,28 @@ def percent(share: float | None) -> str:
     return "–" if share is None else _percent(round(100 * share, 1), get_language())
 
 
+@register.simple_tag
+def right_ones(share: float | None, evaluation: Mapping[str, Any] | None) -> str:
+    """A share of the points of an evaluation, as exactly as it is rounded: "76 %" of 300 points, "76.5 %" of 3,000."""
+    if share is None:
+        return "–"
+    decimals = 0 if evaluation and rounding_steps(evaluation["points"]) == FEWEST_STEPS else 1
+    return _percent(round(100 * share, decimals), get_language(), decimals)
+
+
+@register.simple_tag
+def majority_words(evaluation: Mapping[str, Any] | None) -> str:
+    """What the most frequent class is right for: "“no” for every point: 76 %"; nothing where nobody knows."""
+    majority = (evaluation or {}).get("majority")
+    if not evaluation or not majority:
+        return ""
+    share = right_ones(majority["share"], evaluation)
+    return _("“%(name)s” for every point: %(share)s") % {"name": majority["class"], "share": share}
+
+
 @lru_cache(maxsize=8192)  # a run's page has hundreds, and asks for them again every two seconds
-def _percent(number: float, _language: str) -> str:
-    return _("%(number)s %%") % {"number": number_format(number, decimal_pos=1)}
+def _percent(number: float, _language: str, decimals: int = 1) -> str:
+    return _("%(number)s %%") % {"number": number_format(number, decimal_pos=decimals)}
 
 
 @register.filter
@@ -78,7 +98,8 @@ def forecast_interval(forecast: Any) -> str:
 def forecast_number(forecast: Any, name: str) -> str:
     """A number of a forecast, by name: "74.1 %" right ones, or "0.741" of another measure."""
     fields = forecast if isinstance(forecast, Mapping) else vars(forecast)
-    return decimal(fields[name]) if fields.get("measure") else percent(fields[name])
+    value = fields.get(name)
+    return decimal(value) if fields.get("measure") else percent(value)
 
 
 @register.filter

@@ -10,7 +10,6 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST, require_safe
 
 from accounting.head_counts import people_promised_more
-from accounting.shares import share_free
 from common.requests import SignedInRequest
 from consent import selectors, services
 from consent.forms import options
@@ -141,7 +140,6 @@ def _forecasts(study: Study, proposed: EpsilonPolicy, form: AffordableForm) -> l
             epsilons,
             form.holders(),
             delta=study.delta,
-            share=share_free(study),
             wanted=form.cleaned_data["wanted_labels"],
         )
         levels = {level.name: level for level in affordable_now.forecast.levels}

@@ -238,7 +238,7 @@ def test_it_is_what_the_plan_of_a_run_of_one_round_says(table: Study) -> None:
         assert [row["left"] for row in each["levels"]] == [1 - level.spent for level in plan.turnout.levels]
 
 
-def test_too_few_people_missing_levels_and_taken_shares_are_said(table: Study) -> None:
+def test_too_few_people_and_missing_levels_are_said_and_the_whole_cap_counts_though_runs_hold_it(table: Study) -> None:
     few = forecast_page(table, SMALLER, **dict.fromkeys(HOLDERS, "9"))
     assert "Too few people for these promises" in text(few)
     assert "Too few people" not in text(forecast_page(table, {"high": "5", "average": "6", "low": "7"}))
@@ -253,8 +253,9 @@ def test_too_few_people_missing_levels_and_taken_shares_are_said(table: Study) -
     ):
         page = forecast_page(table, values, **changes)
         assert message in text(page) and "forecasts" not in page.context, message
+    before = text(forecast_page(table, SAME))
     run_start(table, **CLEAR_RUN, share=1.0)
-    assert "used or held for other runs" in text(forecast_page(table, SAME))
+    assert share_free(table) == 0 and text(forecast_page(table, SAME)) == before
 
 
 def test_all_pages_of_a_proposal_offer_it(table: Study) -> None:

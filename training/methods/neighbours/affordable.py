@@ -15,7 +15,7 @@ from training.models import Dataset
 
 @dataclass(frozen=True)
 class Affordable:
-    """Outcome to be expected of a single round with all of a share.
+    """Outcome to be expected of a single round with the whole of every cap, whatever runs have taken of it so far.
 
     ``left`` is the part of a holder's cap that is not used after it, on average, by level.
     """
@@ -31,7 +31,6 @@ def affordable(
     holders: Mapping[str, int],
     *,
     delta: float,
-    share: float,
     wanted: int | None = None,
 ) -> Affordable:
     """Forecast what ``holders`` with ``epsilons``, both by level, could label of a public dataset.
@@ -44,18 +43,11 @@ def affordable(
         epsilons: At ``delta``.
         holders: Head counts, or numbers that somebody expects; never counted from consents.
         delta: The study's δ.
-        share: Of every cap that may be used.
         wanted: How many labels; None for all of the points.
 
     Raises:
-        PlanError: Nobody takes part, nothing is left to use, or the noise would be too large; it says what to do.
+        PlanError: Nobody takes part, or the noise would be too large; it says what to do.
     """
-    if share <= 0:
-        raise PlanError(
-            gettext_noop(
-                "All of every holder's cap is used or held for other runs. Wait until one ends, or cancel one."
-            )
-        )
     levels = tuple(
         Level(level, float(caps_of(epsilon, delta)), float(holders[level]))
         for level, epsilon in epsilons.items()
@@ -64,10 +56,10 @@ def affordable(
     if not levels:
         raise PlanError(gettext_noop("By these numbers nobody takes part, so that there is nobody to ask."))
     rounds, notes, _forecasts = rounds_plan(
-        public, _test(public), NeighbourChoices(rounds=1), levels, share=share, wanted=wanted
+        public, _test(public), NeighbourChoices(rounds=1), levels, share=1.0, wanted=wanted
     )
     forecast = rounds[0].forecast
-    return Affordable(forecast, notes, {level.name: share - level.spent for level in forecast.levels})
+    return Affordable(forecast, notes, {level.name: 1.0 - level.spent for level in forecast.levels})
 
 
 def _test(public: Dataset) -> Dataset | None:
