@@ -402,6 +402,7 @@ def test_no_mail_in_german_is_in_english(marked_german: None) -> None:
     assert found == {}
 
 
+@pytest.mark.exhaustive
 def test_no_file_in_german_is_in_english(marked_german: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """What PDF files are made of: receipts, letters, forms on paper and the report of a run."""
     study = study_with_everything()

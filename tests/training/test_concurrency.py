@@ -119,6 +119,7 @@ def test_a_run_that_ten_approve_at_once_is_approved_once(sent: list[tuple[str, s
     assert list(study_faults(study)) == []
 
 
+@pytest.mark.exhaustive
 def test_runs_that_many_workers_carry_on_vote_one_after_the_other(sent: list[tuple[str, str]]) -> None:
     study = study_with_table(retain_votes=True)
     fields = TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 14.0}, "batch_size": 3}

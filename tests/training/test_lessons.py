@@ -55,6 +55,7 @@ pytestmark = pytest.mark.django_db
 SMALL = {"steps": 30, "batch": 16}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("fields", "right"),
     [
@@ -139,6 +140,7 @@ def test_a_lesson_of_votes_holds_counts_noise_and_neighbours() -> None:
             np.testing.assert_allclose(reach, expected, rtol=1e-6)
 
 
+@pytest.mark.exhaustive
 def test_counts_of_images_are_refined_where_the_votes_were_cast() -> None:
     """As in the measurements of docs/students.md: counts of neighbourhoods, refined, then taught."""
     study = study_with_data(levels="LLLL")

@@ -263,6 +263,7 @@ def test_studies_that_workers_are_at_come_after_others_and_runs_that_wait_are_no
 NETWORK = {"student_learner": "consistency", "student_parameters": {"steps": 200, "batch": 8, "filters": 4}}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("of_the_run", [True, pytest.param(False, marks=pytest.mark.exhaustive)])
 def test_a_students_training_steps_aside_and_goes_on(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Commits, of_the_run: bool

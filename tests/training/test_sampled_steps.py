@@ -140,6 +140,7 @@ def test_sampled_holders_are_charged_as_the_loss_distribution_says(variant: str)
     assert_whole(run)
 
 
+@pytest.mark.exhaustive
 def test_without_public_points_the_network_learns_from_records_as_they_are() -> None:
     study = study_with_data(retain_votes=True, levels="L")
     asking = {"network": "mlp", "steps": 4, "expected": 1e6}

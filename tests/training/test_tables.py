@@ -132,6 +132,7 @@ def test_a_withdrawn_table_stays_on_record_and_downloaders_are_warned() -> None:
         result_withdraw(run=run_draft(run.study, **COUNTS_RUN), reason="None.", acting_user=olga)
 
 
+@pytest.mark.exhaustive
 def test_columns_are_counted_against_each_other_and_images_by_their_classes() -> None:
     run = counted(choices={"column": "length", "across": "class", "bins": 4})
     lines = rows_of(run)

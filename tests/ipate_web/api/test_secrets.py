@@ -259,6 +259,7 @@ def assert_nothing_follows_from_private_state(client: Client, study: Study) -> N
     assert [requests for requests in before if before[requests] != after[requests]] == []
 
 
+@pytest.mark.exhaustive
 def test_no_answer_follows_from_private_state_after_a_run(busy: Study, run: Run, client: Client) -> None:
     assert_nothing_follows_from_private_state(client, busy)
 

@@ -51,7 +51,7 @@ def coloured() -> Splits:
     return Splits(everything[:1], everything[:POINTS], everything[POINTS:], schema)
 
 
-@pytest.fixture(params=["table", "digits", "colour"])
+@pytest.fixture(params=["table", "digits", pytest.param("colour", marks=pytest.mark.exhaustive)])
 def splits(request: pytest.FixtureRequest) -> tuple[Splits, list[Any]]:
     """Records, and rows from which those to be predicted are encoded."""
     if request.param == "table":

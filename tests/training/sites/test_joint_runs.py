@@ -316,6 +316,7 @@ def test_what_a_hub_withdraws_is_withdrawn_at_its_sites_however_late(
             assert faults(run.study) == []
 
 
+@pytest.mark.exhaustive
 def test_runs_without_a_hub_are_left_alone() -> None:
     study = study_with_table()
     model, table = (run_finish(run_start(study, share=0.4, **fields)) for fields in (TABLE_RUN, COUNTS_RUN))
@@ -432,6 +433,7 @@ def test_with_too_few_sites_left_a_run_ends_everywhere_with_a_reason() -> None:
         assert faults(run.study) == []
 
 
+@pytest.mark.exhaustive
 def test_answers_are_kept_until_their_run_ends_and_those_whose_commit_has_failed_by_nobody(
     monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Any
 ) -> None:
@@ -514,6 +516,7 @@ def test_altered_charges_of_answers_are_found_also_after_an_erasure() -> None:
     assert faults(study), "those who are left are still looked at"
 
 
+@pytest.mark.exhaustive
 def test_private_data_from_which_everybody_is_gone_still_count_as_private_data() -> None:
     there, empty = Installations(), "records at sites 1"
     for study in (there.hub_study, there.studies[0]):

@@ -47,6 +47,7 @@ def faults(renewed: Renewed) -> list[str]:
     return [fault for study in studies for check in checks_of(study) for fault in check.faults()]
 
 
+@pytest.mark.exhaustive
 def test_a_key_is_replaced_and_everything_before_stays_what_it_was(renewed: Renewed) -> None:
     there = renewed.there
     runs = finish(there.start(share=0.3, **STEPS))
