@@ -60,14 +60,15 @@ NO_PAGES = {
     ),
     "leads on": "open_link openid_connect_callback socialaccount_signup",
     "a part of another page": (
-        "staff:consent_form_preview staff:policy_odds staff:run_live queue_live staff:run_students staff:import_live"
+        "staff:consent_form_preview staff:policy_odds staff:run_live queue_live staff:run_students staff:import_live "
+        "staff:study_budgets"
     ),
     "needs a run over sites: test_alliance_pages.py": "staff:joint_run_without",
     "a download": (
         "staff:import_faults staff:import_columns_file consent:receipt_pdf consent:receipt_proof "
         "consent:receipt_json consent:export staff:consents_export staff:study_impact staff:letters_pdf "
         "staff:ledger_export staff:run_labels_file staff:run_result_file staff:ledger_report_pdf "
-        "staff:run_student_model staff:run_student_onnx mfa_download_recovery_codes"
+        "staff:study_budget_file staff:run_student_model staff:run_student_onnx mfa_download_recovery_codes"
     ),
     "the form of account_reset_password_from_key": "account_set_password",
     "needs a key: browser/test_keys.py": "mfa_reauthenticate_webauthn mfa_edit_webauthn mfa_remove_webauthn",

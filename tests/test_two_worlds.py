@@ -83,6 +83,7 @@ SHARPEST = (
         "staff:run",
     ),
     *("staff:run_labels", "staff:run_new", "staff:policy_approve", "staff:committee", "staff:recruitment"),
+    *("staff:study_budgets", "api:study-budget"),
     *("api:study", "api:runs", "api:run", "api:run-costs", "api:run-labels"),
 )
 #: Addresses that are not compared, and why.
@@ -94,6 +95,8 @@ LEFT_OUT = {
 QUERIES = {
     "staff:ledger": ["?page=2", "?kind=labels"],
     "staff:runs": ["?status=finished", "?page=2"],
+    "staff:study_budgets": ["?bars=1"],
+    "api:study-budget": ["?format=csv"],
     "staff:run_compare": ["?runs={runs}"],
     "api:run-comparison": ["?runs={runs}"],
     "api:run-labels": ["?format=csv"],

@@ -40,7 +40,8 @@ function datasets({ kind, scale, x, connected, series }) {
 function moments(x) {
   const day = 86400000;
   const range = x.at(-1) - x[0];
-  const options = range > 3 * day ? { dateStyle: "short" } : { dateStyle: "short", timeStyle: range > day / 24 ? "short" : "medium" };
+  // Within half a day the day is in the table of the numbers.
+  const options = range > 3 * day ? { dateStyle: "short" } : { ...(range > day / 2 ? { dateStyle: "short" } : {}), timeStyle: range > day / 24 ? "short" : "medium" };
   // The English pages write days as Sweden does: 2026-11-28.
   const { lang } = document.documentElement;
   const format = new Intl.DateTimeFormat(lang === "en" ? "sv" : lang, options);
@@ -59,7 +60,7 @@ function configuration(chart) {
       maintainAspectRatio: false,
       animation: false,
       scales: {
-        x: { type: time ? "linear" : chart.scale, ...(chart.scale === "category" ? {} : { bounds: "data" }), ...axis(chart.xLabel, time ? { ticks: { color: css("--ink-soft"), maxTicksLimit: 6, callback: time } } : {}) },
+        x: { type: time ? "linear" : chart.scale, ...(chart.scale === "category" ? {} : { bounds: "data" }), ...axis(chart.xLabel, time ? { ticks: { color: css("--ink-soft"), maxTicksLimit: 5, maxRotation: 0, callback: time } } : {}) },
         y: axis(chart.yLabel, { type: logarithmic ? "logarithmic" : "linear", beginAtZero: !logarithmic, ...(chart.yMax === null ? {} : { max: chart.yMax }) }),
       },
       interaction: { mode: "nearest", axis: "x", intersect: false },
