@@ -133,19 +133,19 @@ def test_the_demo_goes_on_where_it_was_stopped_and_can_be_run_again(tmp_path: Pa
 
     stages = {
         "consents": "SELECT count(*) > 100 FROM consent_consentevent",
-        "runs": "SELECT count(*) > 2 FROM training_run WHERE status <> 'draft'",
         "labels": "SELECT count(*) > 0 FROM training_run WHERE position > 0",
     }
     for stage, query in stages.items():
         with manage(tmp_path, "demo", "--port", "8123") as process:
-            assert process.stdout is not None
-            while "demo-holder" not in (line := process.stdout.readline()):
-                assert line, stage
-            assert health("http://127.0.0.1:8123"), "the site answers before anybody is asked"
-            wait_until(lambda query=query: count(query))
-            process.send_signal(signal.SIGINT)
-            said = process.stdout.read()
-        assert "continues where" in said, stage
+            try:
+                assert process.stdout is not None
+                while "demo-holder" not in (line := process.stdout.readline()):
+                    assert line, stage
+                assert health("http://127.0.0.1:8123"), "the site answers before anybody is asked"
+                wait_until(lambda query=query: count(query), seconds=PATIENCE, pause=0.2)
+            finally:
+                process.send_signal(signal.SIGINT)  # or leaving the block would wait for ever
+            assert "continues where" in process.stdout.read(), stage
         wait_until_none_is_left(tmp_path)
     runs = demo(tmp_path, "--port", "8123")
     mails = [mail.read_text() for mail in (tmp_path / "mail").iterdir()]
@@ -161,8 +161,8 @@ def test_the_demo_goes_on_where_it_was_stopped_and_can_be_run_again(tmp_path: Pa
     for run in runs:
         groups = [(group["level"], group["epsilon"]) for group in run["groups"]]
         assert groups == [("HIGH", 1.0), ("AVERAGE", 2.0), ("LOW", 3.0)]
-    assert all(0.3 < group["share"] <= 0.40 for group in everybody["groups"])
-    assert all(0.1 < group["share"] <= 0.35 for group in teachers["groups"])
+    assert all(0.2 < group["share"] <= 0.25 for group in everybody["groups"])
+    assert all(0.2 < group["share"] <= 0.50 for group in teachers["groups"])
     assert all(group["share"] is None for run in (weighting, baseline) for group in run["groups"])
     assert everybody["labels"] == 300, "every public point"
     assert everybody["label_accuracy"] > 0.7
