@@ -32,6 +32,7 @@ _FIELDS = {
     "holder": _("data holder"),
     "imported_at": _("imported at"),
     "imported_by": _("imported by"),
+    "labelled_dataset": _("labelled public rows"),
     "linked_at": _("linked at"),
     "plan": _("plan"),
     "private_dataset": _("private dataset"),

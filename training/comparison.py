@@ -14,7 +14,7 @@ MOST = 6
 """Runs that are compared at once: as many columns as a screen holds."""
 
 _FIELDS = ("batch_size", "wanted_labels", "seed")
-_DATASETS = ("private_dataset", "public_dataset", "test_dataset")
+_DATASETS = ("private_dataset", "public_dataset", "test_dataset", "labelled_dataset")
 _MINUTE = timedelta(minutes=1)
 
 

@@ -27,6 +27,7 @@ from training.models import (
     StudentTraining,
     TeacherChunk,
 )
+from training.services.publication import without_model
 
 
 def runs_visible_to(user: Any) -> QuerySet[Run]:
@@ -232,7 +233,8 @@ def run_reason(run: Run) -> str:
     """
     if not run.has_ended:
         return ""
-    return run.message or str(Run.StopReason(run.stop_reason).label if run.stop_reason else "")
+    reason = str(Run.StopReason(run.stop_reason).label) if run.stop_reason else ""
+    return run.message or without_model(run) or reason
 
 
 def run_promises(run: Run) -> list[dict[str, Any]]:

@@ -25,6 +25,7 @@ from learning.formats.rows import as_numbers, is_text
 from training.engine.records import records_load
 from training.methods import Outcome, method_of
 from training.models import Dataset, Run
+from training.services.publication import without_model
 
 
 def _state(run: Run) -> str:
@@ -33,6 +34,8 @@ def _state(run: Run) -> str:
             if run.method == Run.Method.SYNTHESIS:
                 return _("It is finished: a table of made-up people was published, drawn from noisy counts.")
             return _("It is finished: a table of noisy counts was published.")
+        if without_model(run):
+            return _("It is finished: no model was published.")
         return _("It is finished: a model has learned from what was released.")
     if run.ended_at:
         return _("It ended early; what was released before then stays released.")

@@ -54,7 +54,8 @@ def checks_of(study: Study, watch: Callable[[Iterable[Any]], Iterable[Any]] = it
 
 def release_faults(run: Run) -> Iterator[str]:
     """Is every query of a run in one of its batches, and every batch one release with what it cost?"""
-    batches = list(run.batches.annotate(queried=Count("results"), answered=Count("results__label")).order_by("index"))
+    answered = Count("results", filter=Q(results__label__isnull=False, results__reinforced=False))
+    batches = list(run.batches.annotate(queried=Count("results"), answered=answered).order_by("index"))
     releases = {each.batch: each for each in Release.objects.filter(run=run.pk, batch__isnull=False)}
     method, position = method_of(run), 0
     for number, batch in enumerate(batches):
@@ -69,6 +70,8 @@ def release_faults(run: Run) -> Iterator[str]:
             yield from _register_faults(run, batch, releases.pop(batch.index, None), who)
     if (run.position, run.labels) != (position, sum(batch.labels for batch in batches)):
         yield f"run {run.pk}: its position and number of labels are not those of its batches."
+    if run.reinforced != run.queries.filter(reinforced=True, label__isnull=False).count():
+        yield f"run {run.pk}: its number of reinforced labels is not that of its queries."
     if strays := run.queries.exclude(batch__in=run.batches.all()).count():
         yield f"run {run.pk}: {strays} of its queries are in none of its batches."
     if strays := Query.objects.filter(batch__in=run.batches.all()).exclude(run=run).count():

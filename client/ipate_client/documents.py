@@ -132,13 +132,18 @@ class Run:
         return float(sum(stage["share"] for stage in stages)) / len(stages)
 
     @property
+    def without_model(self) -> str:
+        """Why a finished run has no published model; empty for a run that has one or leads to none."""
+        return str(self.document.get("without_model", ""))
+
+    @property
     def standing(self) -> str:
         """Its status in words, and of an approved run that waits its place and when it is expected to begin."""
         place, start = self.document.get("place"), self.document.get("expected_start")
         if self.status == "draft":
             return "draft: an operator has to approve it"
         if place is None:
-            return self.status
+            return f"{self.status}, no model" if self.without_model else self.status
         begins = f", expected to begin at {datetime.fromisoformat(start).astimezone():%Y-%m-%d %H:%M}" if start else ""
         return f"{self.status}: place {place} in the queue{begins}"
 
@@ -153,6 +158,7 @@ class PublicPoints:
         label: (n,) numbers of their classes.
         counts: (n, classes) noisy counts; None where none were released.
         classes: Names of the classes.
+        reinforced: (n,) True where the label is the student's own, which the teachers did not contradict.
     """
 
     x: npt.NDArray[np.float32] | None
@@ -160,6 +166,7 @@ class PublicPoints:
     label: npt.NDArray[np.int64]
     counts: npt.NDArray[np.int64] | None
     classes: list[str]
+    reinforced: npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)

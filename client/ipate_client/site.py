@@ -8,6 +8,7 @@ import io
 import json
 import os
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -339,6 +340,8 @@ class Site:
     def wait(self, run: Run | str, *, every: float = 5.0, timeout: float | None = None, progress: bool = True) -> Run:
         """Wait until a run is finished, with a bar that says in which stage it is, or its place in the queue.
 
+        A run that has finished without a published model says why as a warning.
+
         Args:
             run: The run; a draft waits for its approval.
             every: Seconds between two looks.
@@ -363,6 +366,8 @@ class Site:
                 time.sleep(every)
         if row.status != "finished":
             raise RunEndedError(f"The run is {row.status}. {row.document['reason']}".strip())
+        if row.without_model:
+            warnings.warn(row.without_model, stacklevel=2)
         return row
 
     def costs(self, run: Run | str) -> pd.DataFrame:
@@ -373,6 +378,8 @@ class Site:
 
     def labels(self, run: Run | str) -> pd.DataFrame:
         """The released labels by row of the public dataset, and a column count_… for each class with noisy counts.
+
+        A column ``reinforced`` is 1 for labels that are the student's own, if there are any.
 
         Whoever takes labels is entered into the study's release register.
         """
@@ -389,7 +396,9 @@ class Site:
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             points = {name: arrays[name] for name in arrays.files}
         classes = points["classes"].tolist()
-        return PublicPoints(points.get("x"), points["row"], points["label"], points.get("counts"), classes)
+        return PublicPoints(
+            points.get("x"), points["row"], points["label"], points.get("counts"), classes, points["reinforced"]
+        )
 
     def counts(self, run: Run | str) -> pd.DataFrame:
         """The table of a run of *counts*: values of its columns, people, intervals, sum of weights.

@@ -22,6 +22,9 @@ from training.services.label_files import LABEL_FORMATS
 class LabelSerializer(serializers.Serializer):
     row = serializers.IntegerField(help_text="The point's row in the public dataset, from 0.")
     label = serializers.CharField(help_text="The name of its class, or category.")  # type: ignore[assignment]
+    reinforced = serializers.BooleanField(
+        help_text="Whether it is the label of the student, which the teachers did not contradict (Interactive-GNMax)."
+    )
     counts = serializers.ListField(
         child=serializers.IntegerField(),
         allow_null=True,
@@ -66,7 +69,15 @@ class RunLabels(ApiView, generics.ListAPIView):
 
     def get_serializer(self, queries: Any, **kwargs: Any) -> LabelSerializer:
         classes = self.run.learns.categories
-        labels = [{"row": query.row, "label": classes[query.label], "counts": query.counts} for query in queries]
+        labels = [
+            {
+                "row": query.row,
+                "label": classes[query.label],
+                "reinforced": query.reinforced,
+                "counts": query.counts,
+            }
+            for query in queries
+        ]
         return LabelSerializer(labels, **kwargs)
 
     @operation(
@@ -98,8 +109,9 @@ class RunLabels(ApiView, generics.ListAPIView):
         """The public points that were labelled; as JSON, 1,000 a page and at most 10,000, or all of them as a file.
 
         As npz: `x`, all public points as encoded records, unless they were removed since, `row`, `label` (numbers of
-        classes), `counts` where they were released, and the names of the `classes`. Their own labels, which nobody
-        learns from, are not told.
+        classes), `reinforced` (true where the student's own label was kept), `counts` where they were released, and the
+        names of the `classes`. Their own labels, which nobody learns from, are not told. Tables have a column
+        `reinforced` (1 or 0) where any label is.
 
         Where every holder votes, each with the noisy number of holders who voted for each class; none where a run
         learns by gradient steps. However many pages you fetch of the same labels, the release register gets one entry.

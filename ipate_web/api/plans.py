@@ -27,7 +27,15 @@ class GroupPlanSerializer(serializers.Serializer):
     teachers = serializers.IntegerField()
     weight = serializers.FloatField()
     factor = serializers.IntegerField()
+    participants = serializers.IntegerField(
+        required=False, help_text="How many of its teachers take part in each vote; all of them but in vanishing."
+    )
     merged = serializers.ListField(child=serializers.CharField())
+    host = serializers.CharField(
+        required=False,
+        allow_blank=True,
+        help_text="The group into whose teachers its holders are copied, if it is too small for its own.",
+    )
 
 
 class BudgetSerializer(serializers.Serializer):
@@ -196,6 +204,9 @@ class PlanSerializer(serializers.Serializer):
         help_text="How many answered queries the run can afford at least; null where no vote ends by its charges.",
     )
     left_out = serializers.ListField(child=serializers.CharField(), required=False)
+    participation = serializers.CharField(
+        required=False, help_text="Vanishing: the public seed that says which teachers take part in which vote."
+    )
 
     rounds = PlannedRoundSerializer(many=True, required=False)
     representation = serializers.CharField(required=False, help_text="The space in which votes or steps work.")

@@ -39,6 +39,12 @@ class RunProposalSerializer(StrictSerializer, serializers.ModelSerializer):
         help_text="Only variants over samples can do without; then no student is trained.",
     )
     test_dataset = serializers.PrimaryKeyRelatedField(queryset=Dataset.objects.none(), required=False, allow_null=True)
+    labelled_dataset = serializers.PrimaryKeyRelatedField(
+        queryset=Dataset.objects.none(),
+        required=False,
+        allow_null=True,
+        help_text="A public dataset with labels, which the student learns from beside what is released.",
+    )
     choices = ChoicesField(required=False)
     student_parameters = serializers.DictField(required=False)
     rehearsed = serializers.DictField(
@@ -49,6 +55,7 @@ class RunProposalSerializer(StrictSerializer, serializers.ModelSerializer):
         model = Run
         fields = [
             *("study", "title", "purpose", "private_dataset", "public_dataset", "test_dataset"),
+            "labelled_dataset",
             *("method", "variant", "choices", "student_learner", "student_parameters", "batch_size"),
             *("wanted_labels", "seed", "rehearsed"),
         ]

@@ -13,6 +13,7 @@ from training.forecast_outcomes import forecast_outcomes
 from training.models import Run
 from training.queue import run_wait
 from training.selectors import run_progress, run_promises, run_reason, runs_visible_to
+from training.services.publication import without_model
 
 
 def visible_run(user: Any, pk: UUID, permission: str = "") -> Run:
@@ -32,7 +33,11 @@ def visible_run(user: Any, pk: UUID, permission: str = "") -> Run:
 
 class RunSerializer(serializers.ModelSerializer):
     study: serializers.SlugRelatedField = serializers.SlugRelatedField(slug_field="slug", read_only=True)
-    rejected = serializers.IntegerField(read_only=True)
+    labels = serializers.IntegerField(read_only=True, help_text="Queries that were answered.")
+    reinforced = serializers.IntegerField(
+        read_only=True, help_text="Queries that keep the student's own label, at no cost (Interactive-GNMax)."
+    )
+    rejected = serializers.IntegerField(read_only=True, help_text="Queries without a label.")
     accuracy = serializers.FloatField(
         source="student.accuracy", allow_null=True, help_text="Of its published model on the test data, rounded."
     )
@@ -42,7 +47,8 @@ class RunSerializer(serializers.ModelSerializer):
     class Meta:
         model = Run
         fields = [
-            *("id", "study", "title", "method", "variant", "status", "rehearsal", "labels", "rejected", "stop_reason"),
+            *("id", "study", "title", "method", "variant", "status", "rehearsal", "labels"),
+            *("reinforced", "rejected", "stop_reason"),
             *("accuracy", "created_by", "created_at", "ended_at"),
         ]
 
@@ -122,6 +128,9 @@ class RunDetailSerializer(RunSerializer):
     )
     expected_start = MinuteField(allow_null=True, help_text="Of such a run, to the minute; null where it is not known.")
     reason = serializers.CharField(help_text="Why it ended, in words; empty before.")
+    without_model = serializers.CharField(
+        help_text="Why a finished run has no published model, in words; empty for a run that has one or leads to none."
+    )
     message = serializers.CharField(allow_null=True, help_text="Why it failed or waits; for staff alone.")
     approved_at = MinuteField(allow_null=True, help_text="To the minute.")
     started_at = MinuteField(allow_null=True, help_text="To the minute.")
@@ -132,7 +141,7 @@ class RunDetailSerializer(RunSerializer):
     class Meta(RunSerializer.Meta):
         fields = [
             *RunSerializer.Meta.fields,
-            *("purpose", "private_dataset", "public_dataset", "test_dataset", "choices"),
+            *("purpose", "private_dataset", "public_dataset", "test_dataset", "labelled_dataset", "choices"),
             *("student_learner", "student_parameters"),
             *("batch_size", "wanted_labels", "seed", "rehearsed", "outcome", "share"),
             *(
@@ -147,6 +156,7 @@ class RunDetailSerializer(RunSerializer):
                 "forecasts",
                 "model",
                 "reason",
+                "without_model",
                 "message",
             ),
         ]
@@ -166,6 +176,7 @@ def run_document(run: Run, user: Any) -> dict[str, Any]:
     run.place = wait and wait.place  # type: ignore[attr-defined]
     run.expected_start = wait and wait.starts  # type: ignore[attr-defined]
     run.reason = run_reason(run)  # type: ignore[attr-defined]
+    run.without_model = without_model(run)  # type: ignore[attr-defined]
     run.promises = run_promises(run)  # type: ignore[attr-defined]
     run.forecasts = [in_words(each.to_json()) for each in forecast_outcomes(run)]  # type: ignore[attr-defined]
     run.model = run.pk if run.student_id else None  # type: ignore[attr-defined]

@@ -24,6 +24,7 @@ _LABELS = {
     "private_dataset": gettext_lazy("Private dataset"),
     "public_dataset": gettext_lazy("Public dataset"),
     "test_dataset": gettext_lazy("Test dataset"),
+    "labelled_dataset": gettext_lazy("Labelled public rows"),
     "student_learner": gettext_lazy("Student"),
     "batch_size": gettext_lazy("Queries or steps in a batch"),
     "rehearsed.method": gettext_lazy("Costs are counted"),

@@ -23,6 +23,7 @@ from ipate_web.staff.templatetags.run_words import group_label, interval, learne
 from training.fairness import Fairness
 from training.models import Run
 from training.selectors import GroupSpending
+from training.services.publication import without_model
 
 TEMPLATE = Path(__file__).with_name("report.typ")
 _DIGEST_LINE = 16
@@ -77,6 +78,8 @@ def _facts(run: Run, made: str) -> list[tuple[str, str]]:
             ends = interval((student.card.get("evaluation") or {}).get("interval"))
             facts.append((_("Accuracy on the test data"), f"{percent(student.accuracy)} ({ends})"))
         facts.append(("SHA-256", student.digest))
+    elif why := without_model(run):
+        facts.append((_("Student"), said(why)))
     return [*facts, (_("Report made"), made)]
 
 

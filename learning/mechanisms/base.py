@@ -75,11 +75,13 @@ class Release:
     """Release of a part of a question; all of it is public.
 
     ``arrays`` are kept in a file; ``rows`` (Q,) of the public points, ``labels`` (Q,), None where a query was rejected,
-    and ``counts`` (Q, C) if there are any are kept as queries. ``content`` is what the register says of it.
+    and ``counts`` (Q, C) if there are any are kept as queries; ``reinforced`` (Q,) says which labels are a student's
+    own, if any can be. ``content`` is what the register says of it.
 
     ``charges`` are what everybody of each budget of the plan is charged, in μ², where that follows from the release and
-    is the same for all of them; None where answers say it of each. For the budgets ``exhausted`` the next query has
-    become too dear.
+    is the same for all of them; None where answers say it of each. Where it differs within a budget ``classes`` say it
+    of each charging class, and ``charges`` by how much the largest charge within the budget grows. For the budgets
+    ``exhausted`` the next query has become too dear.
     """
 
     size: int
@@ -88,7 +90,9 @@ class Release:
     rows: Sequence[int] = ()
     labels: Sequence[int | None] = ()
     counts: Sequence[Sequence[int]] = ()
+    reinforced: Sequence[bool] = ()
     charges: Sequence[float] | None = None
+    classes: Sequence[float] = ()
     exhausted: Sequence[int] = ()
 
 
@@ -152,7 +156,8 @@ class Question(Protocol):
         """Contributions of some people to a part, and ``charge`` (H,), what each is charged in μ²; all of it secret.
 
         Where a release says what everybody of a budget is charged, ``group`` (H,) in place of ``charge`` says of which
-        budget each is. ``records`` are :class:`Records`, or what else the question is answered from.
+        budget, or charging class, each is. ``records`` are :class:`Records`, or what else the question is answered
+        from.
 
         People who are ``alone``, with nobody else asked, may answer several steps one after the other, each with the
         release before in view: the noise of these releases is then drawn here, and nobody sees them before the commit.

@@ -9,7 +9,7 @@ from learning.students.choice import choose
 from learning.students.neighbourhoods import neighbourhoods
 from learning.students.refining import refine
 from learning.students.registry import STUDENTS, student_class, student_create, student_learn, suggested_student
-from learning.students.releases import Releases, counted, joined, labelled, predicted
+from learning.students.releases import Releases, counted, joined, labelled, predicted, with_labelled_rows
 
 __all__ = [
     "STUDENTS",
@@ -28,4 +28,5 @@ __all__ = [
     "student_create",
     "student_learn",
     "suggested_student",
+    "with_labelled_rows",
 ]

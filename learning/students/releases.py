@@ -156,6 +156,31 @@ def predicted(rows: ArrayLike, probabilities: ArrayLike) -> Releases:
     return Releases(np.asarray(rows, np.int64), counts, np.zeros(len(counts)))
 
 
+def with_labelled_rows(releases: Releases, points: int, labels: ArrayLike) -> Releases:
+    """Return releases about `points` public points together with the labels of rows that come after these.
+
+    Where counts were released, a label counts as much as a point's voters on average.
+
+    Args:
+        releases: About some of the points.
+        points: P, their number.
+        labels: `(L,)` classes of the rows at P, P + 1 and so on.
+
+    >>> with_labelled_rows(labelled([1], [0], classes=2), 3, [1, 1]).rows.tolist()
+    [1, 3, 4]
+    """
+    known = np.asarray(labels, np.int64)
+    voters = max(float(releases.counts.sum(axis=1).mean()), 1.0)
+    rows, reach = points + np.arange(len(known)), None
+    if releases.reach is not None:
+        wide = csr_array((releases.reach.data, releases.reach.indices, releases.reach.indptr))
+        wide.resize((len(releases), points + len(known)))
+        own = csr_array((np.ones(len(known)), (np.arange(len(known)), rows)), shape=(len(known), points + len(known)))
+        releases, reach = Releases(releases.rows, releases.counts, releases.sigma, wide), own
+    told = Releases(rows, voters * np.eye(releases.classes)[known], np.zeros(len(known)), reach)
+    return joined([releases, told])
+
+
 def joined(parts: Sequence[Releases]) -> Releases:
     """Releases of several rounds about different points, in increasing order of rows."""
     rows, counts, sigma = (

@@ -134,6 +134,10 @@ HISTORIES: dict[str, list[Step]] = {
         *run_of(0.5, aggregator=CONFIDENT, batch_size=4),
         *run_of(0.5, aggregator=CONFIDENT, on_exhausted="retire", weight_scheme="proportional"),
     ],
+    "teachers who take part in some of the votes": [
+        *run_of(0.5, "open; vote; i_withdraw; finish; i_give LOW", variant="vanishing", aggregator=QUIET),
+        *run_of(0.5, variant="vanishing", aggregator=CONFIDENT | {"sigma": 20.0}, on_exhausted="retire"),
+    ],
     "who withdraws while teachers learn, or returns": [
         *run_of(0.5, "train; i_withdraw; i_give AVERAGE; open; finish"),
         *run_of(0.2, "i_withdraw; open; finish; i_give LOW", variant="upsampling"),
@@ -197,7 +201,9 @@ def test_no_trouble_in_a_run_of_any_method_depends_on_one_holder(trouble: str, f
 
 
 @pytest.mark.parametrize(
-    "fields", [{"variant": "standard"}, {"choices": {"radius_share": 0.05}}], ids=["teacher", "choices"]
+    "fields",
+    [{"variant": "standard"}, {"variant": "vanishing"}, {"choices": {"radius_share": 0.05}}],
+    ids=["teacher", "some teachers", "choices"],
 )
 def test_the_comparison_is_tight(fields: dict[str, Any]) -> None:
     """My teacher says what I say, and my records near a query say one class: all that is charged tells something."""
@@ -221,6 +227,12 @@ def test_fate_of_others_does_not_reveal_the_only_holder_asked(level: str) -> Non
     """A drawing of head counts charges me alone; people who join meanwhile are asked from the next batch on."""
     history = run_of(0.5, "open; attempt; other_gives 0 LOW; draw_counts; vote; finish", choices={})
     paid(history, levels="-" * 12, my_level=level)
+
+
+def test_holder_who_is_copied_into_teachers_of_another_group_is_charged_for_all_of_them() -> None:
+    history = run_of(1.0, "open; vote; i_withdraw; finish", small_groups="copy")
+    ours, _theirs = paid(history, levels="HHHHHHHHHHAA", my_level="LOW", counts=(10, 2, 1))
+    assert len(ours.taught[0]["mine"]) == 2
 
 
 def test_empty_study_does_not_reveal_its_only_holder() -> None:

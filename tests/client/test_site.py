@@ -226,6 +226,9 @@ def test_waiting_ends_with_the_run(study: Study, site: Site, capsys: pytest.Capt
     Run.objects.filter(pk=failed.pk).update(status="failed", message="No label.", ended_at=timezone.now())
     with pytest.raises(RunEndedError, match=r"failed\. No label\."):
         site.wait(str(failed.pk), progress=False)
+    Run.objects.filter(pk=failed.pk).update(status="finished", message="This run has no model.")
+    with pytest.warns(UserWarning, match="has no model"):
+        assert site.wait(str(failed.pk), progress=False).standing == "finished, no model"
 
 
 def test_labels_and_points(asking_run: Run, site: Site) -> None:

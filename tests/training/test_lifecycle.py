@@ -13,12 +13,15 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.db import DatabaseError
+from django.template.loader import render_to_string
 from django.utils import timezone
 from pytest_django import DjangoCaptureOnCommitCallbacks as Commits
 
 from accounting.models import Release, ShareRecord
 from accounting.shares import share_free, shares
 from common.artifacts import arrays_save
+from common.noise import SimulationNoise
+from common.sentences import Sentence
 from consent import services as consent_services
 from learning.formats import TabularSchema
 from learning.mechanisms.base import PlanError
@@ -35,14 +38,18 @@ from tests.training.runs import (
     study_with_table,
     table_rows,
 )
+from training.engine import noise
 from training.methods import METHODS
 from training.methods.pate import preparation
 from training.methods.pate.opening import vote_open
 from training.models import Dataset, Run
+from training.selectors import run_reason
 from training.services import advance, ending, students, sweep
 from training.services import runs as run_commands
 from training.services.datasets import dataset_import
 from training.services.head_counts import head_counts_enter
+from training.uses import usage
+from training.verification import release_faults
 
 pytestmark = pytest.mark.django_db
 
@@ -76,7 +83,6 @@ def errors(study: Any, **fields: Any) -> dict[str, list[str]]:
         ({"aggregator": {"name": "gnmax", "sigma": float("nan")}}, "choices.aggregator", ""),
         ({"aggregator": {"name": "gnmax"}}, "choices.aggregator", "takes the parameters sigma"),
         ({"aggregator": {"name": "majority"}}, "choices.aggregator", "name one of"),
-        ({"variant": "vanishing"}, "variant", "for rehearsals"),
         ({"weight_scheme": "calibrated"}, "choices.weight_scheme", "for rehearsals"),
         ({"rehearsed": {"method": "exact"}}, "rehearsed", "Only a run of a rehearsal study"),
         ({"teachers": 0}, "choices.teachers", "from 1 to"),
@@ -248,13 +254,31 @@ def test_files_of_a_late_worker_are_deleted_with_an_ended_run(django_capture_on_
     assert Run.objects.get(pk=run.pk).forgotten_at
 
 
-def test_a_failed_run_says_what_to_do_and_forgets() -> None:
-    tiny = {"name": "gnmax", "sigma": 0.01}
-    run = run_finish(run_start(study_with_table(), **TABLE_RUN | {"aggregator": tiny}))
-    assert (run.status, run.stop_reason, run.student) == (Run.Status.FAILED, Run.StopReason.SHARE, None)
-    assert "No label was released" in run.message and "larger σ makes labels cheaper" in run.message
+#: Rejects nearly every query.
+PICKY = {"name": "confident_gnmax", "sigma": 20.0, "sigma_threshold": 10.0, "threshold": 19.0}
+
+
+@pytest.mark.parametrize(
+    ("fields", "labels", "said"),
+    [
+        ({"aggregator": PICKY, "batch_size": 12}, 0, "no label was released"),
+        ({"wanted_labels": 1}, 1, "1 label was released"),
+    ],
+)
+def test_a_run_with_too_few_labels_finishes_without_a_model_says_so_and_forgets(
+    fields: dict[str, Any], labels: int, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(noise, "noise_of", lambda run: SimulationNoise(1))
+    run = run_finish(run_start(study_with_table(), **TABLE_RUN | fields))
+    assert (run.status, run.labels, run.students.count()) == (Run.Status.FINISHED, labels, 0)
+    assert f"This run has no model: {said}" in run_reason(run) and "larger σ makes labels cheaper" in run.message
+    notes = " ".join(str(Sentence.from_json(note)) for note in run.plan["notes"])
+    assert ("may end with 1 label" in notes) == bool(labels)
     assert run.ended_at and files(run) == []
-    assert not Release.objects.filter(kind="labels").exists() and share_free(run.study) == 1.0
+    assert list(release_faults(run)) == []
+    assert "without a published model" in render_to_string("mail/run_ended.txt", {"run": run, "study": run.study})
+    (use,) = usage(run.study.holders.earliest("pk")).uses
+    assert use.state == "It is finished: no model was published."
 
 
 @pytest.mark.parametrize(

@@ -20,14 +20,24 @@ from common import __version__
 from common.artifacts import arrays_list, arrays_load, model_fetch, model_store
 from common.jobs import sweeping
 from common.row_hashes import json_digest
-from learning.formats import DataError
+from learning.formats import DataError, Rows
 from learning.published import published_load
 from learning.students import labelled, student_create
 from learning.students import student_learn as students_learn
 from tests.factories import policy_approve, user_create
+from tests.pages import as_, text, url
 from tests.snapshots import built_once
 from tests.training.asking import EVERYBODY
-from tests.training.runs import TABLE_RUN, head_counts_state, run_finish, run_start, study_with_data, study_with_table
+from tests.training.runs import (
+    TABLE,
+    TABLE_RUN,
+    head_counts_state,
+    run_finish,
+    run_start,
+    study_with_data,
+    study_with_table,
+    table_rows,
+)
 from training.accuracy import published_accuracy
 from training.methods import lesson_of, lessons
 from training.methods.lessons import checkpoints_folder
@@ -35,6 +45,8 @@ from training.models import Dataset, Run, StudentModel, StudentTraining
 from training.selectors import run_versions
 from training.services import sweep, trainings
 from training.services.closing import dataset_remove
+from training.services.datasets import dataset_import
+from training.services.forecasts import forecast
 from training.services.students import student_predict, student_publish
 from training.services.trainings import student_ask, student_learn
 from training.verification import release_faults
@@ -60,6 +72,36 @@ def test_the_student_learns_from_released_labels_alone() -> None:
     assert answers["predictions"] == [answers["classes"][label] for label in released.values()]
     right = [label == public["y"][row] for row, label in released.items()]
     assert run.student.label_accuracy == published_accuracy(sum(right), 5)
+
+
+def test_the_student_also_learns_from_labelled_public_rows_which_plan_and_card_say() -> None:
+    """Two released labels tell two classes at most; open data tells the third."""
+    study = study_with_table(points=12)
+    public = Dataset.objects.get(study=study, kind="public")
+    rows = {"open data": table_rows(30), "unlabelled": Rows(table_rows(30).x, None)}
+    given = {
+        name: dataset_import(study=study, name=name, kind="public", rows=each, schema=TABLE, provenance="A register.")
+        for name, each in rows.items()
+    }
+    fields = {"public_dataset": public, "aggregator": {"name": "gnmax", "sigma": 40.0}, "wanted_labels": 2}
+    for wrong, said in ((public, "Choose other"), (given["unlabelled"], "no labels")):
+        with pytest.raises(ValidationError, match=said):
+            run_start(study, **TABLE_RUN | fields, share=0.4, labelled_dataset=wrong)
+    alone = finished(study, **fields, share=0.4)
+    with_rows = finished(study, **fields, share=0.4, labelled_dataset=given["open data"])
+    assert alone.student.accuracy < 0.7 < 0.9 < with_rows.student.accuracy
+    card = with_rows.student.card["learned_from"]
+    assert card["labelled"] == {"dataset": "open data", "rows": 30, "provenance": "A register."}
+    assert (card["labels"], alone.student.card["learned_from"]["labelled"]) == (2, None)
+    assert any("30 public rows of “open data”" in note for note in forecast(with_rows).notes)
+    assert [*study_faults(study), *release_faults(with_rows)] == []
+    shown = text(as_("olga").get(url("run", with_rows)))
+    assert shown.count("30 rows of “open data”, whose own labels it learned from. A register.") == 1
+    # Once they are removed, no further version can learn from them.
+    olga = user_create("olga")
+    dataset_remove(dataset=given["open data"], reason="Over.", acting_user=olga)
+    with pytest.raises(ValidationError, match="points were removed"):
+        student_ask(run=with_rows, student_learner="nearest_neighbour", student_parameters={}, acting_user=olga)
 
 
 def test_every_accuracy_that_is_published_is_rounded_and_classes_add_up() -> None:

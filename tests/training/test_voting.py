@@ -21,8 +21,10 @@ from consent.models import ConsentForm, DataHolder, Study
 from consent.selectors import consent_current
 from consent.services import consent_give
 from consent.services.handover import circumstance_record
+from learning.mechanisms.base import PlanError
 from learning.mechanisms.pate import NO_VOTE, REJECTED
 from learning.mechanisms.pate.budgets import VoteBudget
+from learning.mechanisms.pate.vanishing import public_participation
 from tests.factories import consent_choose, form_publish, policy_approve, user_create
 from tests.training.asking import vote_batch
 from tests.training.runs import (
@@ -37,7 +39,7 @@ from tests.training.runs import (
 )
 from tests.training.test_concurrency import at_once
 from training.engine import noise, spending
-from training.methods import method_of
+from training.methods import lesson_of, method_of
 from training.methods.pate.ballot import ballot_load
 from training.methods.pate.interim import interim_probabilities
 from training.methods.pate.opening import vote_open
@@ -45,6 +47,7 @@ from training.methods.pate.questions import state_of, vote_question
 from training.models import Run
 from training.selectors import run_groups
 from training.services import runs as run_commands
+from training.services.downloads import labels_arrays, labels_table
 from training.verification import release_faults
 
 pytestmark = pytest.mark.django_db
@@ -460,7 +463,7 @@ def test_a_residual_vote_beyond_the_share_never_begins() -> None:
 
 def test_interactive_gnmax_pays_for_checks_and_its_student_knows_released_labels_alone() -> None:
     run = looked_at(INTERACTIVE, batch_size=10)
-    assert 0 < run.labels < run.position
+    assert 0 < run.labels < run.labels + run.reinforced <= run.position
     for spent, budget in zip(run.spent, run.plan["budgets"], strict=True):
         assert spent == pytest.approx(run.position * budget["check"] + run.labels * budget["label"])
     labels = state_of(vote_question(run), run).labels
@@ -469,13 +472,113 @@ def test_interactive_gnmax_pays_for_checks_and_its_student_knows_released_labels
     assert shares.shape == (60, 3)
     np.testing.assert_allclose(shares.sum(axis=1), 1.0, rtol=1e-6)
     assert not interim_probabilities(run, labels[: ninth + 1]).any()
+    # A label that the teachers do not contradict is kept, free of charge, and taught.
+    reinforced = run.queries.filter(reinforced=True)
+    state = state_of(vote_question(run), run)
+    rows = reinforced.order_by("row").values_list("row", flat=True)
+    assert list(rows) == np.flatnonzero(state.reinforced).tolist() and len(rows) == run.reinforced > 0
+    for batch in run.batches.order_by("index"):  # each is the label of the student of the batch before
+        student = interim_probabilities(run, state.labels[: batch.start])
+        own = [row for row in rows if batch.start <= row < batch.start + batch.size]
+        assert student[own].argmax(axis=1).tolist() == state.labels[own].tolist()
+        assert (student[own].max(axis=1) > INTERACTIVE["confidence"]).all()
+    taught = lesson_of(run).releases
+    assert taught.rows.tolist() == np.flatnonzero(state.labels != REJECTED).tolist()
+    card = run.students.get().card["learned_from"]
+    assert (card["labels"], card["reinforced"]) == (run.labels + run.reinforced, run.reinforced)
+    heading, *lines = labels_table(run)
+    assert heading == ["row", "label", "reinforced"]
+    assert [line[0] for line in lines if line[2]] == list(rows) and len(lines) == run.labels + run.reinforced
+    assert labels_arrays(run)["reinforced"].sum() == run.reinforced
+    # Nobody can turn one into a label that was paid for, or the other way round.
+    run.queries.filter(row=rows[0]).update(reinforced=False)
+    faults = "\n".join(release_faults(run))
+    assert "the labels of" in faults and "its number of reinforced labels" in faults
 
 
-def test_votes_of_a_rehearsal_and_numbers_of_queries_that_are_not_whole_are_refused() -> None:
+def test_interactive_gnmax_can_be_rehearsed() -> None:
+    """Its student learns from the labels before, and stricter budgets end the vote sooner."""
+    study = rehearsal_with_table(holders=60, points=60)
+    ends = []
+    for epsilon in (40.0, 0.3):
+        levels = {"HIGH": {"share": 0.5, "epsilon": epsilon}, "LOW": {"share": 0.5, "epsilon": 2 * epsilon}}
+        fields = {**TABLE_RUN, "teachers": 20, "aggregator": INTERACTIVE, "batch_size": 10}
+        run = run_finish(run_start(study, **fields, seed=3, rehearsed={"levels": levels, "method": "data_independent"}))
+        assert (run.status, run.message) == (Run.Status.FINISHED, "")
+        assert run.queries.filter(reinforced=True).count() == run.reinforced
+        assert run.labels == run.queries.filter(reinforced=False, label__isnull=False).count() > 0
+        assert all(each["spent"] <= each["epsilon"] for each in run.outcome["epsilons"])
+        assert list(release_faults(run)) == []
+        ends.append((run.position, run.reinforced > 0))
+    assert ends[0] == (60, True) and ends[1][0] < 60
+
+
+def test_vanishing_charges_everybody_for_the_queries_of_their_teacher() -> None:
+    """Who takes part follows from the plan; a withdrawal in mid-vote changes nobody's charge."""
+    study = study_with_table(points=20, retain_votes=True)
+    run = run_voting(study, variant="vanishing", aggregator=CHEAP, batch_size=6)
+    vote_batch(run)
+    holder = holder_of(study, "AVERAGE")
+    consent_services.consent_withdraw(holder=holder, acting_user=None)
+    run = run_finish(run)
+    assert (run.status, run.position) == (Run.Status.FINISHED, 20)
+    question, ballot, spent = vote_question(run), ballot_load(run.pk), balances(study)
+    takes_part = public_participation(question.plan, 20, run.plan["participation"])
+    due = 2 / question.plan.aggregator.parameters()["sigma"] ** 2 * takes_part.sum(axis=1)
+    assert len(set(due.tolist())) > 1
+    np.testing.assert_allclose(spent.of(ballot.members), due[ballot.teacher_of])
+    assert account(holder) == pytest.approx(due[teachers_of(run, holder)[0]])
+    largest = [due[question.plan.members(place)].max() for place in range(len(question.plan.groups))]
+    assert run.spent == pytest.approx(largest)
+    assert [*study_faults(study), *release_faults(run)] == []
+    batch = run.batches.get(index=1)
+    release = Release.objects.get(run=run.pk, batch=1)
+    assert list(method_of(run).replay_faults(batch, release)) == []
+    run.plan["participation"] = "another public text"
+    run.save(update_fields=["plan"])
+    assert "asked something else than what was released" in "\n".join(release_faults(run))
+
+
+def test_holders_of_a_small_group_are_copied_and_charged_for_all_their_teachers(silenced: list[list[int]]) -> None:
+    study = study_with_table(levels="HHHHHHHAAAAAAAL", points=20, retain_votes=True)
+    run = run_voting(study, small_groups="copy", aggregator=CHEAP, batch_size=10)
+    vote_batch(run)
+    holder = holder_of(study, "LOW")
+    consent_services.consent_withdraw(holder=holder, acting_user=None)
+    run = run_finish(run)
+    low = run.plan["groups"][2]
+    assert (low["host"], low["factor"], run.labels) == ("HIGH", 2, 20)
+    assert silenced[1] == teachers_of(run, holder) and len(silenced[1]) == 2
+    due = 20 * 2 * (2 * low["weight"]) ** 2 / CHEAP["sigma"] ** 2
+    assert account(holder) == run.spent[2] == pytest.approx(due)
+    assert [*study_faults(study), *release_faults(run)] == []
+    for index in (0, 1):
+        batch, release = run.batches.get(index=index), Release.objects.get(run=run.pk, batch=index)
+        assert list(method_of(run).replay_faults(batch, release)) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"aggregator": {"name": "gnmax", "sigma": 0.5}}, "no query can be answered"),
+        (
+            {"aggregator": {"name": "confident_gnmax", "sigma": 40.0, "sigma_threshold": 3.0, "threshold": 20.0}},
+            "Even if all teachers agreed",
+        ),
+    ],
+)
+def test_a_plan_that_cannot_expect_a_label_is_refused(fields: dict[str, Any], said: str) -> None:
+    for study in (study_with_table(), rehearsal_with_table()):
+        with pytest.raises(PlanError, match=said):
+            run_start(study, **TABLE_RUN | fields, variant="vanishing")
+
+
+def test_residual_rehearsals_and_numbers_of_queries_that_are_not_whole_are_refused() -> None:
     rehearsal, study = rehearsal_with_table(), study_with_table()
-    for aggregator in (RESIDUAL, INTERACTIVE):
-        with pytest.raises(ValidationError, match="a rehearsal holds it at once"):
-            run_draft(rehearsal, **{**TABLE_RUN, "aggregator": aggregator})
+    with pytest.raises(ValidationError, match="take part in every vote"):
+        run_draft(study, **{**TABLE_RUN, "aggregator": RESIDUAL, "variant": "vanishing"})
+    with pytest.raises(ValidationError, match="what residual votes cost"):
+        run_draft(rehearsal, **{**TABLE_RUN, "aggregator": RESIDUAL})
     for name, value in (("first", 9), ("first", 10.5), ("disagreements", 0.5)):
         with pytest.raises(ValidationError, match=f"{name} must be a whole number"):
             run_draft(study, **{**TABLE_RUN, "aggregator": RESIDUAL | {name: value}})

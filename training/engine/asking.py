@@ -158,7 +158,7 @@ class Asking:
         question = self.questions.question(opened_round)
         part = batch_part(question, opened_round)
         release = question.release(part, state_before(question, opened_round, index), answers, noise)
-        charges = charges_of_answers(people, answers, release.charges)
+        charges = charges_of_answers(people, answers, release.classes or release.charges)
         # Of several shards a part may be only begun: it is charged as far as it was released.
         bounds = release.charges or question.bounds(slice(part.start, part.start + release.size))
         released = released_of(run, question, release, bounds)
@@ -178,12 +178,16 @@ def released_of(run: Run, question: Question, release: Release, bounds: Sequence
     """A release as the commit of the batch under way takes it; its arrays are kept in a file."""
     return Released(
         size=release.size,
-        labels=sum(label is not None for label in release.labels),
+        labels=sum(label is not None for label in release.labels) - sum(release.reinforced),
+        reinforced=sum(release.reinforced),
         bounds=list(bounds or [0.0] * len(run.plan["budgets"])),
+        most=max(release.classes, default=0.0),
         content={"mechanism": question.describe(), "question": question.digest(), **release.content},
         queries=[
-            Query(run=run, row=row, label=label, counts=counts)
-            for row, label, counts in zip_longest(release.rows, release.labels, release.counts)
+            Query(run=run, row=row, label=label, counts=counts, reinforced=bool(reinforced))
+            for row, label, counts, reinforced in zip_longest(
+                release.rows, release.labels, release.counts, release.reinforced
+            )
         ],
         artifact=_kept(run, run.batches.count(), release.arrays),
         exhausted=release.exhausted,
@@ -191,7 +195,10 @@ def released_of(run: Run, question: Question, release: Release, bounds: Sequence
 
 
 def charges_of_answers(people: People, answers: list[Arrays], groups: Sequence[float] | None) -> Charges:
-    """Charges of everybody who was asked: as their answers say, or as ``groups`` say of the budget of each, in μ²."""
+    """Return the charges of everybody who was asked, in μ²: as their answers say, or as ``groups`` say of their group.
+
+    A group is a budget of the plan or, where a release has some, a charging class.
+    """
     holders = np.concatenate([answer["holder"] for answer in answers])
     if groups is None:
         spent = np.concatenate([answer["charge"] for answer in answers])

@@ -67,7 +67,7 @@ def batch_commit(
             holders=None if charges is None else charges.holders,
             charges=None if charges is None else charges.spent,
             limits=None if charges is None else charges.limits,
-            charge=max(released.bounds),
+            charge=max(*released.bounds, released.most),
             acting_user_id=run.approved_by_id,
         )
         charged_tell(run, costs, released.exhausted)
@@ -76,6 +76,7 @@ def batch_commit(
     Run.objects.filter(pk=run.pk).update(
         position=run.position + released.size,
         labels=run.labels + released.labels,
+        reinforced=run.reinforced + released.reinforced,
         spent=(np.array(run.spent) + costs).tolist(),
         heartbeat=timezone.now(),
         message="",

@@ -13,11 +13,13 @@ from training.engine.questions import position_in_round
 from training.models import Batch, Run
 
 
-def batch_faults(question: Question, batch: Batch, release: Release, bounds: Sequence[float] | None) -> Iterator[str]:
+def batch_faults(
+    question: Question, batch: Batch, release: Release, bounds: Sequence[float] | None, most: float = 0.0
+) -> Iterator[str]:
     """Differences between a batch, the question of its round and the release that paid for it, whatever was asked.
 
     ``bounds`` are the most that anybody of each budget of the plan can have been charged, in μ²; None where an earlier
-    batch has charged them.
+    batch has charged them. ``most`` is the largest charge of a charging class, if there are such.
     """
     run, opened_round, content = batch.run, batch.round, release.content
     assert opened_round is not None, "it has a question"
@@ -36,11 +38,11 @@ def batch_faults(question: Question, batch: Batch, release: Release, bounds: Seq
     if bounds is None:
         if release.charges or release.charge or any(content["charges"]):
             yield f"{entry}: charges somebody once more for steps that were paid for before."
-    elif not charges_agree(run, batch, release, bounds):
+    elif not charges_agree(run, batch, release, bounds, most):
         yield f"{entry}: its public charge is not what {who} can have cost."
 
 
-def charges_agree(run: Run, batch: Batch, release: Release, bounds: Sequence[float]) -> bool:
+def charges_agree(run: Run, batch: Batch, release: Release, bounds: Sequence[float], most: float = 0.0) -> bool:
     """Whether each promise was publicly charged its bound, or what was left of the run's share if that is less.
 
     After a policy that made promises smaller the whole share counts as used.
@@ -52,7 +54,7 @@ def charges_agree(run: Run, batch: Batch, release: Release, bounds: Sequence[flo
         slack = ROUNDING * budget["allowed"]
         if not min(bound, room) - slack <= charge <= max(room, 0.0) + slack:
             return False
-    return release.charge == max(bounds)
+    return release.charge == max(*bounds, most)
 
 
 def charged_faults(batch: Batch, release: Release, holders: np.ndarray, due: np.ndarray) -> Iterator[str]:

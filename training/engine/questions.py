@@ -19,6 +19,9 @@ from training.models import Batch, Query, Round, Run
 class Released:
     """Release of a batch: ``size`` queries or steps, ``labels`` of them answered, ``queries`` without their batch.
 
+    ``reinforced`` is the number of queries that keep a student's own label, which costs nothing. ``most`` is the
+    largest charge of a charging class, where that can be more than the growth of its budget's largest charge.
+
     ``artifact`` is the file of what is no query's; ``content`` says in the register what left; ``bounds`` are the most
     that anybody of each budget of the plan can have been charged, public numbers in μ²; for the budgets ``exhausted``
     the next query has become too dear.
@@ -28,6 +31,8 @@ class Released:
     bounds: list[float]
     content: dict[str, Any]
     labels: int = 0
+    reinforced: int = 0
+    most: float = 0.0
     queries: list[Query] = field(default_factory=list)
     artifact: str = ""
     exhausted: Sequence[int] = ()

@@ -66,7 +66,7 @@ def _encoder_check(run: Run, digest: str, wrong: Callable[[str, object], None]) 
     if run.public_dataset_id is None:
         return wrong("choices.encoder", _("With an encoder a run needs public points. Choose some."))
     done = set(encoder.encodings.filter(state=Encoding.State.DONE).values_list("dataset", flat=True))
-    for field in ("public_dataset", "test_dataset"):
+    for field in ("public_dataset", "test_dataset", "labelled_dataset"):
         dataset = getattr(run, field)
         if dataset is not None and dataset.pk not in done:
             names = {"name": dataset.name}

@@ -73,7 +73,7 @@ class CountedMethod(EngineMethod):
             wrong("variant", _("This variant is for rehearsal studies."))
         if run.wanted_labels is not None:
             wrong("wanted_labels", _("Nobody is asked for labels where people are counted."))
-        for field in ("public_dataset", "test_dataset"):
+        for field in ("public_dataset", "test_dataset", "labelled_dataset"):
             if getattr(run, f"{field}_id"):
                 wrong(field, _("Whoever counts people needs the private dataset alone. Leave this empty."))
         chosen = choices_check(run, wrong, self.choices)

@@ -82,13 +82,18 @@ class EngineMethod(ABC):
             yield f"run {run.pk}, batch {batch.index}: is in no round of its run."
             return
         question = self.questions.question(batch.round)
-        yield from batch_faults(question, batch, release, self.bounds(question, batch))
+        bounds, most = self.bounds(question, batch), self.largest_class(question, batch)
+        yield from batch_faults(question, batch, release, bounds, most)
         yield from self.kept_faults(batch, release, question)
 
     def bounds(self, question: Any, batch: Batch) -> list[float] | None:
         """The most that anybody of each budget of the plan can have been charged for a batch, in μ²."""
         start = position_in_round(batch)
         return question.bounds(question.part(batch.index, start, batch.size))
+
+    def largest_class(self, question: Any, batch: Batch) -> float:
+        """Return the largest charge of a charging class for a batch, in μ²; 0 where budgets have none within them."""
+        return 0.0
 
     @abstractmethod
     def kept_faults(self, batch: Batch, release: Release, question: Any) -> Iterator[str]:

@@ -14,7 +14,8 @@ from common.progress import Progress
 from learning.class_shares import Share
 from learning.learners import Model
 from learning.published import LINEAR
-from learning.students import Releases, labelled, refine, student_create, student_learn
+from learning.students import Releases, labelled, refine, student_create, student_learn, with_labelled_rows
+from training.engine.records import records_load
 from training.methods.progress import checkpoint_at, checkpoint_drop, progress_of
 from training.methods.space import points_of
 from training.models import Run
@@ -85,13 +86,16 @@ def student_fit(run: Run, lesson: Lesson, recipe: Recipe | None = None, *, progr
 
 
 def student_from(run: Run, recipe: Recipe, releases: Releases, progress: Progress) -> Model:
-    """A student by this recipe that has learned from releases about the run's public points.
+    """Return a student by this recipe that has learned from releases about the run's public points.
 
-    If a worker dies over it, it goes on from its checkpoint.
+    It learns from the run's labelled public rows, too. If a worker dies over it, it goes on from its checkpoint.
     """
-    place = f"{checkpoints_folder(run)}/{_key(recipe, releases)}.npz"
     student = student_create(recipe.learner, recipe.parameters)
     points = points_of(run.public_points, run.encoder)
+    if run.labelled_dataset is not None:
+        releases = with_labelled_rows(releases, len(points), records_load(run.labelled_dataset, "y")["y"])
+        points = np.concatenate([points, points_of(run.labelled_dataset, run.encoder)])
+    place = f"{checkpoints_folder(run)}/{_key(recipe, releases)}.npz"
     model = student_learn(
         student, points, releases, seed=recipe.seed, progress=progress, checkpoint=checkpoint_at(place)
     )

@@ -69,13 +69,16 @@ class Batch(models.Model):
 
 
 class Query(models.Model):
-    """One public point put to the vote: answered with a label, or rejected."""
+    """One public point put to the vote: answered with a label, reinforced or rejected."""
 
     # The unique constraint is index enough.
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="queries", db_index=False)
     batch = models.ForeignKey(Batch, on_delete=models.CASCADE, related_name="results")
     row = models.PositiveIntegerField(help_text="The point's row in the public dataset.")
     label = models.PositiveSmallIntegerField(null=True, help_text="Class index; empty where rejected.")
+    reinforced = models.BooleanField(
+        default=False, help_text="Whether the label is the student's own, which the teachers did not contradict."
+    )
     counts = models.JSONField(null=True, blank=True, help_text="Noisy counts by class, where they were released.")
 
     class Meta:

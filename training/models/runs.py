@@ -22,6 +22,7 @@ class Run(Recorded):
 
     open_fields = (
         *("title", "purpose", "rehearsal", "seed", "rehearsed", "private_dataset", "public_dataset", "test_dataset"),
+        "labelled_dataset",
         *("method", "variant", "choices", "student_learner", "student_parameters", "batch_size", "wanted_labels"),
         *("alliance", "share", "created_by", "created_at", "revision", "approved_by", "approved_at"),
         *("plan", "snapshot_at"),
@@ -37,7 +38,7 @@ class Run(Recorded):
             "consent_sequence",
             "assignment",
         ),
-        *("prepared", "position", "labels", "stop_reason", "spent", "outcome", "message", "student"),
+        *("prepared", "position", "labels", "reinforced", "stop_reason", "spent", "outcome", "message", "student"),
         *("student_progress", "forgotten_at", "proposal_key", "proposal_digest"),
     )
 
@@ -116,6 +117,14 @@ class Run(Recorded):
         help_text="Null where a method needs no public points, and none are given.",
     )
     test_dataset = models.ForeignKey(Dataset, on_delete=models.PROTECT, related_name="+", null=True, blank=True)
+    labelled_dataset = models.ForeignKey(
+        Dataset,
+        on_delete=models.PROTECT,
+        related_name="+",
+        null=True,
+        blank=True,
+        help_text="Public rows whose own labels the student learns from, beside what is released.",
+    )
     method = models.CharField(_("method"), max_length=20, choices=Method, default=Method.PATE)
     variant = models.CharField(_("variant"), max_length=20, choices=Variant, default=Variant.WEIGHTING, blank=True)
     choices = models.JSONField(
@@ -182,6 +191,9 @@ class Run(Recorded):
         default=0, help_text="Public points put to the vote, or gradient steps taken, so far."
     )
     labels = models.PositiveIntegerField(default=0, help_text="How many of the points were answered.")
+    reinforced = models.PositiveIntegerField(
+        default=0, help_text="How many of the others keep the label of the student, which cost nothing."
+    )
     stop_reason = models.CharField(max_length=10, choices=StopReason, blank=True)
     spent = models.JSONField(
         default=list, blank=True, help_text="What each group of the plan was charged so far, in μ²; public."
@@ -243,13 +255,19 @@ class Run(Recorded):
 
     @property
     def rejected(self) -> int:
-        return self.position - self.labels
+        return self.position - self.labels - self.reinforced
 
     @property
     def public_points(self) -> Dataset:
         """The public dataset of a run by a method that needs one."""
         assert self.public_dataset is not None, "the proposal was checked"
         return self.public_dataset
+
+    @property
+    def are_points_removed(self) -> bool:
+        """Whether points that its student learns from were removed."""
+        taught = (self.public_dataset, self.labelled_dataset)
+        return any(dataset is not None and dataset.removed_at is not None for dataset in taught)
 
     @property
     def schema(self) -> dict[str, Any]:

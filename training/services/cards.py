@@ -109,6 +109,8 @@ def card(
             "dataset": run.public_dataset.name if run.public_dataset else None,
             "provenance": run.public_dataset.provenance if run.public_dataset else "",
             "labels": len(releases),
+            "reinforced": run.reinforced,
+            "labelled": _labelled(run),
             "above_noise": int((releases.weights > 0).sum()),
             "queries": run.position - rounds_of_counts(run),
             "label_accuracy": label_accuracy,
@@ -194,6 +196,14 @@ def _choice(candidates: list[Candidate], choice: str | dict[str, Any]) -> dict[s
     if len(candidates) == 1:
         return {"candidates": [], "choice": ""}
     return {"candidates": [each.to_json() for each in candidates], "choice": choice}
+
+
+def _labelled(run: Run) -> dict[str, Any] | None:
+    """Part of the card on labelled public rows that the student learned from; None where there are none."""
+    dataset = run.labelled_dataset
+    if dataset is None:
+        return None
+    return {"dataset": dataset.name, "rows": dataset.rows, "provenance": dataset.provenance}
 
 
 def _encoder(run: Run) -> dict[str, Any] | None:

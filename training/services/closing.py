@@ -67,7 +67,8 @@ def dataset_remove(*, dataset: Dataset, reason: str, acting_user: AbstractBaseUs
 
 def dataset_runs(dataset: Dataset) -> QuerySet[Run]:
     """The runs that have chosen a dataset."""
-    uses = Q(private_dataset=dataset) | Q(public_dataset=dataset) | Q(test_dataset=dataset)
+    public = Q(public_dataset=dataset) | Q(labelled_dataset=dataset)
+    uses = Q(private_dataset=dataset) | public | Q(test_dataset=dataset)
     return Run.objects.filter(uses, study=dataset.study_id)
 
 

@@ -90,10 +90,12 @@ def labels_arrays(run: Run) -> dict[str, np.ndarray]:
     The points' own labels are for evaluation alone, and not among them. Without the points where these were removed.
     """
     labelled: QuerySet[Any, Any] = run.queries.filter(label__isnull=False).order_by("row")
-    rows, labels, counts = (list(labelled.values_list(name, flat=True)) for name in ("row", "label", "counts"))
+    columns = ("row", "label", "counts", "reinforced")
+    rows, labels, counts, reinforced = (list(labelled.values_list(name, flat=True)) for name in columns)
     arrays = {
         "row": np.array(rows, np.int64),
         "label": np.array(labels, np.int64),
+        "reinforced": np.array(reinforced, np.bool_),
         "classes": np.array(run.learns.categories),
     }
     if run.public_dataset is not None and run.public_dataset.removed_at is None:
@@ -104,10 +106,18 @@ def labels_arrays(run: Run) -> dict[str, np.ndarray]:
 
 
 def labels_table(run: Run) -> list[list[Any]]:
-    """Heading and a line for each label of ``run``; a column for each class where its method releases noisy counts."""
+    """Return a heading and a line for each label of ``run``.
+
+    There is a column for each class where its method releases noisy counts, and one that says which labels are
+    reinforced (1 or 0) if any is.
+    """
     classes = run.learns.categories
     counted = method_of(run).release_kind == Release.Kind.COUNTS
     labelled: QuerySet[Any, Any] = run.queries.filter(label__isnull=False).order_by("row")
-    lines = labelled.values_list("row", "label", "counts")
-    heading = ["row", "label", *(f"count_{name}" for name in classes if counted)]
-    return [heading, *([row, classes[label], *(counts or ())] for row, label, counts in lines)]
+    marks = ["reinforced"] if run.reinforced else []
+    heading = ["row", "label", *marks, *(f"count_{name}" for name in classes if counted)]
+    lines = labelled.values_list("row", "label", "reinforced", "counts")
+    return [
+        heading,
+        *([row, classes[label], *(int(own) for _mark in marks), *(counts or ())] for row, label, own, counts in lines),
+    ]

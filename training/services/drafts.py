@@ -25,7 +25,8 @@ from training.services.runs import run_check
 logger = logging.getLogger(__name__)
 
 PROPOSED = (
-    *("title", "purpose", "private_dataset", "public_dataset", "test_dataset", "method", "variant", "choices"),
+    *("title", "purpose", "private_dataset", "public_dataset", "test_dataset", "labelled_dataset"),
+    *("method", "variant", "choices"),
     *("student_learner", "student_parameters", "batch_size", "wanted_labels", "seed", "rehearsed"),
 )
 """The fields of a run that its proposer chooses."""
@@ -89,7 +90,7 @@ def run_withdraw(*, run: Run, acting_user: AbstractBaseUser) -> Run:
     return run
 
 
-_DATASETS = ("private_dataset", "public_dataset", "test_dataset")
+_DATASETS = ("private_dataset", "public_dataset", "test_dataset", "labelled_dataset")
 
 
 def _own_draft(run: Run, acting_user: AbstractBaseUser, otherwise: str) -> Run:

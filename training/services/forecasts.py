@@ -23,6 +23,10 @@ FEW = 10
 _NO_PROVENANCE = gettext_noop(
     "Nobody has stated where the public points come from. State it on the page of their dataset, for the model card."
 )
+_LABELLED = gettext_noop(
+    "The student also learns from the labels of %(rows)d public rows of “%(dataset)s”, which are used as they are: "
+    "without noise, and for free."
+)
 _FEW = gettext_noop(
     "Only %(holders)d holders have the promise %(group)s (ε = %(epsilon)g): what is learned from them is little, and "
     "each hides among few. Wait for more, or leave the group out."
@@ -101,6 +105,8 @@ def _share_notes(run: Run, planned: MethodPlan, share: float) -> Iterator[Senten
 
 
 def _notes(run: Run) -> Iterator[Sentence]:
+    if run.labelled_dataset is not None:
+        yield Sentence(_LABELLED, rows=run.labelled_dataset.rows, dataset=run.labelled_dataset.name)
     if run.rehearsal:
         return
     if run.public_dataset is not None and not run.public_dataset.provenance:

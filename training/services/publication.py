@@ -1,4 +1,7 @@
-"""The rule by which a run publishes its model by itself; beneath it a person may, with a reason."""
+"""The rule by which a run publishes its model by itself; beneath it a person may, with a reason.
+
+A run that released too few labels has no model at all.
+"""
 
 from typing import Any
 
@@ -6,6 +9,33 @@ from django.conf import settings
 from django.utils.translation import gettext_noop
 
 from common.sentences import Sentence
+from training.methods import Outcome, method_of
+from training.models import Run
+
+LEAST_LABELS = 2
+"""A student needs at least so many releases."""
+
+_NO_LABEL = gettext_noop(
+    "This run has no model: no label was released. Propose a run with more noise (a larger σ makes labels cheaper) or "
+    "a lower threshold, or approve one with a larger share."
+)
+_ONE_LABEL = gettext_noop(
+    "This run has no model: 1 label was released, and a student needs 2 at least. Propose a run with more noise (a "
+    "larger σ makes labels cheaper) or a lower threshold, or approve one with a larger share."
+)
+_UNPUBLISHED = gettext_noop("This run has a model and did not publish it.")
+
+
+def too_few_labels(labels: int) -> Sentence | None:
+    """Return why no student can learn from so many released labels; None if one can."""
+    return None if labels >= LEAST_LABELS else Sentence(_ONE_LABEL if labels else _NO_LABEL)
+
+
+def without_model(run: Run) -> str:
+    """Return why a finished run has no published model, as a sentence; empty for runs that have one or lead to none."""
+    if run.status != Run.Status.FINISHED or run.student_id or method_of(run).outcome != Outcome.MODEL:
+        return ""
+    return run.message or (Sentence(_UNPUBLISHED) if run.students.exists() else "")
 
 
 def publication_doubts(evaluation: dict[str, Any] | None) -> list[Sentence]:

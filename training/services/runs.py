@@ -142,6 +142,9 @@ def _check_datasets(run: Run, wrong: Callable[[str, object], None]) -> None:
     kinds = {"private_dataset": Dataset.Kind.PRIVATE, "public_dataset": Dataset.Kind.PUBLIC}
     if run.test_dataset_id:
         kinds["test_dataset"] = Dataset.Kind.TEST
+    if run.labelled_dataset_id:
+        kinds["labelled_dataset"] = Dataset.Kind.PUBLIC
+        _check_labelled(run, wrong)
     present = [field for field in kinds if getattr(run, f"{field}_id")]
     for field in present:
         dataset = getattr(run, field)
@@ -159,6 +162,20 @@ def _check_datasets(run: Run, wrong: Callable[[str, object], None]) -> None:
                 field,
                 _("Its columns or classes differ from those of the private dataset. Import it with that schema."),
             )
+
+
+def _check_labelled(run: Run, wrong: Callable[[str, object], None]) -> None:
+    """Note what stands in the way of a student that also learns from labelled public rows."""
+    field, labelled = "labelled_dataset", run.labelled_dataset
+    assert labelled is not None, "it was chosen"
+    if run.alliance_id:
+        wrong(field, _("Over sites a student learns from releases alone. Leave this empty."))
+    elif not run.public_dataset_id or (run.method in METHODS and method_of(run).outcome != Outcome.MODEL):
+        wrong(field, _("Without public points there is no student to learn from labelled rows. Leave this empty."))
+    elif labelled.pk == run.public_dataset_id:
+        wrong(field, _("These are the points that the run asks about. Choose other labelled rows."))
+    elif labelled.kind == Dataset.Kind.PUBLIC and not labelled.seen_classes:
+        wrong(field, _("This dataset has no labels of classes. Import it with its labels, or choose another one."))
 
 
 def run_approve(*, run: Run, acting_user: AbstractBaseUser, share: float = 1.0, revision: int | None = None) -> Run:

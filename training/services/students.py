@@ -24,6 +24,7 @@ from common.artifacts import model_store
 from common.counted import counted
 from common.logging import logging_run
 from common.progress import Progress
+from common.sentences import Sentence
 from consent.services import study_lock
 from learning.calibration import CalibratedModel, Calibration
 from learning.encoders import EncoderError
@@ -43,7 +44,7 @@ from training.services.cards import Candidate, card, card_digest, choice_documen
 from training.services.downloads import model_takers
 from training.services.evaluation import evaluation, truth_of
 from training.services.exports import onnx_store, version_load
-from training.services.publication import publication_doubts
+from training.services.publication import publication_doubts, too_few_labels
 from training.services.thresholds import threshold_of
 from training.services.withdrawals import withdrawal_record
 
@@ -67,7 +68,15 @@ class Taught:
 
 
 def student_train(run: Run) -> bool:
-    """Train and evaluate the student, store what is published with its card, and finish the run."""
+    """Train and evaluate the student, store what is published with its card, and finish the run.
+
+    A run that released too few labels finishes without a model. Sites wait for the model of their hub: its run fails
+    then, which they are told.
+    """
+    lesson = lesson_of(run)
+    too_few = too_few_labels(len(lesson.releases)) if lesson.model is None else None
+    if too_few is not None and run.alliance_id is None:
+        return _finish_without_model(run, too_few)
     taught = student_teach(run, run_recipe(run), may_release=True)
     with transaction.atomic():
         study_lock(run.study_id)
@@ -86,6 +95,19 @@ def student_train(run: Run) -> bool:
             published_tell(run)
     learned_from = counted(taught.card["learned_from"]["labels"], "release", "releases")
     logger.info("The student has learned from %s.", learned_from)
+    return True
+
+
+@transaction.atomic
+def _finish_without_model(run: Run, why: Sentence) -> bool:
+    study_lock(run.study_id)
+    run = Run.objects.select_for_update(of=("self",)).select_related("study").get(pk=run.pk)
+    if run.status != Run.Status.LEARNING:
+        return False
+    run.status, run.ended_at, run.message = Run.Status.FINISHED, timezone.now(), why
+    run.save(update_fields=["status", "ended_at", "message"])
+    run_ended_tell(run)
+    logger.info("The run has no model: it released too few labels.")
     return True
 
 

@@ -66,7 +66,7 @@ def student_ask(
         )
     if not run.learns.categories:
         raise ValidationError(_("So many labels no student learns. What the run released is its model."))
-    if run.public_dataset.removed_at is not None:
+    if run.are_points_removed:
         raise ValidationError(_("The public points were removed: no student can learn of them any more."))
     recipe_check(run, student_learner, student_parameters)
     if run.status != Run.Status.FINISHED:
@@ -141,7 +141,7 @@ def _worked(training: StudentTraining, also: Progress | None) -> str:
 
     Raises RunError where the public points were removed since it was asked for.
     """
-    if training.run.public_points.removed_at is not None:
+    if training.run.are_points_removed:
         raise RunError(gettext_noop("The public points were removed: no student can learn of them any more."))
     with progress_of(StudentTraining.objects.filter(pk=training.pk), "progress", end=1.0) as noted:
 

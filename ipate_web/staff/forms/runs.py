@@ -26,9 +26,10 @@ _DATASETS = {
     "private_dataset": _("Private dataset"),
     "public_dataset": _("Public dataset"),
     "test_dataset": _("Test dataset"),
+    "labelled_dataset": _("Labelled public rows"),
 }
 _OF_THE_MODEL = ("title", "purpose", *_DATASETS, "wanted_labels", "seed")
-_FOR_A_MODEL = ("public_dataset", "test_dataset", "wanted_labels")
+_FOR_A_MODEL = ("public_dataset", "test_dataset", "labelled_dataset", "wanted_labels")
 """Fields that count only for a method whose runs lead to a model."""
 _LEVELS = [(level, name) for name in ("share", "epsilon") for level in Level]
 
@@ -49,6 +50,12 @@ class RunForm(StudyForm):
         for kind in Dataset.Kind.values:
             datasets = study.datasets.filter(kind=kind, removed_at=None)
             self.fields[f"{kind}_dataset"].queryset = datasets  # type: ignore[attr-defined]
+        labelled = study.datasets.filter(kind=Dataset.Kind.PUBLIC, removed_at=None).exclude(seen_classes=[])
+        self.fields["labelled_dataset"].queryset = labelled  # type: ignore[attr-defined]
+        self.fields["labelled_dataset"].help_text = _(
+            "The student also learns from the labels of these rows: of people without privacy needs, or open data. "
+            "They are not put to the vote."
+        )
         for name, label in _DATASETS.items():
             self.fields[name].label = label
         self.fields["public_dataset"].help_text = _(

@@ -32,6 +32,7 @@ from training.engine.vectors import encoder_of
 from training.methods import Outcome, method_of
 from training.models import Run
 from training.models.datasets import DRAWN
+from training.services.publication import without_model
 
 register = template.Library()
 #: Where a sentence has a value, as in "δ = %(delta)g".
@@ -298,8 +299,10 @@ def _name(level: Any) -> str:
 
 @register.filter
 def badges(run: Run) -> SafeString:
-    """The run's status, and whether it is a rehearsal, as badges."""
+    """Return badges: the run's status, that it finished without a published model, that it is a rehearsal."""
     words = [(str(run.get_status_display()), _LOOKS.get(Run.Status(run.status), "live"))]
+    if without_model(run):
+        words.append((_("no model"), "warn"))
     if run.rehearsal:
         words.append((_("rehearsal"), "warn"))
     parts = [render_to_string("components/badge.html", {"text": text, "kind": kind}) for text, kind in words]

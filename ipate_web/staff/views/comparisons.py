@@ -42,7 +42,8 @@ def _found(request: SignedInRequest, study: Study, texts: list[str]) -> list[Run
     """The runs of a study with these ids, in this order; ids that are none, or of no run, are left out."""
     ids = [key for text in texts if (key := _id(text)) is not None]
     visible = runs_visible_to(request.user).filter(study=study)
-    related = ("private_dataset", "public_dataset", "test_dataset", "created_by", "student")
+    datasets = ("private_dataset", "public_dataset", "test_dataset", "labelled_dataset")
+    related = (*datasets, "created_by", "student")
     runs = visible.select_related(*related).in_bulk(ids)
     return [runs[pk] for pk in ids if pk in runs]
 

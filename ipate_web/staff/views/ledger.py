@@ -30,6 +30,7 @@ from ipate_web.staff.views.pages import attachment, file_name, paginate, render_
 from training.fairness import fairness_of
 from training.models import Run
 from training.selectors import run_cost_history, run_groups, run_totals
+from training.services.publication import without_model
 
 #: How many rows at the end of each chain its page computes anew; ``ipate verify_ledger`` looks at all.
 ROWS_CHECKED = 1000
@@ -158,6 +159,7 @@ def ledger_report(request: SignedInRequest, study: Study, pk: UUID) -> HttpRespo
         "rows": rows,
         "cap": cap,
         "bounds_note": _readable(lambda: bounds_note([release for release, _digest in rows or []], cap)),
+        "without_model": without_model(run),
         "fairness": _readable(partial(fairness_of, run, run.student)),
         **(_readable(partial(_charges, run)) or {}),
     }

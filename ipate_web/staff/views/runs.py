@@ -173,8 +173,10 @@ def run_labels(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
     queries = found.queries.order_by("row").select_related("batch")
     shown = request.GET.get("show", "")
     answers = {"answered": _("answered"), "rejected": _("rejected")}
+    if found.reinforced:
+        answers["reinforced"] = _("reinforced")
     if shown in answers:
-        queries = queries.filter(label__isnull=shown == "rejected")
+        queries = queries.filter(label__isnull=shown == "rejected", reinforced=shown == "reinforced")
     page = paginate(request, queries, 100)
     classes = found.learns.categories
     rows = [(query, None if query.label is None else classes[query.label]) for query in page]

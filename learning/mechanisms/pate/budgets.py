@@ -42,16 +42,22 @@ class VoteBudget:
         number = np.arange(start, start + len(answered))
         return np.where(number < self.first, one_by_one, np.where(number == self.first, self.rest, 0.0))
 
-    def affordable(self, answered: NDArray[np.bool_]) -> int:
-        """Number of leading queries of a vote, of which these were ``answered`` (Q,), that the group can pay for.
+    def affordable(self, answered: NDArray[np.bool_], present: NDArray[np.bool_] | None = None) -> int:
+        """Return the number of leading queries of a vote that the group can pay for.
 
         A query counts as if it will be answered: whether it stops the vote does not depend on its own noise. After the
         first query that is too dear the group pays for none, whatever the later ones cost.
+
+        Args:
+            answered: (Q,) which queries were answered.
+            present: (K, Q) which of the group's teachers take part in which query; None where all do. The group pays
+                for a query if each of them can.
 
         >>> budget = VoteBudget(cap=1.0, allowed=1.0, check=0.1, label=0.2)
         >>> budget.affordable(np.array([False, True, False, True, True, True]))
         4
         """
-        paid, at_most = self.costs(0, answered), self.costs(0, np.ones_like(answered))
-        fits = np.cumsum(paid) - paid + at_most <= self.allowed
+        takes_part = np.ones((1, len(answered)), np.bool_) if present is None else present
+        paid, at_most = self.costs(0, answered) * takes_part, self.costs(0, np.ones_like(answered)) * takes_part
+        fits = np.all(np.cumsum(paid, axis=1) - paid + at_most <= self.allowed, axis=0)
         return len(fits) if fits.all() else int(np.argmin(fits))

@@ -22,6 +22,7 @@ _WEIGHT_LABELS = {
 _SMALL_LABELS = {
     "merge": gettext_noop("merge into the next stricter group"),
     "leave_out": gettext_noop("leave out"),
+    "copy": gettext_noop("copy into several teachers of a stricter group"),
 }
 _EXHAUSTED_LABELS = {
     STOP: gettext_noop("end the vote"),

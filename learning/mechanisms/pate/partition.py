@@ -17,7 +17,7 @@ _PARTS = 10
 def assign(
     plan: Plan, group_of_holder: ArrayLike, rng: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Assign every holder to a teacher, or in upsampling to as many different teachers as their group has duplicates.
+    """Assign every holder to as many different teachers as their group has duplicates, mostly one.
 
     All records of a holder follow the holder, so that their influence on a vote is that of these teachers. The sizes of
     the teachers that share a group differ by at most one holder.
@@ -42,11 +42,11 @@ def assign(
     if plan.variant == "upsampling":
         return _assign_duplicates(plan, groups, rng)
     holders, teachers = [], []
-    for index in range(len(plan.groups)):
-        members = rng.permutation(np.flatnonzero(groups == index))
+    for index, group in enumerate(plan.groups):
+        members = np.repeat(rng.permutation(np.flatnonzero(groups == index)), group.factor)
         own = np.flatnonzero(plan.members(index))
         holders.append(members)
-        teachers.append(own[np.arange(len(members)) % len(own)])
+        teachers.append(own[np.arange(len(members)) % len(own)])  # copies of one holder are in different teachers
     return np.concatenate(holders), np.concatenate(teachers)
 
 

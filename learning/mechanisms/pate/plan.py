@@ -24,7 +24,7 @@ from learning.mechanisms.pate.individualise import (
 )
 
 VARIANTS = ("standard", "upsampling", "weighting", "vanishing")
-SMALL_GROUPS = ("merge", "leave_out")
+SMALL_GROUPS = ("merge", "leave_out", "copy")
 LEFT_OUT = -1
 """The index of a group that takes no part."""
 
@@ -48,6 +48,8 @@ class GroupPlan:
     name, epsilon: of its strictest part.  holders: all of them.  teachers: over how many teachers they are
     spread (in upsampling over all).  weight: of one teacher's vote.  factor: duplicates of each holder.  participants:
     how many of its teachers take part in each vote.  merged: the names of the groups that were merged into this one.
+    host: name of the group whose teachers its holders are copied into, where it has none of its own; their weight is
+    that of these.
     """
 
     name: str
@@ -58,6 +60,7 @@ class GroupPlan:
     factor: int = 1
     participants: int = 0
     merged: tuple[str, ...] = ()
+    host: str = ""
 
     @property
     def sensitivity(self) -> float:
@@ -113,6 +116,8 @@ class Plan:
         """`(teachers,)`: True for the teachers that may learn from holders of group `index`."""
         if self._is_mixed:
             return np.ones(self.teachers, dtype=np.bool_)
+        if self.groups[index].host:
+            index = self.index_of(self.groups[index].host)
         return np.repeat(np.arange(len(self.groups)), self._teachers_per_group) == index
 
     def teacher_weights(self) -> NDArray[np.float64]:
@@ -120,6 +125,13 @@ class Plan:
         if self._is_mixed:
             return np.ones(self.teachers)
         return np.repeat([group.weight for group in self.groups], self._teachers_per_group)
+
+    def family(self, index: int) -> list[int]:
+        """Return the indices of all groups that share teachers with the group ``index``, and itself."""
+        if self._is_mixed:
+            return [index]
+        name = self.groups[index].host or self.groups[index].name
+        return [place for place, group in enumerate(self.groups) if name in (group.name, group.host)]
 
     @property
     def _is_mixed(self) -> bool:
@@ -159,9 +171,12 @@ def make_plan(
     are those that afford most labels (`factors_for_most_labels`).
 
     In weighting and vanishing, a group is too small if it falls to fewer than half as many holders as a teacher has on
-    average, or to no teacher. It is merged into the next stricter group (`small_groups="merge"`), or left out
-    ("leave_out"). The strictest group cannot be merged without weakening its promise, nor does it have to pull others
-    down: it gets one small teacher.
+    average, or to no teacher. It is merged into the next stricter group (`small_groups="merge"`), left out
+    ("leave_out"), or, in weighting, each of its holders is copied into several teachers of a stricter group ("copy"):
+    the hybrid of the thesis, section 7.2, in which small groups are upsampled and the others weighted. Of the stricter
+    groups that one is taken whose teachers, of weight w each, give k copies the most weight k·w within the small
+    group's own promise, k = ⌊own weight / w⌋. The strictest group cannot be merged without weakening its promise, nor
+    does it have to pull others down: it gets one small teacher.
 
     groups: in any order.  teachers: the number wanted, before upsampling.  aggregator: as for that many votes.
     classes: if given, T is checked against it.  delta, conversion: how the study derives ε from RDP, for the scheme
@@ -189,9 +204,11 @@ def make_plan(
         elif variant == "upsampling":
             plan = _plan_upsampling(present, teachers, aggregator, _factors(present, weight_scheme, delta, precision))
         else:
-            plan = _plan_teachers_of_one_group(present, teachers, aggregator, variant, small_groups)
+            if small_groups == "copy" and variant != "weighting":
+                raise PlanError(gettext_noop("Small groups are copied into other teachers in weighting alone."))
+            plan, copied = _plan_teachers_of_one_group(present, teachers, aggregator, variant, small_groups)
             if variant == "weighting":
-                plan = _with_weights(plan, weight_scheme, delta, conversion)
+                plan = _with_weights(plan, copied, weight_scheme, delta, conversion)
             else:
                 plan = _with_participation(plan, exponent, weight_scheme, delta)
     except PlanError:
@@ -243,18 +260,21 @@ def _plan_upsampling(groups: list[Group], teachers: int, aggregator: Aggregator,
 
 def _plan_teachers_of_one_group(
     groups: list[Group], teachers: int, aggregator: Aggregator, variant: str, small_groups: str
-) -> Plan:
-    """Teachers shared out in proportion to holders, groups that are too small for that merged or left out."""
-    parts = [[group] for group in groups]
+) -> tuple[Plan, list[Group]]:
+    """Share teachers out in proportion to holders; groups that are too small for that are merged or left out.
+
+    Returns the plan, and the groups that are still to be copied into teachers of others.
+    """
+    parts, copied = [[group] for group in groups], list[Group]()
     left_out: list[str] = []
     notes: list[Sentence] = []
     while True:
         holders = [sum(group.holders for group in part) for part in parts]
         counts = largest_remainder(holders, teachers).tolist()
-        if small_groups == "merge" and counts[0] == 0:
+        if small_groups != "leave_out" and counts[0] == 0:
             counts = [1, *largest_remainder(holders[1:], teachers - 1).tolist()]
         small = [i for i, n in enumerate(holders) if counts[i] == 0 or 2 * n * teachers < sum(holders)]
-        unhelped = 0 if small_groups == "merge" and 0 in small else None
+        unhelped = 0 if small_groups != "leave_out" and 0 in small else None
         small = [i for i in small if i != unhelped]
         usual = round(sum(holders) / teachers)
         if not small:
@@ -268,6 +288,8 @@ def _plan_teachers_of_one_group(
             )
             notes.append(Sentence(merged, **words, other=parts[i - 1][0].name))
             parts[i - 1] += parts.pop(i)
+        elif small_groups == "copy":
+            copied += parts.pop(i)
         else:
             alone = gettext_noop(
                 "Group %(group)s has too few holders for one teacher (%(holders)d, usual are about %(usual)d): "
@@ -281,7 +303,7 @@ def _plan_teachers_of_one_group(
             "stricter group to merge it into: its one teacher is small."
         )
         notes.append(Sentence(small_teacher, group=parts[unhelped][0].name, holders=holders[unhelped], usual=usual))
-    return Plan(
+    plan = Plan(
         variant=variant,
         groups=tuple(_group_plan(part, count) for part, count in zip(parts, counts, strict=True)),
         aggregator=aggregator,
@@ -289,16 +311,48 @@ def _plan_teachers_of_one_group(
         left_out=tuple(left_out),
         notes=tuple(notes),
     )
+    return plan, copied
 
 
-def _with_weights(plan: Plan, scheme: str, delta: float, conversion: Conversion) -> Plan:
+def _with_weights(plan: Plan, copied: Sequence[Group], scheme: str, delta: float, conversion: Conversion) -> Plan:
+    """Weigh the teachers of each group, and copy the holders of groups without teachers into those of others."""
+    everyone = [*plan.groups, *(_group_plan([group], 0) for group in copied)]
     weights = teacher_weights(
-        [group.epsilon for group in plan.groups], [group.teachers for group in plan.groups], scheme, delta, conversion
+        [group.epsilon for group in everyone], [group.teachers for group in everyone], scheme, delta, conversion
     )
     # Multiples of the grid on which the noise is drawn, so that counts are, too.
-    weights = np.rint(weights / GRID) * GRID
-    groups = (replace(group, weight=float(weight)) for group, weight in zip(plan.groups, weights, strict=True))
-    return replace(plan, groups=tuple(groups))
+    gridded = np.rint(weights / GRID) * GRID
+    hosts = [replace(each, weight=float(weight)) for each, weight in zip(plan.groups, gridded, strict=False)]
+    guests = [_guest(each, own, hosts) for each, own in zip(everyone[len(hosts) :], weights[len(hosts) :], strict=True)]
+    notes = [
+        Sentence(
+            gettext_noop(
+                "Group %(group)s has too few holders for a teacher (%(holders)d): each is copied into %(copies)d "
+                "teachers of %(other)s."
+            ),
+            group=guest.name,
+            holders=guest.holders,
+            copies=guest.factor,
+            other=guest.host,
+        )
+        for guest in guests
+    ]
+    groups = tuple(sorted([*hosts, *guests], key=lambda group: group.epsilon))
+    return replace(plan, groups=groups, notes=(*plan.notes, *notes))
+
+
+def _guest(guest: GroupPlan, own: float, hosts: Sequence[GroupPlan]) -> GroupPlan:
+    """Copy a group's holders into as many teachers of a stricter group as their ``own`` weight allows.
+
+    The charge grows with the square of the weight of all their teachers together, as if they had one of that weight.
+    """
+
+    def copies(host: GroupPlan) -> int:
+        return max(1, min(int(own / host.weight * (1 + 1e-9)), host.teachers))
+
+    stricter = [host for host in hosts if host.epsilon <= guest.epsilon]
+    host = max(stricter, key=lambda each: (copies(each) * each.weight, -copies(each)))
+    return replace(guest, weight=host.weight, factor=copies(host), host=host.name)
 
 
 def _with_participation(plan: Plan, exponent: float, scheme: str, delta: float) -> Plan:

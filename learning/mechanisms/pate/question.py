@@ -61,6 +61,12 @@ class Ballot:
         _members, first = np.unique(self.holder, return_index=True)
         return self.group[first]
 
+    @property
+    def teacher_of(self) -> NDArray[np.int64]:
+        """(H,) teacher of each of the members, where nobody is in several."""
+        _members, first = np.unique(self.holder, return_index=True)
+        return self.teacher[first]
+
     def teachers_of(self, holders: NDArray[np.int64]) -> NDArray[np.int64]:
         """Numbers of the teachers in which some of ``holders`` are."""
         return np.unique(self.teacher[np.isin(self.holder, holders)])
@@ -68,29 +74,48 @@ class Ballot:
 
 @dataclass(frozen=True, eq=False)
 class VoteState:
-    """Releases so far: ``labels`` (Q,), ``REJECTED`` where there is none, and ``guesses`` (Q,) of a student before.
+    """Releases so far.
 
-    A guess is ``NO_VOTE`` where no student was asked.
+    Attributes:
+        labels: (Q,) ``REJECTED`` where there is none.
+        guesses: (Q,) of the student before each query, ``NO_VOTE`` where none was asked.
+        reinforced: (Q,) True where the label is the student's own, which the teachers did not contradict.
     """
 
     labels: Labels
     guesses: Labels
+    reinforced: NDArray[np.bool_]
 
     @property
     def answered(self) -> NDArray[np.bool_]:
-        """(Q,) which queries were answered."""
-        return self.labels != REJECTED
+        """(Q,) True where the teachers answered, which is what a label is paid for."""
+        return (self.labels != REJECTED) & ~self.reinforced
 
-    def after(self, labels: Labels, guesses: Labels) -> VoteState:
-        """The state after these queries."""
-        return VoteState(np.append(self.labels, labels), np.append(self.guesses, guesses))
+    def after(self, labels: Labels, guesses: Labels, reinforced: NDArray[np.bool_]) -> VoteState:
+        """Return the state after these queries."""
+        return VoteState(
+            np.append(self.labels, labels),
+            np.append(self.guesses, guesses),
+            np.append(self.reinforced, reinforced),
+        )
 
-    def to_arrays(self) -> dict[str, Labels]:
-        """Arrays of its file."""
-        return {"labels": self.labels, "guesses": self.guesses}
+    def until(self, query: int) -> VoteState:
+        """Return the state before a query."""
+        return VoteState(self.labels[:query], self.guesses[:query], self.reinforced[:query])
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the arrays of its file."""
+        return {"labels": self.labels, "guesses": self.guesses, "reinforced": self.reinforced}
+
+    @staticmethod
+    def from_arrays(arrays: Arrays) -> VoteState:
+        """Read a file; those of earlier versions have no reinforced labels."""
+        labels = arrays["labels"]
+        reinforced = arrays["reinforced"] if "reinforced" in arrays else np.zeros(len(labels), np.bool_)
+        return VoteState(labels, arrays["guesses"], reinforced)
 
 
-_NOTHING = VoteState(np.empty(0, np.int64), np.empty(0, np.int64))
+_NOTHING = VoteState(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.bool_))
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,6 +128,8 @@ class TeachersQuestion:
         points: digest of the public points.
         wanted_labels: number of labels at which the vote ends; None where it has no such end.
         goes_on: whether the vote goes on without a group for which the next query is too dear.
+        participation: (teachers, points) which teachers take part in which query, from public randomness; None where
+            all take part in all. With it every teacher is a charging class of its own, else every group is one.
         student: (points, C) probabilities by a student of the labels (Q,) so far, all 0 before there is one; None
             where the aggregator asks none.
     """
@@ -114,6 +141,7 @@ class TeachersQuestion:
     points: str
     wanted_labels: int | None = None
     goes_on: bool = False
+    participation: NDArray[np.bool_] | None = None
     student: Callable[[Labels], NDArray[np.float64]] | None = None
 
     fitted = None
@@ -129,7 +157,8 @@ class TeachersQuestion:
 
     def digest(self) -> str:
         content = [self.describe(), self.plan.variant, self.points, self.size, self.n_classes]
-        return content_digest({"weights": self.plan.teacher_weights()}, json.dumps(content))
+        drawn = {} if self.participation is None else {"participation": self.participation}
+        return content_digest({"weights": self.plan.teacher_weights(), **drawn}, json.dumps(content))
 
     def describe(self) -> dict[str, Any]:
         return self.plan.aggregator.parameters()
@@ -143,11 +172,11 @@ class TeachersQuestion:
         ends = [budget.first for budget in self.budgets if budget.first is not None]
         if self.plan.aggregator.adds_noise_once:
             every = np.ones(start + most, dtype=np.bool_)
-            ends += [budget.affordable(every) for budget in self.budgets]
+            ends += self._affordable_by_group(every[: self.size])
         return slice(start, min([start + most, self.size, *(end for end in ends if end > start)]))
 
     def state(self, released: Arrays | None) -> VoteState:
-        return _NOTHING if released is None else VoteState(released["labels"], released["guesses"])
+        return _NOTHING if released is None else VoteState.from_arrays(released)
 
     def stop(self, state: VoteState) -> Stop | None:
         """Reason for which nothing more is asked after what was released; None while the vote goes on."""
@@ -163,21 +192,81 @@ class TeachersQuestion:
     def voting(self, state: VoteState) -> NDArray[np.bool_]:
         """(G,) groups of the plan that can pay for the next query: the teachers of the others cast no vote."""
         with_next = np.append(state.answered, True)
-        return np.array([budget.affordable(with_next) == len(with_next) for budget in self.budgets])
+        return np.array([affordable == len(with_next) for affordable in self._affordable_by_group(with_next)])
 
     def bounds(self, part: slice) -> list[float]:
         every = np.ones(part.stop - part.start, dtype=np.bool_)
-        return [float(budget.costs(part.start, every).sum()) for budget in self.budgets]
+        return [float(self._paid(place, part.start, every).max()) for place in range(len(self.budgets))]
 
     def charges(self, state: VoteState, answered: NDArray[np.bool_]) -> list[float]:
-        """Charge of everybody in each group, in μ², for the queries after ``state``, of which some were answered."""
-        costs = (budget.costs(len(state.labels), answered).sum() for budget in self.budgets)
-        return [float(cost) if votes else 0.0 for cost, votes in zip(costs, self.voting(state), strict=True)]
+        """Return by how much the largest charge in each group grows, in μ², by the queries after ``state``.
+
+        Where all teachers take part in all queries that is what everybody in the group is charged.
+        """
+        start, so_far = len(state.labels), np.append(state.answered, answered)
+        if self.participation is None:
+            grown = [float(self._paid(place, start, answered).sum()) for place in range(len(self.budgets))]
+        else:
+            grown = [
+                float(self._paid(place, 0, so_far).max() - self._paid(place, 0, state.answered).max())
+                for place in range(len(self.budgets))
+            ]
+        return [growth if votes else 0.0 for growth, votes in zip(grown, self.voting(state), strict=True)]
+
+    def class_charges(self, state: VoteState, answered: NDArray[np.bool_]) -> list[float]:
+        """Return the charge of everybody in each charging class, in μ², for the queries after ``state``."""
+        if self.participation is None:
+            return self.charges(state, answered)
+        charges = np.zeros(self.plan.teachers)
+        for place in np.flatnonzero(self.voting(state)):
+            charges[self.plan.members(int(place))] = self._paid(int(place), len(state.labels), answered)
+        return charges.tolist()
+
+    def class_of(self, ballot: Ballot) -> NDArray[np.int64]:
+        """Return the charging class of each of a ballot's members, (H,)."""
+        return ballot.group_of if self.participation is None else ballot.teacher_of
+
+    def spent(self, state: VoteState) -> NDArray[np.float64]:
+        """Return what everybody in each charging class was charged up to ``state``, in μ²."""
+        paid = [
+            self._paid(place, 0, state.answered[:affordable])
+            for place, affordable in enumerate(self._affordable_by_group(state.answered))
+        ]
+        if self.participation is None:
+            return np.concatenate(paid)
+        spent = np.zeros(self.plan.teachers)
+        for place, charges in enumerate(paid):
+            spent[self.plan.members(place)] = charges
+        return spent
+
+    def _present(self, place: int, start: int, stop: int) -> NDArray[np.bool_]:
+        """(K, stop - start) which charging classes of a group take part in which queries."""
+        if self.participation is None:
+            return np.ones((1, stop - start), np.bool_)
+        present = self.participation[self.plan.members(place), start:stop]
+        beyond = stop - start - present.shape[1]  # a query after the last, which nobody asks
+        return np.pad(present, ((0, 0), (0, beyond)), constant_values=True) if beyond else present
+
+    def _paid(self, place: int, start: int, answered: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """(K,) cost of queries from ``start`` on to each charging class of a group that pays for them."""
+        costs = self.budgets[place].costs(start, answered)
+        return (self._present(place, start, start + len(answered)) * costs).sum(axis=1)
+
+    def _affordable_by_group(self, answered: NDArray[np.bool_]) -> list[int]:
+        """Return for each group how many leading queries it can pay for, if these were answered.
+
+        Groups that share teachers pay, and fall silent, together.
+        """
+        alone = [
+            budget.affordable(answered, self._present(place, 0, len(answered)))
+            for place, budget in enumerate(self.budgets)
+        ]
+        return [min(alone[other] for other in self.plan.family(place)) for place in range(len(alone))]
 
     def answer(
         self, part: slice, state: VoteState, people: People, records: Callable[[], Ballot], *, alone: bool, draws: Draws
     ) -> Arrays:
-        """Weighted counts ``sums`` (Q, C), and the ``group`` (H,) as which everybody is charged.
+        """Weighted counts ``sums`` (Q, C), and ``group`` (H,), the charging class of everybody.
 
         A teacher casts no vote where a member has a cap of 0, which says that they must not stay, or where its group
         cannot pay. Its members are charged to the end: that it is silent, too, is something their consents did.
@@ -186,30 +275,33 @@ class TeachersQuestion:
         ballot = records()
         cast = ballot.predictions[:, part].copy()
         cast[self.silent(state, people, ballot)] = NO_VOTE
+        if self.participation is not None:
+            cast[~self.participation[:, part]] = NO_VOTE
         guesses = self._guesses(state, part)
         residual = {} if guesses is None else {"guesses": guesses, "disagreed": self.disagreements(state, ballot)}
         votes = self.plan.aggregator.count(cast, self.n_classes, self.plan.teacher_weights(), **residual)
-        return {"sums": votes, "group": ballot.group_of}
+        return {"sums": votes, "group": self.class_of(ballot)}
 
     def release(self, part: slice, state: VoteState, answers: Sequence[Arrays], noise: Noise) -> Release:
         votes = np.sum([answer["sums"] for answer in answers], axis=0)
         outcome = self.plan.aggregator.release(votes, noise, self._probabilities(state, part))
         size = min(self._affordable(state, outcome.answered), self._until_wanted(state, outcome.answered))
-        answered = outcome.answered[:size]
-        labels = np.where(answered, outcome.labels[:size], REJECTED)
+        answered, labels, reinforced = outcome.answered[:size], outcome.labels[:size], outcome.reinforced[:size]
         guesses = self._guesses(state, part)
-        after = state.after(labels, np.full(size, NO_VOTE) if guesses is None else guesses[:size])
+        after = state.after(labels, np.full(size, NO_VOTE) if guesses is None else guesses[:size], reinforced)
         return Release(
             size=size,
             content={
                 "queries": size,
                 "labels": int(answered.sum()),
-                "digest": labels_digest(part.start, labels),
+                "digest": labels_digest(part.start, labels, reinforced),
             },
             arrays=after.to_arrays(),
             rows=range(part.start, part.start + size),
             labels=[int(label) if label != REJECTED else None for label in labels],
+            reinforced=reinforced.tolist(),
             charges=self.charges(state, answered),
+            classes=[] if self.participation is None else self.class_charges(state, answered),
             exhausted=self._exhausted(state, after),
         )
 
@@ -240,9 +332,8 @@ class TeachersQuestion:
 
     def _affordable(self, state: VoteState, answered: NDArray[np.bool_]) -> int:
         """Number of leading queries of a batch that every group that votes can pay for: at least one."""
-        every = np.append(state.answered, answered)
-        voting = np.flatnonzero(self.voting(state))
-        return min(self.budgets[place].affordable(every) for place in voting) - len(state.labels)
+        affordable = self._affordable_by_group(np.append(state.answered, answered))
+        return min(affordable[place] for place in np.flatnonzero(self.voting(state))) - len(state.labels)
 
     def _until_wanted(self, state: VoteState, answered: NDArray[np.bool_]) -> int:
         """Number of queries of the batch that it takes to reach the wanted number of labels."""
@@ -257,7 +348,13 @@ class TeachersQuestion:
         return np.flatnonzero(self.voting(before) & ~self.voting(after)).tolist()
 
 
-def labels_digest(start: int, labels: Labels) -> str:
-    """SHA-256 of released labels: rows from ``start`` on with their label, None where the query was rejected."""
-    pairs = [[start + place, int(label) if label != REJECTED else None] for place, label in enumerate(labels)]
-    return hashlib.sha256(json.dumps(pairs).encode()).hexdigest()
+def labels_digest(start: int, labels: Labels, reinforced: NDArray[np.bool_]) -> str:
+    """Return the SHA-256 of released labels.
+
+    Each is its row, from ``start`` on, and its label, None where the query was rejected; reinforced ones say so.
+    """
+    entries: list[list[int | str | None]] = [
+        [start + place, int(label) if label != REJECTED else None, *(["reinforced"] if own else [])]
+        for place, (label, own) in enumerate(zip(labels, reinforced, strict=True))
+    ]
+    return hashlib.sha256(json.dumps(entries).encode()).hexdigest()

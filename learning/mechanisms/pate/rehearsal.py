@@ -14,7 +14,7 @@ from learning.mechanisms.base import Arrays, Draws, People, Release
 from learning.mechanisms.pate.aggregators import REJECTED
 from learning.mechanisms.pate.plan import Group
 from learning.mechanisms.pate.question import Ballot, Stop, TeachersQuestion, VoteState
-from learning.mechanisms.pate.simulation import simulate_vote
+from learning.mechanisms.pate.simulation import SimulatedVote, simulate_vote
 from learning.mechanisms.pate.votes import NO_VOTE
 
 
@@ -25,6 +25,7 @@ class RehearsedVote(TeachersQuestion):
     Attributes:
         groups: the levels of the rehearsal, by which the plan was made.
         delta, seed, method, conversion: as in that function.
+        block: after how many queries the student is asked anew, where the aggregator asks one.
     """
 
     groups: tuple[Group, ...]
@@ -32,6 +33,7 @@ class RehearsedVote(TeachersQuestion):
     seed: int
     method: Method
     conversion: Conversion
+    block: int
 
     spread = None
 
@@ -46,32 +48,50 @@ class RehearsedVote(TeachersQuestion):
     def stop(self, state: VoteState | None) -> Stop | None:
         return None if state is None else super().stop(state) or Stop.SHARE
 
-    def answer(
-        self, part: slice, state: VoteState, people: People, records: Callable[[], Ballot], *, alone: bool, draws: Draws
-    ) -> dict[str, Any]:
-        vote = simulate_vote(
+    def simulated(self, ballot: Ballot) -> SimulatedVote:
+        """Hold the whole vote."""
+        return simulate_vote(
             self.plan,
             self.groups,
-            records().predictions,
+            ballot.predictions,
             self.n_classes,
             delta=self.delta,
             seed=self.seed,
             method=self.method,
             conversion=self.conversion,
+            student=self.student,
+            block=None if self.student is None else self.block,
             wanted_labels=self.wanted_labels,
         )
-        labels = np.where(vote.answered, vote.labels, REJECTED)
-        return {"labels": labels, "epsilons": vote.epsilons, "group": np.empty(0, np.int64)}
+
+    def answer(  # type: ignore[override]
+        self,
+        part: slice,
+        state: VoteState,
+        people: People,
+        records: Callable[[], SimulatedVote],
+        *,
+        alone: bool,
+        draws: Draws,
+    ) -> dict[str, Any]:
+        vote = records()
+        return {
+            "labels": vote.labels,
+            "reinforced": ~vote.answered & (vote.labels != REJECTED),
+            "epsilons": vote.epsilons,
+            "group": np.empty(0, np.int64),
+        }
 
     def release(self, part: slice, state: VoteState, answers: Sequence[Arrays], noise: Noise) -> Release:
         (answer,) = answers
-        labels = answer["labels"]
-        after = VoteState(labels, np.full(len(labels), NO_VOTE))
+        labels, reinforced = answer["labels"], answer["reinforced"]
+        after = VoteState(labels, np.full(len(labels), NO_VOTE), reinforced)
         return Release(
             size=len(labels),
             content={},
             arrays={**after.to_arrays(), "epsilons": answer["epsilons"]},
             rows=range(len(labels)),
             labels=[int(label) if label != REJECTED else None for label in labels],
+            reinforced=reinforced.tolist(),
             charges=[],
         )

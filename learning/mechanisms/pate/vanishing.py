@@ -10,11 +10,17 @@ whatever the sets are, nobody needs to keep them secret.
 A privacy group has one account, not one for each teacher. Its curve is, order by order, the largest of its teachers'
 sums: a bound for every one of them. `participation_costs` writes it as costs of single queries, which add up to it.
 
+In a real study the charges are those of Gaussian differential privacy, whatever the votes: for each teacher the sum
+over the queries it took part in, which the public seed decides (`public_participation`). There every teacher has an
+account of its own in the books (`learning.mechanisms.pate.question`).
+
 **What is not claimed.** That a group which takes part in a share f of the votes pays f times the cost of all of them:
 the teacher that was in the costliest votes pays more, and the guarantee is for its holders too. Nor any amplification
 by sampling: it would need the sets to stay secret, and a bound for GNMax on sampled votes under data-dependent costs
 that nobody has proved. Charging a group for votes from which its teachers were absent is sound, but wasteful.
 """
+
+import hashlib
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -47,6 +53,34 @@ def draw_participation(plan: Plan, queries: int, rng: np.random.Generator) -> ND
         present[own] = False
         for query, drawn in enumerate(balanced_draws([group.participants] * queries, group.teachers, rng)):
             present[own[drawn], query] = True
+    return present
+
+
+def public_participation(plan: Plan, queries: int, seed: str) -> NDArray[np.bool_]:
+    """Return which teachers take part in which queries of a real vote, `(teachers, queries)`.
+
+    Like `draw_participation`, from a public seed and nothing else: whoever knows plan and seed can draw it again, with
+    any version of NumPy, whose raw random bits never change. A member is charged for exactly the queries that their
+    teacher takes part in, also where the teacher casts no vote because somebody has left it.
+
+    seed: any public text, fixed before the records are looked at.
+
+    >>> from learning.mechanisms.pate import GNMax, Group, make_plan
+    >>> plan = make_plan([Group("HIGH", 1.0, 40), Group("LOW", 2.0, 40)], variant="vanishing", teachers=8,
+    ...                  aggregator=GNMax(sigma=1.0), delta=1e-5)
+    >>> public_participation(plan, 8, "run 1").sum(axis=1), public_participation(plan, 8, "run 1").sum(axis=0)
+    (array([2, 2, 2, 2, 8, 8, 8, 8]), array([5, 5, 5, 5, 5, 5, 5, 5]))
+    """
+    present = np.zeros((plan.teachers, queries), dtype=np.bool_)
+    for index, group in enumerate(plan.groups):
+        own = np.flatnonzero(plan.members(index))
+        key = hashlib.sha256(f"{seed}, group {index}".encode()).digest()
+        ties = np.random.PCG64(int.from_bytes(key)).random_raw(queries * len(own)).reshape(queries, len(own))
+        drawn = np.zeros(len(own), dtype=np.int64)
+        for query in range(queries):
+            chosen = np.lexsort((ties[query], drawn))[: group.participants]
+            drawn[chosen] += 1
+            present[own[chosen], query] = True
     return present
 
 

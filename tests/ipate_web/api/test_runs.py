@@ -86,7 +86,6 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"variant": ""}, "variant", "Choose a variant"),
     ({"test_dataset": 10**6}, "test_dataset", "does not exist"),
     ({"seed": 3}, "seed", "Only a rehearsal may have a seed"),
-    ({"variant": "vanishing"}, "variant", "for rehearsals"),
     ({"rehearsal": True}, "rehearsal", "There is no such field"),
 ]
 

@@ -89,7 +89,7 @@ def test_the_form_opens_with_what_suits_the_records_and_says_why(study: Study) -
     assert form.fields["method"].help_text.startswith(f"Suggested for this study: {label}. Of ")
     assert form["student_learner"].value() == suggested_student("table").name
     page = as_("operator").get(url("run_new", study)).text
-    for of_a_rehearsal in ('name="seed"', 'name="counted"', 'name="HIGH-share"', 'value="vanishing"', "calibrated"):
+    for of_a_rehearsal in ('name="seed"', 'name="counted"', 'name="HIGH-share"', "calibrated"):
         assert of_a_rehearsal not in page
 
 
@@ -119,7 +119,6 @@ def test_the_page_shows_errors_beside_their_fields(study: Study) -> None:
         ({"title": ""}, "title", "required"),
         ({"teachers": 0}, "teachers", "greater than"),
         ({"aggregator-gnmax-sigma": -1}, "aggregator-gnmax-sigma", "Give a number above 0."),
-        ({"variant": "vanishing"}, "variant", "vanishing"),
         (forest | {"learner-random_forest-trees": 0}, "learner-random_forest-trees", "greater than"),
         (confident | {"aggregator-confident_gnmax-threshold": -5}, "aggregator-confident_gnmax-threshold", "above 0."),
     ):
@@ -479,8 +478,24 @@ def test_everybody_reads_why_a_run_failed_and_staff_why_it_waits(study: Study) -
     assert "Ask an operator of the study what can be done." in as_("researcher").get(url("run", ended)).text
 
 
+def test_a_finished_run_without_a_model_says_so_everywhere(study: Study) -> None:
+    run = run_finish(run_start(study, **TABLE_RUN, wanted_labels=1))
+    why, client = "This run has no model: 1 label was released", as_("operator")
+    for page in ("run", "ledger_report"):
+        assert why in client.get(url(page, run)).text
+    for page in (url("run", run), url("runs", study)):
+        assert "no model" in client.get(page).text
+    api = APIClient()
+    api.force_authenticate(factories.user_create("researcher"))
+    document = api.get(f"/api/v1/runs/{run.pk}").json()
+    assert document["status"] == "finished" and document["model"] is None
+    assert document["without_model"].startswith(why) and document["reason"].startswith(why)
+
+
 def test_labels_are_listed_and_taken_away_with_their_class(finished: Run) -> None:
     finished.queries.filter(row=0).update(label=None)
+    finished.queries.filter(row=2).update(reinforced=True)
+    Run.objects.filter(pk=finished.pk).update(reinforced=1)
     client, classes = as_("researcher"), finished.public_dataset.classes
     page = client.get(url("run_labels", finished))
     label = finished.queries.get(row=1).label
@@ -488,12 +503,16 @@ def test_labels_are_listed_and_taken_away_with_their_class(finished: Run) -> Non
     assert [shown for _, shown in page.context["rows"]][:2] == [None, classes[label]]
     rejected = client.get(url("run_labels", finished), {"show": "rejected"})
     assert [query.row for query, _ in rejected.context["rows"]] == [0]
+    own = client.get(url("run_labels", finished), {"show": "reinforced"})
+    assert [query.row for query, _ in own.context["rows"]] == [2]
+    assert "1 reinforced" in page.text
     assert "as CSV" in client.get(url("run", finished)).text
     assert "as CSV" not in as_("auditor").get(url("run", finished)).text
     answer = client.get(url("run_labels_file", finished, "csv"))
     assert answer.headers["Content-Disposition"] == 'attachment; filename="table-a-small-run-labels.csv"'
     answered = finished.queries.exclude(label=None).order_by("row")
-    expected = [["row", "label"], *([str(query.row), classes[query.label or 0]] for query in answered)]
+    lines = [[str(query.row), classes[query.label or 0], str(int(query.reinforced))] for query in answered]
+    expected = [["row", "label", "reinforced"], *lines]
     assert list(csv.reader(io.StringIO(answer.text))) == expected
 
 

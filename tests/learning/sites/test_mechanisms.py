@@ -116,7 +116,7 @@ def test_teachers_of_all_sites_vote_as_they_would_together(aggregator: Any, coun
         whole = central.answer(part, state, who, lambda: together, **how)
         release = over_sites(question, part, state, answers)
         assert_same(release, central.release(part, state, [whole], NoNoise(0)))  # type: ignore[arg-type]
-        state = VoteState(release.arrays["labels"], release.arrays["guesses"])
+        state = VoteState.from_arrays(release.arrays)
     assert (state.guesses != NO_VOTE).any() == bool(aggregator), "some votes were residual"
 
 

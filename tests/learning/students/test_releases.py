@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 from scipy.stats import truncnorm
 
 from learning.forecasts import MODEL
 from learning.mechanisms.neighbours.release import read_counts
 from learning.mechanisms.neighbours.stand_ins import Sample
 from learning.mechanisms.neighbours.votes import radii
-from learning.students import Releases, counted, joined, labelled, neighbourhoods, predicted, refine
+from learning.students import Releases, counted, joined, labelled, neighbourhoods, predicted, refine, with_labelled_rows
 from learning.students.forecast import student_forecast
 from learning.students.posterior import leading_probabilities
 from learning.students.spreading import similarities, spread
@@ -71,6 +72,15 @@ def test_rounds_are_joined_and_split_by_points():
     learned, held_out = labelled(np.arange(50), np.arange(50) % 3, classes=3).split(0.2, seed=1)
     assert (len(learned), len(held_out)) == (40, 10)
     assert sorted([*learned.rows, *held_out.rows]) == list(range(50)), "no point is in both"
+
+
+def test_labelled_rows_stand_after_the_points_and_count_as_much_as_a_vote():
+    reach = csr_array(np.array([[0.5, 0.5, 0.0]]))
+    both = with_labelled_rows(counted([1], [[30, 10]], 4.0, reach=reach), 3, [1, 0])
+    assert both.rows.tolist() == [1, 3, 4] and both.labels.tolist() == [0, 1, 0]
+    assert both.counts.sum(axis=1).tolist() == [40, 40, 40] and both.sigma.tolist() == [4, 0, 0]
+    shares = np.array([[0.8, 0.2], [0.6, 0.4], [0.0, 1.0], [0.1, 0.9], [1.0, 0.0]])
+    np.testing.assert_allclose(both.averaged(shares), [[0.7, 0.3], [0.1, 0.9], [1.0, 0.0]])
 
 
 def test_neighbourhoods_are_the_points_within_the_radius():

@@ -15,9 +15,9 @@ from common.artifacts import arrays_load
 from common.sentences import Sentence
 from learning.learners import learner_create
 from learning.mechanisms.base import PlanError
-from learning.mechanisms.pate import LEFT_OUT, REJECTED
+from learning.mechanisms.pate import LEFT_OUT, NO_VOTE, REJECTED
 from learning.mechanisms.pate.choices import STOP, Teachers
-from learning.mechanisms.pate.question import TeachersQuestion, labels_digest
+from learning.mechanisms.pate.question import TeachersQuestion, VoteState, labels_digest
 from training.engine.budgets import PlannedPromise
 from training.engine.faults import charged_faults
 from training.engine.questions import state_before
@@ -52,10 +52,9 @@ class Pate(EngineMethod):
         Run.Variant.VANISHING.value,
     )
     charged = gettext_noop(
-        "Charges are public and the same for everybody in a group. They follow from what was released, never from "
-        "anybody's records."
+        "Charges are public and the same for everybody in a group or, in the vanishing variant, in a teacher. They "
+        "follow from what was released, never from anybody's records."
     )
-    rehearsed_variants: tuple[str, ...] = (Run.Variant.VANISHING.value,)
     choices = Teachers
     parts = "pate"
     charges_promises_of_approval = True
@@ -72,8 +71,8 @@ class Pate(EngineMethod):
     def check(self, run: Run, wrong: Wrong) -> None:
         if run.variant not in self.variants:
             wrong("variant", _("Choose a variant."))
-        if not run.rehearsal and run.variant in self.rehearsed_variants:
-            wrong("variant", _("The vanishing variant is for rehearsals."))
+        if run.alliance_id and run.variant == Run.Variant.VANISHING:
+            wrong("variant", _("Over sites all teachers take part in every vote. Choose another variant."))
         chosen = choices_check(run, wrong, self.choices)
         if chosen is None:
             return
@@ -82,11 +81,16 @@ class Pate(EngineMethod):
             wrong("choices.aggregator", message)
         if run.alliance_id and chosen.on_exhausted != STOP:
             wrong("choices.on_exhausted", _("Over sites the vote ends when the share of one group is used up."))
+        if run.variant == Run.Variant.VANISHING and chosen.small_groups == "copy":
+            wrong("choices.small_groups", _("Small groups are copied into other teachers in weighting alone."))
+        if run.variant == Run.Variant.VANISHING and chosen.vote().pays_once:
+            message = _("Residual votes are paid for once, by teachers who take part in every vote.")
+            wrong("choices.aggregator", message)
         shape_check(run, "choices.learner", learner_create(chosen.learner, chosen.learner_parameters), wrong)
-        if chosen.vote().asks_student and run.rehearsal:
+        if run.rehearsal and not chosen.vote().has_paper_costs:
             wrong(
                 "choices.aggregator",
-                _("This aggregator asks a student during the vote; a rehearsal holds it at once."),
+                _("The papers don't say what residual votes cost. Choose another aggregator for a rehearsal."),
             )
         if not run.rehearsal and chosen.weight_scheme == "calibrated":
             wrong(
@@ -116,8 +120,15 @@ class Pate(EngineMethod):
         return [
             (gettext_noop("Public points put to the vote"), run.position, points_sentence),
             (gettext_noop("Labels released"), run.labels, None),
+            *self._reinforced(run),
             (gettext_noop("Queries rejected"), run.rejected, None),
         ]
+
+    @staticmethod
+    def _reinforced(run: Run) -> list[Tile]:
+        if not Teachers.from_json(run.choices).vote().reinforces:
+            return []
+        return [(gettext_noop("Labels reinforced"), run.reinforced, Sentence(gettext_noop("free of charge")))]
 
     def plan(self, run: Run, share: float = 1.0, promises: list[PlannedPromise] | None = None) -> RunPlan:
         return run_plan(run, share, promises)
@@ -179,20 +190,22 @@ class Pate(EngineMethod):
 
     def bounds(self, question: TeachersQuestion, batch: Batch) -> list[float]:
         """Charges, which follow from what was answered before and in the batch."""
-        labels = _labels(batch)
-        before = question.state({"labels": labels[: batch.start], "guesses": labels[: batch.start]})
-        return question.charges(before, labels[batch.start :] != REJECTED)
+        return question.charges(*_paid_for(batch))
+
+    def largest_class(self, question: TeachersQuestion, batch: Batch) -> float:
+        return max(question.class_charges(*_paid_for(batch)))
 
     def content_faults(self, run: Run, batch: Batch, release: Release) -> Iterator[str]:
         yield from super().content_faults(run, batch, release)
         if batch.round is None:
             return
-        entry, due = f"release {release.sequence}", self.bounds(self.questions.question(batch.round), batch)
+        question = self.questions.question(batch.round)
+        entry, due = f"release {release.sequence}", self.bounds(question, batch)
         for place, (charge, cost) in enumerate(zip(release.content["charges"], due, strict=True)):
             if charge != cost:
                 yield f"{entry}: group {place} was not charged what run {run.pk}, batch {batch.index} cost."
-        if set(charges_of(release).spent.tolist()) - set(due):
-            yield f"{entry}: somebody was charged something else than their group."
+        if set(charges_of(release).spent.tolist()) - set(question.class_charges(*_paid_for(batch))):
+            yield f"{entry}: somebody was charged something else than their group, or teacher."
 
     def kept_faults(self, batch: Batch, release: Release, question: TeachersQuestion) -> Iterator[str]:
         who, entry, opened_round = (
@@ -201,8 +214,9 @@ class Pate(EngineMethod):
             batch.round,
         )
         assert opened_round is not None, "it has a question"
-        labels = _labels(batch)
-        if release.content["digest"] != labels_digest(batch.start, labels[batch.start :]):
+        kept = _released(batch)
+        digest = labels_digest(batch.start, kept.labels[batch.start :], kept.reinforced[batch.start :])
+        if release.content["digest"] != digest:
             yield f"{entry}: the labels of {who} are not those that were released."
         try:
             state = question.state(arrays_load(batch.released))
@@ -210,17 +224,27 @@ class Pate(EngineMethod):
         except (OSError, KeyError, ValueError):
             yield f"{who}: what it released, or what came before it, cannot be read."
             return
-        if not np.array_equal(state.labels, labels) or not np.array_equal(state.guesses[: batch.start], before.guesses):
+        are_labels_kept = np.array_equal(state.labels, kept.labels) and np.array_equal(
+            state.reinforced, kept.reinforced
+        )
+        if not are_labels_kept or not np.array_equal(state.guesses[: batch.start], before.guesses):
             yield f"{who}: its file does not follow from what was released."
 
     def charges_faults(self, batch: Batch, release: Release, question: TeachersQuestion) -> Iterator[str]:
         ballot = ballot_load(batch.run_id)
-        due = np.array(release.content["charges"])[ballot.group_of]
+        due = np.array(question.class_charges(*_paid_for(batch)))[question.class_of(ballot)]
         yield from charged_faults(batch, release, ballot.members, due)
 
 
-def _labels(batch: Batch) -> np.ndarray:
-    """(Q,) labels of all queries of a run up to the end of a batch, by the rows that keep them."""
+def _paid_for(batch: Batch) -> tuple[VoteState, np.ndarray]:
+    """Return the state before a batch, without guesses, and which of its queries were answered."""
+    now = _released(batch)
+    return now.until(batch.start), now.answered[batch.start :]
+
+
+def _released(batch: Batch) -> VoteState:
+    """Return what a run has released up to the end of a batch, by the rows that keep its queries; no guesses."""
     queries = batch.run.queries.filter(row__lt=batch.start + batch.size).order_by("row")
-    labels = queries.values_list("label", flat=True)
-    return np.array([REJECTED if label is None else label for label in labels], dtype=np.int64)
+    rows = list(queries.values_list("label", "reinforced"))
+    labels = np.array([REJECTED if label is None else label for label, _own in rows], dtype=np.int64)
+    return VoteState(labels, np.full(len(rows), NO_VOTE), np.array([own for _label, own in rows], dtype=np.bool_))

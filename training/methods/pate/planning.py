@@ -9,22 +9,28 @@ from typing import Any, cast
 import numpy as np
 
 from accounting.caps import caps_of
-from accounting.privacy import Conversion
+from accounting.privacy import DEFAULT_ORDERS, Conversion, Method, epsilon_from_rdp
 from accounting.shares import share_free
 from common.artifacts import arrays_load
 from common.sentences import Sentence, gettext_noop
 from learning.forecasts import Forecast, few_people
 from learning.learners import learner_create
+from learning.mechanisms.base import PlanError
 from learning.mechanisms.pate import Group, GroupPlan, Plan, aggregator_from_parameters, make_plan
 from learning.mechanisms.pate.budgets import VoteBudget
 from learning.mechanisms.pate.choices import STOP, Teachers
 from learning.mechanisms.pate.forecast import forecast_votes
+from learning.mechanisms.pate.vote import vote_costs
 from training.engine.budgets import RESERVE, PlannedPromise, planned_promises, sites_of
 from training.methods.plans import MethodPlan
 from training.models import Dataset, Run
 
 #: As many labelled public points as a forecast looks at, and at least.
 _SAMPLE, _LEAST = 600, 12
+_TOO_DEAR = gettext_noop(
+    "A single answered query costs group %(group)s more than the run may use: no query can be answered. Give the run a "
+    "larger share, more noise, or more teachers."
+)
 
 
 @dataclass(frozen=True)
@@ -36,12 +42,14 @@ class RunPlan(MethodPlan):
         plan: of the vote.
         stops: whether it ends when the share of one group is used up.
         points: digest of the public points as they are now; encoders that come later change it.
+        participation: the public seed that says which teachers take part in which query; empty where all do.
     """
 
     budgets: list[VoteBudget]
     plan: Plan
     stops: bool
     points: str
+    participation: str = ""
 
     @property
     def groups(self) -> list[tuple[GroupPlan, VoteBudget | None]]:
@@ -51,8 +59,7 @@ class RunPlan(MethodPlan):
     @property
     def answers(self) -> int | None:
         """Number of answered queries that the run affords at least; None in a rehearsal, and where it affords all."""
-        limits = [budget.answers for budget in self.budgets]
-        return min((limit for limit in limits if limit is not None), default=None)
+        return min((limit for limit in _answers(self.plan, self.budgets) if limit is not None), default=None)
 
     @property
     def labels(self) -> int | None:
@@ -71,6 +78,7 @@ class RunPlan(MethodPlan):
             "rounds": [{"until": 1.0}],
             "answers": self.answers,
             "points": self.points,
+            **({"participation": self.participation} if self.participation else {}),
         }
 
 
@@ -97,7 +105,10 @@ def run_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] | None
     budgets = [] if run.rehearsal else group_budgets(plan, run.study.delta, share)
     planned = [replace(promise, group=plan.index_of(promise.name)) for promise in promises]
     test, classes = run.test_dataset, len(run.private_dataset.classes)
-    planned_run = RunPlan(planned, budgets, (), (), plan, chosen.on_exhausted == STOP, run.public_points.digest)
+    stops, drawn = chosen.on_exhausted == STOP, run.variant == Run.Variant.VANISHING and not run.rehearsal
+    seed = run.public_points.digest if drawn else ""
+    planned_run = RunPlan(planned, budgets, (), (), plan, stops, run.public_points.digest, seed)
+    _require_labels(run, planned_run)
     forecasts = _forecasts(
         _of_all(plan, sites),
         chosen.learner,
@@ -148,15 +159,63 @@ def group_budgets(plan: Plan, delta: float, share: float) -> list[VoteBudget]:
     return budgets
 
 
+def _answers(plan: Plan, budgets: list[VoteBudget]) -> list[int | None]:
+    """Return for each group how many answered queries it can pay for at least; None for all of them.
+
+    Of a group of which some teachers take part in each query, in turn, each is in so much fewer of them.
+    """
+    return [
+        budget.answers
+        if budget.answers is None or not group.participants
+        else budget.answers * group.teachers // group.participants
+        for group, budget in zip(plan.groups, budgets, strict=False)
+    ]
+
+
+def _require_labels(run: Run, planned: RunPlan) -> None:
+    """Refuse a vanishing vote that cannot expect a single label, whatever its teachers say. Raises PlanError.
+
+    Other variants are warned of it.
+    """
+    plan = planned.plan
+    if run.variant != Run.Variant.VANISHING:
+        return
+    if run.public_points.rows * plan.aggregator.unanimous_share(plan.votes) < 1:
+        text = gettext_noop(
+            "Even if all teachers agreed on every point, no label could be expected: the threshold is too high for "
+            "%(votes)d votes. Lower T."
+        )
+        raise PlanError(Sentence(text, votes=plan.votes))
+    answers = _answers(plan, planned.budgets)
+    poor = _rehearsed_poor(run, plan) if run.rehearsal else [number == 0 for number in answers]
+    if all(poor) or (any(poor) and (planned.stops or run.rehearsal)):
+        raise PlanError(Sentence(_TOO_DEAR, group=plan.groups[poor.index(True)].name))
+
+
+def _rehearsed_poor(run: Run, plan: Plan) -> list[bool]:
+    """Return which groups of a rehearsal could not even pay for a label on which all teachers agree, the cheapest."""
+    orders, n_classes = DEFAULT_ORDERS, len(run.private_dataset.classes)
+    unanimous = np.zeros((plan.teachers, 1), dtype=np.int64)
+    student = np.zeros((1, n_classes)) if plan.aggregator.asks_student else None
+    method = cast(Method, run.rehearsed.get("method", "exact"))
+    costs = vote_costs(plan, unanimous, n_classes, method=method, orders=orders, student_probabilities=student)
+    conversion = cast(Conversion, run.rehearsed.get("conversion", "improved"))
+    spent = [epsilon_from_rdp(cost.label, run.study.delta, orders, conversion)[0] for cost in costs]
+    return [bool(each.max() > group.epsilon) for each, group in zip(spent, plan.groups, strict=True)]
+
+
 def _warnings(run: Run, plan: Plan, budgets: list[VoteBudget], share: float) -> list[Sentence]:
     warnings = []
-    for group, budget in zip(plan.groups, budgets, strict=False):
-        if budget.answers == 0:
-            text = gettext_noop(
-                "A single answered query costs group %(group)s more than the run may use: no query can be answered. "
-                "Give the run a larger share, more noise, or more teachers."
-            )
-            warnings.append(Sentence(text, group=group.name))
+    answers = _answers(plan, budgets)
+    for group, affordable in zip(plan.groups, answers, strict=False):
+        if affordable == 0:
+            warnings.append(Sentence(_TOO_DEAR, group=group.name))
+    if min([1 if run.wanted_labels == 1 else 2, *(number for number in answers if number is not None)]) == 1:
+        text = gettext_noop(
+            "The run may end with 1 label, and a student needs 2 at least: then it has no model. Give the run a larger "
+            "share, more noise, or more teachers, and don't end it at 1 label."
+        )
+        warnings.append(Sentence(text))
     if not run.rehearsal and share >= share_free(run.study) - RESERVE:
         text = gettext_noop("The run may use all that is left of every holder's cap: no later run could ask again.")
         warnings.append(Sentence(text))

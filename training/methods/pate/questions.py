@@ -7,6 +7,7 @@ from typing import Any, cast
 from uuid import UUID
 
 import numpy as np
+from numpy.typing import NDArray
 
 from accounting.accounts import accounts_stand
 from accounting.models import Release
@@ -20,6 +21,8 @@ from learning.mechanisms.pate.budgets import VoteBudget
 from learning.mechanisms.pate.choices import STOP, Teachers
 from learning.mechanisms.pate.question import Ballot, TeachersQuestion, VoteState
 from learning.mechanisms.pate.rehearsal import RehearsedVote
+from learning.mechanisms.pate.simulation import SimulatedVote
+from learning.mechanisms.pate.vanishing import public_participation
 from learning.representations import FittedRepresentation
 from training.engine.questions import Questions, round_under_way, state_before
 from training.methods.pate.ballot import ballot_load
@@ -48,7 +51,9 @@ class Ballots(Questions):
 
     def warm(self, run: Run) -> None:
         question = vote_question(run)
-        if question.student is not None:
+        if isinstance(question, RehearsedVote):
+            _simulated(run.pk)
+        elif question.student is not None:
             question.student(state_of(question, run).labels)
         if run.assignment:  # the hub of sites has no teachers
             ballot_load(run.pk)
@@ -64,17 +69,21 @@ class Ballots(Questions):
         if run.rehearsal:
             return _NOBODY
         ballot, budgets = ballot_load(run.pk), _budgets(run)
-        members, group = ballot.members, ballot.group_of
+        members, group, question = ballot.members, ballot.group_of, vote_question(run)
         caps = np.array([budget.cap for budget in budgets])[group]
         caps[np.isin(members, _gone(run.pk, consent_state(run.study)))] = 0.0
         # That this lies within the limit of everybody's cap was tested when the vote opened. A holder who has lowered
         # their cap since owes what was begun.
         spent = accounts_stand(run.study, members)
         allowed = np.array([budget.allowed for budget in budgets])
-        return People(members, caps, spent - np.array(run.spent)[group] + allowed[group], spent)
+        # That of a class is what the run has charged each of its members.
+        charged = question.spent(state_of(question, run))[question.class_of(ballot)]
+        return People(members, caps, spent - charged + allowed[group], spent)
 
-    def records(self, run: Run, fitted: FittedRepresentation | None, people: People, cache: str = "") -> Ballot:
-        return ballot_load(run.pk)
+    def records(
+        self, run: Run, fitted: FittedRepresentation | None, people: People, cache: str = ""
+    ) -> Ballot | SimulatedVote:
+        return _simulated(run.pk) if run.rehearsal else ballot_load(run.pk)
 
     def rehearsed(self, run: Run) -> dict[str, Any]:
         known, epsilons = run.rehearsed, arrays_load(run.batches.get().released)["epsilons"]
@@ -101,6 +110,7 @@ def vote_question(run: Run) -> TeachersQuestion:
         wanted_labels=run.wanted_labels,
         goes_on=Teachers.from_json(run.choices).on_exhausted != STOP,
         student=partial(interim_probabilities, run) if plan.aggregator.asks_student else None,
+        participation=_participation(run.pk, run.plan["participation"]) if "participation" in run.plan else None,
     )
     if not run.rehearsal:
         return question
@@ -112,7 +122,23 @@ def vote_question(run: Run) -> TeachersQuestion:
         seed=run.seed or 0,
         method=cast(Method, known["method"]),
         conversion=cast(Conversion, known["conversion"]),
+        block=run.batch_size,
     )
+
+
+@lru_cache(maxsize=2)
+def _participation(run_id: UUID, seed: str) -> NDArray[np.bool_]:
+    """(teachers, points) which teachers take part in which query, from the public seed of the plan."""
+    run = Run.objects.select_related("public_dataset").get(pk=run_id)
+    return public_participation(plan_from_json(run.plan), run.public_points.rows, seed)
+
+
+@lru_cache(maxsize=1)
+def _simulated(run_id: UUID) -> SimulatedVote:
+    """Hold the vote of a rehearsal, which its seed decides; kept, so that it is done before the study is locked."""
+    question = vote_question(Run.objects.select_related("study", "public_dataset").get(pk=run_id))
+    assert isinstance(question, RehearsedVote), "only a rehearsal's vote is simulated"
+    return question.simulated(ballot_load(run_id))
 
 
 def _points(run: Run) -> str:

@@ -114,8 +114,10 @@ class Aggregator(abc.ABC):
         name: Its key in the registry, in the database and in the API.
         label: Its name on pages; a proper name, not translated.
         help: How it decides, in one sentence, English, marked for translation.
-        asks_student: Whether the vote looks at what a student predicts that learned from the labels so far. A rehearsal
-            holds its vote at once and has no such student.
+        asks_student: Whether the vote looks at what a student predicts that learned from the labels so far.
+        reinforces: Whether queries may keep the student's own label, which costs nothing.
+        pays_once: Whether one charge pays for many queries, which teachers must not miss.
+        has_paper_costs: Whether `costs` holds for it, so that a rehearsal can use it.
         adds_noise_once: Whether labels follow from the counts with one Gaussian noise, so that these can be released.
 
     `votes` is `(queries, classes)`: weighted counts. `student_probabilities`, of the same shape, is what the present
@@ -129,6 +131,9 @@ class Aggregator(abc.ABC):
     label: ClassVar[str]
     help: ClassVar[str]
     asks_student: ClassVar[bool] = False
+    reinforces: ClassVar[bool] = False
+    pays_once: ClassVar[bool] = False
+    has_paper_costs: ClassVar[bool] = True
     adds_noise_once: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -183,6 +188,13 @@ class Aggregator(abc.ABC):
     @abc.abstractmethod
     def deviation(self) -> float:
         """Standard deviation of the noise of each count, in votes."""
+
+    def unanimous_share(self, votes: float) -> float:
+        """Return the probability that a query is answered on which all teachers agree.
+
+        votes: the summed weight of a unanimous vote.
+        """
+        return 1.0
 
     @abc.abstractmethod
     def charge(self, sensitivity: float) -> VoteCharge:

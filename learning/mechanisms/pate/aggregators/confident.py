@@ -81,6 +81,14 @@ class ConfidentGNMax(GNMax):
         unanimous, spread = ndtr((counts - self.threshold) / self.sigma_threshold)
         return float(unanimous - spread)
 
+    def unanimous_share(self, votes: float) -> float:
+        """See `Aggregator.unanimous_share`.
+
+        >>> round(ConfidentGNMax(sigma=40.0, sigma_threshold=50.0, threshold=200.0).unanimous_share(250.0), 2)
+        0.84
+        """
+        return float(ndtr((votes - self.threshold) / self.sigma_threshold))
+
     def charge(self, sensitivity: float) -> VoteCharge:
         """w²/σ_T² for the check, 2w²/σ² for the label.
 

@@ -45,6 +45,7 @@ class InteractiveGNMax(ConfidentGNMax):
     label: ClassVar[str] = "Interactive-GNMax"
     help: ClassVar[str] = gettext_noop("Confident-GNMax for the queries on which the teachers contradict the student.")
     asks_student: ClassVar[bool] = True
+    reinforces: ClassVar[bool] = True
 
     def release(self, votes: ArrayLike, noise: Noise, student_probabilities: ArrayLike | None = None) -> Release:
         """See `Aggregator.release`; `student_probabilities` is needed."""

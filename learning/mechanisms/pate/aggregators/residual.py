@@ -52,6 +52,8 @@ class ResidualGNMax(GNMax):
         "After a first plain vote only disagreements with a student count; all queries together have one price."
     )
     asks_student: ClassVar[bool] = True
+    pays_once: ClassVar[bool] = True
+    has_paper_costs: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

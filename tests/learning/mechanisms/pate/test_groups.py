@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
+from accounting.privacy import gdp_mu
 from learning.mechanisms import pate
+from learning.mechanisms.base import PlanError
 from learning.mechanisms.pate.individualise import factors_for_most_labels
 
 repeatable = settings(derandomize=True, deadline=None, max_examples=60)
@@ -231,3 +233,30 @@ def test_shapes_that_do_not_fit_are_refused() -> None:
     for shape, answered in (((2, 3), 4), ((2, 4), 1), ((0, 4), 4)):
         with pytest.raises(ValueError, match="participation"):
             pate.participation_costs(costs, np.ones(shape), [True] * answered)
+
+
+def test_a_small_group_is_copied_into_the_teachers_in_which_it_counts_most() -> None:
+    """Within its own promise: two teachers of the strictest group weigh more than one of the next."""
+    groups = [pate.Group("HIGH", 1.0, 100), pate.Group("AVERAGE", 2.0, 100), pate.Group("LOW", 3.0, 3)]
+    options = {"variant": "weighting", "teachers": 20, "delta": 1e-5, "weight_scheme": "gdp", "small_groups": "copy"}
+    plan = pate.make_plan(groups, aggregator=pate.GNMax(sigma=8.0), **options)
+    assert [(group.name, group.teachers, group.host, group.factor) for group in plan.groups] == [
+        ("HIGH", 10, "", 1),
+        ("AVERAGE", 10, "", 1),
+        ("LOW", 0, "HIGH", 2),
+    ]
+    high, average, low = plan.groups
+    assert average.sensitivity < low.sensitivity == 2 * high.weight
+    shares = [group.sensitivity / gdp_mu(group.epsilon, 1e-5) for group in plan.groups]
+    assert shares[2] <= max(shares), "it uses no more of its promise than the others of theirs"
+    np.testing.assert_array_equal(plan.members(2), plan.members(0))
+    group_of = np.repeat([0, 1, 2], [100, 100, 3])
+    for positions, teachers in (
+        pate.assign(plan, group_of, np.random.default_rng(0)),
+        pate.assign_keyed(plan, np.arange(203), group_of, b"key"),
+    ):
+        for holder in (200, 201, 202):
+            mine = teachers[positions == holder]
+            assert len(set(mine.tolist())) == 2 and plan.members(0)[mine].all()
+    with pytest.raises(PlanError, match="in weighting alone"):
+        pate.make_plan(groups, aggregator=pate.GNMax(sigma=8.0), **options | {"variant": "vanishing"})

@@ -11,6 +11,7 @@ from learning.mechanisms.base import Draws, People, Release
 from learning.mechanisms.pate import NO_VOTE, REJECTED, GNMax, Group, aggregator_from_parameters, make_plan
 from learning.mechanisms.pate.budgets import VoteBudget
 from learning.mechanisms.pate.question import Ballot, Stop, TeachersQuestion, VoteState
+from learning.mechanisms.pate.vanishing import public_participation
 
 TEACHERS, POINTS, CLASSES, HOLDERS = 8, 30, 3, 24
 PREDICTIONS = np.random.default_rng(2).integers(0, CLASSES, (TEACHERS, POINTS))
@@ -167,6 +168,42 @@ def test_a_group_that_could_not_pay_a_query_stays_out_of_free_ones() -> None:
     answered = np.ones(20, dtype=bool)
     assert budget.costs(6, answered).tolist() == [0.0] * 20
     assert budget.affordable(answered) == 3
+
+
+def test_a_teacher_that_takes_part_in_some_queries_is_charged_for_exactly_these() -> None:
+    """Also one that is silent because a member has left; a group counts as charged what the most of its members are."""
+    whole = question(variant="vanishing")
+    current = replace(whole, participation=public_participation(whole.plan, POINTS, "any public text"))
+    assert current.participation is not None and 0 < current.participation.mean() < 1
+    assert current.digest() != whole.digest()
+    label, releases = 2 / current.plan.aggregator.sigma**2, []
+    while not current.stop(state := current.state(releases[-1].arrays if releases else None)):
+        part = current.part(0, len(state.labels), 7)
+        who, draws = people(gone=(3,) if releases else ()), Draws(SimulationNoise(len(releases)))
+        answer = current.answer(part, state, who, lambda: ballot(current), alone=True, draws=draws)
+        silent = np.isin(np.arange(TEACHERS), ballot(current).teacher[[3]] if releases else [])
+        here = current.participation[:, part]
+        np.testing.assert_array_equal(answer["sums"].sum(axis=1), here[~silent].sum(axis=0))
+        release = current.release(part, state, [answer], draws.noise)
+        charged = np.array(release.classes)[answer["group"]]
+        np.testing.assert_allclose(charged, label * here[ballot(current).teacher].sum(axis=1))
+        releases.append(release)
+    due = label * current.participation.sum(axis=1)
+    np.testing.assert_allclose(current.spent(current.state(releases[-1].arrays)), due)
+    largest = [due[current.plan.members(place)].max() for place in range(len(current.plan.groups))]
+    np.testing.assert_allclose(np.sum([release.charges for release in releases], axis=0), largest)
+
+
+def test_a_vote_with_some_teachers_ends_before_any_of_them_could_overspend() -> None:
+    whole = question(variant="vanishing")
+    drawn = public_participation(whole.plan, POINTS, "any public text")
+    label = 2 / whole.plan.aggregator.sigma**2
+    allowed = label * (drawn[:, :20].sum(axis=1).max() + 0.5)
+    current = replace(question(variant="vanishing", allowed=allowed), participation=drawn)
+    after = current.state(vote(current)[-1].arrays)
+    ended, paid = len(after.labels), current.spent(after)
+    assert current.stop(after) == Stop.SHARE and (paid <= allowed).all()
+    assert (paid + label * drawn[:, ended] > allowed).any(), "the next query is too dear for one that takes part"
 
 
 def test_different_questions_have_different_digests() -> None:
