@@ -19,7 +19,7 @@ from training.selectors import study_budgets
 from training.watch import budgets_low
 
 #: Most points of a curve, and most rows of its table.
-POINTS, ROWS = 120, 12
+POINTS, ROWS = 60, 12
 #: Runs that have a colour of their own in a bar: the last ones; those before them share one.
 COLOURS = 5
 
@@ -115,7 +115,11 @@ class BudgetOverview:
         moments = sorted({at for budget in self.budgets for at, _used in budget.history})
         if not moments:
             return None
-        chosen = [moments[place] for place in _spaced(len(moments), POINTS)]
+        # Steps double: while a run spends, the points of before stay, and their ε is known already.
+        step = 1
+        while len(moments) > step * POINTS:
+            step *= 2
+        chosen = sorted({*moments[::step], moments[-1]})
         series = []
         for row in self.rows:
             times = [at for at, _used in row.group.history]
