@@ -54,7 +54,8 @@ def ceiling_faults(study: Study) -> Iterator[str]:
         if ceiling is None:
             continue
         began = release.recorded_at if release.run is None else opened.get(release.run, release.recorded_at)
-        if release.kind == Release.Kind.LABELS:  # nobody falls silent in a vote of teachers, whatever is set meanwhile
+        # nobody falls silent in a vote of teachers, whatever is set meanwhile
+        if release.kind in (Release.Kind.LABELS, Release.Kind.TALLIES):
             ceiling = max(ceiling, in_force.at(began, ceiling))
         known.advance(release.recorded_at)
         stands = spent + raised.at(release.recorded_at) + held.beside(release)

@@ -24,6 +24,7 @@ class Release(StudyChained):
     class Kind(models.TextChoices):
         LABELS = "labels", _("labels")
         COUNTS = "counts", _("noisy counts")
+        TALLIES = "tallies", _("noisy counts of teachers")
         STEPS = "steps", _("gradient steps")
         SUMS = "sums", _("noisy sums for a hub")
         TABLE = "table", _("table of counts")

@@ -131,6 +131,20 @@ class PlannedRoundSerializer(serializers.Serializer):
     until = serializers.FloatField(help_text="The part of the run's share that may be used by its end.")
 
 
+class ComparedTeachersSerializer(serializers.Serializer):
+    """Number of teachers, and what they would release."""
+
+    teachers = serializers.IntegerField()
+    records = serializers.IntegerField(help_text="About how many people teach each.")
+    releases = serializers.ChoiceField(["counts", "labels"])
+    queries = serializers.IntegerField(help_text="Points whose counts, or labels, the run can afford.")
+    sigma = serializers.FloatField(help_text="Standard deviation of the noise of each count, in votes.")
+    charge = serializers.FloatField(
+        help_text="Of an answered query, as a share of what the run may charge the group that it costs most."
+    )
+    right = serializers.FloatField(help_text="Expected share of points that the student is told right.")
+
+
 class LevelForecastSerializer(serializers.Serializer):
     """Forecast of the first round for one promise."""
 
@@ -206,6 +220,11 @@ class PlanSerializer(serializers.Serializer):
     left_out = serializers.ListField(child=serializers.CharField(), required=False)
     participation = serializers.CharField(
         required=False, help_text="Vanishing: the public seed that says which teachers take part in which vote."
+    )
+    compared = ComparedTeachersSerializer(
+        many=True,
+        required=False,
+        help_text="Where the plan chooses the teachers, or what they release: all it compared.",
     )
 
     rounds = PlannedRoundSerializer(many=True, required=False)

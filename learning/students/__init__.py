@@ -10,6 +10,7 @@ from learning.students.neighbourhoods import neighbourhoods
 from learning.students.refining import refine
 from learning.students.registry import STUDENTS, student_class, student_create, student_learn, suggested_student
 from learning.students.releases import Releases, counted, joined, labelled, predicted, with_labelled_rows
+from learning.students.smoothing import smooth
 
 __all__ = [
     "STUDENTS",
@@ -24,6 +25,7 @@ __all__ = [
     "predicted",
     "refine",
     "said",
+    "smooth",
     "student_class",
     "student_create",
     "student_learn",

@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.progress import Progress
+from learning.representations.spreading import similarities, spread
 from learning.students.releases import Releases, predicted
 from learning.students.shares import Shares
-from learning.students.spreading import similarities, spread
 
 _DOUBT = 0.1
 """Share of leading classes that are not the point's own."""

@@ -45,10 +45,12 @@ pytestmark = pytest.mark.django_db
 CONFIDENT = {"name": "confident_gnmax", "sigma": 10.0, "sigma_threshold": 14.0, "threshold": 2.0}
 QUIET = {"name": "gnmax", "sigma": 14.0}
 LNMAX = {"name": "lnmax", "gamma": 0.02}
-#: A run of each method: teachers, every holder, gradient steps, steps over samples (in which everybody is drawn in
-#: each, so that a step tells all that is charged), tables of counts, synthetic rows, and steps after counts.
+#: A run of each method: teachers with labels and with counts, every holder, gradient steps, steps over samples (in
+#: which everybody is drawn in each, so that a step tells all that is charged), tables of counts, synthetic rows, and
+#: steps after counts.
 METHODS: dict[str, dict[str, Any]] = {
     "teachers": {},
+    "counts of teachers": {"aggregator": {"name": "noisy_counts", "sigma": 10.0}},
     "choices": {"choices": {"rounds": 2}},
     **{name: {name: {}} for name in ("steps", "samples", "table", "rows", "counted")},
 }

@@ -70,7 +70,7 @@ class Recipe:
 
     def answered(self, run: Run) -> Run:
         """The same run when its people have answered for the first time, and nothing was released."""
-        return run_teach(run) if self.fields is PATE_RUN else attempt(run_begun(run))
+        return run_teach(run) if "teachers" in self.fields["choices"] else attempt(run_begun(run))
 
 
 # --- How a run goes on ------------------------------------------------------------------------------------------------
@@ -152,6 +152,14 @@ def label_change(run: Run) -> None:
     Query.objects.filter(pk=query.pk).update(label=(query.label + 1) % 3)
 
 
+def counts_change(run: Run) -> None:
+    """The label is still that of the largest count."""
+    query = run.queries.earliest("pk")
+    largest = max(range(3), key=lambda place: query.counts[place])
+    counts = [count + (place == largest) for place, count in enumerate(query.counts)]
+    Query.objects.filter(pk=query.pk).update(counts=counts)
+
+
 def step_size_change(run: Run) -> None:
     plan_set(run, lambda plan: plan["rounds"][0]["plan"].update(step_size=99.0))
 
@@ -209,6 +217,16 @@ RECIPES: dict[str, Recipe] = {
         otherwise={"aggregator": {"name": "gnmax", "sigma": 20.0}},
         planned={"aggregator.sigma": 10.0},
         forgeries=[*OF_FILES, *OF_LABELS, (label_change, "does not follow from what was released")],
+    ),
+    "teachers that release counts": Recipe(
+        teachers_chosen(TABLE_RUN | {"aggregator": {"name": "noisy_counts", "sigma": 10.0}}),
+        otherwise={"aggregator": {"name": "noisy_counts", "sigma": 20.0}},
+        planned={"aggregator.sigma": 10.0},
+        forgeries=[
+            *OF_LABELS,
+            (label_change, "do not follow from the counts"),
+            (counts_change, "are not those that were released"),
+        ],
     ),
     "steps": Recipe(
         STEPS_RUN | {"batch_size": 1, "choices": {"steps": 3, "sigma": 10.0}},

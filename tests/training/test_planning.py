@@ -288,6 +288,33 @@ def test_a_plan_of_teachers_says_how_many_labels_the_strictest_cost(study: Study
         assert words in said(note)
 
 
+def test_what_a_proposal_leaves_open_the_plan_chooses_by_forecast() -> None:
+    """Of several numbers of teachers, with labels and with counts, the fewest that are about as good as the best."""
+    study = study_with_table(holders=90, points=60)
+    run = run_draft(study, **TABLE_RUN | {"teachers": None, "aggregator": None, "learner": "logistic_regression"})
+    plan = run_plan(run, 0.9)
+    assert {each.releases for each in plan.compared} == {"counts", "labels"}
+    assert len({each.teachers for each in plan.compared}) > 1
+    best = max(each.right for each in plan.compared)
+    (taken,) = [
+        each
+        for each in plan.compared
+        if (each.teachers, each.sigma) == (plan.plan.teachers, plan.plan.aggregator.deviation)
+    ]
+    assert taken.right >= best - 0.01 and plan.forecasts[-1] == taken.forecast
+    assert all(each.right < best - 0.01 for each in plan.compared if each.teachers < taken.teachers)
+    for each in plan.compared:  # counts get as much noise as lets all points be asked, and hardly more
+        assert each.releases == "labels" or (1 / each.charge * 1.001 > 59 and each.queries == 60)
+    document = planned(run, share=0.9)
+    assert [each["right"] for each in document["compared"]] == [each.right for each in plan.compared]
+    assert any("The plan takes" in note for note in document["notes"])
+    page = as_("olga").get(reverse("staff:run_approve", args=[study.slug, run.pk])).text
+    assert "What the plan compared" in page
+    named = run_plan(run_draft(study, **TABLE_RUN | {"title": "Named", "teachers": 6, "aggregator": None}), 0.9)
+    assert {each.teachers for each in named.compared} == {6} and named.plan.teachers == 6
+    assert run_plan(run_draft(study, **TABLE_RUN | {"title": "All"}), 0.9).compared == ()
+
+
 @pytest.mark.parametrize(("value", "is_noted"), [(0.902, True), (0.91, False)])
 def test_a_plan_says_where_its_forecast_gains_little_by_levels(value: float, is_noted: bool) -> None:
     compared = [

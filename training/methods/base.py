@@ -173,6 +173,10 @@ class RunMethod(Protocol):
         """Kind of the release of a batch."""
         ...
 
+    def releases_counts(self, run: Run) -> bool:
+        """Return whether the run releases the noisy counts behind its labels."""
+        ...
+
     def exhausted(self, run: Run) -> set[int]:
         """Places of the plan's budgets for which the next query is too dear, so that nobody behind them votes."""
         ...

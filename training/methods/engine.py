@@ -70,6 +70,9 @@ class EngineMethod(ABC):
     def kind_of(self, batch: Batch) -> str:
         return self.release_kind if batch.round is None else self.questions.kind_of(batch.round)
 
+    def releases_counts(self, run: Run) -> bool:
+        return self.release_kind == Release.Kind.COUNTS
+
     def exhausted(self, run: Run) -> set[int]:
         return set()
 

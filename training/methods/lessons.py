@@ -14,7 +14,15 @@ from common.progress import Progress
 from learning.class_shares import Share
 from learning.learners import Model
 from learning.published import LINEAR
-from learning.students import Releases, labelled, refine, student_create, student_learn, with_labelled_rows
+from learning.students import (
+    Releases,
+    labelled,
+    refine,
+    smooth,
+    student_create,
+    student_learn,
+    with_labelled_rows,
+)
 from training.engine.records import records_load
 from training.methods.progress import checkpoint_at, checkpoint_drop, progress_of
 from training.methods.space import points_of
@@ -27,8 +35,10 @@ class Lesson:
 
     Attributes:
         releases: About points of the public dataset.
-        coordinates: (P, d) of all public points, where releases are about neighbourhoods of images: these are refined
-            before they are taught, see `learning.students.refine`. None elsewhere.
+        coordinates: (P, d) of all public points, where releases are counts about images: these are refined before they
+            are taught, see `learning.students.refine`, or smoothed if they are about the points themselves. None
+            elsewhere.
+        voters: The public weight of all votes about a point; None where its neighbourhood votes.
         model: What a run has released itself, None where it releases labels alone.
         learner: By which that is read.
         publish: Which of the two is published: "student" or "model"; empty where labelled public points decide.
@@ -37,6 +47,7 @@ class Lesson:
 
     releases: Releases
     coordinates: np.ndarray | None = None
+    voters: float | None = None
     model: Model | None = None
     learner: str = LINEAR
     publish: str = "student"
@@ -47,8 +58,12 @@ class Lesson:
         return replace(self, releases=releases)
 
     def releases_for(self, releases: Releases, seed: int) -> Releases:
-        """All or some of the releases, as students are releases_for of them."""
-        return releases if self.coordinates is None else refine(self.coordinates, releases, seed=seed)
+        """Return all or some of the releases as a student learns from them."""
+        if self.coordinates is None:
+            return releases
+        if self.voters is not None:
+            return smooth(self.coordinates, releases, self.voters)
+        return refine(self.coordinates, releases, seed=seed)
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,14 @@
 """Parts of every plan in which each holder is asked: promises, budgets, levels, warnings."""
 
+from collections.abc import Sequence
+from dataclasses import asdict
+
 from accounting.caps import caps_of
 from common.sentences import Sentence, gettext_noop
 from learning.mechanisms.base import PlanError
 from learning.mechanisms.levels import Level
+from learning.mechanisms.pate import Plan
+from learning.mechanisms.pate.budgets import VoteBudget
 from training.engine.budgets import RESERVE, Budget, PlannedPromise
 from training.models import Run
 
@@ -12,6 +17,29 @@ def budgets_of(run: Run, promises: list[PlannedPromise], share: float) -> list[B
     """Most that a run may charge holders of each promise at a ``share`` of its cap; everyone pays for their part."""
     caps = [float(caps_of(promise.epsilon, run.study.delta)) for promise in promises]
     return [Budget(cap, share * cap * (1 - RESERVE)) for cap in caps]
+
+
+def group_budgets(plan: Plan, delta: float, share: float) -> list[VoteBudget]:
+    """Return the most that a run of this plan of teachers may charge each group at a ``share`` of its cap."""
+    budgets = []
+    for group in plan.groups:
+        charge = plan.aggregator.charge(group.sensitivity)
+        cap = float(caps_of(group.epsilon, delta))
+        budgets.append(VoteBudget(cap, share * cap * (1 - RESERVE), **asdict(charge)))
+    return budgets
+
+
+def group_answers(plan: Plan, budgets: Sequence[VoteBudget]) -> list[int | None]:
+    """Return for each group how many answered queries it can pay for at least; None for all of them.
+
+    Of a group of which some teachers take part in each query, in turn, each is in so much fewer of them.
+    """
+    return [
+        budget.answers
+        if budget.answers is None or not group.participants
+        else budget.answers * group.teachers // group.participants
+        for group, budget in zip(plan.groups, budgets, strict=False)
+    ]
 
 
 def levels_of(promises: list[PlannedPromise], budgets: list[Budget], records: float = 1.0) -> tuple[Level, ...]:

@@ -100,7 +100,7 @@ def labels_arrays(run: Run) -> dict[str, np.ndarray]:
     }
     if run.public_dataset is not None and run.public_dataset.removed_at is None:
         arrays["x"] = as_numbers(points_of(run.public_dataset))
-    if method_of(run).release_kind == Release.Kind.COUNTS:
+    if method_of(run).releases_counts(run):
         arrays["counts"] = np.array(counts, np.int64).reshape(len(rows), len(run.learns.categories))
     return arrays
 
@@ -108,11 +108,11 @@ def labels_arrays(run: Run) -> dict[str, np.ndarray]:
 def labels_table(run: Run) -> list[list[Any]]:
     """Return a heading and a line for each label of ``run``.
 
-    There is a column for each class where its method releases noisy counts, and one that says which labels are
+    There is a column for each class where it releases noisy counts, and one that says which labels are
     reinforced (1 or 0) if any is.
     """
     classes = run.learns.categories
-    counted = method_of(run).release_kind == Release.Kind.COUNTS
+    counted = method_of(run).releases_counts(run)
     labelled: QuerySet[Any, Any] = run.queries.filter(label__isnull=False).order_by("row")
     marks = ["reinforced"] if run.reinforced else []
     heading = ["row", "label", *marks, *(f"count_{name}" for name in classes if counted)]

@@ -34,11 +34,14 @@ class ParameterGroup:
     fields: list[BoundField]
 
 
-def kind_add(form: forms.Form, role: str, label: Any) -> None:
-    """Add the field ``role`` of :data:`KINDS`, and those of the parameters of each kind."""
-    form.fields[role] = forms.ChoiceField(
-        choices=[(name, _(kind.label)) for name, kind in KINDS[role].items()], label=label
-    )
+def kind_add(form: forms.Form, role: str, label: Any, unset: str = "") -> None:
+    """Add the field ``role`` of :data:`KINDS`, and those of the parameters of each kind.
+
+    ``unset`` says what becomes of it where nothing is chosen, if that can be.
+    """
+    named = [(name, _(kind.label)) for name, kind in KINDS[role].items()]
+    left_open = [("", capfirst(_(unset)))] if unset else []
+    form.fields[role] = forms.ChoiceField(choices=left_open + named, label=label, required=not unset)
     for name in KINDS[role]:
         for spec in parameters_of(role, name):
             form.fields[parameter(role, name, spec.name)] = _form_field(spec)

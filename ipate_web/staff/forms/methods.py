@@ -85,7 +85,8 @@ class MethodFields:
             if name == "stated":
                 self._add_statements()
             elif choice.kinds is not None:
-                kinds.kind_add(form, self.field(name), choice_label(choice))
+                unset = choice.unset if choice.optional and not self.form.study.rehearsal else ""
+                kinds.kind_add(form, self.field(name), choice_label(choice), unset)
                 self._place(name, control, values)
             else:
                 self._add(name, self._form_field(choice), control, values)
@@ -242,7 +243,7 @@ class MethodFields:
                     name: self._value(name),
                     choice.parameters: kinds.chosen_parameters(self.form, self.field(name)),
                 }
-            else:
+            elif self._value(name):
                 document[name] = {"name": self._value(name), **kinds.chosen_parameters(self.form, self.field(name))}
         variant = self.chosen_variant()
         batch_size = self._value("batch_size") or method_by(self.name, variant).batch_size
@@ -387,9 +388,9 @@ class PateFields(MethodFields):
 
     @classmethod
     def initial(cls, study: Study) -> dict[str, Any]:
-        """About 13 holders a teacher, noise and threshold in proportion.
+        """Return about 13 holders a teacher, noise and threshold in proportion, for whoever chooses these.
 
-        They rest on the study's head counts, or, in a rehearsal, on the owners of its data.
+        They rest on the study's head counts, or, in a rehearsal, on the owners of its data. Elsewhere the plan chooses.
         """
         holders = sum(count.count for count in head_counts(study))
         private = study.datasets.filter(kind=Dataset.Kind.PRIVATE, removed_at=None).order_by("-imported_at").first()
@@ -404,6 +405,8 @@ class PateFields(MethodFields):
             suggested = {spec.name: round(spec.suggested(teachers, classes), 2) for spec in kind.fields()}
             values |= kinds.parameter_values("aggregator", name, suggested)
         values |= kinds.parameter_values("learner", learner.name, learner_parameters(learner))
+        if not study.rehearsal:
+            return values | {"aggregator": "", "teachers": None}
         return values | {"aggregator": next(iter(AGGREGATORS))}
 
     @classmethod

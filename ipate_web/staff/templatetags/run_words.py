@@ -16,7 +16,6 @@ from django.utils.text import capfirst
 from django.utils.translation import get_language, ngettext
 from django.utils.translation import gettext as _
 
-from accounting.models import Release
 from common.sentences import Sentence
 from consent.models import Level
 from ipate_web.staff.measures import Measure, decimal, ends_words, measures, target_measure
@@ -216,8 +215,8 @@ def releases_labels(run: Run) -> bool:
 
 @register.filter
 def releases_counts(run: Run) -> bool:
-    """Whether the run's method releases the noisy counts behind its labels."""
-    return method_of(run).release_kind == Release.Kind.COUNTS
+    """Return whether the run releases the noisy counts behind its labels."""
+    return method_of(run).releases_counts(run)
 
 
 @register.filter

@@ -13,6 +13,7 @@ from learning.mechanisms.pate.aggregators import (
     GNMax,
     InteractiveGNMax,
     LNMax,
+    NoisyCounts,
     QueryCosts,
     aggregator_from_parameters,
 )
@@ -42,6 +43,7 @@ __all__ = [
     "GroupPlan",
     "InteractiveGNMax",
     "LNMax",
+    "NoisyCounts",
     "Plan",
     "QueryCosts",
     "SimulationNoise",

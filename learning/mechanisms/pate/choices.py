@@ -19,6 +19,11 @@ _WEIGHT_LABELS = {
     "calibrated": gettext_noop("calibrated for Rényi costs (rehearsals)"),
     "proportional": gettext_noop("proportional to ε, as in the paper"),
 }
+_UNLABELLED_LABELS = {
+    "images": gettext_noop("where they are images"),
+    "always": gettext_noop("always"),
+    "never": gettext_noop("never"),
+}
 _SMALL_LABELS = {
     "merge": gettext_noop("merge into the next stricter group"),
     "leave_out": gettext_noop("leave out"),
@@ -34,7 +39,14 @@ _EXHAUSTED_LABELS = {
 class Teachers(Choices):
     """Choices about the teachers and their vote. See :class:`learning.mechanisms.choices.Choices`."""
 
-    teachers: int = choice(int, None, gettext_noop("number of teachers"), minimum=1, maximum=10**9, optional=False)
+    teachers: int | None = choice(
+        int,
+        None,
+        gettext_noop("number of teachers"),
+        gettext_noop("Left empty, the plan compares several numbers and takes the best."),
+        minimum=1,
+        maximum=10**9,
+    )
     learner: str = choice(
         str,
         None,
@@ -46,13 +58,23 @@ class Teachers(Choices):
     learner_parameters: Mapping[str, Any] = choice(
         dict, {}, gettext_noop("Parameters of the learner"), gettext_noop("What is missing has its default.")
     )
-    aggregator: Mapping[str, Any] = choice(
+    unlabelled: str = choice(
+        str,
+        "images",
+        gettext_noop("Teachers also learn from the public points"),
+        gettext_noop(
+            "Each teacher assumes that public points close together have the same class. Teachers share the public "
+            "points without labels, and nothing else."
+        ),
+        values=_UNLABELLED_LABELS,
+    )
+    aggregator: Mapping[str, Any] | None = choice(
         dict,
         None,
         gettext_noop("Aggregator"),
         gettext_noop("Name and parameters, before any scaling."),
         kinds=AGGREGATORS,
-        optional=False,
+        unset=gettext_noop("the plan chooses between labels and noisy counts"),
     )
     weight_scheme: str = choice(
         str,
@@ -80,10 +102,21 @@ class Teachers(Choices):
         except (TypeError, ValueError) as error:
             yield "learner_parameters", str(error)
         try:
-            self.vote()
+            if self.aggregator is not None:
+                self.vote()
         except (TypeError, ValueError) as error:
             yield "aggregator", str(error)
 
+    def learns_unlabelled(self, kind: str) -> bool:
+        """Return whether teachers learn from public points of this kind of schema as well."""
+        return self.unlabelled == "always" or (self.unlabelled == "images" and kind == "image")
+
+    @property
+    def leaves_open(self) -> bool:
+        """Whether the plan chooses the number of teachers, or how they vote."""
+        return self.teachers is None or self.aggregator is None
+
     def vote(self) -> Aggregator:
-        """The aggregator with its parameters, before any scaling."""
+        """Return the aggregator with its parameters, before any scaling."""
+        assert self.aggregator is not None, "the plan has chosen it"
         return aggregator_from_parameters(self.aggregator)

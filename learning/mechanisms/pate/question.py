@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from common.distinct import distinct
 from common.noise import GRID, Noise
 from learning.mechanisms.base import Arrays, Draws, People, Release, content_digest
+from learning.mechanisms.neighbours.question import counts_digest
 from learning.mechanisms.pate.aggregators import REJECTED
 from learning.mechanisms.pate.budgets import VoteBudget
 from learning.mechanisms.pate.plan import Plan
@@ -287,6 +288,7 @@ class TeachersQuestion:
         outcome = self.plan.aggregator.release(votes, noise, self._probabilities(state, part))
         size = min(self._affordable(state, outcome.answered), self._until_wanted(state, outcome.answered))
         answered, labels, reinforced = outcome.answered[:size], outcome.labels[:size], outcome.reinforced[:size]
+        counts = None if outcome.counts is None else outcome.counts[:size]
         guesses = self._guesses(state, part)
         after = state.after(labels, np.full(size, NO_VOTE) if guesses is None else guesses[:size], reinforced)
         return Release(
@@ -294,16 +296,25 @@ class TeachersQuestion:
             content={
                 "queries": size,
                 "labels": int(answered.sum()),
-                "digest": labels_digest(part.start, labels, reinforced),
+                "digest": self.released_digest(part.start, labels, reinforced, counts),
             },
             arrays=after.to_arrays(),
             rows=range(part.start, part.start + size),
             labels=[int(label) if label != REJECTED else None for label in labels],
             reinforced=reinforced.tolist(),
+            counts=[] if counts is None else counts.tolist(),
             charges=self.charges(state, answered),
             classes=[] if self.participation is None else self.class_charges(state, answered),
             exhausted=self._exhausted(state, after),
         )
+
+    def released_digest(
+        self, start: int, labels: Labels, reinforced: NDArray[np.bool_], counts: NDArray[np.int64] | None
+    ) -> str:
+        """Return the SHA-256 of the labels of points from ``start`` on, and of the counts that led to them if any."""
+        if counts is None:
+            return labels_digest(start, labels, reinforced)
+        return counts_digest(np.arange(start, start + len(labels)), labels, counts)
 
     def disagreements(self, state: VoteState, ballot: Ballot) -> NDArray[np.int64]:
         """(teachers,) how often each teacher has said something else than the student before."""

@@ -80,6 +80,7 @@ class RehearsedVote(TeachersQuestion):
             "reinforced": ~vote.answered & (vote.labels != REJECTED),
             "epsilons": vote.epsilons,
             "group": np.empty(0, np.int64),
+            **({} if vote.counts is None else {"counts": vote.counts}),
         }
 
     def release(self, part: slice, state: VoteState, answers: Sequence[Arrays], noise: Noise) -> Release:
@@ -93,5 +94,6 @@ class RehearsedVote(TeachersQuestion):
             rows=range(len(labels)),
             labels=[int(label) if label != REJECTED else None for label in labels],
             reinforced=reinforced.tolist(),
+            counts=answer["counts"].tolist() if "counts" in answer else [],
             charges=[],
         )

@@ -22,15 +22,16 @@ from learning.mechanisms.pate.votes import NO_VOTE
 class SimulatedVote:
     """Outcome of the vote.
 
-    labels, answered: of the queries released before a budget ran out, as in `Release`; labels that were not answered
-    are reinforced.  epsilons: what each group has
-    spent, in the order given, `(groups,)`.  exhausted: which groups stopped the vote.
+    labels, answered, counts: of the queries released before a budget ran out, as in `Release`; labels that were not
+    answered are reinforced.  epsilons: what each group has spent, in the order given, `(groups,)`.  exhausted: which
+    groups stopped the vote.
     """
 
     labels: NDArray[np.int64]
     answered: NDArray[np.bool_]
     epsilons: NDArray[np.float64]
     exhausted: NDArray[np.bool_]
+    counts: NDArray[np.int64] | None = None
 
 
 def simulate_vote(
@@ -94,11 +95,13 @@ def simulate_vote(
             break
     spent = check[:count].sum(axis=0) + label[:count][answered[:count]].sum(axis=0)
     epsilons, _ = epsilon_from_rdp(spent, delta, orders, conversion)
+    counts = [vote.release.counts for vote in votes if vote.release.counts is not None]
     return SimulatedVote(
         labels=labels[:count],
         answered=answered[:count],
         epsilons=epsilons,
         exhausted=prefix.exhausted,
+        counts=np.concatenate(counts)[:count] if counts else None,
     )
 
 

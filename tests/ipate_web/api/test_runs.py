@@ -78,7 +78,7 @@ def test_nobody_approves_what_they_proposed(study: Study, client: Client) -> Non
 WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"study": "nowhere"}, "study", "does not exist"),
     ({"aggregator": "gnmax"}, "choices.aggregator", "an object"),
-    ({"teachers": None}, "choices.teachers", "from 1 to"),
+    ({"teachers": 0}, "choices.teachers", "from 1 to"),
     ({"choices": {"rounds": 2}}, "choices", "There is no choice rounds"),
     ({"rounds": 2}, "rounds", "Send it within “choices”"),
     ({"method": "wishful"}, "method", "not a valid choice"),

@@ -82,7 +82,7 @@ def filled_in(study: Study, **changes: Any) -> dict[str, Any]:
 
 def test_the_form_opens_with_what_suits_the_records_and_says_why(study: Study) -> None:
     values = initial_for(study)
-    assert (values["teachers"], values["learner"]) == (round(30 / 13), "random_forest")
+    assert (values["teachers"], values["aggregator"], values["learner"]) == (None, "", "random_forest")
     form = RunForm(study=study, acting_user=factories.user_create("operator"), initial=values)
     assert form["method"].value() == "sgd"
     label = dict(form.fields["method"].choices)["sgd"]
@@ -436,7 +436,7 @@ def test_operator_sees_the_same_of_runs_as_every_reader(study: Study, separated:
     counts = dict.fromkeys(("HIGH", "AVERAGE", "LOW"), 20)
     head_counts_enter(study=study, acting_user=factories.user_create("olga"), counts=counts)
     roles = ("operator", "researcher")
-    assert initial_for(study)["teachers"] == 50 // 10
+    assert initial_for(study)["aggregator-gnmax-sigma"] == 1.0, "for 5 teachers, of about 13 holders each"
     for page in [as_(role).post(url("run_new", study), filled_in(study)) for role in roles]:
         assert [group.holders for group, _budget in page.context["plan"].groups] == [20, 20, 20]
         assert not tells_thirty(page.text)

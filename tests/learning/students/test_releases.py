@@ -9,10 +9,20 @@ from learning.forecasts import MODEL
 from learning.mechanisms.neighbours.release import read_counts
 from learning.mechanisms.neighbours.stand_ins import Sample
 from learning.mechanisms.neighbours.votes import radii
-from learning.students import Releases, counted, joined, labelled, neighbourhoods, predicted, refine, with_labelled_rows
+from learning.representations.spreading import similarities, spread
+from learning.students import (
+    Releases,
+    counted,
+    joined,
+    labelled,
+    neighbourhoods,
+    predicted,
+    refine,
+    smooth,
+    with_labelled_rows,
+)
 from learning.students.forecast import student_forecast
 from learning.students.posterior import leading_probabilities
-from learning.students.spreading import similarities, spread
 
 
 @pytest.mark.statistical
@@ -191,3 +201,21 @@ def test_noise_and_few_voters_are_distinguished_without_labels(world):
     assert best_forecast(200.0, 20_000.0) < 0.6
     assert best_forecast(2.0, 200.0) < best_forecast(200.0, 200.0)
     assert best_forecast(200.0, 10.0, queries=100) > 0.8
+
+
+@pytest.mark.parametrize("asked", [30, 100, 300])
+def test_smoothing_reads_few_clear_counts_as_well_as_many_noisy_ones(asked: int) -> None:
+    """Three rings of points that lie together: the charge of a query, 1 / variance, times their number is the same."""
+    rng = np.random.default_rng(1)
+    truth = np.arange(300) % 3
+    angle = rng.uniform(0, 2 * np.pi, 300)
+    points = (truth[:, None] + 1) * 30 * np.column_stack([np.cos(angle), np.sin(angle)]) + rng.normal(0, 2, (300, 2))
+    rows, sigma = np.sort(rng.permutation(300)[:asked]), 4.0 * asked**0.5
+    expected = 60.0 * np.eye(3)[truth[rows]] + 20.0
+    noisy = expected + rng.normal(0, sigma, expected.shape)
+    smoothed = smooth(points, counted(rows, noisy, sigma), 120.0)
+    right = smoothed.labels == truth
+    assert right.mean() > 0.9
+    if asked == 300:
+        assert (counted(rows, noisy, sigma).labels == truth).mean() < 0.7, "single counts are lost in the noise"
+    assert abs(smoothed.counts.max(axis=1).mean() - right.mean()) < 0.1, "it is as sure as it is right"

@@ -17,7 +17,7 @@ from learning.learners import learner_create
 from learning.mechanisms.base import PlanError
 from learning.mechanisms.pate import LEFT_OUT, NO_VOTE, REJECTED
 from learning.mechanisms.pate.choices import STOP, Teachers
-from learning.mechanisms.pate.question import TeachersQuestion, VoteState, labels_digest
+from learning.mechanisms.pate.question import TeachersQuestion, VoteState
 from training.engine.budgets import PlannedPromise
 from training.engine.faults import charged_faults
 from training.engine.questions import state_before
@@ -29,8 +29,9 @@ from training.methods.learners import shape_check
 from training.methods.lessons import Lesson, queries_lesson
 from training.methods.pate import teaching
 from training.methods.pate.ballot import ballot_load
+from training.methods.pate.lessons import counts_lesson
 from training.methods.pate.opening import vote_open
-from training.methods.pate.planning import RunPlan, run_plan
+from training.methods.pate.planning import RunPlan, plan_from_json, run_plan
 from training.methods.pate.preparation import run_prepare
 from training.methods.pate.questions import Ballots, state_of, vote_question
 from training.models import Batch, Run
@@ -76,18 +77,23 @@ class Pate(EngineMethod):
         chosen = choices_check(run, wrong, self.choices)
         if chosen is None:
             return
-        if run.alliance_id and (not chosen.vote().adds_noise_once or chosen.vote().asks_student):
+        vote = None if chosen.aggregator is None else chosen.vote()
+        if chosen.leaves_open and (run.rehearsal or run.alliance_id):
+            # Rehearsals compare variants; plans of hub and sites must be the same whatever test data each has.
+            place = "choices.teachers" if chosen.teachers is None else "choices.aggregator"
+            wrong(place, _("The plan cannot choose this for rehearsals, nor over sites: choose it yourself."))
+        if run.alliance_id and vote is not None and (not vote.adds_noise_once or vote.asks_student):
             message = _("Over sites teachers vote with GNMax: its labels follow from one noisy sum.")
             wrong("choices.aggregator", message)
         if run.alliance_id and chosen.on_exhausted != STOP:
             wrong("choices.on_exhausted", _("Over sites the vote ends when the share of one group is used up."))
         if run.variant == Run.Variant.VANISHING and chosen.small_groups == "copy":
             wrong("choices.small_groups", _("Small groups are copied into other teachers in weighting alone."))
-        if run.variant == Run.Variant.VANISHING and chosen.vote().pays_once:
+        if run.variant == Run.Variant.VANISHING and vote is not None and vote.pays_once:
             message = _("Residual votes are paid for once, by teachers who take part in every vote.")
             wrong("choices.aggregator", message)
         shape_check(run, "choices.learner", learner_create(chosen.learner, chosen.learner_parameters), wrong)
-        if run.rehearsal and not chosen.vote().has_paper_costs:
+        if run.rehearsal and vote is not None and not vote.has_paper_costs:
             wrong(
                 "choices.aggregator",
                 _("The papers don't say what residual votes cost. Choose another aggregator for a rehearsal."),
@@ -177,7 +183,7 @@ class Pate(EngineMethod):
         # upsampling the number of teachers follows from the sizes of the groups, so that the share goes through the
         # same steps whatever it is: tenths, or one for each teacher asked for where these are fewer.
         done = sum(stop - start for start, stop in run.chunks.exclude(artifact="").values_list("start", "stop"))
-        wish = Teachers.from_json(run.choices).teachers
+        wish = Teachers.from_json(run.choices).teachers or 10
         teachers, steps = run.plan["teachers"] if run.plan else wish, min(10, wish)
         return [
             Stage("people", gettext_lazy("preparing the people"), run.prepared),
@@ -186,7 +192,10 @@ class Pate(EngineMethod):
         ]
 
     def lesson(self, run: Run) -> Lesson:
-        return queries_lesson(run)
+        return counts_lesson(run) if self.releases_counts(run) else queries_lesson(run)
+
+    def releases_counts(self, run: Run) -> bool:
+        return bool(run.plan) and plan_from_json(run.plan).aggregator.releases_counts
 
     def bounds(self, question: TeachersQuestion, batch: Batch) -> list[float]:
         """Charges, which follow from what was answered before and in the batch."""
@@ -214,10 +223,14 @@ class Pate(EngineMethod):
             batch.round,
         )
         assert opened_round is not None, "it has a question"
-        kept = _released(batch)
-        digest = labels_digest(batch.start, kept.labels[batch.start :], kept.reinforced[batch.start :])
-        if release.content["digest"] != digest:
-            yield f"{entry}: the labels of {who} are not those that were released."
+        kept, counts = _released(batch), _counts(batch, question)
+        labels = kept.labels[batch.start :]
+        if release.content["digest"] != question.released_digest(
+            batch.start, labels, kept.reinforced[batch.start :], counts
+        ):
+            yield f"{entry}: the labels of {who}, or their counts, are not those that were released."
+        if counts is not None and not np.array_equal(labels, counts.argmax(axis=1)):
+            yield f"{who}: its labels do not follow from the counts that were released."
         try:
             state = question.state(arrays_load(batch.released))
             before = state_before(question, opened_round, batch.index)
@@ -248,3 +261,15 @@ def _released(batch: Batch) -> VoteState:
     rows = list(queries.values_list("label", "reinforced"))
     labels = np.array([REJECTED if label is None else label for label, _own in rows], dtype=np.int64)
     return VoteState(labels, np.full(len(rows), NO_VOTE), np.array([own for _label, own in rows], dtype=np.bool_))
+
+
+def _counts(batch: Batch, question: TeachersQuestion) -> np.ndarray | None:
+    """(Q, C) counts of a batch's queries, by the rows that keep them; None where none are released.
+
+    A row without as many as there are classes has 0 of each: its digest is then another one.
+    """
+    if not question.plan.aggregator.releases_counts:
+        return None
+    kept = batch.results.order_by("row").values_list("counts", flat=True)
+    none = [0] * question.n_classes
+    return np.array([each if each and len(each) == len(none) else none for each in kept], np.int64)

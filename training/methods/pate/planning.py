@@ -8,7 +8,6 @@ from typing import Any, cast
 
 import numpy as np
 
-from accounting.caps import caps_of
 from accounting.privacy import DEFAULT_ORDERS, Conversion, Method, epsilon_from_rdp
 from accounting.shares import share_free
 from common.artifacts import arrays_load
@@ -22,6 +21,8 @@ from learning.mechanisms.pate.choices import STOP, Teachers
 from learning.mechanisms.pate.forecast import forecast_votes
 from learning.mechanisms.pate.vote import vote_costs
 from training.engine.budgets import RESERVE, PlannedPromise, planned_promises, sites_of
+from training.methods.levels import group_answers, group_budgets
+from training.methods.pate.searching import Compared, Search, teachers_search
 from training.methods.plans import MethodPlan
 from training.models import Dataset, Run
 
@@ -43,6 +44,7 @@ class RunPlan(MethodPlan):
         stops: whether it ends when the share of one group is used up.
         points: digest of the public points as they are now; encoders that come later change it.
         participation: the public seed that says which teachers take part in which query; empty where all do.
+        compared: numbers of teachers and what they release, where the plan chose these.
     """
 
     budgets: list[VoteBudget]
@@ -50,6 +52,7 @@ class RunPlan(MethodPlan):
     stops: bool
     points: str
     participation: str = ""
+    compared: tuple[Compared, ...] = ()
 
     @property
     def groups(self) -> list[tuple[GroupPlan, VoteBudget | None]]:
@@ -59,7 +62,7 @@ class RunPlan(MethodPlan):
     @property
     def answers(self) -> int | None:
         """Number of answered queries that the run affords at least; None in a rehearsal, and where it affords all."""
-        return min((limit for limit in _answers(self.plan, self.budgets) if limit is not None), default=None)
+        return min((limit for limit in group_answers(self.plan, self.budgets) if limit is not None), default=None)
 
     @property
     def labels(self) -> int | None:
@@ -79,6 +82,7 @@ class RunPlan(MethodPlan):
             "answers": self.answers,
             "points": self.points,
             **({"participation": self.participation} if self.participation else {}),
+            **({"compared": [each.to_json() for each in self.compared]} if self.compared else {}),
         }
 
 
@@ -91,6 +95,11 @@ def run_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] | None
     chosen, promises = Teachers.from_json(run.choices), promises or planned_promises(run)
     sites = sites_of(run)
     groups = [Group(promise.name, promise.epsilon, promise.holders // sites) for promise in promises]
+    search = Search(chosen)
+    if chosen.leaves_open or (chosen.vote().releases_counts and not run.rehearsal and not run.alliance_id):
+        search = teachers_search(run, chosen, groups, share)
+    chosen = search.chosen
+    assert chosen.teachers is not None, "it was chosen"
     plan = make_plan(
         groups,
         variant=run.variant,
@@ -117,8 +126,10 @@ def run_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] | None
         None if test is None else (test.pk, test.digest),
         planned_run.answers,
     )
-    warnings = (*_warnings(run, plan, budgets, share), *few_people(forecasts, classes))
-    return replace(planned_run, notes=(*plan.notes, *warnings), forecasts=forecasts)
+    if search.forecast is not None:  # single labels of noisy counts say little
+        forecasts = (*(() if plan.aggregator.releases_counts else forecasts), search.forecast)
+    notes = (*search.notes, *plan.notes, *_warnings(run, plan, budgets, share), *few_people(forecasts, classes))
+    return replace(planned_run, notes=notes, forecasts=forecasts, compared=search.compared)
 
 
 def _of_all(plan: Plan, sites: int) -> Plan:
@@ -149,29 +160,6 @@ def _forecasts(
     return () if forecast is None else (forecast,)
 
 
-def group_budgets(plan: Plan, delta: float, share: float) -> list[VoteBudget]:
-    """Most that a run of this plan may charge each group at a ``share`` of its cap."""
-    budgets = []
-    for group in plan.groups:
-        charge = plan.aggregator.charge(group.sensitivity)
-        cap = float(caps_of(group.epsilon, delta))
-        budgets.append(VoteBudget(cap, share * cap * (1 - RESERVE), **asdict(charge)))
-    return budgets
-
-
-def _answers(plan: Plan, budgets: list[VoteBudget]) -> list[int | None]:
-    """Return for each group how many answered queries it can pay for at least; None for all of them.
-
-    Of a group of which some teachers take part in each query, in turn, each is in so much fewer of them.
-    """
-    return [
-        budget.answers
-        if budget.answers is None or not group.participants
-        else budget.answers * group.teachers // group.participants
-        for group, budget in zip(plan.groups, budgets, strict=False)
-    ]
-
-
 def _require_labels(run: Run, planned: RunPlan) -> None:
     """Refuse a vanishing vote that cannot expect a single label, whatever its teachers say. Raises PlanError.
 
@@ -186,7 +174,7 @@ def _require_labels(run: Run, planned: RunPlan) -> None:
             "%(votes)d votes. Lower T."
         )
         raise PlanError(Sentence(text, votes=plan.votes))
-    answers = _answers(plan, planned.budgets)
+    answers = group_answers(plan, planned.budgets)
     poor = _rehearsed_poor(run, plan) if run.rehearsal else [number == 0 for number in answers]
     if all(poor) or (any(poor) and (planned.stops or run.rehearsal)):
         raise PlanError(Sentence(_TOO_DEAR, group=plan.groups[poor.index(True)].name))
@@ -206,7 +194,7 @@ def _rehearsed_poor(run: Run, plan: Plan) -> list[bool]:
 
 def _warnings(run: Run, plan: Plan, budgets: list[VoteBudget], share: float) -> list[Sentence]:
     warnings = []
-    answers = _answers(plan, budgets)
+    answers = group_answers(plan, budgets)
     for group, affordable in zip(plan.groups, answers, strict=False):
         if affordable == 0:
             warnings.append(Sentence(_TOO_DEAR, group=group.name))

@@ -42,6 +42,10 @@ class Ballots(Questions):
     shard = None
     release_kind = Release.Kind.LABELS.value
 
+    def kind_of(self, opened_round: Round) -> str:
+        counts = vote_question(opened_round.run).plan.aggregator.releases_counts
+        return Release.Kind.TALLIES.value if counts else self.release_kind
+
     def round_open(self, run: Run) -> Round:
         question = vote_question(run)
         return Round(run=run, index=0, representation=_SPACE.to_json(), sigma=question.sigma, size=question.size)

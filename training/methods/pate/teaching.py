@@ -1,5 +1,7 @@
 """Teachers: who must not stay in which of them, and what every teacher says of the public points."""
 
+from functools import lru_cache
+
 import numpy as np
 from django.utils.translation import gettext_noop
 
@@ -8,12 +10,15 @@ from common.jobs.parts import parts_send
 from consent.models import ConsentEvent
 from consent.selectors import Snapshot, holders_lapsed_since
 from learning.learners import learner_create
+from learning.mechanisms.choices import HolderChoices
 from learning.mechanisms.pate import NO_VOTE
 from learning.mechanisms.pate.choices import Teachers
+from learning.mechanisms.pate.teachers import PublicGraph, teacher_classes
 from training.engine.parts import run_part_do
 from training.engine.records import records_load
 from training.methods.pate.ballot import assignment_name, predictions_name
-from training.models import Run, TeacherChunk
+from training.methods.space import space_first
+from training.models import Dataset, Run, TeacherChunk
 
 _DIED = gettext_noop(
     "Workers died again and again while they trained the same teachers; most likely their memory did not suffice. "
@@ -69,6 +74,18 @@ def chunk_train(chunk: TeacherChunk) -> bool:
     return run_part_do(chunk, status=Run.Status.PREPARING, work=work, died=_DIED)
 
 
+def public_graph(public: Dataset) -> PublicGraph:
+    """Return the graph of public points that teachers learn from, in the usual representation; kept by a worker."""
+    return _graph(public.pk, public.artifact)
+
+
+# Files of datasets never change under one name.
+@lru_cache(maxsize=2)
+def _graph(public_id: int, _artifact: str) -> PublicGraph:
+    space = space_first(Dataset.objects.get(pk=public_id), HolderChoices())
+    return PublicGraph.of(space.fitted, space.public)
+
+
 def left_since_snapshot(run: Run) -> np.ndarray:
     """Holders whose consent ended after the run counted it.
 
@@ -92,6 +109,7 @@ def _predictions(run: Run, chunk: TeacherChunk) -> np.ndarray:
     public = arrays_load(run.public_points.artifact)["x"]
     chosen = Teachers.from_json(run.choices)
     learner = learner_create(chosen.learner, chosen.learner_parameters)
+    graph = public_graph(run.public_points) if chosen.learns_unlabelled(run.public_points.schema["kind"]) else None
     order = np.argsort(private["holder"], kind="stable")
     owners = private["holder"][order]
     predictions = np.full((chunk.stop - chunk.start, len(public)), NO_VOTE, dtype=np.int16)
@@ -102,13 +120,15 @@ def _predictions(run: Run, chunk: TeacherChunk) -> np.ndarray:
         if not len(rows):
             continue
         try:
-            model = learner.fit(
+            predictions[teacher - chunk.start] = teacher_classes(
+                learner,
                 private["x"][rows],
                 private["y"][rows],
+                public,
+                graph,
                 classes=len(run.private_dataset.classes),
                 seed=int(assignment["seeds"][teacher]),
             )
-            predictions[teacher - chunk.start] = model.predict(public)
         except (OSError, ImportError):  # the machine's, not the records': tried again
             raise
         except Exception:  # noqa: S112

@@ -13,13 +13,17 @@ from learning.mechanisms.pate.aggregators.base import (
     VoteCharge,
 )
 from learning.mechanisms.pate.aggregators.confident import ConfidentGNMax
+from learning.mechanisms.pate.aggregators.counts import NoisyCounts
 from learning.mechanisms.pate.aggregators.gnmax import GNMax
 from learning.mechanisms.pate.aggregators.interactive import InteractiveGNMax
 from learning.mechanisms.pate.aggregators.lnmax import LNMax
 from learning.mechanisms.pate.aggregators.residual import ResidualGNMax
 
 AGGREGATORS: Mapping[str, type[Aggregator]] = MappingProxyType(
-    {aggregator.name: aggregator for aggregator in (ConfidentGNMax, GNMax, LNMax, InteractiveGNMax, ResidualGNMax)}
+    {
+        aggregator.name: aggregator
+        for aggregator in (ConfidentGNMax, NoisyCounts, GNMax, LNMax, InteractiveGNMax, ResidualGNMax)
+    }
 )
 """All aggregators, in the order in which pages list them; the first is the one that a form begins with."""
 
@@ -54,6 +58,7 @@ __all__ = [
     "GNMax",
     "InteractiveGNMax",
     "LNMax",
+    "NoisyCounts",
     "QueryCosts",
     "Release",
     "ResidualGNMax",

@@ -26,10 +26,12 @@ class Release:
 
     labels: `(queries,)`, `REJECTED` where there is none.
     answered: `(queries,)`, True where the label is the teachers' and its cost is due.
+    counts: `(queries, classes)` whole noisy counts, from which the labels were read; None where these are not released.
     """
 
     labels: NDArray[np.int64]
     answered: NDArray[np.bool_]
+    counts: NDArray[np.int64] | None = None
 
     @property
     def reinforced(self) -> NDArray[np.bool_]:
@@ -119,6 +121,7 @@ class Aggregator(abc.ABC):
         pays_once: Whether one charge pays for many queries, which teachers must not miss.
         has_paper_costs: Whether `costs` holds for it, so that a rehearsal can use it.
         adds_noise_once: Whether labels follow from the counts with one Gaussian noise, so that these can be released.
+        releases_counts: Whether they are released.
 
     `votes` is `(queries, classes)`: weighted counts. `student_probabilities`, of the same shape, is what the present
     student believes; only Interactive-GNMax looks at it, the others take it and need it not.
@@ -135,6 +138,7 @@ class Aggregator(abc.ABC):
     pays_once: ClassVar[bool] = False
     has_paper_costs: ClassVar[bool] = True
     adds_noise_once: ClassVar[bool] = False
+    releases_counts: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         for field in self.fields():

@@ -86,6 +86,25 @@ def test_a_group_is_charged_the_closed_form_within_the_bound() -> None:
         assert charge < bound == pytest.approx(release.size * (check + label))
 
 
+def test_counts_are_the_noisy_sums_and_cost_what_their_labels_do() -> None:
+    """GNMax's label is a function of them: the same noise, the same labels, the same charges."""
+    plain, counting = question(GNMax(sigma=5.0).parameters()), question({"name": "noisy_counts", "sigma": 5.0})
+    labels, counted = ask(plain, plain.state(None), POINTS), ask(counting, counting.state(None), POINTS)
+    part = slice(0, POINTS)
+    answer = counting.answer(
+        part, counting.state(None), people(), lambda: ballot(counting), alone=True, draws=Draws(SimulationNoise(1))
+    )
+    noisy = answer["sums"] + SimulationNoise(1).normal(counting.sigma, (POINTS, CLASSES))
+    np.testing.assert_array_equal(counted.counts, np.rint(noisy))
+    assert list(counted.labels) == np.argmax(counted.counts, axis=1).tolist()
+    assert np.mean(np.array(counted.labels) == np.array(labels.labels)) > 0.8, "but for ties after rounding"
+    assert counted.charges == labels.charges and len(labels.counts) == 0
+    assert plain.digest() != counting.digest()
+    own = np.zeros(POINTS, np.bool_)
+    other = counting.released_digest(0, np.array(counted.labels), own, np.array(counted.counts) + 1)
+    assert counted.content["digest"] != other
+
+
 def test_a_teacher_with_a_removed_member_is_silent_and_charges_stay() -> None:
     current = question()
     state, who = current.state(None), people(gone=(3, 20))

@@ -9,6 +9,9 @@ from scipy.sparse import csr_array
 _NEAREST = 10
 _STEPS = 60
 _LEAST = 1e-9
+_DENSE = 1500
+"""Points up to which a dense decomposition is quicker."""
+_TOLERANCE = 1e-4
 
 
 def spread(similar: csr_array, probabilities: NDArray[np.float64], share: float) -> NDArray[np.float64]:
@@ -33,6 +36,26 @@ def spread(similar: csr_array, probabilities: NDArray[np.float64], share: float)
         over = share * (similar @ over) + (1 - share) * excess
     result = np.maximum(over, 0.0) + _LEAST
     return result / result.sum(axis=1, keepdims=True)
+
+
+def eigenvectors(similar: csr_array, most: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the smoothest functions on the graph: the eigenvectors of S with the largest eigenvalues.
+
+    Args:
+        similar: `(P, P)` S, see `similarities`.
+        most: How many, at most.
+
+    Returns:
+        Eigenvalues `(k,)` in falling order, and eigenvectors `(P, k)`.
+    """
+    if len(similar.indptr) - 1 <= _DENSE:
+        values, vectors = np.linalg.eigh(similar.toarray())
+    else:
+        from scipy.sparse.linalg import eigsh
+
+        start = np.full(similar.shape[0], similar.shape[0] ** -0.5)
+        values, vectors = eigsh(similar.astype(np.float64), k=most, which="LA", v0=start, tol=_TOLERANCE)
+    return values[::-1][:most], vectors[:, ::-1][:, :most]
 
 
 def similarities(coordinates: NDArray[np.number]) -> csr_array:
