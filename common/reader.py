@@ -37,7 +37,7 @@ class Unreadable(Exception):
 
 
 def _table(content: bytes, request: dict[str, Any]) -> Iterator[Any]:
-    reader = csv.reader(io.StringIO(content.decode(), newline=""), delimiter=request["delimiter"])
+    reader = csv.reader(io.StringIO(content.decode(), newline=""), delimiter=request["delimiter"], strict=True)
     try:
         for cells in reader:
             yield [reader.line_num, cells]

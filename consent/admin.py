@@ -2,10 +2,13 @@
 
 from typing import Any, cast
 
+from django import forms
 from django.contrib import admin
+from django.core.exceptions import ValidationError
 from django.http import HttpRequest
 
 from common.admin import FilteredAsListed, ReadOnlyAdmin
+from common.identities import spelling
 from common.requests import SignedInRequest
 from consent import services
 from consent.facts import FACTS
@@ -22,6 +25,7 @@ from consent.models import (
     RoleChange,
     Study,
 )
+from consent.pseudonyms import spelling_fault
 from consent.services.changes import changes_recorded
 
 
@@ -77,10 +81,21 @@ class AccountChangeAdmin(ReadOnlyAdmin):
     list_filter = ("kind",)
 
 
+class DataHolderForm(forms.ModelForm):
+    """Form of a data holder, whose pseudonym is spelled as everywhere."""
+
+    def clean_pseudonym(self) -> str:
+        name: str = self.cleaned_data["pseudonym"]
+        if "pseudonym" in self.changed_data and (fault := spelling_fault(name)):
+            raise ValidationError(fault)
+        return spelling(name) if "pseudonym" in self.changed_data else name
+
+
 @admin.register(DataHolder)
 class DataHolderAdmin(RecordedAdmin, FilteredAsListed):
     """Nobody is deleted here: the question whether to would tell what they chose."""
 
+    form = DataHolderForm
     list_display = ("pseudonym", "study", "user")
     list_filter = ("study",)
     search_fields = ("pseudonym",)
@@ -88,7 +103,7 @@ class DataHolderAdmin(RecordedAdmin, FilteredAsListed):
     show_full_result_count = False
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        return ("study",) if obj else ()
+        return (*(("study",) if obj else ()), *(("pseudonym",) if obj and obj.erased_at else ()))
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False

@@ -1,4 +1,4 @@
-"""Pseudonyms of holders: looked up as they are written, and after an erasure by a keyed commitment to them.
+"""Pseudonyms of holders: looked up by their one spelling, and after an erasure by a keyed commitment to it.
 
 Whoever had their records erased keeps their account: what was spent on them is spent, also when they come back under
 the same pseudonym. So the pseudonym gives way to its HMAC under a key of the study's own, which lies in private storage
@@ -16,9 +16,10 @@ from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 
 from common.artifacts import arrays_delete, arrays_load, arrays_save
+from common.identities import ERASED, PseudonymError, canonical, former_spellings, spelling
+from common.sentences import Sentence
 from consent.models import DataHolder, Study
 
-_MARK = "erased:"
 _AT_ONCE = 2000
 
 
@@ -55,21 +56,27 @@ def commitment(study: Study, pseudonyms: Iterable[str]) -> Iterator[str]:
     """Commitment to each pseudonym, under the key of its study."""
     key = _key(study)
     for pseudonym in pseudonyms:
-        yield _MARK + hmac.new(key, pseudonym.encode(), hashlib.sha256).hexdigest()
+        yield ERASED + hmac.new(key, pseudonym.encode(), hashlib.sha256).hexdigest()
 
 
 def holders_by_pseudonym(study: Study, pseudonyms: Iterable[str]) -> dict[str, int]:
     """Ids of the holders of a study by the pseudonym that was asked for; who is not there is left out.
+
+    A pseudonym that was registered exactly like this comes first: it may be older than the rules of spelling.
 
     Raises:
         ValidationError: somebody's records were erased, and the key to their pseudonym is missing.
     """
     names = list(dict.fromkeys(pseudonyms))
     ids = _ids(study, names)
-    unknown = [pseudonym for pseudonym in names if pseudonym not in ids]
+    spelled = {name: spelling(name) for name in names if name not in ids}
+    known = _ids(study, list(dict.fromkeys(each for name, each in spelled.items() if each != name)))
+    ids |= {name: known[each] for name, each in spelled.items() if each in known}
+    unknown = {name: each for name, each in spelled.items() if name not in ids}
     if unknown and not study.expired_at and DataHolder.objects.filter(study=study, erased_at__isnull=False).exists():
-        committed = dict(zip(commitment(study, unknown), unknown, strict=True))
-        ids |= {committed[name]: pk for name, pk in _ids(study, list(committed)).items()}
+        pairs = [(former, name) for name, each in unknown.items() for former in {name, *former_spellings(each)}]
+        committed = dict(zip(commitment(study, (former for former, _name in pairs)), pairs, strict=True))
+        ids |= {committed[digest][1]: pk for digest, pk in _ids(study, list(committed)).items()}
     return ids
 
 
@@ -77,6 +84,35 @@ def holder_by_pseudonym(study: Study, pseudonym: str) -> DataHolder | None:
     """The holder of a study with this pseudonym, or None."""
     pk = holders_by_pseudonym(study, [pseudonym]).get(pseudonym)
     return None if pk is None else DataHolder.objects.get(pk=pk)
+
+
+def holder_named(study: Study, pseudonym: str) -> DataHolder:
+    """Return the holder of a study whom somebody named by a typed pseudonym.
+
+    Raises:
+        ValidationError: nobody in the study has this pseudonym, or nobody can have it.
+    """
+    holder = holder_by_pseudonym(study, pseudonym)
+    if holder is None:
+        raise ValidationError({"pseudonym": unknown_message(pseudonym)})
+    return holder
+
+
+def unknown_message(pseudonym: str) -> str:
+    """Say why no holder of a study is found by a pseudonym."""
+    return spelling_fault(pseudonym) or _("Nobody in this study is called so. Check the spelling.")
+
+
+def spelling_fault(pseudonym: str) -> str:
+    """Say why nobody can have a pseudonym; empty if somebody can."""
+    try:
+        canonical(pseudonym)
+    except PseudonymError as error:
+        return " ".join(
+            _(each.template) % each.values if isinstance(each, Sentence) else _(each)
+            for each in (error.problem, error.remedy)
+        )
+    return ""
 
 
 def _ids(study: Study, names: list[str]) -> dict[str, int]:

@@ -31,6 +31,7 @@ from django.utils.translation import trans_real
 from consent import letter_documents, paper_documents, receipts
 from consent.circumstances import Answering
 from consent.models import Answerer, HolderAddress, Letter, Mail, MailWishes, Study
+from consent.people_lists import Invited
 from consent.services import consent_give, invitations
 from consent.services.mail import address_link, mail_render
 from ipate_web.staff import report
@@ -307,7 +308,7 @@ def starts(study: Study) -> list[Start]:
     (represented,) = invitations.invitations_create(
         study=second_study,
         acting_user=None,
-        pseudonyms=[invitations.Invited("Anna Example", "guardian", date(2099, 1, 1))],
+        pseudonyms=[Invited("Anna Example", "guardian", date(2099, 1, 1))],
     )
     factories.form_publish(second_study, {"en": "More words.", "de": "Mehr Worte."}, renewal="required")
     secured = factories.user_create("ada")

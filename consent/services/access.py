@@ -1,13 +1,11 @@
 """Staff access to one holder's choice: a reason is required, and each access is recorded."""
 
 from django.contrib.auth.models import AbstractBaseUser
-from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
-from django.utils.translation import gettext as _
 
 from consent.models import ConsentEvent, LevelAccess, Study
-from consent.pseudonyms import holder_by_pseudonym
+from consent.pseudonyms import holder_named
 from consent.selectors import consent_current
 from consent.services import study_lock
 
@@ -31,9 +29,7 @@ def holder_level_access(
         ValidationError: no holder of the study has this pseudonym, or the reason is empty.
     """
     study_lock(study.pk)
-    holder = holder_by_pseudonym(study, pseudonym)
-    if holder is None:
-        raise ValidationError({"pseudonym": _("Nobody in this study is called so. Check the spelling.")})
+    holder = holder_named(study, pseudonym)
     look = LevelAccess(
         study=study, holder=holder, reason=reason.strip(), seen_by_id=acting_user.pk, seen_at=timezone.now()
     )

@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 
 from consent.circumstances import REPRESENTED, circumstance_last, circumstances_over, day_of
 from consent.models import Circumstance, DataHolder, Study
-from consent.pseudonyms import holder_by_pseudonym
+from consent.pseudonyms import holder_named
 from consent.services import holder_link, invitations_end, study_lock
 from consent.services.addresses import addresses_forget
 from consent.services.answer_drafts import answer_drafts_forget
@@ -55,9 +55,7 @@ def circumstance_record(
             circumstance that cannot follow the last one.
     """
     study_lock(study.pk)
-    holder = holder_by_pseudonym(study, pseudonym.strip())
-    if holder is None:
-        raise ValidationError({"pseudonym": _("Nobody in this study is called so. Check the spelling.")})
+    holder = holder_named(study, pseudonym)
     _day_check(kind, until)
     last = circumstance_last(holder)
     before, until_before = (last.kind, last.until) if last else (_KIND.PERSON, None)

@@ -3,11 +3,13 @@
 from collections.abc import Iterable, Sequence
 
 from django.contrib.auth.models import AbstractBaseUser
+from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
 
+from common.identities import spelling
 from consent.models import DataHolder, Invitation, Mail, Study
-from consent.pseudonyms import holders_by_pseudonym
+from consent.pseudonyms import holders_by_pseudonym, spelling_fault
 from consent.services.addresses import addresses_forget
 from consent.services.changes import changes_recorded
 from consent.services.studies import study_open_check
@@ -17,21 +19,24 @@ _AT_ONCE = 500
 
 @transaction.atomic
 def holders_register(*, study: Study, pseudonyms: Iterable[str]) -> dict[str, int]:
-    """Register a holder for every pseudonym that has none.
+    """Register a holder for every pseudonym that has none, under its canonical spelling.
 
     Whoever had their records erased is found by the commitment to their pseudonym, and keeps their account.
 
     Returns:
-        The holder id of every pseudonym.
+        The holder id of every pseudonym, as it was given.
 
     Raises:
-        ValidationError: the study is closed, or the key to erased pseudonyms is missing.
+        ValidationError: the study is closed, the key to erased pseudonyms is missing, or pseudonyms that nobody can
+            have.
     """
     study_open_check(study)
     pseudonyms = list(dict.fromkeys(pseudonyms))
     known = holders_by_pseudonym(study, pseudonyms)
     names = [pseudonym for pseudonym in pseudonyms if pseudonym not in known]
-    new = (DataHolder(study_id=study.pk, pseudonym=name) for name in names)
+    if faults := [fault for name in names if (fault := spelling_fault(name))]:
+        raise ValidationError(faults)
+    new = (DataHolder(study_id=study.pk, pseudonym=name) for name in dict.fromkeys(map(spelling, names)))
     DataHolder.objects.bulk_create(new, batch_size=2000, ignore_conflicts=True)
     return known | holders_by_pseudonym(study, names)
 

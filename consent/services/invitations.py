@@ -9,7 +9,7 @@ import hashlib
 import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import timedelta
 
 from allauth.account.models import EmailAddress
 from allauth.mfa.utils import is_mfa_enabled
@@ -27,12 +27,13 @@ from django.utils.functional import cached_property
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from common.reading import UnreadableError, table_read
+from common.identities import spelling
 from common.throttle import Attempt, Counter, attempt_begin, counters_check, keyed_hash
-from consent.circumstances import REPRESENTED, Answering, answering_for, circumstances_last, circumstances_over
+from consent.circumstances import Answering, answering_for, circumstances_last, circumstances_over
 from consent.codes import code_in_groups, code_new, code_normalise
 from consent.models import Circumstance, DataHolder, Invitation, LinkReissue, Study
-from consent.pseudonyms import holder_by_pseudonym
+from consent.people_lists import Invited
+from consent.pseudonyms import holder_named
 from consent.services import holder_link, holders_register, invitations_end, study_asks_check, study_lock
 from consent.services.changes import changes_recorded
 from consent.services.handover import circumstance_record, hand_over
@@ -40,64 +41,8 @@ from consent.services.mail import confirmed_address, holder_mail
 
 #: Groups of a code, each with 20 random bits and a check letter.
 GROUPS = 7
-#: Columns of a list of people to invite; all but the first two may be left out, and all but the first be empty.
-COLUMNS = ("pseudonym", "answers", "until", "language", "address")
 #: What is said once an account takes the place of a link.
 ACCOUNT_SET_UP = gettext_lazy("Your account is set up. From now on, sign in; the link opens nothing any more.")
-#: What the column "answers" may say: who the invitation goes to.
-ANSWERS = (Circumstance.Kind.PERSON, *REPRESENTED)
-
-
-@dataclass(frozen=True)
-class Invited:
-    """Holder to invite: ``answers`` is one of ``ANSWERS``, or empty for whoever is on record; ``until`` as recorded.
-
-    ``language`` and ``address``, of lines, are for their letter alone, and not kept.
-    """
-
-    pseudonym: str
-    answers: str = ""
-    until: date | None = None
-    language: str = ""
-    address: str = ""
-
-
-def invitees_read(lines: Sequence[str]) -> list[Invited]:
-    """Read a list of people to invite: one pseudonym a line, or CSV whose first line names ``COLUMNS``.
-
-    Raises:
-        ValidationError: every row that cannot be read, with what to write.
-    """
-    lines = [line for line in lines if line.strip()]
-    if not lines or lines[0].replace(" ", "").lower().split(",")[:2] != list(COLUMNS[:2]):
-        return [Invited(name) for name in dict.fromkeys(line.strip() for line in lines)]
-    people, problems = [], []
-    for number, cells in enumerate(_rows(lines[1:]), 2):
-        name, answers, until, language, address = ([cell.strip() for cell in cells] + [""] * 5)[:5]
-        answers = answers.lower()
-        try:
-            day = date.fromisoformat(until) if until else None
-        except ValueError:
-            problems.append(_("Row %(row)d: until must be a date such as 2031-05-04.") % {"row": number})
-            continue
-        if answers not in ("", *ANSWERS) or not name:
-            message = _("Row %(row)d: write a pseudonym, then one of %(answers)s, or nothing.")
-            problems.append(message % {"row": number, "answers": ", ".join(ANSWERS)})
-        if language and language not in dict(settings.LANGUAGES):
-            message = _("Row %(row)d: the language must be one of %(codes)s, or empty.")
-            problems.append(message % {"row": number, "codes": ", ".join(dict(settings.LANGUAGES))})
-        lines_of_address = "\n".join(line.strip() for line in address.split(";"))
-        people.append(Invited(name, answers, day, language, lines_of_address))
-    if problems:
-        raise ValidationError(problems)
-    return people
-
-
-def _rows(lines: Sequence[str]) -> list[list[str]]:
-    try:
-        return [cells for _line, cells in table_read("\n".join(lines))]
-    except UnreadableError as error:
-        raise ValidationError(_("This is no CSV (%(error)s).") % {"error": error}) from error
 
 
 @dataclass(frozen=True)
@@ -179,14 +124,12 @@ def invitations_create(
         The invitations with their codes, which are not stored.
 
     Raises:
-        ValidationError: a pseudonym longer than 200 characters, a rehearsal study, or somebody whose guardian or proxy
-            cannot be recorded so.
+        ValidationError: a pseudonym that nobody can have, a rehearsal study, or somebody whose guardian or proxy cannot
+            be recorded so.
     """
     study_asks_check(study)
     people = [each if isinstance(each, Invited) else Invited(each.strip()) for each in pseudonyms]
     wanted = list(dict.fromkeys(each.pseudonym for each in people if each.pseudonym))
-    if any(len(name) > 200 for name in wanted):
-        raise ValidationError(_("A pseudonym has at most 200 characters; put each on a line of its own."))
     study = study_lock(study.pk)
     ids = holders_register(study=study, pseudonyms=wanted)
     for over in circumstances_over(timezone.now()).filter(study=study):
@@ -202,7 +145,8 @@ def invitations_create(
     without_account = DataHolder.objects.filter(~has_account, study=study).exclude(pk__in=invited)
     by_id = {holder.pk: holder for holder in without_account.iterator(chunk_size=10_000)}
     written = {each.pseudonym: each for each in people}
-    known = [(by_id[ids[name]], written[name]) for name in wanted if ids[name] in by_id]
+    names = {ids[name]: name for name in wanted}  # one for each person, however often they are listed
+    known = [(by_id[pk], written[name]) for pk, name in names.items() if pk in by_id]
     places: list[tuple[DataHolder | None, Invited]] = [*known, *[(None, Invited(""))] * open_places]
     now = timezone.now()
     if replace:
@@ -226,7 +170,7 @@ def invitations_create(
 
 def _answers_record(study: Study, person: Invited, acting_user: AbstractBaseUser | None) -> None:
     """Record who answers for somebody who is invited; that the person does is recorded where somebody else did."""
-    holder = holder_by_pseudonym(study, person.pseudonym)
+    holder = holder_named(study, person.pseudonym)
     known = Circumstance.objects.filter(holder=holder).exists()
     if person.answers == Circumstance.Kind.PERSON and not known:
         return
@@ -436,9 +380,7 @@ def link_reissue(*, study: Study, pseudonym: str, reason: str, acting_user: Abst
         ValidationError: no holder of the study has this pseudonym, or the reason is empty.
     """
     study_lock(study.pk)
-    holder = holder_by_pseudonym(study, pseudonym.strip())
-    if holder is None:
-        raise ValidationError({"pseudonym": _("Nobody in this study is called so. Check the spelling.")})
+    holder = holder_named(study, pseudonym)
     hand_over(holder)
     holder.refresh_from_db()
     now = timezone.now()
@@ -452,4 +394,4 @@ def link_reissue(*, study: Study, pseudonym: str, reason: str, acting_user: Abst
     )
     with changes_recorded([invitation], acting_user=acting_user):
         invitation.save()
-    return IssuedInvitation(invitation, code, name=pseudonym.strip())
+    return IssuedInvitation(invitation, code, name=spelling(pseudonym))

@@ -24,6 +24,7 @@ from django.db.models import Max
 from django.utils import timezone, translation
 from django.utils.translation import gettext as _
 
+from common.identities import spelling
 from common.keyrings import KeyGoneError, content_open, content_seal, ring_destroy
 from common.reading import UnreadableError, table_read_named
 from consent.circumstances import Answering, answering, day_begin, day_of, renew_by
@@ -39,7 +40,8 @@ from consent.models import (
     Level,
     Study,
 )
-from consent.pseudonyms import holders_by_pseudonym
+from consent.people_lists import heading
+from consent.pseudonyms import holders_by_pseudonym, spelling_fault
 from consent.selectors import GRANTING, EpsilonRule
 from consent.services import study_lock
 from consent.services.check_answers import check_answers_forget
@@ -125,7 +127,9 @@ def paper_list_read(content: bytes) -> list[PaperConsent]:
         PaperError: missing columns, or rows whose version or date cannot be read.
     """
     try:
-        return _decisions(table_read_named(content.decode("utf-8-sig")))
+        text = content.decode("utf-8-sig")
+        separator, _names = heading(text.lstrip().partition("\n")[0], COLUMNS)
+        return _decisions(table_read_named(text, delimiter=separator))
     except UnicodeDecodeError as error:
         raise PaperError([Problem(0, _("The list is not UTF-8. Save it as “CSV UTF-8”."))]) from error
     except UnreadableError as error:
@@ -276,7 +280,7 @@ def _chunks(consents: Iterable[PaperConsent]) -> Iterator[Sequence[PaperConsent]
 def _repeated(consents: Iterable[PaperConsent]) -> Iterator[Problem]:
     first: dict[str, int] = {}
     for consent in consents:
-        if (row := first.setdefault(consent.pseudonym, consent.row)) != consent.row:
+        if (row := first.setdefault(spelling(consent.pseudonym), consent.row)) != consent.row:
             message = _("“%(pseudonym)s” stands in row %(row)d, too. Keep the one that was signed last.")
             yield Problem(consent.row, message % {"pseudonym": consent.pseudonym, "row": row})
 
@@ -336,7 +340,8 @@ class _Paper:
             yield from _declaration_problems(consent, answered)
             if consent.pseudonym not in holders:
                 message = _("nobody in this study is called “%(name)s”. Check it, or import their records first.")
-                yield Problem(consent.row, message % {"name": consent.pseudonym})
+                fault = spelling_fault(consent.pseudonym)
+                yield Problem(consent.row, fault or message % {"name": consent.pseudonym})
             elif (event := standing.get(holders[consent.pseudonym])) and consent.signed_on <= _decided_on(event):
                 message = _("“%(name)s” has decided on %(day)s; what is newer stands. Leave this row out.")
                 yield Problem(consent.row, message % {"name": consent.pseudonym, "day": _decided_on(event).isoformat()})

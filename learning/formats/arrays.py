@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from common.identities import spelling
 from common.sentences import Sentence
 from common.sentences import gettext_noop as _
 from learning.formats import limits
@@ -147,11 +148,11 @@ def checked_holders(holders: Array, records: int, report: Report) -> list[str] |
     """
     text = _("holder holds %(type)s in the shape %(shape)s; there are %(count)d records.")
     remedy = _("Save one pseudonym per record, as text or whole number.")
-    if not _one_each(holders, "Uiu", "holder", records, text, remedy, report):
+    if not _one_each(holders, "Uiuf", "holder", records, text, remedy, report):
         return None
-    names = [str(holder).strip() for holder in holders]
+    names = holders.tolist()
     report.add(*pseudonym_faults(names, "holder"))
-    return names
+    return [spelling(name) for name in names]
 
 
 def _one_each(array: Array, kinds: str, name: str, records: int, problem: str, remedy: str, report: Report) -> bool:

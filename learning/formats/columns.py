@@ -579,21 +579,6 @@ _SHOWN = 12
 _LONGEST = 60
 
 
-def is_formula(text: str) -> bool:
-    """Whether a spreadsheet that opens a file would calculate what a cell says; numbers and single signs are none.
-
-    >>> is_formula("=1+1"), is_formula("@SUM(A1)"), is_formula("-1.5"), is_formula("+"), is_formula("<=50K")
-    (True, True, False, False, False)
-    """
-    if len(text) < 2 or not text.startswith(("=", "+", "-", "@", "\t", "\r")):
-        return False
-    try:
-        float(text)
-    except ValueError:
-        return True
-    return False
-
-
 def shown(value: object) -> str:
     r"""A value as messages show it: cut, and with a mark for whatever cannot be printed.
 

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from common.identities import PseudonymError, canonical, spelling
 from common.sentences import Sentence
 from common.sentences import gettext_noop as _
 from learning.formats import limits
 from learning.formats.balance import ROWS
-from learning.formats.columns import NumericColumn, TargetColumn, is_formula, shown
+from learning.formats.columns import NumericColumn, TargetColumn, shown
 from learning.formats.combining import COUNT, Combinable, OneRecord, combined
 from learning.formats.report import MOST, Report
 from learning.formats.rows import DataError, Rows
@@ -21,7 +22,6 @@ from learning.formats.schema import TabularSchema
 Columns = Mapping[str, Sequence[object]]
 Batch = tuple[Columns, Sequence[int]]
 """Records column by column, and their row numbers in the file."""
-LONGEST_PSEUDONYM = 200
 _NO_ROLE = {
     "label": _("Declare which one it is."),
     "target": _("Declare which columns hold its parts."),
@@ -112,7 +112,7 @@ class RecordEncoder:
                 faults = (fault for fault in faults if columns[fault.column or ""][(fault.row or 1) - 1] != "")
             self._note(faults, rows, faulty)
         if (self.holders or combining is not None) and holder and holder.name in columns:
-            self._note(pseudonym_faults([str(v) for v in columns[holder.name]], holder.name), rows, faulty)
+            self._note(pseudonym_faults(columns[holder.name], holder.name), rows, faulty)
         self.report.add(*sorted(self._found, key=lambda fault: fault.row or 0))
         self._found.clear()
         places = [place for place in range(len(rows)) if place not in faulty]
@@ -153,7 +153,7 @@ class RecordEncoder:
         assert one is not None and holder is not None
         columns = {name: [value for part in self._single for value in part[name]] for name in self._single[0]}
         self._single.clear()
-        names = [str(value).strip() for value in columns[holder.name]]
+        names = [spelling(value) for value in columns[holder.name]]
         answers = schema.answers if self._has_answers(columns) else ()
         features = [column for column in schema.features if isinstance(column, Combinable)]
         made, owners = combined(columns, names, [*features, *answers], schema.classes, one)
@@ -185,7 +185,7 @@ class RecordEncoder:
         if self._has_answers(columns):
             self._y.append(self.schema.encode_answers(columns))
         if self.holders and holder and holder.name in columns:
-            self._holders += [str(value).strip() for value in columns[holder.name]]
+            self._holders += [spelling(value) for value in columns[holder.name]]
 
     def _has_answers(self, columns: Columns) -> bool:
         answers = self.schema.answers
@@ -253,28 +253,14 @@ class RecordEncoder:
         return {**columns, **changed}
 
 
-def pseudonym_faults(names: Sequence[str], column: str) -> Iterator[DataError]:
+def pseudonym_faults(names: Iterable[object], column: str) -> Iterator[DataError]:
     """Every pseudonym that no holder can have; its row is the 1-based place.
 
     >>> [str(fault) for fault in pseudonym_faults(["ada", "", "=1+1"], "who")][0]
     'row 2, column who: The record has no holder. Say whose it is, or remove it.'
     """
     for place, name in enumerate(names, 1):
-        fault = _pseudonym_fault(name.strip())
-        if fault is not None:
-            yield DataError(*fault, row=place, column=column)
-
-
-def _pseudonym_fault(name: str) -> tuple[str, str] | None:
-    if not name:
-        return _("The record has no holder."), _("Say whose it is, or remove it.")
-    if len(name) > LONGEST_PSEUDONYM:
-        problem = Sentence(_("The pseudonym “%(name)s” has %(count)d characters."), name=shown(name), count=len(name))
-        return problem, Sentence(_("Use at most %(most)d."), most=LONGEST_PSEUDONYM)
-    if is_formula(name):
-        problem = Sentence(_("The pseudonym “%(name)s” begins like a formula of a spreadsheet."), name=shown(name))
-        return problem, _("Use pseudonyms that begin with a letter or a digit.")
-    if not name.isprintable():
-        problem = Sentence(_("The pseudonym “%(name)s” holds a character that cannot be printed."), name=shown(name))
-        return problem, _("Correct it.")
-    return None
+        try:
+            canonical(name)
+        except PseudonymError as error:
+            yield DataError(error.problem, error.remedy, row=place, column=column)

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TextIO
 
 from common.sentences import Sentence
+from common.spreadsheets import harmless
 from learning.formats.balance import Balance
-from learning.formats.columns import is_formula
 from learning.formats.rows import DataError
 
 MOST = 10_000
@@ -47,16 +47,6 @@ def write_faults(file: TextIO, faults: Iterable[DataError], count: int) -> None:
         written += 1
     if count > written:
         writer.writerow(["", "", "", f"And {count - written:,} more.", ""])
-
-
-def harmless(cell: object) -> str:
-    """A cell that no spreadsheet takes for a formula.
-
-    >>> harmless("=1+1"), harmless(3)
-    ("'=1+1", '3')
-    """
-    text = str(cell)
-    return f"'{text}" if is_formula(text) else text
 
 
 @dataclass

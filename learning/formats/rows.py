@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from common.identities import PseudonymError, canonical
+
 
 class DataError(ValueError):
     """Unusable data: where (file, row, column), what is wrong, and what to do.
@@ -104,8 +106,16 @@ class Rows:
         )
 
     def one_holder_per_row(self, prefix: str) -> Rows:
-        """The same records, each with a holder of its own, named by its place: ``prefix-00001`` and so on."""
+        """The same records, each with a holder of its own, named by its place: ``prefix-00001`` and so on.
+
+        Raises:
+            DataError: nobody can have such a pseudonym.
+        """
         width = len(str(len(self)))
+        try:
+            prefix = canonical(f"{prefix}-1").removesuffix("-1")
+        except PseudonymError as error:
+            raise DataError(error.problem, error.remedy) from error
         return replace(self, holders=[f"{prefix}-{place:0{width}d}" for place in range(1, len(self) + 1)])
 
     def without_holders(self) -> Rows:

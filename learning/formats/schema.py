@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from common.sentences import Sentence
 from common.sentences import gettext_noop as _
+from common.spreadsheets import is_formula
 from learning.formats.columns import (
     CategoricalColumn,
     CodeColumn,
@@ -24,7 +25,6 @@ from learning.formats.columns import (
     NumericColumn,
     TargetColumn,
     TextColumn,
-    is_formula,
     shown,
 )
 from learning.formats.combining import OneRecord

@@ -11,9 +11,10 @@ from django.utils import timezone
 
 from consent import selectors
 from consent.models import Circumstance, ConsentEvent, DataHolder, Study
+from consent.people_lists import Invited
 from consent.services import membership_add
 from consent.services.handover import circumstance_record
-from consent.services.invitations import Invited, invitations_create
+from consent.services.invitations import invitations_create
 from tests import factories
 from tests.clock import Clock
 

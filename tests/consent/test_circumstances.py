@@ -14,10 +14,11 @@ from consent.circumstances import answering_for
 from consent.counts import holders_per_level
 from consent.exports import export_json
 from consent.models import Circumstance, ConsentEvent, DataHolder, Invitation, Mail, Study
+from consent.people_lists import Invited
 from consent.selectors import answerer_faults
 from consent.services import Valid
 from consent.services.handover import circumstance_record, hand_overs
-from consent.services.invitations import Invited, invitation_open, invitations_create, invitees_read
+from consent.services.invitations import invitation_open, invitations_create
 from consent.services.letters import letters_due
 from consent.services.reminders import reminders_send
 from consent.services.replays import Lost, acts_apply
@@ -238,17 +239,10 @@ def test_a_version_with_the_same_words_and_another_validity_is_another_version(s
     assert factories.form_publish(study, factories.FORM, "required", Valid(months=3)).valid_months == 3
 
 
-def test_a_list_of_people_to_invite_can_say_who_answers(study) -> None:
-    plain = [Invited("P-1"), Invited("P-2"), Invited("Doe, Jane")]
-    assert invitees_read(["P-1", " P-2 ", "", "P-1", "Doe, Jane"]) == plain
-    rows = invitees_read(["pseudonym,answers,until", "P-1,guardian,2031-05-04", '"Doe, Jane",proxy', "P-3"])
-    assert rows == [Invited("P-1", "guardian", date(2031, 5, 4)), Invited("Doe, Jane", "proxy"), Invited("P-3")]
-    with pytest.raises(ValidationError) as refused:
-        invitees_read(["pseudonym,answers,until", "P-1,aunt", "P-2,guardian,soon"])
-    assert len(refused.value.messages) == 2
+def test_a_person_who_cannot_be_recorded_stops_the_whole_list(study) -> None:
     with pytest.raises(ValidationError, match="P-2"):
         invitations_create(study=study, acting_user=None, pseudonyms=[Invited("P-1"), Invited("P-2", "guardian")])
-    assert not Invitation.objects.exists(), "one refused entry stops the whole list"
+    assert not Invitation.objects.exists()
 
 
 def test_a_decision_by_somebody_who_did_not_answer_is_found(study, holder, give, tmp_path) -> None:

@@ -19,9 +19,10 @@ from consent.html_trees import html_tree
 from consent.letter_documents import LetterWritten, letter_context, letters_pdf
 from consent.models import Answerer, ConfigurationChange, ConsentEvent, Letterhead, Study
 from consent.paper_documents import FormsOnPaper, FormWritten
+from consent.people_lists import Invited, invitees_read
 from consent.receipts import receipt_context, receipt_digests, receipt_number, receipt_pdf
 from consent.services.changes import change_faults
-from consent.services.invitations import Invited, IssuedInvitation, invitations_create, invitees_read
+from consent.services.invitations import IssuedInvitation, invitations_create
 from consent.services.letterheads import letterhead_of, letterhead_save, logo_read
 from tests import factories
 from tests.consent.conftest import words
@@ -141,7 +142,7 @@ def test_unknown_letters_are_refused(study: Study, issued: IssuedInvitation) -> 
     answer = as_("olga").post(path, {"letters": json.dumps(entries), "language": "en"})
     assert answer.status_code == 422 and "None of these codes opens anything any more" in text(answer)
     with pytest.raises(ValidationError, match="Row 2: the language"):
-        invitees_read(["pseudonym,answers,until,language", "P-1,,,xx"])
+        invitees_read("pseudonym,answers,until,language\nP-1,,,xx")
 
 
 def test_operators_write_the_words_and_see_them_before_they_are_saved(study: Study) -> None:

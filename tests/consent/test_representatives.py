@@ -14,6 +14,7 @@ from django.utils import translation
 
 from consent import exports, receipts, services
 from consent.models import ConsentEvent, DataHolder, Mail, Study
+from consent.people_lists import Invited
 from consent.services import invitations
 from consent.services.decisions import Declaration
 from consent.services.mail import mail_render
@@ -35,7 +36,7 @@ def study(db: None) -> Study:
 @pytest.fixture
 def guardian(study: Study) -> Client:
     """Bearer of an invitation to answer for somebody."""
-    return link_opened(study, invitations.Invited(NAME, "guardian", date(2099, 1, 1)))
+    return link_opened(study, Invited(NAME, "guardian", date(2099, 1, 1)))
 
 
 def read(client: Client, name: str, *parts: object) -> str:
@@ -118,7 +119,7 @@ def test_no_page_of_a_guardian_calls_the_person_by_a_code_after_an_erasure(guard
     ("language", "says"), [("en", "The decision for Anna on"), ("de", "Die Entscheidung für Anna über")]
 )
 def test_mails_to_a_guardian_are_about_the_person(study: Study, language: str, says: str) -> None:
-    invited = invitations.Invited("Anna", "guardian", date(2099, 1, 1))
+    invited = Invited("Anna", "guardian", date(2099, 1, 1))
     invitations.invitations_create(study=study, acting_user=None, pseudonyms=[invited])
     parent = user_create("parent", email="parent@example.org")
     parent.emailaddress_set.create(email=parent.email, verified=True)

@@ -22,6 +22,7 @@ from consent.services.changes import changes_recorded
 from consent.services.disposals import holders_return, unstorable_holders
 from learning.formats import DataError, Rows, Schema, schema_to_json
 from learning.formats.balance import Balance
+from learning.formats.records import pseudonym_faults
 from learning.outcomes import Classes, Outcome
 from training.engine.records import records_first, records_store, ring_of
 from training.models import Dataset
@@ -120,7 +121,7 @@ def _arrays(study: Study, rows: Rows, most: int | None) -> tuple[dict[str, Any],
         raise DataError(problem, gettext_noop("Leave them out."))
     if not stays.all():
         arrays = {name: array[stays] for name, array in arrays.items()}
-    return arrays, len(ids) - len(refused)
+    return arrays, len(set(ids.values())) - len(refused)
 
 
 def holders_beyond(rows: Rows) -> dict[str, int]:
@@ -160,9 +161,8 @@ def _require_rows(rows: Rows, kind: str) -> None:
                 "Private rows need an owner, and these have none.",
                 "Declare the column that holds the pseudonym (role “holder”), or give the array “holder”.",
             )
-        for row, pseudonym in enumerate(rows.holders, start=1):
-            if not pseudonym.strip():
-                raise DataError("The row has no holder.", "Give the pseudonym of the person who owns it.", row=row)
+        if fault := next(pseudonym_faults(rows.holders, "holder"), None):
+            raise fault
     if kind != Dataset.Kind.PUBLIC and rows.y is None:
         raise DataError(f"A {kind} dataset needs labels, and this has none.", "Declare the column with role “label”.")
     if kind != Dataset.Kind.PRIVATE and rows.holders is not None:

@@ -13,7 +13,8 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError
 
 from consent.management.lookups import study_argument, study_by_slug
-from consent.services.invitations import COLUMNS, invitations_create, invitees_read, uninvited_holders
+from consent.people_lists import COLUMNS, invitees_read
+from consent.services.invitations import invitations_create, uninvited_holders
 
 
 class Command(BaseCommand):
@@ -50,7 +51,7 @@ class Command(BaseCommand):
             issued = invitations_create(
                 study=study,
                 acting_user=None,
-                pseudonyms=[*invitees_read(text.splitlines()), *everyone],
+                pseudonyms=[*invitees_read(text), *everyone],
                 open_places=max(options["open"], 0),
                 replace=options["replace"],
             )

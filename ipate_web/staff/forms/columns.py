@@ -11,12 +11,12 @@ from django.core.exceptions import ValidationError
 from django.utils.translation import gettext_lazy as _
 
 from common.reading import UnreadableError, table_read_named
+from common.spreadsheets import harmless
 from ipate_web.staff.forms.fields import LinesField
 from ipate_web.staff.forms.targets import DATED, PARTS, part_document, part_initial, whole
 from learning.formats.codes import CODE_SYSTEMS
 from learning.formats.combining import ALL, LAST, RULES
 from learning.formats.dates import WRITTEN
-from learning.formats.report import harmless
 from learning.formats.table import SEPARATORS
 
 AT_ONCE = 50

@@ -15,7 +15,8 @@ from consent.languages import VARIANTS, translated_name
 from consent.letter_documents import LetterWritten, default_texts
 from consent.models import Letterhead, Study
 from consent.paper_documents import FormsOnPaper, FormWritten
-from consent.services.invitations import Invited, IssuedInvitation, invitations_with, invitees_read
+from consent.people_lists import Invited, invitees_read
+from consent.services.invitations import IssuedInvitation, invitations_with
 from consent.services.letterheads import MOST_BYTES, logo_read
 from ipate_web.staff.forms.fields import DayField
 
@@ -35,7 +36,8 @@ class InvitationsForm(forms.Form):
         required=False,
         help_text=_(
             "One a line, as in the data. Unknown ones become data holders. Where somebody else answers for some of "
-            "them, begin with the line pseudonym,answers,until,language,address and write rows such as "
+            "them, begin with a line of the columns that you need, such as pseudonym,answers,until,language,address, "
+            "and write rows such as "
             "P-17,guardian,2031-05-04 (a parent or guardian until the day on which the person comes of age), "
             "P-18,proxy or P-19,person,,de,Erika Example; 1 Street; 12345 Town. Language and address are for the "
             "letter alone: the site does not keep them."
@@ -59,7 +61,7 @@ class InvitationsForm(forms.Form):
     def clean(self) -> dict[str, Any]:
         pseudonyms: list[Invited] = []
         try:
-            pseudonyms = invitees_read(self.cleaned_data.get("pseudonyms", "").splitlines())
+            pseudonyms = invitees_read(self.cleaned_data.get("pseudonyms", ""))
         except ValidationError as error:
             self.add_error("pseudonyms", error)
         places = self.cleaned_data.get("open_places") or 0

@@ -9,11 +9,12 @@ from django.core.files.uploadedfile import UploadedFile
 from django.utils.text import capfirst
 from django.utils.translation import gettext_lazy as _
 
+from common.identities import spelling
 from consent.circumstances import answering_for
 from consent.languages import own_name
 from consent.models import Authority, ConsentForm, Level, Study
 from consent.paper_documents import FormWritten
-from consent.pseudonyms import holder_by_pseudonym
+from consent.pseudonyms import holder_by_pseudonym, unknown_message
 from consent.services.paper import KEEP, NOT_TAKING_PART, PaperConsent, PaperError, paper_list_read
 from ipate_web.staff.forms.fields import DayField
 
@@ -50,10 +51,10 @@ class PaperFormForm(forms.Form):
         name: str = self.cleaned_data["pseudonym"]
         self.holder = holder_by_pseudonym(self.study, name) if name else None
         if name and self.holder is None:
-            raise ValidationError(_("Nobody in this study is called like that. Check it, or import the records first."))
+            raise ValidationError(unknown_message(name))
         if self.holder and not answering_for(self.holder).consents:
             raise ValidationError(_("It is on record that this person has died or cannot decide: there is no form."))
-        return name
+        return spelling(name)
 
     @property
     def written(self) -> FormWritten:

@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 
 from common.requests import SignedInRequest
 from consent.models import Disposal, Study
-from consent.pseudonyms import holder_by_pseudonym
+from consent.pseudonyms import holder_named
 from consent.services.erasures import erasure_ask
 from ipate_web.staff.forms.endings import ClosingForm, ErasureForm, ReasonForm
 from ipate_web.staff.views.pages import faults_in, paginate, render_page, study_form
@@ -39,11 +39,8 @@ def disposals(request: SignedInRequest, study: Study) -> HttpResponse:
 
 
 def _erasure_request(request: SignedInRequest, study: Study, form: ErasureForm) -> bool:
-    holder = holder_by_pseudonym(study, form.cleaned_data["pseudonym"].strip())
-    if holder is None:
-        form.add_error("pseudonym", _("Nobody in this study is called so. Check the spelling."))
-        return False
     with faults_in(form):
+        holder = holder_named(study, form.cleaned_data["pseudonym"])
         if erasure_ask(holder=holder, acting_user=request.user, reason=form.cleaned_data["reason"]):
             messages.success(request, _("Their records are being erased. The list below says when it is done."))
         else:

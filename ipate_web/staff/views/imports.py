@@ -13,11 +13,11 @@ from django.utils.translation import ngettext
 from django.views.decorators.http import require_POST, require_safe
 
 from common.requests import SignedInRequest
+from common.spreadsheets import harmless
 from consent.models import Study
 from ipate_web.staff.forms.columns import Columns, ColumnsFileForm, ManyColumnsForm
 from ipate_web.staff.forms.imports import SchemaForms, UploadForm
 from ipate_web.staff.views.pages import attachment, faults_in, faults_show, render_page, study_form, study_page
-from learning.formats.report import harmless
 from training.models import DatasetImport
 from training.services.imports import (
     import_begin,

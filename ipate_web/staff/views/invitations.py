@@ -2,6 +2,7 @@
 
 import csv
 import io
+import unicodedata
 from urllib.parse import quote
 
 import segno
@@ -17,6 +18,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_POST
 
 from common.requests import SignedInRequest
+from common.spreadsheets import harmless
 from consent import letter_documents as documents
 from consent.models import Invitation, Letterhead, Study
 from consent.paper_documents import sample_form_pdf
@@ -39,7 +41,6 @@ from ipate_web.staff.views.pages import (
     study_form,
     study_page,
 )
-from learning.formats.report import harmless
 
 #: Rows of a list that is saved from the page: browsers take no longer address of a file than 2 MB.
 LISTED = 5000
@@ -47,7 +48,8 @@ LISTED = 5000
 
 def name_searched(request: SignedInRequest) -> str:
     """Pseudonym, or a part of it, that a list is searched for; empty where it is not."""
-    return request.GET.get("name", "").replace("\0", "").strip()  # PostgreSQL takes no text with a zero character
+    name = request.GET.get("name", "").replace("\0", "")  # PostgreSQL takes no text with a zero character
+    return unicodedata.normalize("NFC", name).strip()
 
 
 def qr_code(link: str) -> SafeString:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from learning.formats.report import harmless
+from common.spreadsheets import harmless
 from learning.mechanisms.counts.planner import WITHIN_95, half_interval
 from learning.mechanisms.counts.question import PERSON, CountsQuestion
 from learning.mechanisms.levels import Level

@@ -12,9 +12,9 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from common.spreadsheets import harmless
 from learning.formats import TabularSchema
 from learning.formats.columns import SEVERAL, CodeColumn, NumericColumn
-from learning.formats.report import harmless
 from learning.mechanisms.base import content_digest
 from learning.mechanisms.counts.choices import MOST_BINS
 from learning.mechanisms.counts.columns import Column, feature_columns
