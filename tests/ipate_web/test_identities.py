@@ -204,7 +204,7 @@ def test_people_who_were_registered_under_another_spelling_are_found(study: Stud
     }
     twice = [DataHolder.objects.create(study=study, pseudonym=name) for name in ("Jose\u0301", "Jos\xe9")]
     assert holder_named(study, "P\u200b") == old["P\u200b"], "nobody else can be called so"
-    import_module("consent.migrations.0004_canonical_pseudonyms").respell(apps, None)
+    import_module("consent.migrations.0005_canonical_pseudonyms").respell(apps, None)
     assert holders_register(study=study, pseudonyms=["M\xfcller", "Mu\u0308ller", "101"]) == {
         "M\xfcller": old["Mu\u0308ller"].pk,
         "Mu\u0308ller": old["Mu\u0308ller"].pk,

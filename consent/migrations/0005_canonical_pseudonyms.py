@@ -24,6 +24,6 @@ def respell(apps: Any, editor: Any) -> None:
 
 
 class Migration(migrations.Migration):
-    dependencies = [("consent", "0003_replayed")]
+    dependencies = [("consent", "0004_budget_warning")]
 
     operations = [migrations.RunPython(respell, migrations.RunPython.noop)]
