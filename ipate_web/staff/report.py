@@ -1,7 +1,6 @@
 """Report of what a run has released and cost, as a tagged PDF: the same facts and tables as on its page."""
 
 import html
-import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -175,7 +174,7 @@ def bounds_note(releases: Iterable[Release], cap: float) -> str:
 
 
 def _charge(release: Release, cap: float) -> str:
-    if not release.charge or not math.isfinite(release.charge):
+    if not release.charge:
         return "0"
     return number_format(min(release.charge, cap), 5) + ("*" if release.charge > cap else "")
 

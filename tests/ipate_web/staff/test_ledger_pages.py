@@ -274,7 +274,7 @@ def test_the_page_shows_an_unreadable_entry(run: Run, forged: Any) -> None:
 def test_an_unknown_run_and_a_charge_without_end_are_shown_as_they_are(run: Run, forged: Any) -> None:
     forged(Release, "charge", math.inf)
     for page in (url("ledger", run.study), url("ledger_report", run.study, run.pk)):
-        assert '<td class="number">inf</td>' in as_("auditor").get(page).text
+        assert re.search(r"bound would be higher \(.*: inf", as_("auditor").get(page).text)
     stranger = uuid4()
     forged(Release, "run", stranger.hex if connection.vendor == "sqlite" else stranger)
     assert f"<code>{stranger}</code>" in as_("auditor").get(url("ledger", run.study)).text
