@@ -7,7 +7,6 @@ from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
 
 from learning.representations.spreading import eigenvectors, similarities
 from learning.students.posterior import leading_probabilities
@@ -85,6 +84,8 @@ class _Surface:
         self.total, self.size = float((self.counts**2).sum()), self.counts.size
 
     def fit(self, settings: tuple[float, float, float, float]) -> _Fit:
+        from scipy.linalg import solve_triangular
+
         floor, power, spread, misfit = settings
         shape = (self.laplacian + floor) ** -power
         prior = (spread * self.voters) ** 2 * shape / (shape @ (self.vectors**2).mean(axis=0))
@@ -100,6 +101,8 @@ class _Surface:
 
     def posterior(self, fitted: _Fit) -> tuple[Floats, Floats]:
         """Return means `(P, C)` of the counts before noise, and their standard deviations `(P,)`."""
+        from scipy.linalg import solve_triangular
+
         own = (fitted.misfit * self.voters) ** 2
         mean = self.vectors @ solve_triangular(fitted.factor.T, fitted.half)
         shared = (solve_triangular(fitted.factor, self.vectors.T, lower=True) ** 2).sum(axis=0)

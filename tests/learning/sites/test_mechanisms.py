@@ -94,9 +94,13 @@ def test_the_total_of_sites_is_bit_for_bit_the_central_one(name: str, count: int
 
 
 @pytest.mark.parametrize("count", [3, 5])
-@pytest.mark.parametrize("aggregator", [None, test_teachers.RESIDUAL], ids=["gnmax", "residual"])
+@pytest.mark.parametrize(
+    "aggregator",
+    [None, {"name": "noisy_counts", "sigma": 5.0}, test_teachers.RESIDUAL],
+    ids=["gnmax", "noisy counts", "residual"],
+)
 def test_teachers_of_all_sites_vote_as_they_would_together(aggregator: Any, count: int) -> None:
-    student = test_teachers.student if aggregator else None
+    student = test_teachers.student if aggregator == test_teachers.RESIDUAL else None
     question = test_teachers.question(aggregator, student=student)
     groups = tuple(replace(group, teachers=count * group.teachers) for group in question.plan.groups)
     plan = replace(question.plan, groups=groups, teachers=count * question.plan.teachers)
@@ -117,7 +121,7 @@ def test_teachers_of_all_sites_vote_as_they_would_together(aggregator: Any, coun
         release = over_sites(question, part, state, answers)
         assert_same(release, central.release(part, state, [whole], NoNoise(0)))  # type: ignore[arg-type]
         state = VoteState.from_arrays(release.arrays)
-    assert (state.guesses != NO_VOTE).any() == bool(aggregator), "some votes were residual"
+    assert (state.guesses != NO_VOTE).any() == (student is not None), "some votes were residual"
 
 
 def test_questions_without_a_single_noise_are_not_put_to_sites() -> None:
