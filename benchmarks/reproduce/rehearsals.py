@@ -25,12 +25,14 @@ AGGREGATORS = {"mnist": AGGREGATOR, "adult": ConfidentGNMax(sigma=40.0, sigma_th
 """As printed, by the data."""
 
 LEFT_OUT = "weighting, groups too small for a teacher left out"
+HYBRID = "hybrid"
 VARIANTS = {
     "PATE": {"variant": "standard"},
     "upsampling": {"variant": "upsampling"},
     "vanishing": {"variant": "vanishing"},
     "weighting": {"variant": "weighting"},
     LEFT_OUT: {"variant": "weighting", "small_groups": "leave_out"},
+    HYBRID: {"variant": "weighting", "small_groups": "copy"},
 }
 """As the authors' code has them: duplicates and weights in proportion to ε."""
 
@@ -127,12 +129,10 @@ def by_accounts(
     votes: Votes, variant: str, groups: Sequence[Group], seed: int, aggregator: ConfidentGNMax = AGGREGATOR
 ) -> Counted:
     """The same with weights or duplicates in proportion to μ, until the accounts are used up."""
-    options: dict[str, Any] = VARIANTS[variant] | {"weight_scheme": "gdp"}
-    return by_plan(votes, make_plan(groups, teachers=TEACHERS, aggregator=aggregator, delta=DELTA, **options), seed)
-
-
-def by_plan(votes: Votes, plan: Plan, seed: int) -> Counted:
-    """Put the points to the vote in random order until the accounts of a group of the plan are used up."""
+    options: dict[str, Any] = VARIANTS[variant]
+    plan = make_plan(
+        groups, teachers=TEACHERS, aggregator=aggregator, delta=DELTA, **(options | {"weight_scheme": "gdp"})
+    )
 
     def hold(drawn: Votes) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         answers = vote(votes.name, plan, drawn.predictions_for(plan, seed), votes.classes, seed=seed)

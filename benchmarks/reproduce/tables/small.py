@@ -2,73 +2,22 @@
 
 Teachers of one group need holders enough to learn from. The planner merges a group that has too few into the next
 stricter one, or leaves it out; upsampling mixes all groups, and every holder's vote knows no groups. A hybrid (thesis,
-section 7.2) weights the teachers of the large groups, and puts the few into several of them.
+section 7.2) weights the teachers of the large groups, and copies the few into several of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
-from numpy.typing import NDArray
-
-from accounting.privacy import gdp_mu
-from benchmarks.reproduce.rehearsals import (
-    AGGREGATOR,
-    DELTA,
-    LEFT_OUT,
-    TEACHERS,
-    by_accounts,
-    by_paper,
-    by_plan,
-    groups_of,
-    plan_of,
-    tally,
-)
+from benchmarks.reproduce.rehearsals import HYBRID, LEFT_OUT, by_accounts, by_paper, groups_of, plan_of, tally
 from benchmarks.reproduce.results import Case, Promises, Row
 from benchmarks.reproduce.votes import published_votes
-from learning.mechanisms.pate import Group, GroupPlan, Plan, make_plan
 
 SEEDS = (0, 1, 2)
 SHARES = (0.001, 0.005)  # 60 and 300 of 60,000 holders: a quarter of what a teacher has on average, and a little more
 STRICT, GENEROUS, THREE = (0.5, 2.0), (1.0, 3.0), (1.0, 2.0, 3.0)
-COMPARED = ("PATE", "upsampling", "weighting", LEFT_OUT)
-HYBRID = "hybrid"
-
-
-@dataclass(frozen=True)
-class HybridPlan(Plan):
-    """Teachers of the large groups with their weights; a group without teachers is spread over those of the first."""
-
-    def members(self, index: int) -> NDArray[np.bool_]:
-        """See `Plan.members`."""
-        return super().members(index if self.groups[index].teachers else 0)
-
-
-def hybrid_plan(groups: Sequence[Group], scheme: str) -> HybridPlan:
-    """Weight the teachers of all groups but the last, whose holders go into several teachers of the strictest group.
-
-    They get as many duplicates as their ε is times that of the strictest group (scheme "proportional"), or their μ
-    ("gdp"), rounded down.
-    """
-    *large, few = sorted(groups, key=lambda group: group.epsilon)
-    weighted = make_plan(
-        large,
-        variant="weighting",
-        teachers=TEACHERS,
-        aggregator=AGGREGATOR,
-        delta=DELTA,
-        conversion="classic",
-        weight_scheme=scheme,
-    )
-    strictest = weighted.groups[0]
-    budgets = np.array([strictest.epsilon, few.epsilon])
-    budgets = budgets if scheme == "proportional" else np.asarray(gdp_mu(budgets, DELTA))
-    copies = int(budgets[1] / budgets[0] * (1 + 1e-12))
-    spread = GroupPlan(few.name, few.epsilon, few.holders, teachers=0, weight=strictest.weight, factor=copies)
-    return HybridPlan("weighting", (*weighted.groups, spread), weighted.aggregator, weighted.teachers)
+COMPARED = ("PATE", "upsampling", "weighting", LEFT_OUT, HYBRID)
 
 
 def cases(quick: bool) -> Iterator[Case]:
@@ -82,20 +31,15 @@ def cases(quick: bool) -> Iterator[Case]:
                 promises = Promises("mnist", epsilons, shares)
                 yield Case(setting, seeds, partial(_rows, promises, variant, seeds), promises)
         promises = Promises("mnist", THREE, ((1 - share) / 2, (1 - share) / 2, share))
-        for variant in (*COMPARED, HYBRID):
+        for variant in COMPARED:
             setting = f"{100 * share:g} % at ε 3, half of the others each at 1 and 2, {variant}"
             yield Case(setting, seeds, partial(_rows, promises, variant, seeds))
 
 
 def _rows(promises: Promises, variant: str, seeds: Sequence[int]) -> Sequence[Row]:
     votes, groups = published_votes("mnist"), groups_of(promises.epsilons, promises.shares)
-    if variant == HYBRID:
-        plan, other = (hybrid_plan(groups, scheme) for scheme in ("proportional", "gdp"))
-        here = tally([by_paper(votes, plan, groups, seed) for seed in seeds])
-        ours = tally([by_plan(votes, other, seed) for seed in seeds])
-    else:
-        here = tally([by_paper(votes, plan_of(variant, groups), groups, seed) for seed in seeds])
-        ours = tally([by_accounts(votes, variant, groups, seed) for seed in seeds])
+    here = tally([by_paper(votes, plan_of(variant, groups), groups, seed) for seed in seeds])
+    ours = tally([by_accounts(votes, variant, groups, seed) for seed in seeds])
     return [
         Row("labels", None, here.labels, here_spread=here.labels_spread, accounts=ours.labels, holders="labels"),
         Row("labels right, %", None, here.right, here_spread=here.right_spread, accounts=ours.right, holders="right"),
