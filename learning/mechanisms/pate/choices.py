@@ -74,7 +74,7 @@ class Teachers(Choices):
         gettext_noop("Aggregator"),
         gettext_noop("Name and parameters, before any scaling."),
         kinds=AGGREGATORS,
-        unset=gettext_noop("the plan chooses between labels and noisy counts"),
+        unset=gettext_noop("the plan chooses"),
     )
     weight_scheme: str = choice(
         str,
