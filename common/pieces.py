@@ -1,10 +1,11 @@
 """Rows of any number as files, written piece by piece."""
 
-import csv
 import io
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
+
+from common.spreadsheets import CsvWriter
 
 
 def csv_pieces(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
@@ -14,10 +15,10 @@ def csv_pieces(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Ite
     'day,kind\r\n2026-01-01,given\r\n'
     """
     buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, columns)
-    writer.writeheader()
+    writer = CsvWriter(buffer)
+    writer.writerow(columns)
     for row in rows:
-        writer.writerow(row)
+        writer.writerow(row.get(column, "") for column in columns)
         yield buffer.getvalue()
         buffer.seek(0)
         buffer.truncate()

@@ -152,10 +152,9 @@ class DecisionForm(forms.Form):
 
     def clean(self) -> dict[str, Any]:
         data = self.cleaned_data
-        seen = data.get("form_version"), data.get("policy_version")
         # Whoever leaves gives no promise up that they were shown.
         is_shown = data.get("choice") == NOT_TAKING_PART or data.get("promise") == self.shown
-        if seen != (self.consent_form.version, self.policy.version) or not is_shown:
+        if not (self.is_of_today and is_shown):
             raise ValidationError(
                 _("What you are asked has changed since you opened this page. Please read it again and then decide."),
                 code="changed",
@@ -165,6 +164,12 @@ class DecisionForm(forms.Form):
     @property
     def changed(self) -> bool:
         return self.has_error(NON_FIELD_ERRORS, "changed")
+
+    @property
+    def is_of_today(self) -> bool:
+        """Whether the page that was answered showed the form and the policy that are in force."""
+        seen = self.cleaned_data.get("form_version"), self.cleaned_data.get("policy_version")
+        return seen == (self.consent_form.version, self.policy.version)
 
     @property
     def high(self) -> Option:

@@ -9,14 +9,15 @@ its key is deleted, and nobody can.
 import hashlib
 import hmac
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 import numpy as np
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 
 from common.artifacts import arrays_delete, arrays_load, arrays_save
-from common.identities import ERASED, PseudonymError, canonical, former_spellings, spelling
+from common.identities import ERASED, PseudonymError, canonical, former_spellings, look_alikes, spelling
 from common.sentences import Sentence
 from consent.models import DataHolder, Study
 
@@ -96,6 +97,27 @@ def holder_named(study: Study, pseudonym: str) -> DataHolder:
     if holder is None:
         raise ValidationError({"pseudonym": unknown_message(pseudonym)})
     return holder
+
+
+def look_alikes_in(study: Study, pseudonyms: Iterable[str]) -> list[tuple[str, ...]]:
+    """Return groups of pseudonyms that look alike, each with one that would be registered for a new person.
+
+    The others of a group are in the list as well, or registered already.
+    """
+    names = {name: spelling(name) for name in pseudonyms}
+    known = holders_by_pseudonym(study, names)
+    new = {spelled for name, spelled in names.items() if name not in known}
+    if not new:
+        return []
+    registered = DataHolder.objects.filter(study=study, erased_at=None).order_by().values_list("pseudonym", flat=True)
+    return look_alikes(new, chain(names.values(), registered.iterator(chunk_size=10_000)))
+
+
+def look_alikes_said(groups: Sequence[tuple[str, ...]], most: int = 20) -> list[str]:
+    """Name groups of pseudonyms that look alike, a line for each."""
+    lines = [", ".join(f"“{name}”" for name in group) for group in groups[:most]]
+    rest = len(groups) - len(lines)
+    return [*lines, *([_("And %(rest)d more.") % {"rest": rest}] if rest else [])]
 
 
 def unknown_message(pseudonym: str) -> str:

@@ -78,6 +78,17 @@ def test_logs_and_commands_say_1_person() -> None:
     assert written == []
 
 
+def test_every_table_is_written_without_formulas() -> None:
+    """Spreadsheets calculate cells: no module but the one that prevents it writes CSV, by itself or with pandas."""
+    product = [module for module in modules() if not {"tests", "benchmarks"} & set(module.relative_to(ROOT).parts)]
+    writers = [
+        module
+        for module in product
+        if re.search(r"csv\.writer|DictWriter|\.to_csv\((?!\))", module.read_text(encoding="utf-8"))
+    ]
+    assert writers == [ROOT / "common/spreadsheets.py"]
+
+
 def test_no_app_names_a_page_or_a_template_of_the_site() -> None:
     """Import-linter sees imports; these arrows are strings."""
     arrow = re.compile(r"""["'](?:staff|api)(?::|/)""")

@@ -169,6 +169,7 @@ class Site:
         labels: str | PathLike[str] | None = None,
         every: float = 2.0,
         timeout: float | None = None,
+        different_people: bool = False,
         **fields: Any,
     ) -> dict[str, Any]:
         """Import a dataset: upload, check, and store if nothing is wrong. For data stewards.
@@ -182,10 +183,11 @@ class Site:
             labels: A file of labels, or a table of the images of a zip file.
             every: Seconds between two questions.
             timeout: Seconds after which to give up waiting; the import goes on.
+            different_people: Store it even if new pseudonyms look like others.
             **fields: ``known`` (has to be true of private rows), ``holder_prefix``, ``with_labels``, ``provenance``.
 
         Returns:
-            The import: with ``dataset`` where it was stored, with ``problems`` where it was not.
+            The import: with ``dataset`` where it was stored, with ``problems`` or ``look_alikes`` where it was not.
 
         Raises:
             TimeoutError: it takes longer.
@@ -196,7 +198,7 @@ class Site:
         path, until = f"{path}/{begun['id']}", None if timeout is None else time.monotonic() + timeout
         while True:
             state = self._json("GET", path)
-            if state["state"] == "checked" and not state["faults"]:
+            if state["state"] == "checked" and not state["faults"] and (different_people or not state["look_alikes"]):
                 state = self._json("POST", f"{path}/store")
             if state["state"] not in ("checking", "importing"):
                 return state

@@ -245,8 +245,9 @@ def decide(request: HttpRequest, holder: DataHolder) -> HttpResponse:
     if form is None or holder.study.is_closed:
         return redirect("consent:study", holder.study.slug)
     if not form.is_valid():
-        return _read(request, holder, form)
+        return _decided(holder) if _is_recorded(holder, form) else _read(request, holder, form)
     level, before = form.cleaned_data["choice"], selectors.consent_current(holder)
+    is_repeated = answer_kept(request, holder) is None
     declaration = declaration_form(holder, form, request.POST)
     if form.chosen.weakens and not form.cleaned_data["weaker"]:
         form.add_error("weaker", _("Say yes to the weaker protection, or change your answer."))
@@ -281,14 +282,32 @@ def decide(request: HttpRequest, holder: DataHolder) -> HttpResponse:
         else:
             event = give(level=level, accepts_weaker_than=epsilon if form.chosen.weakens else None)
     except ValidationError as error:
+        if _is_recorded(holder, form):  # by a second click of the same moment
+            return _decided(holder)
         messages.warning(request, " ".join(error.messages))
         return redirect("consent:study", holder.study.slug)
     answer_forget(request, holder)
-    if event == before:
+    if event == before and is_repeated:
+        pass  # a second click: the first has said what there is to say
+    elif event == before:
         messages.info(request, _("This is what you had decided already. Nothing has changed."))
     else:
         messages.success(request, _("Your decision is recorded. It counts from now on."))
+    return _decided(holder)
+
+
+def _decided(holder: DataHolder) -> HttpResponse:
+    """Lead to the decision that is recorded."""
     return redirect("consent:choice", holder.study.slug)
+
+
+def _is_recorded(holder: DataHolder, form: DecisionForm) -> bool:
+    """Whether the decision in force is the one that was sent, by an earlier click of the same button."""
+    current = selectors.consent_current(holder)
+    if current is None or not current.grants or not form.is_of_today:
+        return False
+    sent = (form["choice"].value(), form.consent_form.pk, form.policy.pk)
+    return (current.level, current.form_id, current.policy_id) == sent and selectors.lapse_of(current) is None
 
 
 @require_safe

@@ -51,13 +51,16 @@ class ImportSerializer(serializers.ModelSerializer):
     combined = serializers.SerializerMethodField(
         help_text="Of how many rows those of each person have become one; 0 where they have not."
     )
+    look_alikes = serializers.SerializerMethodField(
+        help_text="Groups of pseudonyms that look alike, with a new one in each; storing the file registers it."
+    )
     message = serializers.SerializerMethodField(help_text="Why nothing was imported; empty if nothing went wrong.")
 
     class Meta:
         model = DatasetImport
         fields = [
             *("id", "name", "kind", "state", "progress", "rows", "combined"),
-            *("faults", "problems", "message", "dataset"),
+            *("faults", "problems", "look_alikes", "message", "dataset"),
         ]
 
     @extend_schema_field(ImportFaultSerializer(many=True))
@@ -70,6 +73,10 @@ class ImportSerializer(serializers.ModelSerializer):
             }
             for fault in import_report(row).get("faults", [])[:MOST_FAULTS]
         ]
+
+    @extend_schema_field(serializers.ListField(child=serializers.ListField(child=serializers.CharField())))
+    def get_look_alikes(self, row: DatasetImport) -> list[list[str]]:
+        return import_report(row).get("look_alikes", [])
 
     def get_combined(self, row: DatasetImport) -> int:
         return import_report(row).get("records", 0)

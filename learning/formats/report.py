@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import TextIO
 
 from common.sentences import Sentence
-from common.spreadsheets import harmless
+from common.spreadsheets import CsvWriter
 from learning.formats.balance import Balance
 from learning.formats.rows import DataError
 
@@ -38,12 +37,12 @@ class DataErrors(DataError):
 
 def write_faults(file: TextIO, faults: Iterable[DataError], count: int) -> None:
     """Write faults as CSV, in English; no cell is one that a spreadsheet takes for a formula."""
-    writer = csv.writer(file)
+    writer = CsvWriter(file)
     writer.writerow(["file", "row", "column", "problem", "what to do"])
     written = 0
     for fault in faults:
         cells = (fault.file or "", fault.row or "", fault.column or "", fault.problem, fault.remedy)
-        writer.writerow([harmless(cell) for cell in cells])
+        writer.writerow(cells)
         written += 1
     if count > written:
         writer.writerow(["", "", "", f"And {count - written:,} more.", ""])

@@ -212,6 +212,23 @@ def test_a_choice_takes_effect_only_after_it_was_checked(browser: Client, holder
     assert events(holder) == [("refused", ""), ("given", "HIGH"), ("withdrawn", "")]
 
 
+def test_a_second_click_shows_the_decision_that_the_first_recorded(browser: Client, holder: DataHolder) -> None:
+    for choice in ("HIGH", "LOW", "NONE", "HIGH"):
+        checked(browser, holder, choice)
+        last = selectors.promise_last(holder)
+        sent = answer(holder.study, choice, promise=repr(last.epsilon) if last else "", weaker="on")
+        sent["csrfmiddlewaretoken"] = token(browser, url("check", holder.study))
+        for _click in range(2):
+            done = browser.post(url("decide", holder.study), sent)
+            assert (done.status_code, done.url) == (302, url("choice", holder.study))
+        page = text(browser.get(done.url))
+        assert page.count("Your decision is recorded") == 1
+        assert "has changed" not in page and "decided already" not in page
+    assert events(holder) == [("given", "HIGH"), ("changed", "LOW"), ("withdrawn", ""), ("given", "HIGH")]
+    checked(browser, holder, "HIGH")
+    assert "This is what you had decided already" in text(browser.get(submit(browser, "decide", holder, "HIGH").url))
+
+
 @pytest.mark.parametrize("what", ["form", "policy"])
 def test_changes_since_the_page_was_opened_must_be_read_first(browser: Client, holder: DataHolder, what: str) -> None:
     if what == "form":

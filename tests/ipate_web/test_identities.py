@@ -1,10 +1,12 @@
 """Pseudonyms: one spelling on every way in, lists of people, and lookups of what was registered before."""
 
+import json
 import unicodedata
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import date
 from importlib import import_module
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import pandas as pd
 import pytest
 from django.apps import apps
 from django.core.exceptions import ValidationError
+from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from consent.admin import DataHolderForm
@@ -25,6 +28,7 @@ from consent.services.erasures import erasure_ask
 from consent.services.handover import circumstance_record
 from consent.services.invitations import invitations_create, link_reissue
 from consent.services.paper import PaperConsent, PaperError, paper_consents_record
+from ipate_web.staff.forms.invitations import InvitationsForm
 from learning.formats import DataError, Rows, schema_from_json
 from learning.formats.read import read_file
 from tests.factories import study_open, user_create
@@ -35,17 +39,16 @@ from training.services.erasures import records_erase
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("read_here")]
 
 FIELD = Path(__file__).parents[1] / "field"
-SCHEMA = schema_from_json(
-    {
-        "kind": "table",
-        "columns": [
-            {"name": "who", "role": "holder"},
-            {"name": "x", "role": "feature", "type": "numeric", "minimum": 0, "maximum": 1},
-            {"name": "y", "role": "label"},
-        ],
-        "classes": ["no", "yes"],
-    }
-)
+DOCUMENT = {
+    "kind": "table",
+    "columns": [
+        {"name": "who", "role": "holder"},
+        {"name": "x", "role": "feature", "type": "numeric", "minimum": 0, "maximum": 1},
+        {"name": "y", "role": "label"},
+    ],
+    "classes": ["no", "yes"],
+}
+SCHEMA = schema_from_json(DOCUMENT)
 
 
 @pytest.fixture
@@ -281,3 +284,39 @@ def test_the_guardian_of_a_pasted_table_gets_the_letter(study: Study) -> None:
     assert (child.pseudonym, child.answering.represents) == ("P-17", True)
     assert (person.pseudonym, person.answering.represents) == ("P-18", False)
     assert Invitation.objects.count() == study.holders.count() == 2
+
+
+# --- Look-alikes ------------------------------------------------------------------------------------------------------
+
+ALIKE = ["p_17", "P-017", "\u0420-17", "P-l7", "P17", "P-\uff117"]
+"""Pseudonyms that are easily taken for P-17."""
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_a_new_pseudonym_that_looks_like_another_is_named_first(study: Study, name: str) -> None:
+    holders_register(study=study, pseudonyms=["P-17", "P-18"])
+    form = InvitationsForm({"pseudonyms": f"Q-1\n{name}"}, study=study)
+    assert not form.is_valid() and name in (said := str(form.errors["pseudonyms"])) and "“P-17”" in said
+    assert "different" in form.fields and "P-18" not in said
+    assert InvitationsForm({"pseudonyms": f"Q-1\n{name}", "different": "on"}, study=study).is_valid()
+    known = InvitationsForm({"pseudonyms": "P-17\nQ-1"}, study=study)
+    assert known.is_valid() and "different" not in known.fields
+
+
+def test_commands_register_nobody_whose_pseudonym_looks_like_another(study: Study, tmp_path: Path) -> None:
+    (tmp_path / "list.txt").write_text("P-17\nP-0017\n")
+    (tmp_path / "rows.csv").write_text("who,x,y\nP-17,1,no\nP 17,1,no\nP-18,1,no\n")
+    (tmp_path / "schema.json").write_text(json.dumps(DOCUMENT))
+    invite = ["invite", study.slug, "--pseudonyms", str(tmp_path / "list.txt")]
+    load = [
+        *("import_dataset", study.slug, str(tmp_path / "rows.csv"), "--kind", "private", "--name", "rows"),
+        *("--schema", str(tmp_path / "schema.json")),
+    ]
+    out = StringIO()
+    for command, names in ((invite, "“P-0017”, “P-17”"), (load, "“P 17”, “P-17”")):
+        with pytest.raises(CommandError, match=names):
+            call_command(*command, stdout=out)
+        assert not study.holders.exists()
+        call_command(*command, "--different-people", stdout=out)
+        Invitation.objects.all().delete()
+        study.holders.all().delete() if command is invite else None

@@ -30,6 +30,7 @@ from common.progress import Progress
 from common.scratch import scratch_sweep
 from common.sentences import Sentence
 from consent.models import Study
+from consent.pseudonyms import look_alikes_in
 from consent.services import study_lock, study_open_check
 from learning.formats import DataError, Report, Rows, Schema, schema_from_json
 from learning.formats.apart import Allowance, draft_apart, read_apart
@@ -45,6 +46,10 @@ logger = logging.getLogger(__name__)
 State = DatasetImport.State
 KEPT = timedelta(days=1)
 """Time after its last step until an import that is not done is dropped."""
+
+
+MOST_LOOK_ALIKES = 200
+"""Groups of pseudonyms that look alike which a report keeps."""
 
 
 @dataclass(frozen=True)
@@ -244,6 +249,7 @@ def _check(row: DatasetImport, mine: Any) -> None:
         "holders": len(set(rows.holders)) if rows.holders is not None else None,
         "most": settings.MOST_RECORDS,
         "beyond": sorted(holders_beyond(rows).items()),
+        "look_alikes": look_alikes_in(row.study, rows.holders or ())[:MOST_LOOK_ALIKES],
     }
     private_save(f"{row.folder}/report", ContentFile(json.dumps(document).encode()))
     changed = mine.update(

@@ -1,12 +1,12 @@
 """Released labels of a run as files: tables with noisy counts, and arrays with the public points themselves."""
 
-import csv
 import io
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
+from common.spreadsheets import CsvWriter
 from training.models import Run
 from training.services.downloads import labels_arrays, labels_table
 
@@ -27,7 +27,7 @@ class LabelFormat:
 def labels_csv(run: Run) -> bytes:
     """A table: row, label, and a column for each class with noisy counts, where they were released."""
     text = io.StringIO()
-    csv.writer(text).writerows(labels_table(run))
+    CsvWriter(text).writerows(labels_table(run))
     return text.getvalue().encode()
 
 

@@ -3,7 +3,6 @@
 Who has an account or a valid invitation is left out.
 """
 
-import csv
 import sys
 from argparse import ArgumentParser
 from pathlib import Path
@@ -12,8 +11,10 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError
 
+from common.spreadsheets import CsvWriter
 from consent.management.lookups import study_argument, study_by_slug
 from consent.people_lists import COLUMNS, invitees_read
+from consent.pseudonyms import look_alikes_in, look_alikes_said
 from consent.services.invitations import invitations_create, uninvited_holders
 
 
@@ -36,6 +37,10 @@ class Command(BaseCommand):
             "--replace", action="store_true", help="give a new code to those invited before; the old one is revoked"
         )
 
+        parser.add_argument(
+            "--different-people", action="store_true", help="invite though some new pseudonyms look like others"
+        )
+
     def handle(self, *args: Any, **options: Any) -> None:
         study = study_by_slug(options["study"])
         path: Path | None = options["pseudonyms"]
@@ -47,11 +52,18 @@ class Command(BaseCommand):
             text = (
                 "" if path is None else sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8-sig")
             )
+            people = invitees_read(text)
+            groups = look_alikes_in(study, [each.pseudonym for each in people])
+            if groups and not options["different_people"]:
+                raise CommandError(
+                    f"Nobody is invited: some new pseudonyms look like others: {'; '.join(look_alikes_said(groups))} "
+                    "Correct the list, or give --different-people if they are different people."
+                )
             everyone = uninvited_holders(study).values_list("pseudonym", flat=True) if options["everyone"] else ()
             issued = invitations_create(
                 study=study,
                 acting_user=None,
-                pseudonyms=[*invitees_read(text), *everyone],
+                pseudonyms=[*people, *everyone],
                 open_places=max(options["open"], 0),
                 replace=options["replace"],
             )
@@ -61,6 +73,6 @@ class Command(BaseCommand):
             ) from None
         except ValidationError as error:
             raise CommandError(" ".join(error.messages)) from None
-        writer = csv.writer(self.stdout, lineterminator="\n")
+        writer = CsvWriter(self.stdout, lineterminator="\n")
         writer.writerow(["pseudonym", "code", "link"])
         writer.writerows((new.pseudonym, new.code, new.link) for new in issued)

@@ -1,6 +1,5 @@
 """Forms for the columns of a table: one by one, many at once, and as a file."""
 
-import csv
 import io
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -11,7 +10,7 @@ from django.core.exceptions import ValidationError
 from django.utils.translation import gettext_lazy as _
 
 from common.reading import UnreadableError, table_read_named
-from common.spreadsheets import harmless
+from common.spreadsheets import CsvWriter, harmless
 from ipate_web.staff.forms.fields import LinesField
 from ipate_web.staff.forms.targets import DATED, PARTS, part_document, part_initial, whole
 from learning.formats.codes import CODE_SYSTEMS
@@ -183,14 +182,14 @@ class Columns:
     def written(self) -> str:
         """All columns as CSV, with a byte order mark, as spreadsheets take it."""
         file = io.StringIO()
-        writer = csv.writer(file)
+        writer = CsvWriter(file)
         writer.writerow(_FIELDS)
         for each in self.initial:
             values = (
                 "yes" if value is True else "" if value is None or value is False else value for value in each.values()
             )
             named = dict(zip(each, values, strict=True))
-            writer.writerow([harmless(named.get(field, "")) for field in _FIELDS])
+            writer.writerow([named.get(field, "") for field in _FIELDS])
         return "\ufeff" + file.getvalue()
 
 

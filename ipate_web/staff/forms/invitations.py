@@ -16,6 +16,7 @@ from consent.letter_documents import LetterWritten, default_texts
 from consent.models import Letterhead, Study
 from consent.paper_documents import FormsOnPaper, FormWritten
 from consent.people_lists import Invited, invitees_read
+from consent.pseudonyms import look_alikes_in, look_alikes_said
 from consent.services.invitations import IssuedInvitation, invitations_with
 from consent.services.letterheads import MOST_BYTES, logo_read
 from ipate_web.staff.forms.fields import DayField
@@ -58,6 +59,12 @@ class InvitationsForm(forms.Form):
         help_text=_("Where a letter got lost: the old link opens nothing any more."),
     )
 
+    different = forms.BooleanField(label=_("Those that look alike are different people"), required=False)
+
+    def __init__(self, data: Any = None, *, study: Study) -> None:
+        super().__init__(data)
+        self.study, self._asked = study, self.fields.pop("different")
+
     def clean(self) -> dict[str, Any]:
         pseudonyms: list[Invited] = []
         try:
@@ -70,7 +77,18 @@ class InvitationsForm(forms.Form):
                 _("Give a pseudonym or an open place, and at most %(most)d together. The command “invite” makes more.")
                 % {"most": AT_ONCE}
             )
+        if not self.errors:
+            self._look_alikes_check([each.pseudonym for each in pseudonyms])
         return {**self.cleaned_data, "pseudonyms": pseudonyms, "open_places": places}
+
+    def _look_alikes_check(self, names: Sequence[str]) -> None:
+        """Name new pseudonyms that look like others, and ask whether they are different people."""
+        groups = look_alikes_in(self.study, names)
+        if groups:
+            self.fields["different"] = self._asked
+        if groups and not self.data.get("different"):
+            message = _("Some new pseudonyms look like others. Correct them, or tick that they are different people.")
+            self.add_error("pseudonyms", [str(message), *look_alikes_said(groups)])
 
 
 class LettersForm(forms.Form):

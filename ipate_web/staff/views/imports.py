@@ -1,6 +1,5 @@
 """Pages on which a data steward imports a dataset: upload, schema, check, preview, import."""
 
-import csv
 import io
 from typing import Any
 
@@ -13,7 +12,7 @@ from django.utils.translation import ngettext
 from django.views.decorators.http import require_POST, require_safe
 
 from common.requests import SignedInRequest
-from common.spreadsheets import harmless
+from common.spreadsheets import CsvWriter
 from consent.models import Study
 from ipate_web.staff.forms.columns import Columns, ColumnsFileForm, ManyColumnsForm
 from ipate_web.staff.forms.imports import SchemaForms, UploadForm
@@ -161,11 +160,11 @@ def import_faults(request: SignedInRequest, study: Study, pk: str) -> HttpRespon
     row = _import_or_404(study, pk)
     report = import_report(row)
     file = io.StringIO()
-    writer = csv.writer(file)
+    writer = CsvWriter(file)
     writer.writerow([_("file"), _("row"), _("column"), _("problem"), _("what to do")])
     for fault in report.get("faults", []):
         texts = [translated(fault["problem"]), translated(fault["remedy"])]
-        writer.writerow([harmless(text) for text in (fault["file"], fault["row"] or "", fault["column"], *texts)])
+        writer.writerow([fault["file"], fault["row"] or "", fault["column"], *texts])
     if (rest := report.get("count", 0) - len(report.get("faults", []))) > 0:
         writer.writerow(["", "", "", _("And %(rest)d more.") % {"rest": rest}, ""])
     return attachment("\ufeff" + file.getvalue(), f"{study.slug}-errors.csv", "text/csv; charset=utf-8")

@@ -1,6 +1,5 @@
 """Pages to invite data holders; decisions are not shown here."""
 
-import csv
 import io
 import unicodedata
 from urllib.parse import quote
@@ -18,7 +17,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_POST
 
 from common.requests import SignedInRequest
-from common.spreadsheets import harmless
+from common.spreadsheets import CsvWriter
 from consent import letter_documents as documents
 from consent.models import Invitation, Letterhead, Study
 from consent.paper_documents import sample_form_pdf
@@ -60,9 +59,9 @@ def qr_code(link: str) -> SafeString:
 
 def _csv(issued: list[IssuedInvitation]) -> str:
     file = io.StringIO()
-    writer = csv.writer(file)
+    writer = CsvWriter(file)
     writer.writerow(["pseudonym", "code", "link"])
-    writer.writerows((harmless(new.pseudonym), new.code, new.link) for new in issued)
+    writer.writerows((new.pseudonym, new.code, new.link) for new in issued)
     return file.getvalue()
 
 
@@ -163,7 +162,7 @@ def link_new(request: SignedInRequest, study: Study) -> HttpResponse:
 @study_form("consent.invite_holders")
 def invitations(request: SignedInRequest, study: Study) -> HttpResponse:
     """List the invitations; the form issues more and shows their letters once."""
-    form = InvitationsForm(request.POST or None)
+    form = InvitationsForm(request.POST or None, study=study)
     if form.is_valid():
         try:
             issued = invitations_create(study=study, acting_user=request.user, **form.cleaned_data)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.spreadsheets import harmless
+from common.spreadsheets import CsvWriter
 from learning.mechanisms.counts.planner import WITHIN_95, half_interval
 from learning.mechanisms.counts.question import PERSON, CountsQuestion
 from learning.mechanisms.levels import Level
@@ -169,12 +168,11 @@ class CountTable:
         return [(each, each.people / people, each.people * each.weight / weight) for each in self.levels]
 
     def to_csv(self) -> str:
-        """Line for each cell: its values, count, interval, sum of weights. Ranges of numbers are no formulas."""
+        """Line for each cell: its values, count, interval, sum of weights."""
         text = io.StringIO()
-        lines = csv.writer(text)
-        lines.writerow([*map(harmless, self.columns), "people", "low_95", "high_95", "weighted", "least_95", "most_95"])
+        lines = CsvWriter(text)
+        lines.writerow([*self.columns, "people", "low_95", "high_95", "weighted", "least_95", "most_95"])
         for cell in self:
             numbers = (cell.count, cell.low, cell.high, cell.weighted, cell.least, cell.most)
-            named = [value if edges else harmless(value) for value, edges in zip(cell.values, self.edges, strict=True)]
-            lines.writerow([*named, *(round(number, 2) for number in numbers)])
+            lines.writerow([*cell.values, *(round(number, 2) for number in numbers)])
         return text.getvalue()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import io
 import json
@@ -12,7 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from common.spreadsheets import harmless
+from common.spreadsheets import CsvWriter
 from learning.formats import TabularSchema
 from learning.formats.columns import SEVERAL, CodeColumn, NumericColumn
 from learning.mechanisms.base import content_digest
@@ -100,9 +99,9 @@ class SyntheticRows(Generic[S]):
             columns.append(_written(column, self.x[:, start : start + len(column.features)]))
             start += len(column.features)
         columns.append([self.schema.classes[number] for number in self.classes.tolist()])
-        lines = csv.writer(text)
-        lines.writerow(map(harmless, [*(column.name for column in self.schema.features), self.said.columns[-1]]))
-        lines.writerows(map(harmless, row) for row in zip(*columns, strict=True))
+        lines = CsvWriter(text)
+        lines.writerow([*(column.name for column in self.schema.features), self.said.columns[-1]])
+        lines.writerows(zip(*columns, strict=True))
         return text.getvalue()
 
 

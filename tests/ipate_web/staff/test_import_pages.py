@@ -153,9 +153,13 @@ def test_all_errors_are_on_the_page_and_in_a_file(client: Client, study: Study) 
 
 def test_holders_with_too_many_rows_are_named_to_stewards_alone(client: Client, study: Study, settings: Any) -> None:
     settings.MOST_RECORDS = 1
+    DataHolder.objects.create(study=study, pseudonym="ADA-0")
+    DataHolder.objects.create(study=study, pseudonym="A-d-a")
     membership_add(study=study, user=user_create("otto"), role=Role.OPERATOR, acting_user=None)
     url, begun = begin(client)
-    assert "People with more rows than count" in check(client, url, begun, **TYPED)
+    found = check(client, url, begun, **TYPED)
+    assert "People with more rows than count" in found
+    assert "Pseudonyms that look alike" in found and "“A-d-a”, “ada”" in found and "ADA-0" not in found
     assert client.get(url).context["report"]["beyond"] == [["ada", 2]]
     assert as_("otto").get(url).status_code in (403, 404), "an operator, who decides about runs"
     dataset = store(client, url, begun)

@@ -20,6 +20,7 @@ from common.progress import progress_bar
 from common.reading import UnreadableError, document_parse
 from consent.management.lookups import study_argument, study_by_slug
 from consent.models import Study
+from consent.pseudonyms import look_alikes_in, look_alikes_said
 from learning.formats import (
     DataError,
     DataErrors,
@@ -83,6 +84,9 @@ class Command(BaseCommand):
         )
         parser.add_argument("--report", type=Path, metavar="FILE", help="write what is wrong to this file, as CSV")
         parser.add_argument("--user", help="username of the person who imports, for the record")
+        parser.add_argument(
+            "--different-people", action="store_true", help="import though some new pseudonyms look like others"
+        )
         parser.add_argument("--dry-run", action="store_true", help="read and check everything, write nothing")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -94,6 +98,7 @@ class Command(BaseCommand):
             rows, report = _rows(schema, options)
             for line in report.balance.lines():
                 self.stdout.write(line)
+            self._look_alikes_tell(study, rows, stop=not (options["different_people"] or options["dry_run"]))
             if options["dry_run"]:
                 dataset_check(**target, rows=rows)
                 self._beyond_tell(rows)
@@ -118,6 +123,17 @@ class Command(BaseCommand):
         if left_out := len(rows) - dataset.rows - beyond:
             rows_out = counted(left_out, "row", "rows")
             self.stdout.write(f"Left out, as their people had theirs erased and do not take part: {rows_out}.")
+
+    def _look_alikes_tell(self, study: Study, rows: Rows, *, stop: bool) -> None:
+        """Name the new pseudonyms that look like others, and stop the import if so."""
+        groups = look_alikes_in(study, rows.holders or ())
+        for line in look_alikes_said(groups):
+            self.stdout.write(f"These look alike: {line}")
+        if groups and stop:
+            raise DataError(
+                f"Some new pseudonyms look like others: {'; '.join(look_alikes_said(groups))}",
+                "Correct the file, or give --different-people if they are different people.",
+            )
 
     def _beyond_tell(self, rows: Rows) -> int:
         """Say who has more rows than are stored of one person; returns how many are not."""
