@@ -18,8 +18,8 @@ LONGEST = 200
 ERASED = "erased:"
 """Beginning of what stands in place of a pseudonym whose person had their records erased."""
 
-#: From here on spreadsheets and floating-point columns no longer hold every whole number.
-_INEXACT = 2**53
+#: From here on floating-point columns no longer hold every whole number, and spreadsheets from 16 digits on.
+_INEXACT, _DIGITS_16 = 2**53, 10**15
 _SHOWN = 60
 _POINT_ZERO = re.compile(r"([+-]?[0-9]+)\.0+")
 _SHORTENED = re.compile(r"[+-]?[0-9]+(?:[.,][0-9]+)?E\+[0-9]+", re.IGNORECASE)
@@ -101,7 +101,8 @@ def is_inexact(value: object) -> bool:
     """Whether a value is a number so large, or so far from whole, that a file may hold another one than was meant."""
     if isinstance(value, str | bool) or not isinstance(value, Integral | Real | Decimal):
         return False
-    return bool(value == value and abs(value) >= _INEXACT)  # type: ignore[operator]  # of numbers alone
+    least = _DIGITS_16 if isinstance(value, float) else _INEXACT
+    return bool(value == value and abs(value) >= least)  # type: ignore[operator]  # of numbers alone
 
 
 def former_spellings(name: str) -> list[str]:

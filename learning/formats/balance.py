@@ -81,6 +81,12 @@ class Balance:
             self.see(ROWS)
             self.leave_out(ROWS, _("The row is empty."), place=place)
 
+    def above_header(self, places: Sequence[int]) -> None:
+        """Count rows of a table above its header, at their places in the file."""
+        for place in places:
+            self.see(ROWS)
+            self.leave_out(ROWS, _("The row stands above the header."), place=place)
+
     def take(self, other: Balance) -> None:
         """Add the counts of another file."""
         for name, part in other.parts.items():

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from datetime import date, datetime, time
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +13,21 @@ from common.progress import Progress
 from common.sentences import Sentence
 from common.sentences import gettext_noop as _
 from learning.formats import limits
-from learning.formats.balance import Balance
+from learning.formats.balance import ROWS, Balance
+from learning.formats.columns import shown
 from learning.formats.extracts import MOMENT, Fact, flat
 from learning.formats.fhir import fhir_facts
 from learning.formats.files import sound
 from learning.formats.omop import omop_facts
-from learning.formats.records import Batch, check_names
+from learning.formats.records import Batch, check_names, header_place
 from learning.formats.report import Report
 from learning.formats.rows import DataError
 from learning.formats.schema import TabularSchema
+from learning.formats.values import cell
 
 _CHUNK = 10_000
+#: Rows that are looked at to find a header.
+_FIRST = 100
 _AGAIN = _("Save it anew with the program that made it, or as CSV.")
 
 
@@ -42,6 +45,7 @@ class Records:
             such a file has follows from what occurs: others than the schema's are left out, and its others are empty.
         counted: Columns of an extract that say what was recorded, and nothing where it was not.
         balance: What became of the resources or rows of an extract.
+        above: Rows above the header that are not empty.
     """
 
     names: list[str]
@@ -51,16 +55,19 @@ class Records:
     ordered_by: str = ""
     counted: tuple[str, ...] = ()
     balance: Balance | None = None
+    above: tuple[int, ...] = ()
 
 
-def open_records(path: Path, kind: str) -> Records:
+def open_records(path: Path, kind: str, declared: Collection[str] = ()) -> Records:
     """Records of a file of one of `KINDS`; what is wrong may also show while they are read.
+
+    The names of ``declared`` columns tell the header of a sheet from titles above it.
 
     Raises:
         DataError: the file is not sound.
     """
     with sound_cells(path, kind):
-        return KINDS[kind](path)
+        return _sheet(path, declared) if kind == "Excel" else KINDS[kind](path)
 
 
 def sound_cells(path: Path, kind: str) -> AbstractContextManager[None]:
@@ -72,7 +79,8 @@ def record_batches(
     path: Path, kind: str, schema: TabularSchema, wanted: set[str], report: Report, progress: Progress
 ) -> Iterator[Batch]:
     """Records of such a file, found by the names of its columns."""
-    records, size = open_records(path, kind), path.stat().st_size
+    records, size = open_records(path, kind, {column.name for column in schema.columns}), path.stat().st_size
+    report.balance.above_header(records.above)
     if records.balance is not None:
         report.balance.take(records.balance)
     if not records.ordered_by:
@@ -86,55 +94,54 @@ def record_batches(
         if not chunk:
             return
         done += len(chunk)
-        whole = [(number, row) for number, row in chunk if any(value != "" for value in row)]
         report.balance.empty([number for number, row in chunk if all(value == "" for value in row)])
+        filled = [(number, row) for number, row in chunk if any(value != "" for value in row)]
+        whole = [(number, row) for number, row in filled if _fits(number, row, len(records.names), report)]
         columns: dict[str, list[object]] = {name: [row[place] for _, row in whole] for name, place in places.items()}
         columns |= {name: [""] * len(whole) for name in others}
         yield columns, [number for number, _ in whole]
         progress(min(size, size * done // records.count), size)
 
 
-def cell(value: object) -> object:
-    """A cell as text or number: a date as ISO 8601 writes it, a whole number without a fraction.
-
-    >>> cell(None), cell(" a "), cell(2.0), cell(date(2026, 3, 1)), cell(datetime(2026, 3, 1))
-    ('', 'a', 2, '2026-03-01', '2026-03-01')
-    """
-    match value:
-        case None:
-            return ""
-        case str():
-            return value.strip()
-        case bool():
-            return "true" if value else "false"
-        case float():
-            return "" if value != value else int(value) if value.is_integer() else value
-        case datetime():
-            return (value.date() if value.time() == time() else value).isoformat()
-        case date() | time():
-            return value.isoformat()
-    return value if isinstance(value, int) else str(value)
+def _fits(number: int, row: Sequence[object], columns: int, report: Report) -> bool:
+    """Whether a row has no cells beyond the named columns; otherwise the report says so."""
+    beyond = [value for value in row[columns:] if value != ""]
+    if beyond:
+        problem = Sentence(_("The row has a cell beyond the last named column: “%(value)s”."), value=shown(beyond[0]))
+        report.add(DataError(problem, _("Name its column in the header, or remove the cell."), row=number))
+        report.balance.see(ROWS)
+        report.balance.refuse(ROWS)
+    return not beyond
 
 
-def _sheet(path: Path) -> Records:
-    """The first sheet of a workbook; its first row names the columns."""
+def _sheet(path: Path, declared: Collection[str] = ()) -> Records:
+    """The first sheet of a workbook; its header names the columns. Rows are counted as Excel does."""
     from python_calamine import CalamineWorkbook
 
     workbook = CalamineWorkbook.from_path(path)
     sheet = workbook.get_sheet_by_index(0)
     limits.check_numbers(sheet.total_height, sheet.total_width)
-    rows = sheet.iter_rows()
-    names = [str(cell(name)) for name in next(rows, [])]
+    rows = ([cell(value) for value in row] for row in sheet.iter_rows())
+    first = list(itertools.islice(rows, _FIRST))
+    left = 0  # columns without any cell, which a sheet may have before its table
+    while first and left < len(first[0]) - 1 and all(row[left] == "" for row in first):
+        left += 1
+    if left:
+        first, rows = [row[left:] for row in first], (row[left:] + row[:left] for row in rows)
+    header = header_place([list(map(str, row)) for row in first], declared)
+    names = list(map(str, first[header])) if first else []
     while names and not names[-1]:
         names.pop()
     if not names:
         raise DataError(_("The first sheet is empty."), _("Put the records into the first sheet."))
-    remarks: tuple[str, ...] = ()
+    remarks: list[str] = []
     if len(workbook.sheet_names) > 1:
-        remark = Sentence(_("Of the sheets “%(name)s” is read, the first one."), name=sheet.name)
-        remarks = (remark,)
-    cells = ([cell(value) for value in row[: len(names)]] for row in rows)
-    return Records(names, enumerate(cells, 2), sheet.height, remarks)
+        remarks.append(Sentence(_("Of the sheets “%(name)s” is read, the first one."), name=sheet.name))
+    if header:
+        remarks.append(Sentence(_("The header is row %(row)d: what stands above it is not read."), row=header + 1))
+    records = enumerate(itertools.chain(first[header + 1 :], rows), header + 2)
+    above = tuple(place for place, row in enumerate(first[:header], 1) if any(value != "" for value in row))
+    return Records(names, records, sheet.height, tuple(remarks), above=above)
 
 
 def _statistics(reader: str) -> Callable[[Path], Records]:

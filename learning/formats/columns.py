@@ -17,11 +17,13 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from common.identities import is_inexact
 from common.sentences import Sentence
 from common.sentences import gettext_noop as _
 from learning.formats.codes import CODE_SYSTEMS, CodeSystem
 from learning.formats.dates import UNITS, WRITTEN, day_number
 from learning.formats.rows import DataError
+from learning.formats.values import are_missing, has_thousands, inexact_fault, key, number, numbers
 
 
 @dataclass(frozen=True)
@@ -142,17 +144,10 @@ class TargetColumn:
 
     def encode(self, values: Sequence[object]) -> npt.NDArray[np.float64]:
         """Numbers (n,); NaN where a value is none."""
-        known = dict(self.spellings)
-        numbers = np.full(len(values), np.nan)
-        for place, value in enumerate(values):
-            if isinstance(value, str) and value in known:
-                numbers[place] = known[value]
-                continue
-            try:
-                numbers[place] = float(value)  # type: ignore[arg-type]
-            except (TypeError, ValueError, OverflowError):
-                continue
-        return numbers
+        known = {key(written): meant for written, meant in self.spellings}
+        if not known:
+            return numbers(values)
+        return np.array([known[k] if (k := key(value)) in known else number(value) for value in values], np.float64)
 
 
 @dataclass(frozen=True)
@@ -327,15 +322,11 @@ class NumericColumn:
 
     def encode(self, values: Sequence[object]) -> npt.NDArray[np.float32]:
         encoded = np.zeros((len(values), len(self.features)), np.float32)
-        unknown = np.array([value in self.missing for value in values], bool) if self.missing else None
-        known = values if unknown is None else [v for v, skip in zip(values, unknown, strict=True) if not skip]
-        try:
-            numbers = np.array(known, np.float64) if not any(isinstance(v, bool) for v in known) else None
-        except (TypeError, ValueError, OverflowError):
-            numbers = None
-        if numbers is None or numbers.ndim != 1 or not np.isfinite(numbers).all():
+        unknown = np.array(are_missing(values, self.missing), bool) if self.missing else None
+        known = numbers(values if unknown is None else [v for v, skip in zip(values, unknown, strict=True) if not skip])
+        if not np.isfinite(known).all():
             raise next(self.faults(values), DataError(_("A value is no number."), self._remedy, column=self.name))
-        scaled = (numbers.clip(self.minimum, self.maximum) - self.minimum) / (self.maximum - self.minimum)
+        scaled = (known.clip(self.minimum, self.maximum) - self.minimum) / (self.maximum - self.minimum)
         if unknown is None:
             encoded[:, 0] = scaled
         else:
@@ -344,35 +335,32 @@ class NumericColumn:
         return encoded
 
     def faults(self, values: Sequence[object]) -> Iterator[DataError]:
-        for place, value in enumerate(values, 1):
-            if value in self.missing:
-                continue
-            fault = self._fault(value)
-            if fault is not None:
-                yield DataError(*fault, row=place, column=self.name)
+        wrong = ~np.isfinite(numbers(values)) & ~np.array(are_missing(values, self.missing), bool)
+        for place in np.flatnonzero(wrong).tolist():
+            yield DataError(*self._fault(values[place]), row=place + 1, column=self.name)
 
     def notes(self, values: Sequence[object]) -> Notes:
-        known = np.array([value for value in values if value not in self.missing], np.float64)
-        clipped = np.count_nonzero((known < self.minimum) | (known > self.maximum))
-        return Notes(clipped=int(clipped), missing=len(values) - len(known))
+        clipped = int(np.count_nonzero(self.outside(values)))
+        return Notes(clipped=clipped, missing=sum(are_missing(values, self.missing)))
 
     def outside(self, values: Sequence[object]) -> npt.NDArray[np.bool_]:
-        known = np.array([np.nan if value in self.missing else value for value in values], np.float64)
+        known = np.where(are_missing(values, self.missing), np.nan, numbers(values))
         return (known < self.minimum) | (known > self.maximum)
 
-    def _fault(self, value: object) -> tuple[str, str] | None:
-        """Problem and remedy of a value that is no number."""
+    def _fault(self, value: object) -> tuple[str, str]:
+        """Problem and remedy of a value that is no finite number."""
         if not isinstance(value, int | float | str | np.number) or isinstance(value, bool):
             return Sentence(_("%(value)s is no number."), value=repr(value)), self._remedy
-        try:
-            finite = math.isfinite(float(value))
-        except OverflowError:
+        if isinstance(value, int):
             return _("A whole number is too large."), self._remedy
-        except ValueError:
-            comma = isinstance(value, str) and _DECIMAL_COMMA.fullmatch(value)
-            remedy = _("Declare “decimal”: “,” in the schema.") if comma else self._remedy
-            return Sentence(_("“%(value)s” is no number."), value=shown(value)), remedy
-        return None if finite else (Sentence(_("“%(value)s” is not finite."), value=value), self._remedy)
+        if isinstance(value, float) or _INFINITE.fullmatch(str(value)) or math.isinf(number(value)):
+            return Sentence(_("“%(value)s” is not finite."), value=shown(value)), self._remedy
+        remedy = self._remedy
+        if has_thousands(value):
+            remedy = _("Write it without a comma between thousands, and with a point before decimals.")
+        elif _DECIMAL_COMMA.fullmatch(str(value)):
+            remedy = _("Declare “decimal”: “,” in the schema.")
+        return Sentence(_("“%(value)s” is no number."), value=shown(value)), remedy
 
     @property
     def _remedy(self) -> str:
@@ -410,10 +398,7 @@ class DateColumn(NumericColumn, Dated):
         return _("Write the time that the schema makes of the date, as a number.")
 
     def _is_duration(self, value: object) -> bool:
-        try:
-            return self.minimum <= float(value) <= self.maximum  # type: ignore[arg-type]
-        except (TypeError, ValueError, OverflowError):
-            return False
+        return self.minimum <= number(value) <= self.maximum
 
 
 class _OneHotColumn(ABC):
@@ -436,7 +421,9 @@ class _OneHotColumn(ABC):
 
     def faults(self, values: Sequence[object]) -> Iterator[DataError]:
         for place in np.flatnonzero(self._places(values) == _UNDECLARED).tolist():
-            yield DataError(*self._fault(shown(values[place])), row=place + 1, column=self.name)
+            value = values[place]
+            fault = inexact_fault(shown(value)) if is_inexact(value) else self._fault(shown(value))
+            yield DataError(*fault, row=place + 1, column=self.name)
 
     def notes(self, values: Sequence[object]) -> Notes:
         return Notes(missing=int((self._places(values) == _NONE).sum()))
@@ -470,7 +457,7 @@ class CategoricalColumn(_OneHotColumn):
     other: bool = False
 
     def __post_init__(self) -> None:
-        if not self.values or len(set(self.values) | set(self.missing)) < len(self.values) + len(self.missing):
+        if not self.values or len({*map(key, (*self.values, *self.missing))}) < len(self.values) + len(self.missing):
             raise DataError(
                 _("The declared values are empty, or one is named twice."),
                 _("Declare every value once, and no missing marker among them."),
@@ -479,11 +466,12 @@ class CategoricalColumn(_OneHotColumn):
 
     @property
     def features(self) -> tuple[str, ...]:
-        return tuple(f"{self.name} = {value}" for value in (*self.values, *(("other",) if self.other else ())))
+        rest = next(word for word in ("other", "any other", "not declared") if word not in self.values)
+        return tuple(f"{self.name} = {value}" for value in (*self.values, *((rest,) if self.other else ())))
 
     @cached_property
     def _positions(self) -> dict[str, int]:
-        return {value: i for i, value in enumerate(self.values)} | dict.fromkeys(self.missing, _NONE)
+        return {key(value): i for i, value in enumerate(self.values)} | dict.fromkeys(map(key, self.missing), _NONE)
 
     def notes(self, values: Sequence[object]) -> Notes:
         return super().notes(values)._replace(unknown=int(self.outside(values).sum()))
@@ -493,7 +481,10 @@ class CategoricalColumn(_OneHotColumn):
 
     def _places(self, values: Sequence[object]) -> npt.NDArray[np.int64]:
         default = len(self.values) if self.other else _UNDECLARED
-        return np.array([self._positions.get(str(value), default) for value in values], np.int64)
+        positions = self._positions
+        return np.array(
+            [_UNDECLARED if is_inexact(value) else positions.get(key(value), default) for value in values], np.int64
+        )
 
     def _fault(self, value: str) -> tuple[str, str]:
         declared = ", ".join(self.values[:_SHOWN]) + (", …" if len(self.values) > _SHOWN else "")
@@ -548,9 +539,10 @@ class CodeColumn(_OneHotColumn):
         """Of several codes that of the last group, if all can be read."""
         known = dict.fromkeys(self.missing, _NONE)
         positions = np.empty(len(values), np.int64)
-        for place, value in enumerate(map(str, values)):
+        for place, each in enumerate(values):
+            value = str(each)
             if value not in known:
-                known[value] = self._place(value)
+                known[value] = _UNDECLARED if is_inexact(each) else self._place(value)
             positions[place] = known[value]
         return positions
 
@@ -574,7 +566,8 @@ SEVERAL = ";"
 """What stands between the codes of a value that names several."""
 _NONE, _UNDECLARED = -1, -2
 _NO_MARKERS = _("Write a finite number, or declare in the schema's “missing” how a value that is not known is written.")
-_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
+_DECIMAL_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+")
+_INFINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 _SHOWN = 12
 _LONGEST = 60
 

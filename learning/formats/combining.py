@@ -29,6 +29,7 @@ from learning.formats.columns import (
 )
 from learning.formats.dates import day_number
 from learning.formats.rows import DataError
+from learning.formats.values import are_missing, key, number, numbers
 
 LAST, ANY, ALL, MEAN, MINIMUM, MAXIMUM, COUNT = "last", "any", "all", "mean", "minimum", "maximum", "count"
 RULES = {
@@ -122,11 +123,8 @@ def _moment(value: object, written: str) -> tuple[float, str] | None:
     day = day_number(text, written)
     if day is not None:
         return float(day), text
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return None if number != number else (number, "")
+    moment_number = number(text)
+    return None if moment_number != moment_number else (moment_number, "")
 
 
 def combined(
@@ -169,7 +167,7 @@ def _values(
     """A value of each owner, whose values stand together from ``starts`` on."""
     missing = getattr(column, "missing", ("",))
     unknown_ones = {"", *missing} - {written for written, _meant in getattr(column, "spellings", ())}
-    known = np.array([value not in unknown_ones for value in values], bool)
+    known = ~np.array(are_missing(values, tuple(unknown_ones)), bool)
     if rule == ALL:
         ends = [*starts[1:].tolist(), len(values)]
         entries = [
@@ -189,15 +187,15 @@ def _values(
         return np.add.reduceat(np.array(values, np.int64), starts).tolist()
     present = [value for value, is_known in zip(values, known, strict=True) if is_known]
     if isinstance(column, TargetColumn):
-        numbers = column.encode(present)
+        found = column.encode(present)
     else:
         assert isinstance(column, NumericColumn), "others have no such rule"
-        numbers = np.array(present, np.float64).clip(column.minimum, column.maximum)
+        found = numbers(present).clip(column.minimum, column.maximum)
     if rule == MEAN:  # in order, so that it follows from the owner's own numbers, bit for bit
-        made = np.bincount(owner[known], numbers, len(starts)) / np.maximum(count, 1)
+        made = np.bincount(owner[known], found, len(starts)) / np.maximum(count, 1)
     else:
         made = np.full(len(starts), np.inf if rule == MINIMUM else -np.inf)
-        (np.minimum if rule == MINIMUM else np.maximum).at(made, owner[known], numbers)
+        (np.minimum if rule == MINIMUM else np.maximum).at(made, owner[known], found)
     return [
         value if some else (missing[0] if missing else "") for value, some in zip(made.tolist(), count, strict=True)
     ]
@@ -206,9 +204,9 @@ def _values(
 def _places(column: Combinable, values: list[Any], classes: Sequence[str]) -> npt.NDArray[np.int64]:
     """Places of values in the order in which they are declared."""
     if isinstance(column, LabelColumn):
-        spelled = dict(column.spellings)
         place = {name: number for number, name in enumerate(classes)}
-        return np.array([place.get(spelled.get(str(value), str(value)), 0) for value in values], np.int64)
+        spelled = {key(name): name for name in classes} | {key(each): meant for each, meant in column.spellings}
+        return np.array([place.get(spelled.get(key(value), ""), 0) for value in values], np.int64)
     assert isinstance(column, CategoricalColumn), "others have no such rule"
-    place = {name: number + 1 for number, name in enumerate(column.values)}
-    return np.array([place.get(str(value), 0) for value in values], np.int64)
+    place = {key(name): number + 1 for number, name in enumerate(column.values)}
+    return np.array([place.get(key(value), 0) for value in values], np.int64)

@@ -27,11 +27,14 @@ from learning.formats.arrays import array_missing
 from learning.formats.codes import CODE_SYSTEMS
 from learning.formats.columns import SEVERAL, shown
 from learning.formats.dates import WRITTEN, day_number
+from learning.formats.draft_columns import PERHAPS_VALUES, as_number, column_remarks, most_numbers
 from learning.formats.files import open_content
-from learning.formats.parquet import open_parquet, sound_parquet
+from learning.formats.parquet import open_parquet, sound_parquet, values_of
 from learning.formats.read import format_of
+from learning.formats.records import header_place
 from learning.formats.rows import DataError
-from learning.formats.table import SEPARATORS, check_text, text_of
+from learning.formats.table import SEPARATORS, check_text, separator_line, text_of
+from learning.formats.values import cell, has_thousands
 
 _FIRST = 1000
 _MOST_VALUES = 40
@@ -53,6 +56,8 @@ _YEARS, _AGES = 20, 120
 #: Numbers that begin with 0 are written as names are.
 _CODE = re.compile(r"0\d+")
 _FEW, _LONG, _FAR = 10, 7, 10
+#: Numbers below 0 are slips where no more than one of so many cells holds one.
+_RARE = 20
 _LENGTH = 2000
 _POINT, _COMMA = re.compile(r"[+-]?\d+\.\d+"), re.compile(r"[+-]?\d+,\d+")
 
@@ -207,9 +212,9 @@ def _of_parquet(path: Path) -> Draft:
             raise _too_wide(len(names))
         with sound_parquet(path):
             batch = next(file.iter_batches(batch_size=_FIRST), None)
-        records = [] if batch is None else zip(*(column.to_pylist() for column in batch.columns), strict=True)
-        rows = [["" if value is None else str(value) for value in record] for record in records]
-    return _of_rows(list(dict.fromkeys(names)), rows, {})
+        records = [] if batch is None else zip(*map(values_of, batch.columns), strict=True)
+        rows = [list(map(str, record)) for record in records]
+    return _of_rows(names, rows, range(1, len(rows) + 1), {})
 
 
 def _of_cells(path: Path, kind: str) -> Draft:
@@ -217,8 +222,9 @@ def _of_cells(path: Path, kind: str) -> Draft:
     if len(records.names) > MOST_COLUMNS:
         raise _too_wide(len(records.names))
     with cells.sound_cells(path, kind):
-        rows = [[str(value) for value in row] for _number, row in itertools.islice(records.rows, _FIRST)]
-    draft = _of_rows(list(dict.fromkeys(records.names)), rows, {})
+        first = [each for each in itertools.islice(records.rows, _FIRST) if any(value != "" for value in each[1])]
+    rows = [list(map(str, row)) for _number, row in first]
+    draft = _of_rows(records.names, rows, [number for number, _row in first], {})
     if records.ordered_by:
         draft = _of_extract(draft, records)
     return Draft(draft.document, (*records.remarks, *draft.remarks))
@@ -252,29 +258,50 @@ def _of_text(path: Path) -> Draft:
         text = text_of(content.stream)
         lines = list(itertools.islice(iter(lambda: text.readline(limits.LONGEST_LINE), ""), _FIRST))
     check_text(lines)
-    lines = [line for line in lines if line.strip()]
-    if not lines:
+    declared = separator_line(lines[0]) if lines else ""
+    if declared:
+        lines[0] = "\n"
+    if not any(line.strip() for line in lines):
         raise DataError(_("The file holds no records."), _("Add some."))
-    delimiter = _delimiter(lines)
-    try:
-        rows = [[cell.strip() for cell in cells] for cells in csv.reader(lines, delimiter=delimiter) if cells]
-    except csv.Error as error:
-        problem = Sentence(_("The line cannot be read (%(error)s)."), error=error)
-        raise DataError(problem, _("Check its quotes.")) from error
+    delimiter = declared or _delimiter([line for line in lines if line.strip()])
+    rows, places = _split(lines, delimiter)
     width = Counter(map(len, rows)).most_common(1)[0][0]
     if width > MOST_COLUMNS:
         raise _too_wide(width)
-    header = _is_header(rows[0], rows[1:])
-    names = rows[0] if header else [f"column {number}" for number in range(1, width + 1)]
-    cells = [row for row in rows[1 if header else 0 :] if len(row) == len(names)]
+    first = header_place(rows)
+    remarks: list[str] = []
+    if first:
+        remarks.append(Sentence(_("The header is row %(row)d: what stands above it is not read."), row=places[first]))
+    header = _is_header(rows[first], rows[first + 1 :])
+    names = rows[first] if header else [f"column {number}" for number in range(1, width + 1)]
+    if not header:
+        remarks.append(_("The file seems to have no header: name its columns, in their order."))
+    below = list(zip(rows, places, strict=True))[first + header :]
+    other = [place for row, place in below if len(row) != len(names)]
+    if other:
+        template = _("%(count)d of %(total)d rows have more or fewer than %(columns)d cells (first: row %(row)d).")
+        remarks.append(Sentence(template, count=len(other), total=len(below), columns=len(names), row=other[0]))
+    cells = [row for row, _place in below if len(row) == len(names)]
     decimal = _decimal(cells, delimiter)
     options = {"delimiter": delimiter, "header": header, "comment": "", "decimal": decimal}
-    draft = _of_rows(list(dict.fromkeys(names)), cells, options)
-    if header:
-        return draft
-    return Draft(
-        draft.document, (_("The file seems to have no header: name its columns, in their order."), *draft.remarks)
-    )
+    draft = _of_rows(names, cells, [place for row, place in below if len(row) == len(names)], options)
+    return Draft(draft.document, (*remarks, *draft.remarks), draft.facts)
+
+
+def _split(lines: list[str], delimiter: str) -> tuple[list[list[str]], list[int]]:
+    """Rows of cells that are not blank, and the lines where they begin."""
+    reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True)
+    rows, places, start = [], [], 1
+    try:
+        for cells in reader:
+            if any(map(str.strip, cells)):
+                rows.append([str(cell(each)) for each in cells])
+                places.append(start)
+            start = reader.line_num + 1
+    except csv.Error as error:
+        problem = Sentence(_("The line cannot be read (%(error)s)."), error=error)
+        raise DataError(problem, _("Check its quotes.")) from error
+    return rows, places
 
 
 def _too_wide(columns: int) -> DataError:
@@ -284,12 +311,16 @@ def _too_wide(columns: int) -> DataError:
     return DataError(problem, _("Write the schema yourself and give it as a file."))
 
 
-def _of_rows(names: list[str], rows: Sequence[Sequence[str]], options: dict[str, Any]) -> Draft:
+def _of_rows(names: list[str], rows: Sequence[Sequence[str]], places: Sequence[int], options: dict[str, Any]) -> Draft:
+    """Draft from records, and their places in the file."""
     if len(names) < 2:
         problem = Sentence(_("The file has one column, “%(name)s”."), name=shown(names[0] if names else ""))
         raise DataError(problem, _("Separate the columns by commas, semicolons or tabs."))
     decimal = options.get("decimal", ".")
-    values = {name: [row[place] for row in rows if len(row) > place] for place, name in enumerate(names)}
+    values: dict[str, list[str]] = {}
+    for place, name in enumerate(names):
+        values.setdefault(name, [row[place] if len(row) > place else "" for row in rows])
+    names = list(values)
     holder = next((name for name in names if _HOLDER.search(name)), None)
     label = _label(names, values, holder)
     columns = [_column(name, values[name], holder, label, decimal) for name in names]
@@ -297,7 +328,13 @@ def _of_rows(names: list[str], rows: Sequence[Sequence[str]], options: dict[str,
     if not any(column["role"] == "feature" for column in columns):
         columns = [_text(column, values[column["name"]]) for column in columns]
     classes = sorted({value for value in values[label] if value}, key=_in_order)[:_MOST_CLASSES] if label else []
-    remarks = []
+    remarks = [
+        remark for column in columns for remark in column_remarks(column, values[column["name"]], places, decimal)
+    ]
+    unused = [column["name"] for column in columns if column["role"] == "ignore"]
+    if unused:
+        text = _("These columns are drafted as not used: %(names)s. Give them another role if they should be.")
+        remarks.append(Sentence(text, names=shown(", ".join(unused))))
     if holder is None:
         remarks.append(_("No column looks like pseudonyms of data holders: choose it if there is one."))
     if label is None:
@@ -319,7 +356,7 @@ def _text(column: dict[str, Any], values: Sequence[str]) -> dict[str, Any]:
 
 def _facts(values: list[str], decimal: str) -> dict[str, Any]:
     known = [value for value in values if value not in _MISSING]
-    numbers = _numbers(known, decimal)
+    numbers = most_numbers(Counter(known), decimal)
     facts: dict[str, Any] = {"missing": 1 - len(known) / len(values) if values else 0.0}
     if numbers:
         return facts | {"quantiles": np.quantile(numbers, (0, 0.25, 0.5, 0.75, 1)).tolist()}
@@ -343,7 +380,7 @@ def _column(name: str, values: list[str], holder: str | None, label: str | None,
     counts = Counter(values)
     missing = [marker for marker in _MISSING if marker in counts]
     known = [value for value in counts if value not in missing]
-    numbers = _numbers(known, decimal)
+    numbers = most_numbers(Counter({value: counts[value] for value in known}), decimal)
     feature: dict[str, Any] = {"name": name, "role": "feature"}
     if system := _code_system(name, known):
         return feature | {"type": system, "missing": missing}
@@ -356,9 +393,14 @@ def _column(name: str, values: list[str], holder: str | None, label: str | None,
         return feature | {"type": "date"} | until | ends | {"missing": missing}
     is_name = bool(numbers) and _is_identifier(name, values, known)
     if numbers and not is_name:
+        negative = sum(count for value, count in counts.items() if (as_number(value, decimal) or 0) < 0)
+        if 0 < negative * _RARE <= len(values):
+            numbers = [number for number in numbers if number >= 0]
         low, high = round_range(*_usual(numbers))
         return feature | {"type": "numeric", "minimum": low, "maximum": high, "missing": missing}
     counts_rows = is_name and len(values) >= _FEW and len(known) == len(values)
+    known += [word for word in missing if word in PERHAPS_VALUES]
+    missing = [word for word in missing if word not in PERHAPS_VALUES]
     if 2 <= len(known) <= _MOST_VALUES and not counts_rows:
         return feature | {
             "type": "categorical",
@@ -378,7 +420,7 @@ def _is_identifier(name: str, values: Sequence[str], known: Sequence[str]) -> bo
     if _IDENTIFIER.search(words) or any(_CODE.fullmatch(value) for value in known):
         return True
     filled = [value for value in values if value]
-    if len(filled) < _FEW or len(set(filled)) < len(filled) or not all(map(str.isdigit, filled)):
+    if len(filled) < _FEW or len(set(filled)) < len(filled) or not all(map(str.isdecimal, filled)):
         return False
     steps = {int(after) - int(before) for before, after in itertools.pairwise(filled)}
     return steps == {1} or min(map(len, filled)) >= _LONG
@@ -410,15 +452,8 @@ def _rounded_up(number: float) -> int | float:
 
 def _numbers(values: Iterable[str], decimal: str) -> list[float]:
     """All values as numbers; empty where one is none."""
-    numbers = []
-    for value in values:
-        try:
-            number = float(value.replace(",", ".") if decimal == "," else value)
-        except ValueError:
-            return []
-        if math.isfinite(number):
-            numbers.append(number)
-    return numbers
+    found = [as_number(value, decimal) for value in values]
+    return [] if None in found else [each for each in found if each is not None]
 
 
 def _written(values: Sequence[str]) -> str | None:
@@ -468,7 +503,7 @@ def _is_header(first: Sequence[str], rest: Sequence[Sequence[str]]) -> bool:
 
 def _decimal(rows: Sequence[Sequence[str]], delimiter: str) -> str:
     cells = [cell for row in rows for cell in row]
-    commas = sum(1 for cell in cells if _COMMA.fullmatch(cell))
+    commas = sum(1 for cell in cells if _COMMA.fullmatch(cell) and not has_thousands(cell))
     points = sum(1 for cell in cells if _POINT.fullmatch(cell))
     return "," if delimiter != "," and commas > points else "."
 

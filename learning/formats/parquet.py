@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ from learning.formats.records import Batch, check_names
 from learning.formats.report import Report
 from learning.formats.rows import DataError
 from learning.formats.schema import TabularSchema
+from learning.formats.values import cell
 
 if TYPE_CHECKING:  # it takes a tenth of a second to import, which most commands need not spend
     import pyarrow as pa
@@ -33,8 +34,14 @@ def parquet_batches(
         present = _plain(file.schema_arrow, wanted, report)
         row, size = 1, path.stat().st_size
         for batch in file.iter_batches(batch_size=_CHUNK, columns=present):
-            columns = {name: _values(batch.column(name)) for name in present}
-            yield columns, range(row, row + batch.num_rows)
+            columns: dict[str, list[object]] = {name: values_of(batch.column(name)) for name in present}
+            places = _empty(columns, batch.num_rows) if len(present) == len(file.schema_arrow.names) else []
+            report.balance.empty([row + place for place in places])
+            empty = set(places)
+            kept = [place for place in range(batch.num_rows) if place not in empty]
+            if empty:
+                columns = {name: [values[place] for place in kept] for name, values in columns.items()}
+            yield columns, [row + place for place in kept]
             row += batch.num_rows
             progress(size * (row - 1) // max(1, file.metadata.num_rows), size)
 
@@ -60,6 +67,11 @@ def sound_parquet(path: Path) -> AbstractContextManager[None]:
     return sound(path, _("The file is no sound Parquet file (%(error)s)."), _("Get it again."), pa.ArrowException)
 
 
+def _empty(columns: Mapping[str, Sequence[object]], count: int) -> list[int]:
+    """Places of records in which nothing is known."""
+    return [place for place in range(count) if columns and all(values[place] == "" for values in columns.values())]
+
+
 def _plain(schema: pa.Schema, wanted: set[str], report: Report) -> list[str]:
     """Names of the wanted columns that can be read: there once, and of plain values."""
     import pyarrow as pa
@@ -77,5 +89,6 @@ def _plain(schema: pa.Schema, wanted: set[str], report: Report) -> list[str]:
     return names
 
 
-def _values(column: pa.Array) -> list[object]:
-    return ["" if value is None else value.strip() if isinstance(value, str) else value for value in column.to_pylist()]
+def values_of(column: pa.Array) -> list[object]:
+    """Return the cells of a column."""
+    return [cell(value) for value in column.to_pylist()]

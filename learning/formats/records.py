@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from learning.formats.combining import COUNT, Combinable, OneRecord, combined
 from learning.formats.report import MOST, Report
 from learning.formats.rows import DataError, Rows
 from learning.formats.schema import TabularSchema
+from learning.formats.values import are_missing
 
 Columns = Mapping[str, Sequence[object]]
 Batch = tuple[Columns, Sequence[int]]
@@ -52,6 +54,46 @@ def _of_persons(schema: TabularSchema) -> set[str]:
     if schema.one_record is None or schema.holder is None:
         return set()
     return {schema.holder.name, *([schema.one_record.by] if schema.one_record.by else [])}
+
+
+ABOVE = 20
+"""Rows in which a header is looked for."""
+
+
+def declared_header(rows: Sequence[Sequence[str]], declared: Collection[str]) -> int | None:
+    """Return the place of the row that names declared columns: the first row, or one of nothing but their names."""
+    for place, row in enumerate(rows[:ABOVE]):
+        names = [cell for cell in row if cell]
+        named = sum(name in declared for name in names)
+        if named and (not place or named == len(names) > min(1, len(declared) - 1)):
+            return place
+    return None
+
+
+def header_place(rows: Sequence[Sequence[str]], declared: Collection[str] = ()) -> int:
+    """Return the place of the header among the first rows, some of which may be empty or titles.
+
+    Where no row names declared columns, it is the first one that fills more cells than a title: a title has one cell in
+    a table of several columns, or fewer than half of them.
+
+    >>> header_place([["Study 7"], [], ["who", "age"], ["ada", "5"]])
+    2
+
+    Raises:
+        DataError: the first row that may be the header leaves columns without a name.
+    """
+    filled = [[place for place, cell in enumerate(row) if cell] for row in rows]
+    if (place := declared_header(rows, declared)) is not None:
+        return place
+    width = Counter(map(len, filter(None, filled))).most_common(1)[0][0] if any(filled) else 0
+    for place, places in enumerate(filled[:ABOVE]):
+        if not places or (width > 1 and places[0] == 0 and (len(places) == 1 or 2 * len(places) < width)):
+            continue
+        if len(places) < width and places != list(range(1, width)):  # an index needs no name
+            problem = Sentence(_("The file has no header that names all %(count)d columns."), count=width)
+            raise DataError(problem, _("Leave one row of names above the records, and no title."))
+        return place
+    return 0
 
 
 def check_names(
@@ -100,6 +142,8 @@ class RecordEncoder:
             if combining.by in columns:
                 self._note(combining.faults(columns[combining.by]), rows, faulty)
         columns, incomplete = self._decimal(self._durations(columns, rows, faulty), rows, faulty), False
+        if (text := self.schema.text) is not None and text.name in columns:
+            columns = {**columns, text.name: [str(value) for value in columns[text.name]]}
         for column in self.schema.features:
             if column.name not in columns:
                 incomplete = True
@@ -144,7 +188,7 @@ class RecordEncoder:
         for column in self.schema.features:
             if one.rule(column.name) == COUNT and column.name in columns:
                 unknown = ("", *column.missing)
-                changed[column.name] = [0 if value in unknown else 1 for value in columns[column.name]]
+                changed[column.name] = [0 if skip else 1 for skip in are_missing(columns[column.name], unknown)]
         return {**columns, **changed}
 
     def _combine(self) -> None:

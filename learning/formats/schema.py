@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,6 +11,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from common.identities import is_inexact
 from common.sentences import Sentence
 from common.sentences import gettext_noop as _
 from common.spreadsheets import is_formula
@@ -29,6 +31,7 @@ from learning.formats.columns import (
 )
 from learning.formats.combining import OneRecord
 from learning.formats.rows import DataError
+from learning.formats.values import inexact_fault, key
 from learning.outcomes import Classes, Outcome, Target
 
 Column = (
@@ -79,6 +82,10 @@ class TabularSchema:
                 raise DataError(problem, _("Give it to one column."))
         if not self.features:
             raise DataError(_("No column has the role feature."), _("Declare at least one."))
+        for name, count in Counter(self.feature_names).items():
+            if count > 1:
+                problem = Sentence(_("Two numbers of a record are called “%(name)s”."), name=shown(name))
+                raise DataError(problem, _("Rename one of the columns that they come from, or one of its values."))
         if self.text is not None and len(self.features) > 1:
             text = _("Beside a column of texts there is another column to learn from.")
             raise DataError(text, _("Ignore the others, or ignore the texts."), column=self.text.name)
@@ -230,13 +237,14 @@ class TabularSchema:
     @cached_property
     def _class_numbers(self) -> dict[str, int]:
         numbers = {name: number for number, name in enumerate(self.classes)}
-        return numbers | {written: numbers[meant] for written, meant in (self.label.spellings if self.label else ())}
+        spellings = self.label.spellings if self.label else ()
+        return {key(name): numbers[name] for name in self.classes} | {key(each): numbers[to] for each, to in spellings}
 
     def encode_answers(self, columns: Mapping[str, Sequence[object]]) -> npt.NDArray[np.int64]:
         """Class numbers, or codes of the target (n,), of the columns of `answers`."""
         if self.target is None:
             assert self.label is not None, "it has an answer"
-            return self.encode_labels([str(value) for value in columns[self.label.name]])
+            return self.encode_labels(columns[self.label.name])
         numbers = {column.part: column.encode(columns[column.name]) for column in self.targets}
         return self.target.coded([numbers[part] for part in self.target.parts])
 
@@ -244,7 +252,7 @@ class TabularSchema:
         """Every value of the columns of `answers` that says nothing that could be learned."""
         if self.target is None:
             assert self.label is not None, "it has an answer"
-            yield from self.label_faults([str(value) for value in columns[self.label.name]])
+            yield from self.label_faults(columns[self.label.name])
             return
         for column in self.targets:
             wrong = ~self.target.allowed(column.part, column.encode(columns[column.name]))
@@ -256,20 +264,23 @@ class TabularSchema:
                 )
                 yield DataError(problem, self.target.remedy(column.part), row=place + 1, column=column.name)
 
-    def encode_labels(self, values: Sequence[str]) -> npt.NDArray[np.int64]:
+    def encode_labels(self, values: Sequence[object]) -> npt.NDArray[np.int64]:
         """Class numbers (n,) of class names or their declared spellings."""
-        try:
-            return np.array([self._class_numbers[value] for value in values], np.int64)
-        except KeyError:
-            raise next(self.label_faults(values)) from None
+        for fault in self.label_faults(values):
+            raise fault
+        return np.array([self._class_numbers[key(value)] for value in values], np.int64)
 
-    def label_faults(self, values: Sequence[str]) -> Iterator[DataError]:
+    def label_faults(self, values: Sequence[object]) -> Iterator[DataError]:
         """Every value that is no class, as ``encode_labels`` raises it."""
-        remedy = Sentence(_("Use one of: %(names)s."), names=", ".join(self._class_numbers))
+        written = [name for name, _meant in self.label.spellings] if self.label else []
+        remedy = Sentence(_("Use one of: %(names)s."), names=", ".join(dict.fromkeys((*self.classes, *written))))
+        column = self.label.name if self.label else None
         for place, value in enumerate(values, 1):
-            if value not in self._class_numbers:
+            if is_inexact(value):
+                yield DataError(*inexact_fault(shown(value)), row=place, column=column)
+            elif key(value) not in self._class_numbers:
                 problem = Sentence(_("“%(value)s” is no class."), value=shown(value))
-                yield DataError(problem, remedy, row=place, column=self.label.name if self.label else None)
+                yield DataError(problem, remedy, row=place, column=column)
 
     def _only(self, kind: type[_Plain]) -> _Plain | None:
         return next((column for column in self.columns if isinstance(column, kind)), None)
@@ -364,7 +375,7 @@ Schema = TabularSchema | ImageSchema
 
 
 def _check_classes(classes: tuple[str, ...]) -> None:
-    if len(classes) < 2 or len(set(classes)) < len(classes):
+    if len(classes) < 2 or len(set(map(key, classes))) < len(classes):
         problem = _("There are fewer than two classes, or one is named twice.")
         raise DataError(problem, _("Name at least two, each once."))
     for name in classes:

@@ -17,10 +17,11 @@ from learning.formats import limits
 from learning.formats.balance import ROWS
 from learning.formats.columns import shown
 from learning.formats.files import open_content
-from learning.formats.records import Batch, Columns, check_names
+from learning.formats.records import ABOVE, Batch, Columns, check_names, declared_header
 from learning.formats.report import Report
 from learning.formats.rows import DataError
 from learning.formats.schema import TabularSchema
+from learning.formats.values import cell
 
 _CHUNK = 10_000
 SEPARATORS = (",", ";", "\t", "|")
@@ -29,6 +30,7 @@ _NO_TEXT = re.compile("[\udc80-\udcff]")
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 _BEGINNING = 4096
+_SEPARATOR = re.compile(r'"?sep=(.)"?', re.IGNORECASE)
 _BEFORE = 20
 _AS_UTF8 = _("Save it as UTF-8: Excel calls this “CSV UTF-8”.")
 
@@ -46,13 +48,17 @@ def table_batches(
     with open_content(path, member) as content:
         text = text_of(content.stream)
         lines = _lines(text, schema, report)
-        names = _header(lines, schema, wanted, report)
-        if not names:
+        header = _header(lines, schema, wanted, report)
+        if header is None:
             return
+        names, read = header
+        lines = itertools.chain(read, lines)
         while chunk := list(itertools.islice(lines, _CHUNK)):
-            whole = [line for line in chunk if _fits(line, names, schema, report)]
-            report.balance.see(ROWS, len(chunk) - len(whole))
-            report.balance.refuse(ROWS, len(chunk) - len(whole))
+            filled = [line for line in chunk if any(map(str.strip, line[1]))]
+            report.balance.empty([row for row, cells in chunk if not any(map(str.strip, cells))])
+            whole = [line for line in filled if _fits(line, names, schema, report)]
+            report.balance.see(ROWS, len(filled) - len(whole))
+            report.balance.refuse(ROWS, len(filled) - len(whole))
             yield _columns(whole, names, wanted), [row for row, _cells in whole]
             progress(content.position(), content.size)
 
@@ -101,7 +107,18 @@ def _bounded_lines(text: io.TextIOWrapper, comment: str) -> Iterator[str]:
         if len(line) == limits.LONGEST_LINE:
             problem = Sentence(_("The line has more than %(most)s characters."), most=f"{limits.LONGEST_LINE:,}")
             raise DataError(problem, _("Check that this is a table, and its quotes."), row=number)
-        yield "\n" if comment and line.startswith(comment) else line
+        is_comment = comment and line.startswith(comment)
+        yield "\n" if is_comment or (number == 1 and separator_line(line)) else line
+
+
+def separator_line(line: str) -> str:
+    """Return the separator that the first line of a file declares, as Excel writes it; empty if it declares none.
+
+    >>> separator_line("sep=;"), separator_line("a;b")
+    (';', '')
+    """
+    found = _SEPARATOR.fullmatch(line.strip("\r\n \ufeff"))
+    return found[1] if found else ""
 
 
 def _lines(text: io.TextIOWrapper, schema: TabularSchema, report: Report) -> Iterator[Line]:
@@ -124,12 +141,21 @@ def _lines(text: io.TextIOWrapper, schema: TabularSchema, report: Report) -> Ite
             yield start, cells
 
 
-def _header(lines: Iterator[Line], schema: TabularSchema, wanted: set[str], report: Report) -> list[str] | None:
-    """Names of the file's columns; None, and why in the report, where no row can be read without them."""
+def _header(
+    lines: Iterator[Line], schema: TabularSchema, wanted: set[str], report: Report
+) -> tuple[list[str], list[Line]] | None:
+    """Names of the file's columns, and rows below them that were read meanwhile.
+
+    None, and why in the report, where no row can be read without them.
+    """
     declared = [column.name for column in schema.columns]
     if not schema.header:
-        return declared
-    row, cells = next(lines, (1, []))
+        return declared, []
+    first = [next(lines, (1, []))]
+    if not set(declared) & {cell.strip() for cell in first[0][1]}:
+        first += itertools.islice(lines, ABOVE - 1)
+    place = declared_header([list(map(str.strip, cells)) for _row, cells in first], declared) or 0
+    row, cells = first[place]
     if any(map(_NO_TEXT.search, cells)):
         raise not_utf8(schema.delimiter.join(cells), row)
     names = [cell.strip() for cell in cells]
@@ -150,7 +176,8 @@ def _header(lines: Iterator[Line], schema: TabularSchema, wanted: set[str], repo
         report.add(DataError(problem, remedy, row=row))
         return None
     check_names(names, schema, wanted, report, row=row)
-    return names
+    report.balance.above_header([row for row, cells in first[:place] if any(map(str.strip, cells))])
+    return names, first[place + 1 :]
 
 
 def _other_separator(cells: list[str], schema: TabularSchema) -> str:
@@ -183,15 +210,15 @@ def _fits(line: Line, names: list[str], schema: TabularSchema, report: Report) -
 
 
 def _no_text(row: int, cells: list[str], names: list[str]) -> Iterator[DataError]:
-    for name, cell in zip(names, cells, strict=True):
-        if "\0" in cell:
-            problem = Sentence(_("“%(value)s” holds a null byte."), value=shown(cell))
+    for name, value in zip(names, cells, strict=True):
+        if "\0" in value:
+            problem = Sentence(_("“%(value)s” holds a null byte."), value=shown(value))
             yield DataError(problem, _("Remove it, or save the file as plain text."), row=row, column=name)
-        elif _NO_TEXT.search(cell):
+        elif _NO_TEXT.search(value):
             # Of the whole file: as many errors as it has lines would say no more.
-            raise not_utf8(cell, row, name)
+            raise not_utf8(value, row, name)
 
 
 def _columns(lines: list[Line], names: list[str], wanted: set[str]) -> Columns:
     places = {name: names.index(name) for name in names if name in wanted}
-    return {name: [cells[place].strip() for _row, cells in lines] for name, place in places.items()}
+    return {name: [cell(cells[place]) for _row, cells in lines] for name, place in places.items()}

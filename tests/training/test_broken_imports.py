@@ -201,7 +201,7 @@ BROKEN: dict[str, tuple[str, bytes, dict[str, Any], list[Fault]]] = {
         table(who=["ada", None], age=[float("nan"), None], sex=None, back=["no", "?"], note=["", ""]),
         TABLE,
         [
-            *((WHOLE, "note", "does not declare"), (WHOLE, "sex", "is missing"), (1, "age", "not finite")),
+            *((WHOLE, "note", "does not declare"), (WHOLE, "sex", "is missing"), (1, "age", "“” is no number")),
             *((2, "age", "“” is no number"), (2, "back", "“?” is no class"), (2, "who", "no holder")),
         ],
     ),

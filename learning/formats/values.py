@@ -1,0 +1,109 @@
+"""The one reading of a cell, whichever format it comes from: texts, whole numbers, other numbers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from datetime import date, datetime, time
+from decimal import Decimal
+
+import numpy as np
+import numpy.typing as npt
+
+from common.identities import spelling
+from common.sentences import Sentence
+from common.sentences import gettext_noop as _
+
+#: What Python takes for numbers and a form would not is left out: 1_000, digits of other scripts, nan.
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_OF_NUMBERS = re.compile(r"[0-9eE+.\s-]*", re.ASCII)
+_THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2}(?:,[0-9]{3})+(?:\.[0-9]+)?")
+_DIGITS_16 = 10**15
+
+
+def cell(value: object) -> object:
+    """Return a cell as text or number: a date as ISO 8601 writes it, a whole number without a fraction.
+
+    Nothing known is an empty text. A whole number that a float may not hold exactly stays a float.
+
+    >>> cell(None), cell(" a "), cell(2.0), cell(True), cell(date(2026, 3, 1)), cell(datetime(2026, 3, 1))
+    ('', 'a', 2, 'true', '2026-03-01', '2026-03-01')
+    """
+    match value:
+        case None:
+            return ""
+        case str():
+            return value.strip() if value.isascii() else spelling(value)
+        case bool() | np.bool_():
+            return "true" if value else "false"
+        case float():
+            is_whole = value.is_integer() and abs(value) < _DIGITS_16
+            return "" if value != value else int(value) if is_whole else float(value)
+        case Decimal():
+            return int(value) if value == value.to_integral_value() else float(value)
+        case datetime():
+            return (value.date() if value.time() == time() else value).isoformat()
+        case date() | time():
+            return value.isoformat()
+        case np.generic():
+            return cell(value.item())
+    return value if isinstance(value, int) else str(value)
+
+
+def key(value: object) -> str:
+    """Return what a cell is found by among declared values: 1.0 is 1, and TRUE is true.
+
+    >>> key("TRUE"), key(1.0), key("1.0"), key("no")
+    ('true', '1', '1', 'no')
+    """
+    text = spelling(value)
+    return lower if len(text) in (4, 5) and (lower := text.lower()) in ("true", "false") else text
+
+
+def are_missing(values: Iterable[object], markers: Sequence[str]) -> list[bool]:
+    """Tell which cells are one of the declared markers for what is not known."""
+    if not markers:
+        return [False for _value in values]
+    keys = {key(marker) for marker in markers}
+    return [key(value) in keys for value in values]
+
+
+def number(value: object) -> float:
+    """Return the number that a cell holds, NaN if it holds none.
+
+    >>> number("1.5"), number(2), number("1_0"), number("nan"), number(True)
+    (1.5, 2.0, nan, nan, nan)
+    """
+    try:
+        if isinstance(value, str):
+            return float(value) if _NUMBER.fullmatch(value.strip()) else np.nan
+        is_number = isinstance(value, int | float | Decimal | np.number) and not isinstance(value, bool)
+        return float(value) if is_number else np.nan  # type: ignore[arg-type]
+    except OverflowError:
+        return np.inf
+
+
+def numbers(values: Sequence[object]) -> npt.NDArray[np.float64]:
+    """Return the number of each cell (n,), NaN where it holds none."""
+    if all(type(value) is str for value in values):
+        try:
+            if _OF_NUMBERS.fullmatch("".join(values)):  # type: ignore[arg-type]
+                return np.array(values, np.float64)
+        except ValueError:
+            pass
+    return np.array([number(value) for value in values], np.float64)
+
+
+def has_thousands(value: object) -> bool:
+    """Whether a text may be a number with commas between its thousands.
+
+    >>> has_thousands("1,000"), has_thousands("12,500.5"), has_thousands("0,125"), has_thousands("7,5")
+    (True, True, False, False)
+    """
+    return isinstance(value, str) and _THOUSANDS.fullmatch(value) is not None
+
+
+def inexact_fault(value: str) -> tuple[str, str]:
+    """Return problem and remedy of a number that stands for something and may have lost digits."""
+    text = _("%(value)s is a number of more than 15 digits, some of which the file may have lost.")
+    return Sentence(text, value=value), _("Save the column as text.")

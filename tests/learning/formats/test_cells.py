@@ -1,0 +1,276 @@
+"""Cells mean the same in every format, and each row of a file is used, left out or refused."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import arff
+import numpy as np
+import pandas as pd
+import pyreadstat
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from learning.formats import DataError, Report, TabularSchema, read_file, schema_draft, schema_from_json
+from learning.formats.columns import CategoricalColumn, HolderColumn, LabelColumn, NumericColumn
+from learning.formats.values import number
+
+FIELD = Path("tests", "field")
+FORMATS = ("csv", "xlsx", "parquet", "sav", "dta", "arff")
+COLUMNS = (
+    HolderColumn("who"),
+    NumericColumn("dose", 0, 10, missing=("", "-99")),
+    CategoricalColumn("grade", ("1", "2", "NA"), missing=("-99",)),
+    CategoricalColumn("smokes", ("TRUE", "FALSE")),
+    LabelColumn("ill"),
+)
+SCHEMA = TabularSchema(COLUMNS, ("no", "yes"))
+BOOLEANS_AS_TEXT = ("sav", "dta", "arff")  # these formats have none
+
+
+def written(folder: Path, frame: pd.DataFrame, kind: str) -> Path:
+    path = folder / f"a.{kind}"
+    if kind in BOOLEANS_AS_TEXT:
+        frame = frame.assign(**{name: frame[name].map(str) for name in frame if frame[name].dtype == bool})
+    match kind:
+        case "csv":
+            frame.to_csv(path, index=False)
+        case "xlsx":
+            frame.to_excel(path, index=False)
+        case "parquet":
+            frame.to_parquet(path)
+        case "sav":
+            pyreadstat.write_sav(frame, path)
+        case "dta":
+            pyreadstat.write_dta(frame, path)
+        case "arff":
+            kinds = [(name, "REAL" if frame[name].dtype.kind in "if" else "STRING") for name in frame]
+            rows = [[None if pd.isna(value) else value for value in row] for row in frame.itertuples(index=False)]
+            path.write_text(arff.dumps({"relation": "a", "attributes": kinds, "data": rows}))
+    return path
+
+
+def reading(path: Path, schema: TabularSchema = SCHEMA) -> tuple[list[Any], list[tuple[Any, ...]], Report]:
+    """Records with their holders, faults by record with their columns, and the report."""
+    report = Report()
+    rows = read_file(path, schema, report=report)
+    first = min(report.faults, key=lambda fault: fault.row or 0).row if report.faults else 0
+    faults = [((each.row or 0) - (first or 0), each.column, each.problem, each.remedy) for each in report.faults]
+    records = list(zip(rows.holders or [], rows.x.tolist(), (rows.y if rows.y is not None else ()), strict=True))
+    return records, faults, report
+
+
+FRAME = pd.DataFrame(
+    {
+        "who": [101.0, 102.0, 103.0, 104.0],
+        "dose": [1.5, np.nan, -99.0, 3.0],
+        "grade": [1.0, 2.0, -99.0, 2.0],
+        "smokes": [True, False, True, True],
+        "ill": ["yes", "no", "no", "yes"],
+    }
+)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_table_gives_the_same_records_in_every_format(tmp_path: Path, kind: str) -> None:
+    records, faults, report = reading(written(tmp_path, FRAME, kind))
+    assert not faults and [(holder, label) for holder, _x, label in records] == [
+        ("101", 1),
+        ("102", 0),
+        ("103", 0),
+        ("104", 1),
+    ]
+    third = np.float32(0.3)
+    assert [x for _holder, x, _label in records] == [
+        [np.float32(0.15), 0, 1, 0, 0, 1, 0],
+        [0, 1, 0, 1, 0, 0, 1],
+        [0, 1, 0, 0, 0, 1, 0],
+        [third, 0, 0, 1, 0, 1, 0],
+    ]
+    assert report.balance.parts["rows"].used == report.balance.parts["rows"].seen == 4
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_table_is_refused_for_the_same_reasons_in_every_format(tmp_path: Path, kind: str) -> None:
+    frame = FRAME.assign(dose=["1", "1_0", "\uff11", "3"], ill=["yes", "no", "perhaps", ""])
+    records, faults, report = reading(written(tmp_path, frame, kind))
+    assert [holder for holder, _x, _label in records] == ["101"]
+    assert [fault[:3] for fault in faults] == [
+        (0, "dose", "“1_0” is no number."),
+        (1, "dose", "“\uff11” is no number."),
+        (1, "ill", "“perhaps” is no class."),
+        (2, "ill", "“” is no class."),
+    ]
+    assert report.balance.parts["rows"].refused == 3
+
+
+@pytest.mark.parametrize("kind", [kind for kind in FORMATS if kind not in ("csv", "arff")])  # texts are exact
+@pytest.mark.parametrize("column", ["who", "grade", "ill"])
+def test_numbers_that_may_have_lost_digits_stand_for_nothing(tmp_path: Path, kind: str, column: str) -> None:
+    schema = TabularSchema(
+        (*COLUMNS[:2], CategoricalColumn("grade", ("1", "2"), other=True), *COLUMNS[3:]), ("no", "yes")
+    )
+    frame = FRAME.assign(**{column: [12345678901234567.0] * 4})
+    records, faults, _report = reading(written(tmp_path, frame, kind), schema)
+    assert not records and {fault[1] for fault in faults} == {column}
+    assert {fault[3] for fault in faults} == {"Save the column as text."}
+
+
+@pytest.mark.parametrize(
+    "text", ["1_0", "\uff11", "nan", "inf", "-Infinity", "0x1f", "1,000", "1 000", "", "true", "1e999"]
+)
+def test_only_plain_numbers_are_numbers(text: str) -> None:
+    assert not np.isfinite(number(text))
+    assert list(NumericColumn("dose", 0, 1).faults(["1", text]))
+
+
+def field(name: str, column: dict[str, Any], **options: Any) -> tuple[list[Any], list[tuple[Any, ...]], Report]:
+    columns = [
+        {"name": "who", "role": "holder"},
+        column,
+        {"name": "y", "role": "label", "labels": options.pop("labels", {})},
+    ]
+    document = {"kind": "table", "columns": columns, "classes": ["no", "yes"], **options}
+    schema = schema_from_json(document)
+    assert isinstance(schema, TabularSchema)
+    return reading(FIELD / name, schema)
+
+
+V = {"name": "v", "role": "feature", "type": "numeric", "minimum": 0, "maximum": 10, "missing": []}
+INCOME = {**V, "name": "income"}
+
+
+def test_rows_of_a_sheet_are_counted_as_excel_does() -> None:
+    _records, _faults, report = field("excel-blank-rows.xlsx", V)
+    assert [fault.row for fault in report.faults] == [6]
+    assert report.balance.parts["rows"].left_out["The row is empty."].places == [3, 5]
+    _records, _faults, report = field("excel-title-rows.xlsx", V)
+    assert [(fault.row, fault.column) for fault in report.faults] == [(4, "v")]
+
+
+@pytest.mark.parametrize("kind", ["csv", "xlsx"])
+def test_titles_are_no_header(tmp_path: Path, kind: str) -> None:
+    rows: list[list[Any]] = [
+        ["Study of 2026"],
+        [],
+        ["who", "dose", "ill"],
+        ["ada", 1, "yes"],
+        ["ben", "x", "no"],
+        [],
+        ["eve", 3, "no"],
+    ]
+    path = tmp_path / f"a.{kind}"
+    frame = pd.DataFrame([row + [""] * (3 - len(row)) for row in rows])
+    frame.to_csv(path, index=False, header=False) if kind == "csv" else frame.to_excel(path, index=False, header=False)
+    schema = TabularSchema((COLUMNS[0], COLUMNS[1], COLUMNS[4]), ("no", "yes"))
+    records, _faults, report = reading(path, schema)
+    assert [holder for holder, _x, _label in records] == ["ada", "eve"] and [each.row for each in report.faults] == [5]
+    assert report.balance.parts["rows"].left_out["The row stands above the header."].places == [1]
+    draft = schema_draft(path)
+    assert [each["name"] for each in draft.document["columns"]] == ["who", "dose", "ill"]
+    assert "The header is row 3: what stands above it is not read." in draft.remarks
+
+
+def test_a_table_whose_header_is_not_certain_is_not_drafted(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("Study,of,\nwho,dose,ill,\n" + "ada,1,yes,x\n" * 5)
+    with pytest.raises(DataError, match="no header that names all 4 columns"):
+        schema_draft(tmp_path / "a.csv")
+
+
+def test_decimals_and_whole_floats_of_parquet_are_numbers() -> None:
+    records, faults, _report = field("parquet-dec.parquet", V, labels={"TRUE": "yes", "False": "no"})
+    assert not faults and [x for _holder, x, _label in records] == [[np.float32(0.15)], [np.float32(0.225)]]
+    records, faults, _report = field("parquet-float-ids.parquet", V)
+    assert [holder for holder, *_rest in records] == ["101", "102"]
+    assert [fault[2] for fault in faults] == ["The record has no holder."]
+
+
+def test_commas_between_thousands_are_never_decimal_marks() -> None:
+    for name in ("thousands.tsv", "thousands2.tsv"):
+        draft = schema_draft(FIELD / name)
+        assert draft.document["decimal"] == "." and draft.document["columns"][1]["maximum"] == 20_000
+        assert any(remark.startswith("income: the comma of") for remark in draft.remarks)
+        records, faults, _report = field(name, INCOME, delimiter="\t")
+        assert not records and {fault[3].split(",")[0] for fault in faults} == {
+            "Write it without a comma between thousands"
+        }
+
+
+def test_a_word_that_may_be_a_value_is_drafted_as_one() -> None:
+    draft = schema_draft(FIELD / "namibia.csv")
+    assert draft.document["columns"][1]["values"] == ["DE", "FR", "NA", "ZA"]
+    assert draft.document["columns"][1]["missing"] == []
+    assert [each.split(":")[0] for each in draft.remarks] == ["country"]
+
+
+def test_numbers_of_a_record_have_names_of_their_own() -> None:
+    schema = schema_from_json(json.loads((FIELD / "names-that-collide.json").read_text()))
+    assert isinstance(schema, TabularSchema)
+    assert len(set(schema.feature_names)) == len(schema.feature_names) == 4
+    with pytest.raises(DataError, match="are called “sex = f”"):
+        TabularSchema((CategoricalColumn("sex", ("f", "m")), NumericColumn("sex = f", 0, 1)), ("no", "yes"))
+
+
+def test_the_line_in_which_excel_names_the_separator_is_no_header(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("\ufeffsep=;\r\nwho;dose;ill\r\nada;1;yes\r\nben;x;no\r\n;;\r\n", "utf-8")
+    schema = TabularSchema((COLUMNS[0], COLUMNS[1], COLUMNS[4]), ("no", "yes"), delimiter=";")
+    records, _faults, report = reading(tmp_path / "a.csv", schema)
+    assert [holder for holder, *_rest in records] == ["ada"] and [fault.row for fault in report.faults] == [4]
+    assert report.balance.parts["rows"].left_out["The row is empty."].places == [5]
+    assert schema_draft(tmp_path / "a.csv").document["delimiter"] == ";"
+
+
+def test_a_cell_beyond_the_named_columns_is_refused(tmp_path: Path) -> None:
+    rows = [["who", "dose", "ill", ""], ["ada", 1, "yes", "late"], ["ben", 2, "no", ""]]
+    pd.DataFrame(rows).to_excel(tmp_path / "a.xlsx", index=False, header=False)
+    schema = TabularSchema((COLUMNS[0], COLUMNS[1], COLUMNS[4]), ("no", "yes"))
+    records, _faults, report = reading(tmp_path / "a.xlsx", schema)
+    assert [holder for holder, *_rest in records] == ["ben"] and [fault.row for fault in report.faults] == [2]
+
+
+def test_a_draft_says_what_does_not_fit(tmp_path: Path) -> None:
+    lines = [f"p{place},{20 + place % 60},{18 + place % 20},{'yes' if place % 2 else 'no'}" for place in range(500)]
+    lines[3] = lines[3].replace(",23,", ",seventy,")
+    lines[5] = "p5,25,-5,yes"
+    lines[7] += ",x"
+    lines[9] = "p9,29,27,maybe"
+    (tmp_path / "a.csv").write_text("\n".join(["who,age,bmi,ill", *lines]))
+    draft = schema_draft(tmp_path / "a.csv")
+    columns = {each["name"]: each for each in draft.document["columns"]}
+    assert columns["age"]["type"] == columns["bmi"]["type"] == "numeric"
+    assert (columns["age"]["maximum"], columns["bmi"]["minimum"]) == (100, 0)
+    assert set(draft.remarks) == {
+        "1 of 500 rows have more or fewer than 4 cells (first: row 9).",
+        "age: 1 of 499 cells is not a number (row 5).",
+        "bmi: 1 of 499 cells is below 0 (row 7).",
+        "ill: one class occurs in a single row (row 11).",
+    }
+
+
+CELLS = st.sampled_from(["", "1", "2.0", "x", "yes", "no", "ada", "=1+1", " ", "true"])
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    st.lists(st.lists(CELLS, min_size=3, max_size=4), min_size=1, max_size=8),
+    st.sampled_from(["csv", "xlsx", "parquet"]),
+)
+def test_every_row_is_used_left_out_or_refused(tmp_path_factory: pytest.TempPathFactory, rows: Any, kind: str) -> None:
+    schema = TabularSchema((COLUMNS[0], COLUMNS[1], COLUMNS[4]), ("no", "yes"))
+    path = tmp_path_factory.mktemp("rows") / f"a.{kind}"
+    if kind == "parquet":
+        rows = [row[:3] for row in rows]
+        pd.DataFrame(rows, columns=["who", "dose", "ill"]).to_parquet(path)
+    elif kind == "xlsx":
+        table = [[*row, *[""] * (4 - len(row))] for row in [["who", "dose", "ill"], *rows]]
+        pd.DataFrame([[each or None for each in row] for row in table]).to_excel(path, index=False, header=False)
+        while rows and not any(map(str.strip, rows[-1])):  # a sheet ends with its last cell
+            rows.pop()
+    else:
+        path.write_text("".join(",".join(row) + "\n" for row in [["who", "dose", "ill"], *rows]))
+    records, _faults, report = reading(path, schema)
+    counts = report.balance.parts.get("rows")
+    report.balance.check()
+    assert counts is None or (counts.seen, counts.used) == (len(rows), len(records))
+    assert counts is not None or not rows
