@@ -38,6 +38,7 @@ WHY = {
     "thesis-6.4": "teachers agree more than printed (92.5 % right, not 90.2)",
     "thesis-6.5": "vanishing, where few teachers of the strict take part",
     "thesis-6.6": "how often a student sees an image is not printed",
+    "thesis-6.7": "vanishing, with 25 to 45 labels",
     "idpsgd-table2": "printed runs spent more than their promises; ours keep them, with less noise at ε = 1",
     "idpsgd-table3": "1,000 steps in place of 9,375, larger ones",
     "idpsgd-table6": "σ_p of MNIST contradict Table 4; σ of *scale* is printed with the arithmetic mean",
