@@ -90,7 +90,7 @@ class _Surface:
         shape = (self.laplacian + floor) ** -power
         prior = (spread * self.voters) ** 2 * shape / (shape @ (self.vectors**2).mean(axis=0))
         noise = self.sigma**2 + (misfit * self.voters) ** 2
-        factor = np.linalg.cholesky(np.diag(1 / prior) + self.gram / noise)
+        factor = np.asarray(np.linalg.cholesky(np.diag(1 / prior) + self.gram / noise), np.float64)
         half = solve_triangular(factor, self.projected, lower=True) / noise
         classes = self.counts.shape[1]
         determinant = (
