@@ -12,6 +12,7 @@ from common.identities import spelling
 from common.sentences import Sentence
 from common.sentences import gettext_noop as _
 from learning.formats import limits
+from learning.formats.balance import IMAGES, ROWS
 from learning.formats.records import pseudonym_faults
 from learning.formats.report import Report
 from learning.formats.rows import DataError, Rows
@@ -47,7 +48,10 @@ def checked_rows(schema: Schema, report: Report, arrays: Mapping[str, Array]) ->
             else checked_targets(arrays["y"], target, records, report)
         )
     names = checked_holders(arrays["holder"], records, report) if "holder" in arrays else None
-    return Rows(features, labels, names) if features is not None and not report.count else None
+    part, is_used = IMAGES if isinstance(schema, ImageSchema) else ROWS, features is not None and not report.count
+    report.balance.see(part, records)
+    (report.balance.use if is_used else report.balance.refuse)(part, records)
+    return Rows(features, labels, names) if features is not None and is_used else None
 
 
 def checked_features(x: Array, schema: Schema, report: Report) -> npt.NDArray[Any] | None:

@@ -159,6 +159,9 @@ class Balance:
 ROWS = _("rows")
 """The part of a table that stands alone, and of the rows made of an extract."""
 
+IMAGES = _("images")
+"""The part of images, in files or arrays."""
+
 
 def _written(reason: str) -> Any:
     return reason.to_json() if isinstance(reason, Sentence) else reason

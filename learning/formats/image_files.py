@@ -11,7 +11,7 @@ import io
 import warnings
 import zipfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -25,7 +25,9 @@ from common.sentences import Sentence
 from common.sentences import gettext_noop as _
 from learning.formats import limits
 from learning.formats.arrays import Array, array_missing
+from learning.formats.balance import IMAGES
 from learning.formats.columns import shown
+from learning.formats.dicom import EACH_FRAME, FRAMES, dicom_image, dicom_look, is_dicom, windowed
 from learning.formats.files import IMAGE_SUFFIXES, open_content, sound
 from learning.formats.report import Report
 from learning.formats.rows import DataError
@@ -40,7 +42,6 @@ _COLUMNS = {
     "holder": ("holder", "pseudonym", "patient"),
 }
 _NOT_READ = _("The image cannot be read (%(error)s).")
-_FRAMES = _("The image has %(count)d frames.")
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,7 @@ def image_arrays(
         x = np.zeros((len(entries), *schema.shape), np.uint8)
         y, holders = np.zeros(len(entries), np.int64), []
         numbers = {name: number for number, name in enumerate(schema.classes)}
+        _count_others(archive, entries, report)
         for place, entry in enumerate(entries):
             holder = entry.holder
             with report.noting():
@@ -110,6 +112,17 @@ def image_arrays(
         report.add(array_missing("holder", remedy))
         del arrays["holder"]
     return {name: arrays[name] for name in wanted if name in arrays}
+
+
+def _count_others(archive: zipfile.ZipFile, entries: Sequence[Entry], report: Report) -> None:
+    """Count the files of an archive that are not read."""
+    named = {entry.member for entry in entries}
+    for name in archive.namelist():
+        if not _is_visible(name) or name in named or name.lower().endswith(_TABLE_SUFFIXES):
+            continue
+        report.balance.see(IMAGES)
+        is_image = _is_image(archive, name)
+        report.balance.leave_out(IMAGES, _("The table does not name the image.") if is_image else _("It is no image."))
 
 
 @dataclass(frozen=True)
@@ -140,9 +153,9 @@ def look(path: Path, first: int = 200) -> Look:
     with open_images(path, None) as (archive, entries):
         for entry in entries[:first]:
             with archive.open(entry.member) as file, _readable():
-                if _is_dicom(file.read(132)):
+                if is_dicom(file.read(132)):
                     file.seek(0)
-                    height, width, colours, suggestion = _dicom_look(file.read())
+                    height, width, colours, suggestion = dicom_look(file.read())
                     window = window or suggestion
                 else:
                     file.seek(0)
@@ -161,8 +174,8 @@ def _read(archive: zipfile.ZipFile, member: str, schema: ImageSchema) -> tuple[n
         if archive.getinfo(member).file_size > most:
             raise limits.grows_too_much(most)
         content = archive.read(member)
-        if _is_dicom(content[:132]):
-            image, patient = _dicom(content, schema.window)
+        if is_dicom(content[:132]):
+            image, patient = dicom_image(content, schema.window)
         else:
             image, patient = _picture(content, schema), ""
         mode = "L" if schema.channels == 1 else "RGB"
@@ -185,60 +198,16 @@ def _readable() -> Iterator[None]:
 def _picture(content: bytes, schema: ImageSchema) -> Image.Image:
     opened = Image.open(io.BytesIO(content), formats=_FORMATS)
     if (frames := getattr(opened, "n_frames", 1)) > 1:
-        raise DataError(Sentence(_FRAMES, count=frames), _("Save each frame as a file of its own."))
+        raise DataError(Sentence(FRAMES, count=frames), EACH_FRAME)
     opened.draft("RGB", (2 * schema.width, 2 * schema.height))  # JPEG alone: decodes no larger than it needs
     image: Image.Image = ImageOps.exif_transpose(opened)
     if image.mode.startswith(("I", "F")):  # 16 bits and more
         values = np.asarray(image, np.float64)
-        return Image.fromarray(_windowed(values, schema.window or (32767.5, 65535)))
+        return Image.fromarray(windowed(values, schema.window or (32767.5, 65535)))
     if image.mode in ("LA", "PA", "RGBA") or "transparency" in image.info:
         image = image.convert("RGBA")
         return Image.alpha_composite(Image.new("RGBA", image.size, (0, 0, 0, 255)), image)
     return image
-
-
-def _dicom(content: bytes, window: tuple[float, float] | None) -> tuple[Image.Image, str]:
-    """Image and Patient ID of a DICOM file; values after the modality's rescaling, seen through a window."""
-    import pydicom
-    from pydicom.pixels import apply_modality_lut
-
-    file = pydicom.dcmread(io.BytesIO(content))
-    frames = int(getattr(file, "NumberOfFrames", 1) or 1)
-    if frames > 1:
-        raise DataError(Sentence(_FRAMES, count=frames), _("Save each frame as a file of its own."))
-    pixels, patient = file.pixel_array, str(getattr(file, "PatientID", "") or "")
-    if pixels.ndim == 3:
-        return Image.fromarray(pixels.astype(np.uint8)), patient
-    values = np.asarray(apply_modality_lut(pixels, file), np.float64)
-    if window is None:
-        slope, offset = float(getattr(file, "RescaleSlope", 1)), float(getattr(file, "RescaleIntercept", 0))
-        span = 2.0 ** int(file.BitsStored) - 1
-        lowest = -(2.0 ** (int(file.BitsStored) - 1)) if file.PixelRepresentation else 0.0
-        window = (offset + slope * (lowest + span / 2), slope * span)
-    seen = _windowed(values, window)
-    return Image.fromarray(255 - seen if file.PhotometricInterpretation == "MONOCHROME1" else seen), patient
-
-
-def _dicom_look(content: bytes) -> tuple[int, int, bool, tuple[float, float] | None]:
-    """Height, width, whether it has colours, and the window that it asks for."""
-    import pydicom
-
-    file = pydicom.dcmread(io.BytesIO(content), stop_before_pixels=True)
-    centre, width = (_first(getattr(file, name, None)) for name in ("WindowCenter", "WindowWidth"))
-    window = (centre, width) if centre is not None and width else None
-    return int(file.Rows), int(file.Columns), int(file.SamplesPerPixel) > 1, window
-
-
-def _first(value: object) -> float | None:
-    if isinstance(value, Iterable) and not isinstance(value, str):
-        value = next(iter(value), None)
-    return None if value is None else float(value)  # type: ignore[arg-type]
-
-
-def _windowed(values: npt.NDArray[np.float64], window: tuple[float, float]) -> npt.NDArray[np.uint8]:
-    """Values as bytes: 0 at the lower end of a window of this centre and width, 255 at its upper end."""
-    centre, width = window
-    return np.round(((values - centre) / width + 0.5).clip(0, 1) * 255).astype(np.uint8)
 
 
 def _sized(image: Image.Image, width: int, height: int, fit: str) -> Image.Image:
@@ -272,11 +241,7 @@ def _is_image(archive: zipfile.ZipFile, name: str) -> bool:
     if suffix or PurePosixPath(name).name == "DICOMDIR":
         return False
     with archive.open(name) as file:
-        return _is_dicom(file.read(132))
-
-
-def _is_dicom(start: bytes) -> bool:
-    return start[128:132] == b"DICM"
+        return is_dicom(file.read(132))
 
 
 def _listed(lines: list[str], members: list[str], name: str) -> list[Entry]:
@@ -295,7 +260,7 @@ def _listed(lines: list[str], members: list[str], name: str) -> list[Entry]:
     by_name: dict[str, list[str]] = {}
     for member in members:
         by_name.setdefault(PurePosixPath(member).name, []).append(member)
-    entries = []
+    entries: dict[str, Entry] = {}
     for row in reader:
         entry = {what: (row[column] or "").strip() if column else "" for what, column in columns.items()}
         candidates = [entry["file"]] if entry["file"] in paths else by_name.get(entry["file"], [])
@@ -307,6 +272,9 @@ def _listed(lines: list[str], members: list[str], name: str) -> list[Entry]:
             raise DataError(
                 problem, _("Name each image with its folders, as it lies in the archive."), row=reader.line_num
             )
+        if candidates[0] in entries:
+            problem = Sentence(_("The table names “%(file)s” twice."), file=entry["file"])
+            raise DataError(problem, _("Leave one row for each image."), row=reader.line_num)
         label = entry["class"] if columns["class"] else PurePosixPath(candidates[0]).parent.name
-        entries.append(Entry(candidates[0], label, entry["holder"]))
-    return entries
+        entries[candidates[0]] = Entry(candidates[0], label, entry["holder"])
+    return list(entries.values())

@@ -94,6 +94,7 @@ def read_file(
             wanted = ["x", *(["y"] if labels else []), *(["holder"] if holders and kind in _WITH_HOLDERS else [])]
             arrays = _arrays(path, kind, schema, wanted, label_file if labels else None, own, followed)
             rows = checked_rows(schema, own, arrays)
+            own.balance.check()
         elif kind in ("MATLAB", "idx", "images"):
             raise DataError(_("The file holds images, the schema declares a table."), _("Change one of them."))
         else:
