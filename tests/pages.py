@@ -36,6 +36,18 @@ def text(response: Any) -> str:
     return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", apart))
 
 
+def person_confirm(client: Client, address: str, sent: dict[str, Any], **more: Any) -> Any:
+    """Send a form about a person, and confirm that it is the person whom the page shows."""
+    shown = client.post(address, sent)
+    person = re.search(r'name="person" value="([^"]+)"', shown.text)
+    if person is None:
+        return shown
+    for value in sent.values():
+        if hasattr(value, "seek"):
+            value.seek(0)
+    return client.post(address, {**sent, "person": person[1]}, **more)
+
+
 def roles_fill(study: Study) -> Study:
     """The same study with a member of each role, named like it."""
     for role in Role.values:

@@ -27,7 +27,7 @@ from consent.services.invitations import IssuedInvitation, code_hash
 from tests import factories
 from tests.consent.conftest import Decide, answer, circumstance, events, member
 from tests.factories import user_create
-from tests.pages import as_
+from tests.pages import as_, person_confirm
 from training.services.erasures import records_erase
 
 HERE = "203.0.113.7"
@@ -257,7 +257,8 @@ def steward(study: Study) -> Client:
 
 
 def new_link(client: Client, study: Study, pseudonym: str = "P-1", reason: str = "Lost the letter; called back."):
-    return client.post(reverse("staff:link_new", args=[study.slug]), {"pseudonym": pseudonym, "reason": reason})
+    address = reverse("staff:link_new", args=[study.slug])
+    return person_confirm(client, address, {"pseudonym": pseudonym, "reason": reason})
 
 
 def test_a_new_link_ends_the_old_one_and_is_on_record(steward, study, invited, give) -> None:

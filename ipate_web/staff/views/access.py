@@ -1,6 +1,7 @@
 """Pages to look at one holder's choice, to list such accesses, and to check a receipt."""
 
 from django.http import HttpResponse
+from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_safe
@@ -14,6 +15,7 @@ from consent.services.access import holder_level_access
 from consent.standing import standing
 from ipate_web.staff.forms.access import LevelAccessForm, ReceiptForm
 from ipate_web.staff.views.pages import faults_in, paginate, render_page, study_form, study_page
+from ipate_web.staff.views.persons import person_page
 
 #: What staff are told of a consent that does not count.
 _SAID = {
@@ -33,6 +35,16 @@ def holder_look(request: SignedInRequest, study: Study) -> HttpResponse:
     context: dict[str, object] = {"form": form}
     if form.is_valid():
         with faults_in(form):
+            page = person_page(
+                request,
+                study,
+                form,
+                action=_("Yes, look"),
+                effects=[_("Your look is on record for good, with your name and the reason.")],
+                back=reverse("staff:holder_look", args=[study.slug]),
+            )
+            if page is not None:
+                return page
             event = holder_level_access(study=study, acting_user=request.user, **form.cleaned_data)
             context["current"] = event
             if event is not None and event.grants:

@@ -5,6 +5,7 @@ from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
+from django.urls import reverse
 from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 
@@ -17,6 +18,7 @@ from ipate_web.staff.forms.circumstances import CircumstanceForm
 from ipate_web.staff.forms.invitations import LettersForm
 from ipate_web.staff.views.invitations import name_searched, qr_code
 from ipate_web.staff.views.pages import faults_in, faults_show, paginate, pdf_answer, render_page, study_form
+from ipate_web.staff.views.persons import person_page
 
 
 @study_form("consent.view_circumstance")
@@ -27,6 +29,19 @@ def circumstances(request: SignedInRequest, study: Study) -> HttpResponse:
     form = CircumstanceForm(request.POST or None)
     if form.is_valid():
         with faults_in(form):
+            page = person_page(
+                request,
+                study,
+                form,
+                action=_("Yes, record it"),
+                effects=[
+                    _("It is kept with your name, and cannot be taken back, only followed by another record."),
+                    _("Where somebody else answers from now on, earlier links and accounts end at once."),
+                ],
+                back=reverse("staff:circumstances", args=[study.slug]),
+            )
+            if page is not None:
+                return page
             record = circumstance_record(study=study, acting_user=request.user, **form.cleaned_data)
             message = _("It is on record: %(name)s, %(kind)s.")
             messages.success(request, message % {"name": record.holder, "kind": record.get_kind_display()})

@@ -10,6 +10,7 @@ from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.http import Http404, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
+from django.urls import reverse
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
@@ -40,6 +41,7 @@ from ipate_web.staff.views.pages import (
     study_form,
     study_page,
 )
+from ipate_web.staff.views.persons import person_page
 
 #: Rows of a list that is saved from the page: browsers take no longer address of a file than 2 MB.
 LISTED = 5000
@@ -155,6 +157,19 @@ def link_new(request: SignedInRequest, study: Study) -> HttpResponse:
     form = LinkForm(request.POST or None)
     if form.is_valid():
         with faults_in(form):
+            page = person_page(
+                request,
+                study,
+                form,
+                action=_("Yes, make a new link"),
+                effects=[
+                    _("Every earlier link of theirs ends at once; what they decided stays."),
+                    _("It is kept with your name and the reason for good."),
+                ],
+                back=reverse("staff:link_new", args=[study.slug]),
+            )
+            if page is not None:
+                return page
             return _letters(request, study, [link_reissue(study=study, acting_user=request.user, **form.cleaned_data)])
     return render_page(request, study, "staff/people/link_new.html", {"form": form})
 

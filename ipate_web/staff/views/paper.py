@@ -4,6 +4,7 @@ from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils.translation import get_language, ngettext
 from django.utils.translation import gettext as _
 
@@ -12,15 +13,30 @@ from consent.models import Study
 from consent.paper_documents import FormsOnPaper, paper_forms_pdf
 from consent.services.paper import PaperError, paper_consents_record
 from ipate_web.staff.forms.paper import PaperConsentForm, PaperFormForm, PaperListForm
-from ipate_web.staff.views.pages import pdf_answer, render_page, study_form
+from ipate_web.staff.views.pages import faults_in, pdf_answer, render_page, study_form
+from ipate_web.staff.views.persons import person_page
 
 
 @study_form("consent.record_paper_consents")
 def paper_consent(request: SignedInRequest, study: Study) -> HttpResponse:
     """Record one decision with its scan."""
     form = PaperConsentForm(request.POST or None, request.FILES or None, study=study)
-    if form.is_valid() and _recorded(request, study, form, dry_run=False):
-        return redirect("staff:paper_consent", study.slug)
+    if request.method == "POST" and set(form.errors) <= {"scan"}:
+        with faults_in(form):
+            page = person_page(
+                request,
+                study,
+                form,
+                action=_("Yes, record it"),
+                effects=[_("The decision counts from now on. It is kept with your name and the scan.")],
+                back=reverse("staff:paper_consent", args=[study.slug]),
+                files=["scan"],
+            )
+            if page is not None:
+                return page
+            if _recorded(request, study, form, dry_run=False):
+                return redirect("staff:paper_consent", study.slug)
+    del form.fields["scan"]  # the page that shows the person asks for it
     return render_page(request, study, "staff/people/paper_consent.html", {"form": form})
 
 

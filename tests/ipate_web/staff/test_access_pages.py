@@ -15,7 +15,7 @@ from consent.permissions import ROLE_PERMISSIONS
 from consent.receipts import receipt_code, receipt_number
 from consent.services.invitations import invitations_create
 from tests import factories
-from tests.pages import as_, roles_fill, text
+from tests.pages import as_, person_confirm, roles_fill, text
 from tests.snapshots import built_once
 from tests.training.runs import TABLE_RUN, consents_give, run_draft, study_with_table
 from training.services.datasets import dataset_provenance_state
@@ -50,15 +50,15 @@ def test_a_look_shows_the_choice_and_is_on_record_for_the_auditor(study: Study) 
         assert response.status_code == 422
         assert message in text(response) and "LOW" not in text(response)
     assert not LevelAccess.objects.exists()
-    page = text(olga.post(LOOK, sent))
+    page = text(person_confirm(olga, LOOK, sent))
     assert "Consent given: low protection (" in page and "Your look is on record." in page
     log = text(as_("auditor").get(LOOKS))
     assert re.search(r"olga\s*P-1\s*They called\.", log)
     assert "low" not in log.lower().replace("follow", ""), "the record does not tell what was seen"
-    assert "has not decided" in text(olga.post(LOOK, sent | {"pseudonym": "P-2"}))
+    assert "has not decided" in text(person_confirm(olga, LOOK, sent | {"pseudonym": "P-2"}))
     assert LevelAccess.objects.filter(holder__pseudonym="P-2").exists(), "that is a look, too"
     factories.form_publish(study, {"en": "More."}, renewal="required")
-    page = text(olga.post(LOOK, sent))
+    page = text(person_confirm(olga, LOOK, sent))
     assert "It does not count until they have answered the new form." in page
     with connection.cursor() as cursor, pytest.raises(DatabaseError), transaction.atomic():
         cursor.execute("DELETE FROM consent_levelaccess")

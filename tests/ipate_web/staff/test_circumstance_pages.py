@@ -28,7 +28,7 @@ from consent.services.handover import circumstance_record
 from consent.services.invitations import invitations_create
 from consent.services.paper import PaperConsent, paper_consents_record
 from tests import factories
-from tests.pages import as_, text
+from tests.pages import as_, person_confirm, text
 from tests.snapshots import built_once
 from training.services.closing import study_close
 
@@ -90,7 +90,9 @@ def test_a_steward_records_who_answers_and_the_auditor_reads_it(study: Study) ->
     page = olga.post(ANSWERS, sent | {"pseudonym": "P-9"})
     assert page.status_code == 422 and "Nobody in this study is called so." in text(page)
     assert not Circumstance.objects.exists()
-    assert "It is on record: P-1, a parent or guardian answers." in text(olga.post(ANSWERS, sent, follow=True))
+    assert "It is on record: P-1, a parent or guardian answers." in text(
+        person_confirm(olga, ANSWERS, sent, follow=True)
+    )
     page = text(auditor.get(ANSWERS))
     assert "Birth certificate." in page and "olga" in page
     rows = f"pseudonym,answers,until\nP-2,guardian,{day.isoformat()}\nP-3\n"
@@ -282,16 +284,16 @@ def answers_by(study: Study, kind: str, until: date | None = None) -> None:
 def test_one_decision_is_recorded_with_who_did_it(olga: Client) -> None:
     assert "checked" not in olga.get(ONE).text, "nothing is chosen beforehand"
     for changes, message in (
-        ({"pseudonym": "P-9"}, "nobody in this study is called “P-9”"),
+        ({"pseudonym": "P-9"}, "Nobody in this study is called so."),
         ({"scan": ""}, "Scan: This field is required."),
         ({"scan": scan(content=b"MZ")}, "a.pdf is no PDF, PNG or JPEG file"),
         ({"form_version": "7"}, "7 is not one of the available choices"),
         ({"level": ""}, "What they chose: This field is required."),
     ):
-        response = olga.post(ONE, one(**changes))
+        response = person_confirm(olga, ONE, one(**changes))
         assert response.status_code == 422 and message in text(response), changes
         assert not ConsentEvent.objects.exists()
-    assert "1 decision is recorded." in text(olga.post(ONE, one(), follow=True))
+    assert "1 decision is recorded." in text(person_confirm(olga, ONE, one(), follow=True))
     event = ConsentEvent.objects.get()
     assert (event.level, event.channel, event.recorded_by.username) == ("LOW", "paper", "olga")
 
@@ -319,7 +321,7 @@ def test_the_form_is_made_as_pdf_for_people_who_can_decide(olga: Client, study: 
     assert saved["Content-Disposition"] == 'attachment; filename="form-digits.pdf"'
     assert b"pdfuaid:part>1<" in saved.content and b"/StructTreeRoot" in saved.content
     wrong = olga.post(path, {"text": "en", "pseudonym": "P-9"})
-    assert wrong.status_code == 422 and "Nobody in this study is called like that." in text(wrong)
+    assert wrong.status_code == 422 and "Nobody in this study is called so." in text(wrong)
     answers_by(study, "incapable")
     assert "cannot decide" in text(olga.post(path, {"text": "en", "pseudonym": "P-1"}))
     factories.study_create("empty")
@@ -328,7 +330,30 @@ def test_the_form_is_made_as_pdf_for_people_who_can_decide(olga: Client, study: 
 
 def test_a_declaration_comes_with_the_decision(olga: Client, study: Study) -> None:
     answers_by(study, "guardian", date(2040, 1, 1))
-    lacking = olga.post(ONE, one())
+    lacking = person_confirm(olga, ONE, one())
     assert lacking.status_code == 422 and "Without a declaration the paper does not count." in text(lacking)
-    assert "1 decision is recorded." in text(olga.post(ONE, one(authority="parents", text="de"), follow=True))
+    assert "1 decision is recorded." in text(
+        person_confirm(olga, ONE, one(authority="parents", text="de"), follow=True)
+    )
     assert ConsentEvent.objects.get().authority == "parents" and ConsentEvent.objects.get().text_read == "de"
+
+
+def test_a_person_is_shown_before_something_is_recorded_about_them(olga: Client, study: Study) -> None:
+    factories.holder_create(study, "P-0001")
+    answers_by(study, "guardian", date(2040, 1, 1))
+    died = {"pseudonym": " P-1", "kind": "died", "reason": "Register of deaths."}
+    shown = text(olga.post(ANSWERS, died))
+    for words in (
+        "Is this the person? ",
+        "A parent or guardian answers",
+        "2040",
+        "“P-0001”",
+        "Register of deaths.",
+    ):
+        assert words in shown
+    assert Circumstance.objects.count() == 1 and " protection" not in shown
+    page = text(olga.post(ONE, one()))
+    assert "Low protection" in page and "Scan" in page and "This field is required" not in page
+    assert not ConsentEvent.objects.exists()
+    assert person_confirm(olga, ANSWERS, died).status_code == 302
+    assert Circumstance.objects.count() == 2

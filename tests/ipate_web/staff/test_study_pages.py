@@ -19,10 +19,20 @@ from accounting.models import HeadCount, Release, ShareRecord
 from accounting.shares import shares
 from consent import services
 from consent.models import ConsentForm, DataHolder, Disposal, Membership, RoleChange, Study
+from consent.services.erasures import erasure_state
 from consent.services.invitations import invitations_create
 from ipate_web.staff.impact import impact_markdown
 from tests import factories
-from tests.pages import as_, roles_fill, run_form_filled, study_with_finished_run, study_with_roles, text, url
+from tests.pages import (
+    as_,
+    person_confirm,
+    roles_fill,
+    run_form_filled,
+    study_with_finished_run,
+    study_with_roles,
+    text,
+    url,
+)
 from tests.snapshots import built_once
 from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_draft, run_finish, run_start, study_with_table
 from training.engine.records import owners_of
@@ -287,11 +297,16 @@ def test_a_steward_erases_records_of_a_nonparticipant(ending: Study) -> None:
     steward, auditor, page = as_("steward"), as_("auditor"), url("disposals", ending)
     holder = DataHolder.objects.get(study=ending, pseudonym="p-001")
     sent = {"pseudonym": "p-001", "reason": "Her letter of 3 March."}
-    assert "Withdraw first" in steward.post(page, sent).text
+    assert "Withdraw first" in person_confirm(steward, page, sent).text
     services.consent_withdraw(holder=holder, acting_user=None, keep=True)
     assert "Nobody in this study" in steward.post(page, sent | {"pseudonym": "p-9"}).text
     assert auditor.post(page, sent).status_code == 403
-    assert steward.post(page, sent).status_code == 302
+    shown = steward.post(page, sent)
+    assert shown.status_code == 200 and "Is this the person?" in shown.text and "Her letter of 3 March." in shown.text
+    assert not erasure_state(holder).requested_at, "nothing is recorded before somebody confirms"
+    other = DataHolder.objects.exclude(pk=holder.pk).filter(study=ending)[0]
+    assert steward.post(page, sent | {"person": str(other.public_id)}).status_code == 200, "another was shown"
+    assert person_confirm(steward, page, sent).status_code == 302
     records_erase(ending.pk)
     assert holder.pk not in owners_of(Dataset.objects.get(study=ending, kind="private"))
     seen = auditor.get(page).text
