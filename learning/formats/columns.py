@@ -23,7 +23,7 @@ from common.sentences import gettext_noop as _
 from learning.formats.codes import CODE_SYSTEMS, CodeSystem
 from learning.formats.dates import UNITS, WRITTEN, day_number
 from learning.formats.rows import DataError
-from learning.formats.values import are_missing, has_thousands, inexact_fault, key, number, numbers
+from learning.formats.values import are_missing, by_text, has_thousands, inexact_fault, key, number, numbers
 
 
 @dataclass(frozen=True)
@@ -340,12 +340,15 @@ class NumericColumn:
             yield DataError(*self._fault(values[place]), row=place + 1, column=self.name)
 
     def notes(self, values: Sequence[object]) -> Notes:
-        clipped = int(np.count_nonzero(self.outside(values)))
-        return Notes(clipped=clipped, missing=sum(are_missing(values, self.missing)))
+        unknown = np.array(are_missing(values, self.missing), bool)
+        return Notes(clipped=int(np.count_nonzero(self._beyond(values, unknown))), missing=int(unknown.sum()))
 
     def outside(self, values: Sequence[object]) -> npt.NDArray[np.bool_]:
-        known = np.where(are_missing(values, self.missing), np.nan, numbers(values))
-        return (known < self.minimum) | (known > self.maximum)
+        return self._beyond(values, np.array(are_missing(values, self.missing), bool))
+
+    def _beyond(self, values: Sequence[object], unknown: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        found = numbers(values)
+        return ~unknown & ((found < self.minimum) | (found > self.maximum))
 
     def _fault(self, value: object) -> tuple[str, str]:
         """Problem and remedy of a value that is no finite number."""
@@ -482,9 +485,11 @@ class CategoricalColumn(_OneHotColumn):
     def _places(self, values: Sequence[object]) -> npt.NDArray[np.int64]:
         default = len(self.values) if self.other else _UNDECLARED
         positions = self._positions
-        return np.array(
-            [_UNDECLARED if is_inexact(value) else positions.get(key(value), default) for value in values], np.int64
-        )
+
+        def place(value: object) -> int:
+            return _UNDECLARED if is_inexact(value) else positions.get(key(value), default)
+
+        return np.array(by_text(values, place), np.int64)
 
     def _fault(self, value: str) -> tuple[str, str]:
         declared = ", ".join(self.values[:_SHOWN]) + (", …" if len(self.values) > _SHOWN else "")

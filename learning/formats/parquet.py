@@ -16,7 +16,7 @@ from learning.formats.records import Batch, check_names
 from learning.formats.report import Report
 from learning.formats.rows import DataError
 from learning.formats.schema import TabularSchema
-from learning.formats.values import cell
+from learning.formats.values import by_text, cell
 
 if TYPE_CHECKING:  # it takes a tenth of a second to import, which most commands need not spend
     import pyarrow as pa
@@ -91,4 +91,4 @@ def _plain(schema: pa.Schema, wanted: set[str], report: Report) -> list[str]:
 
 def values_of(column: pa.Array) -> list[object]:
     """Return the cells of a column."""
-    return [cell(value) for value in column.to_pylist()]
+    return by_text(column.to_pylist(), cell)

@@ -31,7 +31,7 @@ from learning.formats.columns import (
 )
 from learning.formats.combining import OneRecord
 from learning.formats.rows import DataError
-from learning.formats.values import inexact_fault, key
+from learning.formats.values import by_text, inexact_fault, key
 from learning.outcomes import Classes, Outcome, Target
 
 Column = (
@@ -268,7 +268,7 @@ class TabularSchema:
         """Class numbers (n,) of class names or their declared spellings."""
         for fault in self.label_faults(values):
             raise fault
-        return np.array([self._class_numbers[key(value)] for value in values], np.int64)
+        return np.array(by_text(values, lambda value: self._class_numbers[key(value)]), np.int64)
 
     def label_faults(self, values: Sequence[object]) -> Iterator[DataError]:
         """Every value that is no class, as ``encode_labels`` raises it."""

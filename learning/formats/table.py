@@ -221,4 +221,8 @@ def _no_text(row: int, cells: list[str], names: list[str]) -> Iterator[DataError
 
 def _columns(lines: list[Line], names: list[str], wanted: set[str]) -> Columns:
     places = {name: names.index(name) for name in names if name in wanted}
-    return {name: [cell(cells[place]) for _row, cells in lines] for name, place in places.items()}
+    return {name: _cells([cells[place] for _row, cells in lines]) for name, place in places.items()}
+
+
+def _cells(texts: list[str]) -> list[object]:
+    return list(map(str.strip, texts)) if "".join(texts).isascii() else list(map(cell, texts))
