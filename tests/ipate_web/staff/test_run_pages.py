@@ -163,7 +163,7 @@ def test_an_operator_sees_the_plan_and_starts_the_run_with_a_share(
     assert share_free(study) == pytest.approx(0.6)
     assert "40.0 % of every cap" in client.get(url("run", run)).text
     overview = client.get(url("study", study)).text
-    assert "40.0 % of 100.0 %" in overview and "60.0 % of 100.0 %" in overview
+    assert "40.0 % reserved, 60.0 % free" in overview
     again = client.post(url("run_approve", run), follow=True)
     assert "not a draft any more" in again.text
 
