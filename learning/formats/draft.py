@@ -27,7 +27,7 @@ from learning.formats.arrays import array_missing
 from learning.formats.codes import CODE_SYSTEMS
 from learning.formats.columns import SEVERAL, shown
 from learning.formats.dates import WRITTEN, day_number
-from learning.formats.draft_columns import PERHAPS_VALUES, as_number, column_remarks, most_numbers
+from learning.formats.draft_columns import OF_VALUES, PERHAPS_VALUES, as_number, column_remarks, most_numbers
 from learning.formats.files import open_content
 from learning.formats.parquet import open_parquet, sound_parquet, values_of
 from learning.formats.read import format_of
@@ -107,7 +107,8 @@ def _without_values(draft: Draft) -> Draft:
         document["columns"] = [
             each if each["name"] in counted else _kind_of(each, missing) for each in document["columns"]
         ]
-    return Draft(document if extract else {**document, "classes": []}, (_NAMES_ALONE, *draft.remarks))
+    remarks = [each for each in draft.remarks if not isinstance(each, Sentence) or each.template not in OF_VALUES]
+    return Draft(document if extract else {**document, "classes": []}, (_NAMES_ALONE, *remarks))
 
 
 def _kind_of(column: dict[str, Any], missing: list[str]) -> dict[str, Any]:

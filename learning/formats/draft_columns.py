@@ -19,7 +19,7 @@ _PLACES = 5
 _FOR_EACH, _DIFFERENT = 4, 4
 #: More different numbers than a code has, or all but every fifth number different.
 _MORE_THAN_CODES, _FIFTH = 12, 5
-_RARE = 20
+_FEW, _RARE = 5, 20
 
 
 def as_number(value: str, decimal: str) -> float | None:
@@ -65,33 +65,35 @@ def column_remarks(column: dict[str, Any], values: Sequence[str], places: Sequen
             at for at, value, each in zip(places, values, numbers, strict=True) if each is None and value not in missing
         ]
         yield from _cells(_ONE_NO_NUMBER, _NO_NUMBERS, name, none, len(values))
-        yield from _thousands(name, values, places, decimal)
+        yield from _thousands(name, values, places)
         negative = [at for at, each in zip(places, numbers, strict=True) if each is not None and each < 0]
-        if len(negative) * _RARE <= len(values):
+        if len(negative) == 1 or len(negative) * _RARE <= len(values):
             yield from _cells(_ONE_NEGATIVE, _NEGATIVE, name, negative, len(values))
     if column.get("type") == "categorical":
         for word in PERHAPS_VALUES:
             if word in column["values"]:
-                yield Sentence(
-                    _("%(column)s: “%(word)s” is drafted as a value. Declare it as missing if it is none."),
-                    column=name,
-                    word=word,
-                )
+                yield Sentence(_PERHAPS, column=name, word=word)
     if column["role"] == "label":
         once = [value for value, count in Counter(values).items() if count == 1]
-        if len(values) >= _RARE and len(once) == 1 and once[0]:
+        if len(values) >= _FEW and len(once) == 1 and once[0]:
             place = places[values.index(once[0])]
-            yield Sentence(_("%(column)s: one class occurs in a single row (row %(row)d)."), column=name, row=place)
+            yield Sentence(_ONCE, column=name, row=place)
 
 
 _ONE_NO_NUMBER = _("%(column)s: 1 of %(total)d cells is not a number (row %(rows)s).")
 _NO_NUMBERS = _("%(column)s: %(count)d of %(total)d cells are not numbers (rows %(rows)s).")
 _ONE_NEGATIVE = _("%(column)s: 1 of %(total)d cells is below 0 (row %(rows)s).")
 _NEGATIVE = _("%(column)s: %(count)d of %(total)d cells are below 0 (rows %(rows)s).")
-_COMMAS = _(
-    "%(column)s: the comma of %(count)d cells (first: row %(row)d) may separate thousands or be a decimal mark. Save "
-    "the column without commas."
+_PERHAPS = _(
+    "%(column)s: “%(word)s” may be a value, or mean that nothing is known. Declare it as missing in that case."
 )
+_THOUSANDS = _(
+    "%(column)s: “%(mark)s” in %(count)d cells (first: row %(row)d) may separate thousands or be a decimal mark. Save "
+    "the column without marks between thousands."
+)
+_ONCE = _("%(column)s: one class occurs in a single row (row %(row)d).")
+OF_VALUES = frozenset((_ONE_NEGATIVE, _NEGATIVE, _PERHAPS, _ONCE))
+"""Templates of the remarks in which values of records show; the others say what cannot be read."""
 
 
 def _cells(one: str, several: str, name: str, places: Sequence[int], total: int) -> Iterator[str]:
@@ -100,8 +102,9 @@ def _cells(one: str, several: str, name: str, places: Sequence[int], total: int)
         yield Sentence(one if len(places) == 1 else several, column=name, count=len(places), total=total, rows=rows)
 
 
-def _thousands(name: str, values: Sequence[str], places: Sequence[int], decimal: str) -> Iterator[str]:
-    """Yield that every number with a comma may be a whole number of thousands."""
-    commas = [(at, value) for at, value in zip(places, values, strict=True) if "," in value]
-    if commas and all(has_thousands(value) for _at, value in commas):
-        yield Sentence(_COMMAS, column=name, count=len(commas), row=commas[0][0])
+def _thousands(name: str, values: Sequence[str], places: Sequence[int]) -> Iterator[str]:
+    """Yield that every number with a mark in it may be a whole number of thousands."""
+    for mark in (",", "."):
+        marked = [(at, value) for at, value in zip(places, values, strict=True) if mark in value]
+        if marked and all(has_thousands(value.replace(".", ",")) for _at, value in marked):
+            yield Sentence(_THOUSANDS, column=name, mark=mark, count=len(marked), row=marked[0][0])

@@ -191,7 +191,7 @@ def test_commas_between_thousands_are_never_decimal_marks() -> None:
     for name in ("thousands.tsv", "thousands2.tsv"):
         draft = schema_draft(FIELD / name)
         assert draft.document["decimal"] == "." and draft.document["columns"][1]["maximum"] == 20_000
-        assert any(remark.startswith("income: the comma of") for remark in draft.remarks)
+        assert any(remark.startswith("income: “,” in") for remark in draft.remarks)
         records, faults, _report = field(name, INCOME, delimiter="\t")
         assert not records and {fault[3].split(",")[0] for fault in faults} == {
             "Write it without a comma between thousands"
