@@ -53,15 +53,18 @@ from ipate_web.accounts import signals
 from ipate_web.staff.views import ledger
 from ipate_web.staff.views import studies as studies_views
 from ipate_web.tokens.models import ApiToken
+from learning.encoders import ImageInput
 from tests import factories
 from tests.accounting.forced import FIRST_ID, ME, OTHERS, Step, World, world_play
 from tests.everything import alliances_make
+from tests.learning.encoders.networks import bright_network
 from tests.test_operators_reach import filled_in
 from tests.test_roles import TABLE, addresses_of
 from training.engine import asking, drawings
 from training.methods.pate import method, preparation
-from training.models import Alliance, Run
-from training.services import students
+from training.models import Alliance, Encoding, Run
+from training.services import encoders, encodings, students
+from training.services.encoders import encoder_register
 from training.services.erasures import records_erase
 
 pytestmark = pytest.mark.django_db
@@ -86,6 +89,8 @@ SHARPEST = (
     *("staff:study_budgets", "api:study-budget"),
     *("api:study", "api:runs", "api:run", "api:run-costs", "api:run-labels"),
 )
+#: What is compared each time of a study with an encoder: what may tell how its private records were encoded.
+OF_ENCODERS = ("staff:encoders", "api:study-encoders", "staff:datasets", "staff:changes")
 #: Addresses that are not compared, and why.
 LEFT_OUT = {
     "mfa_activate_totp": "shows a new random secret",
@@ -155,7 +160,7 @@ def clock_set(patch: pytest.MonkeyPatch, clock: Clock) -> None:
 
 
 def numbers_set(patch: pytest.MonkeyPatch) -> None:
-    """Let what staff begin have the same number in both worlds: runs, alliances, webhooks, drawings of counts.
+    """Let what staff begin have the same number in both worlds: runs, alliances, webhooks, drawings, encoders' files.
 
     A model's file holds its run's number, when it was written, and where in memory its parts were.
     """
@@ -168,11 +173,13 @@ def numbers_set(patch: pytest.MonkeyPatch) -> None:
         patch.setitem(model._meta.get_field(name).__dict__, "_get_default", numbers(kind))
     patch.setattr(webhooks, "uuid4", numbers(2))
     patch.setattr(drawings, "uuid4", numbers(3))
+    patch.setattr(encoders, "uuid", types.SimpleNamespace(uuid4=numbers(5)))
     patch.setattr(zipfile, "time", types.SimpleNamespace(time=time.time, localtime=lambda _now: time.gmtime(10**9)))
     from skops.io._utils import SaveContext
 
     patch.setattr(SaveContext, "memoize", _place)
-    patch.setattr(students, "time", types.SimpleNamespace(monotonic=lambda: 0.0))
+    for module in (students, encodings):
+        patch.setattr(module, "time", types.SimpleNamespace(monotonic=lambda: 0.0))
 
 
 def _place(context: Any, obj: Any) -> int:
@@ -282,6 +289,28 @@ class Seen(World):
     def somebody_joins_the_staff(self) -> None:
         user = self._new_account("newcomer")
         membership_add(study=self.study, user=user, role=Role.RESEARCHER, acting_user=None)
+
+    def register_encoder(self) -> None:
+        """Register an encoder that fails on the one's records, and on no others."""
+        takes = ImageInput(8, (0.0,) * 3, (1.0,) * 3).to_json()
+        stated: dict[str, Any] = {"name": "bright", "licence": "MIT", "source": "made by a test", "stated": True}
+        encoder_register(study=self.study, acting_user=self.steward, content=bright_network(), takes=takes, **stated)
+
+    def encode(self) -> None:
+        """Encode every dataset."""
+        for encoding in Encoding.objects.filter(dataset__study=self.study).order_by("pk"):
+            encodings.encoding_work(encoding.pk)
+
+    def my_encoding_fails(self) -> None:
+        """As if the encoder failed on a whole dataset where it fails on one record."""
+        if self.with_me:
+            mine = Encoding.objects.filter(dataset__study=self.study, dataset__kind="private")
+            assert mine.update(state="failed", progress=0.3, message="A record is too bright.") == 1
+
+    def approve_encoded(self, share: float) -> None:
+        """Approve steps that learn from the vectors of the encoder."""
+        chosen = {"encoder": self.study.encoders.get(name="bright").digest, "representation": "encoder"}
+        self.approve(share, {"steps": chosen | {"representation_parameters": {"components": 4}}})
 
     # --- What deciders see ---
 
@@ -421,7 +450,7 @@ def _first_difference(mine: Answer | None, other: Answer | None) -> str:
 
 ASKING: tuple[float, dict[str, Any]] = (0.3, {"choices": {}, "title": "Everybody"})
 
-HISTORIES: dict[str, tuple[list[Step], dict[str, str]]] = {
+HISTORIES: dict[str, tuple[list[Step], dict[str, Any]]] = {
     "answers, a kept promise, levels, withdrawal, erasure": (
         [
             *(("i_answer", 0b1111, 0b0101), ("i_give", "HIGH"), ("policy", 2.0, 4.0, 6.0), ("i_keep",)),
@@ -446,6 +475,13 @@ HISTORIES: dict[str, tuple[list[Step], dict[str, str]]] = {
             *(("finish",), ("forget",), ("open",), ("i_withdraw",), ("finish",), ("look",)),
         ],
         {},
+    ),
+    "an encoder that fails on the one's records": (
+        [
+            *(("register_encoder",), ("encode",), ("i_give", "LOW"), ("approve_encoded", 0.3), ("open",), ("vote",)),
+            *(("draw_counts",), ("i_withdraw",), ("finish",), ("i_give", "HIGH"), ("i_am_erased",), ("look",)),
+        ],
+        {"pictures": True},
     ),
     "an account of the only holder": (
         [("i_withdraw",), ("i_am_invited",), ("i_make_an_account",), ("somebody_joins_the_staff",), ("look",)],
@@ -525,6 +561,19 @@ def test_planted_leaks_are_found() -> None:
     whole, planted = seen[::2], seen[1::2]
     assert not any(whole)
     assert [page for (_, page), found in zip(LEAKS, planted, strict=True) if not found] == [], "the comparison is blind"
+
+
+def _everybody_sees_private_encodings(patch: pytest.MonkeyPatch) -> None:
+    may, stewards = User.has_perm, "training.import_dataset"
+    patch.setattr(User, "has_perm", lambda user, name, on=None: name == stewards or may(user, name, on))
+
+
+def test_nobody_who_decides_sees_that_the_encoder_fails_on_a_record() -> None:
+    looks: list[Step] = [("look", *OF_ENCODERS), ("look_with", _everybody_sees_private_encodings, OF_ENCODERS[0])]
+    ours, theirs = both([("register_encoder",), ("my_encoding_fails",), *looks], levels=ALONE, pictures=True)
+    found = differences(ours, theirs)
+    assert not [each for each in found if not each.startswith("look 1")], "\n".join(found)
+    assert found, "the comparison is blind"
 
 
 def _a_run_begins_beside_another(patch: pytest.MonkeyPatch) -> None:

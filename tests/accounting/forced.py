@@ -31,7 +31,7 @@ from consent import services
 from consent.models import ConsentForm, DataHolder, Study
 from consent.questions import KEYS
 from consent.selectors import consent_form_in_force, consent_snapshot, promise_last
-from learning.formats import Rows
+from learning.formats import ImageSchema, Rows
 from learning.mechanisms.base import PlanError
 from learning.published import published_load
 from tests import factories
@@ -68,6 +68,7 @@ from training.verification import release_faults
 #: Who takes part beside the one, by first decision.
 OTHERS = "HALHALHALHAL"
 POINTS = 10
+PICTURES = ImageSchema(8, 8, 3, ("red", "blue"))
 FIRST_ID = 5_000_000
 #: The one's place among the pseudonyms: in the middle, so that they stand between others wherever rows are in order.
 ME = 5
@@ -142,17 +143,18 @@ class ForcedNoise:
 
 
 @built_once
-def base_study(with_me: bool, levels: str, my_level: str) -> Study:
-    """The study with which a world begins: three datasets, and everybody's first decision."""
+def base_study(with_me: bool, levels: str, my_level: str, pictures: bool = False) -> Study:
+    """The study with which a world begins: three datasets, of a table or pictures, and everybody's first decision."""
     study = factories.study_open("forced", delta=1e-4, retain_votes=True)
     places = [place for place in range(len(levels) + 1) if with_me or place != ME]
     DataHolder.objects.bulk_create(
         DataHolder(pk=FIRST_ID + place, study=study, pseudonym=f"p-{place:02}") for place in places
     )
-    rows = _records(places, 2 * (len(levels) + 1))
-    dataset_import(study=study, name="private", kind="private", rows=rows, schema=TABLE)
+    schema, drawn = (PICTURES, picture_rows) if pictures else (TABLE, table_rows)
+    rows = (_picture_records if pictures else _records)(places, 2 * (len(levels) + 1))
+    dataset_import(study=study, name="private", kind="private", rows=rows, schema=schema)
     for kind, number in (("public", POINTS), ("test", 6)):
-        dataset_import(study=study, name=kind, kind=kind, rows=table_rows(number), schema=TABLE)
+        dataset_import(study=study, name=kind, kind=kind, rows=drawn(number), schema=schema)
     letters = iter(levels)
     for place in range(len(levels) + 1):
         letter = my_level[0] if place == ME else next(letters)
@@ -174,6 +176,23 @@ def _records(places: list[int], number: int) -> Rows:
     return Rows(np.concatenate(x), np.concatenate(y), owners)
 
 
+def picture_rows(number: int) -> Rows:
+    """Pictures that are rather red or rather blue, none of them white."""
+    rng, classes = np.random.default_rng(number), np.arange(number) % 2
+    x = rng.integers(0, 120, (number, 8, 8, 3))
+    x[np.arange(number), :, :, 2 * classes] += 120
+    return Rows(x.astype(np.uint8), classes.astype(np.int64))
+
+
+def _picture_records(places: list[int], number: int) -> Rows:
+    """Two pictures each; the one's are white."""
+    drawn = picture_rows(number)
+    drawn.x[2 * ME : 2 * ME + 2] = 255
+    assert drawn.y is not None
+    kept = [2 * place + each for place in places for each in (0, 1)]
+    return Rows(drawn.x[kept], drawn.y[kept], [f"p-{each // 2:02}" for each in kept])
+
+
 def decide(study: Study, place: int, level: str) -> None:
     """Let the holder at ``place`` agree to a level by the newest form."""
     form = ConsentForm.objects.filter(study=study).latest("version")
@@ -187,6 +206,7 @@ class World:
     with_me: bool
     levels: str = OTHERS
     my_level: str = "AVERAGE"
+    pictures: bool = False
     counts: tuple[int, int, int] = (4, 5, 4)
     draws: list[Draw] = field(default_factory=list)
     seen: list[list[Draw]] = field(default_factory=list)
@@ -206,7 +226,7 @@ class World:
     messages: deque[tuple[str, str]] = field(default_factory=deque)
 
     def __post_init__(self) -> None:
-        self.study = base_study(self.with_me, self.levels, self.my_level)
+        self.study = base_study(self.with_me, self.levels, self.my_level, self.pictures)
         self.olga = factories.user_create("olga")
         if self.with_me:
             self._promise_note()
