@@ -92,7 +92,7 @@ def steps(name: str, promise: Promise) -> Forecast:
     ]
     case, classes = case.placed(Steps(), strength_of(levels, share=1.0, steps=Steps())), CLASSES[name]
     plan = plan_steps(levels, dimensions=case.public.shape[1], n_classes=classes, share=1.0, steps=Steps())
-    return forecast_steps(plan, case.test, classes, labels=case.truth)
+    return forecast_steps(plan, case.test, classes, labels=case.truth)[0]
 
 
 def neighbours(name: str, promise: Promise) -> Forecast | None:

@@ -59,9 +59,10 @@ class Forecast:
         noiseless: What `value`, or else `high`, would be without any noise.
         judged: Labelled public points that judged it; 0 where it rests on an assumption.
         rests_on: In words.
-        measure: Label of the measure that is forecast in place of a share of right ones: of a table, and of a model of
-            another outcome than classes, such as R²; English, marked for translation.
-        majority: Share of right ones if the most frequent class were named for every point; None if nobody knows it.
+        measure: Label of the measure that is forecast in place of a share of right ones: of a table, the area of a
+            model of two classes, and of another outcome such as R²; English, marked for translation.
+        majority: Share of right ones, or area, if the most frequent class were named for every point; None if nobody
+            knows it.
     """
 
     of: str

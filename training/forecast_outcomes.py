@@ -50,7 +50,7 @@ def _outcome(forecast: Forecast, card: Mapping[str, Any]) -> ForecastOutcome:
         # Of synthetic rows; how far a table of counts is from the true one, nobody can look up.
         noise = card.get("noise")
         return ForecastOutcome(forecast, noise, None if noise is None else forecast.low <= noise <= forecast.high)
-    came, points = _labels(card) if forecast.of == LABELS else _model(card, bool(forecast.measure))
+    came, points = _labels(card) if forecast.of == LABELS else _model(card, forecast.measure)
     if came is None:
         return ForecastOutcome(forecast, None, None)
     half = 0.5 / rounding_steps(points)
@@ -62,12 +62,14 @@ def _labels(card: Mapping[str, Any]) -> tuple[float | None, int]:
     return lesson.get("label_accuracy"), lesson.get("labels", 0)
 
 
-def _model(card: Mapping[str, Any], of_target: bool) -> tuple[float | None, int]:
-    """Accuracy, or first measure, of what the run released itself, if that is a model: forecasts are of this."""
+def _model(card: Mapping[str, Any], measure: str) -> tuple[float | None, int]:
+    """Accuracy, area, or first measure of what the run released itself, if that is a model: forecasts are of this."""
     evaluation = card.get("evaluation") or {}
     released = [each for each in card.get("candidates", []) if released_itself(each["learner"])]
     points = evaluation.get("points", 0)
-    if of_target:
-        measure = released[0].get("measure") if released else next(iter(evaluation.get("measures", [])), None)
-        return (None if measure is None else measure["value"]), points
+    if measure and card.get("classes"):
+        return (released[0] if released else evaluation).get("area"), points
+    if measure:
+        first = released[0].get("measure") if released else next(iter(evaluation.get("measures", [])), None)
+        return (None if first is None else first["value"]), points
     return (released[0]["accuracy"] if released else evaluation.get("accuracy")), points

@@ -10,7 +10,7 @@ from ipate_client.checkpoints import (
     verify_extension,
     verify_inclusion,
 )
-from ipate_client.documents import BudgetPlot, Dataset, Predictions, PublicPoints, Run, Study
+from ipate_client.documents import BudgetPlot, Dataset, Plan, Predictions, PublicPoints, Run, Study
 from ipate_client.local_model import LocalModel
 from ipate_client.problems import ProblemError, RunEndedError
 from ipate_client.site import Site
@@ -23,6 +23,7 @@ __all__ = [
     "Dataset",
     "Decision",
     "LocalModel",
+    "Plan",
     "Predictions",
     "ProblemError",
     "PublicPoints",

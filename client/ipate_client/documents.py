@@ -109,7 +109,34 @@ class BudgetPlot:
         return self.svg
 
 
-@dataclass(frozen=True)
+def right_ones(accuracy: float, majority: float | None) -> str:
+    """Return an accuracy beside its baseline, as in "91.1 % right (most frequent class: 88.5 %)"."""
+    beside = "" if majority is None else f" (most frequent class: {100 * majority:.4g} %)"
+    return f"{100 * accuracy:.4g} % right{beside}"
+
+
+def forecasts(document: dict[str, Any]) -> pd.DataFrame:
+    """Return the forecasts of a plan or a run, one in each row, with the baseline.
+
+    Columns: ``of``, ``measure`` (share right, unless it is another), ``value``, ``low``, ``high``, ``majority`` (naming
+    the most frequent class for every point), ``noiseless``; of a run also ``came`` and ``inside`` the interval.
+    """
+    columns = ["of", "measure", "value", "low", "high", "majority", "noiseless"]
+    columns += [name for name in ("came", "inside") if "status" in document]
+    rows = [{**each, "measure": each["measure"] or "share right"} for each in document["forecasts"]]
+    return pd.DataFrame(rows, columns=columns)
+
+
+class Plan(dict[str, Any]):
+    """Plan of a run: its document, with the forecasts as a table."""
+
+    @property
+    def forecasts(self) -> pd.DataFrame:
+        """What to expect: see `forecasts`."""
+        return forecasts(self)
+
+
+@dataclass(frozen=True, repr=False)
 class Run:
     """A run as it was when it was fetched."""
 
@@ -135,6 +162,25 @@ class Run:
     def without_model(self) -> str:
         """Why a finished run has no published model; empty for a run that has one or leads to none."""
         return str(self.document.get("without_model", ""))
+
+    @property
+    def accuracy(self) -> float | None:
+        """Share of the test data that its published model classifies right, rounded; None without one."""
+        return self.document.get("accuracy")
+
+    @property
+    def majority(self) -> float | None:
+        """Share that naming the most frequent class for every point gets right: the baseline of `accuracy`."""
+        return self.document.get("majority")
+
+    @property
+    def forecasts(self) -> pd.DataFrame:
+        """Forecasts of its approved plan beside what came: see `forecasts`."""
+        return forecasts(self.document)
+
+    def __repr__(self) -> str:
+        right = "" if self.accuracy is None else f", {right_ones(self.accuracy, self.majority)}"
+        return f"<Run {self.id} “{self.title}” of {self.study}: {self.standing}{right}>"
 
     @property
     def standing(self) -> str:

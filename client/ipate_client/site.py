@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 from tqdm.auto import tqdm
 
-from ipate_client.documents import Dataset, Predictions, PublicPoints, Run, Study
+from ipate_client.documents import Dataset, Plan, Predictions, PublicPoints, Run, Study
 from ipate_client.local_model import LocalModel, Rows
 from ipate_client.problems import ProblemError, RunEndedError
 
@@ -242,14 +242,14 @@ class Site:
 
     # --- Runs
 
-    def plan(self, *, share: float | None = None, **proposal: Any) -> dict[str, Any]:
+    def plan(self, *, share: float | None = None, **proposal: Any) -> Plan:
         """Plan of a run, which saves nothing: what it would do, what it may charge, what to expect, warnings.
 
         Args:
             share: The part of every holder's cap to plan for; a quarter, or what is free, if left out.
             **proposal: Fields of a proposal, see `propose`.
         """
-        return self._json("POST", "runs/plan", json=proposal if share is None else {**proposal, "share": share})
+        return Plan(self._json("POST", "runs/plan", json=proposal if share is None else {**proposal, "share": share}))
 
     def propose(self, **proposal: Any) -> Run:
         """Save a draft of a run. It starts once an operator of the study, another person than you, approves it.
@@ -269,9 +269,9 @@ class Site:
         """Withdraw a draft of yours for good."""
         return _run(self._json("POST", f"runs/{_id(run)}/withdraw"))
 
-    def plan_of(self, run: Run | str, *, share: float | None = None) -> dict[str, Any]:
+    def plan_of(self, run: Run | str, *, share: float | None = None) -> Plan:
         """Plan that a run keeps; of a draft, as an operator, the one that an approval with this share would keep."""
-        return self._json("GET", f"runs/{_id(run)}/plan", params={} if share is None else {"share": share})
+        return Plan(self._json("GET", f"runs/{_id(run)}/plan", params={} if share is None else {"share": share}))
 
     def approve(self, run: Run | str, *, share: float | None = None, revision: int | None = None) -> Run:
         """Let another person's draft start, as an operator.

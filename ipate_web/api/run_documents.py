@@ -41,6 +41,9 @@ class RunSerializer(serializers.ModelSerializer):
     accuracy = serializers.FloatField(
         source="student.accuracy", allow_null=True, help_text="Of its published model on the test data, rounded."
     )
+    majority = serializers.SerializerMethodField(
+        help_text="Share of its test data that has the most frequent class, rounded; null without a published model."
+    )
     created_by = UserField("created_by")
     ended_at = MinuteField(allow_null=True, help_text="To the minute.")
 
@@ -49,8 +52,12 @@ class RunSerializer(serializers.ModelSerializer):
         fields = [
             *("id", "study", "title", "method", "variant", "status", "rehearsal", "labels"),
             *("reinforced", "rejected", "stop_reason"),
-            *("accuracy", "created_by", "created_at", "ended_at"),
+            *("accuracy", "majority", "created_by", "created_at", "ended_at"),
         ]
+
+    def get_majority(self, run: Run) -> float | None:
+        evaluation = run.student.card.get("evaluation") if run.student else None
+        return ((evaluation or {}).get("majority") or {}).get("share")
 
 
 class StageSerializer(serializers.Serializer):
@@ -96,12 +103,12 @@ class ForecastSerializer(serializers.Serializer):
     measure = serializers.CharField(
         required=False,
         allow_blank=True,
-        help_text="What is forecast in place of right ones, such as R²; of tables, and of other outcomes than classes.",
+        help_text="What is forecast in place of right ones, such as R²; also the area of a model of two classes.",
     )
     majority = serializers.FloatField(
         required=False,
         allow_null=True,
-        help_text="Share of right ones if the most frequent class of the test data were named for every point.",
+        help_text="Share right if the most frequent class of the test data were named for each point (area: 0.5).",
     )
 
 

@@ -37,7 +37,9 @@ class CellSerializer(serializers.Serializer):
     least = serializers.FloatField(help_text="At least 95 times in 100 the true number is from here")
     most = serializers.FloatField(help_text="to here, however the levels are spread over the cells;")
     low = serializers.FloatField(help_text="and 95 times in 100 from here")
-    high = serializers.FloatField(help_text="to here, if the levels fall on the cells by lot.")
+    high = serializers.FloatField(
+        help_text="to here, if the levels fall on the cells by lot; over sites without the noise of their head counts."
+    )
     weighted = serializers.FloatField(help_text="The sum of these people's weights, with noise.")
 
 

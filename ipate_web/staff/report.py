@@ -18,7 +18,16 @@ from accounting.models import Release
 from consent.pdf import tagged_pdf
 from ipate_web.staff.measures import measures
 from ipate_web.staff.templatetags.moments import moment_text
-from ipate_web.staff.templatetags.run_words import group_label, interval, learner_label, part, percent, said, trimmed
+from ipate_web.staff.templatetags.run_words import (
+    group_label,
+    interval,
+    learner_label,
+    part,
+    percent,
+    right_ones,
+    said,
+    trimmed,
+)
 from training.fairness import Fairness
 from training.models import Run
 from training.selectors import GroupSpending
@@ -75,7 +84,12 @@ def _facts(run: Run, made: str) -> list[tuple[str, str]]:
         facts.append((_("Student"), _("version %(number)d: %(learner)s") % name))
         if student.accuracy is not None:
             ends = interval((student.card.get("evaluation") or {}).get("interval"))
-            facts.append((_("Accuracy on the test data"), f"{percent(student.accuracy)} ({ends})"))
+            facts.append(
+                (
+                    _("Accuracy on the test data"),
+                    f"{right_ones(student.accuracy, student.card.get('evaluation'))} ({ends})",
+                )
+            )
         facts.append(("SHA-256", student.digest))
     elif why := without_model(run):
         facts.append((_("Student"), said(why)))

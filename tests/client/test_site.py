@@ -41,7 +41,9 @@ def test_a_draft_from_its_plan_to_its_end(study: Study, site: Site, site_of: Cal
     assert {each.kind for each in ward.datasets} == {"private", "public", "test"} and ward.datasets[0].shape == (3,)
     with pytest.raises(LookupError, match="no spare dataset"):
         ward.dataset("spare")
-    assert site.plan(**proposal(study), share=0.5)["answers"] > 0
+    plan = site.plan(**proposal(study), share=0.5)
+    assert plan["answers"] > 0 and plan.forecasts["measure"].tolist() == ["share right"]
+    assert plan.forecasts["majority"].tolist() == [each["majority"] for each in plan["forecasts"]] != [None]
     operator = site_of("operator")
     run, other = site.propose(**proposal(study)), site.propose(**proposal(study, title="Another"))
     assert (run.status, run.has_ended, run.done) == ("draft", False, 0.0)
@@ -71,6 +73,9 @@ def test_an_operator_gives_a_model_a_stage_and_withdraws_it(
 ) -> None:
     operator, pk = site_of("operator"), str(run.pk)
     assert [each["id"] for each in site.models(study="ward")] == [pk]
+    found = site.run(pk)
+    assert f"% right (most frequent class: {100 * found.majority:.4g} %)" in repr(found)
+    assert found.forecasts["came"].notna().all()
     with pytest.raises(ProblemError, match="scope"):
         site.stage(pk, "production")
     assert operator.stage(pk, "production")["stage"] == "production"

@@ -360,3 +360,8 @@ def test_the_forecast_of_steps_is_held_against_the_model_that_they_led_to(study:
     candidates = [{"learner": "shares", "accuracy": 0.1}, {"learner": "linear", "accuracy": 0.9}]
     (beside,) = outcomes_of(run, fields | {"candidates": candidates})
     assert (alone.came, beside.came) == (0.1, 0.9)
+    area = {"of": "model", "measure": "Area under the ROC curve", "value": 0.8, "low": 0.7, "high": 0.9}
+    run.plan["forecasts"] = [run.plan["forecasts"][0] | area | {"majority": 0.5}]
+    card = fields | {"classes": ["no", "yes"]}
+    found = ({"evaluation": {"area": 0.95, "points": 21}}, {"candidates": [{"learner": "linear", "area": 0.7}]})
+    assert [outcomes_of(run, card | each)[0].to_json()["inside"] for each in found] == [False, True]

@@ -78,8 +78,10 @@ class Candidate:
 
     def to_json(self) -> dict[str, Any]:
         """Part of the card on each, so that whoever uses the chosen one knows of the others."""
+        found = self.evaluation or {}
         entry = {"learner": self.learner, "accuracy": self.accuracy}
-        measures = (self.evaluation or {}).get("measures")
+        entry |= {name: found[name] for name in ("area",) if name in found}
+        measures = found.get("measures")
         return entry | {"measure": {name: measures[0][name] for name in ("label", "value")}} if measures else entry
 
 

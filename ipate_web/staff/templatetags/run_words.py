@@ -48,11 +48,15 @@ def percent(share: float | None) -> str:
 
 
 @register.simple_tag
-def right_ones(share: float | None, evaluation: Mapping[str, Any] | None) -> str:
-    """A share of the points of an evaluation, as exactly as it is rounded: "76 %" of 300 points, "76.5 %" of 3,000."""
+def right_ones(share: float | None, evaluation: Mapping[str, Any] | None, points: int | None = None) -> str:
+    """A share of the points of an evaluation, as exactly as it is rounded: "76 %" of 300 points, "76.5 %" of 3,000.
+
+    ``points``: how many the share rests on, where these are others than the evaluation's.
+    """
     if share is None:
         return "–"
-    decimals = 0 if evaluation and rounding_steps(evaluation["points"]) == FEWEST_STEPS else 1
+    points = points or (evaluation or {}).get("points")
+    decimals = 0 if points and rounding_steps(points) == FEWEST_STEPS else 1
     return _percent(round(100 * share, decimals), get_language(), decimals)
 
 

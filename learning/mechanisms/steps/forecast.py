@@ -9,25 +9,31 @@ tell than clusters, so a forecast from clusters bounds what to expect from above
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from common.noise import SimulationNoise
 from common.sentences import Sentence
 from learning.forecasts import CLUSTERS, MODEL, REHEARSED, Forecast, judged_forecast, standing_error, thirds
+from learning.measures import Estimate, area
 from learning.mechanisms.steps.adjustment import descent_adjustment
 from learning.mechanisms.steps.descent import Descent
 from learning.mechanisms.steps.planner import StepsPlan
 from learning.mechanisms.steps.records import INTERCEPT
 from learning.mechanisms.steps.rehearsal import rehearsed
 from learning.outcomes import Target
+from learning.outcomes.labels import AREA
 
 _POINTS = 3000
 _SEED = 0  # the noise of a forecast protects nobody, and a plan that is looked at twice should say the same
 
 
-def forecast_steps(plan: StepsPlan, public: ArrayLike, n_classes: int, *, labels: ArrayLike | None = None) -> Forecast:
-    """Forecast of the share of right points of the model that the planned round learns.
+def forecast_steps(
+    plan: StepsPlan, public: ArrayLike, n_classes: int, *, labels: ArrayLike | None = None
+) -> tuple[Forecast, ...]:
+    """Forecast the share of right points of the model that the planned round learns, and of two classes its area.
 
     Args:
         plan: The round.
@@ -40,17 +46,35 @@ def forecast_steps(plan: StepsPlan, public: ArrayLike, n_classes: int, *, labels
     points = points[chosen]
     truth = _clusters(points, n_classes) if labels is None else np.asarray(labels)[chosen]
     divided, right = thirds(len(points)), np.zeros(2)
+    areas: tuple[list[Estimate], list[Estimate]] = ([], [])
     for learned, judged in divided:
         begin = Descent.begin(plan, points[learned], n_classes)
         for place, noise in enumerate((SimulationNoise(_SEED), None)):
             state = rehearsed(begin, points[learned], truth[learned], noise)
-            right[place] += (_scores(points[judged], state.learned).argmax(axis=1) == truth[judged]).sum()
+            scores = _scores(points[judged], state.learned)
+            right[place] += (scores.argmax(axis=1) == truth[judged]).sum()
+            if n_classes == 2:  # what calibration does to probabilities keeps their order
+                areas[place].append(area(scores - scores[:, :1], truth[judged]))
     judged_by, standing = sum(len(judged) for _, judged in divided), len(divided[0][0])
     noisy, noiseless = (float(share) for share in right / judged_by)
     if labels is None:
-        return Forecast(MODEL, None, min(noisy, 1.0 / n_classes), noisy, noiseless, 0, Sentence(CLUSTERS))
+        return (Forecast(MODEL, None, min(noisy, 1.0 / n_classes), noisy, noiseless, 0, Sentence(CLUSTERS)),)
     basis = Sentence(REHEARSED, learned=standing, judged=judged_by)
-    return judged_forecast(MODEL, noisy, noiseless, judged=judged_by, standing=standing, rests_on=basis)
+    right_ones = judged_forecast(MODEL, noisy, noiseless, judged=judged_by, standing=standing, rests_on=basis)
+    return right_ones, *_area_forecast(*areas, judged=judged_by, standing=standing, rests_on=basis)
+
+
+def _area_forecast(
+    noisy: Sequence[Estimate], noiseless: Sequence[Estimate], *, judged: int, standing: int, rests_on: Sentence
+) -> tuple[Forecast, ...]:
+    """Forecast the mean area of the models that each part of the points judged; nothing where no part tells."""
+    halves = [each.value - each.interval[0] for each in noisy if each.value is not None and each.interval is not None]
+    if not halves:
+        return ()
+    value, clean = (float(np.mean([e.value for e in each if e.value is not None])) for each in (noisy, noiseless))
+    half = float(np.linalg.norm(halves)) / len(halves) + standing_error(standing)
+    low, high = max(0.0, value - half), min(1.0, value + half)
+    return (Forecast(MODEL, value, low, high, clean, judged, rests_on, AREA, majority=0.5),)
 
 
 def forecast_target(plan: StepsPlan, public: ArrayLike, codes: ArrayLike, target: Target) -> Forecast | None:

@@ -96,6 +96,7 @@ def test_a_bound_beyond_every_cap_is_a_footnote(run: Run) -> None:
         shown = text(as_("auditor").get(page))
         assert f"{cap:.5f}*" in shown and f"cap, which is at most {cap:.5f}" in shown
         assert f"no. 6: {3 * cap:.5f}" in shown and shown.count(f"{3 * cap:.5f}") == 1
+    assert f"{100 * run.student.accuracy:.0f} % right on the test data" in shown and "for every point: " in shown
     entries = [(release, "") for release in Release.objects.filter(run=run.pk)]
     assert f"no. 6: {3 * cap:.5f}" in bounds_note((release for release, _digest in entries), cap)
 

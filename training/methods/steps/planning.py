@@ -137,7 +137,7 @@ def _space_expected(run: Run, steps: Steps, strength: float) -> Space:
 def _forecasts(
     public_key: tuple[int, str] | None, test_key: tuple[int, str] | None, asking: str, document: str
 ) -> tuple[Forecast, ...]:
-    """Forecast of the model of the first round; none of too few public points to tell.
+    """Forecasts of the model of the first round; none of too few public points to tell.
 
     Of another outcome than classes it needs evaluation data, and so it does without public points: then these stand in
     for the rows to come as well.
@@ -155,4 +155,4 @@ def _forecasts(
     if isinstance(public.outcome, Target):
         forecast = None if labels is None else forecast_target(plan, points, labels, public.outcome)
         return () if forecast is None else (forecast,)
-    return (forecast_steps(plan, points, len(public.classes), labels=labels),)
+    return forecast_steps(plan, points, len(public.classes), labels=labels)

@@ -5,6 +5,7 @@ from functools import cache
 import numpy as np
 import pytest
 from scipy.special import expit
+from sklearn.metrics import roc_auc_score
 
 from accounting.privacy import IndividualAccounts
 from common.noise import SimulationNoise
@@ -109,7 +110,7 @@ def test_a_forecast_from_labels_is_near_the_outcome() -> None:
     public, labels = some_points(1, 1500)
     private, truth = some_points(2, 3000)
     plan = plan_steps([Level("ALL", cap, 3000.0)], dimensions=20, n_classes=3, share=1.0)
-    made = forecast_steps(plan, public, 3, labels=labels)
+    (made,) = forecast_steps(plan, public, 3, labels=labels)
     state, accounts = Descent.begin(plan, public, 3), IndividualAccounts(np.full(3000, cap))
     everyone = np.arange(3000)
     records, noise = owned_records(private, truth, everyone, everyone), SimulationNoise(7)
@@ -124,13 +125,41 @@ def test_a_forecast_from_labels_is_near_the_outcome() -> None:
     assert made.noiseless > 0.88
 
 
+def test_a_forecast_of_two_classes_has_the_area_of_what_comes() -> None:
+    """One class is rare: naming the other is right as often as the model, and ranks nobody."""
+    rng, cap = np.random.default_rng(5), 0.01
+    slope = np.linspace(-0.04, 0.04, DIMENSIONS)
+
+    def people(count: int) -> tuple[np.ndarray, np.ndarray]:
+        x = np.rint(rng.normal(0, 30, (count, DIMENSIONS)).clip(-127, 127)).astype(np.int8)
+        return x, (rng.random(count) < expit(x @ slope - 3)).astype(np.int64)
+
+    (private, truth), (public, labels) = people(3000), people(1500)
+    plan = plan_steps([Level("ALL", cap, 3000.0)], dimensions=DIMENSIONS, n_classes=2, share=1.0)
+    right, made = forecast_steps(plan, public, 2, labels=labels)
+    everyone, noise = np.arange(3000), SimulationNoise(7)
+    records, accounts = owned_records(private, truth, everyone, everyone), IndividualAccounts(np.full(3000, cap))
+    state = Descent.begin(plan, public, 2)
+    while not state.finished:
+        sums, _ = step_contributions(
+            records, state.weights, clip_norm=state.clip_norm, accounts=accounts, sigma=plan.sigma
+        )
+        state = state.after(release_sums(sums, plan.sigma, noise))
+    scores = public @ state.learned[:-1] + INTERCEPT * state.learned[-1]
+    came = roc_auc_score(labels, scores[:, 1] - scores[:, 0])
+    assert right.measure == "" and (made.of, made.measure, made.judged) == (MODEL, "Area under the ROC curve", 500)
+    assert made.low <= came <= made.high and made.low < made.value < made.high and made.noiseless > 0.7
+    (of_few,) = forecast_steps(plan, public[:60], 2, labels=labels[:60])[1:]
+    assert of_few.high - of_few.low > made.high - made.low and of_few.judged == 60
+
+
 def test_a_forecast_without_labels_tells_that_there_is_too_much_noise() -> None:
     public, _ = some_points(1, 900)
     made = {}
     for people in (30.0, 30_000.0):
         plan = plan_steps([Level("ALL", 0.01, people)], dimensions=20, n_classes=3, share=1.0)
-        made[people] = forecast_steps(plan, public, 3)
-        assert forecast_steps(plan, public, 3) == made[people] and made[people].value is None
+        (made[people],) = forecast_steps(plan, public, 3)
+        assert forecast_steps(plan, public, 3) == (made[people],) and made[people].value is None
     assert made[30_000.0].high > made[30_000.0].noiseless - 0.02 > 0.9
     assert made[30.0].high < 0.7 and made[30.0].judged == 0
     assert few_people([made[30.0]], 3) and not few_people([made[30_000.0]], 3)
