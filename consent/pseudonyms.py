@@ -115,7 +115,7 @@ def look_alikes_in(study: Study, pseudonyms: Iterable[str]) -> list[tuple[str, .
 
 def look_alikes_said(groups: Sequence[tuple[str, ...]], most: int = 20) -> list[str]:
     """Name groups of pseudonyms that look alike, a line for each."""
-    lines = [", ".join(f"“{name}”" for name in group) for group in groups[:most]]
+    lines = [", ".join(_("“%(name)s”") % {"name": name} for name in group) for group in groups[:most]]
     rest = len(groups) - len(lines)
     return [*lines, *([_("And %(rest)d more.") % {"rest": rest}] if rest else [])]
 
@@ -139,6 +139,7 @@ def spelling_fault(pseudonym: str) -> str:
 
 def _ids(study: Study, names: list[str]) -> dict[str, int]:
     ids: dict[str, int] = {}
+    names = [name for name in names if "\0" not in name]  # PostgreSQL takes no text with a zero character
     for start in range(0, len(names), _AT_ONCE):
         holders = DataHolder.objects.filter(study=study, pseudonym__in=names[start : start + _AT_ONCE])
         ids.update(holders.order_by().values_list("pseudonym", "pk"))

@@ -153,6 +153,7 @@ REFUSED = {
     "P-17\ufeff": "U\\+FEFF",
     "P\ufe0f17": "VARIATION SELECTOR",
     "P\xa017": "NO-BREAK SPACE",
+    "P\x0017": r"U\+0000|null",  # forms of Django and readers of tables name it themselves
     "=1+1": "formula|no holder",  # a workbook holds what it calculates: nothing
     "1.23457E+14": "as text",
     "erased:17": "erased",

@@ -6,6 +6,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
+from django.utils.text import capfirst
 from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 
@@ -36,7 +37,7 @@ def circumstances(request: SignedInRequest, study: Study) -> HttpResponse:
                 action=_("Yes, record it"),
                 effects=[
                     _("It is kept with your name, and cannot be taken back, only followed by another record."),
-                    _("Where somebody else answers from now on, earlier links and accounts end at once."),
+                    _effect(study, form.cleaned_data["kind"]),
                 ],
                 back=reverse("staff:circumstances", args=[study.slug]),
             )
@@ -49,6 +50,17 @@ def circumstances(request: SignedInRequest, study: Study) -> HttpResponse:
     rows = Circumstance.objects.filter(study=study).select_related("holder").prefetch_related("recorded_by")
     context = {"form": form, "page": paginate(request, rows.order_by("-sequence"))}
     return render_page(request, study, "staff/people/circumstances.html", context)
+
+
+def _effect(study: Study, kind: str) -> str:
+    """Say what follows from a circumstance that is about to be recorded."""
+    if kind == Circumstance.Kind.DIED:
+        return _("Their link and account end at once. %(after)s.") % {
+            "after": capfirst(study.get_after_death_display())
+        }
+    if kind == Circumstance.Kind.INCAPABLE:
+        return f"{capfirst(study.get_after_incapacity_display())}."
+    return _("Where somebody else answers from now on, earlier links and accounts end at once.")
 
 
 @study_form("consent.invite_holders")

@@ -82,8 +82,9 @@ def _facts(request: SignedInRequest, holder: DataHolder) -> Iterator[tuple[str, 
     yield _("In the study since"), _day(holder.created_at)
     if "consent.view_circumstance" in request.can:
         answers = answering_for(holder)
-        words = str(capfirst(Circumstance.Kind(answers.kind).label))
-        yield _("Who answers"), words if answers.until is None else f"{words} ({date_format(answers.until)})"
+        yield _("Who answers"), str(capfirst(Circumstance.Kind(answers.kind).label))
+        if answers.until is not None:
+            yield _("The person decides from"), date_format(answers.until)
     if "consent.invite_holders" in request.can:
         has_link = Invitation.objects.filter(holder=holder, revoked_at=None).exists()
         ways = [*([_("an account")] if holder.user_id else []), *([_("a link")] if has_link else [])]
