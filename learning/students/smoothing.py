@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -56,9 +57,14 @@ class Smoother:
 
         The settings are those with the largest evidence.
         """
-        surface = _Surface(self.values, self.vectors, releases, voters)
-        settings = product(_FLOORS, _POWERS, _SPREADS, _MISFITS)
-        return surface.posterior(max(map(surface.fit, settings), key=lambda each: each.evidence))
+        return self.likeliest([releases], voters)[0]
+
+    def likeliest(self, drawn: Sequence[Releases], voters: float) -> list[tuple[Floats, Floats]]:
+        """Return what `counts` does for each of several draws of the same counts; the settings are the first one's."""
+        surfaces = [_Surface(self.values, self.vectors, releases, voters) for releases in drawn]
+        settings = list(product(_FLOORS, _POWERS, _SPREADS, _MISFITS))
+        best = max(settings, key=lambda each: surfaces[0].fit(each).evidence)
+        return [surface.posterior(surface.fit(best)) for surface in surfaces]
 
 
 @dataclass(frozen=True, eq=False)

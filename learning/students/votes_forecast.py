@@ -7,7 +7,7 @@ points says how often the smoothed class is right.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +24,8 @@ from learning.students.smoothing import Smoother
 
 _FEW, _MANY, _RECORDS = 10, 60, 600
 """Teachers that are trained for each number of records: as many as have so many records together."""
-_DRAWS = 3
-"""Of the noise."""
+_DRAWS = 20
+"""Of the noise: with few of them the number of teachers would be chosen by chance."""
 _POINTS, _EIGENVECTORS = 1000, 100
 """Public points that votes are simulated on, and how finely they are smoothed."""
 _CERTAIN = 0.05
@@ -87,8 +87,8 @@ class VotesRehearsal:
         if not all(map(len, drawn)):
             return None
         every = counted(np.arange(self.asked), votes, _CERTAIN * plan.votes)
-        noisy = float(np.mean([self._right(releases, plan.votes) for releases in drawn]))
-        noiseless, judged = self._right(every, plan.votes), len(self.truth)
+        noisy, noiseless = self._right(drawn, plan.votes), self._right([every], plan.votes)
+        judged = len(self.truth)
         basis = Sentence(_TAUGHT, teachers=_teachers(records), records=records, points=self.asked, judged=judged)
         return judged_forecast(MODEL, noisy, noiseless, judged=judged, standing=self.most_records, rests_on=basis)
 
@@ -102,9 +102,9 @@ class VotesRehearsal:
         rows = np.flatnonzero(release.answered)[:answers]
         return counted(rows, plan.votes * np.eye(self.n_classes)[release.labels[rows]], _CERTAIN * plan.votes)
 
-    def _right(self, releases: Releases, voters: float) -> float:
-        mean, _deviation = self.smoother.counts(releases, voters)
-        return float((mean[self.asked :].argmax(axis=1) == self.truth).mean())
+    def _right(self, drawn: Sequence[Releases], voters: float) -> float:
+        found = self.smoother.likeliest(drawn, voters)
+        return float(np.mean([(mean[self.asked :].argmax(axis=1) == self.truth).mean() for mean, _ in found]))
 
     def _shares_of(self, records: int) -> NDArray[np.float64]:
         """Return `(n, C)` shares of the teachers of so many records that say each class."""
