@@ -15,6 +15,7 @@ from common.spreadsheets import CsvWriter
 from consent.management.lookups import study_argument, study_by_slug
 from consent.people_lists import COLUMNS, invitees_read
 from consent.pseudonyms import look_alikes_in, look_alikes_said
+from consent.services import study_asks_check
 from consent.services.invitations import invitations_create, uninvited_holders
 
 
@@ -52,6 +53,7 @@ class Command(BaseCommand):
             text = (
                 "" if path is None else sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8-sig")
             )
+            study_asks_check(study)
             people = invitees_read(text)
             groups = look_alikes_in(study, [each.pseudonym for each in people])
             if groups and not options["different_people"]:

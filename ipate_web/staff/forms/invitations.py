@@ -17,6 +17,7 @@ from consent.models import Letterhead, Study
 from consent.paper_documents import FormsOnPaper, FormWritten
 from consent.people_lists import Invited, invitees_read
 from consent.pseudonyms import look_alikes_in, look_alikes_said
+from consent.services import study_asks_check
 from consent.services.invitations import IssuedInvitation, invitations_with
 from consent.services.letterheads import MOST_BYTES, logo_read
 from ipate_web.staff.forms.fields import DayField
@@ -78,6 +79,7 @@ class InvitationsForm(forms.Form):
                 % {"most": AT_ONCE}
             )
         if not self.errors:
+            study_asks_check(self.study)
             self._look_alikes_check([each.pseudonym for each in pseudonyms])
         return {**self.cleaned_data, "pseudonyms": pseudonyms, "open_places": places}
 
