@@ -69,7 +69,7 @@ def runs_filter(
         condition &= Q(title__icontains=word) | Q(purpose__icontains=word)
     rows = runs.filter(condition).select_related("created_by", "student").defer("student__card", "student__reference")
     # Of a model that learned another outcome than classes: the first of its measures, in place of an accuracy.
-    rows = rows.annotate(measure=F("student__card__evaluation__measures__0"))
+    rows = rows.annotate(measure=F("student__card__evaluation__measures__0"), evaluation=F("student__card__evaluation"))
     return rows.order_by(_ORDERS[sort], "-created_at", "pk")
 
 

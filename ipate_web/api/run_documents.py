@@ -56,7 +56,10 @@ class RunSerializer(serializers.ModelSerializer):
         ]
 
     def get_majority(self, run: Run) -> float | None:
-        evaluation = run.student.card.get("evaluation") if run.student else None
+        if run.student is None:
+            return None
+        # Lists have it as a column of their query, without the rest of the card.
+        evaluation = vars(run)["evaluation"] if "evaluation" in vars(run) else run.student.card.get("evaluation")
         return ((evaluation or {}).get("majority") or {}).get("share")
 
 

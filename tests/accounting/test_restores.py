@@ -274,7 +274,7 @@ def test_nothing_is_charged_and_runs_go_on_after_a_loss_of_consents_alone() -> N
     restore(study, backup)
     assert missing_rows(study) == {"consent.consentevent": 1, "consent.disposal": 1}
     run = run_finish(run)
-    assert run.status == Run.Status.PREPARING and "settle_restore" in run.message, "a vote waits until it is settled"
+    assert run.status == Run.Status.APPROVED and "settle_restore" in run.message, "a vote waits until it is settled"
     assert "nothing is charged" in settle(study)
     assert not consent_current(holder).grants  # type: ignore[union-attr]
     assert not len(balances(study).holders)

@@ -158,11 +158,11 @@ def test_closed_studies_come_last_and_have_nothing_left(study: Study) -> None:
     def cards() -> list[str]:
         return operator.get("/").text.split("All studies")[1].split("<h3>")[1:]
 
-    assert "A study that is over" in cards()[0] and all("cap is free" in card for card in cards())
+    assert "A study that is over" in cards()[0] and all("% free." in card for card in cards())
     Study.objects.filter(pk=over.pk).update(closed_at="2026-01-01T00:00:00Z")
     first, last = cards()
-    assert study.title in first and "cap is free" in first
-    assert "A study that is over" in last and "closed" in last and "cap is free" not in last
+    assert study.title in first and "% free." in first
+    assert "A study that is over" in last and "closed" in last and "% free." not in last
 
 
 def test_the_installations_name_logo_and_contact_are_shown(client: Client, settings: Any, tmp_path: Path) -> None:

@@ -289,7 +289,7 @@ def test_a_plan_of_teachers_says_how_many_labels_the_strictest_cost(study: Study
 
 
 def test_what_a_proposal_leaves_open_the_plan_chooses_by_forecast() -> None:
-    """Of several numbers of teachers, with labels and with counts, the fewest that are about as good as the best."""
+    """Of several numbers of teachers, with labels and with counts, the most that are about as good as the best."""
     study = study_with_table(holders=90, points=60)
     run = run_draft(study, **TABLE_RUN | {"teachers": None, "aggregator": None, "learner": "logistic_regression"})
     plan = run_plan(run, 0.9)
@@ -301,8 +301,8 @@ def test_what_a_proposal_leaves_open_the_plan_chooses_by_forecast() -> None:
         for each in plan.compared
         if (each.teachers, each.sigma) == (plan.plan.teachers, plan.plan.aggregator.deviation)
     ]
-    assert taken.right >= best - 0.01 and plan.forecasts[-1] == taken.forecast
-    assert all(each.right < best - 0.01 for each in plan.compared if each.teachers < taken.teachers)
+    assert taken.right >= best - 0.02 and plan.forecasts[-1] == taken.forecast
+    assert all(each.right < best - 0.02 for each in plan.compared if each.teachers > taken.teachers)
     for each in plan.compared:  # counts get as much noise as lets all points be asked, and hardly more
         assert each.releases == "labels" or (1 / each.charge * 1.001 > 59 and each.queries == 60)
     document = planned(run, share=0.9)

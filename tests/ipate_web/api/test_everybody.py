@@ -113,7 +113,9 @@ def test_noisy_counts_come_with_the_labels_and_their_points(asking_run: Run, cli
     answer = researcher.get(address, {"format": "npz"})
     assert answer["Content-Type"] == "application/x-npz"
     with np.load(io.BytesIO(answer.content), allow_pickle=False) as arrays:
-        assert set(arrays.files) == {"x", "row", "label", "counts", "classes"}, "no labels of the points' own"
+        assert set(arrays.files) == {"x", "row", "label", "reinforced", "counts", "classes"}, (
+            "no labels of the points' own"
+        )
         assert arrays["x"].shape == (POINTS, 3)
         assert arrays["row"].tolist() == sorted(released)
         assert arrays["classes"][arrays["label"]].tolist() == [each["label"] for each in results]

@@ -5,7 +5,6 @@ from functools import cache
 import numpy as np
 import pytest
 from scipy.special import expit
-from sklearn.metrics import roc_auc_score
 
 from accounting.privacy import IndividualAccounts
 from common.noise import SimulationNoise
@@ -127,6 +126,8 @@ def test_a_forecast_from_labels_is_near_the_outcome() -> None:
 
 def test_a_forecast_of_two_classes_has_the_area_of_what_comes() -> None:
     """One class is rare: naming the other is right as often as the model, and ranks nobody."""
+    from sklearn.metrics import roc_auc_score
+
     rng, cap = np.random.default_rng(5), 0.01
     slope = np.linspace(-0.04, 0.04, DIMENSIONS)
 
