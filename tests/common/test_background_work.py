@@ -30,6 +30,7 @@ from training.methods.pate.ballot import ballot_load
 from training.methods.pate.planning import plan_from_json
 from training.models import Run
 from training.selectors import run_is_claimed
+from training.services.ending import run_fail
 from training.services.runs import run_cancel
 
 pytestmark = pytest.mark.django_db
@@ -190,7 +191,8 @@ def test_nothing_secret_is_logged_and_every_line_about_a_run_carries_its_id(line
 
 
 def test_why_a_run_failed_is_logged_under_its_id(lines: io.StringIO) -> None:
-    loud = {"name": "gnmax", "sigma": 0.01}
-    run = run_finish(run_start(study_with_table(), **TABLE_RUN | {"aggregator": loud}))
+    run = run_start(study_with_table(), **TABLE_RUN)
+    with logging_run(run.pk):
+        run_fail(run.pk, "The data are gone.")
     (record,) = [json.loads(line) for line in lines.getvalue().splitlines() if "The run failed" in line]
     assert (record["level"], record["run"]) == ("WARNING", str(run.pk))

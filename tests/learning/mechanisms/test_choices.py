@@ -46,7 +46,7 @@ def test_every_choice_is_described_and_its_default_can_be_chosen(kind: type[Choi
         (NeighbourChoices, {"rounds": 1, "embedded": True, "first_queries": 3}, ["first_queries", "embedded"]),
         (Steps, {"steps": 5, "network": "mlp"}, [""]),
         (Steps, [], [""]),
-        (Teachers, {}, ["teachers", "learner", "aggregator"]),
+        (Teachers, {}, ["learner"]),
         (Teachers, GIVEN[Teachers] | {"learner_parameters": {"depths": 3}}, ["learner_parameters"]),
         (Teachers, GIVEN[Teachers] | {"aggregator": GNMAX | {"sigma": 0}}, ["aggregator"]),
     ],
