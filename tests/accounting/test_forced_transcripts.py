@@ -385,7 +385,7 @@ def reset_by_retraining(patch: pytest.MonkeyPatch, world: World) -> None:
         found = real(self, run)
         if not found.caps.all():
             run.spent = [0.0] * len(run.spent)
-            patch.setattr(VoteBudget, "affordable", lambda self, answered: len(answered))
+            patch.setattr(VoteBudget, "affordable", lambda self, answered, *_: len(answered))
         return real(self, run)
 
     patch.setattr(Ballots, "people", people)
