@@ -16,7 +16,7 @@ from common.spreadsheets import is_formula
 LONGEST = 200
 """Characters of the longest pseudonym."""
 ERASED = "erased:"
-"""Beginning of what stands in place of a pseudonym whose person had their records erased."""
+"""Prefix of the value that replaces the pseudonym of a person whose records were erased."""
 
 #: From here on floating-point columns no longer hold every whole number, and spreadsheets from 16 digits on.
 _INEXACT, _DIGITS_16 = 2**53, 10**15
@@ -30,7 +30,7 @@ _UNSEEN = re.compile(
 
 
 class PseudonymError(ValueError):
-    """A pseudonym that nobody can have; ``problem`` and ``remedy`` are sentences that pages translate."""
+    """An invalid pseudonym; ``problem`` and ``remedy`` are sentences that pages translate."""
 
     def __init__(self, problem: str, remedy: str) -> None:
         super().__init__(f"{problem} {remedy}")
@@ -41,7 +41,7 @@ def canonical(value: object) -> str:
     r"""Return the one spelling of a pseudonym, which may be a text or a number.
 
     Raises:
-        PseudonymError: nobody can have it.
+        PseudonymError: it is invalid.
 
     >>> canonical(" Mu\u0308ller\xa0") == "M\xfcller", canonical(101.0), canonical("101.0"), canonical("007")
     (True, '101', '101', '007')
@@ -77,7 +77,7 @@ def canonical(value: object) -> str:
 
 
 def spelling(value: object) -> str:
-    r"""Return a value as `canonical` spells it, even where nobody can have it as a pseudonym.
+    r"""Return a value as `canonical` spells it, even if it is no valid pseudonym.
 
     >>> spelling(None), spelling(float("nan")), spelling("=1+1"), spelling(True)
     ('', '', '=1+1', 'true')

@@ -88,10 +88,10 @@ def holder_by_pseudonym(study: Study, pseudonym: str) -> DataHolder | None:
 
 
 def holder_named(study: Study, pseudonym: str) -> DataHolder:
-    """Return the holder of a study whom somebody named by a typed pseudonym.
+    """Return the holder of a study that a typed pseudonym names.
 
     Raises:
-        ValidationError: nobody in the study has this pseudonym, or nobody can have it.
+        ValidationError: the pseudonym is invalid, or unknown in the study.
     """
     holder = holder_by_pseudonym(study, pseudonym)
     if holder is None:
@@ -126,7 +126,7 @@ def unknown_message(pseudonym: str) -> str:
 
 
 def spelling_fault(pseudonym: str) -> str:
-    """Say why nobody can have a pseudonym; empty if somebody can."""
+    """Return why a pseudonym is invalid (empty if it is valid)."""
     try:
         canonical(pseudonym)
     except PseudonymError as error:

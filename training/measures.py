@@ -94,7 +94,7 @@ CORRECTED = gettext_noop(
 
 
 def cautions(evaluation: Mapping[str, Any] | None, scale: float) -> list[Sentence]:
-    """Return what users of a model of classes have to know first (nothing if nobody has judged it).
+    """Return cautions for users of a model of classes (nothing if it was not evaluated).
 
     scale: of log probabilities, by its calibration.
     """

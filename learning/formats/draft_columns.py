@@ -50,7 +50,7 @@ def most_numbers(counts: Mapping[str, int], decimal: str) -> list[float]:
 
 
 def column_remarks(column: dict[str, Any], values: Sequence[str], places: Sequence[int], decimal: str) -> Iterator[str]:
-    """Yield what somebody should know who accepts the draft of a column.
+    """Yield remarks for the person who accepts the draft of a column.
 
     Args:
         column: Its draft.

@@ -109,7 +109,7 @@ class Rows:
         """The same records, each with a holder of its own, named by its place: ``prefix-00001`` and so on.
 
         Raises:
-            DataError: nobody can have such a pseudonym.
+            DataError: the pseudonym is invalid.
         """
         width = len(str(len(self)))
         try:

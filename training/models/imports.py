@@ -59,7 +59,7 @@ class DatasetImport(models.Model):
 
     @property
     def is_of_people(self) -> bool:
-        """Whether its rows are somebody's secret; in a rehearsal they are nobody's."""
+        """Whether its rows are private, which they never are in a rehearsal."""
         return self.kind == Dataset.Kind.PRIVATE and not self.study.rehearsal
 
     @property

@@ -388,7 +388,7 @@ class PateFields(MethodFields):
 
     @classmethod
     def initial(cls, study: Study) -> dict[str, Any]:
-        """Return about 13 holders a teacher, noise and threshold in proportion, for whoever chooses these.
+        """Return choices with about 13 holders a teacher, and noise and threshold in proportion.
 
         They rest on the study's head counts, or, in a rehearsal, on the owners of its data. Elsewhere the plan chooses.
         """

@@ -153,7 +153,7 @@ def confusion_rows(evaluation: Mapping[str, Any]) -> list[tuple[str, list[float 
 
 @register.filter
 def at_most(number: float, most: float) -> float:
-    """The smaller of two numbers: what a bound comes to where nobody can be charged more than ``most``."""
+    """The smaller of two numbers: a bound, when no account can be charged more than ``most``."""
     return min(number, most)
 
 

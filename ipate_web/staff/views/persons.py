@@ -37,7 +37,7 @@ def person_page(
     files: Sequence[str] = (),
     kind: str = "button-primary",
 ) -> HttpResponse | None:
-    """Return the page that shows whom a form names, or None once somebody has confirmed that it is this person.
+    """Return the page that shows whom a form names, or None once the user has confirmed the person.
 
     Args:
         request: its data go with the page, so that they are sent again with the confirmation.

@@ -25,7 +25,7 @@ class RehearsedVote(TeachersQuestion):
     Attributes:
         groups: the levels of the rehearsal, by which the plan was made.
         delta, seed, method, conversion: as in that function.
-        block: after how many queries the student is asked anew, where the aggregator asks one.
+        block: number of queries after which the student is asked again, where the aggregator asks one.
     """
 
     groups: tuple[Group, ...]

@@ -35,7 +35,7 @@ def study() -> Study:
 
 
 def client_of(person: str) -> APIClient:
-    """Client of the API with a token of somebody."""
+    """Client of the API with a user's token."""
     _, secret = ApiToken.objects.create(User.objects.get(username=person), name="token")
     return APIClient(HTTP_AUTHORIZATION=f"Bearer {secret}")
 
@@ -81,7 +81,7 @@ def test_an_encoder_is_registered_and_withdrawn_on_its_page(study: Study) -> Non
 
 
 def looked_at(study: Study, person: str, client: APIClient) -> tuple[str, object]:
-    """What somebody sees of the study's encoders: text of the page, and answer of the API."""
+    """What a user sees of the study's encoders: text of the page, and answer of the API."""
     answer = client.get(reverse("api:study-encoders", args=[study.slug]))
     page = as_(person).get(reverse("staff:encoders", args=[study.slug]))
     return text(page) if page.status_code == 200 else str(page.status_code), answer.json()
