@@ -12,7 +12,7 @@ LOCK := $(RELEASE)/uv pip compile --quiet --universal --python-version 3.11 --ge
 	--custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-dev demo up test test-all examples docs pictures reproduce lint lock sbom advisories release clean
+.PHONY: help install install-dev demo up test test-all examples docs pictures reproduce lint lock sbom advisories release house clean
 CATALOGUE := locale/de/LC_MESSAGES/django.mo
 # Tests on SQLite and the file-system broker, whatever the environment names.
 LOCAL := env -u DATABASE_URL -u IPATE_BROKER_URL -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1
@@ -83,6 +83,9 @@ lint: install-dev ## check style, types, import contracts, plain English, migrat
 	@$(MANAGE) makemigrations --check --dry-run
 	@IPATE_SITE_URL=https://ipate.example IPATE_SECRET_KEY=$$($(PYTHON) -c 'import secrets; print(secrets.token_urlsafe(50))') \
 		$(MANAGE) check --deploy --fail-level WARNING
+
+house: ## count modules, templates and lines, and how many there should be at most (LIST=1: name the small modules)
+	@$(PYTHON) -m tests.house $(if $(LIST),--list)
 
 # --- Supply chain
 
