@@ -1,4 +1,4 @@
-"""Measure how the code is cut into files: ``python -m tests.house`` (``make house``), with ``--list`` what counts as small.
+"""Measure how the code is cut into files: ``python -m tests.house`` (``make house``); ``--list`` names the small modules.
 
 The numbers say where to look. They are no reason to join what does not belong together.
 """
@@ -77,16 +77,14 @@ def templates() -> dict[str, str]:
 
 
 def parts(name: str, texts: dict[str, str]) -> set[str]:
-    """Return the template and all that it extends or includes by name, directly or not; components as ``<c-name>``, too."""
+    """Return the template and all that it extends or includes by name or as ``<c-name>``, directly or not."""
     seen, waiting = {name}, [name]
     while waiting:
         text = texts[waiting.pop()]
         names = {*re.findall(r"""["']([\w/.-]+\.(?:html|txt|md))["']""", text)}
         for component in re.findall(r"<c-([\w.-]+)", text):
             file = component.replace(".", "/").replace("-", "_") + ".html"
-            names |= {
-                each for each in texts if each.endswith(f"/{file}") and each.startswith(("components/", "cotton/"))
-            }
+            names |= {f"{folder}/{file}" for folder in ("components", "cotton")}
         new = (names & texts.keys()) - seen
         seen |= new
         waiting += new
