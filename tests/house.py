@@ -1,4 +1,4 @@
-"""Measure how the code is cut into files: ``python -m tests.house`` (``make house``); ``--list`` names the small modules.
+"""Measure how the code is cut into files: ``make house``, or ``python -m tests.house --list`` to name small modules.
 
 The numbers say where to look. They are no reason to join what does not belong together.
 """
