@@ -26,7 +26,7 @@ from learning.mechanisms.counts.summaries import summaries
 from learning.mechanisms.counts.table import CountTable, LevelPart
 from learning.mechanisms.levels import Level
 from learning.outcomes.numbers import Numbers
-from learning.outcomes.survival import concordance, kaplan_meier
+from learning.outcomes.times import concordance, kaplan_meier
 from training.accuracy import accuracy_interval, published_accuracy
 
 DRAWS = 1000

@@ -4,19 +4,25 @@ What is promised to holders: docs/gaussian-accounts.md. Rényi curves: docs/priv
 """
 
 from accounting.privacy.checks import Method
-from accounting.privacy.delta_reserve import SMALLEST_DELTA, available_delta
-from accounting.privacy.individual_accounts import IndividualAccounts
-from accounting.privacy.papers.conversion import Conversion, epsilon_from_rdp
+from accounting.privacy.individual_accounts import SMALLEST_DELTA, IndividualAccounts, available_delta
+from accounting.privacy.papers.curves import (
+    DEFAULT_ORDERS,
+    PAPER_ORDERS,
+    Conversion,
+    epsilon_from_rdp,
+    gaussian_rdp,
+    sampled_gaussian_rdp,
+)
 from accounting.privacy.papers.filter import affordable_prefix
-from accounting.privacy.papers.gaussian import gaussian_rdp
-from accounting.privacy.papers.gnmax import gnmax_rdp
-from accounting.privacy.papers.lnmax import lnmax_rdp
-from accounting.privacy.papers.orders import DEFAULT_ORDERS, PAPER_ORDERS
-from accounting.privacy.papers.sampled_gaussian import sampled_gaussian_rdp
-from accounting.privacy.papers.threshold import threshold_rdp
-from accounting.privacy.pure_dp import pure_dp_mu
+from accounting.privacy.papers.votes import gnmax_rdp, lnmax_rdp, threshold_rdp
 from accounting.privacy.sampled_charge import sampled_gaussian_epsilon, sampled_gaussian_mu
-from accounting.privacy.teacher_charges import check_charge, label_charge, lnmax_charge, residual_vote_charge
+from accounting.privacy.teacher_charges import (
+    check_charge,
+    label_charge,
+    lnmax_charge,
+    pure_dp_mu,
+    residual_vote_charge,
+)
 from common.gaussian_dp import gdp_delta, gdp_epsilon, gdp_mu, guess_odds, record_guess_odds
 
 __all__ = [

@@ -1,17 +1,26 @@
-"""One account per holder in Gaussian differential privacy, and the filter that never lets it exceed its cap."""
+"""One account per holder in Gaussian differential privacy: the δ behind its cap, and the filter that keeps to it."""
 
+import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
 
-from accounting.privacy.checks import FloatArray
-from accounting.privacy.double_double import Pair, at_most, exact_product, quotient_above, sum_above
+from accounting.privacy.checks import FloatArray, checked_delta
 
 _LARGEST_CAP = 1e30
 _SIGMAS = (1e-50, 1e50)
 _SMALLEST_NORM = 1e-100  # with the limits above, every charge that can be allowed keeps all its digits
+
+#: Smallest δ that may be promised: below, the rounding of doubles elsewhere would have to be looked at again.
+SMALLEST_DELTA = 1e-9
+
+Pair = tuple[FloatArray, FloatArray]
+
+_SPLITTER = 2.0**27 + 1.0
+_RESERVE = 2.0**-50  # of the low part: more than the rounding of the few operations that make it
 
 
 class IndividualAccounts:
@@ -128,6 +137,90 @@ class IndividualAccounts:
         return fits
 
 
+def available_delta(
+    delta: float, epsilon: float, *, draws: int = 0, distance: float = 0.0, slacks: Iterable[float] = ()
+) -> float:
+    """The δ for which μ may be computed, so that (ε, δ)-DP still holds with real noise: δ − (1 + e^ε)·n·τ − Σ δ′.
+
+    Each of the n numbers released is drawn from a distribution within total variation τ of the ideal one, whatever was
+    released before. The whole transcripts P̃, Q̃ are then within n·τ of the ideal P, Q (replace one draw after the
+    other), so that for every event S: P̃(S) ≤ P(S) + nτ ≤ e^ε·Q(S) + δ₀ + nτ ≤ e^ε·Q̃(S) + δ₀ + (1 + e^ε)·nτ. A run that
+    is charged as (μ, δ′) adds its δ′ (:func:`accounting.privacy.sampled_gaussian_mu`).
+
+    Args:
+        delta: δ of the study, from 1e-9, below 1.
+        epsilon: ε ≥ 0 that is promised; the largest, if several are.
+        draws: n, how many noisy numbers the study may release in all.
+        distance: τ of one draw; :data:`common.noise.ROUNDED_NORMAL_DISTANCE` for integers.
+        slacks: δ′ of every run that has one.
+
+    Returns:
+        What is left, at least 1e-9.
+
+    Raises:
+        ValueError: an argument out of range, or less than 1e-9 left.
+
+    >>> available_delta(1e-5, 1.0, draws=10**9, distance=1e-15, slacks=[1e-7])
+    6.181718...e-06
+    """
+    checked_delta(delta)
+    if not (math.isfinite(epsilon) and epsilon >= 0):
+        raise ValueError(f"epsilon must be finite and not negative, not {epsilon}")
+    if draws != int(draws) or draws < 0:
+        raise ValueError(f"draws must be a whole number of at least 0, not {draws}; count every noisy number")
+    if not 0 <= distance <= 1:
+        raise ValueError(f"distance must lie between 0 and 1, not {distance}; it is a total variation")
+    losses = list(slacks)
+    if not all(0 <= slack < 1 for slack in losses):
+        raise ValueError(f"slacks must lie between 0 and 1, not {losses}")
+    left = math.fsum([delta, -(1 + math.exp(epsilon)) * draws * distance, *(-slack for slack in losses)])
+    if left < SMALLEST_DELTA:
+        raise ValueError(
+            f"only {left:.3g} of delta {delta:g} is left for the promise, which needs {SMALLEST_DELTA:g}: release "
+            "fewer numbers, use a sampler of smaller distance, smaller slacks, or a larger delta"
+        )
+    return left
+
+
+def exact_sum(a: FloatArray, b: FloatArray) -> Pair:
+    """a + b, exactly.
+
+    >>> exact_sum(np.array([1.0]), np.array([2.0**-60]))[1] == 2.0**-60
+    array([ True])
+    """
+    high = a + b
+    rest = high - a
+    return high, (a - (high - rest)) + (b - rest)
+
+
+def exact_product(a: FloatArray, b: FloatArray) -> Pair:
+    """a · b, exactly while nothing over- or underflows (both between 1e-140 and 1e140, or 0)."""
+    high = a * b
+    a1, b1 = _leading_half(a), _leading_half(b)
+    a2, b2 = a - a1, b - b1
+    return high, ((a1 * b1 - high) + a1 * b2 + a2 * b1) + a2 * b2
+
+
+def quotient_above(a: FloatArray, b: Pair) -> Pair:
+    """a / b for a ≥ 0, b > 0: exactly where the quotient is a double, elsewhere above by a relative 2^-100 at most."""
+    high = a / b[0]
+    product, rest = exact_product(high, b[0])
+    left, correction = (a - product) - rest, high * b[1]
+    return high, ((left - correction) + (np.abs(left) + np.abs(correction)) * _RESERVE) / b[0]
+
+
+def sum_above(a: Pair, b: Pair) -> Pair:
+    """a + b: exactly where both low parts and the sum's are 0, elsewhere above by a relative 2^-100 at most."""
+    high, low = exact_sum(a[0], b[0])
+    low = low + (np.abs(low) + np.abs(a[1]) + np.abs(b[1])) * _RESERVE + (a[1] + b[1])
+    return exact_sum(high, low)
+
+
+def at_most(a: Pair, bound: FloatArray) -> NDArray[np.bool_]:
+    """Whether a ≤ bound, for a pair whose high part is the double nearest to it; not for NaN."""
+    return (a[0] < bound) | ((a[0] == bound) & (a[1] <= 0))
+
+
 def _refuse_duplicates(matrix: Any) -> None:
     if matrix.has_canonical_format:
         return
@@ -144,3 +237,9 @@ def _checked(name: str, values: ArrayLike) -> FloatArray:
     if not (np.isfinite(array) & (array >= 0)).all():
         raise ValueError(f"{name} must be finite and not negative; one μ² per holder")
     return array
+
+
+def _leading_half(a: FloatArray) -> FloatArray:
+    """The leading 26 bits."""
+    scaled = _SPLITTER * a
+    return scaled - (scaled - a)

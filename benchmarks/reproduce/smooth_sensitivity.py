@@ -17,8 +17,8 @@ from scipy.special import log_ndtr, ndtri_exp
 
 from accounting.privacy import gnmax_rdp, threshold_rdp
 from accounting.privacy.papers.argmax import log_miss_bound
-from accounting.privacy.papers.data_dependent import data_dependent_rdp
 from accounting.privacy.papers.noise import GaussianNoise
+from accounting.privacy.papers.votes import data_dependent_rdp
 
 Floats = NDArray[np.float64]
 BETAS = np.arange(0.3, 0.495, 0.01)

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.sentences import gettext_noop
-from learning.outcomes.base import Codes, Evaluation, Loss, Measure, Outcome, Target
 from learning.outcomes.classes import CROSS_ENTROPY, Classes
 from learning.outcomes.labels import Labels
 from learning.outcomes.numbers import Numbers
+from learning.outcomes.outcome import Codes, Evaluation, Loss, Measure, Outcome, Target
 from learning.outcomes.times import Times
 
 OUTCOME_LABELS = {

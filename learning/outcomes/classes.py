@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from scipy.special import softmax
 
-from learning.outcomes.base import Codes, Outcome
-from learning.outcomes.exact import RESIDUAL_STEPS, Floats, exponentials
+from learning.exact_arithmetic import RESIDUAL_STEPS, Floats, exponentials
+from learning.outcomes.outcome import Codes, Outcome
 
 if TYPE_CHECKING:
     from learning.exports.graph import Graph
@@ -20,7 +20,7 @@ _LEAST = 0.02  # where the model is sure of every public point, a step would hav
 
 @dataclass(frozen=True)
 class CrossEntropy:
-    """See :class:`learning.outcomes.base.Loss`; targets are class numbers."""
+    """See :class:`learning.outcomes.outcome.Loss`; targets are class numbers."""
 
     centred: bool = True
     clip_norm: float = 0.7

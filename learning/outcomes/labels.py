@@ -10,9 +10,9 @@ import numpy as np
 from scipy.special import expit
 
 from common.sentences import gettext_noop
+from learning.exact_arithmetic import RESIDUAL_STEPS, Floats, logistic
 from learning.measures import area, area_of_all, brier, mean_estimate
-from learning.outcomes.base import MOST_CATEGORIES, Codes, Evaluation, Measure, Target
-from learning.outcomes.exact import RESIDUAL_STEPS, Floats, logistic
+from learning.outcomes.outcome import MOST_CATEGORIES, Codes, Evaluation, Measure, Target
 
 if TYPE_CHECKING:
     from learning.exports.graph import Graph
@@ -26,7 +26,7 @@ _LEAST = 0.02  # where the model is sure of every public point, a step would hav
 
 @dataclass(frozen=True)
 class LabelsLoss:
-    """See :class:`learning.outcomes.base.Loss`: cross entropy of each label, of which bit k of a target says k."""
+    """See :class:`learning.outcomes.outcome.Loss`: cross entropy of each label, of which bit k of a target says k."""
 
     labels: int
     centred: bool = False

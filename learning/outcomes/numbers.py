@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.sentences import gettext_noop
+from learning.exact_arithmetic import RESIDUAL_STEPS, Floats
 from learning.measures import Estimate, bootstrapped, mean_estimate, share_estimate
-from learning.outcomes.base import Codes, Evaluation, Measure, Target, digits
-from learning.outcomes.exact import RESIDUAL_STEPS, Floats
+from learning.outcomes.outcome import Codes, Evaluation, Measure, Target, digits
 
 if TYPE_CHECKING:
     from learning.exports.graph import Graph
@@ -32,7 +32,7 @@ _LEAST_SPREAD = 1e-4
 
 @dataclass(frozen=True)
 class SquaredLoss:
-    """See :class:`learning.outcomes.base.Loss`; of a target y within the range, counted from its middle in widths.
+    """See :class:`learning.outcomes.outcome.Loss`; of a target y within the range, counted from its middle in widths.
 
     The first score m is fitted to y by (m - y)²/2, the second s to |y - m| by (s - |y - m|)²/2, with m held fixed. A
     holder's gradient is clipped: a residual beyond clip_norm / ‖f‖ counts as that, which makes the loss Huber's.

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from learning.exact_arithmetic import Floats, whole_matrix, whole_product
 from learning.representations.encoders import Arrays
-from learning.representations.exact import Floats, whole_matrix, whole_product
 
 if TYPE_CHECKING:
     from learning.exports.graph import Graph

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from learning.representations.exact import Floats
+from learning.exact_arithmetic import Floats
 
 if TYPE_CHECKING:
     from learning.exports.graph import Graph

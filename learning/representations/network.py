@@ -2,7 +2,7 @@
 
 In floating point the last bits of a network's output depend on the batch that a point is in, and so would who is near
 whom. Here weights and activations are rounded to whole numbers of a scale that the public points set; every layer is
-then exact in float64 (`learning.representations.exact`), and its result is rounded and cut off element by element. With
+then exact in float64 (`learning.exact_arithmetic`), and its result is rounded and cut off element by element. With
 15 bits for activations and more for weights, what is lost does not matter.
 """
 
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from learning.exact_arithmetic import Floats, power_of_two_below, whole_matrix
 from learning.representations.encoders import Arrays, finite
-from learning.representations.exact import Floats, power_of_two_below, whole_matrix
 
 if TYPE_CHECKING:
     from torch import nn

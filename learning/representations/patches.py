@@ -4,7 +4,7 @@ Every patch of an image is brought to the same mean and contrast, whitened as pu
 of these. By how much it exceeds a threshold in the likeness to one, and in the likeness to its negative, are two
 numbers; they are added up in three by three regions of the image. All of it comes down to a convolution: whitening is
 part of the filters, which add up to 0, so that the mean of a patch drops out, and its contrast is divided by
-afterwards. Sums are of whole numbers (`learning.representations.exact`) in float32: the products of filters with
+afterwards. Sums are of whole numbers (`learning.exact_arithmetic`) in float32: the products of filters with
 pixels, and the rounded likenesses of a region.
 """
 
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from learning.exact_arithmetic import Floats, power_of_two_below, whole_matrix
 from learning.representations.encoders import Arrays
-from learning.representations.exact import Floats, power_of_two_below, whole_matrix
 from learning.representations.pixels import LEVELS, Pixels, square_sums, square_sums_in_graph
 
 if TYPE_CHECKING:

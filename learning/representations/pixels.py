@@ -1,6 +1,6 @@
 """Images as whole numbers: pixels in 255 levels, large images reduced, and sums over squares of them.
 
-All of it is exact in float32 (`learning.representations.exact`).
+All of it is exact in float32 (`learning.exact_arithmetic`).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Gabor filters (Daugman 1985) in pairs of a cosine and a sine. The modulus of a pair tells the strength of lines of one
 direction and width wherever exactly they lie; its square root is taken, so that a bold stroke counts little more than a
 fine one; then sums over cells, beside sums of the pixels themselves over blocks. Nothing is learned: the filters follow
-from the size of the images. All steps are exact in whole numbers (`learning.representations.exact`), in float32.
+from the size of the images. All steps are exact in whole numbers (`learning.exact_arithmetic`), in float32.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from learning.exact_arithmetic import Floats, power_of_two_below
 from learning.representations.encoders import Arrays
-from learning.representations.exact import Floats, power_of_two_below
 from learning.representations.pixels import LEVELS, SIDE, Pixels, square_sums, square_sums_in_graph
 
 if TYPE_CHECKING:

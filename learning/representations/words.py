@@ -4,7 +4,7 @@ Which runs of 3 to 5 bytes a text has, which words and which pairs of words, is 
 (capital letters of ASCII count as small ones). Each falls into one of `BUCKETS` (feature hashing, Weinberger et al.
 2009). Buckets weigh by their inverse frequency in the public texts, and every text has the length 1; the first singular
 vectors of the public texts reduce them (latent semantic analysis, Deerwester et al. 1990). Sums are of whole numbers
-(`learning.representations.exact`), so that no text moves another.
+(`learning.exact_arithmetic`), so that no text moves another.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from learning.exact_arithmetic import Floats
 from learning.representations.encoders import Arrays
-from learning.representations.exact import Floats
 
 if TYPE_CHECKING:
     from learning.exports.graph import Graph

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from learning.exact_arithmetic import Floats
 from learning.learners.base import Model, Records
 from learning.outcomes import Outcome, Target
-from learning.outcomes.exact import Floats
 
 if TYPE_CHECKING:
     from learning.exports.graph import Graph

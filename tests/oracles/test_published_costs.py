@@ -9,7 +9,7 @@ from scipy.stats import norm
 
 from accounting.privacy import epsilon_from_rdp, gnmax_rdp, lnmax_rdp, threshold_rdp
 from accounting.privacy.checks import Method
-from accounting.privacy.papers.conversion import Conversion
+from accounting.privacy.papers.curves import Conversion
 
 ORDERS = np.concatenate([np.arange(1.5, 11.0, 0.5), np.arange(11.0, 65.0)])
 

@@ -7,7 +7,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from accounting.privacy.papers.data_dependent import data_dependent_rdp
+from accounting.privacy.papers.votes import data_dependent_rdp
 from benchmarks.reproduce.smooth_sensitivity import (
     conditions_hold,
     gnmax_local_sensitivities,

@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from accounting.privacy.checks import FloatArray, checked_orders
-from accounting.privacy.papers.conversion import Conversion, conversion_penalty
-from accounting.privacy.papers.orders import DEFAULT_ORDERS
+from accounting.privacy.papers.curves import DEFAULT_ORDERS, Conversion, conversion_penalty
 
 BoolArray = NDArray[np.bool_]
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from accounting.privacy import DEFAULT_ORDERS, gdp_mu
-from accounting.privacy.papers.conversion import Conversion, conversion_penalty
+from accounting.privacy.papers.curves import Conversion, conversion_penalty
 from learning.mechanisms.pate.validation import require_budgets
 
 WEIGHT_SCHEMES = ("proportional", "calibrated", "gdp")

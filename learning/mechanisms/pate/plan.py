@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accounting.privacy import gdp_mu
-from accounting.privacy.papers.conversion import Conversion
+from accounting.privacy.papers.curves import Conversion
 from common.noise import GRID
 from common.sentences import Sentence, gettext_noop
 from learning.mechanisms.base import PlanError

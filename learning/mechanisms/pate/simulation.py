@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from accounting.privacy import DEFAULT_ORDERS, affordable_prefix, epsilon_from_rdp
 from accounting.privacy.checks import Method
-from accounting.privacy.papers.conversion import Conversion
+from accounting.privacy.papers.curves import Conversion
 from accounting.privacy.papers.filter import Prefix
 from common.noise import SimulationNoise
 from learning.mechanisms.pate.aggregators import QueryCosts

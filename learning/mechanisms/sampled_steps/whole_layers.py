@@ -16,8 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from learning.exact_arithmetic import whole_matrix
 from learning.representations.coordinates import LARGEST
-from learning.representations.exact import whole_matrix
 
 Floats = NDArray[np.float64]
 

@@ -16,10 +16,10 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
+from learning.exact_arithmetic import RESIDUAL_STEPS
 from learning.mechanisms.sampled_steps.whole_layers import Convolution, Dense, Layer, of_public_length, sum_of_squares
 from learning.mechanisms.steps.scores import Scores
 from learning.outcomes import CROSS_ENTROPY, Loss
-from learning.outcomes.exact import RESIDUAL_STEPS
 from learning.representations.coordinates import LARGEST
 
 

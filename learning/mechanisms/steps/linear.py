@@ -19,10 +19,10 @@ from scipy.sparse import csr_array
 
 from accounting.privacy import IndividualAccounts
 from common.threads import one_thread
+from learning.exact_arithmetic import RESIDUAL_STEPS
 from learning.mechanisms.steps.records import OwnedRecords, Stack
 from learning.mechanisms.steps.scores import Scores
 from learning.outcomes import CROSS_ENTROPY, Loss
-from learning.outcomes.exact import RESIDUAL_STEPS
 
 if TYPE_CHECKING:
     from common.noise import Noise

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from learning.exact_arithmetic import whole_matrix, whole_product
 from learning.representations.coordinates import LARGEST
-from learning.representations.exact import whole_matrix, whole_product
 
 Floats = NDArray[np.float64]
 

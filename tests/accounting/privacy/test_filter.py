@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from accounting.privacy import affordable_prefix
 from accounting.privacy.papers import filter as budget_filter
-from accounting.privacy.papers.conversion import conversion_penalty
+from accounting.privacy.papers.curves import conversion_penalty
 
 ORDERS = np.array([1.5, 3.0, 8.0, 24.0, 64.0, 512.0])
 DELTA = 1e-5

@@ -8,15 +8,15 @@ from scipy.special import expit
 
 from accounting.privacy import IndividualAccounts
 from common.noise import SimulationNoise
+from learning.exact_arithmetic import RESIDUAL_STEPS, Floats, exponentials, logistic
 from learning.mechanisms.levels import Level
 from learning.mechanisms.steps.descent import Descent
 from learning.mechanisms.steps.linear import CLIP_STEPS, release_sums, step_contributions
 from learning.mechanisms.steps.planner import plan_steps
 from learning.mechanisms.steps.records import owned_records
 from learning.outcomes import Classes, Codes, Labels, Numbers, Outcome, Times
-from learning.outcomes.base import MOST_CATEGORIES
-from learning.outcomes.exact import RESIDUAL_STEPS, Floats, exponentials, logistic
-from learning.outcomes.survival import brier_scores, concordance, kaplan_meier
+from learning.outcomes.outcome import MOST_CATEGORIES
+from learning.outcomes.times import brier_scores, concordance, kaplan_meier
 from tests.learning.lazily import graphs, metrics, onnxruntime
 
 NUMBERS = Numbers(-5, 20, "kg")

@@ -8,6 +8,7 @@ from scipy.special import expit
 
 from accounting.privacy import IndividualAccounts
 from common.noise import SimulationNoise
+from learning.exact_arithmetic import Floats
 from learning.forecasts import MODEL, few_people
 from learning.mechanisms.levels import Level
 from learning.mechanisms.steps.adjustment import descent_adjustment
@@ -18,7 +19,6 @@ from learning.mechanisms.steps.linear import release_sums, step_contributions
 from learning.mechanisms.steps.planner import plan_steps
 from learning.mechanisms.steps.records import INTERCEPT, owned_records
 from learning.outcomes import Labels, Numbers, Target, Times
-from learning.outcomes.exact import Floats
 
 pytestmark = pytest.mark.statistical
 TARGETS: list[Target] = [Numbers(0, 100), Times((5, 10, 20, 40, 80), "days"), Labels(("ill", "old"))]

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.sentences import gettext_noop
+from learning.exact_arithmetic import Floats
 from learning.measures import Estimate
-from learning.outcomes.exact import Floats
 
 if TYPE_CHECKING:
     from learning.exports.graph import Graph
