@@ -1,7 +1,7 @@
 """The plan of a run: how many teachers, how much each counts, how much noise. Checked before anything is trained."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -323,7 +323,8 @@ def _with_weights(plan: Plan, copied: Sequence[Group], scheme: str, delta: float
     # Multiples of the grid on which the noise is drawn, so that counts are, too.
     gridded = np.rint(weights / GRID) * GRID
     hosts = [replace(each, weight=float(weight)) for each, weight in zip(plan.groups, gridded, strict=False)]
-    guests = [_guest(each, own, hosts) for each, own in zip(everyone[len(hosts) :], weights[len(hosts) :], strict=True)]
+    exact = {each.name: float(weight) for each, weight in zip(everyone, weights, strict=True)}
+    guests = [_guest(each, exact, hosts) for each in everyone[len(hosts) :]]
     notes = [
         Sentence(
             gettext_noop(
@@ -341,14 +342,19 @@ def _with_weights(plan: Plan, copied: Sequence[Group], scheme: str, delta: float
     return replace(plan, groups=groups, notes=(*plan.notes, *notes))
 
 
-def _guest(guest: GroupPlan, own: float, hosts: Sequence[GroupPlan]) -> GroupPlan:
-    """Copy a group's holders into as many teachers of a stricter group as their ``own`` weight allows.
+def _guest(guest: GroupPlan, exact: Mapping[str, float], hosts: Sequence[GroupPlan]) -> GroupPlan:
+    """Copy a group's holders into as many teachers of a stricter group as the group's own weight allows.
 
     The charge grows with the square of the weight of all their teachers together, as if they had one of that weight.
+
+    Args:
+        guest: The group without teachers.
+        exact: Weight of each group before it is rounded to the grid: 3 divided by a rounded 1 can be 2.99998.
+        hosts: The groups with teachers.
     """
 
     def copies(host: GroupPlan) -> int:
-        return max(1, min(int(own / host.weight * (1 + 1e-9)), host.teachers))
+        return max(1, min(int(exact[guest.name] / exact[host.name] * (1 + 1e-9)), host.teachers))
 
     stricter = [host for host in hosts if host.epsilon <= guest.epsilon]
     host = max(stricter, key=lambda each: (copies(each) * each.weight, -copies(each)))

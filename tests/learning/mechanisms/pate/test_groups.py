@@ -260,3 +260,12 @@ def test_a_small_group_is_copied_into_the_teachers_in_which_it_counts_most() -> 
             assert len(set(mine.tolist())) == 2 and plan.members(0)[mine].all()
     with pytest.raises(PlanError, match="in weighting alone"):
         pate.make_plan(groups, aggregator=pate.GNMax(sigma=8.0), **options | {"variant": "vanishing"})
+
+
+@pytest.mark.parametrize("teachers", [24, 31, 100])
+def test_a_holder_of_three_times_the_weight_is_copied_three_times_whatever_the_grid_makes_of_it(teachers: int) -> None:
+    """With 24 teachers the weight rounded to the grid goes into the other 2.99998 times."""
+    groups = [pate.Group("HIGH", 1.0, 3000), pate.Group("AVERAGE", 2.0, 2000), pate.Group("LOW", 3.0, 5)]
+    options = {"variant": "weighting", "teachers": teachers, "delta": 1e-5, "small_groups": "copy"}
+    low = pate.make_plan(groups, aggregator=pate.GNMax(sigma=8.0), **options).groups[2]
+    assert (low.name, low.host, low.factor) == ("LOW", "HIGH", 3)
