@@ -232,6 +232,6 @@ def _wait_for_end(
 
 
 def _present(at: Installation, logins: list[dict[str, str]], write: Callable[[str], Any]) -> None:
-    write(f"\n{at.name}: {at.address}\n")
+    write(f"\n{at.name}: {at.address}\nSign in with the password {logins[0]['password']} as\n")
     for login in logins:
-        write(f"  {login['role']:32} {login['username']:16} {login['password']}\n")
+        write(f"  {login['username']:16} {login['role']}\n")

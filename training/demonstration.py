@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from allauth.account.models import EmailAddress
+from django.contrib.auth.hashers import make_password
 from django.contrib.auth.models import User
 from django.db import transaction
 
@@ -41,10 +42,13 @@ class Login:
 
 
 def people() -> tuple[dict[str, User], list[Login]]:
-    """Create or update one account per role, a second operator and a second committee member, with fresh passwords.
+    """Create or update one account per role, a second operator and a second committee member.
 
+    They share one fresh password, which is hashed once: eleven hashes would take longer than the rest of the page.
     Their names begin with ``demo-``: nobody else's password is ever changed.
     """
+    password = secrets.token_urlsafe(9)
+    hashed = make_password(password)
     roles = {
         name: f"{Role(role).label}, second person" if name.endswith("2") else str(Role(role).label)
         for name, role in _CHOSEN["members"].items()
@@ -52,8 +56,7 @@ def people() -> tuple[dict[str, User], list[Login]]:
     users, logins = {}, []
     for name, role in (roles | _CHOSEN["others"]).items():
         user, _ = User.objects.get_or_create(username=f"demo-{name}")
-        password = secrets.token_urlsafe(9)
-        user.set_password(password)
+        user.password = hashed
         user.email = f"demo-{name}@hospital.example"  # nobody's: the name is reserved for examples
         user.save()
         EmailAddress.objects.get_or_create(user=user, email=user.email, defaults={"primary": True, "verified": True})

@@ -85,6 +85,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(command, "unwind_on_signals", lambda: None)
     monkeypatch.setattr(command, "running", lambda words, *_: nullcontext(done.append(words[2]) or Stopping()))
     monkeypatch.setattr(command, "call_command", lambda name, **_: done.append(name))
+    monkeypatch.setattr(command, "static_files_collect", noted("collectstatic"))
     for name in ("catalogue_load", "study_found", "study_build", "rehearsal_found", "rehearsal_build"):
         monkeypatch.setattr(command, name, noted(name))
     monkeypatch.setattr(command, "wait_for_answer", noted("answer"))

@@ -27,6 +27,7 @@ from ipate_web.processes import (
     running,
     site_command,
     site_environment,
+    static_files_collect,
     unwind_on_signals,
     wait_for_answer,
     worker_command,
@@ -86,7 +87,7 @@ class Command(BaseCommand):
             processes: list[Popen] = []
             if serve:
                 port = free_port(port)  # before the worker begins: its mails name the site
-                call_command("collectstatic", interactive=False, verbosity=0)
+                static_files_collect()
                 site = stack.enter_context(running(site_command(port), LOGS / "site.log", site_environment(port)))
                 processes.append(site)
             users, logins = people()  # while the site starts
@@ -150,9 +151,12 @@ class Command(BaseCommand):
 
     def _print_logins(self, port: int, study: Study, logins: list[Login]) -> None:
         """Print where the site runs, who can sign in, and what goes on there."""
-        self.stdout.write(f"The site runs at http://127.0.0.1:{port} until Ctrl-C (logs in {LOGS}). Sign in as\n")
+        self.stdout.write(
+            f"The site runs at http://127.0.0.1:{port} until Ctrl-C (logs in {LOGS}).\n"
+            f"Sign in with the password {logins[0].password} as\n"
+        )
         for login in logins:
-            self.stdout.write(f"  {login.role:32} {login.username:16} {login.password}\n")
+            self.stdout.write(f"  {login.username:16} {login.role}\n")
         if settings.EMAIL_FILE_PATH:
             self.stdout.write(f"Mails are files in {settings.EMAIL_FILE_PATH}.\n")
         self.stdout.write(

@@ -13,6 +13,7 @@ from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 
+from ipate_web.processes import static_files_collect
 from learning.formats import catalogue_load
 from training.joint_demonstration import STEPS, Step
 
@@ -36,7 +37,7 @@ def _migrate() -> dict[str, Any]:
 
 
 def _collect() -> dict[str, Any]:
-    call_command("collectstatic", interactive=False, verbosity=0)
+    static_files_collect()
     return {}
 
 

@@ -8,7 +8,15 @@ from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 
-from ipate_web.processes import free_port, running, site_command, site_environment, unwind_on_signals, worker_command
+from ipate_web.processes import (
+    free_port,
+    running,
+    site_command,
+    site_environment,
+    static_files_collect,
+    unwind_on_signals,
+    worker_command,
+)
 
 
 class Command(BaseCommand):
@@ -20,7 +28,7 @@ class Command(BaseCommand):
     def handle(self, *, port: int, **_: object) -> None:
         unwind_on_signals()
         call_command("migrate", verbosity=0)
-        call_command("collectstatic", interactive=False, verbosity=0)
+        static_files_collect()
         port = free_port(port)
         logs = settings.VAR_DIR / "log"
         environment = site_environment(port)
