@@ -33,8 +33,8 @@ class EpsilonPolicy(StudyChained):
         blank=True,
         max_length=500,
         help_text=_(
-            "Needed where a level's name promises more than its odds hold: why it bears the name all the same. People "
-            "read it where they choose."
+            "If a level's odds are worse than its name suggests, explain here why you keep the name. People read "
+            "this when they choose a level."
         ),
     )
     answer_by = models.DateField(

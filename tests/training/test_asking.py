@@ -488,7 +488,7 @@ def test_no_plan_without_counted_holders_or_with_too_much_noise() -> None:
     with pytest.raises(PlanError, match="nobody takes part"):
         approved_run(study)
     head_counts_state(study)
-    with pytest.raises(PlanError, match="so much noise"):
+    with pytest.raises(PlanError, match="With this many labels and this share, the"):
         run_start(study, share=1e-8, **ASKING_RUN | {"choices": {}})
     assert share_free(study) == 1
     notes = [note["template"] for note in approved_run(study, share=0.1, choices={"sigma": 500.0}).plan["notes"]]

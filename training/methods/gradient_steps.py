@@ -19,7 +19,10 @@ from training.models import Run
 def student_refused(chosen: StepChoices, wrong: Wrong) -> None:
     """Note that no student is published of labels that have more combinations than it learns."""
     if chosen.publish == "student":
-        wrong("choices.publish", _("So many labels no student learns. Publish the model that the steps led to."))
+        wrong(
+            "choices.publish",
+            _("That is too many labels for a student to learn. Publish the model from the training steps instead."),
+        )
 
 
 def student_without_points_refused(chosen: StepChoices, wrong: Wrong) -> None:

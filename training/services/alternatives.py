@@ -28,8 +28,8 @@ _BRINGS_LITTLE = gettext_noop(
 _HALF_A_POINT = 0.005
 
 _GAINS_LITTLE = gettext_noop(
-    "By the forecast, levels gain less than half a point here over the same promise of ε = %(epsilon)g to everybody "
-    "who allows so much, with nobody else asked."
+    "The forecast shows that asking only the people who allow ε = %(epsilon)g would be almost as accurate (within "
+    "half a point)."
 )
 
 

@@ -65,7 +65,9 @@ def student_ask(
             _("The run has no public points that a student could learn of. What it released is its model.")
         )
     if not run.learns.categories:
-        raise ValidationError(_("So many labels no student learns. What the run released is its model."))
+        raise ValidationError(
+            _("That is too many labels for a student to learn. This run publishes its model instead.")
+        )
     if run.are_points_removed:
         raise ValidationError(_("The public points were removed: no student can learn of them any more."))
     recipe_check(run, student_learner, student_parameters)

@@ -166,7 +166,7 @@ class TableForm(_SchemaForm):
     combined = forms.BooleanField(
         label=_("All rows of a person become one"),
         required=False,
-        help_text=_("Beside each column then stands what becomes of its values; of those that are not known nothing."),
+        help_text=_("Choose how to combine the values of each column. Missing values are ignored."),
     )
     by = forms.CharField(
         label=_("Column of dates or numbers that orders the rows of a person"),

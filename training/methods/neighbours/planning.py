@@ -112,8 +112,8 @@ def rounds_plan(
     if max(each.sigma for each in planned) > LARGEST_SIGMA:
         raise PlanError(
             gettext_noop(
-                "So many labels for so small a share would need so much noise that they say nothing. "
-                "Want fewer labels, or give the run a larger share."
+                "With this many labels and this share, the noise would drown out the answers. Ask for fewer labels, "
+                "or give the run a larger share."
             )
         )
     return list(planned), notes, forecasts
