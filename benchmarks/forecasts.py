@@ -5,7 +5,7 @@
 A forecast is what a plan says before its run is approved: from the labelled test points alone, and public numbers of
 people. What came is kept by `benchmarks.sgd` (accuracy of the linear model on the test points, mean of the draws) and
 `benchmarks.students` (share of right labels); both are measured on private records. With FOLDER, as of
-`benchmarks.outcomes`, times to an event are learned, too. docs/measurements.md has the table.
+`benchmarks.outcomes`, times to an event are learned, too. benchmarks/results/methods.md has the table.
 """
 
 from __future__ import annotations

@@ -25,6 +25,12 @@ OUTSIDE = {
     "CHANGELOG.md": "changelog.md",
     "client/README.md": "client.md",
     "benchmarks/README.md": "benchmark-commands.md",
+    "benchmarks/results/methods.md": "results-methods.md",
+    "benchmarks/results/steps.md": "results-steps.md",
+    "benchmarks/results/sampled_steps.md": "results-sampled-steps.md",
+    "benchmarks/results/students.md": "results-students.md",
+    "benchmarks/results/accounting.md": "results-accounting.md",
+    "benchmarks/results/scaling.md": "results-scaling.md",
     "locale/README.md": "locale.md",
 }
 PROOFS, PDF = "gaussian-accounts.md", "gaussian-accounts.pdf"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Follow docs/operations.md, "One machine with systemd" and "Signed checkpoints", on a fresh machine: REPOSITORY VENV|-
+# Follow docs/install.md, "One machine with systemd" and "Signed checkpoints", on a fresh machine: REPOSITORY VENV|-
 #
 # Called by tests/test_fresh_machine.py, as root. The machine is a copy of this one's files that forgets everything
 # (overlay), with mounts, a network, processes and a systemd of its own. What the chapters say is run as it stands.
@@ -51,7 +51,7 @@ cat > fresh/commands.py <<'PYTHON'
 """Print the first commands of a chapter, without remarks: CHAPTER VENV|-"""
 import re, sys
 chapter, venv = sys.argv[1:]
-text = open("/fresh/repository/docs/operations.md", encoding="utf-8").read()
+text = open("/fresh/repository/docs/install.md", encoding="utf-8").read()
 block = re.search(rf"\n## {chapter}\n.*?```\n(.*?)```", text, re.DOTALL)[1]
 block = block.replace("git clone …", "git clone --quiet file:///fresh/repository")
 if venv != "-":

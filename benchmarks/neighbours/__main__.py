@@ -6,7 +6,7 @@ Parts: labels, rounds, forecasts, splits, spaces, people, speed, workers, millio
 numbers in benchmarks/results/neighbours.json, each part under its name; rounds and people go on where they stopped.
 `--quick` takes fewer holders and datasets, and keeps nothing. `speed` compares with scikit-learn, and with faiss-cpu
 where it is installed (it is no requirement of the project); `million` is a million holders asked 10,000 times.
-Constants were tuned on public splits alone: see docs/measurements.md.
+Constants were tuned on public splits alone: see benchmarks/results/methods.md.
 """
 
 import os

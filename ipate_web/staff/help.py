@@ -8,9 +8,9 @@ from consent.templatetags.navigation import has_documents
 
 #: Name of an address → the place in the site of documents. Other pages of staff have `EVERYWHERE`.
 SECTIONS: Final = {
-    "study_new": "operations.html#first-steps-on-a-new-installation",
+    "study_new": "install.html#first-steps-on-a-new-installation",
     "study": "roles.html",
-    "study_edit": "operations.html#first-steps-on-a-new-installation",
+    "study_edit": "install.html#first-steps-on-a-new-installation",
     "changes": "architecture.html#enforcement-of-the-rules",
     "members": "architecture.html#who-gives-roles",
     "invitations": "consent.html#access-by-link-without-an-account",
@@ -32,11 +32,11 @@ SECTIONS: Final = {
     "policies": "consent.html#when-a-promise-changes",
     "policy_new": "consent.html#understanding",
     "policy_approve": "consent.html#when-a-promise-changes",
-    "datasets": "operations.html#importing-in-the-browser",
-    "import_new": "operations.html#importing-in-the-browser",
-    "import": "operations.html#declaring-the-columns-of-your-data",
+    "datasets": "importing.html#import-in-the-browser",
+    "import_new": "importing.html#import-in-the-browser",
+    "import": "importing.html#declare-the-columns",
     "encoders": "encoders.html#encoders",
-    "dataset": "operations.html#declaring-the-columns-of-your-data",
+    "dataset": "importing.html#declare-the-columns",
     "dataset_remove": "rights.html#datasets-studies-retention",
     "head_counts": "gaussian-accounts.html#conditions",
     "runs": "choosing-a-method.html",
