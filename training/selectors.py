@@ -15,7 +15,7 @@ from consent.models import Study
 from consent.permissions import studies_with_permission
 from learning.mechanisms.pate import LEFT_OUT
 from training.methods import METHODS, Stage, method_of
-from training.methods.counted import rounds_of_counts
+from training.methods.counts import rounds_of_counts
 from training.models import (
     Dataset,
     Encoder,

@@ -50,13 +50,13 @@ from tests.training.runs import TABLE, run_draft, table_rows
 from training import tasks
 from training.engine import commits, drawings, noise
 from training.methods import method_of
-from training.methods.counts.method import TableCells
-from training.methods.neighbours.questions import Votes
+from training.methods.counts import TableCells
+from training.methods.neighbours import Votes
 from training.methods.pate import preparation
 from training.methods.pate.ballot import predictions_load
 from training.methods.pate.opening import vote_open
-from training.methods.steps.questions import Gradients
-from training.methods.synthesis.method import MarginalCells
+from training.methods.steps import Gradients
+from training.methods.synthesis import MarginalCells
 from training.models import Batch, Query, Round, Run, RunResult, StudentModel
 from training.services import runs as run_commands
 from training.services.advance import chunk_train, shard_ask, step_of

@@ -32,12 +32,12 @@ from training.engine import asking, attempts, commits, drawings, questions
 from training.engine import budgets as planning
 from training.engine.asking import Asking
 from training.engine.questions import Released
+from training.methods import sampled_steps
+from training.methods import steps as gradient_steps
 from training.methods.pate import opening, preparation, teaching
 from training.methods.pate.ballot import ballot_load
 from training.methods.pate.questions import Ballots
-from training.methods.sampled_steps import planning as sampled_planning
-from training.methods.sampled_steps.questions import SampledGradients
-from training.methods.steps import planning as sgd_planning
+from training.methods.sampled_steps import SampledGradients
 from training.models import Run
 
 pytestmark = pytest.mark.django_db
@@ -512,23 +512,23 @@ def records_counted(patch: pytest.MonkeyPatch, world: World) -> None:
 
 def head_count_total(patch: pytest.MonkeyPatch, world: World) -> None:
     """Steps are as long as there are people who take part, by their consents."""
-    real = sgd_planning.plan_steps
+    real = gradient_steps.plan_steps
 
     def plan(*args: Any, **rest: Any) -> Any:
         return dataclasses.replace(real(*args, **rest), people=float(len(consent_snapshot(world.study))))
 
-    patch.setattr(sgd_planning, "plan_steps", plan)
+    patch.setattr(gradient_steps, "plan_steps", plan)
 
 
 def rates_from_exact_counts(patch: pytest.MonkeyPatch, world: World) -> None:
     """Norms and the number that sums are divided by rest on how many take part, by their consents."""
-    real = sampled_planning.planned_promises
+    real = sampled_steps.planned_promises
 
     def counted(run: Run) -> Any:
         epsilons = consent_snapshot(world.study).epsilons
         return [dataclasses.replace(each, holders=int((epsilons == each.epsilon).sum())) for each in real(run)]
 
-    patch.setattr(sampled_planning, "planned_promises", counted)
+    patch.setattr(sampled_steps, "planned_promises", counted)
 
 
 def charge_forgotten(patch: pytest.MonkeyPatch, world: World) -> None:

@@ -29,7 +29,7 @@ from tests.snapshots import built_once
 from tests.training.asking import ASKING_RUN, run_ask, vote_batch
 from tests.training.runs import TABLE_RUN, run_finish, run_start, study_with_table
 from training.engine.records import records_load, records_store
-from training.methods.neighbours import rounds
+from training.methods import neighbours
 from training.methods.pate import preparation
 from training.methods.pate.ballot import ballot_load
 from training.methods.pate.opening import vote_open
@@ -408,9 +408,9 @@ def test_questions_and_answers_match_the_register() -> None:
     for forge, fault in ASKED_FORGERIES:
         with undone():
             forge()
-            rounds._question.cache_clear()
+            neighbours._question.cache_clear()
             faults = verify()
-        rounds._question.cache_clear()
+        neighbours._question.cache_clear()
         assert any(fault in line for line in faults), (fault, faults)
 
     batch, release = Batch.objects.get(index=0), Release.objects.get(batch=0)
@@ -425,10 +425,10 @@ def test_questions_and_answers_match_the_register() -> None:
     question = first_round().artifact
     radii = arrays_load(question)["radii"]
     rewrite(question, radii=radii + 1)
-    rounds._question.cache_clear()
+    neighbours._question.cache_clear()
     assert any("asked something else than what was released" in fault for fault in verify())
     rewrite(question, radii=radii)
-    rounds._question.cache_clear()
+    neighbours._question.cache_clear()
     charges, attempt = arrays_load(release.charges), arrays_load(batch.attempt)
     rewrite(batch.attempt, holder=attempt["holder"] + 1)
     assert any("not charged to those who were asked" in fault for fault in verify("--replay"))

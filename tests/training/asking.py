@@ -8,10 +8,7 @@ from accounting.verification import study_faults
 from tests.factories import user_create
 from training.engine.asking import Asking
 from training.engine.shards import are_shards_done
-from training.methods import method_of
-from training.methods.neighbours import rounds as vote_rounds
-from training.methods.sampled_steps import rounds as sample_rounds
-from training.methods.steps import rounds as step_rounds
+from training.methods import method_of, neighbours, sampled_steps, steps
 from training.models import Run
 from training.services.advance import run_advance, shard_ask
 from training.services.ending import run_fail
@@ -120,7 +117,7 @@ def batch_ask(run: Run) -> Run:
 
 def assert_whole(run: Run) -> None:
     """Nothing is wrong with what was released, nor with what it cost, computed anew where it can be."""
-    for questions in (vote_rounds, step_rounds, sample_rounds):
+    for questions in (neighbours, steps, sampled_steps):
         questions._question.cache_clear()  # as somebody who looks at it afresh
     run.refresh_from_db()
     assert [*study_faults(run.study), *release_faults(run)] == []

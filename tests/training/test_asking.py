@@ -46,9 +46,8 @@ from tests.training.runs import (
 )
 from training.engine import noise, shards, spending
 from training.engine.records import records_load
-from training.methods import method_of, space
-from training.methods.neighbours import rounds as vote_rounds
-from training.methods.neighbours.questions import Votes
+from training.methods import method_of, neighbours, space
+from training.methods.neighbours import Votes
 from training.methods.pate.opening import vote_open
 from training.models import Query, Run, Shard
 from training.services import advance, ending
@@ -90,7 +89,7 @@ def charged(run: Run, batch: int) -> dict[int, float]:
 def said(run: Run, batch: int, who: DataHolder) -> np.ndarray:
     """(Q, C) what a holder who has room says to a batch of a round of plain votes, by distances in whole numbers."""
     first = run.rounds.get(index=0)
-    question = vote_rounds.question_load(first)
+    question = neighbours.question_load(first)
     private = records_load(run.private_dataset)
     mine = private["holder"] == who.pk
     records = question.fitted.transform(private["x"])[mine].astype(int)
@@ -149,7 +148,7 @@ def test_two_rounds_ask_different_points_and_residual_votes_cost_at_most_two() -
     assert sorted(run.queries.values_list("row", flat=True)) == list(range(12))
     bounds = [release.charge for release in Release.objects.filter(run=run.pk, batch__isnull=False)]
     assert bounds == [each / 100 for each in (3, 1, 6, 6, 4)]
-    assert vote_rounds.question_load(run.rounds.get(index=1)).predicted is not None
+    assert neighbours.question_load(run.rounds.get(index=1)).predicted is not None
     assert [each["queries"] for each in run.student.card["privacy"]["mechanism"]["rounds"]] == [4, 8]
     assert_whole(run)
 

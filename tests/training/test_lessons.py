@@ -42,7 +42,7 @@ from tests.training.runs import (
 from training.engine import noise
 from training.methods import lesson_of
 from training.methods.lessons import Lesson, run_recipe, student_fit
-from training.methods.neighbours.rounds import question_load
+from training.methods.neighbours import question_load
 from training.methods.space import points_of
 from training.models import Query, Run
 from training.services import students

@@ -29,7 +29,7 @@ from training.engine import asking, attempts, noise
 from training.engine.questions import state_before
 from training.engine.records import records_load, records_store
 from training.methods import method_of
-from training.methods.sampled_steps.rounds import question_load
+from training.methods.sampled_steps import question_load
 from training.models import Run, Shard
 from training.services import advance
 from training.services import runs as run_commands

@@ -34,10 +34,8 @@ from tests.training.runs import (
 from training.engine import asking, noise
 from training.engine.questions import state_before
 from training.engine.records import records_load
-from training.methods import method_of
-from training.methods.steps import rounds
-from training.methods.steps.lessons import linear_model
-from training.methods.steps.rounds import question_load
+from training.methods import method_of, steps
+from training.methods.steps import linear_model, question_load
 from training.models import Run
 from training.services.students import student_predict
 from training.verification import release_faults
@@ -309,7 +307,7 @@ def test_people_are_counted_first_and_a_model_is_published_in_the_space_that_fol
     assert_whole(run)
     file = arrays_load(opened.artifact)
     arrays_save(opened.artifact, **file | {"public": np.roll(file["public"], 1, axis=0)})
-    rounds._question.cache_clear()
+    steps._question.cache_clear()
     assert any("in place of public ones" in fault for fault in release_faults(run))
 
 

@@ -15,9 +15,8 @@ from common.sentences import Sentence
 from learning.mechanisms.base import PlanError, Question
 from training.engine.budgets import PlannedPromise, planned_promises
 from training.engine.faults import batch_faults
-from training.methods.base import RunMethod, Stage, Step, Wrong, stage_asking
-from training.methods.engine import EngineMethod
-from training.methods.plans import MethodPlan
+from training.methods.base import EngineMethod, RunMethod, Stage, Step, Wrong, stage_asking
+from training.methods.planning import MethodPlan
 from training.models import Batch, JointQuestion, Run
 from training.sites.approvals import hub_plan
 from training.sites.asking import HubAsking, SiteAsking

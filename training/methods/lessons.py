@@ -1,20 +1,35 @@
-"""Lessons: what the student of a run learns from, all of it released."""
+"""Lessons, from which the student of a run learns: all of it released.
+
+Here are its training, how far that is (in database and log, as a checkpoint), and the check of a proposed learner.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
+from django.db.models import QuerySet
+from django.utils.translation import gettext as _
 
 from common import __version__
+from common.artifacts import arrays_delete, arrays_load, arrays_save
 from common.progress import Progress
+from common.sentences import Sentence
 from learning.class_shares import Share
+from learning.formats import schema_from_json
 from learning.learners import Model
+from learning.learners.base import Parametrised
 from learning.published import LINEAR
 from learning.students import (
+    STUDENTS,
+    Checkpoint,
     Releases,
     labelled,
     refine,
@@ -24,9 +39,10 @@ from learning.students import (
     with_labelled_rows,
 )
 from training.engine.records import records_load
-from training.methods.progress import checkpoint_at, checkpoint_drop, progress_of
+from training.engine.turns import StepAside, turn_is_over
+from training.engine.vectors import encoder_of
 from training.methods.space import points_of
-from training.models import Run
+from training.models import Encoder, Run
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,3 +145,97 @@ def _key(recipe: Recipe, releases: Releases) -> str:
     for array in (releases.rows, releases.counts, releases.sigma):
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()[:32]
+
+
+# --- How far a training is --------------------------------------------------------------------------------------------
+
+
+logger = logging.getLogger(__name__)
+
+_LOGGED = 4  # times, evenly
+
+
+@contextmanager
+def progress_of(rows: QuerySet, field: str, *, end: float | None) -> Iterator[Progress]:
+    """Progress that is noted in a field of rows as a share, 0 to 1, and now and then in the log.
+
+    Args:
+        rows: Of the database.
+        field: What is written to.
+        end: What it says afterwards, also where the training fails.
+    """
+    last = 0
+
+    def note(done: int, total: int) -> None:
+        nonlocal last
+        rows.update(**{field: done / total})
+        if done * _LOGGED // total > last:
+            last = done * _LOGGED // total
+            logger.info("The student has taken %d of %d steps.", done, total)
+
+    rows.update(**{field: 0.0})
+    try:
+        yield note
+    finally:
+        rows.update(**{field: end})
+
+
+def checkpoint_at(name: str) -> Checkpoint:
+    """The checkpoint of one training, a file in private storage.
+
+    A file that cannot be read, because a worker died while it wrote it, counts as none. One that cannot be written is
+    done without. Once it is written the training steps aside where its turn is over.
+    """
+
+    def load() -> bytes | None:
+        try:
+            return arrays_load(name, "state")["state"].tobytes()
+        except (OSError, KeyError, ValueError, BadZipFile):
+            return None
+
+    def save(state: bytes) -> None:
+        with suppress(OSError):
+            arrays_save(name, state=np.frombuffer(state, dtype=np.uint8))
+            if turn_is_over():
+                raise StepAside
+
+    return Checkpoint(load, save)
+
+
+def checkpoint_drop(name: str) -> None:
+    """Delete a checkpoint that nobody needs any more."""
+    arrays_delete(name)
+
+
+# --- Learners that a proposal names -----------------------------------------------------------------------------------
+
+
+def student_check(run: Run, wrong: Callable[[str, object], None]) -> None:
+    """Note what is wrong with the student of a proposal, so that nothing is spent before it cannot learn."""
+    try:
+        student = student_create(run.student_learner, run.student_parameters)
+    except (ValueError, TypeError) as error:
+        return wrong("student_parameters" if run.student_learner in STUDENTS else "student_learner", error)
+    shape_check(run, "student_learner", student, wrong, encoder_of(run))
+
+
+def shape_check(
+    run: Run,
+    role: str,
+    learner: Parametrised,
+    wrong: Callable[[str, object], None],
+    encoder: Encoder | None = None,
+) -> None:
+    """Note that a learner cannot learn from records like the proposal's public points, or their vectors."""
+    if run.public_dataset_id:
+        try:
+            schema = schema_from_json(run.public_points.schema)
+            learner.shape_check(schema.shape if encoder is None else (encoder.width,))
+        except ValueError as error:
+            wrong(role, _message(error))
+
+
+def _message(error: ValueError) -> str:
+    """What a learner says is wrong, in the reader's language if it is a sentence."""
+    reason = error.args[0]
+    return _(reason.template) % reason.values if isinstance(reason, Sentence) else str(error)

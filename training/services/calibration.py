@@ -9,8 +9,7 @@ from learning.calibration import CalibratedModel
 from learning.learners import Model
 from learning.students import Releases
 from learning.students.calibration import fit_to_releases
-from training.methods.lessons import Lesson, Recipe, student_fit
-from training.methods.progress import progress_of
+from training.methods.lessons import Lesson, Recipe, progress_of, student_fit
 from training.methods.space import points_of
 from training.models import Run
 

@@ -21,7 +21,7 @@ from training.fairness import READABLE, UNREADABLE
 from training.forecast_outcomes import outcomes_of
 from training.measures import cautions
 from training.methods import method_of
-from training.methods.counted import rounds_of_counts
+from training.methods.counts import rounds_of_counts
 from training.models import Run
 from training.selectors import run_promises
 from training.services.calibration import Duel

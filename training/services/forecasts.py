@@ -13,7 +13,7 @@ from accounting.shares import ROUNDING, SUGGESTED, share_free, suggested_share
 from common.sentences import Sentence, gettext_noop
 from learning.forecasts import headline, useless
 from training.methods import MethodPlan, method_of
-from training.methods.plans import beside_majority
+from training.methods.planning import beside_majority
 from training.models import Run
 from training.services.alternatives import Alternative, alternatives, alternatives_notes
 

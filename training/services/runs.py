@@ -29,8 +29,8 @@ from training.engine.spending import runs_send_on, used_share
 from training.errors import REPEATED, STATE
 from training.methods import METHODS, Outcome, method_by, method_of
 from training.methods.base import RunMethod
-from training.methods.learners import student_check
-from training.methods.plans import beside_majority
+from training.methods.lessons import student_check
+from training.methods.planning import beside_majority
 from training.models import Dataset, Run
 from training.notices import run_approved_tell, run_ended_tell, run_proposed_tell
 from training.services.ending import run_forget

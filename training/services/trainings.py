@@ -27,9 +27,7 @@ from training.dispatch import send
 from training.engine.parts import run_part_do
 from training.engine.turns import StepAside
 from training.errors import STATE, RunError
-from training.methods.learners import student_check
-from training.methods.lessons import Recipe, student_from
-from training.methods.progress import progress_of
+from training.methods.lessons import Recipe, progress_of, student_check, student_from
 from training.models import Run, StudentTraining
 from training.services.evaluation import evaluation, truth_of
 from training.services.students import student_teach, version_add

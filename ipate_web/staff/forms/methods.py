@@ -26,7 +26,7 @@ from learning.mechanisms.pate import AGGREGATORS
 from learning.representations import REPRESENTATIONS
 from training.engine.rehearsals import DEFAULTS
 from training.methods import IMPLEMENTED, RunMethod, method_by, method_of
-from training.methods.sampled_steps.method import SgdSampled
+from training.methods.sampled_steps import SgdSampled
 from training.models import Dataset, Encoder, Run
 
 _STATEMENTS = {name: kind.statement for name, kind in REPRESENTATIONS.items() if kind.statement}

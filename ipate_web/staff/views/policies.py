@@ -18,7 +18,7 @@ from ipate_web.staff.forms.policies import AffordableForm, ApprovalForm, PolicyF
 from ipate_web.staff.views.pages import faults_in, faults_show, render_page, study_form, study_page
 from ipate_web.staff.views.remarks import remark_form, remark_make
 from learning.mechanisms.base import PlanError
-from training.methods.neighbours.affordable import affordable
+from training.methods.neighbours import affordable
 
 
 def _comparison(study: Study, proposed: EpsilonPolicy) -> list[dict[str, Any]]:

@@ -24,7 +24,7 @@ from tests.pages import (
 from tests.snapshots import built_once
 from tests.training.asking import CLEAR_RUN, SAMPLED_RUN, STEPS_RUN, batch_ask, run_ask
 from tests.training.runs import rehearsal_with_table, run_start
-from training.methods.neighbours.rounds import question_load
+from training.methods.neighbours import question_load
 from training.models import Run
 
 pytestmark = pytest.mark.django_db

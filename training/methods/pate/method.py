@@ -22,11 +22,8 @@ from training.engine.budgets import PlannedPromise
 from training.engine.faults import charged_faults
 from training.engine.questions import state_before
 from training.engine.spending import spending_may_begin
-from training.methods.base import Stage, Tile, Wrong, stage_asking
-from training.methods.choices import choices_check
-from training.methods.engine import EngineMethod
-from training.methods.learners import shape_check
-from training.methods.lessons import Lesson, queries_lesson
+from training.methods.base import EngineMethod, Stage, Tile, Wrong, stage_asking
+from training.methods.lessons import Lesson, queries_lesson, shape_check
 from training.methods.pate import teaching
 from training.methods.pate.ballot import ballot_load
 from training.methods.pate.lessons import counts_lesson
@@ -34,6 +31,7 @@ from training.methods.pate.opening import vote_open
 from training.methods.pate.planning import RunPlan, plan_from_json, run_plan
 from training.methods.pate.preparation import run_prepare
 from training.methods.pate.questions import Ballots, state_of, vote_question
+from training.methods.planning import choices_check
 from training.models import Batch, Run
 
 

@@ -21,9 +21,8 @@ from learning.mechanisms.pate.choices import STOP, Teachers
 from learning.mechanisms.pate.forecast import forecast_votes
 from learning.mechanisms.pate.vote import vote_costs
 from training.engine.budgets import RESERVE, PlannedPromise, planned_promises, sites_of
-from training.methods.levels import group_answers, group_budgets
 from training.methods.pate.searching import Compared, Search, teachers_search
-from training.methods.plans import MethodPlan
+from training.methods.planning import MethodPlan, group_answers, group_budgets
 from training.models import Dataset, Run
 
 #: As many labelled public points as a forecast looks at, and at least.

@@ -24,7 +24,7 @@ from learning.mechanisms.pate import AGGREGATORS, ConfidentGNMax, Group, NoisyCo
 from learning.mechanisms.pate.budgets import VoteBudget
 from learning.mechanisms.pate.choices import Teachers
 from learning.students.votes_forecast import VotesRehearsal, records_of
-from training.methods.levels import group_answers, group_budgets
+from training.methods.planning import group_answers, group_budgets
 from training.methods.space import points_of
 from training.models import Dataset, Run
 

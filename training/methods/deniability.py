@@ -23,9 +23,9 @@ from learning.mechanisms.deniability.question import DeniabilityQuestion
 from learning.mechanisms.synthesis.rows import SyntheticRows
 from training.engine.budgets import PlannedPromise, planned_promises
 from training.methods.base import Tile, Wrong
-from training.methods.counted import Cells, CountedMethod, CountedPlan
-from training.methods.levels import budgets_of
-from training.methods.synthesis.rounds import rows_check
+from training.methods.counts import Cells, CountedMethod, CountedPlan
+from training.methods.planning import budgets_of
+from training.methods.synthesis import rows_check
 from training.models import Batch, Round, Run
 
 _SPACE = Sentence(gettext_noop("Values, and bins of numbers, by what the schema declares."))

@@ -1,0 +1,232 @@
+"""Tables of counts, and what all methods have in common that count people in cells."""
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from django.utils.translation import gettext as _
+from numpy.typing import NDArray
+
+from accounting.head_counts import head_counts
+from accounting.models import Release
+from common.artifacts import arrays_load
+from common.sentences import Sentence, gettext_noop
+from learning.formats import schema_from_json
+from learning.mechanisms.base import PlanError
+from learning.mechanisms.choices import Choices
+from learning.mechanisms.counts.choices import Counts
+from learning.mechanisms.counts.columns import Column, columns_of, number_of_cells
+from learning.mechanisms.counts.planner import counts_plan_from_json, forecast_table, plan_counts, plan_notes
+from learning.mechanisms.counts.question import CountsQuestion, sums_digest
+from learning.mechanisms.counts.table import CountTable
+from learning.mechanisms.levels import Level
+from learning.mechanisms.synthesis.planner import is_counted
+from learning.outcomes import KINDS
+from training.engine.attempts import attempt_load
+from training.engine.budgets import PlannedPromise, planned_promises
+from training.engine.coordinates import records_of
+from training.engine.faults import charged_faults
+from training.engine.questions import Questions
+from training.methods.base import EngineMethod, Outcome, Tile, Wrong
+from training.methods.planning import MethodPlan, budgets_of, choices_check, levels_of, share_warning
+from training.models import Batch, Round, Run
+from training.sites.documents import noise_factor
+
+
+@dataclass(frozen=True)
+class CountedPlan(MethodPlan):
+    """Plan of a run that leads to a table: its rounds, with what each may use."""
+
+    rounds: list[dict[str, Any]]
+
+    def details(self) -> dict[str, Any]:
+        """JSON of the rounds."""
+        return {"rounds": self.rounds}
+
+
+class Cells(Questions):
+    """See :class:`training.engine.questions.Questions`."""
+
+    shard = 200_000
+    release_kind = Release.Kind.TABLE.value
+    died = gettext_noop(
+        "Workers died again and again over the counts of the same holders; most likely their memory did not suffice. "
+        "Give the workers more memory."
+    )
+
+    def stop_reason(self, run: Run) -> str:
+        return Run.StopReason.COUNTED
+
+
+class CountedMethod(EngineMethod):
+    """See :class:`training.methods.base.TableMethod`."""
+
+    variants: tuple[str, ...] = ("",)
+    outcome = Outcome.TABLE
+    charged = gettext_noop(
+        "Charges are public: the most that anybody of a level can have been charged. What somebody was charged is "
+        "less where their records are spread over cells, and stays a secret."
+    )
+    choices: type[Choices]
+    needs_public_points = False
+    batch_label = ""
+    releases_labels = False
+    batch_size = 1
+
+    def check(self, run: Run, wrong: Wrong) -> None:
+        if run.variant not in self.variants:
+            run.variant = self.variants[0]
+        if run.variant in self.rehearsed_variants and not run.rehearsal:
+            wrong("variant", _("This variant is for rehearsal studies."))
+        if run.wanted_labels is not None:
+            wrong("wanted_labels", _("Nobody is asked for labels where people are counted."))
+        for field in ("public_dataset", "test_dataset", "labelled_dataset"):
+            if getattr(run, f"{field}_id"):
+                wrong(field, _("Whoever counts people needs the private dataset alone. Leave this empty."))
+        chosen = choices_check(run, wrong, self.choices)
+        if chosen is not None and run.private_dataset_id:
+            self.check_columns(run, chosen, wrong)
+
+    @abstractmethod
+    def check_columns(self, run: Run, chosen: Any, wrong: Wrong) -> None:
+        """Note what is wrong with the choices for the columns that the private dataset declares."""
+
+    def round_sizes(self, run: Run) -> list[int]:
+        return [CountsQuestion.size for _each in run.plan.get("rounds", [])]
+
+    def size(self, run: Run) -> int:
+        return sum(self.round_sizes(run))
+
+    def kept_faults(self, batch: Batch, release: Release, question: CountsQuestion) -> Iterator[str]:
+        return counts_kept_faults(batch, release, question)
+
+    def charges_faults(self, batch: Batch, release: Release, question: CountsQuestion) -> Iterator[str]:
+        return counts_charges_faults(batch, release, question)
+
+
+def counts_kept_faults(batch: Batch, release: Release, question: CountsQuestion) -> Iterator[str]:
+    """See :meth:`training.methods.base.EngineMethod.kept_faults`."""
+    who = f"run {batch.run_id}, batch {batch.index}"
+    try:
+        sums = sums_of(batch)
+    except (OSError, KeyError, ValueError):
+        yield f"{who}: what it released cannot be read."
+        return
+    if sums.shape != (question.cells,):
+        yield f"{who}: released other tables than its plan says."
+    if release.content["digest"] != sums_digest(sums):
+        yield f"release {release.sequence}: the counts of {who} are not those that were released."
+
+
+def counts_charges_faults(batch: Batch, release: Release, question: CountsQuestion) -> Iterator[str]:
+    """See :meth:`training.methods.base.EngineMethod.charges_faults`."""
+    people = attempt_load(batch.attempt)
+    _sums, due = question.contributions(people, records_of(batch.run, None, people.holders))
+    yield from charged_faults(batch, release, people.holders, due)
+
+
+def rounds_of_counts(run: Run) -> int:
+    """Number of rounds of a run's plan that count people for rows."""
+    return sum(map(is_counted, run.plan.get("rounds", [])))
+
+
+def sums_of(batch: Batch) -> NDArray[np.int64]:
+    """What a batch released, (cells,)."""
+    return arrays_load(batch.released)["sums"]
+
+
+# --- Tables of counts -------------------------------------------------------------------------------------------------
+
+
+_SPACE = Sentence(gettext_noop("The cells of the table, by what the schema declares."))
+
+
+class TableCells(Cells):
+    """See :class:`training.engine.questions.Questions`."""
+
+    def round_open(self, run: Run) -> Round:
+        question = _question(run)
+        return Round(run=run, index=0, representation=_SPACE.to_json(), sigma=question.sigma, size=question.size)
+
+    def question(self, opened_round: Round) -> CountsQuestion:
+        return _question(opened_round.run)
+
+
+class CountsMethod(CountedMethod):
+    """See :class:`training.methods.base.TableMethod`."""
+
+    name = Run.Method.COUNTS.value
+    learns: tuple[str, ...] = KINDS
+    choices = Counts
+    parts = "counts"
+    questions = TableCells()
+
+    def check_columns(self, run: Run, chosen: Counts, wrong: Wrong) -> None:
+        for field, name in (("column", chosen.column), ("across", chosen.across)):
+            try:
+                _columns(run, [name] if name else [], chosen.bins)
+            except ValueError as error:
+                wrong(f"choices.{field}", error)
+
+    def tiles(self, run: Run) -> list[Tile]:
+        cells = sum(each["table"]["cells"] for each in run.plan.get("rounds", []))
+        return [
+            (
+                gettext_noop("Cells counted"),
+                cells if run.position else 0,
+                Sentence(gettext_noop("of %(cells)s"), cells=cells),
+            )
+        ]
+
+    def plan(self, run: Run, share: float = 1.0, promises: list[PlannedPromise] | None = None) -> CountedPlan:
+        counts, promises = Counts.from_json(run.choices), promises or planned_promises(run)
+        budgets = budgets_of(run, promises, share)
+        cells = number_of_cells(_chosen(run))
+        try:
+            table = plan_counts(
+                levels_of(promises, budgets),
+                cells=cells,
+                share=share,
+                counts=counts,
+                head_count_sigma=_head_count_sigma(run),
+            )
+        except ValueError as error:
+            raise PlanError(str(error)) from error
+        notes = (*plan_notes(table), *share_warning(run, share))
+        only = {"table": table.to_json() | {"error": table.error}, "until": 1.0}
+        return CountedPlan(promises, budgets, (forecast_table(table),), notes, [only])
+
+    def mechanism(self, run: Run) -> dict[str, Any]:
+        return _question(run).describe()
+
+    def table(self, run: Run) -> CountTable:
+        planned = zip(run.plan["promises"], run.plan["budgets"], strict=True)
+        levels = [Level(promise["name"], budget["cap"], promise["holders"]) for promise, budget in planned]
+        table = CountTable.released(_question(run), sums_of(run.batches.get()), levels)
+        return replace(table, sigma=table.sigma * noise_factor(run))
+
+
+def _head_count_sigma(run: Run) -> float:
+    """Return the noise of the study's head counts; sites do not tell theirs, and a rehearsal knows its people."""
+    if run.rehearsal or run.alliance_id:
+        return 0.0
+    return max((count.sigma or 0.0 for count in head_counts(run.study)), default=0.0)
+
+
+def _columns(run: Run, names: list[str], bins: int) -> tuple[Column, ...]:
+    return columns_of(schema_from_json(run.private_dataset.schema), names, bins)
+
+
+def _chosen(run: Run) -> tuple[Column, ...]:
+    """The columns of a proposal that was checked."""
+    counts = Counts.from_json(run.choices)
+    return _columns(run, [name for name in (counts.column, counts.across) if name], counts.bins)
+
+
+def _question(run: Run) -> CountsQuestion:
+    """Question of a run, from its plan and the schema that its dataset has for good."""
+    plan = {name: value for name, value in run.plan["rounds"][0]["table"].items() if name != "error"}
+    caps = tuple(budget["cap"] for budget in run.plan["budgets"])
+    return CountsQuestion(counts_plan_from_json(plan), (_chosen(run),), caps)

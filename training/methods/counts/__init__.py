@@ -1,1 +1,0 @@
-"""Tables of counts, as the services see them."""

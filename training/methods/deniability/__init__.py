@@ -1,1 +1,0 @@
-"""Rows by plausible deniability, in rehearsal studies."""

@@ -1,0 +1,558 @@
+"""Every holder near a public point votes for its class: the plan, the rounds of votes, and what their counts teach."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+from django.utils.translation import gettext as _
+
+from accounting.caps import caps_of
+from accounting.models import Release
+from common.artifacts import arrays_load, arrays_save
+from common.sentences import Sentence, gettext_noop
+from learning.class_shares import Share, voted_shares
+from learning.forecasts import Forecast, few_people
+from learning.mechanisms.base import PlanError
+from learning.mechanisms.levels import Level
+from learning.mechanisms.neighbours.choices import LARGEST_SIGMA, NeighbourChoices
+from learning.mechanisms.neighbours.forecast import RoundForecast, expected_voters
+from learning.mechanisms.neighbours.planner import EarlierRound, next_round, plan_rounds
+from learning.mechanisms.neighbours.planner import PlannedRound as ProposedRound
+from learning.mechanisms.neighbours.question import VotesQuestion, counts_digest
+from learning.mechanisms.neighbours.release import read_counts
+from learning.mechanisms.neighbours.rounds import doubtful_queries, spread_queries
+from learning.mechanisms.neighbours.stand_ins import Sample
+from learning.mechanisms.neighbours.votes import radii
+from learning.outcomes import Classes, Labels, Numbers, Target
+from learning.representations import representation_save
+from learning.students import Releases, counted, joined, labelled, neighbourhoods
+from learning.students.forecast import LOOKED_AT, student_forecast
+from training.engine.attempts import attempt_load
+from training.engine.budgets import PlannedPromise, planned_promises
+from training.engine.coordinates import records_of
+from training.engine.faults import charged_faults
+from training.engine.files import rounds_folder
+from training.engine.questions import Questions, position_in_round
+from training.methods.base import EngineMethod, Tile, Wrong
+from training.methods.lessons import Lesson, student_fit
+from training.methods.planning import MethodPlan, budgets_of, holder_choices_check, levels_of, share_warning
+from training.methods.space import Space, labelled_points, points_of, space_first, space_of_student
+from training.models import Batch, Dataset, Query, Round, Run
+from training.sites.documents import noise_factor
+
+#: As many labelled public points as a forecast looks at.
+_SAMPLE = 1000
+
+
+@dataclass(frozen=True)
+class PlannedRound:
+    """Plan of a round: ``queries`` public points, noise ``sigma``, radius, and the share used by its end.
+
+    ``until`` is the part of the run's share that accounts may have used when the round ends. σ and radius of a second
+    round that were not chosen by hand are proposed anew from the counts of the first.
+    """
+
+    queries: int
+    sigma: float
+    radius_share: float
+    until: float
+    forecast: RoundForecast
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON that a run keeps of it."""
+        forecast = self.forecast
+        votes = {name: value for name, value in vars(forecast).items() if name not in ("labels", "levels")}
+        votes |= {"labels": forecast.labels.to_json(), "levels": [asdict(level) for level in forecast.levels]}
+        return {**vars(self), "forecast": votes}
+
+
+@dataclass(frozen=True)
+class AskingPlan(MethodPlan):
+    """Plan of votes; its ``forecasts`` are of the labels of the first round, and of a student of them."""
+
+    rounds: list[PlannedRound]
+    representation: Sentence
+
+    @property
+    def turnout(self) -> RoundForecast:
+        """Forecast of who votes in the first round."""
+        return self.rounds[0].forecast
+
+    def details(self) -> dict[str, Any]:
+        """JSON of the rounds, of the space in which neighbours are near, and of who votes in the first round."""
+        rounds = [each.to_json() for each in self.rounds]
+        return {
+            "rounds": rounds,
+            "representation": self.representation.to_json(),
+            "turnout": rounds[0]["forecast"],
+        }
+
+
+def asking_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] | None = None) -> AskingPlan:
+    """Plan ``run`` (saved or not) for a ``share`` of every cap. Raises PlanError, which says what to do.
+
+    A function of what is public alone: policies, head counts, shares, public points, evaluation data (conditions 1 and
+    2 of the guarantee).
+    """
+    asking, promises = NeighbourChoices.from_json(run.choices), promises or planned_promises(run)
+    budgets = budgets_of(run, promises, share)
+    levels = levels_of(promises, budgets, asking.records)
+    rounds, notes, forecasts = rounds_plan(
+        run.public_points, run.test_dataset, asking, levels, share=share, wanted=run.wanted_labels
+    )
+    representation = space_first(run.public_points, asking).fitted.representation.sentence()
+    notes = (*notes, *share_warning(run, share))
+    return AskingPlan(promises, budgets, forecasts, notes, rounds, representation)
+
+
+def rounds_plan(
+    public: Dataset,
+    test: Dataset | None,
+    asking: NeighbourChoices,
+    levels: tuple[Level, ...],
+    *,
+    share: float,
+    wanted: int | None = None,
+) -> tuple[list[PlannedRound], tuple[Sentence, ...], tuple[Forecast, ...]]:
+    """The rounds, notes, and forecasts of labels and student.
+
+    For a ``share`` of every cap, and all or some ``wanted`` labels.
+
+    Takes seconds the first time. Raises PlanError, which says what to do.
+    """
+    test_key = (test.pk, test.digest) if test is not None else None
+    try:
+        planned, notes, forecasts = _planned(
+            public.pk, public.digest, test_key, json.dumps(asking.to_json()), levels, share, wanted
+        )
+    except ValueError as error:
+        raise PlanError(str(error)) from error
+    if max(each.sigma for each in planned) > LARGEST_SIGMA:
+        raise PlanError(
+            gettext_noop(
+                "With this many labels and this share, the noise would drown out the answers. Ask for fewer labels, "
+                "or give the run a larger share."
+            )
+        )
+    return list(planned), notes, forecasts
+
+
+@lru_cache(maxsize=32)
+def _planned(
+    public_id: int,
+    _digest: str,
+    test_key: tuple[int, str] | None,
+    document: str,
+    levels: tuple[Level, ...],
+    share: float,
+    wanted: int | None,
+) -> tuple[tuple[PlannedRound, ...], tuple[Sentence, ...], tuple[Forecast, ...]]:
+    """The rounds, warnings and choices, and the forecasts."""
+    dataset, asking = Dataset.objects.get(pk=public_id), NeighbourChoices.from_json(json.loads(document))
+    space, classes = space_first(dataset, asking), len(dataset.outcome.categories)
+    sample = labelled_sample(Dataset.objects.get(pk=test_key[0]), space) if test_key is not None else None
+    proposal = plan_rounds(
+        space.public,
+        levels,
+        share=share,
+        n_classes=classes,
+        rounds=asking.rounds,
+        wanted=min(wanted, dataset.rows) if wanted is not None else None,
+        first=asking.first_queries,
+        sample=sample,
+        sigma=asking.sigma,
+        radius_share=asking.radius_share,
+    )
+    planned = tuple(
+        PlannedRound(len(each.queries), each.sigma, each.radius_share, each.share / share, each.forecast)
+        for each in proposal.rounds
+    )
+    forecasts: tuple[Forecast, ...] = (proposal.rounds[0].forecast.labels,)
+    if dataset.schema["kind"] == "image":
+        forecasts += (_student(proposal.rounds[0], space, levels, classes, sample),)
+    warnings = few_people(forecasts, classes)
+    if isinstance(dataset.outcome, Target):  # which category leads says little of how good a number is
+        forecasts = ()
+    return planned, warnings if proposal.chosen is None else (proposal.chosen, *warnings), forecasts
+
+
+def _student(
+    first: ProposedRound, space: Space, levels: tuple[Level, ...], classes: int, sample: Sample | None
+) -> Forecast:
+    """Forecast of a student of the first round."""
+    settings = {"radius_share": first.radius_share, "sigma": first.sigma}
+    queries = space.public[first.queries]
+    voters = expected_voters(queries, space.public, levels, share=first.share, most=LOOKED_AT, **settings)
+    return student_forecast(first.queries, space.public, voters, n_classes=classes, sample=sample, **settings)
+
+
+def labelled_sample(test: Dataset, space: Space) -> Sample:
+    """Some of a study's evaluation data in the coordinates of a space."""
+    points, codes = labelled_points(test, space, _SAMPLE)
+    return Sample(points, test.outcome.categories_of(codes))
+
+
+def planned_levels(run: Run) -> list[Level]:
+    """The promises of a run's plan with their public or noisy numbers of holders."""
+    records = NeighbourChoices.from_json(run.choices).records
+    return [
+        Level(promise["name"], budget["cap"], float(promise["holders"]), records)
+        for promise, budget in zip(run.plan["promises"], run.plan["budgets"], strict=True)
+        if promise["holders"]
+    ]
+
+
+# --- A forecast before there is a run ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Affordable:
+    """Outcome to be expected of a single round with the whole of every cap, whatever runs have taken of it so far.
+
+    ``left`` is the part of a holder's cap that is not used after it, on average, by level.
+    """
+
+    forecast: RoundForecast
+    warnings: tuple[Sentence, ...]
+    left: Mapping[str, float]
+
+
+def affordable(
+    public: Dataset,
+    epsilons: Mapping[str, float],
+    holders: Mapping[str, int],
+    *,
+    delta: float,
+    wanted: int | None = None,
+) -> Affordable:
+    """Forecast what ``holders`` with ``epsilons``, both by level, could label of a public dataset.
+
+    The newest evaluation data of the study whose points are alike say how often labels will be right; without any, that
+    rests on an assumption.
+
+    Args:
+        public: Its points are asked about, in the usual representation, with one record per holder.
+        epsilons: At ``delta``.
+        holders: Head counts, or numbers that somebody expects; never counted from consents.
+        delta: The study's δ.
+        wanted: How many labels; None for all of the points.
+
+    Raises:
+        PlanError: Nobody takes part, or the noise would be too large; it says what to do.
+    """
+    levels = tuple(
+        Level(level, float(caps_of(epsilon, delta)), float(holders[level]))
+        for level, epsilon in epsilons.items()
+        if holders[level]
+    )
+    if not levels:
+        raise PlanError(gettext_noop("By these numbers nobody takes part, so that there is nobody to ask."))
+    rounds, notes, _forecasts = rounds_plan(
+        public, _test(public), NeighbourChoices(rounds=1), levels, share=1.0, wanted=wanted
+    )
+    forecast = rounds[0].forecast
+    return Affordable(forecast, notes, {level.name: 1.0 - level.spent for level in forecast.levels})
+
+
+def _test(public: Dataset) -> Dataset | None:
+    candidates = public.study.datasets.filter(kind=Dataset.Kind.TEST, removed_at=None).order_by("-imported_at")
+    return next((dataset for dataset in candidates if dataset.schema == public.schema), None)
+
+
+# --- The method, as engine and services see it ------------------------------------------------------------------------
+
+
+class Votes(Questions):
+    """See :class:`training.engine.questions.Questions`."""
+
+    shard = 10_000
+    release_kind = Release.Kind.COUNTS.value
+    died = gettext_noop(
+        "Workers died again and again while they asked the same holders; most likely their memory did not suffice. "
+        "Propose the run anew with smaller batches, or give the workers more memory."
+    )
+
+    def round_open(self, run: Run) -> Round:
+        return round_open(run)
+
+    def question(self, opened_round: Round) -> VotesQuestion:
+        return question_load(opened_round)
+
+    def stop_reason(self, run: Run) -> str:
+        wants_fewer_labels = run.wanted_labels is not None and run.position < run.public_points.rows
+        return Run.StopReason.ENOUGH if wants_fewer_labels else Run.StopReason.USED_UP
+
+
+class Neighbours(EngineMethod):
+    """See :class:`training.methods.base.RunMethod`."""
+
+    name = Run.Method.NEIGHBOURS.value
+    variants: tuple[str, ...] = ("",)
+    learns: tuple[str, ...] = (Classes.kind, Numbers.kind, Labels.kind)
+    charged = gettext_noop(
+        "Charges are public: the most that anybody of a level can have been charged. What somebody was charged is "
+        "less where they voted less often, and stays a secret."
+    )
+    choices = NeighbourChoices
+    parts = "neighbours"
+    batch_label = gettext_noop("Queries in a batch")
+    releases_labels = True
+    questions = Votes()
+    # Each batch goes to the workers and back: few of them, yet enough for consents to count soon and a bar to move.
+    batch_size = 1000
+
+    def check(self, run: Run, wrong: Wrong) -> None:
+        run.variant = ""
+        chosen = holder_choices_check(run, wrong, self.choices)
+        if run.private_dataset_id and not run.private_dataset.outcome.categories:
+            wrong("method", _("Votes cannot be for so many labels. Choose private gradient steps."))
+        first = chosen.first_queries if chosen is not None else None
+        if run.public_dataset_id and first and first >= run.public_points.rows:
+            wrong("choices.first_queries", _("The first round has to leave public points for the next: ask for fewer."))
+
+    def facts(self, run: Run) -> list[tuple[str, list[Sentence]]]:
+        points_sentence = Sentence(gettext_noop("all public points"))
+        if run.wanted_labels:
+            points_sentence = Sentence(gettext_noop("%(labels)d public points"), labels=run.wanted_labels)
+        ends = Sentence(gettext_noop("it ends when all of them were asked, whatever accounts are left with"))
+        return [(gettext_noop("Asks about"), [points_sentence, ends])]
+
+    def tiles(self, run: Run) -> list[Tile]:
+        points_sentence = Sentence(gettext_noop("of %(points)s"), points=self.size(run))
+        return [
+            (gettext_noop("Public points put to the vote"), run.position, points_sentence),
+            (gettext_noop("Labels released"), run.labels, Sentence(gettext_noop("each with noisy counts"))),
+        ]
+
+    def plan(self, run: Run, share: float = 1.0, promises: list[PlannedPromise] | None = None) -> AskingPlan:
+        return asking_plan(run, share, promises)
+
+    def round_sizes(self, run: Run) -> list[int]:
+        return [each["queries"] for each in run.plan.get("rounds", [])]
+
+    def size(self, run: Run) -> int:
+        return run.public_points.rows
+
+    def mechanism(self, run: Run) -> dict[str, Any]:
+        rounds = [
+            question_load(each).describe() | {"representation": each.representation, "queries": each.position}
+            for each in run.rounds.all()
+        ]
+        return {"name": "neighbours", "rounds": rounds}
+
+    def leads(self, run: Run) -> list[list[float]]:
+        return round_leads(run)
+
+    def lesson(self, run: Run) -> Lesson:
+        return votes_lesson(run)
+
+    def kept_faults(self, batch: Batch, release: Release, question: VotesQuestion) -> Iterator[str]:
+        who = f"run {batch.run_id}, batch {batch.index}"
+        results, part = {query.row: query for query in batch.results.all()}, _part(batch)
+        rows = question.rows[part]
+        if sorted(results) != sorted(rows.tolist()):
+            yield f"{who}: asked other points than its round says."
+            return
+        labels = np.array([results[row].label for row in rows.tolist()])
+        counts = np.array([results[row].counts for row in rows.tolist()])
+        if release.content["digest"] != counts_digest(rows, labels, counts):
+            yield f"release {release.sequence}: the counts of {who} are not those that were released."
+        if not np.array_equal(labels, question.labels(part, counts)):
+            yield f"{who}: its labels do not follow from the counts that were released."
+
+    def charges_faults(self, batch: Batch, release: Release, question: VotesQuestion) -> Iterator[str]:
+        people = attempt_load(batch.attempt)
+        records = records_of(batch.run, question.fitted, people.holders)
+        _sums, due = question.contributions(_part(batch), people, records)
+        yield from charged_faults(batch, release, people.holders, due)
+
+
+def _part(batch: Batch) -> slice:
+    """Queries of a batch that was released."""
+    start = position_in_round(batch)
+    return slice(start, start + batch.size)
+
+
+# --- Rounds -----------------------------------------------------------------------------------------------------------
+
+
+def question_load(opened_round: Round) -> VotesQuestion:
+    """Question of a round."""
+    return _question(opened_round.pk, opened_round.artifact)
+
+
+# Files of rounds never change under one name.
+@lru_cache(maxsize=2)
+def _question(round_id: int, artifact: str) -> VotesQuestion:
+    opened_round = Round.objects.select_related("run__public_dataset").get(pk=round_id)
+    return VotesQuestion.from_arrays(
+        arrays_load(artifact),
+        sigma=opened_round.sigma,
+        radius_share=opened_round.radius_share,
+        kernel=NeighbourChoices.from_json(opened_round.run.choices).kernel,
+        outcome=opened_round.run.learns,
+        index=opened_round.index,
+        promises=len(opened_round.run.plan["budgets"]),
+    )
+
+
+def round_open(run: Run) -> Round:
+    """The next round of a run, in a new file; the caller's transaction writes the row. Nothing private is looked at.
+
+    The file is public and stays: what was asked can be verified as long as the run is there.
+    """
+    index = run.rounds.count()
+    points = points_of(run.public_points, run.encoder)
+    opening = _first(run, points) if index == 0 else _residual(run, points)
+    queries = opening.space.public[opening.rows]
+    arrays: dict[str, Any] = {
+        "rows": opening.rows,
+        "queries": queries,
+        "radii": radii(queries, opening.space.public, opening.radius_share),
+        "voters": opening.voters,
+        "representation": np.frombuffer(representation_save(opening.space.fitted), dtype=np.uint8),
+    }
+    if opening.predicted is not None:
+        arrays["predicted"] = opening.predicted
+    artifact = f"{rounds_folder(run)}/{index}-{uuid4().hex[:12]}.npz"
+    arrays_save(artifact, **arrays)
+    return Round(
+        run=run,
+        index=index,
+        representation=opening.space.fitted.representation.sentence().to_json(),
+        artifact=artifact,
+        sigma=opening.sigma,
+        radius_share=opening.radius_share,
+        size=len(opening.rows),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Opening:
+    """A round as it is about to be opened: ``rows`` (Q,) in the order in which they are asked, ``voters`` (Q,)."""
+
+    space: Space
+    rows: np.ndarray
+    sigma: float
+    radius_share: float
+    voters: np.ndarray
+    predicted: np.ndarray | None = None
+
+
+def _first(run: Run, points: np.ndarray) -> _Opening:
+    space, planned = space_first(run.public_points, NeighbourChoices.from_json(run.choices)), run.plan["rounds"][0]
+    count = planned["queries"]
+    rows = np.arange(len(points)) if count == len(points) else spread_queries(space.public, count)
+    return _Opening(space, rows, planned["sigma"], planned["radius_share"], np.zeros(count))
+
+
+def _residual(run: Run, points: np.ndarray) -> _Opening:
+    """Residual votes on other points against the student of the first round; what was chosen by hand stands."""
+    asking, first = NeighbourChoices.from_json(run.choices), run.rounds.get(index=0)
+    assert first.radius_share is not None, "a round of votes has a radius"
+    question, student = question_load(first), student_fit(run, votes_lesson(run))
+    before = Space(question.fitted, question.fitted.transform(points), run.encoder)
+    space = space_of_student(student, before, points) if asking.embedded else before
+    probabilities = student.predict_proba(points)
+    levels, planned = planned_levels(run), run.plan["rounds"]
+    others = np.setdiff1d(np.arange(len(points)), question.rows)
+    count = planned[1]["queries"]
+    others = others[doubtful_queries(probabilities[others], count)]
+    proposed, voters = next_round(
+        EarlierRound(
+            question.rows,
+            first.sigma,
+            first.radius_share,
+            run.share * planned[0]["until"],
+            {level["name"]: level["spent"] for level in planned[0]["forecast"]["levels"]},
+        ),
+        before.public,
+        round_counts(first),
+        space.public,
+        probabilities,
+        levels,
+        share=run.share * planned[1]["until"],
+        n_classes=probabilities.shape[1],
+        queries=others,
+        sigma=asking.sigma,
+        radius_share=asking.radius_share,
+    )
+    rows = proposed.queries
+    return _Opening(
+        space, rows, proposed.sigma, proposed.radius_share, voters, predicted=probabilities[rows].argmax(axis=1)
+    )
+
+
+# --- What is learned --------------------------------------------------------------------------------------------------
+
+
+def round_counts(opened_round: Round) -> list[list[int]]:
+    """(Q, C) counts of a round as released, in the order in which its points were asked."""
+    counts: dict[int, Any] = dict(Query.objects.filter(batch__round=opened_round).values_list("row", "counts"))
+    return [counts[row] for row in question_load(opened_round).rows[: opened_round.position].tolist()]
+
+
+def votes_lesson(run: Run) -> Lesson:
+    """All counts of a run, each with its noise and with the public points that stand for its voters.
+
+    Those of images are refined in the space of the first round: later ones may come from what a student has learned.
+    """
+    public, points = run.public_points, points_of(run.public_points, run.encoder)
+    rounds = list(run.rounds.filter(position__gt=0).order_by("index"))
+    if not rounds:
+        return Lesson(labelled([], [], classes=len(run.learns.categories)))
+    spaces = [question_load(each).fitted.transform(points) for each in rounds]
+    releases = joined([_releases(*each) for each in zip(rounds, spaces, strict=True)])
+    coordinates = spaces[0] if public.schema["kind"] == "image" else None
+    return Lesson(releases, coordinates, shares=_shares(rounds[0]) if run.classes else None)
+
+
+def _shares(first: Round) -> list[Share] | None:
+    """By the first round, in which nothing is predicted: votes of later ones count what a student did not know."""
+    sigma = question_load(first).sigma * noise_factor(first.run)
+    return voted_shares(np.array(round_counts(first), np.float64), sigma)
+
+
+def _releases(opened_round: Round, coordinates: np.ndarray) -> Releases:
+    """Those of a round, in whose space the public points have these (P, d) coordinates."""
+    question, done = question_load(opened_round), slice(opened_round.position)
+    rows = question.rows[done]
+    return counted(
+        rows,
+        round_counts(opened_round),
+        question.sigma * noise_factor(opened_round.run),
+        predicted=None if question.predicted is None else question.predicted[done],
+        voters=question.voters[done],
+        reach=neighbourhoods(rows, coordinates, question.radii[done], kernel=question.kernel),
+    )
+
+
+#: Where the classes of leads begin, in units of the noise.
+LEADS = (0, 1, 2, 3, 5, 10, 20)
+
+
+def round_leads(run: Run) -> list[list[float]]:
+    """Shares of the labels of each round by how much they lead.
+
+    For each round that has released any, the share of its points whose largest count leads the next by as many σ as
+    each of :data:`LEADS` says, up to the next of them. Counts of residual votes are read as they were for the labels.
+    """
+    return [_leads(each.pk, each.artifact, each.position) for each in run.rounds.all() if each.position]
+
+
+@lru_cache(maxsize=64)  # what was released never changes, and a run's page asks every two seconds
+def _leads(round_id: int, _artifact: str, position: int) -> list[float]:
+    opened_round, released = Round.objects.get(pk=round_id), slice(position)
+    question = question_load(opened_round)
+    margins = read_counts(
+        round_counts(opened_round)[released],
+        question.sigma,
+        predicted=None if question.predicted is None else question.predicted[released],
+        voters=question.voters[released],
+    ).margins
+    numbers, _edges = np.histogram(margins, [*LEADS, np.inf])
+    return (numbers / len(margins)).tolist()

@@ -1,0 +1,199 @@
+"""Parts of the plans of all methods: promises, budgets and levels, warnings, and the check of a proposal's choices."""
+
+import abc
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import numpy as np
+from django.utils.translation import gettext as _
+
+from accounting.caps import caps_of
+from common.artifacts import arrays_load
+from common.sentences import Sentence, gettext_noop
+from learning.forecasts import Forecast
+from learning.formats import ImageSchema, TabularSchema, schema_from_json
+from learning.mechanisms.base import PlanError
+from learning.mechanisms.choices import Choices, ChoicesError, HolderChoices
+from learning.mechanisms.levels import Level
+from learning.mechanisms.pate import Plan
+from learning.mechanisms.pate.budgets import VoteBudget
+from learning.representations import REPRESENTATIONS
+from training.accuracy import published_accuracy
+from training.engine.budgets import RESERVE, Budget, PlannedPromise
+from training.models import Encoder, Encoding, Run
+
+Planned = TypeVar("Planned", bound="MethodPlan")
+
+
+def beside_majority(plan: Planned, run: Run) -> Planned:
+    """Return the plan with forecasts of right ones beside the share of the most frequent class in the test data."""
+    majority = _majority(run.test_dataset.artifact) if run.test_dataset and run.classes else None
+    forecasts = tuple(each if each.measure else replace(each, majority=majority) for each in plan.forecasts)
+    return replace(plan, forecasts=forecasts)
+
+
+@lru_cache(maxsize=64)  # files of datasets never change under one name
+def _majority(artifact: str) -> float | None:
+    classes = arrays_load(artifact, "y")["y"]
+    return published_accuracy(int(np.bincount(classes).max()), len(classes)) if len(classes) else None
+
+
+@dataclass(frozen=True)
+class MethodPlan(abc.ABC):
+    """Plan of a run with what it rests on. Everything in it is public.
+
+    Attributes:
+        promises: what it rests on, with public or noisy numbers of holders.
+        budgets: what each promise, or group of promises, may be charged.
+        forecasts: of what the run leads to, in the one form that all methods have; none where nothing can be told.
+        notes: choices that were made, and warnings.
+    """
+
+    promises: list[PlannedPromise]
+    budgets: Sequence[Budget | VoteBudget]
+    forecasts: tuple[Forecast, ...]
+    notes: tuple[Sentence, ...]
+
+    @property
+    def labels(self) -> int | None:
+        """Labels that are released at least before accounts end the run; None where they do not end it."""
+        return None
+
+    @abc.abstractmethod
+    def details(self) -> dict[str, Any]:
+        """JSON of what the plan of this method has beside: at least its ``rounds``, with what each may use."""
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON that a run keeps of its plan."""
+        return {
+            "promises": [asdict(promise) for promise in self.promises],
+            "budgets": [asdict(budget) for budget in self.budgets],
+            "forecasts": [each.to_json() for each in self.forecasts],
+            "notes": [note.to_json() for note in self.notes],
+            **self.details(),
+        }
+
+
+# --- Promises and budgets ---------------------------------------------------------------------------------------------
+
+
+def budgets_of(run: Run, promises: list[PlannedPromise], share: float) -> list[Budget]:
+    """Most that a run may charge holders of each promise at a ``share`` of its cap; everyone pays for their part."""
+    caps = [float(caps_of(promise.epsilon, run.study.delta)) for promise in promises]
+    return [Budget(cap, share * cap * (1 - RESERVE)) for cap in caps]
+
+
+def group_budgets(plan: Plan, delta: float, share: float) -> list[VoteBudget]:
+    """Return the most that a run of this plan of teachers may charge each group at a ``share`` of its cap."""
+    budgets = []
+    for group in plan.groups:
+        charge = plan.aggregator.charge(group.sensitivity)
+        cap = float(caps_of(group.epsilon, delta))
+        budgets.append(VoteBudget(cap, share * cap * (1 - RESERVE), **asdict(charge)))
+    return budgets
+
+
+def group_answers(plan: Plan, budgets: Sequence[VoteBudget]) -> list[int | None]:
+    """Return for each group how many answered queries it can pay for at least; None for all of them.
+
+    Of a group of which some teachers take part in each query, in turn, each is in so much fewer of them.
+    """
+    return [
+        budget.answers
+        if budget.answers is None or not group.participants
+        else budget.answers * group.teachers // group.participants
+        for group, budget in zip(plan.groups, budgets, strict=False)
+    ]
+
+
+def levels_of(promises: list[PlannedPromise], budgets: list[Budget], records: float = 1.0) -> tuple[Level, ...]:
+    """The promises that somebody has, for a planner, with a public number of ``records`` per holder.
+
+    Raises PlanError where there are none.
+    """
+    levels = tuple(
+        Level(promise.name, budget.cap, float(promise.holders), records)
+        for promise, budget in zip(promises, budgets, strict=True)
+        if promise.holders
+    )
+    if not levels:
+        raise PlanError(
+            gettext_noop("By the head counts nobody takes part, so that there is nobody to ask. Wait for consents.")
+        )
+    return levels
+
+
+def share_warning(run: Run, share: float) -> tuple[Sentence, ...]:
+    """Warnings about a ``share`` of every cap, for whoever approves it."""
+    if share < 1 - RESERVE or run.rehearsal:
+        return ()
+    text = gettext_noop("The run may use all that is left of every holder's cap: no later run could ask again.")
+    return (Sentence(text),)
+
+
+# --- Choices of a proposal --------------------------------------------------------------------------------------------
+
+
+Chosen = TypeVar("Chosen", bound=Choices)
+Held = TypeVar("Held", bound=HolderChoices)
+
+
+def choices_check(run: Run, wrong: Callable[[str, object], None], kind: type[Chosen]) -> Chosen | None:
+    """Note what is wrong with the choices of a proposal; with their defaults filled in, or None where they say nothing.
+
+    Args:
+        run: The proposal.
+        wrong: See `training.methods.base.Wrong`; of a choice the field is dotted, "choices.sigma".
+        kind: The choices of the run's method.
+    """
+    try:
+        chosen = kind.from_json(run.choices)
+    except ChoicesError as error:
+        for name, message in error.faults:
+            wrong(f"choices.{name}" if name else "choices", _(message))
+        return None
+    run.choices = chosen.to_json()
+    return chosen
+
+
+def holder_choices_check(run: Run, wrong: Callable[[str, object], None], kind: type[Held]) -> Held | None:
+    """As `choices_check`, and whether the records go with the representation."""
+    chosen = choices_check(run, wrong, kind)
+    if chosen is None or not run.private_dataset_id:
+        return chosen
+    schema = schema_from_json(run.private_dataset.schema)
+    is_image, is_text = isinstance(schema, ImageSchema), isinstance(schema, TabularSchema) and schema.text is not None
+    if chosen.encoder:
+        _encoder_check(run, chosen.encoder, wrong)
+    elif chosen.representation:
+        named = REPRESENTATIONS[chosen.representation]
+        if named.images and not is_image:
+            wrong("choices.representation", _("This representation is for images. Choose another one."))
+        elif named.texts != is_text:
+            wrong("choices.representation", _("This representation is not for such records. Choose another one."))
+    if is_text and run.public_dataset_id is None:
+        wrong("public_dataset", _("Texts are described by public texts. Choose some."))
+    return chosen
+
+
+def _encoder_check(run: Run, digest: str, wrong: Callable[[str, object], None]) -> None:
+    """Note what stands in the way of a run with an encoder: it is not there, or its public datasets are not encoded.
+
+    For those of private records the run waits: whether they are encoded yet may follow from a single one.
+    """
+    if run.alliance_id:
+        # Vectors of the same points differ in their last bits between machines, and so would the sites' questions.
+        return wrong("choices.encoder", _("A run over sites learns from records as they are. Choose no encoder."))
+    encoder = Encoder.objects.filter(study=run.study_id, digest=digest, withdrawn_at=None).first()
+    if encoder is None:
+        return wrong("choices.encoder", _("The study has no such encoder. Register it first."))
+    if run.public_dataset_id is None:
+        return wrong("choices.encoder", _("With an encoder a run needs public points. Choose some."))
+    done = set(encoder.encodings.filter(state=Encoding.State.DONE).values_list("dataset", flat=True))
+    for field in ("public_dataset", "test_dataset", "labelled_dataset"):
+        dataset = getattr(run, field)
+        if dataset is not None and dataset.pk not in done:
+            names = {"name": dataset.name}
+            wrong(field, _("The encoder has not encoded “%(name)s”. Look at the page of encoders.") % names)

@@ -1,0 +1,488 @@
+"""Private gradient steps over samples of the holders: the plan, the charge for all steps, and the final network."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+from django.utils.translation import gettext as _
+
+from accounting.book import charges_of
+from accounting.caps import SLACKS, slack_of
+from accounting.models import Release
+from accounting.privacy.sampled_charge import SMALLEST_SLACK
+from accounting.slacks import slack_fits
+from common.artifacts import arrays_load, arrays_save, model_fetch
+from common.sentences import Sentence, gettext_noop
+from learning.calibration import CalibratedModel, Calibration
+from learning.formats import TabularSchema, schema_from_json
+from learning.learners import Model
+from learning.mechanisms.base import People, PlanError, content_digest
+from learning.mechanisms.sampled_steps.choices import BASELINES, VARIANTS, Samples
+from learning.mechanisms.sampled_steps.planner import SampledParameters, SampledPlan, plan_sampled, usual_parameters
+from learning.mechanisms.sampled_steps.question import CHARGE, SampledQuestion
+from learning.mechanisms.sampled_steps.training import SampledSteps
+from learning.outcomes import target_arrays
+from learning.published import network_learner, published_load
+from learning.representations import representation_save
+from learning.students import predicted
+from training.engine.attempts import attempt_load
+from training.engine.budgets import PlannedPromise, planned_promises
+from training.engine.faults import charged_faults
+from training.engine.files import rounds_folder
+from training.engine.questions import Questions, position_in_round, round_under_way, state_before
+from training.methods.base import Wrong
+from training.methods.lessons import Lesson
+from training.methods.planning import MethodPlan, budgets_of, holder_choices_check, levels_of, share_warning
+from training.methods.space import Space, points_of, space_first
+from training.methods.steps import (
+    GradientSteps,
+    assumed_records,
+    releases_of_points,
+    student_refused,
+    student_without_points_refused,
+)
+from training.models import Batch, Round, Run, StudentModel
+
+AS_THEY_ARE = Sentence(gettext_noop("The records as they are: pixels, or columns between their public bounds."))
+
+ONLY_REHEARSED = gettext_noop("Baselines are for rehearsal studies: choose another variant.")
+SLACKS_USED = gettext_noop(
+    "At most %(most)d runs over samples can be approved in a study: for no more is a part of its δ set aside. Choose "
+    "the variant in which everyone is charged for their own gradients."
+)
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Input of the network: coordinates in the ``space``, or where that is None records as they are.
+
+    Attributes:
+        space: Fitted on public points.
+        shape: Of a record as the network takes it.
+        scale: What it is multiplied by first, so that a typical one has the length 1; public.
+    """
+
+    space: Space | None
+    shape: tuple[int, ...]
+    scale: float
+
+    @property
+    def sentence(self) -> Sentence:
+        """Input of the network, in words."""
+        return AS_THEY_ARE if self.space is None else self.space.fitted.representation.sentence()
+
+
+def inputs_of(run: Run, chosen: Samples) -> Inputs:
+    """Input of the network of a run. Raises ValueError where the public points do not suit the representation."""
+    if run.public_dataset is not None and chosen.network != "cnn":
+        space = space_first(run.public_dataset, chosen)
+        length = float(np.sqrt((space.public.astype(np.float64) ** 2).sum(axis=1).mean()))
+        return Inputs(space, (space.fitted.dimensions,), 1 / (length or 1.0))
+    schema = schema_from_json(run.private_dataset.schema)
+    if chosen.network == "cnn":
+        return Inputs(None, schema.shape, 1.0)
+    # No record is looked at: columns are of length 1 at most, and of the pixels of an image many are dark.
+    length = len(schema.features) if isinstance(schema, TabularSchema) else int(np.prod(schema.shape)) / 4
+    return Inputs(None, schema.shape, float(length) ** -0.5)
+
+
+@dataclass(frozen=True)
+class SamplingPlan(MethodPlan):
+    """Plan of steps over samples. It has no forecast: a rehearsal of a network takes too long for a plan."""
+
+    sampled: SampledPlan
+    parameters: SampledParameters
+    network: str
+    weights: int
+    representation: Sentence
+
+    @property
+    def rounds(self) -> list[dict[str, Any]]:
+        """The only round, as the run keeps it."""
+        mechanism = self.sampled.mechanism
+        plan = {
+            "steps": self.sampled.steps,
+            "sigma": mechanism.noise_multiplier,
+            "clip_norm": mechanism.clip_norm,
+            "step_size": self.parameters.step_size,
+            "momentum": self.parameters.momentum,
+            "expected": mechanism.expected,
+            "network": self.network,
+            "weights": self.weights,
+        }
+        return [{"plan": plan | self.sampled.to_json(), "until": 1.0}]
+
+    def details(self) -> dict[str, Any]:
+        """JSON of the round, and of the input of the network."""
+        return {"rounds": self.rounds, "representation": self.representation.to_json()}
+
+
+def sampling_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] | None = None) -> SamplingPlan:
+    """Plan ``run`` (saved or not) for a ``share`` of every cap. Raises PlanError, which says what to do.
+
+    A function of what is public alone: policies, head counts, shares, public points (conditions 1 and 2 of the
+    guarantee).
+    """
+    if run.variant in BASELINES and not run.rehearsal:
+        raise PlanError(ONLY_REHEARSED)
+    if not has_slack_left(run):
+        raise PlanError(Sentence(SLACKS_USED, most=SLACKS))
+    chosen, promises = Samples.from_json(run.choices), promises or planned_promises(run)
+    budgets = budgets_of(run, promises, share)
+    people = sum(level.holders for level in levels_of(promises, budgets))
+    outcome = run.private_dataset.outcome
+    usual = usual_parameters(chosen.network, people, outcome.loss)
+    settings = {name: getattr(chosen, name) for name in ("steps", "clip_norm", "step_size", "momentum")}
+    rate = usual.rate if chosen.expected is None else min(1.0, chosen.expected / people)
+    parameters = SampledParameters(
+        **{**asdict(usual), **{name: value for name, value in settings.items() if value is not None}, "rate": rate}
+    )
+    slack = slack_of(run.study.delta)
+    if rate < 1 and slack < SMALLEST_SLACK:
+        raise PlanError(
+            Sentence(
+                gettext_noop(
+                    "The δ of this study, %(delta).2g, is too small to set parts of it aside for steps over samples: "
+                    "take the variant in which everyone is charged for their own gradients."
+                ),
+                delta=run.study.delta,
+            )
+        )
+    try:
+        inputs = inputs_of(run, chosen)
+        weights = _weights(chosen.network, inputs.shape, outcome.outputs)
+        sampled = _sampled(
+            run.variant,
+            tuple(budget.cap for budget in budgets),
+            tuple(promise.holders for promise in promises),
+            share,
+            slack,
+            parameters,
+            weights,
+        )
+    except (ValueError, ArithmeticError) as error:
+        raise PlanError(str(error)) from error
+    return SamplingPlan(
+        promises,
+        budgets,
+        (),
+        (*sampled.notes, *_notes(run), *share_warning(run, share)),
+        sampled,
+        parameters,
+        chosen.network,
+        weights,
+        inputs.sentence,
+    )
+
+
+def has_slack_left(run: Run) -> bool:
+    """Whether the study has a part of δ for this run, beside those that were charged or that approved runs need."""
+    if run.rehearsal:
+        return True
+    others = Run.objects.filter(study=run.study, method=Run.Method.SGD, variant__in=VARIANTS, status__in=Run.ACTIVE)
+    charged = Release.objects.filter(study=run.study, content__has_key="slack", run__isnull=False).values("run")
+    waiting = others.exclude(pk=run.pk).exclude(pk__in=charged).count()
+    return slack_fits(run.study, (waiting + 1) * slack_of(run.study.delta))
+
+
+def _notes(run: Run) -> tuple[Sentence, ...]:
+    if run.rehearsal:
+        return ()
+    notes = [
+        Sentence(
+            gettext_noop(
+                "The whole run is charged before its first step. Who has less than that left takes no part, and nobody "
+                "joins later; a run that is cancelled has cost as much as one that ends."
+            )
+        )
+    ]
+    if run.public_dataset is None:
+        notes.append(
+            Sentence(gettext_noop("Without public points there is no student: the network itself is published."))
+        )
+    return tuple(notes)
+
+
+# A plan takes seconds, and is looked at, approved and carried out one after the other.
+@lru_cache(maxsize=64)
+def _sampled(
+    variant: str,
+    caps: tuple[float, ...],
+    holders: tuple[int, ...],
+    share: float,
+    slack: float,
+    parameters: SampledParameters,
+    weights: int,
+) -> SampledPlan:
+    return plan_sampled(
+        variant,
+        caps,
+        holders,
+        share=share,
+        slack=slack,
+        steps=parameters.steps,
+        rate=parameters.rate,
+        clip_norm=parameters.clip_norm,
+        weights=weights,
+    )
+
+
+@lru_cache(maxsize=32)
+def _weights(network: str, shape: tuple[int, ...], classes: int) -> int:
+    """Number of weights of the network. Raises ValueError where it takes no such records."""
+    from learning.mechanisms.sampled_steps.network_states import (
+        weights_number,  # PyTorch takes a second, the site may not need it
+    )
+
+    return weights_number(network, shape, classes)
+
+
+# --- The method, as engine and services see it ------------------------------------------------------------------------
+
+
+class SampledGradients(Questions):
+    """See :class:`training.engine.questions.Questions`."""
+
+    #: One task takes a chunk: a step reads the records of some hundred holders, however many there are.
+    shard = 2**62
+    release_kind = Release.Kind.STEPS.value
+    died = gettext_noop(
+        "Workers died again and again over the same steps; most likely their memory did not suffice. Propose the run "
+        "anew with a smaller network, or give the workers more memory."
+    )
+
+    def round_open(self, run: Run) -> Round:
+        return round_open(run)
+
+    def question(self, opened_round: Round) -> SampledQuestion:
+        return question_load(opened_round)
+
+    def people(self, run: Run) -> People:
+        people = super().people(run)
+        if run.rehearsal:
+            return people
+        if not run.batches.exists():
+            question = question_load(round_under_way(run))
+            group = question.groups(people.caps)
+            due = question.charges[group]
+            return people.of((group >= 0) & (people.spent + due <= people.limits))
+        holders, caps = charged_caps(run)
+        if not len(holders):
+            return people.of(np.zeros(len(people.holders), dtype=bool))
+        place = np.searchsorted(holders, people.holders).clip(max=len(holders) - 1)
+        stays = (holders[place] == people.holders) & (people.caps >= caps[place])
+        # A level that was raised counts in the next run: in this one everybody stays in the group they were charged in.
+        return replace(people.of(stays), caps=caps[place[stays]])
+
+    def stop_reason(self, run: Run) -> str:
+        return Run.StopReason.STEPS
+
+    def spent(self, run: Run) -> list[float | None]:
+        charges = run.plan["rounds"][0]["plan"]["charges"]
+        return [None if charge is None else spent for charge, spent in zip(charges, run.spent, strict=True)]
+
+
+def charged_caps(run: Run) -> tuple[np.ndarray, np.ndarray]:
+    """(H,) ids in rising order of those who were charged for the run, and the cap of the promise by which they were.
+
+    From the charge file, which is never deleted: in a group all were charged the same.
+    """
+    charges = charges_of(Release.objects.get(run=run.pk, batch=CHARGE))
+    question = question_load(run.rounds.select_related("run").get())
+    return charges.holders, question.caps[np.abs(charges.spent[:, None] - question.charges).argmin(axis=1)]
+
+
+_SMALLEST_IMAGE = 16  # pixels; learning.mechanisms.sampled_steps.networks.SMALLEST_SIDE
+
+
+class SgdSampled(GradientSteps):
+    """See :class:`training.methods.base.RunMethod`."""
+
+    variants: tuple[str, ...] = (*VARIANTS, *BASELINES)
+    charged = gettext_noop(
+        "Charges are public. Everybody of a level who takes part was charged the same for the whole run, before its "
+        "first step; whoever had less than that left takes no part."
+    )
+    rehearsed_variants: tuple[str, ...] = BASELINES
+    choices = Samples
+    parts = "sgd/sampled"
+    needs_public_points = False
+    charges_ahead = True
+    questions = SampledGradients()
+    # The records are read once for each chunk; withdrawals act from the next one on.
+    batch_size = 50
+
+    def check_choices(self, run: Run, wrong: Wrong) -> None:
+        if not run.rehearsal and run.variant in self.rehearsed_variants:
+            wrong("variant", _(ONLY_REHEARSED))
+        if run.study_id and not has_slack_left(run):
+            wrong("variant", _(SLACKS_USED) % {"most": SLACKS})
+        chosen = holder_choices_check(run, wrong, self.choices)
+        if chosen is None or not run.private_dataset_id:
+            return
+        shape = schema_from_json(run.private_dataset.schema).shape
+        if chosen.network == "cnn" and (len(shape) < 2 or min(shape[:2]) < _SMALLEST_IMAGE):
+            wrong(
+                "choices.network",
+                _("The convolutional network takes images from 16 × 16 pixels. Choose another model."),
+            )
+        if not run.private_dataset.outcome.categories:
+            student_refused(chosen, wrong)
+        if run.public_dataset_id:
+            return
+        if chosen.representation:
+            wrong(
+                "choices.representation",
+                _("A representation is fitted on public points. Name a public dataset, or leave it out."),
+            )
+        student_without_points_refused(chosen, wrong)
+
+    def counted(self, run: Run) -> Sentence:
+        return Sentence(
+            gettext_noop(
+                "What everybody of a level would have been charged for the whole run, in Gaussian differential privacy."
+            )
+        )
+
+    def plan(self, run: Run, share: float = 1.0, promises: list[PlannedPromise] | None = None) -> SamplingPlan:
+        return sampling_plan(run, share, promises)
+
+    def mechanism(self, run: Run) -> dict[str, Any]:
+        opened_round = run.rounds.select_related("run").get()
+        question = question_load(opened_round)
+        return question.describe() | {
+            "representation": opened_round.representation,
+            "slack": question.plan.slack,
+            "levels": [promise["name"] for promise in run.plan["promises"]],
+        }
+
+    def lesson(self, run: Run) -> Lesson:
+        return network_lesson(run)
+
+    def kept_faults(self, batch: Batch, release: Release, question: SampledQuestion) -> Iterator[str]:
+        run, content = batch.run, release.content
+        who, before = f"run {run.pk}, batch {batch.index}", position_in_round(batch)
+        if batch.index == CHARGE:
+            if batch.size or any(content.get(name) != said for name, said in question.charged_content().items()):
+                yield f"release {release.sequence}: is not the charge for all of run {run.pk}."
+            return
+        try:
+            state = question.state(arrays_load(batch.released))
+        except (OSError, KeyError, ValueError):
+            yield f"{who}: what it released cannot be read."
+            return
+        if not state.step - before == batch.size == content["steps"]:
+            yield f"{who}: says {batch.size} steps, its file {state.step - before}, its release {content['steps']}."
+        if content["digest"] != content_digest(state.to_arrays()):
+            yield f"release {release.sequence}: the weights of {who} are not those that were released."
+        if run.position == batch.start + batch.size and not published_follows(run, question, state):
+            yield f"run {run.pk}: the network that it published is not where its steps led to."
+
+    def charges_faults(self, batch: Batch, release: Release, question: SampledQuestion) -> Iterator[str]:
+        people = attempt_load(batch.attempt)
+        if batch.index == CHARGE:
+            due = question.charges[question.groups(people.caps)]
+            yield from charged_faults(batch, release, people.holders, due)
+            return
+        charged, _caps = charged_caps(batch.run)
+        if not np.isin(people.holders, charged).all():
+            yield f"release {release.sequence}: batch {batch.index} asked somebody who was not charged for the run."
+
+
+# --- Rounds -----------------------------------------------------------------------------------------------------------
+
+
+def question_load(opened_round: Round) -> SampledQuestion:
+    """Question of the round of a run."""
+    plan = opened_round.run.plan
+    caps = tuple(budget["cap"] for budget in plan["budgets"])
+    return _question(opened_round.artifact, json.dumps(plan["rounds"][opened_round.index]["plan"]), caps)
+
+
+# Files of rounds never change under one name.
+@lru_cache(maxsize=2)
+def _question(artifact: str, document: str, caps: tuple[float, ...]) -> SampledQuestion:
+    return SampledQuestion.from_arrays(arrays_load(artifact), json.loads(document), np.array(caps))
+
+
+def round_open(run: Run) -> Round:
+    """The only round of a run, in a new file; the caller's transaction writes the row. Nothing private is looked at."""
+    from learning.mechanisms.sampled_steps.network_states import steps_begin  # PyTorch takes a second to import
+
+    planned, inputs = run.plan["rounds"][0]["plan"], inputs_of(run, Samples.from_json(run.choices))
+    outcome = run.learns
+    classes = outcome.outputs
+    begin = steps_begin(planned["network"], inputs.shape, classes, seed=run.seed or 0)
+    artifact = f"{rounds_folder(run)}/0-{uuid4().hex[:12]}.npz"
+    stored = b"" if inputs.space is None else representation_save(inputs.space.fitted)
+    arrays_save(
+        artifact,
+        representation=np.frombuffer(stored, dtype=np.uint8),
+        shape=np.array(inputs.shape),
+        scale=np.array(inputs.scale),
+        classes=np.array(classes),
+        **target_arrays(outcome),
+        **begin.to_arrays(),
+    )
+    return Round(
+        run=run,
+        index=0,
+        representation=inputs.sentence.to_json(),
+        artifact=artifact,
+        sigma=planned["sigma"],
+        size=planned["steps"],
+    )
+
+
+# --- What is learned --------------------------------------------------------------------------------------------------
+
+
+def network_lesson(run: Run) -> Lesson:
+    """The network after the last step, and what it makes of every public point: that costs nobody anything.
+
+    Where there are public points a model of classes is calibrated by them and by what was released.
+    """
+    opened_round = run.rounds.select_related("run").get()
+    question = question_load(opened_round)
+    model: Model = _model(question, state_before(question, opened_round, run.batches.count()))
+    learner = network_learner(question.network)
+    if run.public_dataset is None:
+        return Lesson(predicted([], np.empty((0, 1))), model=model, learner=learner, publish="model")
+    if question.target is None:
+        points = points_of(run.public_dataset, run.encoder)
+        model = CalibratedModel(model, _calibration(opened_round, question, points))
+    publish = Samples.from_json(run.choices).publish
+    return Lesson(releases_of_points(run, model), model=model, learner=learner, publish=publish)
+
+
+def published_follows(run: Run, question: SampledQuestion, state: SampledSteps) -> bool:
+    """Whether the network that a run has published is that of ``state``, if it is no student."""
+    learner = network_learner(question.network)
+    published = StudentModel.objects.filter(run=run, learner=learner).first()
+    if published is None:
+        return True
+    try:
+        content = published_load(learner, model_fetch(published.artifact)).to_bytes()
+    except (OSError, ValueError):
+        return False
+    return content == _model(question, state).to_bytes()
+
+
+def _calibration(opened_round: Round, question: SampledQuestion, points: np.ndarray) -> Calibration:
+    """Calibration of the last state. Raises FileNotFoundError where a file of what was released is missing."""
+    from learning.mechanisms.sampled_steps.released_gradients import network_calibration  # imports PyTorch
+
+    names = opened_round.batches.exclude(released="").order_by("index").values_list("released", flat=True)
+    states = [question.begin, *(question.state(arrays_load(name)) for name in names)]
+    records = assumed_records(opened_round.run.private_dataset)
+    return network_calibration(question, states, points, records=records)
+
+
+def _model(question: SampledQuestion, state: SampledSteps) -> Model:
+    from learning.mechanisms.sampled_steps.network_states import network_model  # PyTorch takes a second to import
+
+    return network_model(question, state)

@@ -1,0 +1,591 @@
+"""Private gradient steps of a linear model: the plan, the rounds of steps, and the model that they lead to."""
+
+import json
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+from django.utils.translation import gettext as _
+
+from accounting.models import Release
+from common.artifacts import arrays_load, arrays_save, model_fetch
+from common.sentences import Sentence, gettext_noop
+from learning.calibration import CalibratedModel
+from learning.class_shares import Share
+from learning.forecasts import Forecast, few_people
+from learning.formats import TabularSchema, schema_from_json
+from learning.learners import Model
+from learning.mechanisms.base import PlanError
+from learning.mechanisms.counts.columns import feature_columns
+from learning.mechanisms.counts.question import CountsQuestion
+from learning.mechanisms.levels import Level
+from learning.mechanisms.steps.adjustment import descent_adjustment
+from learning.mechanisms.steps.calibration import RECORDS, descent_calibration, descent_shares
+from learning.mechanisms.steps.choices import StepChoices, Steps
+from learning.mechanisms.steps.descent import Descent, kept_points, nearly_same
+from learning.mechanisms.steps.forecast import forecast_steps, forecast_target
+from learning.mechanisms.steps.linear import CLIP_STEPS
+from learning.mechanisms.steps.planner import (
+    COUNTED,
+    ROWS,
+    StepsPlan,
+    few_people_notes,
+    plan_steps,
+    steps_plan_from_json,
+    strength_of,
+)
+from learning.mechanisms.steps.question import StepsQuestion, states_after, sums_digest
+from learning.mechanisms.synthesis.choices import Synthesis
+from learning.mechanisms.synthesis.planner import SynthesisPlan, is_counted, plan_synthesis, synthesis_plan_from_json
+from learning.mechanisms.synthesis.rows import rows_alike, rows_draw
+from learning.outcomes import KINDS, Classes, Target, target_arrays
+from learning.published import LINEAR
+from learning.representations import LinearModel, representation_save
+from learning.students import Releases, predicted
+from training.engine.attempts import attempt_load
+from training.engine.budgets import PlannedPromise, planned_promises
+from training.engine.coordinates import records_of
+from training.engine.faults import charged_faults
+from training.engine.files import rounds_folder
+from training.engine.questions import Questions, position_in_round, state_before
+from training.methods.base import EngineMethod, Tile, Wrong
+from training.methods.counts import counts_charges_faults, counts_kept_faults, rounds_of_counts
+from training.methods.lessons import Lesson, student_fit
+from training.methods.planning import MethodPlan, budgets_of, holder_choices_check, levels_of, share_warning
+from training.methods.space import Space, labelled_points, points_of, space_first, space_of_student
+from training.methods.synthesis import MarginalCells, marginals_of, rows_check
+from training.models import Batch, Dataset, Round, Run, StudentModel
+from training.sites.documents import noise_factor
+
+#: As many labelled public points as a forecast looks at, and at least.
+_SAMPLE, _LEAST = 3000, 3
+
+
+_ALIKE = 1000
+
+
+@dataclass(frozen=True)
+class DescentPlan(MethodPlan):
+    """Plan of individual steps."""
+
+    rounds: list[dict[str, Any]]
+    representation: Sentence
+
+    def details(self) -> dict[str, Any]:
+        """JSON of the rounds, with what each may use, and of the space in which they descend."""
+        return {"rounds": self.rounds, "representation": self.representation.to_json()}
+
+
+def descent_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] | None = None) -> DescentPlan:
+    """Plan ``run`` (saved or not) for a ``share`` of every cap. Raises PlanError, which says what to do.
+
+    A function of what is public alone: policies, head counts, shares, public points, evaluation data (conditions 1 and
+    2 of the guarantee). Every round of steps may use an equal part of the share; without public points rounds of counts
+    come first, and use `COUNTED` of it.
+    """
+    steps, promises = Steps.from_json(run.choices), promises or planned_promises(run)
+    budgets = budgets_of(run, promises, share)
+    levels = levels_of(promises, budgets)
+    outcome = run.private_dataset.outcome
+    counted = COUNTED if run.public_dataset is None else 0.0
+    part = (1 - counted) / steps.rounds
+    try:
+        counts = _counts_planned(run, levels, share * counted) if counted else None
+        strength = strength_of(levels, share=share * part, steps=steps)
+        fitted = _space_expected(run, steps, strength).fitted
+        planned = [
+            plan_steps(
+                levels,
+                dimensions=fitted.dimensions,
+                n_classes=outcome.outputs,
+                share=share * part,
+                steps=steps,
+                loss=outcome.loss,
+            )
+            for _ in range(steps.rounds)
+        ]
+    except ValueError as error:
+        raise PlanError(str(error)) from error
+    rounds = [
+        *([] if counts is None else counts.to_json(counted)),
+        *({"plan": each.to_json(), "until": _until(counted, part, number)} for number, each in enumerate(planned)),
+    ]
+    notes = dict.fromkeys(note for each in planned for note in (*each.notes, *each.warnings))
+    if counts is not None:
+        notes[_counts_note(counts)] = None
+    forecasts = _forecasts(
+        None if run.public_dataset is None else (run.public_dataset.pk, run.public_dataset.digest),
+        None if run.test_dataset is None else (run.test_dataset.pk, run.test_dataset.digest),
+        json.dumps(run.choices),
+        json.dumps(planned[0].to_json()),
+    )
+    sentence = fitted.representation.sentence()
+    few = few_people(forecasts, outcome.outputs) if forecasts and run.classes else few_people_notes(planned[0])
+    remarks = (*notes, *few, *share_warning(run, share))
+    return DescentPlan(promises, budgets, forecasts, remarks, rounds, sentence)
+
+
+def _until(counted: float, part: float, number: int) -> float:
+    """Part of the run's share that may be used when a round of steps ends."""
+    return min(1.0, round(counted + part * (number + 1), 12))
+
+
+def _counts_planned(run: Run, levels: Sequence[Level], share: float) -> SynthesisPlan:
+    """Rounds of counts for a share of every cap. Raises ValueError."""
+    schema = schema_from_json(run.private_dataset.schema)
+    assert isinstance(schema, TabularSchema), "the proposal was checked"
+    bins = Synthesis().bins
+    return plan_synthesis(levels, columns=len(feature_columns(schema, bins)), share=share, rows=ROWS, bins=bins)
+
+
+def _counts_note(counts: SynthesisPlan) -> Sentence:
+    text = gettext_noop(
+        "There are no public points: %(part)s of the run's share counts people first, in three rounds, and %(rows)d "
+        "rows drawn from these counts take their place. They say where a column has its thresholds, and how columns go "
+        "together."
+    )
+    return Sentence(text, part=f"{round(100 * COUNTED)} %", rows=counts.rows)
+
+
+def _space_expected(run: Run, steps: Steps, strength: float) -> Space:
+    """Space of the first round; where that follows from counts to come, one that is about as large."""
+    if run.public_dataset is not None:
+        return planned_space(run.public_dataset, steps, strength)
+    schema = schema_from_json(run.private_dataset.schema)
+    assert isinstance(schema, TabularSchema), "the proposal was checked"
+    return space_of(rows_alike(schema, _ALIKE), steps, strength)
+
+
+# Datasets never change; a plan is looked at, approved under the study's lock, and carried out one after the other.
+@lru_cache(maxsize=32)
+def _forecasts(
+    public_key: tuple[int, str] | None, test_key: tuple[int, str] | None, asking: str, document: str
+) -> tuple[Forecast, ...]:
+    """Forecasts of the model of the first round; none of too few public points to tell.
+
+    Of another outcome than classes it needs evaluation data, and so it does without public points: then these stand in
+    for the rows to come as well.
+    """
+    key = public_key or test_key
+    if key is None:
+        return ()
+    public, plan = Dataset.objects.get(pk=key[0]), steps_plan_from_json(json.loads(document))
+    space, labels = planned_space(public, Steps.from_json(json.loads(asking)), plan.strength), None
+    points = space.public
+    if test_key is not None:
+        points, labels = labelled_points(Dataset.objects.get(pk=test_key[0]), space, _SAMPLE)
+    if len(points) < _LEAST:
+        return ()
+    if isinstance(public.outcome, Target):
+        forecast = None if labels is None else forecast_target(plan, points, labels, public.outcome)
+        return () if forecast is None else (forecast,)
+    return forecast_steps(plan, points, len(public.classes), labels=labels)
+
+
+# --- The space of the first round -------------------------------------------------------------------------------------
+
+
+def planned_space(public: Dataset, steps: Steps, strength: float) -> Space:
+    """The space of the first round of people of this :func:`learning.mechanisms.steps.planner.strength_of`.
+
+    Raises ValueError where the public points do not suit the representation.
+    """
+    return space_first(public, steps.placed(points_of(public, steps.encoder), strength))
+
+
+def counted_space(run: Run, steps: Steps, strength: float) -> Space:
+    """The same without public points, of rows drawn from what the rounds of counts have released."""
+    return space_of(rows_of(run), steps, strength)
+
+
+def points_follow(opened_round: Round, question: StepsQuestion) -> bool:
+    """Whether the points of a round are what the counts of its run lead to, if there are any."""
+    run = opened_round.run
+    if not rounds_of_counts(run):
+        return True
+    try:
+        points = question.fitted.transform(rows_of(run))
+    except (OSError, KeyError, ValueError):
+        return False
+    return np.array_equal(kept_points(points), question.begin.points)
+
+
+def rows_of(run: Run) -> np.ndarray:
+    """Records (n, …) that take the place of public points: a function of what the rounds of counts have released."""
+    return rows_draw(marginals_of(run, rounds_of_counts(run))).x
+
+
+def space_of(points: np.ndarray, steps: Steps, strength: float) -> Space:
+    """The same of other points (n, …). Raises ValueError where they do not suit the representation."""
+    fitted = steps.placed(points, strength).space(points).fit(points)
+    return Space(fitted, fitted.transform(points))
+
+
+# --- The method, as engine and services see it ------------------------------------------------------------------------
+
+
+class Gradients(Questions):
+    """See :class:`training.engine.questions.Questions`."""
+
+    #: A step takes less time than a task; only where there are very many people does another worker help.
+    shard = 200_000
+    release_kind = Release.Kind.STEPS.value
+    died = gettext_noop(
+        "Workers died again and again over the gradients of the same holders; most likely their memory did not "
+        "suffice. Propose the run anew with a representation of fewer numbers, or give the workers more memory."
+    )
+
+    def __init__(self) -> None:
+        self._counts = MarginalCells()
+
+    def kind_of(self, opened_round: Round) -> str:
+        return self._counts.release_kind if is_counts(opened_round) else self.release_kind
+
+    def shard_of(self, opened_round: Round) -> int:
+        return self._counts.shard if is_counts(opened_round) else self.shard
+
+    def round_open(self, run: Run) -> Round:
+        return self._counts.round_open(run) if is_counts(Round(run=run, index=run.rounds.count())) else round_open(run)
+
+    def question(self, opened_round: Round) -> StepsQuestion | CountsQuestion:
+        return self._counts.question(opened_round) if is_counts(opened_round) else question_load(opened_round)
+
+    def stop_reason(self, run: Run) -> str:
+        return Run.StopReason.STEPS
+
+
+def student_refused(chosen: StepChoices, wrong: Wrong) -> None:
+    """Note that no student is published of labels that have more combinations than it learns."""
+    if chosen.publish == "student":
+        wrong(
+            "choices.publish",
+            _("That is too many labels for a student to learn. Publish the model from the training steps instead."),
+        )
+
+
+def student_without_points_refused(chosen: StepChoices, wrong: Wrong) -> None:
+    """Note that without public points no student is published."""
+    if chosen.publish == "student":
+        wrong("choices.publish", _("A student learns on public points. Name a public dataset, or publish the model."))
+
+
+class GradientSteps(EngineMethod):
+    """A method whose rounds are steps, and which releases no labels.
+
+    See :class:`training.methods.base.RunMethod`.
+    """
+
+    name = Run.Method.SGD.value
+    batch_label = gettext_noop("Steps in a chunk")
+    releases_labels = False
+    learns: tuple[str, ...] = KINDS
+
+    def check(self, run: Run, wrong: Wrong) -> None:
+        if run.wanted_labels is not None:
+            wrong("wanted_labels", _("Nobody is asked for labels where the model learns by gradient steps."))
+        self.check_choices(run, wrong)
+
+    @abstractmethod
+    def check_choices(self, run: Run, wrong: Wrong) -> None:
+        """Note what is wrong with the variant's own fields of a proposal."""
+
+    def tiles(self, run: Run) -> list[Tile]:
+        counts = rounds_of_counts(run)
+        of_all = Sentence(gettext_noop("of %(steps)s"), steps=self.size(run) - counts)
+        return [(gettext_noop("Gradient steps taken"), max(run.position - counts, 0), of_all)]
+
+    def round_sizes(self, run: Run) -> list[int]:
+        rounds = run.plan.get("rounds", [])
+        return [CountsQuestion.size if is_counted(each) else each["plan"]["steps"] for each in rounds]
+
+    def size(self, run: Run) -> int:
+        return sum(self.round_sizes(run))
+
+
+class Sgd(GradientSteps):
+    """See :class:`training.methods.base.RunMethod`."""
+
+    variants: tuple[str, ...] = (Run.Variant.INDIVIDUAL.value,)
+    charged = gettext_noop(
+        "Charges are public: the most that anybody of a level can have been charged. What somebody was charged is "
+        "less where their gradients were small, and stays a secret."
+    )
+    curves_help = gettext_noop(
+        "Length of every released gradient and of the noise in it, in clipping norms: where the two are alike a step "
+        "says little"
+    )
+    choices = Steps
+    parts = "sgd"
+    #: Where there are none, rows take their place that are drawn from counts of the same run.
+    needs_public_points = False
+    questions = Gradients()
+    # Consents count from the next chunk on, and a bar moves; each chunk goes to a worker and back.
+    batch_size = 10
+
+    def check_choices(self, run: Run, wrong: Wrong) -> None:
+        run.variant = Run.Variant.INDIVIDUAL
+        chosen = holder_choices_check(run, wrong, self.choices)
+        if chosen is None or not run.private_dataset_id:
+            return
+        if not run.public_dataset_id:
+            self._check_without_points(run, chosen, wrong)
+            return
+        if run.private_dataset.outcome.categories:
+            return
+        student_refused(chosen, wrong)
+        if chosen.rounds > 1:
+            wrong(
+                "choices.rounds",
+                _("The second round needs a student, and none learns so many labels. Choose one."),
+            )
+
+    @staticmethod
+    def _check_without_points(run: Run, chosen: Steps, wrong: Wrong) -> None:
+        student_without_points_refused(chosen, wrong)
+        if chosen.rounds > 1:
+            wrong("choices.rounds", _("The second round needs a student, and none learns without public points."))
+        schema = schema_from_json(run.private_dataset.schema)
+        if run.private_dataset.outcome.kind == Classes.kind and isinstance(schema, TabularSchema):
+            rows_check(run, wrong, "public_dataset")
+        else:
+            text = _("Only of tables that declare classes counts can take the place of public points. Choose some.")
+            wrong("public_dataset", text)
+
+    def plan(self, run: Run, share: float = 1.0, promises: list[PlannedPromise] | None = None) -> DescentPlan:
+        return descent_plan(run, share, promises)
+
+    def mechanism(self, run: Run) -> dict[str, Any]:
+        rounds = [
+            question_load(each).describe() | {"representation": each.representation, "steps": each.position}
+            for each in run.rounds.exclude(artifact="").select_related("run")
+        ]
+        counts = synthesis_plan_from_json(run.plan["rounds"]).describe() if rounds_of_counts(run) else None
+        return {"name": "sgd", "rounds": rounds, "counts": counts}
+
+    def curves(self, run: Run) -> dict[str, list[float]]:
+        return gradient_curves(run)
+
+    def lesson(self, run: Run) -> Lesson:
+        return descent_lesson(run)
+
+    def kept_faults(self, batch: Batch, release: Release, question: StepsQuestion | CountsQuestion) -> Iterator[str]:
+        if isinstance(question, CountsQuestion):
+            yield from counts_kept_faults(batch, release, question)
+            return
+        run, content, opened_round = batch.run, release.content, batch.round
+        assert opened_round is not None, "it has a question"
+        who = f"run {run.pk}, batch {batch.index}"
+        try:
+            arrays, state = arrays_load(batch.released), state_before(question, opened_round, batch.index)
+            sums, after_batch = arrays["sums"], question.state(arrays)
+        except (OSError, KeyError, ValueError):
+            yield f"{who}: what it released, or what came before it, cannot be read."
+            return
+        if not len(sums) == batch.size == content["steps"]:
+            yield f"{who}: says {batch.size} steps, its file {len(sums)}, its release {content['steps']}."
+            return
+        if content["digest"] != sums_digest(sums):
+            yield f"release {release.sequence}: the sums of {who} are not those that were released."
+        *_states, after = states_after(state, sums)
+        if not after.same(after_batch):
+            yield f"{who}: its state does not follow from what was released."
+        if not position_in_round(batch) and not points_follow(opened_round, question):
+            yield f"{who}: the points in place of public ones are not those that the counts of its run lead to."
+        if run.position == batch.start + batch.size and not published_follows(run, after):
+            yield f"run {run.pk}: the model that it published is not where its steps led to."
+
+    def charges_faults(self, batch: Batch, release: Release, question: StepsQuestion | CountsQuestion) -> Iterator[str]:
+        if isinstance(question, CountsQuestion):
+            yield from counts_charges_faults(batch, release, question)
+            return
+        opened_round, people = batch.round, attempt_load(batch.attempt)
+        assert opened_round is not None, "it has a question"
+        contributions = question.contributions(people, records_of(batch.run, question.fitted, people.holders))
+        state, sums = state_before(question, opened_round, batch.index), arrays_load(batch.released)["sums"]
+        for state_next in states_after(state, sums):
+            contributions.at(state)
+            state = state_next
+        yield from charged_faults(batch, release, people.holders, contributions.charges)
+
+
+# --- Rounds -----------------------------------------------------------------------------------------------------------
+
+
+def is_counts(opened_round: Round) -> bool:
+    """Whether a round counts people, so that rows drawn from the counts take the place of public points."""
+    return is_counted(opened_round.run.plan["rounds"][opened_round.index])
+
+
+def question_load(opened_round: Round) -> StepsQuestion:
+    """Question of a round of steps."""
+    plan = opened_round.run.plan
+    caps = tuple(budget["cap"] for budget in plan["budgets"])
+    index = opened_round.index - rounds_of_counts(opened_round.run)
+    return _question(opened_round.artifact, json.dumps(plan["rounds"][opened_round.index]["plan"]), index, caps)
+
+
+# Files of rounds never change under one name.
+@lru_cache(maxsize=2)
+def _question(artifact: str, document: str, index: int, caps: tuple[float, ...]) -> StepsQuestion:
+    plan = steps_plan_from_json(json.loads(document))
+    return StepsQuestion.from_arrays(arrays_load(artifact), plan, index=index, caps=np.array(caps))
+
+
+def round_open(run: Run) -> Round:
+    """The next round of a run, in a new file; the caller's transaction writes the row. Nothing private is looked at."""
+    index = run.rounds.count()
+    plan = steps_plan_from_json(run.plan["rounds"][index]["plan"])
+    space = _space(run, index, plan)
+    outcome = run.learns
+    begin = Descent.begin(plan, space.public, outcome.outputs, outcome.loss)
+    artifact = f"{rounds_folder(run)}/{index}-{uuid4().hex[:12]}.npz"
+    fitted = np.frombuffer(representation_save(space.fitted), dtype=np.uint8)
+    arrays_save(
+        artifact,
+        representation=fitted,
+        public=begin.points,
+        classes=np.array(outcome.outputs),
+        **target_arrays(outcome),
+    )
+    return Round(
+        run=run,
+        index=index,
+        representation=space.fitted.representation.sentence().to_json(),
+        artifact=artifact,
+        sigma=plan.sigma,
+        size=plan.steps,
+    )
+
+
+def _space(run: Run, index: int, plan: StepsPlan) -> Space:
+    """That of the first round as chosen; then the inner layer of the student so far, beside the wavelets of images."""
+    chosen = Steps.from_json(run.choices)
+    if run.public_dataset is None:
+        return counted_space(run, chosen, plan.strength)
+    first = planned_space(run.public_dataset, chosen, plan.strength)
+    if index == 0:
+        return first
+    student, points = student_fit(run, descent_lesson(run)), points_of(run.public_points, run.encoder)
+    return space_of_student(student, first, points, beside_wavelets=first.fitted.representation.images)
+
+
+# --- What is learned --------------------------------------------------------------------------------------------------
+
+
+def linear_model(opened_round: Round) -> LinearModel:
+    """The model after all steps of a round; a function of what was released.
+
+    That of another outcome than classes is adjusted to the noise of its steps.
+    """
+    question = question_load(opened_round)
+    state = state_before(question, opened_round, opened_round.run.batches.count())
+    model = state.model(question.fitted, question.target)
+    if question.target is not None:
+        model.adjustment = descent_adjustment(state, question.target)
+    return model
+
+
+def published_follows(run: Run, state: Descent) -> bool:
+    """Whether the model that a run has published has the weights of ``state``, if it is no student's."""
+    published = StudentModel.objects.filter(run=run, learner=LINEAR).first()
+    if published is None:
+        return True
+    try:
+        model = LinearModel.from_bytes(model_fetch(published.artifact))
+    except (OSError, ValueError):
+        return False
+    return nearly_same(model.weights, state.learned)
+
+
+def descent_lesson(run: Run) -> Lesson:
+    """The last round's model, calibrated, and what it makes of every public point: that costs nobody anything.
+
+    Of another outcome than classes a student learns how likely the model calls each category.
+    """
+    last = run.rounds.select_related("run").latest("index")
+    linear = linear_model(last)
+    model = model_calibrate(last, linear) if linear.target is None else linear
+    chosen = Steps.from_json(run.choices).publish
+    shares = released_shares(run) if run.classes else None
+    return Lesson(releases_of_points(run, model), model=model, publish=chosen, shares=shares)
+
+
+def released_shares(run: Run) -> list[Share] | None:
+    """Shares of the classes among the people, by what the first step of all released."""
+    first = run.rounds.exclude(artifact="").select_related("run").earliest("index")
+    batch = first.batches.exclude(released="").order_by("index").first()
+    if batch is None:
+        return None
+    return descent_shares(question_load(first).begin, arrays_load(batch.released, "sums")["sums"][0])
+
+
+def releases_of_points(run: Run, model: Model) -> Releases:
+    """What a model says of every public point, as a student learns it; nothing where no student could."""
+    if not run.learns.categories or run.public_dataset is None:
+        return predicted([], np.empty((0, 1)))
+    shares = run.learns.shares(model.predict_proba(points_of(run.public_points, run.encoder)))
+    return predicted(np.arange(len(shares)), shares)
+
+
+def model_calibrate(current: Round, model: LinearModel) -> CalibratedModel:
+    """The model of a round with its calibration: a function of releases and public points.
+
+    Raises FileNotFoundError where a file of what was released is missing.
+    """
+    steps, final = _steps(current)
+    records = assumed_records(current.run.private_dataset)
+    return CalibratedModel(model, descent_calibration(steps, final, final.points, records=records))
+
+
+def assumed_records(private: Dataset) -> float:
+    """Records of a holder on average, of which the dataset itself says at most how many it takes."""
+    return 1.0 if private.most_records == 1 else RECORDS
+
+
+def _steps(current: Round) -> tuple[list[tuple[Descent, np.ndarray]], Descent]:
+    """State before each step with the noisy sums that it released, and the state after the last.
+
+    Their plan has the noise of the sums, which over sites is more than what people are charged by.
+    """
+    factor = noise_factor(current.run)
+    state, steps = question_load(current).begin, []
+    for released in current.batches.exclude(released="").order_by("index").values_list("released", flat=True):
+        for sums in arrays_load(released, "sums")["sums"]:
+            steps.append((_noisy(state, factor), sums))
+            state = state.after(sums)
+    return steps, _noisy(state, factor)
+
+
+def _noisy(state: Descent, factor: float) -> Descent:
+    return replace(state, plan=replace(state.plan, sigma=state.plan.sigma * factor))
+
+
+# --- Charts -----------------------------------------------------------------------------------------------------------
+
+
+SIZE = gettext_noop("noisy gradient")
+NOISE = gettext_noop("noise alone")
+
+
+def gradient_curves(run: Run) -> dict[str, list[float]]:
+    """The norm of every released noisy sum, and of the noise that it is expected to hold, in clipping norms."""
+    sizes, noises = [], []
+    # Only rounds of steps have a file.
+    batches = run.batches.exclude(round__artifact="").order_by("index")
+    for artifact, sigma in batches.values_list("released", "round__sigma"):
+        norms, numbers = _norms(artifact)
+        sizes += norms
+        noises += [float(sigma * np.sqrt(numbers))] * len(norms)
+    return {SIZE: sizes, NOISE: noises}
+
+
+# Files of chunks never change under one name; a page asks for them again every other second.
+@lru_cache(maxsize=4096)
+def _norms(artifact: str) -> tuple[list[float], int]:
+    """Norms of the sums of a chunk, in clipping norms, and how many numbers each sum has."""
+    sums = arrays_load(artifact, "sums")["sums"].astype(np.float64)
+    return (np.sqrt((sums**2).sum(axis=(1, 2))) / CLIP_STEPS).tolist(), sums[0].size

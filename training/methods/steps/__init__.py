@@ -1,1 +1,0 @@
-"""Private gradient steps: what is planned, what a round asks, what a chunk of steps releases."""

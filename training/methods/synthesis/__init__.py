@@ -1,1 +1,0 @@
-"""Synthetic rows, as the engine asks for what they are drawn from."""
