@@ -48,7 +48,8 @@ from tests.training.asking import (
 )
 from tests.training.runs import TABLE, run_draft, table_rows
 from training import tasks
-from training.engine import commits, drawings, noise
+from training.engine import commits, drawings
+from training.engine import questions as engine_questions
 from training.methods import method_of
 from training.methods.counts import TableCells
 from training.methods.neighbours import Votes
@@ -590,7 +591,7 @@ def world_play(
         world = kind(with_me, **fields)
         for questions in (Votes, Gradients, TableCells, MarginalCells):
             patch.setattr(questions, "shard", math.ceil(sum(world.counts) / chunks))
-        patch.setattr(noise, "noise_of", lambda run: ForcedNoise(world.draws))
+        patch.setattr(engine_questions, "noise_of", lambda run: ForcedNoise(world.draws))
         for sender in (dispatch, parts):
             patch.setattr(sender, "send", world.send)
         patch.setattr(drawings, "SystemNoise", lambda: ForcedNoise(world.draws))

@@ -38,7 +38,7 @@ from learning.mechanisms.base import PlanError
 from tests import factories
 from tests.clock import Clock
 from tests.training.runs import TABLE, head_counts_state, run_draft, table_rows
-from training.engine import drawings, noise
+from training.engine import drawings, questions
 from training.engine.drawings import drawing_plan
 from training.errors import RunError
 from training.models import Batch, Dataset, Run
@@ -382,7 +382,7 @@ def test_promises_hold_in_every_history(monkeypatch: pytest.MonkeyPatch, example
         seeds: Iterator[int] = iter(range(1_000_000))
         clock = Clock()
         monkeypatch.setattr(timezone, "now", clock.now)
-        monkeypatch.setattr(noise, "noise_of", lambda run: SimulationNoise(next(seeds)))
+        monkeypatch.setattr(questions, "noise_of", lambda run: SimulationNoise(next(seeds)))
         monkeypatch.setattr(drawings, "SystemNoise", lambda: SimulationNoise(next(seeds)))
         with transaction.atomic():
             site = Site(clock)

@@ -6,8 +6,7 @@ import numpy as np
 
 from accounting.verification import study_faults
 from tests.factories import user_create
-from training.engine.asking import Asking
-from training.engine.shards import are_shards_done
+from training.engine.asking import Asking, are_shards_done
 from training.methods import method_of, neighbours, sampled_steps, steps
 from training.models import Run
 from training.services.advance import run_advance, shard_ask

@@ -7,13 +7,13 @@ import pytest
 
 from learning.mechanisms.pate.question import TeachersQuestion
 from tests.training.asking import NoNoise
-from training.engine import noise
+from training.engine import questions
 
 
 @pytest.fixture
 def exact(monkeypatch: pytest.MonkeyPatch) -> None:
     """Releases of runs without noise."""
-    monkeypatch.setattr(noise, "noise_of", lambda run: NoNoise())
+    monkeypatch.setattr(questions, "noise_of", lambda run: NoNoise())
 
 
 @pytest.fixture

@@ -44,7 +44,7 @@ from tests.training.runs import (
     study_with_data,
     table_rows,
 )
-from training.engine import noise, shards, spending
+from training.engine import asking, questions, spending
 from training.engine.records import records_load
 from training.methods import method_of, neighbours, space
 from training.methods.neighbours import Votes
@@ -181,7 +181,7 @@ def test_later_rounds_use_the_layer_of_the_previous_student() -> None:
 
 
 def test_shards_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(noise, "noise_of", lambda run: SimulationNoise(run.position))
+    monkeypatch.setattr(questions, "noise_of", lambda run: SimulationNoise(run.position))
     seen = []
     for number in (1, 7):
         monkeypatch.setattr(Votes, "shard", -(-HOLDERS // number))
@@ -320,7 +320,7 @@ def test_a_shard_whose_worker_died_is_asked_again_but_not_for_ever_and_one_that_
     shard = run.shards.get()
     Shard.objects.update(state="running", claimed_by="somebody", heartbeat=timezone.now())
     advance.shard_ask(shard.pk)
-    assert not shards.are_shards_done(run)
+    assert not asking.are_shards_done(run)
     Shard.objects.update(heartbeat=None)
     advance.shard_ask(shard.pk)
     shard.refresh_from_db()
@@ -364,7 +364,7 @@ def test_half_written_coordinates_and_files_that_only_a_restored_database_names_
         cache.write_bytes(whole[:length])
         Shard.objects.update(state="pending")
         advance.shard_ask(run.shards.get().pk)
-        assert shards.are_shards_done(run), length
+        assert asking.are_shards_done(run), length
     for lost in ("shard", "attempt"):
         if lost == "attempt":
             run = begun(study, share=0.3)

@@ -27,7 +27,7 @@ from tests.training.runs import (
     run_start,
     study_with_table,
 )
-from training.engine.files import run_folder
+from training.engine.attempts import run_folder
 from training.models import Run, TeacherChunk
 from training.services.advance import chunk_train, run_advance
 from training.services.runs import run_approve

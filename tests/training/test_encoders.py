@@ -28,8 +28,7 @@ from tests.learning.encoders.networks import (
 from tests.snapshots import built_once
 from tests.training.asking import STEPS_RUN
 from tests.training.runs import TABLE_RUN, consents_give, head_counts_state, run_draft, run_finish, run_like, run_start
-from training.engine.records import records_load
-from training.engine.vectors import records_key
+from training.engine.records import records_key, records_load
 from training.methods.space import Space, labelled_points, points_of
 from training.models import Dataset, Encoder, Encoding, Run
 from training.services.closing import dataset_remove

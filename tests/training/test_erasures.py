@@ -49,8 +49,8 @@ from tests.training.runs import (
     study_with_table,
     table_rows,
 )
+from training.engine.asking import are_shards_done
 from training.engine.records import owners_of, records_load
-from training.engine.shards import are_shards_done
 from training.methods.pate.ballot import predictions_load
 from training.methods.pate.opening import vote_open
 from training.models import Dataset, Run, RunResult, StudentModel

@@ -39,7 +39,7 @@ from tests.training.runs import (
     study_with_table,
     table_rows,
 )
-from training.engine import noise
+from training.engine import questions
 from training.methods import lesson_of
 from training.methods.lessons import Lesson, run_recipe, student_fit
 from training.methods.neighbours import question_load
@@ -77,7 +77,7 @@ SMALL = {"steps": 30, "batch": 16}
 def test_the_suggested_student_of_images_learns_from_every_method(
     monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any], right: float
 ) -> None:
-    monkeypatch.setattr(noise, "noise_of", lambda run: SimulationNoise(run.position))
+    monkeypatch.setattr(questions, "noise_of", lambda run: SimulationNoise(run.position))
     student = suggested_student("image").name
     study = study_with_data(levels="LLLL")
     run = run_finish(run_start(study, student_learner=student, student_parameters=SMALL, **fields))
@@ -222,7 +222,7 @@ def study_of_people(*, shifted: bool, labelled: bool = True) -> Study:
 
 
 def ended(monkeypatch: pytest.MonkeyPatch, study: Study, fields: dict[str, Any]) -> Run:
-    monkeypatch.setattr(noise, "noise_of", lambda run: NoNoise())
+    monkeypatch.setattr(questions, "noise_of", lambda run: NoNoise())
     run = run_finish(run_start(study, share=0.5, **fields))
     assert run.status == Run.Status.FINISHED, run.message
     return run

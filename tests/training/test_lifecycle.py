@@ -38,7 +38,7 @@ from tests.training.runs import (
     study_with_table,
     table_rows,
 )
-from training.engine import noise
+from training.engine import questions
 from training.methods import METHODS
 from training.methods.pate import preparation
 from training.methods.pate.opening import vote_open
@@ -268,7 +268,7 @@ PICKY = {"name": "confident_gnmax", "sigma": 20.0, "sigma_threshold": 10.0, "thr
 def test_a_run_with_too_few_labels_finishes_without_a_model_says_so_and_forgets(
     fields: dict[str, Any], labels: int, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(noise, "noise_of", lambda run: SimulationNoise(1))
+    monkeypatch.setattr(questions, "noise_of", lambda run: SimulationNoise(1))
     run = run_finish(run_start(study_with_table(), **TABLE_RUN | fields))
     assert (run.status, run.labels, run.students.count()) == (Run.Status.FINISHED, labels, 0)
     assert f"This run has no model: {said}" in run_reason(run) and "larger σ makes labels cheaper" in run.message

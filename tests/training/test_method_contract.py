@@ -23,7 +23,7 @@ from tests.training.asking import NoNoise, assert_whole
 from tests.training.people import everybody, withdraw
 from tests.training.recipes import FORGERIES, RECIPES, charged, finish, released
 from tests.training.runs import rehearsal_with_table, run_draft
-from training.engine import commits, noise
+from training.engine import commits, questions
 from training.methods import method_of
 from training.methods.pate import preparation
 from training.models import Query, Run
@@ -122,8 +122,8 @@ def test_each_batch_of_each_rehearsal_has_noise_of_its_own() -> None:
     runs = [
         Mock(rehearsal=True, seed=seed, **{"batches.count.return_value": batch}) for seed, batch in np.ndindex(4, 4)
     ]
-    assert len(set(map(noise.seed_of, runs))) == 16
-    assert noise.seed_of(Mock(rehearsal=False, seed=7)) is None
+    assert len(set(map(questions.seed_of, runs))) == 16
+    assert questions.seed_of(Mock(rehearsal=False, seed=7)) is None
 
 
 @at_night("steps without public points", "synthesis")
@@ -131,7 +131,7 @@ def test_who_withdraws_before_a_release_is_as_one_who_never_took_part(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without noise, and with the same lots, a run that began without them releases the same and charges the same."""
-    monkeypatch.setattr(noise, "noise_of", lambda run: NoNoise())
+    monkeypatch.setattr(questions, "noise_of", lambda run: NoNoise())
     monkeypatch.setattr(preparation, "token_bytes", lambda size: b"k" * size)
     recipe = RECIPES[name]
     study = recipe.study()

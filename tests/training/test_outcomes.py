@@ -28,7 +28,7 @@ from tests.pages import as_, text, url
 from tests.snapshots import built_once
 from tests.training.asking import ASKING_RUN, COUNTS_RUN, NoNoise, assert_whole
 from tests.training.runs import TABLE_RUN, consents_give, head_counts_state, run_draft, run_finish, run_start
-from training.engine import noise
+from training.engine import questions
 from training.engine.records import records_load
 from training.forecast_outcomes import forecast_outcomes
 from training.models import Run
@@ -122,7 +122,7 @@ def study_of(kind: str, folder: str = "") -> Study:
 def learned(study: Study, **fields: Any) -> Run:
     """A run without noise that has ended."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(noise, "noise_of", lambda run: NoNoise())
+        patch.setattr(questions, "noise_of", lambda run: NoNoise())
         run = run_finish(run_start(study, **RUN | fields))
     assert run.status == Run.Status.FINISHED, run.message
     return run

@@ -40,7 +40,7 @@ from tests.training.runs import (
     run_start,
     study_with_table,
 )
-from training.engine import noise
+from training.engine import questions
 from training.measures import cautions, evaluated
 from training.models import Run, StudentModel
 from training.services.datasets import dataset_import
@@ -143,7 +143,7 @@ def test_an_over_confident_run_publishes_probabilities_that_hold(monkeypatch: py
 
     Their loss is above that of whoever says the classes' shares of everybody; what is published is below.
     """
-    monkeypatch.setattr(noise, "noise_of", lambda run: SimulationNoise(1))
+    monkeypatch.setattr(questions, "noise_of", lambda run: SimulationNoise(1))
     run = run_finish(run_start(study_of_chance(), **STEPS_RUN | {"choices": {"ridge": 2.0}, "batch_size": 60}))
     assert run.status == Run.Status.FINISHED, run.message
     run.refresh_from_db()

@@ -52,7 +52,7 @@ from tests.training.runs import (
     study_with_table,
     table_rows,
 )
-from training.engine import noise
+from training.engine import questions
 from training.engine.records import records_load
 from training.methods.pate.opening import vote_open
 from training.models import Run
@@ -91,7 +91,7 @@ class Watched(NoNoise):
 @pytest.fixture
 def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
     found = Watched()
-    monkeypatch.setattr(noise, "noise_of", lambda run: found)
+    monkeypatch.setattr(questions, "noise_of", lambda run: found)
     return found
 
 
@@ -127,7 +127,7 @@ def test_a_label_is_that_of_the_noisy_numbers(watched: Watched, begun: Callable[
 def test_labels_that_were_released_and_do_not_follow_from_the_counts_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Register and rows agree about them: only reading the counts once more tells."""
     with monkeypatch.context() as patch:
-        patch.setattr(noise, "noise_of", lambda run: Watched())
+        patch.setattr(questions, "noise_of", lambda run: Watched())
         patch.setattr(
             question, "read_counts", lambda counts, *_, **__: Read(counts, np.zeros(len(counts), int), np.zeros(0))
         )
@@ -168,7 +168,7 @@ def test_noise_of_counts_has_the_spread_that_is_charged(monkeypatch: pytest.Monk
     """The squares of 300 numbers; under another seed than this one it would fail once in 10⁹ times."""
     shares: list[np.ndarray] = []
     for seeded in (NoNoise(), SimulationNoise(11)):
-        monkeypatch.setattr(noise, "noise_of", lambda run, seeded=seeded: seeded)
+        monkeypatch.setattr(questions, "noise_of", lambda run, seeded=seeded: seeded)
         study = study_with_table(f"spread-{len(shares)}", holders=12, points=100)
         shares.append(counts(ask(study, batch_size=100, share=1.0, choices={"sigma": 60.0, "radius_share": 1.0})))
     drawn = (shares[1] - shares[0]).ravel()
@@ -182,7 +182,7 @@ def test_noise_of_counts_has_the_spread_that_is_charged(monkeypatch: pytest.Monk
 @pytest.fixture
 def full(monkeypatch: pytest.MonkeyPatch) -> DataHolder:
     """Somebody who has spent more at low protection than the high one that they chose since allows; no noise."""
-    monkeypatch.setattr(noise, "noise_of", lambda run: NoNoise())
+    monkeypatch.setattr(questions, "noise_of", lambda run: NoNoise())
     study = small_study()
     run = ask(study, batch_size=12, share=0.6, choices={"sigma": 5.0, "radius_share": 1.0})
     run_cancel(run=run, acting_user=user_create("olga"))
@@ -222,7 +222,7 @@ def test_nothing_is_counted_or_added_of_those_who_have_no_room(full: DataHolder)
 
 def test_charges_beside_a_batch_reduce_its_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two votes fit into everybody's account, one beside a drawing of head counts: one is counted, and charged."""
-    monkeypatch.setattr(noise, "noise_of", lambda run: NoNoise())
+    monkeypatch.setattr(questions, "noise_of", lambda run: NoNoise())
     study = small_study(levels="H")
     limit = 0.5 * float(caps_of(1.0, study.delta))
     sigma = float(np.sqrt(2 / (0.999 * limit)))
@@ -331,7 +331,7 @@ def test_records_beyond_the_public_number_change_nothing(
 ) -> None:
     """Whoever gives 40 records more than count is asked, and charged, as if they had not; so is everybody else."""
     settings.MOST_RECORDS = 10
-    monkeypatch.setattr(noise, "noise_of", lambda run: NoNoise())
+    monkeypatch.setattr(questions, "noise_of", lambda run: NoNoise())
     reports = []
     for later in (0, 40):
         study = study_with(8, later=later, slug=f"later-{later}")

@@ -25,7 +25,7 @@ from tests.factories import policy_approve, user_create
 from tests.training.asking import SAMPLED_RUN, asking_of, assert_whole, attempt, commit, run_ask
 from tests.training.people import assert_refused, decide, everybody, small_study, withdraw
 from tests.training.runs import rehearsal_with_table, run_begun, run_draft, run_like, study_with_data
-from training.engine import asking, attempts, noise
+from training.engine import asking, attempts, questions
 from training.engine.questions import state_before
 from training.engine.records import records_load, records_store
 from training.methods import method_of
@@ -42,7 +42,7 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same noise, and the same draws, in the same chunk of every run."""
-    monkeypatch.setattr(noise, "seed_of", lambda run: run.batches.count())
+    monkeypatch.setattr(questions, "seed_of", lambda run: run.batches.count())
 
 
 def approved(study: Study, *, share: float = 0.5, **fields: Any) -> Run:

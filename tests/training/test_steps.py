@@ -31,7 +31,7 @@ from tests.training.runs import (
     study_with_data,
     study_with_table,
 )
-from training.engine import asking, noise
+from training.engine import asking, questions
 from training.engine.questions import state_before
 from training.engine.records import records_load
 from training.methods import method_of, steps
@@ -136,9 +136,9 @@ def test_noise_is_added_to_every_number_of_every_step(monkeypatch: pytest.Monkey
             drawn.append((scale, shape))
             return np.full(shape, 1000 * len(drawn), np.int64)
 
-    monkeypatch.setattr(noise, "noise_of", lambda run: NoNoise())
+    monkeypatch.setattr(questions, "noise_of", lambda run: NoNoise())
     plain = sums(commit(begun(small_study(), choices={"sigma": 3.0})), 0)
-    monkeypatch.setattr(noise, "noise_of", lambda run: Counting())
+    monkeypatch.setattr(questions, "noise_of", lambda run: Counting())
     noisy = sums(commit(begun(small_study(slug="noisy"), choices={"sigma": 3.0})), 0)
     assert drawn == [(3.0 * CLIP_STEPS, plain.shape[1:])] * 2
     assert (noisy[0] - plain[0] == 1000 / CLIP_STEPS).all()

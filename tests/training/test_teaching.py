@@ -28,7 +28,7 @@ from tests.factories import user_create
 from tests.pages import as_
 from tests.training.runs import TABLE_RUN, run_finish, run_prepared, run_start, run_teach, study_with_table
 from tests.workers import wait_until, worker
-from training.engine.files import run_folder
+from training.engine.attempts import run_folder
 from training.engine.records import records_load
 from training.methods.pate import preparation, teaching
 from training.methods.pate.ballot import ballot_load, predictions_load

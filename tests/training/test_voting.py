@@ -38,7 +38,7 @@ from tests.training.runs import (
     study_with_table,
 )
 from tests.training.test_concurrency import at_once
-from training.engine import noise, spending
+from training.engine import questions, spending
 from training.methods import lesson_of, method_of
 from training.methods.pate.ballot import ballot_load
 from training.methods.pate.interim import interim_probabilities
@@ -106,7 +106,7 @@ def test_a_vote_says_why_it_ended(fields: dict[str, Any], reason: str, labels: i
 
 
 def test_enough_labels_are_enough_even_where_points_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(noise, "noise_of", lambda run: SimulationNoise(1))
+    monkeypatch.setattr(questions, "noise_of", lambda run: SimulationNoise(1))
     picky = {"name": "confident_gnmax", "sigma": 40.0, "sigma_threshold": 60.0, "threshold": 6.0}
     run = vote_to_the_end(run_voting(study_with_table(points=30), aggregator=picky, wanted_labels=4, batch_size=30))
     assert (run.labels, run.stop_reason) == (4, Run.StopReason.ENOUGH)
@@ -349,7 +349,7 @@ def test_the_noise_of_a_real_vote_cannot_be_repeated() -> None:
     study, votes = study_with_table(points=40), []
     for _ in range(2):
         run = run_voting(study, share=0.5, aggregator={"name": "gnmax", "sigma": 200.0}, batch_size=40)
-        assert not noise.noise_of(run).is_simulation
+        assert not questions.noise_of(run).is_simulation
         run = vote_to_the_end(run)
         votes.append(list(run.queries.values_list("label", flat=True)))
         run_commands.run_cancel(run=run, acting_user=user_create("olga"))
@@ -409,7 +409,7 @@ def looked_at(aggregator: dict[str, Any], **fields: Any) -> Run:
     study = study_with_table(points=60, holders=60, delta=1e-4, retain_votes=True)
     seeds = iter(range(1000))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(noise, "noise_of", lambda run: SimulationNoise(next(seeds)))
+        patch.setattr(questions, "noise_of", lambda run: SimulationNoise(next(seeds)))
         run = run_finish(run_start(study, **{**TABLE_RUN, "teachers": 20, "aggregator": aggregator, **fields}))
     assert (run.status, run.message) == (Run.Status.FINISHED, "")
     assert [*study_faults(study), *release_faults(run)] == []

@@ -8,32 +8,30 @@ Everything that was planned is asked. No account, and no answer, decides when a 
 """
 
 import logging
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
+from typing import Any
+from uuid import uuid4
 
 import numpy as np
 from django.db import transaction
+from django.utils import timezone
 
-from common.artifacts import arrays_save
+from common.artifacts import arrays_delete, arrays_list, arrays_load, arrays_save
+from common.jobs.parts import part_do, parts_send
 from common.noise import Noise
 from consent.selectors import promises_possible
 from learning.mechanisms.base import Arrays, People, Question, Release
-from training.engine import attempts, shards
+from training.engine import attempts
+from training.engine.attempts import attempt_load, released_name, released_tidy, run_folder
 from training.engine.budgets import budgets_from_json
 from training.engine.commits import Charges, batch_commit
-from training.engine.files import released_name, released_tidy
 from training.engine.questions import Questions, Released, batch_part, draws_of, round_under_way, state_before
-from training.engine.spending import (
-    WAITS,
-    message_set,
-    spending,
-    spending_begin,
-    spending_end,
-    spending_may_begin,
-)
-from training.models import Query, Round, Run
+from training.engine.spending import WAITS, message_set, spending, spending_begin, spending_end, spending_may_begin
+from training.models import Query, Round, Run, Shard
 
 logger = logging.getLogger(__name__)
 
@@ -68,15 +66,15 @@ class Asking:
         """Whether a run that waited can go on now."""
         if run.status == Run.Status.APPROVED:
             return spending_may_begin(run)
-        return run.status == Run.Status.ASKING and shards.are_shards_done(run)
+        return run.status == Run.Status.ASKING and are_shards_done(run)
 
     def _batch(self, run: Run, current: Round) -> bool:
         """Take the batch under way one step further."""
         shard = self.questions.shard_of(current)
         if shard is not None and not run.shards.exists():
             return self._held(run, partial(self._batch_begin, size=shard))
-        if shard is not None and not shards.are_shards_done(run):
-            shards.shards_send(run)
+        if shard is not None and not are_shards_done(run):
+            shards_send(run)
             return False
         self.questions.warm(run)  # before the lock: what follows from releases alone can take long
         return self._held(run, self._batch_at_once if shard is None else self._batch_end)
@@ -121,12 +119,12 @@ class Asking:
         """Note who is asked with what room, and cut them into shards of about ``size`` holders."""
         if not held.shards.exists():
             attempts.attempt_write(held, self.questions.people(held))
-            shards.shards_cut(held, size)
+            shards_cut(held, size)
         return True
 
     def _batch_end(self, held: Run) -> bool:
         """Release a batch that every shard has answered, with what it cost everybody."""
-        if not shards.are_shards_done(held):
+        if not are_shards_done(held):
             return False
         answers = self._answers(held)
         if answers is not None:
@@ -136,7 +134,7 @@ class Asking:
                 attempts.attempt_write(held, replace(attempt, spent=attempt.spent + charges.spent))
             held.shards.all().delete()
             until = held.batches.count()
-            transaction.on_commit(lambda: shards.answers_delete(held, until))
+            transaction.on_commit(lambda: answers_delete(held, until))
         return True
 
     def _answers(self, run: Run) -> list[Arrays] | None:
@@ -144,12 +142,12 @@ class Asking:
         try:
             changed = attempts.attempt_renew(run, self.questions.people)
             if changed is None:
-                return shards.answers_load(run)
-            shards.shards_renew(run, set((changed % run.shards.count()).tolist()))
+                return answers_load(run)
+            shards_renew(run, set((changed % run.shards.count()).tolist()))
         except FileNotFoundError:
             # A backup was restored: it names files that were deleted since.
             attempts.attempt_write(run, self.questions.people(run))
-            shards.shards_renew(run, set(run.shards.values_list("number", flat=True)))
+            shards_renew(run, set(run.shards.values_list("number", flat=True)))
         return None
 
     def _release(self, run: Run, people: People, answers: list[Arrays], noise: Noise, attempt: str = "") -> Charges:
@@ -228,3 +226,89 @@ def costs_of(run: Run, bounds: Sequence[float]) -> list[float]:
     budgets = budgets_from_json(run.plan)
     left = [max(0.0, budget.allowed - spent) for budget, spent in zip(budgets, run.spent, strict=True)]
     return [min(bound, room) if is_known else room for bound, room in zip(bounds, left, strict=True)]
+
+
+# --- Shards -----------------------------------------------------------------------------------------------------------
+
+
+MOST_SHARDS = 256
+
+
+def shards_cut(run: Run, size: int) -> None:
+    """Cut those who are asked into shards of about ``size`` holders."""
+    holders = sum(promise["holders"] for promise in run.plan["promises"])
+    number = min(MOST_SHARDS, max(1, math.ceil(holders / size)))
+    Shard.objects.bulk_create(Shard(run=run, number=place) for place in range(number))
+
+
+def shards_send(run: Run) -> None:
+    """Queue the shards that wait."""
+    parts_send(run.shards.all(), "training.tasks.shard_ask")
+
+
+def are_shards_done(run: Run) -> bool:
+    """Whether every shard of the batch under way has been asked."""
+    return set(run.shards.order_by().values_list("state", flat=True)) == {Shard.State.DONE}
+
+
+def shards_renew(run: Run, numbers: Collection[int]) -> None:
+    """Ask some shards anew: new rows, so that a worker that is still at an old one writes into nothing."""
+    old = run.shards.filter(number__in=numbers)
+    files = [artifact for artifact in old.values_list("artifact", flat=True) if artifact]
+    old.delete()
+    Shard.objects.bulk_create(Shard(run=run, number=number) for number in sorted(numbers))
+    transaction.on_commit(lambda: arrays_delete(*files))
+    transaction.on_commit(lambda: shards_send(run))
+
+
+def shard_ask(shard: Shard, questions: Questions) -> bool:
+    """Ask the holders of a shard about the batch under way, and keep what they contribute; whether this call has."""
+
+    def work(shard: Shard) -> str:
+        name = f"shard-{shard.run.batches.count()}-{shard.number}-{uuid4().hex[:12]}.npz"
+        artifact = f"{run_folder(shard.run)}/{name}"
+        arrays_save(artifact, **_answer(shard, questions))
+        return artifact
+
+    return run_part_do(shard, status=Run.Status.ASKING, work=work, died=questions.died)
+
+
+def _answer(shard: Shard, questions: Questions) -> Arrays:
+    run, number = shard.run, shard.run.shards.count() or 1  # none where the batch is over, and nobody waits for this
+    opened_round = round_under_way(run)
+    question = questions.question(opened_round)
+    attempt = attempt_load(run.assignment)
+    people = attempt.of(attempt.holders % number == shard.number)
+    cache = f"{run_folder(run)}/coordinates-{opened_round.index}-{number}-{shard.number}.npz"
+    answer = question.answer(
+        batch_part(question, opened_round),
+        state_before(question, opened_round, run.batches.count()),
+        people,
+        lambda: questions.records(run, question.fitted, people, cache),
+        alone=number == 1 and run.alliance_id is None,
+        draws=draws_of(run),
+    )
+    return {**answer, "holder": people.holders}
+
+
+def answers_load(run: Run) -> list[Arrays]:
+    """Answers of the shards of the batch under way. Raises FileNotFoundError."""
+    return [arrays_load(shard.artifact) for shard in run.shards.all()]
+
+
+def answers_delete(run: Run, until: int) -> None:
+    """Delete the answers to the first ``until`` batches, those of workers that died over them too: none stays."""
+    folder = f"{run_folder(run)}/shard-"
+    answers = (name for name in arrays_list(run_folder(run)) if name.startswith(folder))
+    arrays_delete(*(name for name in answers if int(name.removeprefix(folder).split("-")[0]) < until))
+
+
+# --- Parts ------------------------------------------------------------------------------------------------------------
+
+
+def run_part_do(part: Any, *, status: str, work: Callable[[Any], str], died: str) -> bool:
+    """Do a part of a run while the run is in ``status``, see :func:`common.jobs.parts.part_do`."""
+    done = part_do(part, is_due=lambda found: found.run.status == status, work=work, died=died)
+    if done:
+        Run.objects.filter(pk=part.run_id).update(heartbeat=timezone.now())
+    return done

@@ -12,13 +12,11 @@ from accounting.accounts import accounts_stand
 from accounting.caps import caps_of
 from accounting.ceilings import rooms
 from accounting.shares import share_open
-from common.artifacts import arrays_delete, arrays_load, arrays_save
+from common.artifacts import arrays_delete, arrays_list, arrays_load, arrays_save
 from consent.selectors import consent_snapshot
 from learning.mechanisms.base import People
-from training.engine.budgets import RESERVE
-from training.engine.files import run_folder
+from training.engine.budgets import RESERVE, rehearsal_holders
 from training.engine.records import owners_of
-from training.engine.rehearsals import rehearsal_holders
 from training.models import JointQuestion, Run
 
 
@@ -89,3 +87,31 @@ def attempt_renew(run: Run, people_now: Callable[[Run], People]) -> np.ndarray |
     # or was charged. Who has only lowered their level is asked again from the next batch on.
     attempt_write(run, replace(attempt, spent=spent).of(~gone))
     return attempt.holders[changed]
+
+
+# --- Files of a run ---------------------------------------------------------------------------------------------------
+
+
+_BATCH = "batch-"
+
+
+def run_folder(run: Run) -> str:
+    """Folder of a run's secrets in private storage, and of nothing else."""
+    return f"runs/{run.pk}"
+
+
+def rounds_folder(run: Run) -> str:
+    """Folder of what a run asks and releases, public once a row names it."""
+    return f"rounds/{run.pk}"
+
+
+def released_name(run: Run, index: int) -> str:
+    """A new name for what a batch releases."""
+    return f"{rounds_folder(run)}/{_BATCH}{index}-{uuid4().hex[:12]}.npz"
+
+
+def released_tidy(run: Run) -> None:
+    """Delete what was drawn and never released: files of commits that failed. Nobody has seen them."""
+    named, start = set(run.batches.values_list("released", flat=True)), f"{rounds_folder(run)}/{_BATCH}"
+    drawn = (name for name in arrays_list(rounds_folder(run)) if name.startswith(start))
+    arrays_delete(*(name for name in drawn if name not in named))

@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 
 from accounting.caps import epsilon_of
 from common.artifacts import arrays_load
+from common.noise import Noise, SimulationNoise, SystemNoise
 from learning.mechanisms.base import Draws, People, Question
 from learning.representations import FittedRepresentation
-from training.engine import noise
 from training.engine.attempts import participants
-from training.engine.coordinates import records_of
+from training.engine.records import records_of
 from training.models import Batch, Query, Round, Run
 
 
@@ -134,4 +134,18 @@ def state_before(question: Question, opened_round: Round, index: int) -> Any:
 
 def draws_of(run: Run) -> Draws:
     """Sources of chance of the batch under way: the operating system's, in a rehearsal what its seed says."""
-    return Draws(noise.noise_of(run), noise.seed_of(run))
+    return Draws(noise_of(run), seed_of(run))
+
+
+# --- Noise ------------------------------------------------------------------------------------------------------------
+
+
+def noise_of(run: Run) -> Noise:
+    """The operating system's; in a rehearsal what its seed says."""
+    seed = seed_of(run)
+    return SystemNoise() if seed is None else SimulationNoise(seed)
+
+
+def seed_of(run: Run) -> int | None:
+    """Seed of the batch under way, in a rehearsal alone."""
+    return (run.seed or 0) * 1_000_003 + run.batches.count() if run.rehearsal else None

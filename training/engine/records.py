@@ -5,20 +5,27 @@ array. What stands there as it is are the ids of the owners, row by row. The key
 a ring that is named as the first file of the dataset is: it stays when the rows are stored again under another name.
 """
 
+import hashlib
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import PurePosixPath
 from secrets import token_bytes
 from uuid import uuid4
+from zipfile import BadZipFile
 
 import numpy as np
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from django.db.models import F
 
-from common.artifacts import arrays_open, arrays_save
+from common.artifacts import arrays_load, arrays_open, arrays_save
 from common.distinct import distinct
 from common.keyrings import Ring, keys_make, ring_load
 from common.sealed_storage import SealError
-from training.models import Dataset
+from learning.encoders import EncoderFile, EncoderProcess, input_from_json
+from learning.mechanisms.base import Records
+from learning.representations import FittedRepresentation
+from training.models import Dataset, Encoder, Run
 
 _OWNERS = "holder"
 #: Beside an array that is encrypted: one number for all people, as each has another key; type and shape of a row.
@@ -167,3 +174,98 @@ def _read(
     except InvalidTag:
         raise SealError("Somebody's records in the file of a dataset were changed.") from None
     return np.ndarray((int(counts[is_read].sum()), *row.shape[1:]), row.dtype, b"".join(parts))
+
+
+# --- Vectors of encoders ----------------------------------------------------------------------------------------------
+
+
+RECORDS = "x"
+
+
+def records_key(encoder: str) -> str:
+    """The array of a dataset that is learned from: the vectors of an encoder (its digest), or the records themselves.
+
+    >>> records_key(""), records_key("ab12" * 16)
+    ('x', 'vectors-ab12ab12ab12ab12')
+    """
+    return f"vectors-{encoder[:16]}" if encoder else RECORDS
+
+
+def encoder_of(run: Run) -> Encoder | None:
+    """The encoder that a run has chosen; of several of the same file one that is not withdrawn, else the last."""
+    encoders = Encoder.objects.filter(study=run.study_id, digest=run.encoder) if run.encoder else Encoder.objects.none()
+    return encoders.order_by(F("withdrawn_at").desc(nulls_first=True)).first()
+
+
+def encoder_store(artifact: str, file: EncoderFile) -> str:
+    """Store an encoder privately; SHA-256 of its ONNX file."""
+    tokenizer = np.frombuffer(file.tokenizer.encode(), np.uint8)
+    arrays_save(artifact, content=np.frombuffer(file.content, np.uint8), tokenizer=tokenizer)
+    return hashlib.sha256(file.content).hexdigest()
+
+
+def encoder_load(encoder: Encoder) -> EncoderFile:
+    """An encoder from private storage."""
+    arrays = arrays_load(encoder.artifact)
+    tokenizer = arrays["tokenizer"].tobytes().decode()
+    return EncoderFile(arrays["content"].tobytes(), input_from_json(encoder.takes), tokenizer)
+
+
+def rows_encode(run: Run, rows: np.ndarray) -> np.ndarray:
+    """Records (n, *shape) as the model of a run takes them: their vectors, where it has chosen an encoder.
+
+    Raises EncoderError.
+    """
+    encoder = encoder_of(run)
+    if encoder is None:
+        return rows
+    with EncoderProcess(encoder_load(encoder), rows.shape[1:]) as process:
+        return process.encode(rows)
+
+
+# --- Coordinates ------------------------------------------------------------------------------------------------------
+
+
+def records_of(run: Run, fitted: FittedRepresentation | None, holders: np.ndarray, cache: str = "") -> Records:
+    """Records of ``holders`` (H,), ids in rising order, as coordinates of a representation; as they are without one.
+
+    Coordinates are computed once in a round for each shard, and kept in the file ``cache``, if it is named. Only of
+    those who take part: a file that lacks somebody is made anew, and one that knows others is stored again without.
+    """
+    x, classes, owners = _coordinates(run, fitted, holders, cache)
+    return Records(x, classes, np.searchsorted(holders, owners))
+
+
+def _coordinates(
+    run: Run, fitted: FittedRepresentation | None, holders: np.ndarray, cache: str
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    if fitted is not None and cache:
+        cached = _kept(cache)
+        if cached is not None and np.isin(holders, cached["holder"]).all():
+            mine = np.isin(cached["owner"], holders)
+            coordinates, classes, owners = cached["coordinates"][mine], cached["class"][mine], cached["owner"][mine]
+            if len(cached["holder"]) > len(holders):
+                _keep(cache, holders, coordinates, classes, owners)
+            return coordinates, classes, owners
+    key = records_key(run.encoder)
+    private = records_load(run.private_dataset, key, "y", "holder", holders=holders)
+    x, classes, owners = private[key], private["y"], private["holder"]
+    if fitted is None:
+        return x, classes, owners
+    coordinates = fitted.transform(x)
+    if cache:
+        _keep(cache, holders, coordinates, classes, owners)
+    return coordinates, classes, owners
+
+
+def _keep(cache: str, holders: np.ndarray, coordinates: np.ndarray, classes: np.ndarray, owners: np.ndarray) -> None:
+    with suppress(OSError):  # another worker, whose claim this one has taken over, writes it too
+        arrays_save(cache, coordinates=coordinates, owner=owners, holder=holders, **{"class": classes})
+
+
+def _kept(cache: str) -> dict[str, np.ndarray] | None:
+    """Content of the file; None where there is none, or its writer died over it."""
+    try:
+        return arrays_load(cache)
+    except (OSError, EOFError, ValueError, BadZipFile):
+        return None

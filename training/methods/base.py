@@ -18,7 +18,7 @@ from learning.mechanisms.choices import Choices
 from learning.outcomes import Classes
 from training.engine.asking import Asking
 from training.engine.budgets import PlannedPromise
-from training.engine.faults import batch_faults
+from training.engine.commits import batch_faults
 from training.engine.questions import Questions, position_in_round
 from training.methods.lessons import Lesson
 from training.methods.planning import MethodPlan, budgets_of

@@ -26,9 +26,9 @@ from learning.mechanisms.synthesis.planner import is_counted
 from learning.outcomes import KINDS
 from training.engine.attempts import attempt_load
 from training.engine.budgets import PlannedPromise, planned_promises
-from training.engine.coordinates import records_of
-from training.engine.faults import charged_faults
+from training.engine.commits import charged_faults
 from training.engine.questions import Questions
+from training.engine.records import records_of
 from training.methods.base import EngineMethod, Outcome, Tile, Wrong
 from training.methods.planning import MethodPlan, budgets_of, choices_check, levels_of, share_warning
 from training.models import Batch, Round, Run

@@ -14,7 +14,7 @@ from accounting.models import Release
 from common.sentences import Sentence
 from learning.mechanisms.base import PlanError, Question
 from training.engine.budgets import PlannedPromise, planned_promises
-from training.engine.faults import batch_faults
+from training.engine.commits import batch_faults
 from training.methods.base import EngineMethod, RunMethod, Stage, Step, Wrong, stage_asking
 from training.methods.planning import MethodPlan
 from training.models import Batch, JointQuestion, Run

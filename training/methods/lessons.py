@@ -38,9 +38,8 @@ from learning.students import (
     student_learn,
     with_labelled_rows,
 )
-from training.engine.records import records_load
+from training.engine.records import encoder_of, records_load
 from training.engine.turns import StepAside, turn_is_over
-from training.engine.vectors import encoder_of
 from training.methods.space import points_of
 from training.models import Encoder, Run
 

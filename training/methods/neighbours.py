@@ -31,12 +31,11 @@ from learning.outcomes import Classes, Labels, Numbers, Target
 from learning.representations import representation_save
 from learning.students import Releases, counted, joined, labelled, neighbourhoods
 from learning.students.forecast import LOOKED_AT, student_forecast
-from training.engine.attempts import attempt_load
+from training.engine.attempts import attempt_load, rounds_folder
 from training.engine.budgets import PlannedPromise, planned_promises
-from training.engine.coordinates import records_of
-from training.engine.faults import charged_faults
-from training.engine.files import rounds_folder
+from training.engine.commits import charged_faults
 from training.engine.questions import Questions, position_in_round
+from training.engine.records import records_of
 from training.methods.base import EngineMethod, Tile, Wrong
 from training.methods.lessons import Lesson, student_fit
 from training.methods.planning import MethodPlan, budgets_of, holder_choices_check, levels_of, share_warning

@@ -29,10 +29,9 @@ from learning.outcomes import target_arrays
 from learning.published import network_learner, published_load
 from learning.representations import representation_save
 from learning.students import predicted
-from training.engine.attempts import attempt_load
+from training.engine.attempts import attempt_load, rounds_folder
 from training.engine.budgets import PlannedPromise, planned_promises
-from training.engine.faults import charged_faults
-from training.engine.files import rounds_folder
+from training.engine.commits import charged_faults
 from training.engine.questions import Questions, position_in_round, round_under_way, state_before
 from training.methods.base import Wrong
 from training.methods.lessons import Lesson

@@ -21,7 +21,7 @@ from learning.representations import (
     representation_load,
     representation_save,
 )
-from training.engine.vectors import records_key
+from training.engine.records import records_key
 from training.models import Dataset
 
 

@@ -46,12 +46,11 @@ from learning.outcomes import KINDS, Classes, Target, target_arrays
 from learning.published import LINEAR
 from learning.representations import LinearModel, representation_save
 from learning.students import Releases, predicted
-from training.engine.attempts import attempt_load
+from training.engine.attempts import attempt_load, rounds_folder
 from training.engine.budgets import PlannedPromise, planned_promises
-from training.engine.coordinates import records_of
-from training.engine.faults import charged_faults
-from training.engine.files import rounds_folder
+from training.engine.commits import charged_faults
 from training.engine.questions import Questions, position_in_round, state_before
+from training.engine.records import records_of
 from training.methods.base import EngineMethod, Tile, Wrong
 from training.methods.counts import counts_charges_faults, counts_kept_faults, rounds_of_counts
 from training.methods.lessons import Lesson, student_fit

@@ -18,7 +18,7 @@ from common.logging import logging_run
 from learning.formats import DataError
 from learning.mechanisms.base import PlanError
 from training.dispatch import send
-from training.engine import shards
+from training.engine import asking
 from training.engine.turns import StepAside, turn_is_over
 from training.errors import RunError
 from training.methods import Outcome, Step, method_of
@@ -124,7 +124,7 @@ def shard_ask(shard_id: str | int) -> bool:
         return False
     is_answered = False
     with logging_run(shard.run_id), _guarded(shard.run_id):
-        is_answered = shards.shard_ask(shard, method_of(shard.run).asking.questions)
-        if is_answered and shards.are_shards_done(shard.run):
+        is_answered = asking.shard_ask(shard, method_of(shard.run).asking.questions)
+        if is_answered and asking.are_shards_done(shard.run):
             send("run_advance", shard.run_id)
     return is_answered

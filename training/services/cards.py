@@ -15,8 +15,8 @@ from learning.class_shares import Share, differing
 from learning.learners import Model
 from learning.students import Releases
 from training.accuracy import accuracy_interval, published_accuracy
+from training.engine.records import encoder_of
 from training.engine.spending import used_share
-from training.engine.vectors import encoder_of
 from training.fairness import READABLE, UNREADABLE
 from training.forecast_outcomes import outcomes_of
 from training.measures import cautions

@@ -22,7 +22,7 @@ from consent.services.disposals import people_forget, scans_erase, study_close_r
 from consent.services.erasures import disposal_record, holders_waiting
 from consent.services.mail import holders_mail
 from training.dispatch import send
-from training.engine.files import run_folder
+from training.engine.attempts import run_folder
 from training.engine.records import ring_of
 from training.models import Alliance, Dataset, DatasetImport, Run
 from training.services.alliances import alliance_leave

@@ -20,7 +20,7 @@ from consent.services.changes import changes_recorded
 from consent.services.erasures import disposal_record
 from learning.encoders import EncoderError, EncoderFile, EncoderProcess, ImageInput, input_from_json, sample_of
 from learning.encoders.files import LARGEST_FILE, LARGEST_TOKENIZER, Input
-from training.engine.vectors import encoder_store
+from training.engine.records import encoder_store
 from training.models import Encoder, Run
 from training.services.encodings import encoding_begin, encodings_end
 from training.services.imports import translated

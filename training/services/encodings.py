@@ -30,8 +30,7 @@ from consent.services.changes import changes_recorded
 from learning.encoders import EncoderError, EncoderProcess, input_from_json, sample_of
 from learning.formats import schema_from_json
 from training.dispatch import send
-from training.engine.records import records_load, records_store
-from training.engine.vectors import RECORDS, encoder_load, records_key
+from training.engine.records import RECORDS, encoder_load, records_key, records_load, records_store
 from training.models import Dataset, Encoder, Encoding, Run
 
 _AT_A_TIME = 256

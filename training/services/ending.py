@@ -10,8 +10,7 @@ from accounting.shares import share_settle
 from common.artifacts import arrays_delete, arrays_delete_folder, arrays_list
 from consent.services import study_lock
 from training.dispatch import send
-from training.engine.attempts import attempt_files
-from training.engine.files import released_tidy, run_folder
+from training.engine.attempts import attempt_files, released_tidy, run_folder
 from training.engine.spending import runs_send_on, used_share
 from training.methods.lessons import checkpoints_folder
 from training.models import Run

@@ -22,7 +22,7 @@ from consent.services.changes import changes_recorded
 from consent.services.disposals import holders_erase
 from consent.services.erasures import holders_waiting
 from learning.mechanisms.pate import NO_VOTE
-from training.engine.files import run_folder
+from training.engine.attempts import run_folder
 from training.engine.records import records_load, records_store, ring_of
 from training.methods.pate.ballot import predictions_name
 from training.models import Dataset, Run, TeacherChunk

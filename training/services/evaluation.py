@@ -6,8 +6,7 @@ import numpy as np
 
 from learning.learners import Model
 from learning.outcomes import Target
-from training.engine.records import records_load
-from training.engine.vectors import records_key
+from training.engine.records import records_key, records_load
 from training.measures import evaluated, target_evaluated
 from training.models import Dataset
 

@@ -9,7 +9,7 @@ from learning.formats import schema_from_json
 from learning.learners import Model
 from learning.published import published_format, published_load
 from learning.students import said
-from training.engine.vectors import encoder_load, encoder_of
+from training.engine.records import encoder_load, encoder_of
 from training.models import Run, StudentModel
 
 

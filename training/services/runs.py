@@ -24,7 +24,7 @@ from learning.formats import TabularSchema, records_alike, schema_from_json
 from learning.mechanisms.base import PlanError
 from learning.outcomes import OUTCOME_LABELS
 from training.dispatch import send
-from training.engine.rehearsals import rehearsed_check
+from training.engine.budgets import rehearsed_check
 from training.engine.spending import runs_send_on, used_share
 from training.errors import REPEATED, STATE
 from training.methods import METHODS, Outcome, method_by, method_of

@@ -33,7 +33,7 @@ from learning.learners import Model
 from learning.students import CategoriesModel, Releases, said
 from training.accuracy import published_accuracy
 from training.dispatch import send
-from training.engine.vectors import rows_encode
+from training.engine.records import rows_encode
 from training.errors import STATE, RunError
 from training.methods import lesson_of
 from training.methods.lessons import Recipe, run_recipe

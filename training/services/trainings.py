@@ -24,7 +24,7 @@ from common.progress import Progress
 from consent.services import study_lock
 from learning.students import labelled, said
 from training.dispatch import send
-from training.engine.parts import run_part_do
+from training.engine.asking import run_part_do
 from training.engine.turns import StepAside
 from training.errors import STATE, RunError
 from training.methods.lessons import Recipe, progress_of, student_check, student_from

@@ -28,7 +28,7 @@ from learning.sites.documents import Answer, Refused, Signed, sign
 from learning.sites.documents import JointQuestion as QuestionDocument
 from learning.sites.lattice import IncludedNoise, Numbers
 from learning.sites.protocol import answer, endorse, lattice_of, question_for, total, total_spread
-from training.engine import attempts, shards
+from training.engine import asking, attempts
 from training.engine.asking import Asking, charges_of_answers, costs_of, released_of
 from training.engine.budgets import budgets_from_json
 from training.engine.commits import batch_commit
@@ -249,7 +249,7 @@ class SiteAsking(JointAsking):
         return super().is_agreed(run)
 
     def _can_ask(self, run: Run) -> bool:
-        return shards.are_shards_done(run) or (wait_most() > 0 and not run.alliance.problem)  # type: ignore[union-attr]
+        return asking.are_shards_done(run) or (wait_most() > 0 and not run.alliance.problem)  # type: ignore[union-attr]
 
     def _batch(self, run: Run, current: Round) -> bool:
         until, pause = time.monotonic() + wait_most(), _PAUSE
@@ -341,14 +341,14 @@ class SiteAsking(JointAsking):
             if not self._held(run, partial(self._batch_begin, size=size)):
                 return False
             if run.shards.count() == 1:  # this worker is as good as any other
-                shards.shard_ask(run.shards.get(), self.questions)
-        if size is not None and not shards.are_shards_done(run):
-            shards.shards_send(run)
+                asking.shard_ask(run.shards.get(), self.questions)
+        if size is not None and not asking.are_shards_done(run):
+            asking.shards_send(run)
             return False
         self.questions.warm(run)
         known, site, endorsements = roster(entry.joint), site_of(entry.joint), endorsements_of(entry)
         with spending(run, Run.Status.ASKING) as held:
-            if held is None or (size is not None and not shards.are_shards_done(held)):
+            if held is None or (size is not None and not asking.are_shards_done(held)):
                 return False
             question, part = self._part(held)
             bounds = question.bounds(part)

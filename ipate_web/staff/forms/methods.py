@@ -24,7 +24,7 @@ from learning.mechanisms.choices import Choice
 from learning.mechanisms.counts.columns import column_names
 from learning.mechanisms.pate import AGGREGATORS
 from learning.representations import REPRESENTATIONS
-from training.engine.rehearsals import DEFAULTS
+from training.engine.budgets import DEFAULTS
 from training.methods import IMPLEMENTED, RunMethod, method_by, method_of
 from training.methods.sampled_steps import SgdSampled
 from training.models import Dataset, Encoder, Run

@@ -27,7 +27,7 @@ from learning.mechanisms.sampled_steps.choices import NETWORK_CHOICES
 from learning.published import published_label
 from learning.students import STUDENTS
 from training.accuracy import FEWEST_STEPS, rounding_steps
-from training.engine.vectors import encoder_of
+from training.engine.records import encoder_of
 from training.methods import Outcome, method_of
 from training.models import Run
 from training.models.datasets import DRAWN

@@ -150,7 +150,7 @@ def released(run: Run) -> list[Any]:
 def no_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody adds noise, so that totals are what people have said."""
     monkeypatch.setattr(asking, "SystemNoise", NoNoise)
-    monkeypatch.setattr("training.engine.noise.SystemNoise", NoNoise)
+    monkeypatch.setattr("training.engine.questions.SystemNoise", NoNoise)
 
 
 @pytest.mark.usefixtures("no_noise")

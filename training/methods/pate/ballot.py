@@ -11,7 +11,7 @@ import numpy as np
 
 from common.artifacts import arrays_load
 from learning.mechanisms.pate.question import Ballot
-from training.engine.files import run_folder
+from training.engine.attempts import run_folder
 from training.models import Run, TeacherChunk
 
 

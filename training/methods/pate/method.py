@@ -19,7 +19,7 @@ from learning.mechanisms.pate import LEFT_OUT, NO_VOTE, REJECTED
 from learning.mechanisms.pate.choices import STOP, Teachers
 from learning.mechanisms.pate.question import TeachersQuestion, VoteState
 from training.engine.budgets import PlannedPromise
-from training.engine.faults import charged_faults
+from training.engine.commits import charged_faults
 from training.engine.questions import state_before
 from training.engine.spending import spending_may_begin
 from training.methods.base import EngineMethod, Stage, Tile, Wrong, stage_asking

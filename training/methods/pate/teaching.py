@@ -14,7 +14,7 @@ from learning.mechanisms.choices import HolderChoices
 from learning.mechanisms.pate import NO_VOTE
 from learning.mechanisms.pate.choices import Teachers
 from learning.mechanisms.pate.teachers import PublicGraph, teacher_classes
-from training.engine.parts import run_part_do
+from training.engine.asking import run_part_do
 from training.engine.records import records_load
 from training.methods.pate.ballot import assignment_name, predictions_name
 from training.methods.space import space_first
