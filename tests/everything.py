@@ -33,13 +33,13 @@ from tests.training.asking import (
     run_ask,
 )
 from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_draft, run_finish, run_start, study_with_table
+from training.alliances.renewals import renewal_propose
+from training.alliances.services import alliance_found, alliance_sign, site_register
 from training.models import Alliance, AllianceSite, DatasetImport, Encoder
-from training.services.alliances import alliance_found, alliance_sign, site_register
 from training.services.encoders import encoder_register
 from training.services.erasures import records_erase
 from training.services.head_counts import head_counts_draw
 from training.services.imports import Upload, import_begin, import_declare, import_work
-from training.services.renewals import renewal_propose
 from training.services.trainings import student_ask, student_learn
 
 #: Half of every cap pays for all of its points.

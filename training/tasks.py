@@ -6,18 +6,9 @@ from celery import shared_task
 from celery.signals import worker_ready
 
 from common.dispatch import task_of
-from training.services import (
-    alliances,
-    closing,
-    encodings,
-    erasures,
-    imports,
-    joint_models,
-    sweep,
-    turns,
-    verifying,
-    yearly,
-)
+from training.alliances import runs as joint_runs
+from training.alliances import services as alliances
+from training.services import closing, encodings, erasures, imports, sweep, turns, verifying, yearly
 
 run_advance, chunk_train, shard_ask, student_learn = (
     task_of(f"training.tasks.{work}", partial(turns.turn_take, work), ids=1)
@@ -37,7 +28,7 @@ alliance_contact = task_of("training.tasks.alliance_contact", alliances.alliance
 def alliances_contact(*_: object, **__: object) -> None:
     """Ask the hubs of all alliances what is new, withdraw what they have, and tell operators who is silent."""
     alliances.alliances_contact()
-    joint_models.withdrawals_follow()
+    joint_runs.withdrawals_follow()
     alliances.silences_tell()
 
 
@@ -45,7 +36,7 @@ def alliances_contact(*_: object, **__: object) -> None:
 def former_hubs_ask(*_: object, **__: object) -> None:
     """Ask the hubs of alliances that have ended here what they have withdrawn, and withdraw it."""
     alliances.former_hubs_ask()
-    joint_models.withdrawals_follow()
+    joint_runs.withdrawals_follow()
 
 
 @worker_ready.connect

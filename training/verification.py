@@ -21,12 +21,12 @@ from consent.services.consent_forms import form_faults
 from consent.services.disposals import holders_erased_once, unstorable_holders
 from consent.services.erasures import holders_waiting
 from learning.sites.documents import Answer, Refused
+from training.alliances.documents import roster, vector_load
 from training.engine.records import ring_of
 from training.engine.spending import used_share
 from training.methods import Outcome, method_of
 from training.models import Batch, Dataset, JointQuestion, JointRun, Query, Run, RunResult
 from training.services.cards import card_digest
-from training.sites.documents import roster, vector_load
 
 #: Until an erasure that was asked for is done.
 LONGEST_WAIT = timedelta(days=1)

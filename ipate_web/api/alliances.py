@@ -23,11 +23,11 @@ from ipate_web.api.base import (
 from ipate_web.api.problems import CONFLICT, UNPROCESSABLE
 from ipate_web.api.run_documents import ChoicesField, RunDetailSerializer, run_document, visible_run
 from ipate_web.tokens.models import Scope
-from training.joint_selectors import hub_fingerprint, joint_document, participant_rows
+from training.alliances.renewals import renewals_waiting
+from training.alliances.runs import joint_run_decline, joint_run_go_on, joint_run_propose, joint_run_take
+from training.alliances.selectors import hub_fingerprint, joint_document, participant_rows
+from training.alliances.services import proposal_document
 from training.models import Alliance, Dataset, JointRun, Run
-from training.services.alliances import proposal_document
-from training.services.joint_runs import joint_run_decline, joint_run_go_on, joint_run_propose, joint_run_take
-from training.services.renewals import renewals_waiting
 
 
 class ParticipantSerializer(serializers.Serializer):

@@ -19,13 +19,21 @@ from django.views.decorators.http import require_http_methods
 from common.sentences import Sentence, gettext_noop
 from ipate_web.api.problems import MEDIA_TYPE
 from learning.sites.documents import Refused
+from training.alliances.documents import documents_of
+from training.alliances.exchange import (
+    CONTENT,
+    SIGNATURE,
+    answer_keep,
+    exchange_answer,
+    joint_of,
+    json_of,
+    total_content,
+)
+from training.alliances.publications import model_content
+from training.alliances.runs import points_content
+from training.alliances.services import code_owner, site_register
+from training.alliances.wire import request_check
 from training.models import Alliance, AllianceSite, JointRun
-from training.services.alliances import code_owner, site_register
-from training.services.joint_runs import points_content
-from training.sites.documents import documents_of
-from training.sites.exchange import CONTENT, SIGNATURE, answer_keep, exchange_answer, joint_of, json_of, total_content
-from training.sites.published import model_content
-from training.sites.wire import request_check
 
 View = Callable[..., HttpResponse]
 BYTES = "application/octet-stream"

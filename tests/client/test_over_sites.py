@@ -11,10 +11,10 @@ from consent.models import Mail, Role
 from consent.services import membership_add
 from tests.factories import user_create
 from tests.training.sites.alliances import Installations, InThisProcess, advance, finish
+from training.alliances.exchange import exchange
+from training.alliances.services import alliance_contact, silences_tell
+from training.alliances.wire import Hub
 from training.models import Run
-from training.services.alliances import alliance_contact, silences_tell
-from training.sites.exchange import exchange
-from training.sites.wire import Hub
 
 pytestmark = [pytest.mark.django_db(transaction=True)]
 

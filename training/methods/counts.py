@@ -24,6 +24,7 @@ from learning.mechanisms.counts.table import CountTable
 from learning.mechanisms.levels import Level
 from learning.mechanisms.synthesis.planner import is_counted
 from learning.outcomes import KINDS
+from training.alliances.documents import noise_factor
 from training.engine.attempts import attempt_load
 from training.engine.budgets import PlannedPromise, planned_promises
 from training.engine.commits import charged_faults
@@ -32,7 +33,6 @@ from training.engine.records import records_of
 from training.methods.base import EngineMethod, Outcome, Tile, Wrong
 from training.methods.planning import MethodPlan, budgets_of, choices_check, levels_of, share_warning
 from training.models import Batch, Round, Run
-from training.sites.documents import noise_factor
 
 
 @dataclass(frozen=True)

@@ -13,14 +13,14 @@ from django.utils.translation import gettext_noop
 from accounting.models import Release
 from common.sentences import Sentence
 from learning.mechanisms.base import PlanError, Question
+from training.alliances.approvals import hub_plan
+from training.alliances.asking import HubAsking, SiteAsking
+from training.alliances.documents import noise_among, planned_noise_factor
 from training.engine.budgets import PlannedPromise, planned_promises
 from training.engine.commits import batch_faults
 from training.methods.base import EngineMethod, RunMethod, Stage, Step, Wrong, stage_asking
 from training.methods.planning import MethodPlan
 from training.models import Batch, JointQuestion, Run
-from training.sites.approvals import hub_plan
-from training.sites.asking import HubAsking, SiteAsking
-from training.sites.documents import noise_among, planned_noise_factor
 
 _UNSOUND = gettext_noop("The plan of the hub uses more than the share of a run, or has no noise: do not approve it.")
 _OVERFLOWS = gettext_noop("With so many people and so little noise the sums could overflow: plan for more noise.")

@@ -31,6 +31,7 @@ from learning.outcomes import Classes, Labels, Numbers, Target
 from learning.representations import representation_save
 from learning.students import Releases, counted, joined, labelled, neighbourhoods
 from learning.students.forecast import LOOKED_AT, student_forecast
+from training.alliances.documents import noise_factor
 from training.engine.attempts import attempt_load, rounds_folder
 from training.engine.budgets import PlannedPromise, planned_promises
 from training.engine.commits import charged_faults
@@ -41,7 +42,6 @@ from training.methods.lessons import Lesson, student_fit
 from training.methods.planning import MethodPlan, budgets_of, holder_choices_check, levels_of, share_warning
 from training.methods.space import Space, labelled_points, points_of, space_first, space_of_student
 from training.models import Batch, Dataset, Query, Round, Run
-from training.sites.documents import noise_factor
 
 #: As many labelled public points as a forecast looks at.
 _SAMPLE = 1000

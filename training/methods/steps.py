@@ -46,6 +46,7 @@ from learning.outcomes import KINDS, Classes, Target, target_arrays
 from learning.published import LINEAR
 from learning.representations import LinearModel, representation_save
 from learning.students import Releases, predicted
+from training.alliances.documents import noise_factor
 from training.engine.attempts import attempt_load, rounds_folder
 from training.engine.budgets import PlannedPromise, planned_promises
 from training.engine.commits import charged_faults
@@ -58,7 +59,6 @@ from training.methods.planning import MethodPlan, budgets_of, holder_choices_che
 from training.methods.space import Space, labelled_points, points_of, space_first, space_of_student
 from training.methods.synthesis import MarginalCells, marginals_of, rows_check
 from training.models import Batch, Dataset, Round, Run, StudentModel
-from training.sites.documents import noise_factor
 
 #: As many labelled public points as a forecast looks at, and at least.
 _SAMPLE, _LEAST = 3000, 3

@@ -19,12 +19,12 @@ from learning.mechanisms.synthesis.planner import (
 )
 from learning.mechanisms.synthesis.rounds import Marginals
 from learning.mechanisms.synthesis.rows import Description, SyntheticRows, rows_draw
+from training.alliances.documents import noise_factor
 from training.engine.budgets import PlannedPromise, planned_promises
 from training.methods.base import Tile, Wrong
 from training.methods.counts import Cells, CountedMethod, CountedPlan, sums_of
 from training.methods.planning import budgets_of, levels_of, share_warning
 from training.models import Round, Run
-from training.sites.documents import noise_factor
 
 _SPACES = (
     Sentence(gettext_noop("Every column against the classes, by what the schema declares.")),

@@ -1,5 +1,6 @@
 """Datasets, runs and what they leave behind. Arrays live in private storage; see :mod:`common.artifacts`."""
 
+from training.alliances.models import Alliance, AllianceSite, JointAnswer, JointQuestion, JointRun
 from training.models.datasets import Dataset
 from training.models.encoders import Encoder, Encoding
 from training.models.imports import DatasetImport
@@ -7,7 +8,6 @@ from training.models.parts import Shard, TeacherChunk, WorkerTime
 from training.models.releases import Batch, Query, Round
 from training.models.results import RunResult
 from training.models.runs import ProposalChange, Run
-from training.models.sites import Alliance, AllianceSite, JointAnswer, JointQuestion, JointRun
 from training.models.students import StudentModel, StudentTraining
 from training.models.verifications import Verification
 

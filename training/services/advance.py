@@ -17,6 +17,7 @@ from common.jobs.parts import PartDied
 from common.logging import logging_run
 from learning.formats import DataError
 from learning.mechanisms.base import PlanError
+from training.alliances import runs as joint_runs
 from training.dispatch import send
 from training.engine import asking
 from training.engine.turns import StepAside, turn_is_over
@@ -24,7 +25,7 @@ from training.errors import RunError
 from training.methods import Outcome, Step, method_of
 from training.methods.pate import teaching
 from training.models import Run, Shard, TeacherChunk
-from training.services import joint_models, results, students
+from training.services import results, students
 from training.services.encodings import encoding_is_awaited
 from training.services.ending import run_fail, run_forget
 
@@ -41,8 +42,8 @@ _PUBLISH: dict[Outcome, Step] = {Outcome.MODEL: students.student_train, Outcome.
 def step_of(run: Run) -> Step | None:
     """Step of a run in its status; None where there is nothing to do."""
     method = method_of(run)
-    if run.status == Run.Status.LEARNING and joint_models.is_taught_elsewhere(run):
-        return joint_models.model_take
+    if run.status == Run.Status.LEARNING and joint_runs.is_taught_elsewhere(run):
+        return joint_runs.model_take
     return _PUBLISH[method.outcome] if run.status == Run.Status.LEARNING else method.steps.get(run.status)
 
 

@@ -21,11 +21,11 @@ from consent.services.changes import changes_recorded
 from consent.services.disposals import people_forget, scans_erase, study_close_record
 from consent.services.erasures import disposal_record, holders_waiting
 from consent.services.mail import holders_mail
+from training.alliances.services import alliance_leave
 from training.dispatch import send
 from training.engine.attempts import run_folder
 from training.engine.records import ring_of
 from training.models import Alliance, Dataset, DatasetImport, Run
-from training.services.alliances import alliance_leave
 from training.services.erasures import records_erase
 from training.services.imports import import_drop
 from training.services.runs import run_cancel

@@ -23,6 +23,7 @@ from consent.services.changes import changes_recorded
 from learning.formats import TabularSchema, records_alike, schema_from_json
 from learning.mechanisms.base import PlanError
 from learning.outcomes import OUTCOME_LABELS
+from training.alliances.approvals import joint_approve
 from training.dispatch import send
 from training.engine.budgets import rehearsed_check
 from training.engine.spending import runs_send_on, used_share
@@ -34,7 +35,6 @@ from training.methods.planning import beside_majority
 from training.models import Dataset, Run
 from training.notices import run_approved_tell, run_ended_tell, run_proposed_tell
 from training.services.ending import run_forget
-from training.sites.approvals import joint_approve
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from ipate_web.processes import static_files_collect
 from learning.formats import catalogue_load
-from training.joint_demonstration import STEPS, Step
+from training.alliances.demonstration import STEPS, Step
 
 
 class Command(BaseCommand):

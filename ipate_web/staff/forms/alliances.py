@@ -7,8 +7,8 @@ from django.core.exceptions import ValidationError
 from django.utils.translation import gettext_lazy as _
 
 from consent.models import Study
+from training.alliances.services import private_datasets
 from training.models import Alliance, Dataset, JointRun, Run
-from training.services.alliances import private_datasets
 
 
 class FoundForm(forms.Form):

@@ -21,14 +21,13 @@ from ipate_web.staff.forms.alliances import (
     TakeForm,
 )
 from ipate_web.staff.views.pages import faults_in, faults_show, render_page, study_form, study_page
-from training.joint_selectors import hub_fingerprint, left_without, participant_rows, waits_for
+from training.alliances import renewals, services
+from training.alliances.approvals import form_tells
+from training.alliances.keys import invitation_write
+from training.alliances.runs import joint_run_decline, joint_run_go_on, joint_run_propose, joint_run_take
+from training.alliances.selectors import hub_fingerprint, left_without, participant_rows, waits_for
 from training.models import Alliance
 from training.selectors import runs_visible_to
-from training.services import alliances as services
-from training.services import renewals
-from training.services.joint_runs import joint_run_decline, joint_run_go_on, joint_run_propose, joint_run_take
-from training.sites.alliances import form_tells
-from training.sites.invitations import invitation_write
 
 _MAY = "training.manage_alliances"
 

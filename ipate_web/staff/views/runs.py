@@ -27,10 +27,10 @@ from ipate_web.staff.run_charts import (
 from ipate_web.staff.views.pages import attachment, file_name, paginate, render_page, study_page
 from ipate_web.staff.views.proposals import second_person
 from ipate_web.staff.views.results import result_context
+from training.alliances.selectors import joint_document
 from training.comparison import MOST
 from training.fairness import fairness_of
 from training.forecast_outcomes import came_of, outcomes_of
-from training.joint_selectors import joint_document
 from training.methods import method_of
 from training.models import Run, RunResult
 from training.queue import run_wait

@@ -13,12 +13,12 @@ from tests.factories import user_create
 from tests.pages import as_, text, url
 from tests.training.sites.alliances import Installations, InThisProcess, advance, olga
 from tests.training.sites.renewals import renewed_make
+from training.alliances import renewals
+from training.alliances.exchange import exchange
+from training.alliances.runs import joint_run_take
+from training.alliances.wire import Hub
 from training.models import Run
-from training.services import renewals
-from training.services.joint_runs import joint_run_take
 from training.services.runs import run_approve
-from training.sites.exchange import exchange
-from training.sites.wire import Hub
 
 pytestmark = pytest.mark.django_db
 

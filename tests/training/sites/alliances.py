@@ -12,15 +12,14 @@ from learning.formats import Rows
 from tests.factories import committee_fill, form_publish, policy_approve, study_create, user_create
 from tests.snapshots import built_once
 from tests.training.runs import TABLE, consents_give, head_counts_state, table_rows
+from training.alliances import keys, services
+from training.alliances.exchange import exchange
+from training.alliances.keys import invitation_write
+from training.alliances.runs import joint_run_propose, joint_run_take
 from training.models import Alliance, Dataset, Run
-from training.services import alliances
 from training.services.advance import chunk_train, run_advance, shard_ask
 from training.services.datasets import dataset_import
-from training.services.joint_runs import joint_run_propose, joint_run_take
 from training.services.runs import run_approve
-from training.sites import keys
-from training.sites.exchange import exchange
-from training.sites.invitations import invitation_write
 
 ADDRESS = "http://testserver"
 POINTS = 12
@@ -43,7 +42,7 @@ class Installations:
         self.hub_study = study_create("hub", delta=1e-4, controller="University Hub")
         for kind, rows in (("public", table_rows(POINTS)), ("test", table_rows(21))):
             dataset_import(study=self.hub_study, name=kind, kind=kind, rows=rows, schema=TABLE)
-        self.hub, self.codes = alliances.alliance_found(
+        self.hub, self.codes = services.alliance_found(
             study=self.hub_study,
             name="Clinics",
             sites=self.names,
@@ -53,12 +52,12 @@ class Installations:
         )
         self.studies = [self._study(place, holders) for place in range(count)]
         self.sites = [
-            alliances.alliance_connect(
+            services.alliance_connect(
                 study=study, invitation=invitation_write(self.hub, self.codes[name], ADDRESS), acting_user=olga()
             )
             for study, name in zip(self.studies, self.names, strict=True)
         ]
-        self.hub = alliances.alliance_sign(alliance=self.hub, acting_user=olga())
+        self.hub = services.alliance_sign(alliance=self.hub, acting_user=olga())
 
     @staticmethod
     def dataset(study: Study, kind: str) -> Dataset:
@@ -77,13 +76,13 @@ class Installations:
     def join(self, site: Alliance) -> None:
         """What operators, committee and people of a site do until it has joined."""
         exchange(site)
-        alliances.alliance_tell(alliance=site, acting_user=olga())
+        services.alliance_tell(alliance=site, acting_user=olga())
         site.study.refresh_from_db()
         form_publish(site.study)
         policy_approve(site.study)
         consents_give(site.study, "HAL")
         head_counts_state(site.study)
-        alliances.alliance_join(alliance=site, acting_user=olga())
+        services.alliance_join(alliance=site, acting_user=olga())
         site.refresh_from_db()
         exchange(site)
 
@@ -149,7 +148,7 @@ def _step(run: Run) -> Run:
     if not run.has_ended:
         return advance(run)
     if run.status != Run.Status.FINISHED and not run.alliance.is_hub:
-        alliances.alliance_contact(run.alliance_id)  # sent when it has ended
+        services.alliance_contact(run.alliance_id)  # sent when it has ended
     return run
 
 

@@ -4,7 +4,7 @@ import pytest
 from django.conf import LazySettings
 
 from tests.training.sites.alliances import InThisProcess
-from training.sites.wire import Hub
+from training.alliances.wire import Hub
 
 
 @pytest.fixture(autouse=True)

@@ -7,16 +7,15 @@ from consent.models import Role
 from consent.services import membership_add
 from tests.factories import user_create
 from tests.training.sites.alliances import ADDRESS, Installations, InThisProcess, olga
+from training.alliances import keys, renewals
+from training.alliances.exchange import exchange
+from training.alliances.keys import invitation_write
+from training.alliances.wire import Hub
 from training.models import Alliance
-from training.services import renewals
-from training.sites import keys
-from training.sites.exchange import exchange
-from training.sites.invitations import invitation_write
-from training.sites.wire import Hub
 
 
 class Secrets:
-    """Secret keys of the installation that acts: `training.sites.keys` finds them where it looks for the settings."""
+    """Secret keys of the installation that acts: `training.alliances.keys` finds them where it looks for settings."""
 
     OWN = "of everybody " * 4
 

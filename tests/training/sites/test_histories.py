@@ -20,14 +20,14 @@ from tests.factories import user_create
 from tests.restored import backup_of, restore
 from tests.training.sites.alliances import advance, olga
 from tests.training.sites.renewals import Renewed, renewed_make
+from training.alliances import renewals
+from training.alliances.runs import joint_run_decline, joint_run_go_on
+from training.alliances.services import alliance_leave
+from training.alliances.wire import Unreachable
 from training.models import JointAnswer, Run
-from training.services import renewals
-from training.services.alliances import alliance_leave
 from training.services.erasures import records_erase
-from training.services.joint_runs import joint_run_decline, joint_run_go_on
 from training.services.restores import restore_settle
 from training.services.runs import run_approve, run_cancel
-from training.sites.wire import Unreachable
 from training.verification import checks_of
 
 pytestmark = pytest.mark.django_db

@@ -42,32 +42,32 @@ from tests.training.runs import (
 )
 from tests.training.sites.alliances import POINTS, Installations, advance, finish, olga
 from training import tasks
-from training.engine.records import records_load
-from training.methods import joint
-from training.methods.pate.ballot import ballot_load
-from training.methods.pate.questions import vote_question
-from training.models import Alliance, Dataset, Encoder, JointAnswer, JointQuestion, Run, RunResult
-from training.queue import run_wait
-from training.services import joint_models
-from training.services.alliances import (
+from training.alliances import asking, ledger
+from training.alliances import runs as joint_runs
+from training.alliances.exchange import exchange
+from training.alliances.keys import known_identity
+from training.alliances.publications import withdrawals_keep
+from training.alliances.runs import joint_run_take
+from training.alliances.services import (
     alliance_contact,
     alliance_leave,
     alliances_contact,
     private_datasets,
     schema_differences,
 )
+from training.alliances.wire import Hub, Unreachable
+from training.engine.records import records_load
+from training.methods import joint
+from training.methods.pate.ballot import ballot_load
+from training.methods.pate.questions import vote_question
+from training.models import Alliance, Dataset, Encoder, JointAnswer, JointQuestion, Run, RunResult
+from training.queue import run_wait
 from training.services.closing import dataset_remove, records_expire, study_close
 from training.services.datasets import dataset_import
 from training.services.erasures import records_erase
-from training.services.joint_runs import joint_run_take
 from training.services.results import result_withdraw
 from training.services.runs import run_approve, run_cancel
 from training.services.students import student_withdraw
-from training.sites import asking, ledger
-from training.sites.exchange import exchange
-from training.sites.keys import known_identity
-from training.sites.published import withdrawals_keep
-from training.sites.wire import Hub, Unreachable
 from training.verification import batches_kept, checks_of, release_faults, replay_faults
 
 pytestmark = pytest.mark.django_db
@@ -268,7 +268,7 @@ def test_a_draft_of_the_hub_is_told_to_nobody_and_a_site_approves_no_run_that_it
 def test_a_site_takes_over_no_model_that_the_hub_has_withdrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     there = Installations()
     with monkeypatch.context() as patched:
-        patched.setattr(joint_models, "file_fetch", network_down())
+        patched.setattr(joint_runs, "file_fetch", network_down())
         hub, *_sites = runs = finish(there.start(**STEPS), lambda runs: runs[0].has_ended)
         student_withdraw(run=hub, version=1, reason="It is wrong.", acting_user=olga())
     for site in there.sites:
@@ -320,7 +320,7 @@ def test_what_a_hub_withdraws_is_withdrawn_at_its_sites_however_late(
 def test_runs_without_a_hub_are_left_alone() -> None:
     study = study_with_table()
     model, table = (run_finish(run_start(study, share=0.4, **fields)) for fields in (TABLE_RUN, COUNTS_RUN))
-    joint_models.withdrawals_follow()
+    joint_runs.withdrawals_follow()
     assert not model.students.get().is_withdrawn and not table.result.is_withdrawn
 
 

@@ -18,17 +18,16 @@ from learning.sites.documents import Refused, sign
 from tests.factories import study_create, user_create
 from tests.training.sites.alliances import ADDRESS, Installations, advance, finish, olga
 from tests.training.sites.renewals import Renewed, renewed_make
-from training.joint_selectors import participant_rows
+from training.alliances import keys, renewals, services, wire
+from training.alliances.approvals import form_tells
+from training.alliances.documents import documents_of, roster
+from training.alliances.exchange import exchange, exchange_answer
+from training.alliances.keys import invitation_write
+from training.alliances.runs import joint_run_take
+from training.alliances.selectors import participant_rows
+from training.alliances.wire import Hub, Unreachable
 from training.models import Alliance, Run
-from training.services import alliances, renewals
-from training.services.joint_runs import joint_run_take
 from training.services.runs import run_approve
-from training.sites import keys, wire
-from training.sites.alliances import form_tells
-from training.sites.documents import documents_of, roster
-from training.sites.exchange import exchange, exchange_answer
-from training.sites.invitations import invitation_write
-from training.sites.wire import Hub, Unreachable
 from training.verification import checks_of
 
 pytestmark = pytest.mark.django_db
@@ -358,5 +357,5 @@ def test_invalid_certificates_are_refused_at_their_field() -> None:
     fields = {"invitation": invitation_write(there.hub, there.codes["Clinic A"], ADDRESS), "acting_user": olga()}
     for certificate in ("no certificate", "ä"):
         with pytest.raises(ValidationError) as refused:
-            alliances.alliance_connect(study=study, certificate=certificate, **fields)
+            services.alliance_connect(study=study, certificate=certificate, **fields)
         assert "certificate" in refused.value.message_dict

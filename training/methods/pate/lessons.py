@@ -4,12 +4,12 @@ import numpy as np
 
 from learning.mechanisms.choices import HolderChoices
 from learning.students import counted, labelled
+from training.alliances.documents import noise_factor
 from training.engine.budgets import sites_of
 from training.methods.lessons import Lesson
 from training.methods.pate.planning import plan_from_json
 from training.methods.space import space_first
 from training.models import Run
-from training.sites.documents import noise_factor
 
 
 def counts_lesson(run: Run) -> Lesson:

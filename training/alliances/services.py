@@ -29,18 +29,17 @@ from learning.formats import records_alike, schema_from_json
 from learning.sites.documents import DOMAIN, Refused, public_key, sign
 from learning.sites.documents import Alliance as AllianceDocument
 from learning.sites.documents import JointRun as RunDocument
+from training.alliances.approvals import facts_of_alliance, form_tells, refusal
+from training.alliances.documents import alliance_verify, digest_of, document_text, points_digest
+from training.alliances.exchange import exchange
+from training.alliances.keys import code_digest, identity, invitation_read
+from training.alliances.renewals import key_register
+from training.alliances.wire import Hub, Unreachable
 from training.dispatch import send
 from training.engine.records import records_store
 from training.models import Alliance, AllianceSite, Dataset, JointQuestion, JointRun, Run
 from training.notices import silence_tell
-from training.services.renewals import key_register
 from training.services.runs import run_cancel
-from training.sites.alliances import facts_of_alliance, form_tells, refusal
-from training.sites.documents import alliance_verify, digest_of, document_text, points_digest
-from training.sites.exchange import exchange
-from training.sites.invitations import code_digest, invitation_read
-from training.sites.keys import identity
-from training.sites.wire import Hub, Unreachable
 
 logger = logging.getLogger(__name__)
 

@@ -23,14 +23,13 @@ from consent.services import study_lock
 from consent.services.changes import changes_recorded
 from learning.sites.documents import Alliance as AllianceDocument
 from learning.sites.documents import Refused, public_key, renewed_site, sign
+from training.alliances.approvals import refusal
+from training.alliances.documents import alliance_read, alliance_verify, documents_of
+from training.alliances.keys import code_digest, fingerprint, identity, invitation_read, known_identity
+from training.alliances.wire import Hub, Unreachable
 from training.dispatch import send
 from training.models import Alliance, AllianceSite, Run
 from training.notices import key_waits_tell
-from training.sites.alliances import refusal
-from training.sites.documents import alliance_read, alliance_verify, documents_of
-from training.sites.invitations import code_digest, invitation_read
-from training.sites.keys import fingerprint, identity, known_identity
-from training.sites.wire import Hub, Unreachable
 
 logger = logging.getLogger(__name__)
 

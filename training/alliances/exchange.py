@@ -20,26 +20,18 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from accounting.head_counts import head_counts
 from common import __version__
 from common.sentences import Sentence, gettext_noop
-from learning.sites.documents import (
-    DOMAIN,
-    Answer,
-    Approval,
-    Endorsement,
-    Refused,
-    Signed,
-    sign,
-)
+from learning.sites.documents import DOMAIN, Answer, Approval, Endorsement, Refused, Signed, sign
 from learning.sites.documents import JointQuestion as QuestionDocument
 from learning.sites.documents import JointRun as RunDocument
+from training.alliances.approvals import document_keep
+from training.alliances.documents import digest_of, signature_of, vector_load, vector_save
+from training.alliances.keys import known_identity
+from training.alliances.ledger import sums_folder
+from training.alliances.publications import model_message, model_of, withdrawal_messages, withdrawals_keep
+from training.alliances.wire import Hub, Unreachable
 from training.dispatch import send
 from training.models import Alliance, AllianceSite, JointQuestion, JointRun, Run
 from training.notices import joint_proposed_tell
-from training.sites.alliances import document_keep
-from training.sites.documents import digest_of, signature_of, vector_load, vector_save
-from training.sites.keys import known_identity
-from training.sites.ledger import sums_folder
-from training.sites.published import model_message, model_of, withdrawal_messages, withdrawals_keep
-from training.sites.wire import Hub, Unreachable
 
 #: For so long a hub tells sites of runs that have ended.
 _PAST = timedelta(days=30)

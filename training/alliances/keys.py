@@ -9,7 +9,9 @@ database that was restored cannot answer a question of the run a second time.
 
 import hashlib
 import logging
+import uuid
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
 import numpy as np
 from cryptography.hazmat.primitives import hashes
@@ -17,6 +19,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.utils.translation import gettext as _
 
 from common.artifacts import arrays_delete, arrays_load, arrays_save
 from common.sentences import gettext_noop
@@ -117,3 +121,34 @@ def site_of(joint: JointRun) -> Site:
             )
         ) from error
     return Site(alliance.own_name, known_identity(alliance), X25519PrivateKey.from_private_bytes(raw))
+
+
+# --- Invitations ------------------------------------------------------------------------------------------------------
+
+
+_MARK = "#"
+
+
+def invitation_write(alliance: Alliance, code: str, address: str) -> str:
+    """What an operator of a site enters: address of the hub, alliance and code, in one line."""
+    return f"{address.rstrip('/')}/{_MARK}{alliance.key.hex}.{code}"
+
+
+def invitation_read(text: str) -> tuple[str, uuid.UUID, str]:
+    """Address of the hub, number of the alliance, and code. Raises ValidationError."""
+    address, _mark, rest = text.strip().partition(_MARK)
+    key, _dot, code = rest.partition(".")
+    parts = urlsplit(address)
+    loopback = parts.hostname in ("127.0.0.1", "localhost", "::1", "testserver")
+    try:
+        known = uuid.UUID(key)
+    except ValueError:
+        known = None
+    if not known or not code or not parts.hostname or (parts.scheme != "https" and not loopback):
+        raise ValidationError({"invitation": _("This is no invitation: it begins with https:// and holds one #.")})
+    return address.rstrip("/"), known, code
+
+
+def code_digest(code: str) -> str:
+    """SHA-256 of a code, which is all that a hub keeps of it."""
+    return hashlib.sha256(code.encode()).hexdigest()

@@ -13,10 +13,10 @@ from django.db import transaction
 from common.artifacts import model_fetch
 from common.sentences import gettext_noop
 from learning.sites.documents import Publication, Refused, Signed, Withdrawal, sign
+from training.alliances.documents import digest_of, document_text, signature_of
+from training.alliances.keys import known_identity
+from training.alliances.wire import Hub
 from training.models import Alliance, JointRun, Run, RunResult, StudentModel
-from training.sites.documents import digest_of, document_text, signature_of
-from training.sites.keys import known_identity
-from training.sites.wire import Hub
 
 #: What is told of a version.
 FIELDS = ("learner", "seed", "calibration", "accuracy", "label_accuracy", "card", "seconds", "score")

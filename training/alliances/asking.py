@@ -28,16 +28,8 @@ from learning.sites.documents import Answer, Refused, Signed, sign
 from learning.sites.documents import JointQuestion as QuestionDocument
 from learning.sites.lattice import IncludedNoise, Numbers
 from learning.sites.protocol import answer, endorse, lattice_of, question_for, total, total_spread
-from training.engine import asking, attempts
-from training.engine.asking import Asking, charges_of_answers, costs_of, released_of
-from training.engine.budgets import budgets_from_json
-from training.engine.commits import batch_commit
-from training.engine.questions import batch_part, draws_of, round_under_way, state_before
-from training.engine.spending import message_set, spending
-from training.errors import RunError
-from training.models import JointQuestion, JointRun, Round, Run
-from training.sites.alliances import form_tells
-from training.sites.documents import (
+from training.alliances.approvals import form_tells
+from training.alliances.documents import (
     alliance_verify,
     answer_of,
     endorsements_of,
@@ -50,10 +42,18 @@ from training.sites.documents import (
     vector_load,
     vector_save,
 )
-from training.sites.exchange import answer_send, exchange, total_fetch
-from training.sites.keys import known_identity, site_of
-from training.sites.ledger import SiteLedger, sums_folder
-from training.sites.wire import Unreachable, wait_most
+from training.alliances.exchange import answer_send, exchange, total_fetch
+from training.alliances.keys import known_identity, site_of
+from training.alliances.ledger import SiteLedger, sums_folder
+from training.alliances.wire import Unreachable, wait_most
+from training.engine import asking, attempts
+from training.engine.asking import Asking, charges_of_answers, costs_of, released_of
+from training.engine.budgets import budgets_from_json
+from training.engine.commits import batch_commit
+from training.engine.questions import batch_part, draws_of, round_under_way, state_before
+from training.engine.spending import message_set, spending
+from training.errors import RunError
+from training.models import JointQuestion, JointRun, Round, Run
 
 logger = logging.getLogger(__name__)
 

@@ -21,8 +21,8 @@ from django.conf import settings
 from common import __version__
 from common.sentences import Sentence, gettext_noop
 from learning.sites.documents import DOMAIN, Refused
+from training.alliances.keys import identities
 from training.models import Alliance
-from training.sites.keys import identities
 
 #: Seconds by which the clocks of site and hub may differ.
 CLOCK_SKEW = 300

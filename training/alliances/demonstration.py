@@ -15,15 +15,15 @@ from accounting.models import Release
 from consent.models import DataHolder, Study
 from consent.selectors import consent_snapshot
 from learning.formats import Splits
+from training.alliances import services
+from training.alliances.exchange import exchange
+from training.alliances.keys import invitation_write
+from training.alliances.runs import joint_run_propose, joint_run_take
 from training.demonstration import STUDIES, Login, consents_give, members_add, people, study_begin, study_publish
 from training.models import Alliance, Dataset, JointRun, Run
-from training.services import alliances
 from training.services.datasets import dataset_import
 from training.services.head_counts import head_counts_draw
-from training.services.joint_runs import joint_run_propose, joint_run_take
 from training.services.runs import run_approve
-from training.sites.exchange import exchange
-from training.sites.invitations import invitation_write
 from training.verification import checks_of
 
 SLUG = "demo-sites"
@@ -50,7 +50,7 @@ def hub_found(data: str, splits: Splits, names: list[str], address: str) -> dict
         )
         for kind, rows in (("public", splits.public), ("test", splits.test))
     }
-    alliance, codes = alliances.alliance_found(
+    alliance, codes = services.alliance_found(
         study=study,
         name="Example alliance",
         sites=names,
@@ -77,7 +77,7 @@ def site_register(
         schema=splits.schema,
         acting_user=users["steward"],
     )
-    alliances.alliance_connect(
+    services.alliance_connect(
         study=study, invitation=invitation, acting_user=users["operator"], certificate=certificate
     )
     return {"logins": _login_rows(logins)}
@@ -85,7 +85,7 @@ def site_register(
 
 def hub_sign() -> dict[str, Any]:
     """At the hub: sign the alliance."""
-    alliances.alliance_sign(alliance=_alliance(), acting_user=_user("operator"))
+    services.alliance_sign(alliance=_alliance(), acting_user=_user("operator"))
     return {}
 
 
@@ -93,13 +93,13 @@ def site_join(data: str) -> dict[str, Any]:
     """At a site: tell people of the alliance in the form, publish it, let them consent, count them, join."""
     alliance = _alliance()
     exchange(alliance)
-    alliances.alliance_tell(alliance=alliance, acting_user=_user("operator"))
+    services.alliance_tell(alliance=alliance, acting_user=_user("operator"))
     study = Study.objects.get(slug=SLUG)
     users = {name: _user(name) for name in ("committee", "committee2", "holder", "operator2")}
     study_publish(study, STUDIES[data], users)
     consents_give(study, users["holder"], lambda rows, _description, _total: rows)
     head_counts_draw(study=study, acting_user=users["operator2"])
-    alliances.alliance_join(alliance=_alliance(), acting_user=users["operator2"])
+    services.alliance_join(alliance=_alliance(), acting_user=users["operator2"])
     exchange(_alliance())
     return {"holders": DataHolder.objects.filter(study=study).count()}
 

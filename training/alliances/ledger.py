@@ -15,10 +15,10 @@ from common.sentences import gettext_noop
 from learning.sites.documents import JointQuestion as QuestionDocument
 from learning.sites.documents import Refused
 from learning.sites.protocol import SiteAnswer
+from training.alliances.documents import vector_save
 from training.engine.commits import Charges
 from training.engine.spending import charged_tell
 from training.models import JointQuestion, JointRun, Run
-from training.sites.documents import vector_save
 
 
 @dataclass(frozen=True, eq=False)
