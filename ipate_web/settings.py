@@ -128,6 +128,7 @@ TEMPLATES = [
             "builtins": [
                 "django.templatetags.i18n",
                 "django.templatetags.static",
+                "common.templatetags.components",
                 *(
                     f"consent.templatetags.{name}"
                     for name in ("checkpoints", "navigation", "odds", "sections", "study_texts", "tables", "zones")

@@ -8,7 +8,6 @@ from functools import lru_cache
 from typing import Any
 
 from django import template
-from django.template.loader import render_to_string
 from django.utils.formats import get_format, number_format
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
@@ -17,6 +16,7 @@ from django.utils.translation import get_language, ngettext
 from django.utils.translation import gettext as _
 
 from common.sentences import Sentence
+from common.templatetags.components import component_render
 from consent.models import Level
 from ipate_web.staff.measures import Measure, decimal, ends_words, measures, target_measure
 from learning.learners import parameter_fields
@@ -308,7 +308,7 @@ def badges(run: Run) -> SafeString:
         words.append((_("no model"), "warn"))
     if run.rehearsal:
         words.append((_("rehearsal"), "warn"))
-    parts = [render_to_string("components/badge.html", {"text": text, "kind": kind}) for text, kind in words]
+    parts = [component_render("badge", text=text, kind=kind) for text, kind in words]
     return mark_safe("".join(parts))  # noqa: S308, two rendered templates
 
 

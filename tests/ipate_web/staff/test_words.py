@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 from django.template import Context, Template
-from django.template.loader import render_to_string
 from django.utils import timezone, translation
 
 from common.sentences import Sentence
+from common.templatetags.components import component_render
 from ipate_web.staff.charts import Chart, Series
 from ipate_web.staff.templatetags.run_words import chosen_words, group_label, parameter_words, percent, said, trimmed
 
@@ -83,6 +83,6 @@ def test_gaps_and_values_of_a_chart_that_json_cannot_hold_are_null() -> None:
 
 def test_the_table_of_a_chart_has_every_number_in_the_readers_notation() -> None:
     with translation.override("de"):
-        table = render_to_string("components/chart_table.html", {"chart": CHART, "caption": "All"})
+        table = component_render("chart_table", chart=CHART, caption="All")
     cells = [cell.split("<")[0] for cell in table.split('"number">')[1:]]
     assert cells == ["Order", "High", "Low", "1,02", "0,5", "inf", "2", "–", "1,235e+05"]
