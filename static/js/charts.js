@@ -26,7 +26,7 @@ function datasets({ kind, scale, x, connected, series }) {
         spanGaps: connected,
         stepped: scale === "time",
         pointStyle: point(index),
-        pointRadius: index < 3 && x.length > 1 ? 0 : 3,
+        pointRadius: isMark(values) ? 8 : index < 3 && x.length > 1 ? 0 : 3,
       },
     ];
     if (limit !== null) {
@@ -35,6 +35,9 @@ function datasets({ kind, scale, x, connected, series }) {
     return sets;
   });
 }
+
+// A series with one value marks a point of another.
+const isMark = (values) => values.length > 1 && values.filter((value) => value !== null).length === 1;
 
 // Milliseconds as words: days where there are several, and the time of the day within one or two.
 function moments(x) {

@@ -19,6 +19,7 @@ from common.noise import SimulationNoise
 from common.sentences import Sentence, in_words
 from consent import services
 from consent.models import Study
+from ipate_web.staff.run_charts import plan_charts
 from ipate_web.staff.templatetags.run_words import said
 from learning.forecasts import Forecast
 from learning.mechanisms.base import PlanError
@@ -311,7 +312,13 @@ def test_what_a_proposal_leaves_open_the_plan_chooses_by_forecast() -> None:
     page = as_("olga").get(reverse("staff:run_approve", args=[study.slug, run.pk])).text
     assert "What the plan compared" in page
     named = run_plan(run_draft(study, **TABLE_RUN | {"title": "Named", "teachers": 6, "aggregator": None}), 0.9)
-    assert {each.teachers for each in named.compared} == {6} and named.plan.teachers == 6
+    assert 6 in {each.teachers for each in named.compared} and named.plan.teachers == 6
+    for number, each in ((plan.plan.teachers, plan), (plan.plan.teachers, named)):
+        assert [other.teachers for other in each.compared if other.is_suggested] == [number], "whatever is named"
+    (right, _), cost = plan_charts(plan)[0], plan_charts(named)[1][1]
+    assert right == "Points that the student is expected to be told right"
+    assert [series.name for series in cost.series] == ["noisy counts", "labels", "this plan", "suggested"]
+    assert cost.rows[cost.x.index(6)][1][2] == pytest.approx(cost.rows[cost.x.index(6)][1][0]), "it has counts, too"
     assert run_plan(run_draft(study, **TABLE_RUN | {"title": "All"}), 0.9).compared == ()
 
 

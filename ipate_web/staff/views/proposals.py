@@ -18,6 +18,7 @@ from consent.permissions import members_with_permission
 from ipate_web.staff.comparison import change_rows
 from ipate_web.staff.forms.runs import RunForm, initial_for, initial_like
 from ipate_web.staff.forms.share import ShareForm
+from ipate_web.staff.run_charts import plan_charts
 from ipate_web.staff.templatetags.run_words import said
 from ipate_web.staff.views.pages import faults_in, faults_show, number_sent, render_page, study_form
 from learning.mechanisms.base import PlanError
@@ -40,7 +41,12 @@ def plan_or_reason(run: Run, user: Any, share: float | None = None) -> dict[str,
         return {"plan_waits": True}
     except PlanError as error:
         return {"plan_error": error.args[0]}
-    return {"plan": plan.plan, "plan_notes": plan.notes, "alternatives": plan.alternatives}
+    return {
+        "plan": plan.plan,
+        "plan_notes": plan.notes,
+        "plan_charts": plan_charts(plan.plan),
+        "alternatives": plan.alternatives,
+    }
 
 
 def second_person(run: Run, can: frozenset[str], user: Any) -> dict[str, Any]:

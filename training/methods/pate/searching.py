@@ -62,6 +62,7 @@ class Compared:
         sigma: Noise of each count, in votes.
         charge: Of an answered query, as a share of what the run may charge the group that it costs most.
         forecast: Of the share of points that the student is told right.
+        is_suggested: Whether the plan chooses this where nothing else is named.
     """
 
     teachers: int
@@ -71,6 +72,7 @@ class Compared:
     sigma: float
     charge: float
     forecast: Forecast
+    is_suggested: bool = False
 
     @property
     def right(self) -> float:
@@ -112,16 +114,23 @@ def teachers_search(run: Run, chosen: Teachers, groups: Sequence[Group], share: 
         (run.public_points.pk, run.public_points.digest),
         (test.pk, test.digest),
     )
-    if not found:
+    named = [each for each in found if chosen.teachers in (None, each.teachers)]
+    if not named:
         return Search(asked.filled(chosen, usual, "labels"))
-    best = max(each.right for each in found)
-    picked = min(
-        (each for each in found if each.right >= best - _AS_GOOD), key=lambda each: (-each.teachers, -each.right)
-    )
+    suggested, picked = _best(found), _best(named)
     filled = asked.filled(chosen, picked.teachers, picked.releases)
     if not chosen.leaves_open:
         return Search(filled, picked.forecast)
-    return Search(filled, picked.forecast, found, tuple(_why(chosen, found, picked)))
+    compared = tuple(replace(each, is_suggested=each is suggested) for each in found)
+    return Search(filled, picked.forecast, compared, tuple(_why(chosen, found, picked)))
+
+
+def _best(found: Sequence[Compared]) -> Compared:
+    """Return the one with most teachers among those that are as good as the best."""
+    best = max(each.right for each in found)
+    return min(
+        (each for each in found if each.right >= best - _AS_GOOD), key=lambda each: (-each.teachers, -each.right)
+    )
 
 
 def _why(chosen: Teachers, found: Sequence[Compared], picked: Compared) -> Iterator[Sentence]:
@@ -205,9 +214,11 @@ def _compared(
     learner = json.dumps([chosen.learner, dict(chosen.learner_parameters)])
     rehearsal = _rehearsal(learner, asked.classes, chosen.learns_unlabelled(kind), public_key, test_key)
     holders = sum(group.holders for group in asked.groups)
-    numbers = sorted({round(holders / each) for each in _RECORDS if each <= rehearsal.most_records} - {0, 1})
+    numbers = {round(holders / each) for each in _RECORDS if each <= rehearsal.most_records} - {0, 1}
+    if chosen.teachers:
+        numbers = {chosen.teachers} | (numbers if chosen.leaves_open else set())
     found = []
-    for teachers in [chosen.teachers] if chosen.teachers else numbers:
+    for teachers in sorted(numbers):
         for releases in _KINDS if chosen.aggregator is None else [_releases(chosen)]:
             try:
                 plan = asked.plan(asked.filled(chosen, teachers, releases))
