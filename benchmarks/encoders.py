@@ -23,10 +23,10 @@ from sklearn.linear_model import LogisticRegression
 
 from benchmarks.sgd import study
 from learning.encoders import EncoderFile, EncoderProcess, ImageInput
+from learning.encoders.files import Pieces
 from learning.encoders.graphs import IDS, MASK, image_vectors, text_vectors, token_inputs
 from learning.encoders.making.efficientnet import efficientnet_lite0
 from learning.encoders.making.minilm import minilm
-from learning.encoders.pieces import Pieces
 from learning.exports.graph import FLOAT, Graph
 from learning.formats.columns import TextColumn
 from learning.formats.rows import Rows

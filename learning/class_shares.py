@@ -26,7 +26,7 @@ _UNCOUNTED = 0.05
 
 
 @dataclass(frozen=True)
-class Share:
+class ClassShare:
     """Of a class, with its 95 % interval."""
 
     value: float
@@ -34,7 +34,7 @@ class Share:
     high: float
 
 
-def voted_shares(counts: Floats, sigma: float) -> list[Share] | None:
+def voted_shares(counts: Floats, sigma: float) -> list[ClassShare] | None:
     """Shares of the classes among all votes.
 
     Radii hold the same number of public points everywhere, so that people have more votes where public points are
@@ -61,7 +61,7 @@ def voted_shares(counts: Floats, sigma: float) -> list[Share] | None:
     return rows
 
 
-def first_step_shares(intercept: Floats, *, noise: float, lengths: Floats, clip_norm: float) -> list[Share]:
+def first_step_shares(intercept: Floats, *, noise: float, lengths: Floats, clip_norm: float) -> list[ClassShare]:
     """Shares of the classes by the first step of a linear model, at which it says of nobody which class is likelier.
 
     The gradient of a holder of class y is then f ⊗ (1/C − e_y), clipped, and its constant coordinate counts classes:
@@ -86,13 +86,13 @@ def first_step_shares(intercept: Floats, *, noise: float, lengths: Floats, clip_
     return rows
 
 
-def differing(people: Share, share: float, points: int) -> bool:
+def differing(people: ClassShare, share: float, points: int) -> bool:
     """Whether a class has another share among people than this one of so many public points, by both intervals."""
     low, high = wilson(share, points)
     return people.high < low or high < people.low
 
 
-def _share(value: float, low: float, high: float) -> Share:
+def _share(value: float, low: float, high: float) -> ClassShare:
     ends = min(low, value) - _WEIGHED, value, max(high, value) + _WEIGHED
     low, value, high = (min(1.0, max(0.0, each)) for each in ends)
-    return Share(value, low, high)
+    return ClassShare(value, low, high)

@@ -18,7 +18,7 @@ from accounting.caps import caps_of
 from benchmarks.neighbours.study import DELTAS, SHARES
 from common.noise import SimulationNoise
 from learning.learners import learner_create, learner_parameters
-from learning.learners.base import Learner
+from learning.learners.learner import Learner
 from learning.mechanisms.pate import AGGREGATORS, NO_VOTE, Group, Plan, assign_keyed, make_plan, teacher_seed
 from learning.mechanisms.pate.votes import count_votes
 from learning.students import Releases, labelled

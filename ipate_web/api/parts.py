@@ -11,7 +11,7 @@ from rest_framework.response import Response
 from ipate_web.api.base import ApiView, operation
 from ipate_web.api.choices_schema import JSON_TYPES
 from learning.learners import LEARNERS, parameter_fields
-from learning.learners.base import Parametrised
+from learning.learners.learner import Parametrised
 from learning.mechanisms.pate import AGGREGATORS
 from learning.representations import REPRESENTATIONS
 from learning.students import STUDENTS

@@ -22,9 +22,8 @@ from common.confinement import answers, confine, in_a_copy
 from common.frames import frame_read, frame_write
 from common.sentences import Sentence
 from common.sentences import gettext_noop as _
-from learning.encoders.files import EncoderError, EncoderFile, ImageInput, input_from_json
+from learning.encoders.files import EncoderError, EncoderFile, ImageInput, Pieces, input_from_json
 from learning.encoders.graphs import IDS, MASK, image_vectors, text_vectors, token_inputs
-from learning.encoders.pieces import Pieces
 from learning.exports.graph import FLOAT, Graph
 from learning.formats.columns import texts
 from learning.formats.rows import as_numbers

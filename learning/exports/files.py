@@ -1,26 +1,37 @@
-"""Published models as files for other programs."""
+"""Published models as ONNX files: what a dataset's schema does to the values of a row, bit for bit, then the model.
+
+A table has one input per feature column: numbers as double, NaN where not known; categories and codes as text. Images
+are one input of pixels between 0 and 1. What the schema would refuse cannot be refused by a graph: it is marked.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from learning.encoders.files import EncoderFile
-from learning.exports.encoding import encoded
-from learning.exports.graph import DOUBLE, STRING, Graph
-from learning.formats import Schema
+from learning.calibration import Threshold
+from learning.encoders.files import MOST_CHAINED, EncoderFile, TextInput
+from learning.encoders.graphs import image_vectors, text_vectors, token_inputs
+from learning.exports.graph import DOUBLE, FLOAT, STRING, UINT8, Graph
+from learning.formats import ImageSchema, Schema, TabularSchema
+from learning.formats.columns import SEVERAL, CategoricalColumn, CodeColumn, NumericColumn
 from learning.formats.documents import schema_to_json
 from learning.learners import Model
-from learning.thresholds import Threshold
+
+_NONE, _REFUSED = -1, -2
+_BLANK = "[ \\t]*"
+IMAGE, TEXT, VECTORS = "image", "text", "vectors"
+"""The names of the inputs of images, of texts, and of vectors of an encoder that the file does not contain."""
 
 
 def onnx_file(model: Model, schema: Schema, card: Mapping[str, Any], encoder: EncoderFile | None = None) -> bytes:
     """A model as ONNX, from the values of a row to the name of a class.
 
-    Its inputs are what `encoding.encoded` says. Its outputs are ``label``, the name of the likeliest class, or of
+    Its inputs are what `encoded` says. Its outputs are ``label``, the name of the likeliest class, or of
     that which the card's threshold leads to, and ``probabilities``, double `(rows, classes)`. A row that the schema
     does not allow has the label "" and NaN. Of another outcome it has the output ``values``, double `(rows, columns)`,
     whose columns are named beside it.
@@ -59,6 +70,169 @@ def onnx_file(model: Model, schema: Schema, card: Mapping[str, Any], encoder: En
     )
 
 
+def encoded(
+    graph: Graph, schema: Schema, encoder: EncoderFile | None = None, shape: tuple[int, ...] = ()
+) -> tuple[str, str]:
+    """Inputs for the records of a schema.
+
+    Texts are one input of bytes of UTF-8, filled up with 0; with an encoder, of its tokens in pieces.
+
+    Args:
+        graph: Gets the inputs.
+        schema: Of the records.
+        encoder: Whose vectors are wanted, if any.
+        shape: Of a vector.
+
+    Returns:
+        The encoded records, float `(rows, *shape)`, or bytes of texts, and whether the schema allows each, bool
+        `(rows,)`.
+    """
+    if encoder is not None and len(encoder.content) > MOST_CHAINED:
+        return _all_allowed(graph, graph.input(VECTORS, FLOAT, shape))
+    if encoder is not None and isinstance(encoder.takes, TextInput):
+        ids, mask = token_inputs(graph)
+        return text_vectors(graph, encoder, ids, mask), _all_allowed(graph, ids)[1]
+    if isinstance(schema, ImageSchema):
+        pixels, allowed = _image(graph, schema)
+        return (pixels if encoder is None else image_vectors(graph, encoder, pixels, schema.shape)), allowed
+    if schema.text is not None:
+        return _all_allowed(graph, graph.input(TEXT, UINT8, ("bytes",)))
+    parts, each_allowed = zip(*_columns(graph, schema), strict=True)
+    all_allowed = each_allowed[0]
+    for each in each_allowed[1:]:
+        all_allowed = graph.node("And", all_allowed, each)
+    return graph.node("Concat", *parts, axis=1), all_allowed
+
+
 def _documents(**documents: Any) -> dict[str, str]:
     """Documents that are stored in a file, as texts."""
     return {name: json.dumps(document, ensure_ascii=False) for name, document in documents.items()}
+
+
+def _all_allowed(graph: Graph, records: str) -> tuple[str, str]:
+    rows = graph.node("Shape", records, start=0, end=1)
+    return records, graph.node("Expand", graph.constant(np.array(True)), rows)
+
+
+def _image(graph: Graph, schema: ImageSchema) -> tuple[str, str]:
+    pixels = graph.input(IMAGE, FLOAT, schema.shape)
+    flat = graph.node("Flatten", pixels, axis=1)
+    zero, one = graph.constant(np.float32(0)), graph.constant(np.float32(1))
+    inside = graph.node("And", graph.node("GreaterOrEqual", flat, zero), graph.node("LessOrEqual", flat, one))
+    axis = graph.constant(np.array([1]))
+    least = graph.node("ReduceMin", graph.cast(inside, FLOAT), axis, keepdims=0)
+    return pixels, graph.node("Greater", least, zero)
+
+
+def _columns(graph: Graph, schema: TabularSchema) -> Iterator[tuple[str, str]]:
+    """The features `(rows, features)` of each column, and which of its values are allowed."""
+    for column in schema.features:
+        match column:
+            case NumericColumn():
+                yield _numeric(graph, column)
+            case CategoricalColumn():
+                yield _categorical(graph, column)
+            case CodeColumn():
+                yield _codes(graph, column)
+
+
+def _numeric(graph: Graph, column: NumericColumn) -> tuple[str, str]:
+    value = graph.input(column.name, DOUBLE)
+    unknown = graph.node("IsNaN", value)
+    refused = graph.node("IsInf", value)
+    low, width = graph.constant(float(column.minimum)), graph.constant(float(column.maximum - column.minimum))
+    clipped = graph.node("Clip", value, low, graph.constant(float(column.maximum)))
+    scaled = graph.node("Div", graph.node("Sub", clipped, low), width)
+    known = graph.cast(graph.node("Where", unknown, graph.constant(0.0), scaled), FLOAT)
+    parts = [known]
+    if column.missing:
+        parts.append(graph.cast(unknown, FLOAT))
+    else:
+        refused = graph.node("Or", refused, unknown)
+    return _side_by_side(graph, parts), graph.node("Not", refused)
+
+
+def _categorical(graph: Graph, column: CategoricalColumn) -> tuple[str, str]:
+    value = graph.input(column.name, STRING)
+    places = {each: place for place, each in enumerate(column.values)} | dict.fromkeys(column.missing, _NONE)
+    position = _positions(graph, value, places, len(column.values) if column.other else _REFUSED)
+    return _one_hot(graph, position, len(column.features)), _allowed(graph, position)
+
+
+def _codes(graph: Graph, column: CodeColumn) -> tuple[str, str]:
+    value = graph.input(column.name, STRING)
+    if column.several:
+        return _several_codes(graph, column, value)
+    within, allowed = _groups(graph, column, value)
+    if column.missing:
+        marked = _positions(graph, value, dict.fromkeys(column.missing, 1), 0)
+        is_marked = graph.node("Greater", marked, graph.constant(np.int64(0)))
+        within = [graph.node("And", each, graph.node("Not", is_marked)) for each in within]
+        allowed = graph.node("Or", allowed, is_marked)
+    return _side_by_side(graph, [graph.cast(each, FLOAT) for each in within]), allowed
+
+
+def _several_codes(graph: Graph, column: CodeColumn, value: str) -> tuple[str, str]:
+    """Of codes with semicolons between; each has to be one, or to say that nothing is known."""
+    split = graph.node("StringConcat", value, graph.constant(np.array(SEVERAL, object)))
+    parts = graph.node("StringSplit", split, outputs=2, delimiter=SEVERAL)  # at least one of every row
+    within, allowed = _groups(graph, column, parts, _BLANK)
+    blank = graph.node("RegexFullMatch", parts, pattern=_BLANK)
+    markers = "|".join(map(re.escape, column.missing))
+    unknown = graph.node("RegexFullMatch", parts, pattern=f"{_BLANK}(?:{markers}){_BLANK}")  # or blank, with no marker
+    axis = graph.constant(np.array([1]))
+    each_allowed = graph.cast(graph.node("Or", allowed, graph.node("Or", blank, unknown)), FLOAT)
+    all_allowed = graph.node("ReduceMin", each_allowed, axis, keepdims=0)
+    half = graph.constant(np.float32(0.5))
+    sound = graph.node("Greater", all_allowed, half)
+    if "" not in column.missing:
+        filled = graph.node("ReduceMax", graph.cast(graph.node("Not", blank), FLOAT), axis, keepdims=0)
+        sound = graph.node("And", sound, graph.node("Greater", filled, half))
+    set_ = [graph.node("ReduceMax", graph.cast(each, FLOAT), axis, keepdims=0) for each in within]
+    return _side_by_side(graph, set_), sound
+
+
+def _groups(graph: Graph, column: CodeColumn, codes: str, around: str = "") -> tuple[list[str], str]:
+    """Of texts of any shape whether they are a code of each group, and whether of any."""
+    system = column.codes
+    allowed = graph.node("RegexFullMatch", codes, pattern=f"{around}(?:{system.code}){around}")
+    within = [
+        graph.node("RegexFullMatch", codes, pattern=f"{around}(?:{pattern}){around}")
+        for _name, pattern in system.groups
+    ]
+    any_of = within[0]
+    for each in within[1:]:
+        any_of = graph.node("Or", any_of, each)
+    if system.has_others:
+        within.append(graph.node("And", allowed, graph.node("Not", any_of)))
+    else:
+        allowed = graph.node("And", allowed, any_of)
+    return within, allowed
+
+
+def _positions(graph: Graph, texts: str, places: dict[str, int], otherwise: int) -> str:
+    return graph.node(
+        "LabelEncoder",
+        texts,
+        domain="ai.onnx.ml",
+        keys_strings=list(places),
+        values_int64s=list(places.values()),
+        default_int64=otherwise,
+    )
+
+
+def _one_hot(graph: Graph, positions: str, width: int) -> str:
+    row = graph.constant(np.arange(width, dtype=np.int64)[None])
+    return graph.cast(graph.node("Equal", _column(graph, positions), row), FLOAT)
+
+
+def _allowed(graph: Graph, positions: str) -> str:
+    return graph.node("Greater", positions, graph.constant(np.int64(_REFUSED)))
+
+
+def _side_by_side(graph: Graph, parts: list[str]) -> str:
+    return graph.node("Concat", *(_column(graph, part) for part in parts), axis=1)
+
+
+def _column(graph: Graph, values: str) -> str:
+    return graph.node("Unsqueeze", values, graph.constant(np.array([1], np.int64)))

@@ -1,6 +1,6 @@
 """Models that can be teachers or students. Knows nothing of privacy, and imports no Django."""
 
-from learning.learners.base import Model
+from learning.learners.learner import Model
 from learning.learners.registry import (
     LEARNERS,
     LearnerField,

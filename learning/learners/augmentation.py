@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from common.sentences import Sentence, gettext_noop
-from learning.learners.base import Labels, Records, parameter
+from learning.learners.learner import Labels, Records, parameter
 
 if TYPE_CHECKING:
     import torch

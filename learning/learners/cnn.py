@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 from common.progress import Progress
 from common.sentences import Sentence, gettext_noop
 from learning.learners.augmentation import Augmenting
-from learning.learners.base import Labels, Learner, Records, parameter
+from learning.learners.learner import Labels, Learner, Records, parameter
 
 if TYPE_CHECKING:
     from learning.learners.network import NetworkModel

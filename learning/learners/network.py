@@ -14,7 +14,7 @@ from safetensors.torch import load, save
 from torch import nn
 
 from common.progress import Progress
-from learning.learners.base import Labels, Model, Records
+from learning.learners.learner import Labels, Model, Records
 
 if TYPE_CHECKING:
     from learning.exports.graph import Graph

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, TypeVar
 
-from learning.learners.base import Learner, Parametrised
 from learning.learners.cnn import CNN
+from learning.learners.learner import Learner, Parametrised
 from learning.learners.scikit import LogisticRegression, NearestNeighbour, RandomForest
 
 LEARNERS: dict[str, type[Learner]] = {

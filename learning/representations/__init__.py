@@ -4,13 +4,12 @@ Every point becomes a few whole numbers of one byte each, by arithmetic that is 
 depend on any other, nor on blocks, threads or machines. Nothing here imports Django.
 """
 
-from learning.representations.base import FittedRepresentation, Representation
 from learning.representations.catalogue import (
     REPRESENTATIONS,
     Embedding,
     Encoded,
     Evened,
-    Learned,
+    LearnedNetwork,
     Patches,
     Standardised,
     Student,
@@ -22,9 +21,9 @@ from learning.representations.catalogue import (
     representation_create,
 )
 from learning.representations.coordinates import MOST_COMPONENTS
-from learning.representations.linear import LinearModel
 from learning.representations.network import layers_of, layers_of_model
-from learning.representations.storage import representation_load, representation_save
+from learning.representations.representation import FittedRepresentation, Representation
+from learning.representations.storage import LinearModel, representation_load, representation_save
 
 __all__ = [
     "MOST_COMPONENTS",
@@ -33,7 +32,7 @@ __all__ = [
     "Encoded",
     "Evened",
     "FittedRepresentation",
-    "Learned",
+    "LearnedNetwork",
     "LinearModel",
     "Patches",
     "Representation",

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.sentences import Sentence, gettext_noop
-from learning.learners.base import parameter
-from learning.representations.base import Representation
+from learning.learners.learner import parameter
 from learning.representations.coordinates import (
     MOST_COMPONENTS,
     Coordinates,
@@ -26,9 +25,9 @@ from learning.representations.encoders import (
     JoinedEncoder,
     ThresholdEncoder,
 )
+from learning.representations.images import PatchEncoder, WaveletEncoder
 from learning.representations.network import Layer, NetworkEncoder
-from learning.representations.patches import PatchEncoder
-from learning.representations.wavelets import WaveletEncoder
+from learning.representations.representation import Representation
 from learning.representations.words import WordEncoder
 
 _COMPONENTS = gettext_noop("greatest number of coordinates")
@@ -300,11 +299,11 @@ class Encoded(Embedding):
 
 
 @dataclass(frozen=True)
-class Learned(Whitened):
+class LearnedNetwork(Whitened):
     """The inner layer of a small network that learned from the public points without labels, whitened.
 
     >>> images = np.random.default_rng(0).random((60, 8, 8))
-    >>> Learned(steps=2).fit(images).transform(images).shape  # a component for every 20 public points
+    >>> LearnedNetwork(steps=2).fit(images).transform(images).shape  # a component for every 20 public points
     (60, 3)
     """
 
@@ -412,7 +411,7 @@ REPRESENTATIONS: dict[str, type[Representation]] = {
         Patches,
         Embedding,
         Encoded,
-        Learned,
+        LearnedNetwork,
         Words,
         Student,
     )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from learning.exports.graph import Graph
-    from learning.learners.base import Model
+    from learning.learners.learner import Model
 
 _ACTIVATION = 2.0**15  # steps up to twice the largest public activation; what lies beyond is cut off
 _BATCH = 256

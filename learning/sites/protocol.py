@@ -34,8 +34,7 @@ from learning.sites.documents import (
     Signed,
     sign,
 )
-from learning.sites.lattice import Lattice, Numbers
-from learning.sites.masks import mask
+from learning.sites.lattice import Lattice, Numbers, mask
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from common.progress import Progress, silent
 from common.threads import one_thread
-from learning.learners.base import Learner, Model, Parametrised, Records, records_check, seed_check
+from learning.learners.learner import Learner, Model, Parametrised, Records, records_check, seed_check
 from learning.students.checkpoints import UNKEPT, Checkpoint
 from learning.students.releases import Releases
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from common.progress import Progress
 from common.sentences import gettext_noop
-from learning.learners.base import Model, Records, parameter
+from learning.learners.learner import Model, Records, parameter
 from learning.learners.scikit import ScikitModel, scikit_model
 from learning.students.base import Student
 from learning.students.checkpoints import Checkpoint

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from learning.exact_arithmetic import Floats
-from learning.learners.base import Model, Records
+from learning.learners.learner import Model, Records
 from learning.outcomes import Outcome, Target
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from learning.learners.base import Model
+from learning.learners.learner import Model
 from learning.students.releases import Releases
 
 _HELD_OUT = 0.2

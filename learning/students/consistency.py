@@ -9,8 +9,8 @@ import numpy as np
 
 from common.progress import Progress
 from common.sentences import gettext_noop
-from learning.learners.base import Records, parameter
 from learning.learners.cnn import convolved_check
+from learning.learners.learner import Records, parameter
 from learning.students.base import Student
 from learning.students.checkpoints import Checkpoint
 from learning.students.releases import Releases

@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 
 from common.progress import Progress
-from learning.learners.base import Records
+from learning.learners.learner import Records
 from learning.learners.network import as_images
 from learning.students.checkpoints import UNKEPT, Checkpoint
 from learning.students.descent_states import state_load, state_save

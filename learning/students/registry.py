@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from common.progress import Progress
 from learning.learners import LEARNERS
-from learning.learners.base import Learner, Model, Parametrised
+from learning.learners.learner import Learner, Model, Parametrised
 from learning.learners.registry import instance_of, registered_class
 from learning.students.base import Student, learn_labels
 from learning.students.boosting import Boosting

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from common.progress import Progress
 from common.sentences import gettext_noop
-from learning.learners.base import Model, Records, parameter
+from learning.learners.learner import Model, Records, parameter
 from learning.learners.scikit import ScikitModel, scikit_model
 from learning.students.base import Student
 from learning.students.checkpoints import Checkpoint

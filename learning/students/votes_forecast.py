@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from common.noise import SimulationNoise
 from common.sentences import Sentence, gettext_noop
 from learning.forecasts import MODEL, Forecast, judged_forecast
-from learning.learners.base import Learner
+from learning.learners.learner import Learner
 from learning.mechanisms.pate.plan import Plan
 from learning.mechanisms.pate.teachers import PublicGraph, teacher_classes
 from learning.representations import Representation

@@ -12,7 +12,7 @@ from accounting.privacy import IndividualAccounts
 from common.noise import SimulationNoise
 from common.sentences import Sentence
 from learning.calibration import Calibration, StepCheck, fit_to_sums
-from learning.class_shares import Share, differing, first_step_shares, voted_shares
+from learning.class_shares import ClassShare, differing, first_step_shares, voted_shares
 from learning.forecasts import LABELS, MODEL, Forecast, few_people, headline, judged_forecast, thirds, useless
 from learning.measures import (
     area,
@@ -360,6 +360,6 @@ def test_the_interval_of_the_first_step_is_of_centred_noise() -> None:
 
 
 def test_shares_differ_where_both_intervals_lie_apart() -> None:
-    people = Share(0.6, 0.55, 0.65)
+    people = ClassShare(0.6, 0.55, 0.65)
     cases = [(0.4, 400), (0.8, 400), (0.4, 20), (0.52, 400)]  # twenty points tell 0.22 to 0.61
     assert [differing(people, *case) for case in cases] == [True, True, False, False]

@@ -26,7 +26,7 @@ from consent.services.changes import changes_recorded
 from consent.services.handover import circumstance_record
 from learning.formats import Rows
 from learning.mechanisms.base import PlanError
-from learning.representations import Learned
+from learning.representations import LearnedNetwork
 from tests.factories import form_publish, policy_approve, user_create
 from tests.training.asking import ASKING_RUN, asking_of, assert_whole, attempt, commit, run_end
 from tests.training.people import HOLDERS, assert_refused, decide, everybody, small_study, withdraw
@@ -471,7 +471,7 @@ def test_an_embedding_is_learned_once_for_plan_and_run(monkeypatch: pytest.Monke
     draft = run_draft(study, **ASKING_RUN | {"choices": chosen})
     planned = method_of(draft).plan(draft)
     assert "learned from the public points alone" in planned.representation
-    monkeypatch.setattr(Learned, "fit", lambda *_: pytest.fail("it was learned for the plan"))
+    monkeypatch.setattr(LearnedNetwork, "fit", lambda *_: pytest.fail("it was learned for the plan"))
     monkeypatch.setattr(space, "_space", space._space.__wrapped__)  # another process
     run = run_finish(run_commands.run_approve(run=draft, acting_user=user_create("olga"), share=0.5))
     assert run.status == Run.Status.FINISHED, run.message

@@ -22,10 +22,10 @@ from common import __version__
 from common.artifacts import arrays_delete, arrays_load, arrays_save
 from common.progress import Progress
 from common.sentences import Sentence
-from learning.class_shares import Share
+from learning.class_shares import ClassShare
 from learning.formats import schema_from_json
 from learning.learners import Model
-from learning.learners.base import Parametrised
+from learning.learners.learner import Parametrised
 from learning.published import LINEAR
 from learning.students import (
     STUDENTS,
@@ -66,7 +66,7 @@ class Lesson:
     model: Model | None = None
     learner: str = LINEAR
     publish: str = "student"
-    shares: list[Share] | None = None
+    shares: list[ClassShare] | None = None
 
     def of(self, releases: Releases) -> Lesson:
         """The same with some of the releases alone."""

@@ -14,7 +14,7 @@ from accounting.caps import caps_of
 from accounting.models import Release
 from common.artifacts import arrays_load, arrays_save
 from common.sentences import Sentence, gettext_noop
-from learning.class_shares import Share, voted_shares
+from learning.class_shares import ClassShare, voted_shares
 from learning.forecasts import Forecast, few_people
 from learning.mechanisms.base import PlanError
 from learning.mechanisms.levels import Level
@@ -510,7 +510,7 @@ def votes_lesson(run: Run) -> Lesson:
     return Lesson(releases, coordinates, shares=_shares(rounds[0]) if run.classes else None)
 
 
-def _shares(first: Round) -> list[Share] | None:
+def _shares(first: Round) -> list[ClassShare] | None:
     """By the first round, in which nothing is predicted: votes of later ones count what a student did not know."""
     sigma = question_load(first).sigma * noise_factor(first.run)
     return voted_shares(np.array(round_counts(first), np.float64), sigma)

@@ -15,7 +15,7 @@ from accounting.models import Release
 from common.artifacts import arrays_load, arrays_save, model_fetch
 from common.sentences import Sentence, gettext_noop
 from learning.calibration import CalibratedModel
-from learning.class_shares import Share
+from learning.class_shares import ClassShare
 from learning.forecasts import Forecast, few_people
 from learning.formats import TabularSchema, schema_from_json
 from learning.learners import Model
@@ -513,7 +513,7 @@ def descent_lesson(run: Run) -> Lesson:
     return Lesson(releases_of_points(run, model), model=model, publish=chosen, shares=shares)
 
 
-def released_shares(run: Run) -> list[Share] | None:
+def released_shares(run: Run) -> list[ClassShare] | None:
     """Shares of the classes among the people, by what the first step of all released."""
     first = run.rounds.exclude(artifact="").select_related("run").earliest("index")
     batch = first.batches.exclude(released="").order_by("index").first()

@@ -11,7 +11,7 @@ from common.row_hashes import json_digest
 from common.sentences import Sentence
 from consent.selectors import promises_earlier
 from learning.calibration import Calibration
-from learning.class_shares import Share, differing
+from learning.class_shares import ClassShare, differing
 from learning.learners import Model
 from learning.students import Releases
 from training.accuracy import accuracy_interval, published_accuracy
@@ -128,7 +128,7 @@ def card(
     return document | {"forecasts": [each.to_json() for each in outcomes_of(run, document)]}
 
 
-def shares_document(run: Run, shares: list[Share] | None, truth: np.ndarray | None) -> dict[str, Any] | None:
+def shares_document(run: Run, shares: list[ClassShare] | None, truth: np.ndarray | None) -> dict[str, Any] | None:
     """Part of the card on the shares of the classes among the people, beside those among labelled public points.
 
     ``differing``: the classes whose shares differ by more than noise and chance; ``said``: the same as a sentence. None

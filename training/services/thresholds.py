@@ -13,8 +13,8 @@ from accounting.models import Release
 from accounting.services import release_record
 from common.logging import logging_run
 from consent.services import study_lock
+from learning.calibration import Threshold, least_by_costs, least_by_sensitivity
 from learning.outcomes import Classes
-from learning.thresholds import Threshold, least_by_costs, least_by_sensitivity
 from training.accuracy import accuracy_interval, published_accuracy
 from training.engine.records import records_load
 from training.errors import STATE

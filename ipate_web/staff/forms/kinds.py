@@ -12,7 +12,7 @@ from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 
 from learning.learners import LearnerField, parameter_fields
-from learning.learners.base import Parametrised
+from learning.learners.learner import Parametrised
 from learning.mechanisms.pate import Aggregator, AggregatorField
 from learning.students import STUDENTS
 from training.methods import IMPLEMENTED

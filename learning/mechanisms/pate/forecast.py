@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from common.noise import SimulationNoise
 from common.sentences import Sentence, gettext_noop
 from learning.forecasts import ASSUMED, LABELS, PURITY, Forecast, judged_forecast, thirds
-from learning.learners.base import Learner
+from learning.learners.learner import Learner
 from learning.mechanisms.pate.aggregators import Release
 from learning.mechanisms.pate.plan import Plan
 

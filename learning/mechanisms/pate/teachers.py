@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from learning.learners.base import Learner
+from learning.learners.learner import Learner
 from learning.learners.scikit import NearestNeighbour
-from learning.representations.base import FittedRepresentation
+from learning.representations.representation import FittedRepresentation
 from learning.representations.spreading import similarities, spread
 
 _NEAREST = 5

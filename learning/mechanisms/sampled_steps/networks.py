@@ -15,7 +15,7 @@ from safetensors.torch import load, save
 from torch import nn
 from torch.nn.utils import vector_to_parameters
 
-from learning.learners.base import Model, Records
+from learning.learners.learner import Model, Records
 from learning.outcomes import Target, target_from_json
 from learning.representations import FittedRepresentation
 from learning.representations.storage import representation_load, representation_save

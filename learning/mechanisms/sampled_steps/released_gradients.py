@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
 
 from learning.calibration import Calibration, StepCheck, fit_to_sums
-from learning.learners.base import Records
+from learning.learners.learner import Records
 from learning.mechanisms.sampled_steps.mechanism import phases_within
 from learning.mechanisms.sampled_steps.network_states import network_model
 from learning.mechanisms.sampled_steps.networks import NetworkModel, network_create

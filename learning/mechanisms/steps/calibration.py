@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from learning.calibration import Calibration, StepCheck, fit_to_sums
-from learning.class_shares import Share, first_step_shares
+from learning.class_shares import ClassShare, first_step_shares
 from learning.mechanisms.steps.descent import EARLY, Descent
 from learning.mechanisms.steps.linear import CLIP_STEPS
 from learning.mechanisms.steps.records import INTERCEPT
@@ -58,7 +58,7 @@ def descent_calibration(
     )
 
 
-def descent_shares(begin: Descent, sums: NDArray[np.int64]) -> list[Share] | None:
+def descent_shares(begin: Descent, sums: NDArray[np.int64]) -> list[ClassShare] | None:
     """Shares of the classes among the people, by the `(d + 1, C)` noisy sums that a descent's first step released.
 
     None where so little noise was chosen that an account need not last for a single step: nobody knows who spoke.

@@ -16,8 +16,7 @@ from learning.encoders import (
     input_from_json,
     sample_of,
 )
-from learning.encoders.files import LAST
-from learning.encoders.pieces import Pieces
+from learning.encoders.files import LAST, Pieces
 from learning.formats import ImageSchema, TabularSchema
 from learning.formats.columns import TextColumn
 from learning.representations import Encoded, LinearModel, Words, representation_load, representation_save
@@ -260,7 +259,7 @@ def test_the_published_file_takes_an_image_or_vectors_of_a_large_encoder_that_it
     assert [each.name for each in session.get_inputs()] == ["image"]
     _label, found = session.run(None, {"image": IMAGES.astype(np.float32) / np.float32(255)})
     assert found == pytest.approx(model.predict_proba(vectors), abs=1e-6)
-    monkeypatch.setattr("learning.exports.encoding.MOST_CHAINED", 1000)
+    monkeypatch.setattr("learning.exports.files.MOST_CHAINED", 1000)
     content = onnx_file(model, schema, {"encoder": {"name": "large", "file_digest": "ab12"}}, encoder)
     session = onnxruntime.InferenceSession(content)
     assert [(each.name, each.shape[1:]) for each in session.get_inputs()] == [("vectors", [6])]

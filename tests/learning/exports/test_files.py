@@ -185,7 +185,7 @@ def test_the_file_says_what_it_is_and_is_the_same_again(table_model: Model) -> N
     "codes", ["icd9 250.83 V45 E812", "icd10 E11.90 I50 C7A.0", "loinc 2345-7 99999-9 718-7", "atc A10BA02 C07 V"]
 )
 def test_a_graph_reads_several_codes_as_the_schema_does(codes, missing):
-    from learning.exports.encoding import encoded
+    from learning.exports.files import encoded
 
     system, first, second, third = codes.split()
     schema = TabularSchema((CodeColumn("d", system, missing, several=True),), ("a", "b"))

@@ -10,13 +10,21 @@ import pytest
 from scipy.signal import correlate2d
 
 from learning.learners.cnn import CNN
-from learning.representations import Embedding, Evened, Learned, Patches, Standardised, Thresholds, Wavelets, Whitened
-from learning.representations.base import Representation
+from learning.representations import (
+    Embedding,
+    Evened,
+    LearnedNetwork,
+    Patches,
+    Standardised,
+    Thresholds,
+    Wavelets,
+    Whitened,
+)
 from learning.representations.catalogue import Student, default_representation, representation_create
+from learning.representations.images import PatchEncoder, WaveletEncoder
 from learning.representations.network import NetworkEncoder, layers_of, layers_of_model
-from learning.representations.patches import PatchEncoder
+from learning.representations.representation import Representation
 from learning.representations.storage import representation_load, representation_save
-from learning.representations.wavelets import WaveletEncoder
 from tests.learning.lazily import nn, torch
 
 
@@ -58,8 +66,8 @@ CASES: list[tuple[Representation, object]] = [
     (Patches(filters=30), images),
     (Patches(components=7, filters=20, threshold=0.0), lambda seed, count: images(seed, count, (11, 9, 3))),
     (Embedding(), table),
-    (Learned(steps=3), table),
-    (Learned(steps=3, exponent=0.5), lambda seed, count: images(seed, count, (11, 9, 3))),
+    (LearnedNetwork(steps=3), table),
+    (LearnedNetwork(steps=3, exponent=0.5), lambda seed, count: images(seed, count, (11, 9, 3))),
     (Student(wavelets=True), images),
 ]
 
@@ -67,7 +75,7 @@ CASES: list[tuple[Representation, object]] = [
 @pytest.mark.parametrize(("representation", "draw"), CASES, ids=lambda case: getattr(case, "name", ""))
 def test_a_point_is_the_same_whatever_is_beside_it(representation, draw, monkeypatch) -> None:
     """Nor do threads matter, nor whether the representation was stored in between."""
-    monkeypatch.setattr("learning.representations.base._BATCH", 64)
+    monkeypatch.setattr("learning.representations.representation._BATCH", 64)
     if isinstance(representation, Student):
         representation = replace(representation, layers=layers_of(network((8, 8))))
     fitted = representation.fit(draw(0, 120))
@@ -167,7 +175,7 @@ def test_filters_are_whitened_public_patches() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "draw"),
-    [(partial(Patches, filters=10), images), *((partial(Learned, steps=5), d) for d in (table, images))],
+    [(partial(Patches, filters=10), images), *((partial(LearnedNetwork, steps=5), d) for d in (table, images))],
 )
 def test_the_same_public_points_and_seed_give_the_same_representation(kind, draw) -> None:
     points = draw(0, 80)
@@ -308,7 +316,7 @@ def test_an_embedding_learns_what_its_points_have_in_common(monkeypatch) -> None
         nearest = np.argsort(apart, axis=1)[:, 1:11]
         return float((kinds[nearest] == kinds[:, None]).mean())
 
-    assert purity(Learned(steps=60)) > purity(Learned(steps=1)) + 0.05
+    assert purity(LearnedNetwork(steps=60)) > purity(LearnedNetwork(steps=1)) + 0.05
     monkeypatch.setattr("learning.representations.contrastive._MOST", 50)
     for draw_some, count in ((table, 2), (images, 90)):  # the fewest, and more than it takes
-        assert Learned(steps=2).fit(draw_some(0, count)).transform(draw_some(1, 5)).shape[0] == 5
+        assert LearnedNetwork(steps=2).fit(draw_some(0, count)).transform(draw_some(1, 5)).shape[0] == 5

@@ -14,8 +14,7 @@ from accounting.caps import DRAWS
 from accounting.privacy import available_delta
 from common.noise import GRID, JOINT_NORMAL_DISTANCE, LARGEST_ROUNDED_SCALE, SimulationNoise, SystemNoise
 from learning.sites.documents import Refused
-from learning.sites.lattice import IncludedNoise, Lattice
-from learning.sites.masks import keystream, mask, pair_key
+from learning.sites.lattice import IncludedNoise, Lattice, keystream, mask, pair_key
 from tests.learning.sites.alliances import Joint
 
 

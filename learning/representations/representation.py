@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from common.sentences import Sentence
 from common.threads import one_thread
 from learning.formats.rows import as_numbers
-from learning.learners.base import parameter_check
+from learning.learners.learner import parameter_check
 from learning.representations.coordinates import Coordinates
 from learning.representations.encoders import Arrays, Encoder
 
@@ -25,7 +25,7 @@ _BATCH = 4096
 
 @dataclass(frozen=True)
 class Representation(ABC):
-    """A way to describe points. Subclasses are frozen dataclasses whose fields are made by `learners.base.parameter`.
+    """A way to describe points. Subclasses are frozen dataclasses whose fields are made by `learners.learner.parameter`.
 
     name: in stored runs.  label: for people.  images, texts, encoded: whether points must be
     images, texts, or vectors of an encoder.  statement: what the operator has

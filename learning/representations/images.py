@@ -1,0 +1,383 @@
+"""Images as whole numbers: by oriented wavelets, or by how like their parts are to patches of public images.
+
+Pixels have 255 levels, and large images are reduced first. All steps are exact (`learning.exact_arithmetic`), in
+float32.
+
+*Oriented wavelets* say how much of each direction there is in each part of an image, at two scales. Gabor filters
+(Daugman 1985) come in pairs of a cosine and a sine. The modulus of a pair tells the strength of lines of one direction
+and width wherever exactly they lie; its square root is taken, so that a bold stroke counts little more than a fine one;
+then sums over cells, beside sums of the pixels themselves over blocks. Nothing is learned: the filters follow from the
+size of the images.
+
+*Whitened patches* (Coates, Ng 2011): every patch of an image is brought to the same mean and contrast, whitened as
+public patches are, and compared with some of these. By how much it exceeds a threshold in the likeness to one, and in
+the likeness to its negative, are two numbers; they are added up in three by three regions of the image. All of it comes
+down to a convolution: whitening is part of the filters, which add up to 0, so that the mean of a patch drops out, and
+its contrast is divided by afterwards. Sums are of whole numbers: the products of filters with pixels, and the rounded
+likenesses of a region.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learning.exact_arithmetic import Floats, power_of_two_below, whole_matrix
+from learning.representations.encoders import Arrays, finite
+
+if TYPE_CHECKING:
+    import torch
+
+    from learning.exports.graph import Graph
+
+LEVELS = 255
+SMALLEST_SIDE = 4
+SIDE = 28
+"""Images of twice this side and more are reduced by a whole factor first."""
+
+ORIENTATIONS = 8
+_CELLS = 7  # cells and blocks along the shorter side, about
+_WAVELET_BATCH = 256  # images at a time
+_WEIGHT = 2.0**15  # of a filter: its absolute values add up to no more, so responses stay below 2²³
+_STEP = 2.0**12  # responses are rounded to multiples of this, so that the squares of a pair add up to less than 2²⁴
+_ROOT = 64.0  # steps per unit of the root of a modulus
+
+_SIDE = 6  # of a patch; less in images of fewer than 8 pixels
+_REGIONS = 3  # along each side of an image
+_CONTRAST = 10  # added to the variance of a patch, in squares of levels, so that noise in even parts is not blown up
+_FLOOR = 0.1  # added to the variances of patches when they are whitened
+_DRAWN = 50_000  # patches to whiten by
+_LARGEST_SUM = 2.0**23  # of the sums in float32; as much again is left for what rounding adds
+_PATCH_BATCH = 16  # images at a time, whose likenesses fit a processor's cache
+
+
+class Pixels:
+    """What is done to images `(height, width)` or `(height, width, channels)` with pixels in [0, 1] before all else.
+
+    channels, sides: of the images that come of it; sides may be fewer pixels than given.
+
+    >>> pixels = Pixels((60, 90, 3))
+    >>> pixels.sides, tuple(pixels(np.ones((5, 60, 90, 3))).shape)
+    ((30, 45), (5, 3, 30, 45))
+    """
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        if len(shape) not in (2, 3) or min(shape[:2]) < SMALLEST_SIDE:
+            raise ValueError(
+                f"Images need at least {SMALLEST_SIDE}×{SMALLEST_SIDE} pixels, and these points have the shape "
+                f"{shape}: choose a representation of columns."
+            )
+        self.shape = shape
+        self.channels = 1 if len(shape) == 2 else int(shape[2])
+        self._reduction = max(1, min(shape[:2]) // SIDE)
+        self.sides = int(shape[0]) // self._reduction, int(shape[1]) // self._reduction
+
+    def __call__(self, points: NDArray[np.floating]) -> torch.Tensor:
+        """`(n, channels, *sides)` whole numbers up to `LEVELS`, in float32."""
+        import torch
+
+        pixels = np.rint(finite(points).clip(0, 1) * LEVELS).astype(np.float32)
+        pixels = pixels.reshape(len(points), *self.shape[:2], self.channels).transpose(0, 3, 1, 2)
+        images = torch.from_numpy(np.ascontiguousarray(pixels))
+        if self._reduction == 1:
+            return images
+        return torch.from_numpy(np.rint(square_sums(images, self._reduction, whole=False) / self._reduction**2))
+
+    def to_graph(self, graph: Graph, points: str) -> str:
+        """The same as nodes."""
+        from learning.exports.graph import FLOAT
+        from learning.exports.layers import channels_first
+
+        inside = graph.node("Clip", graph.as_double(points), graph.constant(0.0), graph.constant(1.0))
+        pixels = graph.node("Round", graph.node("Mul", inside, graph.constant(float(LEVELS))))
+        images = channels_first(graph, graph.cast(pixels, FLOAT), self.shape)
+        if self._reduction == 1:
+            return images
+        sums = square_sums_in_graph(graph, images, self._reduction, self.channels)
+        return graph.node("Round", graph.node("Div", sums, graph.constant(np.float32(self._reduction**2))))
+
+
+def square_sums(
+    maps: torch.Tensor, side: int | tuple[int, int], whole: bool = True, stride: int | None = None
+) -> NDArray[np.float32]:
+    """Sums over squares of `side`; what is left at the right and lower edge is a smaller part, or dropped."""
+    from torch.nn.functional import avg_pool2d
+
+    return avg_pool2d(maps, side, stride, ceil_mode=whole, divisor_override=1).numpy()
+
+
+def square_sums_in_graph(
+    graph: Graph,
+    maps: str,
+    side: int | tuple[int, int],
+    channels: int,
+    sides: tuple[int, int] | None = None,
+    stride: int | None = None,
+) -> str:
+    """The same as `square_sums`; with the `sides` of the maps, what is left at the edge is a smaller part."""
+    kernel = [side] * 2 if isinstance(side, int) else list(side)
+    missing = [0, 0] if sides is None else [-length % each for length, each in zip(sides, kernel, strict=True)]
+    ones = graph.constant(np.ones((channels, 1, *kernel), np.float32))
+    strides = kernel if stride is None else [stride] * 2
+    return graph.node("Conv", maps, ones, strides=strides, pads=[0, 0, *missing], group=channels)
+
+
+class WaveletEncoder:
+    """Oriented wavelets of images `(height, width)` or `(height, width, channels)` with pixels in [0, 1].
+
+    Directions are those of the mean over the channels, blocks are summed in each of them. filters: as in `state`, None
+    to compute them; stored, since the last bit of a cosine may differ on another machine.
+
+    >>> encoder = WaveletEncoder((28, 28))
+    >>> len(encoder.units), bool(encoder.encode(np.zeros((1, 28, 28))).any())
+    (833, False)
+    """
+
+    kind: ClassVar[str] = "wavelets"
+
+    def __init__(self, shape: tuple[int, ...], filters: Floats | None = None) -> None:
+        self.shape, self._pixels = shape, Pixels(shape)
+        side = min(self._pixels.sides)
+        self._stride = 2 if side >= 2 * _CELLS else 1
+        self._cell = max(1, round(side / self._stride / _CELLS))
+        self._block = max(1, side // _CELLS)
+        wavelength = max(3.0, min(4.0, 4.0 * side / SIDE))
+        plain = _filters((wavelength, 2.0 * wavelength))
+        power = power_of_two_below(_WEIGHT / np.abs(plain).sum(axis=(1, 2)).max())
+        self._filters = np.rint(plain * power) if filters is None else filters
+        moduli, blocks = self._encode_batch(np.zeros((1, *shape)))
+        unit_of_root = math.sqrt(_STEP / (LEVELS * power)) / _ROOT
+        self.units = np.concatenate(
+            [
+                np.full(moduli.shape[1], unit_of_root / self._cell**2),
+                np.full(blocks.shape[1], 1.0 / (LEVELS * self._block**2)),
+            ]
+        )
+        largest_root = _ROOT * (2.0**0.5 * LEVELS * _WEIGHT / _STEP) ** 0.5
+        self.bound = math.ceil(max(largest_root * self._cell**2, LEVELS * self._block**2))
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, NDArray[Any]]) -> WaveletEncoder:
+        return cls(tuple(state["shape"].tolist()), state["filters"])
+
+    def encode(self, points: NDArray[np.floating]) -> Floats:
+        features = np.empty((len(points), len(self.units)))
+        for start in range(0, len(points), _WAVELET_BATCH):
+            batch = slice(start, start + _WAVELET_BATCH)
+            features[batch] = np.concatenate(self._encode_batch(points[batch]), axis=1)
+        return features
+
+    def to_graph(self, graph: Graph, points: str) -> str:
+        from learning.exports.graph import FLOAT
+
+        channels, sides = self._pixels.channels, self._pixels.sides
+        images = self._pixels.to_graph(graph, points)
+        total = graph.node("ReduceSum", images, graph.constant(np.array([1])), keepdims=1)
+        grey = graph.node("Round", graph.node("Div", total, graph.constant(np.float32(channels))))
+        kernel, padding = graph.constant(self._filters.astype(np.float32)[:, None]), self._filters.shape[1] // 2
+        responses = graph.node("Conv", grey, kernel, strides=[self._stride] * 2, pads=[padding] * 4)
+        steps = graph.node("Round", graph.node("Div", responses, graph.constant(np.float32(_STEP))))
+        squares = graph.node("Mul", steps, steps)
+        even, odd = (
+            graph.node("Gather", squares, graph.constant(np.arange(first, len(self._filters), 2)), axis=1)
+            for first in (0, 1)
+        )
+        roots = graph.node("Add", even, odd)
+        for _ in range(2):  # by double precision, so that it is rounded once whatever a runtime does in single
+            roots = graph.cast(graph.node("Sqrt", graph.as_double(roots)), FLOAT)
+        roots = graph.node("Round", graph.node("Mul", roots, graph.constant(np.float32(_ROOT))))
+        maps = -(-sides[0] // self._stride), -(-sides[1] // self._stride)
+        cells = square_sums_in_graph(graph, roots, self._cell, len(self._filters) // 2, maps)
+        blocks = square_sums_in_graph(graph, images, self._block, channels, sides)
+        flat = (graph.node("Flatten", sums, axis=1) for sums in (cells, blocks))
+        return graph.as_double(graph.node("Concat", *flat, axis=1))
+
+    def state(self) -> Arrays:
+        return {"shape": np.array(self.shape), "filters": self._filters}
+
+    def _encode_batch(self, points: NDArray[np.floating]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Sums of the roots of moduli over cells, and of pixels over blocks; images laid flat."""
+        import torch
+
+        images = self._pixels(points)
+        grey = torch.from_numpy(np.rint(images.sum(dim=1, keepdim=True).numpy() / images.shape[1]))
+        responses = torch.nn.functional.conv2d(
+            grey,
+            torch.from_numpy(self._filters.astype(np.float32))[:, None],
+            stride=self._stride,
+            padding=self._filters.shape[1] // 2,
+        )
+        steps = np.rint(responses.numpy() / np.float32(_STEP))
+        roots = np.sqrt(np.sqrt(steps[:, 0::2] ** 2 + steps[:, 1::2] ** 2))
+        roots = np.rint(roots * np.float32(_ROOT))
+        flat = (len(points), -1)
+        cells = square_sums(torch.from_numpy(roots), self._cell)
+        return cells.reshape(flat), square_sums(images, self._block).reshape(flat)
+
+
+class PatchEncoder:
+    """Whitened patches of images `(height, width)` or `(height, width, channels)` with pixels in [0, 1].
+
+    Made by `fit`. filters: `(filters, channels, side, side)` whole numbers, adding up to 0 for each filter.  power:
+    what brings them to their size.  offsets: `(filters,)`, likenesses of the mean public patch, which are subtracted.
+    threshold: what is subtracted besides, before anything below 0 is left out.
+
+    >>> images = np.random.default_rng(0).random((20, 16, 12, 3))
+    >>> PatchEncoder.fit(images, filters=10, threshold=0.25, seed=1).encode(images).shape
+    (20, 180)
+    """
+
+    kind: ClassVar[str] = "patches"
+
+    def __init__(
+        self, shape: tuple[int, ...], filters: Floats, power: float, offsets: Floats, threshold: float
+    ) -> None:
+        self.shape, self._pixels = shape, Pixels(shape)
+        self._filters, self._power, self._offsets, self._threshold = filters, power, offsets, threshold
+        self._side, self._size = filters.shape[-1], math.prod(filters.shape[1:])
+        height, width = (side - self._side + 1 for side in self._pixels.sides)
+        self._map, self._region = (height, width), (-(-height // _REGIONS), -(-width // _REGIONS))
+        # a patch of this contrast has a norm below the root of its size
+        norms = np.sqrt((filters**2).sum(axis=(1, 2, 3))) / power
+        largest = float((norms * math.sqrt(self._size) + np.abs(offsets)).max())
+        places = math.prod(self._region)
+        self._steps = power_of_two_below(_LARGEST_SUM / (places * largest))
+        self.bound = float(places * math.ceil(largest * self._steps + 1.0))
+        regions = math.ceil(height / self._region[0]) * math.ceil(width / self._region[1])
+        self.units = np.full(2 * len(filters) * regions, 1.0 / (self._steps * places))
+
+    @classmethod
+    def fit(cls, public: NDArray[np.floating], *, filters: int, threshold: float, seed: int) -> PatchEncoder:
+        """Draw patches of public images, and take so many of those that are not even, whitened, as filters.
+
+        Args:
+            public: `(n, *shape)` images.
+            filters: How many; fewer where there are no more.
+            threshold: What is left off a likeness, in likenesses to filters of length 1.
+            seed: Public, of what is drawn.
+        """
+        rng = np.random.default_rng(seed)
+        patches = _patches(public, rng)
+        flat = patches.reshape(len(patches), -1)
+        flat -= flat.mean(axis=1, keepdims=True)
+        flat /= np.sqrt(flat.var(axis=1, keepdims=True) + _CONTRAST)
+        mean = flat.mean(axis=0)
+        variances, directions = np.linalg.eigh(np.cov(flat, rowvar=False))
+        whitening = directions / np.sqrt(np.maximum(variances, 0.0) + _FLOOR) @ directions.T
+        uneven = np.flatnonzero(flat.any(axis=1))
+        if len(uneven) == 0:
+            raise ValueError("All public images are even: give others.")
+        chosen = (flat[uneven[:filters]] - mean) @ whitening
+        chosen /= np.linalg.norm(chosen, axis=1, keepdims=True)
+        plain = chosen @ whitening
+        plain -= plain.mean(axis=1, keepdims=True)
+        whole, power = whole_matrix(plain.T, LEVELS, _LARGEST_SUM)
+        whole[0] -= whole.sum(axis=0)  # what rounding left
+        return cls(public.shape[1:], whole.T.reshape(-1, *patches.shape[1:]), power, plain @ mean, threshold)
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, NDArray[Any]]) -> PatchEncoder:
+        shape = tuple(state["shape"].tolist())
+        return cls(shape, state["filters"], float(state["power"]), state["offsets"], float(state["threshold"]))
+
+    def encode(self, points: NDArray[np.floating]) -> Floats:
+        features = np.empty((len(points), len(self.units)))
+        for start in range(0, len(points), _PATCH_BATCH):
+            batch = slice(start, start + _PATCH_BATCH)
+            features[batch] = self._encode_batch(self._pixels(points[batch]))
+        return features
+
+    def to_graph(self, graph: Graph, points: str) -> str:
+        from learning.exports.graph import FLOAT
+
+        images = self._pixels.to_graph(graph, points)
+        sums, squares = (self._patch_sums_in_graph(graph, maps) for maps in (images, graph.node("Mul", images, images)))
+        scaled = graph.node("Mul", squares, graph.constant(float(self._size)))
+        centred = graph.node("Sub", scaled, graph.node("Mul", sums, sums))
+        variance = graph.node("Add", centred, graph.constant(float(_CONTRAST * self._size**2)))
+        contrast = graph.node("Mul", graph.node("Sqrt", variance), graph.constant(self._step))
+        products = graph.node("Conv", images, graph.constant(self._filters.astype(np.float32)))
+        likeness = graph.node("Div", products, graph.cast(contrast, FLOAT))
+        whole = graph.node("Round", graph.node("Sub", likeness, graph.constant(self._subtracted)))
+        beyond = []
+        for sign in (whole, graph.node("Neg", whole)):
+            left = graph.node("Relu", graph.node("Sub", sign, graph.constant(np.float32(self._least))))
+            beyond.append(square_sums_in_graph(graph, left, self._region, len(self._filters), self._map))
+        return graph.as_double(graph.node("Flatten", graph.node("Concat", *beyond, axis=1), axis=1))
+
+    def state(self) -> Arrays:
+        return {
+            "shape": np.array(self.shape),
+            "filters": self._filters,
+            "power": np.array(self._power),
+            "offsets": self._offsets,
+            "threshold": np.array(self._threshold),
+        }
+
+    @property
+    def _step(self) -> float:
+        """What the whole number for a contrast is multiplied by, so that likenesses are in steps."""
+        return self._power / (self._steps * self._size)
+
+    @property
+    def _subtracted(self) -> NDArray[np.float32]:
+        return (self._offsets * self._steps).astype(np.float32)[:, None, None]
+
+    @property
+    def _least(self) -> float:
+        return float(np.rint(self._threshold * self._steps))
+
+    def _encode_batch(self, images: torch.Tensor) -> NDArray[np.float32]:
+        import torch
+
+        sums, squares = (
+            square_sums(maps, self._side, whole=False, stride=1).sum(axis=1, keepdims=True, dtype=np.float64)
+            for maps in (images, images**2)
+        )
+        contrast = np.sqrt(self._size * squares - sums**2 + _CONTRAST * self._size**2) * self._step
+        whole = torch.nn.functional.conv2d(images, torch.from_numpy(self._filters.astype(np.float32)))
+        whole.div_(torch.from_numpy(contrast.astype(np.float32))).sub_(torch.from_numpy(self._subtracted)).round_()
+        beyond = [square_sums((sign - self._least).clamp_(min=0), self._region) for sign in (whole, -whole)]
+        return np.concatenate(beyond, axis=1).reshape(len(images), -1)
+
+    def _patch_sums_in_graph(self, graph: Graph, maps: str) -> str:
+        """Sums over every patch and all channels, exact in double precision."""
+        sums = square_sums_in_graph(graph, maps, self._side, self._pixels.channels, stride=1)
+        return graph.node("ReduceSum", graph.as_double(sums), graph.constant(np.array([1])), keepdims=1)
+
+
+def _filters(wavelengths: tuple[float, ...]) -> Floats:
+    """`(filters, size, size)`: for every wavelength and direction a cosine and a sine under a bell, of norm 1."""
+    size = 2 * int(11 / 16 * max(wavelengths)) + 1
+    axis = np.arange(size) - size // 2
+    y, x = np.meshgrid(axis, axis, indexing="ij")
+    filters = []
+    for wavelength in wavelengths:
+        bell = np.exp(-(x**2 + y**2) / (2.0 * (wavelength / 2.0) ** 2))
+        for angle in np.pi * np.arange(ORIENTATIONS) / ORIENTATIONS:
+            phase = 2.0 * np.pi * (x * np.cos(angle) + y * np.sin(angle)) / wavelength
+            even = bell * np.cos(phase)
+            even -= bell * even.sum() / bell.sum()  # an even brightness is no line
+            odd = bell * np.sin(phase)
+            filters += [even / np.linalg.norm(even), odd / np.linalg.norm(odd)]
+    return np.array(filters)
+
+
+def _patches(public: NDArray[np.floating], rng: np.random.Generator) -> Floats:
+    """`(_DRAWN, channels, side, side)` patches of public images, in a random order."""
+    pixels = Pixels(public.shape[1:])
+    side = min(_SIDE, min(pixels.sides) - _REGIONS + 1)
+    image = rng.integers(0, len(public), _DRAWN)
+    top, left = (rng.integers(0, length - side + 1, _DRAWN) for length in pixels.sides)
+    rows, columns = (start[:, None] + np.arange(side) for start in (top, left))
+    patches = np.empty((_DRAWN, pixels.channels, side, side))
+    for start in range(0, _DRAWN, _PATCH_BATCH):
+        some = slice(start, start + _PATCH_BATCH)
+        images = pixels(public[image[some]]).numpy()
+        of = np.arange(len(images))[:, None, None]
+        patches[some] = images[of, :, rows[some, :, None], columns[some, None, :]].transpose(0, 3, 1, 2)
+    return patches
