@@ -107,7 +107,7 @@ def samples(people: int) -> Contenders:
 
     def ours() -> Work:
         from benchmarks.sgd_sampled import one_step
-        from learning.mechanisms.sampled_steps.mechanism import SampledMechanism
+        from learning.mechanisms.sampled_steps.rates import SampledMechanism
         from learning.mechanisms.steps.records import owned_records
 
         mine = owned_records(x, y, np.arange(size), np.arange(size))
@@ -190,11 +190,11 @@ def counts(people: int) -> Contenders:
 
     def ours() -> Work:
         from common.noise import SystemNoise
-        from learning.mechanisms.base import Draws, People, Records
         from learning.mechanisms.counts.columns import CLASSES as BY_CLASS
         from learning.mechanisms.counts.columns import Column
-        from learning.mechanisms.counts.planner import CountsPlan
-        from learning.mechanisms.counts.question import CountsQuestion
+        from learning.mechanisms.counts.counting import CountsQuestion
+        from learning.mechanisms.counts.table_plan import CountsPlan
+        from learning.mechanisms.protocol import Draws, People, Records
 
         plan = CountsPlan(10.0, 0.0718, float(people), float(people), CELLS)
         question = CountsQuestion(plan, ((Column(BY_CLASS, tuple(map(str, range(CELLS)))),),), (0.0718,))
@@ -226,8 +226,8 @@ def rows(people: int) -> Contenders:
     """Synthetic rows of Adult at ε = 1: ours, and MST (McKenna, Miklau, Sheldon 2021) by its authors' library mbi."""
     from benchmarks.sgd.study import splits_load
     from benchmarks.synthesis import draw
-    from learning.mechanisms.base import Records
     from learning.mechanisms.counts.columns import Places, column_names, columns_of
+    from learning.mechanisms.protocol import Records
 
     splits = splits_load("adult")
     private: Any = splits.private[:people]

@@ -29,9 +29,8 @@ from benchmarks.cells import Cell, Row, missing
 from benchmarks.neighbours.__main__ import parts_of_arguments, table
 from benchmarks.sgd.study import Case, Taken, caps_draw, case_load, rehearsal_load, take
 from common.noise import SimulationNoise
-from learning.mechanisms.levels import Level
-from learning.mechanisms.steps.choices import Steps
-from learning.mechanisms.steps.planner import strength_of
+from learning.mechanisms.levels import PlannedLevel
+from learning.mechanisms.steps.steps_plan import Steps, strength_of
 from learning.representations import Evened
 
 Floats = NDArray[np.float64]
@@ -123,7 +122,7 @@ def _settings(name: str, epsilon: float, tried: Mapping[str, Steps]) -> Iterator
     """Every setting with its representation named, as the rules have it for whole accounts, and the case in that."""
     case = _case(name)
     caps = caps_draw(epsilon, len(case.records))
-    strength = strength_of([Level("ALL", float(caps[0]), len(caps))], share=1.0, steps=Steps())
+    strength = strength_of([PlannedLevel("ALL", float(caps[0]), len(caps))], share=1.0, steps=Steps())
     for label, steps in tried.items():
         named = steps.placed(case.points, strength)
         case = case.placed(named, strength)

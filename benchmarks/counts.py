@@ -12,13 +12,12 @@ from accounting.caps import caps_of
 from common.noise import SystemNoise
 from learning.formats import TabularSchema
 from learning.formats.columns import NumericColumn
-from learning.mechanisms.base import Draws, People, Records
-from learning.mechanisms.counts.choices import Counts
 from learning.mechanisms.counts.columns import columns_of, number_of_cells
-from learning.mechanisms.counts.planner import plan_counts
-from learning.mechanisms.counts.question import CountsQuestion
-from learning.mechanisms.counts.table import CountTable
-from learning.mechanisms.levels import Level
+from learning.mechanisms.counts.counting import CountsQuestion
+from learning.mechanisms.counts.table_plan import Counts, plan_counts
+from learning.mechanisms.counts.tables import CountTable
+from learning.mechanisms.levels import PlannedLevel
+from learning.mechanisms.protocol import Draws, People, Records
 
 SHARD = 200_000
 WHOLE = slice(0, 1)
@@ -34,7 +33,7 @@ def main() -> None:
     level_of = rng.integers(0, 3, options.holders)
     x = rng.random((options.holders, 2), dtype=np.float32)
     columns = columns_of(schema, ["age", "income"], options.bins)
-    levels = [Level(str(place), float(cap), options.holders / 3) for place, cap in enumerate(caps)]
+    levels = [PlannedLevel(str(place), float(cap), options.holders / 3) for place, cap in enumerate(caps)]
     plan = plan_counts(levels, cells=number_of_cells(columns), share=0.1, counts=Counts(column="age"))
     question, noise = CountsQuestion(plan, (columns,), tuple(caps.tolist())), SystemNoise()
     clock, processor, answers = time.monotonic(), time.process_time(), []

@@ -20,11 +20,9 @@ from scipy.special import expit
 
 from learning import class_shares, measures
 from learning.forecasts import MODEL, judged_forecast
-from learning.mechanisms.counts.choices import Counts
-from learning.mechanisms.counts.planner import forecast_table, plan_counts
-from learning.mechanisms.counts.summaries import summaries
-from learning.mechanisms.counts.table import CountTable, LevelPart
-from learning.mechanisms.levels import Level
+from learning.mechanisms.counts.table_plan import Counts, forecast_table, plan_counts
+from learning.mechanisms.counts.tables import CountTable, LevelPart, summaries
+from learning.mechanisms.levels import PlannedLevel
 from learning.outcomes.numbers import Numbers
 from learning.outcomes.times import concordance, kaplan_meier
 from training.accuracy import accuracy_interval, published_accuracy
@@ -61,7 +59,7 @@ class Interval:
 
 
 def _table(sums: NDArray[np.float64], heads: NDArray[np.float64], head_sigma: float, weighing: str) -> CountTable:
-    levels = [Level(f"L{place}", cap, count) for place, (cap, count) in enumerate(zip(CAPS, heads, strict=True))]
+    levels = [PlannedLevel(f"L{place}", cap, count) for place, (cap, count) in enumerate(zip(CAPS, heads, strict=True))]
     chosen = Counts(column="c", weighing=weighing)
     plan = plan_counts(levels, cells=len(sums), share=0.5, counts=chosen, head_count_sigma=head_sigma)
     edges = tuple(np.linspace(0.0, 1.0, len(sums) + 1).tolist())
@@ -80,7 +78,7 @@ def _counted(
         rng.shuffle(level)  # else the strictest level has the smallest numbers
     heads = np.maximum(PEOPLE + np.rint(head_sigma * rng.standard_normal(3)), 1.0)
     plan = plan_counts(
-        [Level("", cap, 1.0) for cap in CAPS], cells=8, share=0.5, counts=Counts(column="c", weighing=weighing)
+        [PlannedLevel("", cap, 1.0) for cap in CAPS], cells=8, share=0.5, counts=Counts(column="c", weighing=weighing)
     )
     cell = np.minimum((numbers * 8).astype(np.int64), 7)
     exact = np.bincount(cell, plan.weights(CAPS)[level], 8)
@@ -116,7 +114,7 @@ def _summary(which: str) -> Simulation:
 
 
 def _distance(rng: np.random.Generator, draws: int) -> Held:
-    plan = plan_counts([Level("", CAPS[1], 900.0)], cells=20, share=0.5, counts=Counts(column="c"))
+    plan = plan_counts([PlannedLevel("", CAPS[1], 900.0)], cells=20, share=0.5, counts=Counts(column="c"))
     forecast = forecast_table(plan)
     found = np.abs(rng.normal(scale=plan.sigma, size=(draws, 20))).sum(axis=1) / 2 / plan.weight
     return (forecast.low <= found) & (found <= forecast.high)

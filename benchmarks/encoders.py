@@ -30,7 +30,7 @@ from learning.encoders.making.minilm import minilm
 from learning.exports.graph import FLOAT, Graph
 from learning.formats.columns import TextColumn
 from learning.formats.rows import Rows
-from learning.mechanisms.steps.choices import Steps
+from learning.mechanisms.steps.steps_plan import Steps
 
 Array = NDArray[Any]
 _PUBLIC, _PEOPLE = 9_000, 4_000

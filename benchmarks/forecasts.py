@@ -28,14 +28,13 @@ from benchmarks.sgd.study import caps_draw as caps_of_steps
 from benchmarks.students.study import data_split
 from benchmarks.students.teachers import LEARNERS, weighted_plan
 from learning.forecasts import Forecast
-from learning.mechanisms.levels import Level
-from learning.mechanisms.neighbours.planner import plan_rounds
+from learning.mechanisms.levels import PlannedLevel
+from learning.mechanisms.neighbours.rounds import plan_rounds
 from learning.mechanisms.neighbours.stand_ins import Sample
 from learning.mechanisms.pate.budgets import VoteBudget
 from learning.mechanisms.pate.forecast import forecast_votes
-from learning.mechanisms.steps.choices import Steps
-from learning.mechanisms.steps.forecast import forecast_steps, forecast_target
-from learning.mechanisms.steps.planner import plan_steps, strength_of
+from learning.mechanisms.steps.rehearsals import forecast_steps, forecast_target
+from learning.mechanisms.steps.steps_plan import Steps, plan_steps, strength_of
 from learning.representations import representation_create
 
 Promise = float | tuple[float, ...]
@@ -87,7 +86,7 @@ def steps(name: str, promise: Promise) -> Forecast:
     """Of the linear model of one round by the rules."""
     case = case_load(name, 0, Steps())
     levels = [
-        Level(f"{cap:.3g}", float(cap), float(count))
+        PlannedLevel(f"{cap:.3g}", float(cap), float(count))
         for cap, count in zip(*np.unique(caps_of_steps(promise, case.people), return_counts=True), strict=True)
     ]
     case, classes = case.placed(Steps(), strength_of(levels, share=1.0, steps=Steps())), CLASSES[name]
@@ -124,7 +123,7 @@ def times(case: outcomes.Case, promise: str) -> Forecast | None:
         len(epsilons), len(private), p=outcomes.SHARES if len(epsilons) == 3 else None
     )
     levels = [
-        Level(str(each), float(gdp_mu(epsilon, outcomes.DELTA)) ** 2, float((drawn == each).sum()))
+        PlannedLevel(str(each), float(gdp_mu(epsilon, outcomes.DELTA)) ** 2, float((drawn == each).sum()))
         for each, epsilon in enumerate(epsilons)
     ]
     placed = Steps().placed(case.x, strength_of(levels, share=1.0, steps=Steps()))

@@ -24,13 +24,12 @@ from numpy.typing import NDArray
 
 from accounting.privacy import IndividualAccounts, gdp_mu
 from common.noise import SimulationNoise
-from learning.mechanisms.levels import Level
-from learning.mechanisms.steps.adjustment import descent_adjustment
-from learning.mechanisms.steps.choices import Steps
+from learning.mechanisms.levels import PlannedLevel
 from learning.mechanisms.steps.descent import Descent
 from learning.mechanisms.steps.linear import release_sums, step_contributions
-from learning.mechanisms.steps.planner import plan_steps, strength_of
 from learning.mechanisms.steps.records import owned_records
+from learning.mechanisms.steps.rehearsals import descent_adjustment
+from learning.mechanisms.steps.steps_plan import Steps, plan_steps, strength_of
 from learning.outcomes import Codes, Numbers, Target, Times
 from learning.representations import representation_create
 
@@ -88,7 +87,7 @@ def measures(case: Case, promise: str, seed: int, steps: Steps | None = None) ->
     rng = np.random.default_rng(1000 + seed)
     drawn = rng.choice(len(epsilons), len(private), p=SHARES if len(epsilons) == 3 else None)
     caps = np.array([gdp_mu(epsilon, DELTA) ** 2 for epsilon in epsilons])
-    levels = [Level(str(each), float(cap), float((drawn == each).sum())) for each, cap in enumerate(caps)]
+    levels = [PlannedLevel(str(each), float(cap), float((drawn == each).sum())) for each, cap in enumerate(caps)]
     chosen, loss = steps or Steps(), case.target.loss
     placed = chosen.placed(case.x, strength_of(levels, share=1.0, steps=chosen))
     fitted = representation_create(placed.representation, placed.representation_parameters).fit(case.x[public])

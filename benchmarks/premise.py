@@ -30,7 +30,7 @@ PEOPLE = 60_000
 
 def effective_caps(way: str, caps: Floats) -> Floats:
     """`(people,)` by how much everybody takes part, in μ²; 0 of those who do not."""
-    from learning.mechanisms.levels import Level, best_threshold
+    from learning.mechanisms.levels import PlannedLevel, best_threshold
 
     if way == "levels":
         return caps
@@ -40,7 +40,7 @@ def effective_caps(way: str, caps: Floats) -> Floats:
         return np.where(caps > caps.min(), caps, 0.0)
     values, counts = np.unique(caps, return_counts=True)
     best = best_threshold(
-        [Level(str(cap), float(cap), float(count)) for cap, count in zip(values, counts, strict=True)]
+        [PlannedLevel(str(cap), float(cap), float(count)) for cap, count in zip(values, counts, strict=True)]
     )
     return np.where(caps >= best, best, 0.0)
 
@@ -60,12 +60,11 @@ def counts(quick: bool) -> Iterator[Cell]:
     """A table of 1,024 cells over 60,000 people: its distance from the same table without noise, and the signal."""
 
     def measure(way: str) -> Row:
-        from learning.mechanisms.counts.choices import Counts
-        from learning.mechanisms.counts.planner import plan_counts
-        from learning.mechanisms.levels import Level, signal
+        from learning.mechanisms.counts.table_plan import Counts, plan_counts
+        from learning.mechanisms.levels import PlannedLevel, signal
 
         values, people = np.unique(effective_caps(way, _caps(PEOPLE)), return_counts=True)
-        levels = [Level(str(c), float(c), float(n)) for c, n in zip(values, people, strict=True) if c]
+        levels = [PlannedLevel(str(c), float(c), float(n)) for c, n in zip(values, people, strict=True) if c]
         plan = plan_counts(levels, cells=1_024, share=1.0, counts=Counts(column="any"))
         return {"people": int(people[values > 0].sum()), "distance": plan.distance, "signal": round(signal(levels))}
 
@@ -102,7 +101,7 @@ def pate(quick: bool) -> Iterator[Cell]:
 def steps(quick: bool) -> Iterator[Cell]:
     """Gradient steps, the linear model: right ones of the test points, and area; three draws of the noise."""
     from benchmarks.sgd.study import case_load, hold
-    from learning.mechanisms.steps.choices import Steps
+    from learning.mechanisms.steps.steps_plan import Steps
 
     @lru_cache(maxsize=1)
     def load(name: str) -> Any:
@@ -139,7 +138,7 @@ def rows(quick: bool) -> Iterator[Cell]:
     """Synthetic rows of Adult: boosted trees on them, judged on records that nobody was asked for; five draws."""
     from benchmarks.sgd.study import splits_load
     from benchmarks.synthesis import count, judged, judging
-    from learning.mechanisms.base import Records
+    from learning.mechanisms.protocol import Records
     from learning.mechanisms.synthesis.rows import rows_draw
 
     def measure(way: str) -> Row:

@@ -76,7 +76,7 @@ def contenders(holders: int, queries: int, classes: int) -> dict[str, Work]:
 
     from accounting.privacy import IndividualAccounts
     from benchmarks.neighbours.speed import clustered
-    from learning.mechanisms.neighbours.products import QUERIES_AT_A_TIME, near_pairs, squared_norms
+    from learning.mechanisms.neighbours.distances import QUERIES_AT_A_TIME, near_pairs, squared_norms
     from learning.mechanisms.neighbours.votes import radii, shard_contributions
     from learning.mechanisms.steps.linear import step_contributions
     from learning.mechanisms.steps.records import owned_records

@@ -56,12 +56,10 @@ from benchmarks.neighbours.study import data_load
 from benchmarks.sgd.elsewhere import cifar10_load
 from common.noise import SimulationNoise, SystemNoise
 from learning.formats import catalogue_load
-from learning.mechanisms.sampled_steps.baselines import group_after_group, standard, without_strictest
-from learning.mechanisms.sampled_steps.calibration import epsilon_cost, sample_rates, scale_norms
 from learning.mechanisms.sampled_steps.contributions import Gradients
-from learning.mechanisms.sampled_steps.mechanism import Phases, SampledMechanism
 from learning.mechanisms.sampled_steps.networks import NetworkModel, network_create, with_weights
-from learning.mechanisms.sampled_steps.planner import plan_sampled
+from learning.mechanisms.sampled_steps.rates import Phases, SampledMechanism, epsilon_cost, sample_rates, scale_norms
+from learning.mechanisms.sampled_steps.run_plan import group_after_group, plan_sampled, standard, without_strictest
 from learning.mechanisms.sampled_steps.training import (
     SampledSteps,
     SimulationSampling,

@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks.cells import Cell, Row, parts_measure
 from common.noise import SystemNoise
-from learning.mechanisms.base import Arrays, Draws, People, Question, Records, Release
+from learning.mechanisms.protocol import Arrays, Draws, PartRelease, People, Question, Records
 from learning.sites.documents import sign
 from learning.sites.lattice import IncludedNoise
 from learning.sites.protocol import answer, endorse, question_for, total, total_spread
@@ -78,7 +78,7 @@ class Hospitals:
             place = (np.cumsum(mask) - 1)[records.owner[mine]]
             self._records.append(Records(records.x[mine], records.classes[mine], place))
 
-    def release(self, question: Question, part: slice, state: Any) -> tuple[Release, float]:
+    def release(self, question: Question, part: slice, state: Any) -> tuple[PartRelease, float]:
         """The release of a part, and the standard deviation of its noise in the counting of the sums."""
         draws, answers, everybody = Draws(SystemNoise()), [], np.arange(len(self.caps))
         people = People(everybody, self.caps, self.caps, self.spent)
@@ -116,8 +116,8 @@ def _neighbours(split: int, mode: str) -> Row:
     from benchmarks.neighbours.study import DELTAS, caps_draw, levels_of
     from benchmarks.students.parts import judged, teacher
     from benchmarks.students.study import data_split
-    from learning.mechanisms.neighbours.planner import plan_rounds
-    from learning.mechanisms.neighbours.question import VotesQuestion
+    from learning.mechanisms.neighbours.released_counts import VotesQuestion
+    from learning.mechanisms.neighbours.rounds import plan_rounds
     from learning.mechanisms.neighbours.votes import radii
     from learning.outcomes import Classes
     from learning.representations import default_representation
@@ -165,15 +165,13 @@ def steps(quick: bool) -> Iterator[Cell]:
 
 def _steps(split: int, mode: str) -> Row:
     from benchmarks.sgd.study import caps_draw, case_load
-    from learning.mechanisms.levels import Level
-    from learning.mechanisms.steps.choices import Steps
-    from learning.mechanisms.steps.descent import Descent
-    from learning.mechanisms.steps.planner import plan_steps, strength_of
-    from learning.mechanisms.steps.question import StepsQuestion
+    from learning.mechanisms.levels import PlannedLevel
+    from learning.mechanisms.steps.descent import Descent, StepsQuestion
+    from learning.mechanisms.steps.steps_plan import Steps, plan_steps, strength_of
 
     case = case_load("mnist", split, Steps())
     caps = caps_draw(EPSILON, len(case.records))
-    levels = [Level("all", float(caps[0]), len(caps))]
+    levels = [PlannedLevel("all", float(caps[0]), len(caps))]
     case = case.placed(Steps(), strength_of(levels, share=1.0, steps=Steps()))
     plan = plan_steps(levels, dimensions=case.public.shape[1], n_classes=10, share=1.0, steps=Steps())
     state = Descent.begin(plan, case.public, 10)

@@ -20,13 +20,10 @@ from benchmarks.sgd.study import hold as take_steps
 from benchmarks.students.study import hold as ask_votes
 from common.noise import SimulationNoise
 from learning.formats import TabularSchema
-from learning.mechanisms.base import Arrays, People, Records
-from learning.mechanisms.levels import Level
-from learning.mechanisms.steps.choices import Steps
-from learning.mechanisms.steps.planner import ROWS
-from learning.mechanisms.synthesis.choices import Synthesis
-from learning.mechanisms.synthesis.planner import plan_synthesis
-from learning.mechanisms.synthesis.rounds import ROUNDS, Marginals
+from learning.mechanisms.levels import PlannedLevel
+from learning.mechanisms.protocol import Arrays, People, Records
+from learning.mechanisms.steps.steps_plan import ROWS, Steps
+from learning.mechanisms.synthesis.rounds import ROUNDS, Marginals, Synthesis, plan_synthesis
 from learning.mechanisms.synthesis.rows import Description, SyntheticRows, rows_draw
 from learning.representations import default_representation
 from learning.students import labelled, student_create, student_learn
@@ -64,7 +61,7 @@ def count(
     """What such a run would release, of holders with these caps (H,), all of whom own records."""
     holders = len(caps)
     of_levels, numbers = np.unique(caps, return_counts=True)
-    levels = [Level(str(cap), float(cap), float(number)) for cap, number in zip(of_levels, numbers, strict=True)]
+    levels = [PlannedLevel(str(cap), float(cap), float(number)) for cap, number in zip(of_levels, numbers, strict=True)]
     plan = plan_synthesis(levels, columns=len(schema.features), share=share, rows=rows, bins=Synthesis().bins)
     marginals = Marginals(schema, plan, tuple(of_levels.tolist()))
     spent, noise = np.zeros(holders), SimulationNoise(seed)

@@ -24,23 +24,21 @@ from accounting.privacy import IndividualAccounts
 from common.noise import SimulationNoise, SystemNoise
 from learning.formats import TabularSchema
 from learning.formats.columns import NumericColumn
-from learning.mechanisms.base import People, Records
 from learning.mechanisms.counts.columns import CLASSES, Column
-from learning.mechanisms.counts.planner import CountsPlan
-from learning.mechanisms.counts.question import PERSON, CountsQuestion
-from learning.mechanisms.levels import Level
-from learning.mechanisms.neighbours.release import read_counts, release_counts
+from learning.mechanisms.counts.counting import PERSON, CountsQuestion
+from learning.mechanisms.counts.table_plan import CountsPlan
+from learning.mechanisms.levels import PlannedLevel
+from learning.mechanisms.neighbours.released_counts import read_counts, release_counts
 from learning.mechanisms.neighbours.votes import neighbour_votes
 from learning.mechanisms.pate import Aggregator, ConfidentGNMax, GNMax, Group, LNMax, make_plan
+from learning.mechanisms.protocol import People, Records
 from learning.mechanisms.sampled_steps import training
-from learning.mechanisms.sampled_steps.planner import plan_sampled
-from learning.mechanisms.steps.choices import Steps
+from learning.mechanisms.sampled_steps.run_plan import plan_sampled
 from learning.mechanisms.steps.descent import Descent
 from learning.mechanisms.steps.linear import CLIP_STEPS, release_sums, step_contributions
-from learning.mechanisms.steps.planner import plan_steps
 from learning.mechanisms.steps.records import OwnedRecords, owned_records
-from learning.mechanisms.synthesis.planner import plan_synthesis
-from learning.mechanisms.synthesis.rounds import ROUNDS, Marginals
+from learning.mechanisms.steps.steps_plan import Steps, plan_steps
+from learning.mechanisms.synthesis.rounds import ROUNDS, Marginals, plan_synthesis
 from learning.sites import protocol
 from tests.learning.sites.alliances import Joint
 
@@ -170,7 +168,7 @@ class FullSteps(Canary):
     def transcripts(self, count: int, takes_part: bool) -> Floats:
         sigma = math.sqrt(self.steps / 2 / self.cap) * _ROUNDING
         plan = plan_steps(
-            [Level("ALL", self.cap, 1.0)],
+            [PlannedLevel("ALL", self.cap, 1.0)],
             dimensions=1,
             n_classes=2,
             share=1.0,
@@ -369,7 +367,7 @@ class Rows(Canary):
     dearer: int = 10
 
     def transcripts(self, count: int, takes_part: bool) -> Floats:
-        plan = plan_synthesis([Level("ALL", self.cap, 1.0)], columns=2, share=1.0, rows=100, bins=4)
+        plan = plan_synthesis([PlannedLevel("ALL", self.cap, 1.0)], columns=2, share=1.0, rows=100, bins=4)
         begin, scores = Marginals(_TABLE, plan, (self.cap,)), np.zeros(count)
         for place in tqdm(range(count), desc=self.name, leave=False, mininterval=2):
             marginals, spent = begin, np.zeros(1)

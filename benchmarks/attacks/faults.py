@@ -11,9 +11,9 @@ from unittest.mock import patch
 
 from accounting.privacy import IndividualAccounts, label_charge
 from common.noise import SystemNoise
-from learning.mechanisms.base import People, Records
-from learning.mechanisms.counts.question import CountsQuestion
+from learning.mechanisms.counts.counting import CountsQuestion
 from learning.mechanisms.pate.aggregators import gnmax
+from learning.mechanisms.protocol import People, Records
 from learning.sites import protocol
 from learning.sites.documents import JointQuestion, Roster
 from learning.sites.lattice import Lattice

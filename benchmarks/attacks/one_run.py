@@ -14,19 +14,18 @@ from benchmarks.attacks.canaries import SPREAD, seen_by_colluders
 from common.noise import SystemNoise
 from learning.formats import TabularSchema
 from learning.formats.columns import NumericColumn
-from learning.mechanisms.base import People, Records
 from learning.mechanisms.counts.columns import CLASSES, Column
-from learning.mechanisms.counts.planner import CountsPlan
-from learning.mechanisms.counts.question import PERSON, CountsQuestion
-from learning.mechanisms.levels import Level
-from learning.mechanisms.neighbours.release import release_counts
+from learning.mechanisms.counts.counting import PERSON, CountsQuestion
+from learning.mechanisms.counts.table_plan import CountsPlan
+from learning.mechanisms.levels import PlannedLevel
+from learning.mechanisms.neighbours.released_counts import release_counts
 from learning.mechanisms.neighbours.votes import neighbour_votes
+from learning.mechanisms.protocol import People, Records
 from learning.mechanisms.sampled_steps import training
-from learning.mechanisms.sampled_steps.planner import plan_sampled
+from learning.mechanisms.sampled_steps.run_plan import plan_sampled
 from learning.mechanisms.steps.linear import release_sums, step_contributions
 from learning.mechanisms.steps.records import owned_records
-from learning.mechanisms.synthesis.planner import plan_synthesis
-from learning.mechanisms.synthesis.rounds import ROUNDS, Marginals
+from learning.mechanisms.synthesis.rounds import ROUNDS, Marginals, plan_synthesis
 
 Floats = NDArray[np.float64]
 Taking = NDArray[np.bool_]
@@ -149,7 +148,7 @@ def rows_scores(takes_part: Taking, epsilon: float, delta: float) -> Floats:
     schema = TabularSchema((NumericColumn("length", 0, 1), NumericColumn("width", 0, 1)), tuple(map(str, range(count))))
     classes = np.flatnonzero(takes_part)
     holders, caps = np.arange(len(classes)), np.full(len(classes), cap)
-    plan = plan_synthesis([Level("ALL", cap, float(len(classes)))], columns=2, share=1.0, rows=100, bins=2)
+    plan = plan_synthesis([PlannedLevel("ALL", cap, float(len(classes)))], columns=2, share=1.0, rows=100, bins=2)
     marginals, spent, scores = Marginals(schema, plan, (cap,)), np.zeros(len(classes)), np.zeros(count)
     x = np.full((count, 2), 0.9, np.float32)
     for index in range(ROUNDS):

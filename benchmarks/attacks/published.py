@@ -20,22 +20,21 @@ from benchmarks.synthesis import count
 from common.noise import SimulationNoise
 from learning.formats import TabularSchema
 from learning.learners import learner_create
-from learning.mechanisms.base import People, Records
-from learning.mechanisms.counts.choices import Counts
 from learning.mechanisms.counts.columns import Places, column_names, columns_of, number_of_cells
-from learning.mechanisms.counts.planner import plan_counts
-from learning.mechanisms.counts.question import PERSON, CountsQuestion
-from learning.mechanisms.levels import Level
+from learning.mechanisms.counts.counting import PERSON, CountsQuestion
+from learning.mechanisms.counts.table_plan import Counts, plan_counts
+from learning.mechanisms.levels import PlannedLevel
 from learning.mechanisms.pate import GNMax, Group, assign, make_plan
+from learning.mechanisms.protocol import People, Records
 from learning.mechanisms.sampled_steps import training
 from learning.mechanisms.sampled_steps.contributions import Gradients
 from learning.mechanisms.sampled_steps.networks import NetworkModel, network_create, with_weights
-from learning.mechanisms.sampled_steps.planner import plan_sampled
-from learning.mechanisms.steps.choices import Steps
+from learning.mechanisms.sampled_steps.run_plan import plan_sampled
 from learning.mechanisms.steps.records import owned_records
+from learning.mechanisms.steps.steps_plan import Steps
+from learning.mechanisms.synthesis.model import NOBODY
 from learning.mechanisms.synthesis.rounds import Marginals
 from learning.mechanisms.synthesis.rows import rows_draw
-from learning.mechanisms.synthesis.tree import NOBODY
 from learning.representations import default_representation
 
 Floats = NDArray[np.float64]
@@ -162,7 +161,7 @@ def counts_target(name: str, people: int, epsilons: Sequence[float]) -> Target:
 
     def publish(taking: Taking, seed: int) -> Floats:
         mine = np.arange(int(taking.sum()))
-        levels = [Level(str(cap), float(cap), float((caps[taking] == cap).sum())) for cap in of_levels]
+        levels = [PlannedLevel(str(cap), float(cap), float((caps[taking] == cap).sum())) for cap in of_levels]
         plan = plan_counts(levels, cells=number_of_cells(columns), share=1.0, counts=Counts(column=columns[0].name))
         question = CountsQuestion(plan, (columns,), tuple(of_levels.tolist()))
         participants = People(mine, caps[taking], caps[taking], np.zeros(len(mine)))

@@ -23,8 +23,8 @@ from benchmarks.neighbours.study import (
     test_auc,
 )
 from common.noise import SimulationNoise
-from learning.mechanisms.neighbours.planner import plan_rounds
-from learning.mechanisms.neighbours.release import read_counts, release_counts
+from learning.mechanisms.neighbours.released_counts import read_counts, release_counts
+from learning.mechanisms.neighbours.rounds import plan_rounds
 from learning.mechanisms.neighbours.stand_ins import Sample
 
 Rows = list[dict[str, Any]]

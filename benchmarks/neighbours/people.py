@@ -13,7 +13,7 @@ from benchmarks.neighbours.results import measured
 from benchmarks.neighbours.study import Student, data_load, hold, test_accuracy
 from learning.forecasts import few_people
 from learning.learners.registry import learner_create
-from learning.mechanisms.neighbours.planner import MOST_FIRST
+from learning.mechanisms.neighbours.rounds import MOST_FIRST
 
 FIGURE = Path(__file__).resolve().parents[2] / "docs" / "neighbours-people.svg"
 HOLDERS = (300, 1_000, 3_000, 10_000, 60_000)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from accounting.privacy import IndividualAccounts
-from learning.mechanisms.neighbours.products import QUERIES_AT_A_TIME, near_pairs, squared_norms
+from learning.mechanisms.neighbours.distances import QUERIES_AT_A_TIME, near_pairs, squared_norms
 from learning.mechanisms.neighbours.votes import radii, shard_contributions
 
 DIMENSIONS, CLASSES = 64, 10

@@ -11,7 +11,7 @@ from benchmarks.neighbours.results import measured
 from benchmarks.neighbours.study import DELTAS, Data, ask, caps_draw, data_load, levels_of
 from common.noise import SimulationNoise
 from learning.mechanisms.neighbours.forecast import propose
-from learning.mechanisms.neighbours.release import read_counts, release_counts
+from learning.mechanisms.neighbours.released_counts import read_counts, release_counts
 from learning.mechanisms.neighbours.stand_ins import Sample
 
 SIZES = {"as digits": (1_300, 300, 197), "larger": (6_000, 2_000, 1_000)}

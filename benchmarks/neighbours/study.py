@@ -18,9 +18,9 @@ from accounting.privacy import IndividualAccounts
 from common.noise import SimulationNoise
 from learning.formats import catalogue_load
 from learning.learners.registry import learner_create
-from learning.mechanisms.levels import Level
-from learning.mechanisms.neighbours.planner import PlannedRound, RoundsPlan, next_round, plan_rounds
-from learning.mechanisms.neighbours.release import read_counts, release_counts
+from learning.mechanisms.levels import PlannedLevel
+from learning.mechanisms.neighbours.released_counts import read_counts, release_counts
+from learning.mechanisms.neighbours.rounds import PlannedRound, RoundsPlan, next_round, plan_rounds
 from learning.mechanisms.neighbours.stand_ins import Sample
 from learning.mechanisms.neighbours.votes import radii, shard_contributions
 from learning.representations import default_representation, representation_create
@@ -124,10 +124,10 @@ def caps_draw(epsilon: float | Sequence[float], holders: int, delta: float) -> N
     return values[np.random.default_rng(0).choice(3, holders, p=SHARES)]
 
 
-def levels_of(caps: NDArray[np.float64], records: float, taking_part: float = 1.0) -> list[Level]:
+def levels_of(caps: NDArray[np.float64], records: float, taking_part: float = 1.0) -> list[PlannedLevel]:
     values, counts = np.unique(caps, return_counts=True)
     return [
-        Level(f"{value:.3g}", float(value), int(count) / taking_part, records)
+        PlannedLevel(f"{value:.3g}", float(value), int(count) / taking_part, records)
         for value, count in zip(values, counts, strict=True)
     ]
 

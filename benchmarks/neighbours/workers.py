@@ -12,7 +12,7 @@ import numpy as np
 
 from accounting.privacy import IndividualAccounts
 from benchmarks.neighbours.study import DELTAS, Data, ask, caps_draw, data_load, levels_of
-from learning.mechanisms.neighbours.planner import PlannedRound, plan_rounds
+from learning.mechanisms.neighbours.rounds import PlannedRound, plan_rounds
 
 SHARDS = 8
 _loaded: list[tuple[Data, PlannedRound]] = []

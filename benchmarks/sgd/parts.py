@@ -23,12 +23,11 @@ from benchmarks.sgd.study import (
     take,
 )
 from learning.measures import base_loss, brier, calibration, losses
-from learning.mechanisms.levels import Level
-from learning.mechanisms.steps.calibration import RECORDS, descent_calibration
-from learning.mechanisms.steps.choices import Steps
+from learning.mechanisms.levels import PlannedLevel
 from learning.mechanisms.steps.linear import step_contributions
-from learning.mechanisms.steps.planner import strength_of
 from learning.mechanisms.steps.records import owned_records
+from learning.mechanisms.steps.released_sums import RECORDS, descent_calibration
+from learning.mechanisms.steps.steps_plan import Steps, strength_of
 
 Promise = float | tuple[float, ...]
 Load = Callable[[int], Case]
@@ -154,7 +153,7 @@ def _noiseless(name: str) -> Row:
 
     case, steps = _case(name, 0), _chosen(name)
     caps, counts = np.unique(caps_draw((1.0, 2.0, 3.0), len(case.records)), return_counts=True)
-    levels = [Level(str(cap), float(cap), float(count)) for cap, count in zip(caps, counts, strict=True)]
+    levels = [PlannedLevel(str(cap), float(cap), float(count)) for cap, count in zip(caps, counts, strict=True)]
     case = case.placed(steps, strength_of(levels, share=1.0, steps=steps))
     x, test = (each.astype(np.float32) / 127 for each in (case.records.x, case.test))
     probabilities = LogisticRegression(max_iter=200).fit(x, case.records.y).predict_proba(test)

@@ -29,12 +29,11 @@ from learning.formats import catalogue_load
 from learning.formats.catalogue import Splits
 from learning.formats.read import read_file
 from learning.formats.rows import Rows
-from learning.mechanisms.levels import Level
-from learning.mechanisms.steps.choices import Steps
+from learning.mechanisms.levels import PlannedLevel
 from learning.mechanisms.steps.descent import Descent
 from learning.mechanisms.steps.linear import release_sums, step_contributions
-from learning.mechanisms.steps.planner import plan_steps, strength_of
 from learning.mechanisms.steps.records import INTERCEPT, OwnedRecords, owned_records
+from learning.mechanisms.steps.steps_plan import Steps, plan_steps, strength_of
 from learning.representations import FittedRepresentation, LinearModel
 
 DELTA = 1e-5
@@ -234,7 +233,7 @@ def take(
     caps = caps_draw(epsilon, len(case.records)) if caps is None else caps
     copies = case.people / len(case.records)
     values, counts = np.unique(caps, return_counts=True)
-    levels = [Level(f"{cap:.3g}", float(cap), count * copies) for cap, count in zip(values, counts, strict=True)]
+    levels = [PlannedLevel(f"{cap:.3g}", float(cap), count * copies) for cap, count in zip(values, counts, strict=True)]
     classes = CLASSES[case.name.removesuffix(BY_ENCODER)]
     case = case.placed(steps, strength_of(levels, share=share, steps=steps))
     plan = plan_steps(levels, dimensions=case.public.shape[1], n_classes=classes, share=share, steps=steps)

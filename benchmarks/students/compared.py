@@ -21,8 +21,7 @@ from benchmarks.students import teachers
 from benchmarks.students.parts import LEVELS, judged, teacher, true_labels
 from benchmarks.students.study import data_split, hold, split_order
 from learning.learners import Model, learner_create
-from learning.mechanisms.steps.choices import Steps
-from learning.mechanisms.steps.planner import STEPS
+from learning.mechanisms.steps.steps_plan import STEPS, Steps
 from learning.students import Releases, labelled, predicted
 
 Promise = float | Sequence[float]

@@ -14,7 +14,7 @@ from benchmarks.sgd.study import case_load
 from benchmarks.sgd.study import hold as hold_steps
 from benchmarks.students.study import Teach, data_split, hold
 from learning.learners import Model
-from learning.mechanisms.steps.choices import Steps
+from learning.mechanisms.steps.steps_plan import Steps
 from learning.students import Releases, labelled, predicted, refine, student_create, student_learn
 
 Rows = Iterator[dict[str, Any]]

@@ -16,8 +16,8 @@ from benchmarks.neighbours.study import DELTAS, Data, ask, caps_draw, levels_of
 from benchmarks.sgd.study import splits_load
 from common.noise import SimulationNoise
 from learning.learners import Model
-from learning.mechanisms.neighbours.planner import next_round, plan_rounds
-from learning.mechanisms.neighbours.release import release_counts
+from learning.mechanisms.neighbours.released_counts import release_counts
+from learning.mechanisms.neighbours.rounds import next_round, plan_rounds
 from learning.mechanisms.neighbours.votes import radii
 from learning.representations import default_representation
 from learning.students.neighbourhoods import neighbourhoods

@@ -14,7 +14,7 @@ from rest_framework.views import exception_handler
 from common.slots import WAIT, NoSlotError
 from ipate_web.api.parsing import TooLarge
 from learning.formats import DataError, DataErrors
-from learning.mechanisms.base import PlanError
+from learning.mechanisms.protocol import PlanError
 
 MEDIA_TYPE = "application/problem+json"
 MOST_FAULTS = 1000

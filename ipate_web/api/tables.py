@@ -21,8 +21,7 @@ from ipate_web.api.problems import CONFLICT, GONE
 from ipate_web.api.run_documents import visible_run
 from ipate_web.api.students import WithdrawalSerializer
 from ipate_web.tokens.models import Scope
-from learning.mechanisms.counts.summaries import summaries
-from learning.mechanisms.counts.table import CountTable
+from learning.mechanisms.counts.tables import CountTable, summaries
 from training.errors import STATE
 from training.models import Run, RunResult
 from training.services.downloads import download_record

@@ -6,7 +6,7 @@ from django.utils.translation import gettext as _
 
 from ipate_web.staff.charts import Chart, Series
 from ipate_web.staff.templatetags.run_words import cell_words, group_label
-from learning.mechanisms.counts.table import CountTable
+from learning.mechanisms.counts.tables import CountTable
 from training.methods.neighbours import LEADS
 from training.methods.pate.planning import RunPlan
 from training.methods.planning import MethodPlan

@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.noise import Noise
-from learning.mechanisms.base import Arrays, Draws, People, Release, content_digest
+from learning.mechanisms.protocol import Arrays, Draws, PartRelease, People, content_digest
 
 
 @dataclass(frozen=True)
 class HeadCountQuestion:
-    """See :class:`learning.mechanisms.base.Question`. It is answered from (cells, H) whether somebody is in a cell.
+    """See :class:`learning.mechanisms.protocol.Question`. It is answered from (cells, H) whether somebody is in a cell.
 
     A person in k cells contributes a vector of norm √k; divided by √``most`` it has the squared norm k/most ≤ 1 under
     noise of standard deviation ``noise``, so that they are charged k/(most·noise²).
@@ -82,8 +82,8 @@ class HeadCountQuestion:
         allowed = people.accounts().charge(norms, self.noise)
         return {"sums": (counted & allowed).sum(axis=1), "charge": np.where(allowed, norms * self.charge, 0.0)}
 
-    def release(self, part: slice, state: None, answers: Sequence[Arrays], noise: Noise) -> Release:
+    def release(self, part: slice, state: None, answers: Sequence[Arrays], noise: Noise) -> PartRelease:
         total = np.sum([answer["sums"] for answer in answers], axis=0)
-        return Release(
+        return PartRelease(
             size=self.size, content={}, arrays={"counts": total + noise.rounded_normal(self.spread, self.cells)}
         )

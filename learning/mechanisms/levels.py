@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
-class Level:
+class PlannedLevel:
     """Holders with the same cap.
 
     name: of the level.  cap: μ² of their promise.  holders: a noisy or public head count.  records: per holder, a
@@ -20,27 +20,27 @@ class Level:
     used: float = 0.0
 
 
-def signal(levels: Sequence[Level]) -> float:
+def signal(levels: Sequence[PlannedLevel]) -> float:
     """What all people say together, in standard deviations of the noise: Σ n·μ, where each weighs as much as their μ.
 
-    >>> signal([Level("HIGH", 1.0, 10.0), Level("LOW", 4.0, 5.0)])
+    >>> signal([PlannedLevel("HIGH", 1.0, 10.0), Level("LOW", 4.0, 5.0)])
     20.0
     """
     return math.fsum(level.holders * math.sqrt(level.cap) for level in levels)
 
 
-def best_threshold(levels: Sequence[Level]) -> float:
+def best_threshold(levels: Sequence[PlannedLevel]) -> float:
     """The cap, in μ², for which most is heard of those who allow at least so much, if all of them count by it alone.
 
     That is the cap with the largest n·μ, n the people with at least this cap (Cyffers, Ziani, "Limits of personalizing
     differential privacy budgets", 2026, have how much more personal budgets can bring).
 
-    >>> best_threshold([Level("HIGH", 1.0, 10.0), Level("LOW", 4.0, 5.0)])
+    >>> best_threshold([PlannedLevel("HIGH", 1.0, 10.0), Level("LOW", 4.0, 5.0)])
     1.0
     """
     return max(sorted({level.cap for level in levels}), key=lambda cap: signal(at_threshold(levels, cap)))
 
 
-def at_threshold(levels: Sequence[Level], cap: float) -> list[Level]:
+def at_threshold(levels: Sequence[PlannedLevel], cap: float) -> list[PlannedLevel]:
     """The levels that allow at least ``cap``, each at this cap."""
     return [replace(level, cap=cap) for level in levels if level.cap >= cap]

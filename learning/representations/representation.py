@@ -25,7 +25,7 @@ _BATCH = 4096
 
 @dataclass(frozen=True)
 class Representation(ABC):
-    """A way to describe points. Subclasses are frozen dataclasses whose fields are made by `learners.learner.parameter`.
+    """A way to describe points. Subclasses are frozen dataclasses; `learners.learner.parameter` makes their fields.
 
     name: in stored runs.  label: for people.  images, texts, encoded: whether points must be
     images, texts, or vectors of an encoder.  statement: what the operator has

@@ -66,7 +66,7 @@ class SiteAnswer:
 
 
 class Summed(Protocol):
-    """What the protocol has to know of a question of a mechanism (`learning.mechanisms.base.Question`)."""
+    """What the protocol has to know of a question of a mechanism (`learning.mechanisms.protocol.Question`)."""
 
     @property
     def spread(self) -> float | None: ...

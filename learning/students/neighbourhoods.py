@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, vstack
 
-from learning.mechanisms.neighbours.kernels import kernel_weights
-from learning.mechanisms.neighbours.products import QUERIES_AT_A_TIME, near_pairs, squared_norms
+from learning.mechanisms.neighbours.distances import QUERIES_AT_A_TIME, kernel_weights, near_pairs, squared_norms
 
 _MOST_STAND_INS = 10_000
 """More public points than these say no more about an average, and need memory."""

@@ -32,7 +32,7 @@ from consent.models import ConsentForm, DataHolder, Study
 from consent.questions import KEYS
 from consent.selectors import consent_form_in_force, consent_snapshot, promise_last
 from learning.formats import ImageSchema, Rows
-from learning.mechanisms.base import PlanError
+from learning.mechanisms.protocol import PlanError
 from learning.published import published_load
 from tests import factories
 from tests.snapshots import built_once

@@ -20,13 +20,13 @@ from accounting.shares import shares
 from common.artifacts import arrays_load
 from consent.models import Level
 from consent.selectors import LEVELS, consent_snapshot
-from learning.mechanisms.base import People, Records
 from learning.mechanisms.counts.columns import Places, number_of_cells
-from learning.mechanisms.counts.question import PERSON, CountsQuestion
-from learning.mechanisms.neighbours.question import VotesQuestion
+from learning.mechanisms.counts.counting import PERSON, CountsQuestion
+from learning.mechanisms.neighbours.released_counts import VotesQuestion
 from learning.mechanisms.pate import LEFT_OUT
 from learning.mechanisms.pate.budgets import VoteBudget
-from learning.mechanisms.steps import question as steps_question
+from learning.mechanisms.protocol import People, Records
+from learning.mechanisms.steps import descent
 from tests.accounting.forced import OTHERS, Step, World, differences, loss_and_charge, world_play
 from training.engine import asking, attempts, commits, drawings, questions
 from training.engine import budgets as planning
@@ -487,14 +487,14 @@ def earlier_rounds_forgotten(patch: pytest.MonkeyPatch, world: World) -> None:
 
 def gradients_beyond_accounts(patch: pytest.MonkeyPatch, world: World) -> None:
     """Sums of everybody's gradients; then each is charged what their account allows."""
-    real = steps_question.step_contributions
+    real = descent.step_contributions
 
     def contributions(records: Any, *args: Any, accounts: IndividualAccounts, **rest: Any) -> Any:
         free = IndividualAccounts(np.full(len(records), 1e9))
         sums, _ = real(records, *args, accounts=free, **rest)
         return sums, real(records, *args, accounts=accounts, **rest)[1]
 
-    patch.setattr(steps_question, "step_contributions", contributions)
+    patch.setattr(descent, "step_contributions", contributions)
 
 
 def records_counted(patch: pytest.MonkeyPatch, world: World) -> None:

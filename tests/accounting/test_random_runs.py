@@ -34,7 +34,7 @@ from common.artifacts import arrays_load
 from common.noise import SimulationNoise
 from consent import selectors, services
 from consent.models import DataHolder, Level, Study
-from learning.mechanisms.base import PlanError
+from learning.mechanisms.protocol import PlanError
 from tests import factories
 from tests.clock import Clock
 from tests.training.runs import TABLE, head_counts_state, run_draft, table_rows

@@ -25,13 +25,12 @@ from learning.measures import (
     mean_estimate,
     share_estimate,
 )
-from learning.mechanisms.levels import Level
-from learning.mechanisms.steps.calibration import descent_calibration, descent_shares
-from learning.mechanisms.steps.choices import Steps
+from learning.mechanisms.levels import PlannedLevel
 from learning.mechanisms.steps.descent import Descent
 from learning.mechanisms.steps.linear import release_sums, step_contributions
-from learning.mechanisms.steps.planner import plan_steps
 from learning.mechanisms.steps.records import INTERCEPT, owned_records
+from learning.mechanisms.steps.released_sums import descent_calibration, descent_shares
+from learning.mechanisms.steps.steps_plan import Steps, plan_steps
 from learning.students import counted, labelled, predicted
 from learning.students.calibration import fit_to_releases
 from tests.learning.lazily import graphs, metrics, onnxruntime
@@ -191,7 +190,7 @@ def descended(points: np.ndarray, classes: np.ndarray, public: np.ndarray, cap: 
     """Weights of all planned steps, and the calibration that their releases lead to."""
     people = np.arange(len(points))
     records = owned_records(points, classes, people, people)
-    level = Level("ALL", cap, float(len(points)))
+    level = PlannedLevel("ALL", cap, float(len(points)))
     plan = plan_steps([level], dimensions=points.shape[1], n_classes=2, share=1.0, steps=Steps())
     state, noise, found = Descent.begin(plan, public, 2), SimulationNoise(1), []
     accounts = IndividualAccounts(np.full(len(points), cap))
@@ -325,7 +324,7 @@ def released(shares: list[float], people: int, cap: float, *, planned: float = 1
     rng, classes, everyone = np.random.default_rng(3), len(shares), np.arange(people)
     points = np.clip(np.rint(rng.normal(0, 30, (people, 6))), -127, 127).astype(np.int8)
     records = owned_records(points, rng.choice(classes, people, p=shares), everyone, everyone)
-    level, accounts = Level("ALL", cap, people * planned), IndividualAccounts(np.full(people, cap))
+    level, accounts = PlannedLevel("ALL", cap, people * planned), IndividualAccounts(np.full(people, cap))
     plan = plan_steps([level], dimensions=6, n_classes=classes, share=1.0, steps=Steps(sigma=sigma))
     begin = Descent.begin(plan, points[:500], classes)
     fixed = {"clip_norm": begin.clip_norm, "accounts": accounts, "sigma": plan.sigma}

@@ -25,7 +25,7 @@ from consent.selectors import consent_snapshot
 from consent.services.changes import changes_recorded
 from consent.services.handover import circumstance_record
 from learning.formats import Rows
-from learning.mechanisms.base import PlanError
+from learning.mechanisms.protocol import PlanError
 from learning.representations import LearnedNetwork
 from tests.factories import form_publish, policy_approve, user_create
 from tests.training.asking import ASKING_RUN, asking_of, assert_whole, attempt, commit, run_end

@@ -18,7 +18,7 @@ from accounting.caps import caps_of
 from accounting.shares import share_free, shares
 from accounting.verification import study_faults
 from common.artifacts import arrays_load
-from learning.mechanisms.base import PlanError
+from learning.mechanisms.protocol import PlanError
 from tests.factories import user_create
 from tests.training.runs import (
     TABLE_RUN,

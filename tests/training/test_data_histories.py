@@ -20,7 +20,7 @@ from consent.services import consent_withdraw
 from consent.services.replays import acts_lost
 from ipate_web.backups import STORAGES
 from learning.formats import Rows, schema_from_json
-from learning.mechanisms.base import PlanError
+from learning.mechanisms.protocol import PlanError
 from tests.factories import consent_choose, user_create
 from tests.restored import backup_of, restore
 from tests.training.asking import (

@@ -24,7 +24,7 @@ from common.noise import SimulationNoise
 from common.sentences import Sentence
 from consent import services as consent_services
 from learning.formats import TabularSchema
-from learning.mechanisms.base import PlanError
+from learning.mechanisms.protocol import PlanError
 from tests.factories import study_open, user_create
 from tests.training.asking import vote_batch
 from tests.training.runs import (

@@ -22,8 +22,8 @@ from consent.models import Study
 from ipate_web.staff.run_charts import plan_charts
 from ipate_web.staff.templatetags.run_words import said
 from learning.forecasts import Forecast
-from learning.mechanisms.base import PlanError
 from learning.mechanisms.pate.aggregators import AGGREGATORS
+from learning.mechanisms.protocol import PlanError
 from tests import factories
 from tests.factories import policy_approve, study_create, user_create
 from tests.pages import as_

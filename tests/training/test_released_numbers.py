@@ -23,9 +23,9 @@ from consent.counts import holders_per_level
 from consent.models import DataHolder, Level, Study
 from learning.formats import Rows, TabularSchema
 from learning.formats.columns import NumericColumn
-from learning.mechanisms.neighbours import question
-from learning.mechanisms.neighbours.release import Release as Read
-from learning.mechanisms.sampled_steps.mechanism import FINENESS
+from learning.mechanisms.neighbours import released_counts
+from learning.mechanisms.neighbours.released_counts import CountsRelease
+from learning.mechanisms.sampled_steps.rates import FINENESS
 from learning.mechanisms.steps.linear import CLIP_STEPS
 from tests.factories import study_open, user_create
 from tests.training.asking import (
@@ -129,7 +129,9 @@ def test_labels_that_were_released_and_do_not_follow_from_the_counts_are_found(m
     with monkeypatch.context() as patch:
         patch.setattr(questions, "noise_of", lambda run: Watched())
         patch.setattr(
-            question, "read_counts", lambda counts, *_, **__: Read(counts, np.zeros(len(counts), int), np.zeros(0))
+            released_counts,
+            "read_counts",
+            lambda counts, *_, **__: CountsRelease(counts, np.zeros(len(counts), int), np.zeros(0)),
         )
         run = ask(small_study())
     (fault,) = release_faults(run)

@@ -18,8 +18,8 @@ from accounting.shares import share_free
 from common.artifacts import arrays_load, arrays_save, model_fetch, model_store
 from consent.models import DataHolder, Study
 from consent.selectors import consent_snapshot
-from learning.mechanisms.base import PlanError
-from learning.mechanisms.sampled_steps.choices import BASELINES
+from learning.mechanisms.protocol import PlanError
+from learning.mechanisms.sampled_steps.run_plan import BASELINES
 from learning.published import published_load
 from tests.factories import policy_approve, user_create
 from tests.training.asking import SAMPLED_RUN, asking_of, assert_whole, attempt, commit, run_ask

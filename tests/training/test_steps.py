@@ -16,7 +16,7 @@ from accounting.shares import share_free, shares
 from common.artifacts import arrays_load, arrays_save, model_fetch, model_store
 from consent.models import DataHolder, Study
 from consent.selectors import consent_snapshot
-from learning.mechanisms.base import PlanError
+from learning.mechanisms.protocol import PlanError
 from learning.mechanisms.steps.linear import CLIP_STEPS
 from tests.training.asking import COUNTED_STEPS_RUN, STEPS_RUN, NoNoise, asking_of, assert_whole, attempt, commit
 from tests.training.people import assert_refused, decide, everybody, small_study, withdraw

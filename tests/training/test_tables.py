@@ -21,7 +21,7 @@ from accounting.privacy.papers.deniability import composed_epsilon, row_cost
 from common.artifacts import arrays_load
 from consent.models import Mail
 from consent.selectors import consent_snapshot
-from learning.mechanisms.counts.table import CountTable
+from learning.mechanisms.counts.tables import CountTable
 from tests.factories import user_create
 from tests.snapshots import built_once
 from tests.training.asking import ASKING_RUN, COUNTS_RUN, SYNTHESIS_RUN, assert_whole, attempt, commit, run_ask

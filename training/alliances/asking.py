@@ -23,7 +23,7 @@ from accounting.services import ROUNDING
 from common.artifacts import arrays_delete
 from common.noise import SystemNoise
 from common.sentences import Sentence, gettext_noop
-from learning.mechanisms.base import Arrays, People, Question
+from learning.mechanisms.protocol import Arrays, People, Question
 from learning.sites.documents import Answer, Refused, Signed, sign
 from learning.sites.documents import JointQuestion as QuestionDocument
 from learning.sites.lattice import IncludedNoise, Numbers

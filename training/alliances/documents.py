@@ -10,7 +10,7 @@ import numpy as np
 
 from common.artifacts import arrays_load, arrays_save
 from common.sentences import gettext_noop
-from learning.mechanisms.base import content_digest
+from learning.mechanisms.protocol import content_digest
 from learning.sites.documents import Alliance as AllianceDocument
 from learning.sites.documents import Answer, Approval, Endorsement, Refused, Roster, Signed
 from learning.sites.documents import JointQuestion as QuestionDocument

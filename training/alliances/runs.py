@@ -23,7 +23,7 @@ from common.logging import logging_run
 from common.sentences import Sentence, gettext_noop
 from consent.services import study_lock
 from learning.formats import Rows, schema_from_json
-from learning.mechanisms.base import content_digest
+from learning.mechanisms.protocol import content_digest
 from learning.published import published_load
 from learning.sites.documents import JointRun as RunDocument
 from learning.sites.documents import Refused, Signed, Withdrawal

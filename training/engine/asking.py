@@ -24,7 +24,7 @@ from common.artifacts import arrays_delete, arrays_list, arrays_load, arrays_sav
 from common.jobs.parts import part_do, parts_send
 from common.noise import Noise
 from consent.selectors import promises_possible
-from learning.mechanisms.base import Arrays, People, Question, Release
+from learning.mechanisms.protocol import Arrays, PartRelease, People, Question
 from training.engine import attempts
 from training.engine.attempts import attempt_load, released_name, released_tidy, run_folder
 from training.engine.budgets import budgets_from_json
@@ -172,7 +172,7 @@ class Asking:
         return charges
 
 
-def released_of(run: Run, question: Question, release: Release, bounds: Sequence[float] | None) -> Released:
+def released_of(run: Run, question: Question, release: PartRelease, bounds: Sequence[float] | None) -> Released:
     """A release as the commit of the batch under way takes it; its arrays are kept in a file."""
     return Released(
         size=release.size,

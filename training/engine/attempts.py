@@ -14,7 +14,7 @@ from accounting.ceilings import rooms
 from accounting.shares import share_open
 from common.artifacts import arrays_delete, arrays_list, arrays_load, arrays_save
 from consent.selectors import consent_snapshot
-from learning.mechanisms.base import People
+from learning.mechanisms.protocol import People
 from training.engine.budgets import RESERVE, rehearsal_holders
 from training.engine.records import owners_of
 from training.models import JointQuestion, Run

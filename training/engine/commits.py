@@ -11,7 +11,7 @@ from accounting.models import Release
 from accounting.services import ROUNDING, release_record
 from common.bulk import rows_insert
 from consent.services.disposals import holders_erased_once
-from learning.mechanisms.base import Question
+from learning.mechanisms.protocol import Question
 from training.engine.questions import Released, position_in_round
 from training.engine.spending import charged_tell
 from training.models import Batch, Round, Run

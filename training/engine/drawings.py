@@ -20,8 +20,8 @@ from accounting.shares import share_grant, share_open, share_settle
 from common.noise import Noise, SystemNoise
 from consent.models import Study
 from consent.selectors import Promise, Snapshot, promises_possible
-from learning.mechanisms.base import Draws, People
 from learning.mechanisms.head_counts import HeadCountQuestion
+from learning.mechanisms.protocol import Draws, People
 from training.models import Run
 
 #: The share of the smallest cap that a drawing costs: σ = 10 / μ_min (condition 9 of the guarantee).

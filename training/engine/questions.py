@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from accounting.caps import epsilon_of
 from common.artifacts import arrays_load
 from common.noise import Noise, SimulationNoise, SystemNoise
-from learning.mechanisms.base import Draws, People, Question
+from learning.mechanisms.protocol import Draws, People, Question
 from learning.representations import FittedRepresentation
 from training.engine.attempts import participants
 from training.engine.records import records_of

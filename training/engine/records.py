@@ -23,7 +23,7 @@ from common.distinct import distinct
 from common.keyrings import Ring, keys_make, ring_load
 from common.sealed_storage import SealError
 from learning.encoders import EncoderFile, EncoderProcess, input_from_json
-from learning.mechanisms.base import Records
+from learning.mechanisms.protocol import Records
 from learning.representations import FittedRepresentation
 from training.models import Dataset, Encoder, Run
 

@@ -14,15 +14,14 @@ from accounting.models import Release
 from common.artifacts import arrays_load
 from common.sentences import Sentence, gettext_noop
 from learning.formats import schema_from_json
-from learning.mechanisms.base import PlanError
 from learning.mechanisms.choices import Choices
-from learning.mechanisms.counts.choices import Counts
 from learning.mechanisms.counts.columns import Column, columns_of, number_of_cells
-from learning.mechanisms.counts.planner import counts_plan_from_json, forecast_table, plan_counts, plan_notes
-from learning.mechanisms.counts.question import CountsQuestion, sums_digest
-from learning.mechanisms.counts.table import CountTable
-from learning.mechanisms.levels import Level
-from learning.mechanisms.synthesis.planner import is_counted
+from learning.mechanisms.counts.counting import CountsQuestion, sums_digest
+from learning.mechanisms.counts.table_plan import Counts, counts_plan_from_json, forecast_table, plan_counts, plan_notes
+from learning.mechanisms.counts.tables import CountTable
+from learning.mechanisms.levels import PlannedLevel
+from learning.mechanisms.protocol import PlanError
+from learning.mechanisms.synthesis.rounds import is_counted
 from learning.outcomes import KINDS
 from training.alliances.documents import noise_factor
 from training.engine.attempts import attempt_load
@@ -203,7 +202,7 @@ class CountsMethod(CountedMethod):
 
     def table(self, run: Run) -> CountTable:
         planned = zip(run.plan["promises"], run.plan["budgets"], strict=True)
-        levels = [Level(promise["name"], budget["cap"], promise["holders"]) for promise, budget in planned]
+        levels = [PlannedLevel(promise["name"], budget["cap"], promise["holders"]) for promise, budget in planned]
         table = CountTable.released(_question(run), sums_of(run.batches.get()), levels)
         return replace(table, sigma=table.sigma * noise_factor(run))
 

@@ -9,17 +9,16 @@ from accounting.models import Release
 from common.artifacts import arrays_load
 from common.sentences import Sentence
 from learning.formats import TabularSchema, schema_from_json
-from learning.mechanisms.base import PlanError
 from learning.mechanisms.counts.columns import Column, column_names, columns_of, feature_columns
-from learning.mechanisms.deniability.choices import Deniability
-from learning.mechanisms.deniability.described import DeniableDescription, deniable_rows
-from learning.mechanisms.deniability.planner import (
+from learning.mechanisms.deniability.costs import (
+    Deniability,
     DeniabilityPlan,
     deniability_plan_from_json,
     plan_deniability,
     plan_notes,
 )
-from learning.mechanisms.deniability.question import DeniabilityQuestion
+from learning.mechanisms.deniability.rows import DeniabilityQuestion, DeniableDescription, deniable_rows
+from learning.mechanisms.protocol import PlanError
 from learning.mechanisms.synthesis.rows import SyntheticRows
 from training.engine.budgets import PlannedPromise, planned_promises
 from training.methods.base import Tile, Wrong

@@ -12,7 +12,7 @@ from django.utils.translation import gettext_noop
 
 from accounting.models import Release
 from common.sentences import Sentence
-from learning.mechanisms.base import PlanError, Question
+from learning.mechanisms.protocol import PlanError, Question
 from training.alliances.approvals import hub_plan
 from training.alliances.asking import HubAsking, SiteAsking
 from training.alliances.documents import noise_among, planned_noise_factor

@@ -16,17 +16,22 @@ from common.artifacts import arrays_load, arrays_save
 from common.sentences import Sentence, gettext_noop
 from learning.class_shares import ClassShare, voted_shares
 from learning.forecasts import Forecast, few_people
-from learning.mechanisms.base import PlanError
-from learning.mechanisms.levels import Level
-from learning.mechanisms.neighbours.choices import LARGEST_SIGMA, NeighbourChoices
+from learning.mechanisms.levels import PlannedLevel
 from learning.mechanisms.neighbours.forecast import RoundForecast, expected_voters
-from learning.mechanisms.neighbours.planner import EarlierRound, next_round, plan_rounds
-from learning.mechanisms.neighbours.planner import PlannedRound as ProposedRound
-from learning.mechanisms.neighbours.question import VotesQuestion, counts_digest
-from learning.mechanisms.neighbours.release import read_counts
-from learning.mechanisms.neighbours.rounds import doubtful_queries, spread_queries
+from learning.mechanisms.neighbours.released_counts import VotesQuestion, counts_digest, read_counts
+from learning.mechanisms.neighbours.rounds import (
+    LARGEST_SIGMA,
+    EarlierRound,
+    NeighbourChoices,
+    doubtful_queries,
+    next_round,
+    plan_rounds,
+    spread_queries,
+)
+from learning.mechanisms.neighbours.rounds import PlannedRound as ProposedRound
 from learning.mechanisms.neighbours.stand_ins import Sample
 from learning.mechanisms.neighbours.votes import radii
+from learning.mechanisms.protocol import PlanError
 from learning.outcomes import Classes, Labels, Numbers, Target
 from learning.representations import representation_save
 from learning.students import Releases, counted, joined, labelled, neighbourhoods
@@ -112,7 +117,7 @@ def rounds_plan(
     public: Dataset,
     test: Dataset | None,
     asking: NeighbourChoices,
-    levels: tuple[Level, ...],
+    levels: tuple[PlannedLevel, ...],
     *,
     share: float,
     wanted: int | None = None,
@@ -146,7 +151,7 @@ def _planned(
     _digest: str,
     test_key: tuple[int, str] | None,
     document: str,
-    levels: tuple[Level, ...],
+    levels: tuple[PlannedLevel, ...],
     share: float,
     wanted: int | None,
 ) -> tuple[tuple[PlannedRound, ...], tuple[Sentence, ...], tuple[Forecast, ...]]:
@@ -180,7 +185,7 @@ def _planned(
 
 
 def _student(
-    first: ProposedRound, space: Space, levels: tuple[Level, ...], classes: int, sample: Sample | None
+    first: ProposedRound, space: Space, levels: tuple[PlannedLevel, ...], classes: int, sample: Sample | None
 ) -> Forecast:
     """Forecast of a student of the first round."""
     settings = {"radius_share": first.radius_share, "sigma": first.sigma}
@@ -195,11 +200,11 @@ def labelled_sample(test: Dataset, space: Space) -> Sample:
     return Sample(points, test.outcome.categories_of(codes))
 
 
-def planned_levels(run: Run) -> list[Level]:
+def planned_levels(run: Run) -> list[PlannedLevel]:
     """The promises of a run's plan with their public or noisy numbers of holders."""
     records = NeighbourChoices.from_json(run.choices).records
     return [
-        Level(promise["name"], budget["cap"], float(promise["holders"]), records)
+        PlannedLevel(promise["name"], budget["cap"], float(promise["holders"]), records)
         for promise, budget in zip(run.plan["promises"], run.plan["budgets"], strict=True)
         if promise["holders"]
     ]
@@ -244,7 +249,7 @@ def affordable(
         PlanError: Nobody takes part, or the noise would be too large; it says what to do.
     """
     levels = tuple(
-        Level(level, float(caps_of(epsilon, delta)), float(holders[level]))
+        PlannedLevel(level, float(caps_of(epsilon, delta)), float(holders[level]))
         for level, epsilon in epsilons.items()
         if holders[level]
     )

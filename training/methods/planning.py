@@ -14,11 +14,11 @@ from common.artifacts import arrays_load
 from common.sentences import Sentence, gettext_noop
 from learning.forecasts import Forecast
 from learning.formats import ImageSchema, TabularSchema, schema_from_json
-from learning.mechanisms.base import PlanError
 from learning.mechanisms.choices import Choices, ChoicesError, HolderChoices
-from learning.mechanisms.levels import Level
+from learning.mechanisms.levels import PlannedLevel
 from learning.mechanisms.pate import Plan
 from learning.mechanisms.pate.budgets import VoteBudget
+from learning.mechanisms.protocol import PlanError
 from learning.representations import REPRESENTATIONS
 from training.accuracy import published_accuracy
 from training.engine.budgets import RESERVE, Budget, PlannedPromise
@@ -108,13 +108,13 @@ def group_answers(plan: Plan, budgets: Sequence[VoteBudget]) -> list[int | None]
     ]
 
 
-def levels_of(promises: list[PlannedPromise], budgets: list[Budget], records: float = 1.0) -> tuple[Level, ...]:
+def levels_of(promises: list[PlannedPromise], budgets: list[Budget], records: float = 1.0) -> tuple[PlannedLevel, ...]:
     """The promises that somebody has, for a planner, with a public number of ``records`` per holder.
 
     Raises PlanError where there are none.
     """
     levels = tuple(
-        Level(promise.name, budget.cap, float(promise.holders), records)
+        PlannedLevel(promise.name, budget.cap, float(promise.holders), records)
         for promise, budget in zip(promises, budgets, strict=True)
         if promise.holders
     )

@@ -20,11 +20,17 @@ from common.sentences import Sentence, gettext_noop
 from learning.calibration import CalibratedModel, Calibration
 from learning.formats import TabularSchema, schema_from_json
 from learning.learners import Model
-from learning.mechanisms.base import People, PlanError, content_digest
-from learning.mechanisms.sampled_steps.choices import BASELINES, VARIANTS, Samples
-from learning.mechanisms.sampled_steps.planner import SampledParameters, SampledPlan, plan_sampled, usual_parameters
-from learning.mechanisms.sampled_steps.question import CHARGE, SampledQuestion
-from learning.mechanisms.sampled_steps.training import SampledSteps
+from learning.mechanisms.protocol import People, PlanError, content_digest
+from learning.mechanisms.sampled_steps.run_plan import (
+    BASELINES,
+    VARIANTS,
+    SampledParameters,
+    SampledPlan,
+    Samples,
+    plan_sampled,
+    usual_parameters,
+)
+from learning.mechanisms.sampled_steps.training import CHARGE, SampledQuestion, SampledSteps
 from learning.outcomes import target_arrays
 from learning.published import network_learner, published_load
 from learning.representations import representation_save
@@ -233,7 +239,7 @@ def _sampled(
 @lru_cache(maxsize=32)
 def _weights(network: str, shape: tuple[int, ...], classes: int) -> int:
     """Number of weights of the network. Raises ValueError where it takes no such records."""
-    from learning.mechanisms.sampled_steps.network_states import (
+    from learning.mechanisms.sampled_steps.networks import (
         weights_number,  # PyTorch takes a second, the site may not need it
     )
 
@@ -410,7 +416,7 @@ def _question(artifact: str, document: str, caps: tuple[float, ...]) -> SampledQ
 
 def round_open(run: Run) -> Round:
     """The only round of a run, in a new file; the caller's transaction writes the row. Nothing private is looked at."""
-    from learning.mechanisms.sampled_steps.network_states import steps_begin  # PyTorch takes a second to import
+    from learning.mechanisms.sampled_steps.networks import steps_begin  # PyTorch takes a second to import
 
     planned, inputs = run.plan["rounds"][0]["plan"], inputs_of(run, Samples.from_json(run.choices))
     outcome = run.learns
@@ -482,6 +488,6 @@ def _calibration(opened_round: Round, question: SampledQuestion, points: np.ndar
 
 
 def _model(question: SampledQuestion, state: SampledSteps) -> Model:
-    from learning.mechanisms.sampled_steps.network_states import network_model  # PyTorch takes a second to import
+    from learning.mechanisms.sampled_steps.networks import network_model  # PyTorch takes a second to import
 
     return network_model(question, state)

@@ -19,28 +19,39 @@ from learning.class_shares import ClassShare
 from learning.forecasts import Forecast, few_people
 from learning.formats import TabularSchema, schema_from_json
 from learning.learners import Model
-from learning.mechanisms.base import PlanError
 from learning.mechanisms.counts.columns import feature_columns
-from learning.mechanisms.counts.question import CountsQuestion
-from learning.mechanisms.levels import Level
-from learning.mechanisms.steps.adjustment import descent_adjustment
-from learning.mechanisms.steps.calibration import RECORDS, descent_calibration, descent_shares
-from learning.mechanisms.steps.choices import StepChoices, Steps
-from learning.mechanisms.steps.descent import Descent, kept_points, nearly_same
-from learning.mechanisms.steps.forecast import forecast_steps, forecast_target
+from learning.mechanisms.counts.counting import CountsQuestion
+from learning.mechanisms.levels import PlannedLevel
+from learning.mechanisms.protocol import PlanError
+from learning.mechanisms.steps.descent import (
+    Descent,
+    StepsQuestion,
+    kept_points,
+    nearly_same,
+    states_after,
+    sums_digest,
+)
 from learning.mechanisms.steps.linear import CLIP_STEPS
-from learning.mechanisms.steps.planner import (
+from learning.mechanisms.steps.rehearsals import descent_adjustment, forecast_steps, forecast_target
+from learning.mechanisms.steps.released_sums import RECORDS, descent_calibration, descent_shares
+from learning.mechanisms.steps.steps_plan import (
     COUNTED,
     ROWS,
+    StepChoices,
+    Steps,
     StepsPlan,
     few_people_notes,
     plan_steps,
     steps_plan_from_json,
     strength_of,
 )
-from learning.mechanisms.steps.question import StepsQuestion, states_after, sums_digest
-from learning.mechanisms.synthesis.choices import Synthesis
-from learning.mechanisms.synthesis.planner import SynthesisPlan, is_counted, plan_synthesis, synthesis_plan_from_json
+from learning.mechanisms.synthesis.rounds import (
+    Synthesis,
+    SynthesisPlan,
+    is_counted,
+    plan_synthesis,
+    synthesis_plan_from_json,
+)
 from learning.mechanisms.synthesis.rows import rows_alike, rows_draw
 from learning.outcomes import KINDS, Classes, Target, target_arrays
 from learning.published import LINEAR
@@ -133,7 +144,7 @@ def _until(counted: float, part: float, number: int) -> float:
     return min(1.0, round(counted + part * (number + 1), 12))
 
 
-def _counts_planned(run: Run, levels: Sequence[Level], share: float) -> SynthesisPlan:
+def _counts_planned(run: Run, levels: Sequence[PlannedLevel], share: float) -> SynthesisPlan:
     """Rounds of counts for a share of every cap. Raises ValueError."""
     schema = schema_from_json(run.private_dataset.schema)
     assert isinstance(schema, TabularSchema), "the proposal was checked"
@@ -189,7 +200,7 @@ def _forecasts(
 
 
 def planned_space(public: Dataset, steps: Steps, strength: float) -> Space:
-    """The space of the first round of people of this :func:`learning.mechanisms.steps.planner.strength_of`.
+    """The space of the first round of people of this :func:`learning.mechanisms.steps.steps_plan.strength_of`.
 
     Raises ValueError where the public points do not suit the representation.
     """

@@ -6,18 +6,18 @@ from django.utils.translation import gettext as _
 
 from common.sentences import Sentence, gettext_noop
 from learning.formats import TabularSchema, schema_from_json
-from learning.mechanisms.base import PlanError
 from learning.mechanisms.counts.columns import feature_columns
-from learning.mechanisms.counts.question import CountsQuestion
-from learning.mechanisms.synthesis.choices import Synthesis
-from learning.mechanisms.synthesis.planner import (
+from learning.mechanisms.counts.counting import CountsQuestion
+from learning.mechanisms.protocol import PlanError
+from learning.mechanisms.synthesis.rounds import (
     MOST_COLUMNS,
+    Marginals,
+    Synthesis,
     forecast_rows,
     plan_notes,
     plan_synthesis,
     synthesis_plan_from_json,
 )
-from learning.mechanisms.synthesis.rounds import Marginals
 from learning.mechanisms.synthesis.rows import Description, SyntheticRows, rows_draw
 from training.alliances.documents import noise_factor
 from training.engine.budgets import PlannedPromise, planned_promises

@@ -16,7 +16,7 @@ from common.jobs.leases import lease
 from common.jobs.parts import PartDied
 from common.logging import logging_run
 from learning.formats import DataError
-from learning.mechanisms.base import PlanError
+from learning.mechanisms.protocol import PlanError
 from training.alliances import runs as joint_runs
 from training.dispatch import send
 from training.engine import asking

@@ -11,8 +11,8 @@ from typing import Any
 from accounting.caps import caps_of
 from common.sentences import Sentence, gettext_noop
 from learning.forecasts import Forecast, headline
-from learning.mechanisms.base import PlanError
-from learning.mechanisms.levels import Level, best_threshold, signal
+from learning.mechanisms.levels import PlannedLevel, best_threshold, signal
+from learning.mechanisms.protocol import PlanError
 from training.engine.budgets import PlannedPromise
 from training.methods import MethodPlan, method_of
 from training.models import Run
@@ -134,9 +134,11 @@ def _labels(run: Run, plan: MethodPlan, other: MethodPlan) -> int | None:
     return most if other.labels is None else min(most, other.labels)
 
 
-def _levels(promises: list[PlannedPromise], delta: float) -> list[Level]:
+def _levels(promises: list[PlannedPromise], delta: float) -> list[PlannedLevel]:
     caps = caps_of([promise.epsilon for promise in promises], delta).tolist()
-    return [Level(promise.name, cap, float(promise.holders)) for promise, cap in zip(promises, caps, strict=True)]
+    return [
+        PlannedLevel(promise.name, cap, float(promise.holders)) for promise, cap in zip(promises, caps, strict=True)
+    ]
 
 
 def _gain(forecast: Forecast | None, other: Forecast | None) -> float:

@@ -21,7 +21,7 @@ from consent.second_person import second_person_check
 from consent.services import study_lock, study_open_check
 from consent.services.changes import changes_recorded
 from learning.formats import TabularSchema, records_alike, schema_from_json
-from learning.mechanisms.base import PlanError
+from learning.mechanisms.protocol import PlanError
 from learning.outcomes import OUTCOME_LABELS
 from training.alliances.approvals import joint_approve
 from training.dispatch import send

@@ -17,7 +17,7 @@ from accounting.privacy import epsilon_from_rdp, gdp_mu, sampled_gaussian_rdp
 from benchmarks.reproduce.published import published
 from benchmarks.reproduce.results import Case, Promises, Row
 from benchmarks.reproduce.tables import ipate
-from learning.mechanisms.sampled_steps.calibration import (
+from learning.mechanisms.sampled_steps.rates import (
     Cost,
     balanced_norms,
     epsilon_cost,

@@ -23,7 +23,7 @@ from learning.learners import parameter_fields
 from learning.mechanisms.choices import Choice
 from learning.mechanisms.counts.columns import EITHER, NOT_KNOWN
 from learning.mechanisms.pate import AGGREGATORS
-from learning.mechanisms.sampled_steps.choices import NETWORK_CHOICES
+from learning.mechanisms.sampled_steps.run_plan import NETWORK_CHOICES
 from learning.published import published_label
 from learning.students import STUDENTS
 from training.accuracy import FEWEST_STEPS, rounding_steps

@@ -17,7 +17,7 @@ from consent.models import EpsilonPolicy, EpsilonPolicyApproval, Level, Remark, 
 from ipate_web.staff.forms.policies import AffordableForm, ApprovalForm, PolicyForm
 from ipate_web.staff.views.pages import faults_in, faults_show, render_page, study_form, study_page
 from ipate_web.staff.views.remarks import remark_form, remark_make
-from learning.mechanisms.base import PlanError
+from learning.mechanisms.protocol import PlanError
 from training.methods.neighbours import affordable
 
 

@@ -21,7 +21,7 @@ from ipate_web.staff.forms.share import ShareForm
 from ipate_web.staff.run_charts import plan_charts
 from ipate_web.staff.templatetags.run_words import said
 from ipate_web.staff.views.pages import faults_in, faults_show, number_sent, render_page, study_form
-from learning.mechanisms.base import PlanError
+from learning.mechanisms.protocol import PlanError
 from training.models import Dataset, Run
 from training.selectors import runs_visible_to
 from training.services import drafts

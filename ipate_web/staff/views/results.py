@@ -16,8 +16,7 @@ from consent.models import Study
 from ipate_web.staff.forms.endings import WithdrawalForm
 from ipate_web.staff.run_charts import table_chart
 from ipate_web.staff.views.pages import attachment, file_name, render_page, study_form, study_page
-from learning.mechanisms.counts.summaries import summaries
-from learning.mechanisms.counts.table import CountTable
+from learning.mechanisms.counts.tables import CountTable, summaries
 from training.models import Run, RunResult
 from training.services.downloads import download_record, takers
 from training.services.results import result_withdraw

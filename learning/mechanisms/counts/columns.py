@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from common.sentences import gettext_noop
 from learning.formats import Schema, TabularSchema
 from learning.formats.columns import CategoricalColumn, CodeColumn, NumericColumn, TextColumn
-from learning.mechanisms.base import Records
+from learning.mechanisms.protocol import Records
 
 CLASSES = "class"
 """Name of the column of classes where the schema gives it none."""

@@ -1,18 +1,37 @@
-"""Rows from seed records, and the test that lets one of them leave (Mechanism 1 and Privacy Test 2 of the paper)."""
+"""Rows from seed records, the test that lets one of them leave, and the question that a run asks for them.
+
+Rows and test are Mechanism 1 and Privacy Test 2 of the paper. Every record answers with its codes, as they are, so that
+only rehearsals ask: what is released is what the paper's mechanism releases, it keeps no promise of iPATE's, and nobody
+is charged.
+"""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from learning.mechanisms.deniability.network import RowNetwork
-from learning.mechanisms.deniability.structure import Codes
+from common.noise import Noise
+from common.sentences import gettext_noop
+from learning.formats import TabularSchema
+from learning.mechanisms.counts.columns import Column, Places
+from learning.mechanisms.deniability.costs import DeniabilityPlan
+from learning.mechanisms.deniability.network import Codes, RowNetwork, network_learn
+from learning.mechanisms.protocol import Arrays, Draws, PartRelease, People, PlanError, Records, content_digest
+from learning.mechanisms.synthesis.rows import SyntheticRows, cells_encode
 
 _MOST_KEYS = 2**62
+
+LEAST, ALIKE = (10, 50, 100, 500), (2.0, 4.0, 10.0)
+"""k and γ of which a run says how many rows pass."""
+_TRIED = 1_000  # rows for each γ and ω
+_ATTEMPTS = 50
+_COARSE = 10  # groups of the bins of a column of numbers, where it is a parent
 
 
 @dataclass(frozen=True)
@@ -75,6 +94,158 @@ def synthesise(
     return Candidates(rows, _plausible(network, seeds, rows, seed, prefixes, gamma))
 
 
+@dataclass(frozen=True)
+class DeniabilityQuestion:
+    """See :class:`learning.mechanisms.protocol.Question`.
+
+    Attributes:
+        plan: its test, and what it costs.
+        columns: of the records, the classes last.
+    """
+
+    plan: DeniabilityPlan
+    columns: tuple[Column, ...]
+
+    fitted = None
+    size = 1
+    grain = 1.0
+    sigma = 0.0
+    spread = None
+
+    def digest(self) -> str:
+        return content_digest({}, json.dumps([self.plan.to_json(), list(map(asdict, self.columns))]))
+
+    def describe(self) -> dict[str, Any]:
+        return {"name": "deniability", "columns": len(self.columns), **self.plan.to_json()}
+
+    def part(self, batch: int, start: int, most: int) -> slice:
+        del batch, most
+        return slice(start, self.size)
+
+    def state(self, released: Arrays | None) -> None:
+        """Nothing: there is one question, which nothing follows."""
+
+    def bounds(self, part: slice) -> None:
+        """None: nobody is charged."""
+
+    def answer(
+        self, part: slice, state: None, people: People, records: Callable[[], Records], *, alone: bool, draws: Draws
+    ) -> Arrays:
+        places = Places(records())
+        codes = np.stack([places.cells((column,)) for column in self.columns], axis=1)
+        return {"codes": codes[(codes >= 0).all(axis=1)], "charge": np.zeros(len(people.holders))}
+
+    def release(self, part: slice, state: None, answers: Sequence[Arrays], noise: Noise) -> PartRelease:
+        rng = np.random.default_rng(np.abs(noise.rounded_normal(2.0**30, (4,))).tolist())
+        codes = np.concatenate([answer["codes"] for answer in answers])
+        codes = codes[np.lexsort(codes.T)]  # whoever answered first
+        sizes = [column.size for column in self.columns]
+        model = network_learn(codes, sizes, list(map(_groups, self.columns)), self.plan.network, self.plan.delta, rng)
+        test = DeniabilityTest(self.plan.k, self.plan.gamma, self.plan.epsilon0)
+        rows: list[Codes] = []
+        tried = accepted = 0
+        while accepted < self.plan.rows and tried < _ATTEMPTS * self.plan.rows:
+            made = synthesise(model.network, model.seeds, self.plan.omegas, self.plan.rows, self.plan.gamma, rng)
+            rows.append(made.codes[test.passes(made.plausible, rng)])
+            tried, accepted = tried + self.plan.rows, accepted + len(rows[-1])
+        if not accepted:
+            raise PlanError(
+                gettext_noop(
+                    "No row passed the test: too few records could have been the seed of one. Take a smaller k, draw "
+                    "more columns anew, or take more records."
+                )
+            )
+        passing = [
+            DeniabilityTest(k, gamma, self.plan.epsilon0).passes(plausible, rng).mean()
+            for omegas in self.tried
+            for gamma in ALIKE
+            for plausible in [synthesise(model.network, model.seeds, omegas, _TRIED, gamma, rng).plausible]
+            for k in LEAST
+        ]
+        arrays = {
+            "rows": np.concatenate(rows)[: self.plan.rows],
+            "tried": np.array([tried, accepted]),
+            "passing": np.array(passing).reshape(-1, len(ALIKE), len(LEAST)),
+            "parents": _matrix(model.network.parents),
+        }
+        return PartRelease(size=self.size, content={"digest": content_digest(arrays)}, arrays=arrays)
+
+    @property
+    def tried(self) -> list[list[int]]:
+        """The ω of which a run says how many rows pass: the planned ones, all columns, one less, two less, half."""
+        whole = len(self.columns)
+        others = [[omega] for omega in (whole, whole - 1, whole - 2) if omega >= 0]
+        return [list(self.plan.omegas), *others, list(range(whole // 2, whole + 1))]
+
+
+@dataclass(frozen=True)
+class Passing:
+    """Share of rows that pass, of each k, for one γ and the numbers of columns that are drawn anew."""
+
+    omegas: str
+    gamma: float
+    shares: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Parents:
+    """Column of the network, and those that it depends on."""
+
+    column: str
+    parents: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class DeniableDescription:
+    """What a page and a card say of released rows; no promise holds for any of it.
+
+    Attributes:
+        columns: names, that of the classes last.
+        rows: how many.
+        tried: rows that were made, of which ``passed`` were left by the test.
+        least: the k of `passing`.
+    """
+
+    columns: tuple[str, ...]
+    rows: int
+    tried: int
+    passed: int
+    least: tuple[int, ...]
+    passing: tuple[Passing, ...]
+    network: tuple[Parents, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON with lists in place of tuples, as a database gives it back."""
+        entry = asdict(self)
+        return json.loads(json.dumps({name: entry.pop(name) for name in ("columns", "rows")} | {"deniability": entry}))
+
+
+def deniable_rows(
+    question: DeniabilityQuestion, schema: TabularSchema, released: Arrays
+) -> SyntheticRows[DeniableDescription]:
+    """The rows that a run released; where a bin is wide, the seed of the number within it follows from the release."""
+    codes, columns = released["rows"], question.columns
+    rng = np.random.default_rng(int(content_digest(released), 16))
+    x = np.zeros((len(codes), *schema.shape), np.float32)
+    for place, column in enumerate(columns[:-1]):
+        cells_encode(x, column, codes[:, place], rng)
+    tried, passed = released["tried"].tolist()
+    description = DeniableDescription(
+        tuple(column.name for column in columns),
+        len(codes),
+        tried,
+        passed,
+        LEAST,
+        tuple(
+            Passing(_numbers(omegas), gamma, tuple(shares))
+            for omegas, tables in zip(question.tried, released["passing"].round(3).tolist(), strict=True)
+            for gamma, shares in zip(ALIKE, tables, strict=True)
+        ),
+        tuple(_parents(columns, released)),
+    )
+    return SyntheticRows(schema, x, codes[:, -1], description)
+
+
 def _plausible(
     network: RowNetwork,
     seeds: Codes,
@@ -107,3 +278,28 @@ def _agreeing(columns: list[int], seeds: Codes, rows: Codes) -> NDArray[np.int64
     weights = np.array([math.prod(sizes[place + 1 :]) for place in range(len(columns))], dtype=np.int64)
     keys, of_rows = np.sort(seeds[:, columns] @ weights), rows[:, columns] @ weights
     return np.searchsorted(keys, of_rows, side="right") - np.searchsorted(keys, of_rows, side="left")
+
+
+def _groups(column: Column) -> NDArray[np.int64]:
+    """The coarser value of each cell: bins of numbers in groups of neighbours, all else as it is."""
+    bins, cells = len(column.edges) - 1, np.arange(column.size)
+    if bins <= _COARSE:
+        return cells
+    return np.where(cells < bins, cells * _COARSE // bins, _COARSE + cells - bins)
+
+
+def _matrix(parents: Sequence[Sequence[int]]) -> NDArray[np.bool_]:
+    """(columns, columns): whether the second is a parent of the first."""
+    matrix = np.zeros((len(parents), len(parents)), bool)
+    for column, those in enumerate(parents):
+        matrix[column, list(those)] = True
+    return matrix
+
+
+def _numbers(omegas: Sequence[int]) -> str:
+    return str(omegas[0]) if len(omegas) == 1 else f"{omegas[0]} – {omegas[-1]}"
+
+
+def _parents(columns: Sequence[Column], released: Arrays) -> list[Parents]:
+    names = np.array([column.name for column in columns])
+    return [Parents(name, tuple(names[those].tolist())) for name, those in zip(names, released["parents"], strict=True)]

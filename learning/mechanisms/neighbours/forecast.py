@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from common.sentences import Sentence
 from learning.forecasts import ASSUMED, LABELS, LABELS_FROM_SAMPLE, PURITY, Forecast, judged_forecast
-from learning.mechanisms.levels import Level
+from learning.mechanisms.levels import PlannedLevel
 from learning.mechanisms.neighbours.stand_ins import LabelledStandIns, Sample, StandIns
 
 SHARES = (0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1)
@@ -91,7 +91,7 @@ class Proposal:
 def forecast(
     queries: ArrayLike,
     public: ArrayLike,
-    levels: Sequence[Level],
+    levels: Sequence[PlannedLevel],
     *,
     radius_share: float,
     sigma: float,
@@ -127,7 +127,7 @@ def forecast(
 def _forecast(
     stand_ins: StandIns,
     known: LabelledStandIns | None,
-    levels: Sequence[Level],
+    levels: Sequence[PlannedLevel],
     radius_share: float,
     sigma: float,
     share: float,
@@ -169,7 +169,7 @@ def _forecast(
 def propose(
     queries: ArrayLike,
     public: ArrayLike,
-    levels: Sequence[Level],
+    levels: Sequence[PlannedLevel],
     *,
     share: float,
     n_classes: int,
@@ -226,7 +226,7 @@ def assumed_purity(purity: float, radius_share: float, n_classes: int) -> float:
 def expected_voters(
     queries: ArrayLike,
     public: ArrayLike,
-    levels: Sequence[Level],
+    levels: Sequence[PlannedLevel],
     *,
     radius_share: float,
     sigma: float,
@@ -271,7 +271,7 @@ def released_accuracy(counts: ArrayLike, sigma: float) -> tuple[float, float]:
 
 def _turnout(
     stand_ins: StandIns,
-    levels: Sequence[Level],
+    levels: Sequence[PlannedLevel],
     radius_share: float,
     sigma: float,
     share: float,
@@ -305,20 +305,22 @@ def _charged(near: NDArray[np.bool_], agreement: float | None) -> NDArray[np.boo
     return near & (np.random.default_rng(1).random(near.shape, np.float32) >= agreement)
 
 
-def _votes_allowed(level: Level, share: float, sigma: float, agreement: float | None) -> int:
+def _votes_allowed(level: PlannedLevel, share: float, sigma: float, agreement: float | None) -> int:
     """Number of votes that the share of the cap that is left pays for."""
     left = max(0.0, share - level.used) * level.cap
     return math.floor(left * sigma**2 / _norm(agreement) * (1 + 1e-12))
 
 
-def _demand(stand_ins: StandIns, radius_share: float, level: Level, agreement: float | None) -> NDArray[np.float64]:
+def _demand(
+    stand_ins: StandIns, radius_share: float, level: PlannedLevel, agreement: float | None
+) -> NDArray[np.float64]:
     """`(S,)`: for how many charged votes each stand-in is asked."""
     charged = _charged(stand_ins.near(radius_share, level.records), agreement)
     return stand_ins.each * charged.sum(axis=0)
 
 
 def _noise(
-    votes: Sequence[NDArray[np.float64]], levels: Sequence[Level], share: float, agreement: float | None
+    votes: Sequence[NDArray[np.float64]], levels: Sequence[PlannedLevel], share: float, agreement: float | None
 ) -> list[float]:
     """The smallest σ with which each of `_SATURATIONS` of the votes asked for can be cast, to three digits."""
     total = sum(level.holders * some.sum() for level, some in zip(levels, votes, strict=True))

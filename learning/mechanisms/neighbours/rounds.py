@@ -1,9 +1,126 @@
-"""Several rounds: how the share is split, which points are asked first, which later, and who would have agreed."""
+"""Choices and plan of a run in which every holder votes: which points are asked in which round, and with what noise.
+
+Each choice may be left open: then a public rule decides. The plan of a run rests on public points, caps and noisy head
+counts. The second round is proposed anew once the first has been released (`next_round`): by then the noisy counts tell
+how many take part and how many of the voters near a point agree, and both decide how little noise the accounts allow. A
+rule that looks at releases only may do that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from common.sentences import Sentence, gettext_noop
 from common.threads import one_thread
+from learning.mechanisms.choices import ROUNDS, Fault, HolderChoices, choice, representation_choice
+from learning.mechanisms.levels import PlannedLevel
+from learning.mechanisms.neighbours.distances import KERNELS
+from learning.mechanisms.neighbours.forecast import (
+    PURITY,
+    RoundForecast,
+    expected_voters,
+    forecast,
+    propose,
+    released_accuracy,
+)
+from learning.mechanisms.neighbours.stand_ins import Sample
+
+LARGEST_SIGMA = 16_384.0
+"""The largest standard deviation of a count: 2³⁰ of the units in which votes are counted."""
+
+_BY_FORECAST = gettext_noop("Empty: chosen by the forecast.")
+_UNSET = gettext_noop("chosen by the forecast")
+_SEVERAL = {"rounds": (None, *(rounds for rounds in ROUNDS if rounds > 1))}
+_KERNEL_LABELS = {
+    "uniform": gettext_noop("in full within the radius"),
+    "epanechnikov": gettext_noop("less with the distance (Epanechnikov)"),
+}
+
+MOST_FIRST = 600
+"""Points that the first of two rounds asks, at most, unless another number is wanted: see `first_queries`."""
+
+_LEAST_FIRST = 6  # for each class
+_ONE_ROUND = 0.97  # of the queries, where the right class has to lead for a single round to be enough
+_LEAST_AGREEMENT, _MOST_AGREEMENT = 0.51, 0.98
+_UNEVEN = 1.5  # where a student is wrong it is wrong again and again, and the same holders are charged each time
+
+
+@dataclass(frozen=True)
+class NeighbourChoices(HolderChoices):
+    """Choices about how holders are asked. See :class:`learning.mechanisms.choices.Choices`."""
+
+    representation: str = representation_choice(
+        gettext_noop("The space in which neighbours are near; fitted on the public points alone.")
+    )
+    rounds: int | None = choice(
+        int,
+        1,
+        gettext_noop("Rounds"),
+        gettext_noop("From the second on votes correct what the student learned so far predicts."),
+        minimum=1,
+        maximum=len(ROUNDS),
+        values=ROUNDS,
+        optional=True,
+        unset=_UNSET,
+    )
+    first_queries: int | None = choice(
+        int,
+        None,
+        gettext_noop("Points of the first round"),
+        gettext_noop("Empty: a fifteenth of all that are asked, at most 600."),
+        minimum=1,
+        maximum=10**9,
+        unset=gettext_noop("a fifteenth of all that are asked, at most 600"),
+        only_if=_SEVERAL,
+    )
+    embedded: bool = choice(
+        bool,
+        False,
+        gettext_noop("The second round compares points by the student's inner layer"),
+        gettext_noop("If the student of the first round has one, as networks do."),
+        only_if=_SEVERAL,
+    )
+    sigma: float | None = choice(
+        float,
+        None,
+        gettext_noop("σ, noise of each count"),
+        _BY_FORECAST,
+        minimum=1e-3,
+        maximum=LARGEST_SIGMA,
+        unset=_UNSET,
+    )
+    radius_share: float | None = choice(
+        float,
+        None,
+        gettext_noop("Radius, in per cent of the public points"),
+        _BY_FORECAST,
+        minimum=1e-9,
+        maximum=1.0,
+        unset=_UNSET,
+        percent=True,
+    )
+    kernel: str = choice(
+        str, "uniform", gettext_noop("A record counts"), values={name: _KERNEL_LABELS[name] for name in KERNELS}
+    )
+    records: float = choice(
+        float,
+        1.0,
+        gettext_noop("Records per holder"),
+        gettext_noop("A public figure, on which the forecast rests; not counted from the data."),
+        minimum=1.0,
+        maximum=1e4,
+    )
+
+    def faults(self) -> Iterator[Fault]:
+        yield from super().faults()
+        if self.first_queries is not None and self.rounds == 1:
+            yield "first_queries", "first_queries is for several rounds: a single round asks about all points."
+        if self.embedded and self.rounds == 1:
+            yield "embedded", "embedded is for several rounds: in a single round there is no student yet."
 
 
 def split_share(share: float, rounds: int) -> list[float]:
@@ -76,3 +193,263 @@ def expected_agreement(counts: ArrayLike, expected: ArrayLike) -> float:
     1.0
     """
     return max(0.0, float(np.sum(counts)) / max(float(np.sum(expected)), 1e-9))
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedRound:
+    """A round: what is asked, and with what.
+
+    queries: positions among the public points.  residual: whether votes are cast against the predictions of the student
+    of the round before.  share: of every cap, that this and all earlier rounds may use together.  agreement: for
+    residual votes, the share of the voters that is expected to agree with the prediction.
+    """
+
+    queries: NDArray[np.int64]
+    sigma: float
+    radius_share: float
+    share: float
+    forecast: RoundForecast
+    agreement: float | None = None
+
+    @property
+    def residual(self) -> bool:
+        return self.agreement is not None
+
+    @property
+    def held(self) -> EarlierRound:
+        """The same once it has been released."""
+        used = {level.name: level.spent for level in self.forecast.levels}
+        return EarlierRound(self.queries, self.sigma, self.radius_share, self.share, used)
+
+
+@dataclass(frozen=True, eq=False)
+class EarlierRound:
+    """A round of plain votes that was released.
+
+    queries: positions among the public points.  sigma, radius_share, share: as in `PlannedRound`.  used: by level, the
+    share of the cap that it was forecast to use.
+    """
+
+    queries: NDArray[np.int64]
+    sigma: float
+    radius_share: float
+    share: float
+    used: Mapping[str, float]
+
+
+@dataclass(frozen=True, eq=False)
+class RoundsPlan:
+    """The rounds in order; chosen: why there are as many, where that was left to the planner."""
+
+    rounds: tuple[PlannedRound, ...]
+    chosen: Sentence | None = None
+
+
+def first_queries(points: int, n_classes: int) -> int:
+    """Number of points that the first of two rounds asks: a fifteenth, at most 600, some for each class, at most half.
+
+    >>> first_queries(9000, 10), first_queries(300, 10), first_queries(50, 10)
+    (600, 60, 25)
+    """
+    return min(max(1, points // 2), max(min(points // 15, MOST_FIRST), _LEAST_FIRST * n_classes))
+
+
+def plan_rounds(
+    public: ArrayLike,
+    levels: Sequence[PlannedLevel],
+    *,
+    share: float,
+    n_classes: int,
+    rounds: int | None = None,
+    wanted: int | None = None,
+    first: int | None = None,
+    sample: Sample | None = None,
+    purity: tuple[float, float] = PURITY,
+    sigma: float | None = None,
+    radius_share: float | None = None,
+) -> RoundsPlan:
+    """The proposed rounds for a wanted number of labels, with their forecasts.
+
+    One round asks as many points as labels are wanted. Of two, the first asks a few, which are spread over the public
+    points, and the second all others by residual votes; each gets an equal part of the share, and what a holder has not
+    used in the first may be used in the second.
+
+    Args:
+        public: `(P, d)` coordinates of the first round.
+        levels: With noisy or public head counts.
+        share: Of every cap that the run may use.
+        n_classes: At least 2.
+        rounds: 1 or 2; None for one where the right class is expected to lead at 97 of 100 queries of a single round,
+            and two where it is not.
+        wanted: How many labels, None for all public points.
+        first: Points that the first of two rounds asks, None for `first_queries`.
+        sample: Labelled public points, in the same coordinates; None to assume a purity.
+        purity: The range assumed without a sample.
+        sigma, radius_share: What was chosen by hand, in place of what is proposed.
+
+    Raises:
+        ValueError: A number is out of range.
+    """
+    points = np.asarray(public)
+    count = len(points) if wanted is None else wanted
+    if not 1 <= count <= len(points):
+        raise ValueError(f"{count} labels are wanted, and there are {len(points)} public points: ask for 1 or more.")
+    if rounds not in (None, 1, 2):
+        raise ValueError(f"A run has 1 or 2 rounds, not {rounds}.")
+    chosen, by_hand = spread_queries(points, count), (sigma, radius_share)
+    beginning = min(count, first_queries(count, n_classes) if first is None else first)
+    alternative = None
+    if rounds != 2:
+        single = _proposed(points, chosen, levels, share, n_classes, sample, purity, by_hand)
+        enough = beginning == count or single.forecast.clear >= _ONE_ROUND
+        alternative = _chosen(single.forecast, enough) if rounds is None else None
+        if rounds == 1 or enough:
+            return RoundsPlan((single,), alternative)
+    opening = chosen[spread_queries(points[chosen], beginning)]
+    shares = np.cumsum(split_share(share, 2)).tolist()
+    planned = [_proposed(points, opening, levels, shares[0], n_classes, sample, purity, by_hand)]
+    if len(rest := np.setdiff1d(chosen, opening)):
+        agreement = (purity[0] + purity[1]) / 2 if sample is None else planned[0].forecast.clear
+        used, charged = _with_used(levels, planned[0].forecast), _charged_as(agreement)
+        planned.append(_proposed(points, rest, used, shares[1], n_classes, sample, purity, by_hand, charged))
+    return RoundsPlan(tuple(planned), alternative)
+
+
+def next_round(
+    earlier: EarlierRound,
+    former_points: ArrayLike,
+    counts: ArrayLike,
+    public: ArrayLike,
+    probabilities: ArrayLike,
+    levels: Sequence[PlannedLevel],
+    *,
+    share: float,
+    n_classes: int,
+    queries: ArrayLike | None = None,
+    sample: Sample | None = None,
+    sigma: float | None = None,
+    radius_share: float | None = None,
+) -> tuple[PlannedRound, NDArray[np.float64]]:
+    """The residual round after a released one: proposed anew from its noisy counts, and the voters to read it by.
+
+    Args:
+        earlier: The round of plain votes that was held.
+        former_points: `(P, d)` the public points in the coordinates of that round.
+        counts: `(Q, C)` as it released them.
+        public: `(P, d)` the public points in the coordinates of the next round.
+        probabilities: `(P, C)` of the student that learned from that round. Votes are cast against its likeliest
+            classes, and the points where it is most in doubt are asked first, while accounts are full: there its
+            predictions are wrong most often, so that most holders have something to say.
+        levels: With noisy or public head counts, as planned.
+        share: Of every cap that both rounds may use together.
+        n_classes, sample: See `plan_rounds`; the sample in the coordinates of the next round.
+        queries: Positions of the points to ask, None for all that have not been asked.
+        sigma, radius_share: What was chosen by hand, in place of what is proposed.
+
+    Returns:
+        The round, and `(Q,)` the `voters` for `read_counts`: how many its queries have, by the forecast and by how many
+        took part in the round before, and so many more as the prediction is worth on its own. With noise σ on counts
+        that a right class leads by L voters, being right with odds o is worth (σ²/L)·ln o (Bayes' rule): next to
+        nothing where many vote, and more than any noise where hardly anybody does.
+    """
+    points, certainty = np.asarray(public), np.asarray(probabilities)
+    others = np.setdiff1d(np.arange(len(points)), earlier.queries) if queries is None else np.asarray(queries)
+    others = others[doubtful_queries(certainty[others], len(others))]
+    expected = expected_voters(
+        np.asarray(former_points)[earlier.queries],
+        former_points,
+        levels,
+        radius_share=earlier.radius_share,
+        sigma=earlier.sigma,
+        share=earlier.share,
+    )
+    taking_part = expected_agreement(counts, expected)
+    used = [
+        replace(level, holders=level.holders * taking_part, used=earlier.used.get(level.name, 0.0)) for level in levels
+    ]
+    agreement, right = (max(PURITY[0], bound) for bound in released_accuracy(counts, earlier.sigma))
+    by_hand = (sigma, radius_share)
+    planned = _proposed(points, others, used, share, n_classes, sample, PURITY, by_hand, _charged_as(agreement))
+    voters = expected_voters(
+        points[others],
+        points,
+        used,
+        radius_share=planned.radius_share,
+        sigma=planned.sigma,
+        share=share,
+        agreement=planned.agreement,
+    )
+    return planned, voters + _worth((agreement + right) / 2, agreement, voters, planned.sigma, n_classes)
+
+
+def _chosen(single: RoundForecast, enough: bool) -> Sentence:
+    """Reason for one round, or for two."""
+    if enough:
+        text = gettext_noop(
+            "The number of rounds was left to the planner. It chose one: the right class is expected to lead at "
+            "%(clear)d of 100 points if all are asked at once."
+        )
+    else:
+        text = gettext_noop(
+            "The number of rounds was left to the planner. It chose two: if all points were asked at once, the right "
+            "class would be expected to lead at no more than %(clear)d of 100."
+        )
+    return Sentence(text, clear=round(100 * single.clear))
+
+
+def _charged_as(agreement: float) -> float:
+    return float(np.clip(1.0 - _UNEVEN * (1.0 - agreement), 0.0, _MOST_AGREEMENT))
+
+
+def _worth(
+    right: float, agreement: float, voters: NDArray[np.float64], sigma: float, n_classes: int
+) -> NDArray[np.float64]:
+    """Worth of a prediction in voters, if it is right so often and so many voters agree with what is right."""
+    right, agreement = (min(max(one, _LEAST_AGREEMENT), _MOST_AGREEMENT) for one in (right, agreement))
+    odds = right * (n_classes - 1) / (1.0 - right)
+    lead = agreement - (1.0 - agreement) / (n_classes - 1)
+    return sigma**2 * np.log(odds) / (np.maximum(voters, 1.0) * lead)
+
+
+def _proposed(
+    points: NDArray[np.integer],
+    queries: NDArray[np.int64],
+    levels: Sequence[PlannedLevel],
+    share: float,
+    n_classes: int,
+    sample: Sample | None,
+    purity: tuple[float, float],
+    by_hand: tuple[float | None, float | None],
+    agreement: float | None = None,
+) -> PlannedRound:
+    """A round with σ and radius by the forecast, or as chosen by hand, with the forecast of that."""
+    best = propose(
+        points[queries],
+        points,
+        levels,
+        share=share,
+        n_classes=n_classes,
+        sample=sample,
+        purity=purity,
+        agreement=agreement,
+    )
+    sigma, radius_share = by_hand[0] or best.sigma, by_hand[1] or best.radius_share
+    expected = best.forecast
+    if (sigma, radius_share) != (best.sigma, best.radius_share):
+        expected = forecast(
+            points[queries],
+            points,
+            levels,
+            radius_share=radius_share,
+            sigma=sigma,
+            share=share,
+            n_classes=n_classes,
+            sample=sample,
+            purity=purity,
+            agreement=agreement,
+        )
+    return PlannedRound(queries, sigma, radius_share, share, expected, agreement)
+
+
+def _with_used(levels: Sequence[PlannedLevel], forecast: RoundForecast) -> list[PlannedLevel]:
+    return [replace(level, used=held.spent) for level, held in zip(levels, forecast.levels, strict=True)]

@@ -35,7 +35,7 @@ class StandIns:
     def __init__(
         self, queries: ArrayLike, public: ArrayLike, radius_shares: Sequence[float], most: int | None = _QUERIES
     ) -> None:
-        from learning.mechanisms.neighbours.products import squared_distances
+        from learning.mechanisms.neighbours.distances import squared_distances
         from learning.mechanisms.neighbours.votes import radii
 
         points, everyone = np.asarray(queries), np.asarray(public)
@@ -75,7 +75,7 @@ class LabelledStandIns(StandIns):
     """
 
     def __init__(self, sample: Sample, public: ArrayLike, radius_shares: Sequence[float], n_classes: int) -> None:
-        from learning.mechanisms.neighbours.products import squared_distances
+        from learning.mechanisms.neighbours.distances import squared_distances
 
         points = np.asarray(sample.points)
         super().__init__(points, public, radius_shares, most=None)

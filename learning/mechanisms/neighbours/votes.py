@@ -17,13 +17,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, vstack
 
-from learning.mechanisms.neighbours.kernels import UNIT, kernel_weights
-from learning.mechanisms.neighbours.products import (
+from learning.mechanisms.neighbours.distances import (
     LARGEST,
     MOST_DIMENSIONS,
     QUERIES_AT_A_TIME,
+    UNIT,
     Coordinates,
     by_query,
+    kernel_weights,
     kth_distances,
     near_blocks,
     squared_norms,

@@ -11,7 +11,6 @@ from accounting.privacy import gdp_mu
 from accounting.privacy.papers.curves import Conversion
 from common.noise import GRID
 from common.sentences import Sentence, gettext_noop
-from learning.mechanisms.base import PlanError
 from learning.mechanisms.pate.aggregators import Aggregator
 from learning.mechanisms.pate.apportionment import largest_remainder
 from learning.mechanisms.pate.individualise import (
@@ -22,6 +21,7 @@ from learning.mechanisms.pate.individualise import (
     teacher_weights,
     upsampling_factors,
 )
+from learning.mechanisms.protocol import PlanError
 
 VARIANTS = ("standard", "upsampling", "weighting", "vanishing")
 SMALL_GROUPS = ("merge", "leave_out", "copy")

@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 
 from common.distinct import distinct
 from common.noise import GRID, Noise
-from learning.mechanisms.base import Arrays, Draws, People, Release, content_digest
-from learning.mechanisms.neighbours.question import counts_digest
+from learning.mechanisms.neighbours.released_counts import counts_digest
 from learning.mechanisms.pate.aggregators import REJECTED
 from learning.mechanisms.pate.budgets import VoteBudget
 from learning.mechanisms.pate.plan import Plan
 from learning.mechanisms.pate.votes import NO_VOTE
+from learning.mechanisms.protocol import Arrays, Draws, PartRelease, People, content_digest
 
 Labels = NDArray[np.int64]
 
@@ -121,7 +121,7 @@ _NOTHING = VoteState(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, n
 
 @dataclass(frozen=True, eq=False)
 class TeachersQuestion:
-    """See :class:`learning.mechanisms.base.Question`. Its people's records are a :class:`Ballot`.
+    """See :class:`learning.mechanisms.protocol.Question`. Its people's records are a :class:`Ballot`.
 
     Attributes:
         budgets: of the groups of the plan.
@@ -283,7 +283,7 @@ class TeachersQuestion:
         votes = self.plan.aggregator.count(cast, self.n_classes, self.plan.teacher_weights(), **residual)
         return {"sums": votes, "group": self.class_of(ballot)}
 
-    def release(self, part: slice, state: VoteState, answers: Sequence[Arrays], noise: Noise) -> Release:
+    def release(self, part: slice, state: VoteState, answers: Sequence[Arrays], noise: Noise) -> PartRelease:
         votes = np.sum([answer["sums"] for answer in answers], axis=0)
         outcome = self.plan.aggregator.release(votes, noise, self._probabilities(state, part))
         size = min(self._affordable(state, outcome.answered), self._until_wanted(state, outcome.answered))
@@ -291,7 +291,7 @@ class TeachersQuestion:
         counts = None if outcome.counts is None else outcome.counts[:size]
         guesses = self._guesses(state, part)
         after = state.after(labels, np.full(size, NO_VOTE) if guesses is None else guesses[:size], reinforced)
-        return Release(
+        return PartRelease(
             size=size,
             content={
                 "queries": size,

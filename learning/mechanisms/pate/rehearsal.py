@@ -10,12 +10,12 @@ import numpy as np
 
 from accounting.privacy import Conversion, Method
 from common.noise import Noise
-from learning.mechanisms.base import Arrays, Draws, People, Release
 from learning.mechanisms.pate.aggregators import REJECTED
 from learning.mechanisms.pate.plan import Group
 from learning.mechanisms.pate.question import Ballot, Stop, TeachersQuestion, VoteState
 from learning.mechanisms.pate.simulation import SimulatedVote, simulate_vote
 from learning.mechanisms.pate.votes import NO_VOTE
+from learning.mechanisms.protocol import Arrays, Draws, PartRelease, People
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -83,11 +83,11 @@ class RehearsedVote(TeachersQuestion):
             **({} if vote.counts is None else {"counts": vote.counts}),
         }
 
-    def release(self, part: slice, state: VoteState, answers: Sequence[Arrays], noise: Noise) -> Release:
+    def release(self, part: slice, state: VoteState, answers: Sequence[Arrays], noise: Noise) -> PartRelease:
         (answer,) = answers
         labels, reinforced = answer["labels"], answer["reinforced"]
         after = VoteState(labels, np.full(len(labels), NO_VOTE), reinforced)
-        return Release(
+        return PartRelease(
             size=len(labels),
             content={},
             arrays={**after.to_arrays(), "epsilons": answer["epsilons"]},

@@ -1,7 +1,7 @@
 """Contributions of holders to a step: the gradient of all their records, clipped, in whole multiples of a public unit.
 
 A contribution is a function of the public weights and of the holder's own records, bit for bit: every sum is one of
-whole numbers and exact in any order, see :mod:`learning.mechanisms.sampled_steps.whole_network`.
+whole numbers and exact in any order, see :mod:`learning.mechanisms.sampled_steps.whole_gradients`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
 from learning.formats.rows import as_numbers
-from learning.mechanisms.sampled_steps.whole_network import LayerGradients, RecordGradients
+from learning.mechanisms.sampled_steps.whole_gradients import LayerGradients, RecordGradients
 from learning.mechanisms.steps.records import OwnedRecords
 from learning.outcomes import CROSS_ENTROPY, Loss
 from learning.representations.coordinates import LARGEST

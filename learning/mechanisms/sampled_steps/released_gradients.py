@@ -15,12 +15,10 @@ from scipy.special import softmax
 
 from learning.calibration import Calibration, StepCheck, fit_to_sums
 from learning.learners.learner import Records
-from learning.mechanisms.sampled_steps.mechanism import phases_within
-from learning.mechanisms.sampled_steps.network_states import network_model
-from learning.mechanisms.sampled_steps.networks import NetworkModel, network_create
-from learning.mechanisms.sampled_steps.question import SampledQuestion
-from learning.mechanisms.sampled_steps.training import SampledSteps
-from learning.mechanisms.sampled_steps.whole_network import RecordGradients
+from learning.mechanisms.sampled_steps.networks import NetworkModel, network_create, network_model
+from learning.mechanisms.sampled_steps.rates import phases_within
+from learning.mechanisms.sampled_steps.training import SampledQuestion, SampledSteps
+from learning.mechanisms.sampled_steps.whole_gradients import RecordGradients
 from learning.representations.coordinates import LARGEST
 
 _LAST = 0.5

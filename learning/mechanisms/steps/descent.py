@@ -1,9 +1,14 @@
-"""The public side of private gradient steps: the state of the optimiser, a function of released noisy sums alone."""
+"""The public side of private gradient steps: the question of a round, and the state of the optimiser.
+
+The question asks for gradients of a linear model on a representation. The state is a function of released noisy sums
+alone.
+"""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,16 +16,18 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
+from common.noise import Noise
 from common.threads import one_thread
-from learning.mechanisms.steps.curvature import curvatures
-from learning.mechanisms.steps.linear import CLIP_STEPS
-from learning.mechanisms.steps.planner import StepsPlan
-from learning.mechanisms.steps.records import INTERCEPT
-from learning.mechanisms.steps.spread import weights_spread
-from learning.outcomes import CROSS_ENTROPY, Loss, Target
-from learning.representations import FittedRepresentation, LinearModel
+from learning.mechanisms.protocol import Arrays, Draws, PartRelease, People, Records, content_digest, named
+from learning.mechanisms.steps.linear import CLIP_STEPS, release_sums, step_contributions
+from learning.mechanisms.steps.records import INTERCEPT, owned_records
+from learning.mechanisms.steps.steps_plan import StepsPlan
+from learning.outcomes import CROSS_ENTROPY, Loss, Target, target_from_arrays
+from learning.representations import FittedRepresentation, LinearModel, representation_load
 
 Floats = NDArray[np.float64]
+
+_CANDIDATES = np.geomspace(0.02, 8.0, 61)
 
 MOST_PUBLIC = 4000
 """So many public points at most say how a step is shaped."""
@@ -35,6 +42,43 @@ _PARAMETER_STEPS = 2.0**24
 _OBSERVED_STEPS = 2.0**40
 _SMALLEST_CURVATURE = 1e-9
 _SAME = 1e-6  # of numbers that solvers of two machines may tell apart
+
+_STATE = "state"
+
+
+def curvatures(features: Floats, weights: Floats, loss: Loss = CROSS_ENTROPY) -> Floats:
+    """`(outputs, F, F)`, or `(1, F, F)` where all outputs have the same: mean over points of h_c·f fᵀ.
+
+    Args:
+        features: `(P, F)` of public points.
+        weights: `(F, outputs)` at which it is taken.
+        loss: whose second derivatives h bounds.
+    """
+    bounds = loss.curvature(features @ weights) / len(features)
+    return np.stack([(features * bound[:, None]).T @ features for bound in bounds.T])
+
+
+def weights_spread(observed: Floats, matrices: Floats, variance: float) -> float:
+    """The standard deviation of the weights that makes what was observed likeliest, from 0.02 to 8.
+
+    Observed of the weights w_c of a score is H_c w_c + N(0, variance·I). With w_c normal around 0, its coordinates
+    along the eigenvectors of H_c are independent, of variance (eigenvalue · spread)² + variance.
+
+    Args:
+        observed: `(F, outputs)`.
+        matrices: `(outputs, F, F)`, or `(1, F, F)` where all scores have the same; symmetric.
+        variance: Of the noise of each number.
+
+    >>> round(weights_spread(np.array([[3.0], [-3.0]]), np.eye(2)[None], 1e-6), 1)  # the candidate next to 3
+    2.9
+    """
+    unlikely = np.zeros(len(_CANDIDATES))
+    for place, matrix in enumerate(matrices):
+        values, vectors = np.linalg.eigh(matrix)
+        squares = (vectors.T @ (observed[:, place : place + 1] if len(matrices) > 1 else observed)) ** 2
+        expected = (values * _CANDIDATES[:, None]) ** 2 + variance
+        unlikely += squares.shape[1] * np.log(expected).sum(axis=1) + (squares.sum(axis=1) / expected).sum(axis=1)
+    return float(_CANDIDATES[unlikely.argmin()])
 
 
 def kept_points(public: ArrayLike) -> NDArray[np.int8]:
@@ -207,6 +251,144 @@ class Descent:
 def nearly_same(ours: Floats, theirs: Floats) -> bool:
     """Whether two arrays of weights are equal but for the last digits."""
     return ours.shape == theirs.shape and np.allclose(ours, theirs, rtol=_SAME, atol=_SAME * np.abs(theirs).max())
+
+
+@dataclass(frozen=True, eq=False)
+class StepsQuestion:
+    """See :class:`learning.mechanisms.protocol.Question`.
+
+    ``begin`` is the state before the first step, ``index`` the number of the round, and ``caps`` (promises,) those of
+    the promises of the run's plan, in μ². ``target`` is what is learned, None of classes.
+    """
+
+    plan: StepsPlan
+    fitted: FittedRepresentation
+    begin: Descent
+    index: int
+    caps: NDArray[np.float64]
+    target: Target | None = None
+
+    grain = 1.0
+
+    @classmethod
+    def from_arrays(cls, arrays: Arrays, plan: StepsPlan, **about: Any) -> StepsQuestion:
+        """From the file of a round, with what the plan of its run says."""
+        fitted = representation_load(arrays["representation"].tobytes())
+        target = target_from_arrays(arrays)
+        loss = CROSS_ENTROPY if target is None else target.loss
+        begin = Descent.begin(plan, arrays["public"], int(arrays["classes"]), loss)
+        return cls(plan, fitted, begin, target=target, **about)
+
+    @property
+    def size(self) -> int:
+        return self.plan.steps
+
+    @property
+    def sigma(self) -> float:
+        return self.plan.sigma
+
+    @property
+    def spread(self) -> float:
+        return self.sigma * CLIP_STEPS
+
+    def digest(self) -> str:
+        public = {"public": self.begin.points, "classes": np.array(self.begin.parameters.shape[1])}
+        arrays = {**self.fitted.state(), **public, **named("begin", self.begin.to_arrays())}
+        target = {} if self.target is None else {"target": self.target.to_json()}
+        return content_digest(arrays, json.dumps(self.plan.to_json() | target, sort_keys=True))
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "name": "sgd",
+            "round": self.index + 1,
+            "sigma": self.plan.sigma,
+            "clip_norm": self.plan.clip_norm,
+            "step_size": self.plan.step_size,
+            "ridge": self.plan.ridge,
+        }
+
+    def part(self, batch: int, start: int, most: int) -> slice:
+        del batch
+        return slice(start, min(start + most, self.size))
+
+    def state(self, released: Arrays | None) -> Descent:
+        if released is None:
+            return self.begin
+        start = f"{_STATE}."
+        arrays = {name.removeprefix(start): array for name, array in released.items() if name.startswith(start)}
+        return self.begin.at(arrays)
+
+    def bounds(self, part: slice) -> list[float]:
+        weights = self.plan.level_weights(self.caps)
+        return ((part.stop - part.start) * weights**2 / self.plan.sigma**2).tolist()
+
+    def contributions(self, people: People, records: Records) -> Contributions:
+        """Contributions of people to one step after the other."""
+        return Contributions(self.plan, people, records)
+
+    def answer(
+        self, part: slice, state: Descent, people: People, records: Callable[[], Records], *, alone: bool, draws: Draws
+    ) -> Arrays:
+        contributions = self.contributions(people, records())
+        if not alone:
+            return {"sums": contributions.at(state), "charge": contributions.charges}
+        released = []
+        for _ in range(part.stop - part.start):
+            released.append(release_sums(contributions.at(state), self.plan.sigma, draws.noise))
+            state = state.after(released[-1])
+        return {"released": np.stack(released), "charge": contributions.charges}
+
+    def release(self, part: slice, state: Descent, answers: Sequence[Arrays], noise: Noise) -> PartRelease:
+        if "released" in answers[0]:  # by people who were alone
+            sums = answers[0]["released"]
+        else:
+            total = np.sum([answer["sums"] for answer in answers], axis=0)
+            sums = release_sums(total, self.plan.sigma, noise)[None]
+        *_, after = states_after(state, sums)
+        return PartRelease(
+            size=len(sums),
+            content={"steps": len(sums), "digest": sums_digest(sums)},
+            arrays={"sums": sums, **named(_STATE, after.to_arrays())},
+        )
+
+
+class Contributions:
+    """Contributions of people to one step after the other, and their charges, as far as their accounts allow."""
+
+    def __init__(self, plan: StepsPlan, people: People, records: Records) -> None:
+        self._records = owned_records(records.x, records.classes, records.owner, people.holders)
+        self._accounts, self._spent = people.accounts(), people.spent
+        self._plan, self._weights = plan, plan.level_weights(people.caps)
+
+    def at(self, state: Descent) -> NDArray[np.int64]:
+        """The unnoised sum (d + 1, C) of the contributions to the step from ``state``, which are charged."""
+        sums, _ = step_contributions(
+            self._records,
+            state.weights,
+            clip_norm=state.clip_norm,
+            accounts=self._accounts,
+            sigma=self._plan.sigma,
+            level_weights=self._weights,
+            loss=state.loss,
+        )
+        return sums
+
+    @property
+    def charges(self) -> NDArray[np.float64]:
+        """(H,) what each was charged so far, in μ²: the difference of the accounts, so that what is left agrees."""
+        return self._accounts.spent - self._spent
+
+
+def states_after(state: Descent, sums: NDArray[Any]) -> Iterator[Descent]:
+    """The state after each step of a chunk, from its noisy ``sums`` (steps, d + 1, C) alone."""
+    for each in sums:
+        state = state.after(each)
+        yield state
+
+
+def sums_digest(sums: NDArray[Any]) -> str:
+    """SHA-256 of the noisy sums of a chunk, (steps, d + 1, C)."""
+    return content_digest({"sums": sums})
 
 
 def _ridged(matrix: Floats, ridge: float) -> Floats:

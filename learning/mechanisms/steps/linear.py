@@ -1,11 +1,10 @@
 """Holders' contributions to one full-batch gradient step of a linear model, exact in whole numbers.
 
 A holder's gradient is the mean over their records of f ⊗ r: f the coordinates beside the intercept, r the residuals of
-the loss, of classes p - e_y with the model's probabilities p. It is clipped, rounded to whole multiples of
-clip_norm / `CLIP_STEPS`, charged by the norm of what the rounding left, and summed. All of it is a deterministic
-function of the holder's own records and of public values, bit for bit (docs/gaussian-accounts.md, condition 5): every
-product and sum is one of whole numbers within 2⁵³, and rounding happens in single operations that IEEE 754 defines to
-the last bit.
+the loss, of classes p - e_y with the model's probabilities p. It is clipped, rounded to whole multiples of clip_norm /
+`CLIP_STEPS`, charged by the norm of what the rounding left, and summed. All of it is a deterministic function of the
+holder's own records and of public values, bit for bit (docs/gaussian-accounts.md, condition 5): every product and sum
+is one of whole numbers within 2⁵³, and rounding happens in single operations that IEEE 754 defines to the last bit.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from scipy.sparse import csr_array
 
 from accounting.privacy import IndividualAccounts
 from common.threads import one_thread
-from learning.exact_arithmetic import RESIDUAL_STEPS
+from learning.exact_arithmetic import RESIDUAL_STEPS, whole_matrix, whole_product
 from learning.mechanisms.steps.records import OwnedRecords, Stack
-from learning.mechanisms.steps.scores import Scores
 from learning.outcomes import CROSS_ENTROPY, Loss
+from learning.representations.coordinates import LARGEST
 
 if TYPE_CHECKING:
     from common.noise import Noise
@@ -97,10 +96,34 @@ def release_sums(sums: NDArray[np.int64], sigma: float, noise: Noise) -> NDArray
 
 
 Parts = Iterator[tuple[Floats, Floats]]
+
+
 """Features and residuals, a block of records at a time."""
 
+
 Contributions = tuple[Floats, Callable[[NDArray[np.bool_]], Floats]]
+
+
 """Squared norms `(m,)` in units of the clipping norm, and the sum of the contributions that are allowed."""
+
+
+class Scores:
+    """A linear model on whole-number features of at most 127.
+
+    Args:
+        weights: `(features, outputs)`, rounded to a multiple of a power of two with which scores are exact.
+    """
+
+    def __init__(self, weights: Floats) -> None:
+        self._whole, self._power = whole_matrix(weights, LARGEST)
+
+    def of(self, features: Floats) -> Floats:
+        """`(n, outputs)` for `(n, features)`.
+
+        >>> Scores(np.array([[0.5, 0.25]])).of(np.array([[2.0]])).tolist()
+        [[1.0, 0.5]]
+        """
+        return whole_product(features, self._whole) / self._power
 
 
 def _parts(scores: Scores, loss: Loss, records: OwnedRecords, stack: Stack) -> Parts:

@@ -1,19 +1,159 @@
-"""Model of records: classes, and a tree of columns in which each follows from its class and its parent."""
+"""Model of records: classes, and a tree of columns in which each follows from its class and its parent.
+
+Noisy counts say which cells are counted as one, and which pairs of columns are worth counting next. Counts are drawn
+towards what is expected of them as far as noise demands it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
 from learning.mechanisms.counts.columns import Column
-from learning.mechanisms.counts.nonnegative import at_least_zero
-from learning.mechanisms.synthesis.estimates import fitted, shrunk
-from learning.mechanisms.synthesis.tree import NOBODY, Edge, in_groups
+from learning.mechanisms.counts.counting import at_least_zero
 
 Numbers = NDArray[np.float64]
+Edge = tuple[int, int]
+"""Parent and child: numbers of columns. The root's parent is `NOBODY`."""
+NOBODY = -1
+
+_FITTINGS = 20
+
+
+def grouped(column: Column, counts: Numbers, smallest: float) -> Column:
+    """The column with its cells in groups that hold about ``smallest`` or more.
+
+    Bins of numbers are joined with the next ones; rare values of other columns stand together; *not known* of numbers
+    is a group by itself.
+
+    Args:
+        column: with all its cells.
+        counts: (cells,) of at least 0.
+        smallest: what a group is to hold.
+
+    >>> column = Column("n", ("a", "b", "c", "d"), edges=(0.0, 1.0, 2.0, 3.0, 4.0))
+    >>> grouped(column, np.array([5.0, 1.0, 2.0, 3.0]), 3.0).groups
+    (0, 1, 1, 2)
+    """
+    bins = len(column.edges) - 1
+    if bins < 0:
+        common = counts >= smallest
+        places = np.where(common, np.cumsum(common) - 1, common.sum())
+        return replace(column, groups=tuple(places.tolist()))
+    groups, number, total = [], 0, 0.0
+    for count, rest in zip(counts[:bins], np.cumsum(counts[:bins][::-1])[::-1] - counts[:bins], strict=True):
+        groups.append(number)
+        total += count
+        # What is left over at the end joins the last group.
+        if total >= smallest and rest >= smallest:
+            number, total = number + 1, 0.0
+    groups += [number + 1] * (len(counts) - bins)
+    return replace(column, groups=tuple(groups))
+
+
+def in_groups(counts: Numbers, column: Column) -> Numbers:
+    """Sums (…, groups) of counts (…, cells)."""
+    if not column.groups:
+        return counts
+    sums = np.zeros((*counts.shape[:-1], column.size))
+    np.add.at(np.moveaxis(sums, -1, 0), np.array(column.groups), np.moveaxis(counts, -1, 0))
+    return sums
+
+
+def pairs_of(number: int) -> list[tuple[int, int]]:
+    """Pairs of columns, in order."""
+    return list(combinations(range(number), 2))
+
+
+def strength(table: Numbers, sigma: float) -> float:
+    """How far two columns are from independent in every class: χ² over classes, less what noise alone makes of it.
+
+    With counts c of noise σ, and e what the margins of c make of independent columns, Σ((c − e)² − σ²)/e is χ² without
+    bias but for the margins' own noise. Cells in which less than σ is expected count as if it were σ.
+
+    Args:
+        table: (classes, cells, cells), with noise.
+        sigma: standard deviation of the noise.
+    """
+    value = 0.0
+    for counts in table:
+        rows, columns = at_least_zero(counts.sum(axis=1)), at_least_zero(counts.sum(axis=0))
+        total = rows.sum()
+        if total <= 0:
+            continue
+        expected = np.outer(rows, columns / columns.sum() if columns.sum() > 0 else columns)
+        free = max(len(rows) - 1, 1) * max(len(columns) - 1, 1) / counts.size
+        value += float((((counts - expected) ** 2 - free * sigma**2) / np.maximum(expected, sigma)).sum())
+    return value
+
+
+def strongest_tree(number: int, strengths: Sequence[float]) -> list[Edge]:
+    """The tree of the largest sum of strengths (Chow, Liu 1968), parents before children, the root first.
+
+    Args:
+        number: of columns.
+        strengths: of each pair, in the order of `pairs_of`.
+
+    >>> strongest_tree(3, [1.0, 5.0, 4.0])
+    [(-1, 2), (2, 0), (2, 1)]
+    """
+    weight = np.full((number, number), -np.inf)
+    for (a, b), value in zip(pairs_of(number), strengths, strict=True):
+        weight[a, b] = weight[b, a] = value
+    root = int(np.where(np.isfinite(weight), weight, 0.0).sum(axis=1).argmax())
+    edges, best, parent = [(NOBODY, root)], weight[root].copy(), np.full(number, root)
+    reached = np.zeros(number, bool)
+    reached[root] = True
+    while not reached.all():
+        child = (
+            int(np.where(reached, -np.inf, best).argmax())
+            if np.isfinite(best[~reached]).any()
+            else int(np.flatnonzero(~reached)[0])
+        )
+        edges.append((int(parent[child]), child))
+        reached[child] = True
+        nearer = weight[child] > best
+        best, parent = np.where(nearer, weight[child], best), np.where(nearer, child, parent)
+    return edges
+
+
+def shrunk(counts: Numbers, expected: Numbers, variance: Numbers | float) -> Numbers:
+    """Counts drawn towards what is expected of them.
+
+    As if the true ones were normal around e with variance τe: their mean given the noisy ones is
+    e + τe/(τe + σ²)·(c − e). τ is the one for which Σ(c − e)² is as large as expected.
+
+    Args:
+        counts: c, with noise of the ``variance`` σ².
+        expected: e, of at least 0; any shape, as the counts.
+        variance: of the noise.
+    """
+    apart = counts - expected
+    spread = float(expected.sum())
+    tau = max(float((apart**2 - variance).sum()), 0.0) / spread if spread > 0 else 0.0
+    if tau <= 0:
+        return expected.copy()
+    return expected + tau * expected / (tau * expected + variance) * apart
+
+
+def fitted(table: Numbers, rows: Numbers, columns: Numbers) -> Numbers:
+    """The table (R, C) of at least 0 with these margins that is nearest in relative entropy (Deming, Stephan 1940).
+
+    Margins have one total; where a row or column holds nothing, it is filled as if the two were independent.
+    """
+    total = float(rows.sum())
+    if total <= 0:
+        return np.zeros_like(table)
+    # A trace of independence, so that no margin above 0 stands before an empty row.
+    table = np.maximum(table, 0.0) + 1e-9 * np.outer(rows, columns) / total
+    for _ in range(_FITTINGS):
+        table = table * _ratio(columns, table.sum(axis=0))
+        table = table * _ratio(rows, table.sum(axis=1))[:, None]
+    return table
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,13 +188,6 @@ class Model:
                 inside = np.flatnonzero(group_of == group)
                 cells[mine, child] = inside[_drawn(of_cells[classes[mine]][:, inside], rng)]
         return classes, cells
-
-
-def _drawn(probabilities: Numbers, rng: np.random.Generator) -> NDArray[np.int64]:
-    """A place (n,) for each row of probabilities (n, k)."""
-    until = np.cumsum(probabilities, axis=1)
-    at = rng.random(len(until)) * until[:, -1]
-    return np.minimum((at[:, None] >= until).sum(axis=1), until.shape[1] - 1)
 
 
 def model_of(
@@ -108,6 +241,17 @@ def model_of(
         for column, histogram, margin in zip(columns, histograms, margins, strict=True)
     ]
     return Model(tuple(columns), tuple(edges), classes / classes.sum(), tuple(of_groups), tuple(of_cells))
+
+
+def _ratio(wanted: Numbers, present: Numbers) -> Numbers:
+    return np.divide(wanted, present, out=np.zeros_like(wanted), where=present > 0)
+
+
+def _drawn(probabilities: Numbers, rng: np.random.Generator) -> NDArray[np.int64]:
+    """A place (n,) for each row of probabilities (n, k)."""
+    until = np.cumsum(probabilities, axis=1)
+    at = rng.random(len(until)) * until[:, -1]
+    return np.minimum((at[:, None] >= until).sum(axis=1), until.shape[1] - 1)
 
 
 def _scaled(counts: Numbers, total: float) -> Numbers:

@@ -1,20 +1,56 @@
-"""The tables of each round: a function of the schema and of what the rounds before have released."""
+"""Choices and plan of synthetic rows: the tables of each of three rounds, and the noise that each may have.
+
+The plan follows from caps and head counts, the tables from the schema and from what the rounds before have released.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import cached_property
+from itertools import combinations
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from common.sentences import Sentence, gettext_noop
+from learning.forecasts import TABLE, Forecast
 from learning.formats import TabularSchema
+from learning.mechanisms.choices import Choices, choice
 from learning.mechanisms.counts.columns import Column, column_names, columns_of, feature_columns
-from learning.mechanisms.counts.nonnegative import at_least_zero
-from learning.mechanisms.counts.question import PERSON, CountsQuestion
-from learning.mechanisms.synthesis.model import Model, model_of
-from learning.mechanisms.synthesis.planner import MOST_COARSE, MOST_FINE, SynthesisPlan
-from learning.mechanisms.synthesis.tree import NOBODY, Edge, grouped, pairs_of, strength, strongest_tree
+from learning.mechanisms.counts.counting import PERSON, CountsQuestion, at_least_zero
+from learning.mechanisms.counts.table_plan import LARGEST_SIGMA, CountsPlan, noise_distance, plan_of
+from learning.mechanisms.levels import PlannedLevel
+from learning.mechanisms.synthesis.model import (
+    NOBODY,
+    Edge,
+    Model,
+    grouped,
+    model_of,
+    pairs_of,
+    strength,
+    strongest_tree,
+)
+
+MOST_ROWS = 200_000
+
+SHARES = (0.10, 0.15, 0.75)
+"""Of the run's share: for every column against the classes, for every pair of columns, for the tree."""
+MOST_COLUMNS = 100
+
+MOST_COARSE, MOST_FINE = 8, 96
+"""Groups hold at least this part of all people where pairs, and where the tree is counted."""
+PAIRS_DISTANCE = gettext_noop("what noise adds to the distance of all pairs of columns, 0 to 1")
+
+_SPARE = 2  # groups: of values that are not known, or rare
+_BY_NOISE = gettext_noop(
+    "Noise, head counts, and how many groups of values each column can have. What rows miss because columns have more "
+    "in common than a tree says is not in it."
+)
+_ROUNDING = 1 + 1e-9
+_FEW = 8.0
 
 Numbers = NDArray[np.float64]
 ROUNDS = 3
@@ -22,6 +58,168 @@ ROUNDS = 3
 # Groups hold at least this part of all, and so many standard deviations of the noise of the tables that count them.
 _COARSE = (MOST_COARSE, 2.0)
 _FINE = (MOST_FINE, 10.0)
+
+
+@dataclass(frozen=True)
+class Synthesis(Choices):
+    """See :class:`learning.mechanisms.choices.Choices`."""
+
+    rows: int | None = choice(
+        int,
+        None,
+        gettext_noop("Synthetic rows"),
+        gettext_noop("However many are drawn costs nobody anything."),
+        minimum=100,
+        maximum=MOST_ROWS,
+        unset=gettext_noop("as many as there are people by the head counts"),
+    )
+    bins: int = choice(
+        int,
+        100,
+        gettext_noop("Bins of a column of numbers"),
+        gettext_noop(
+            "Of equal width, over the range that the schema declares; a number of a synthetic row is as fine as that."
+        ),
+        minimum=2,
+        maximum=100,
+    )
+
+
+@dataclass(frozen=True)
+class SynthesisPlan:
+    """Plan of the three rounds.
+
+    Attributes:
+        rounds: plan of each; its ``cells`` are its tables, as their cells follow from the round before.
+        rows: how many are drawn.
+        bins: of a column of numbers.
+    """
+
+    rounds: tuple[CountsPlan, ...]
+    rows: int
+    bins: int
+
+    def describe(self) -> dict[str, Any]:
+        """Mechanism in public terms, for cards."""
+        return {
+            "name": "synthesis",
+            "rows": self.rows,
+            "tables": [each.cells for each in self.rounds],
+            "sigmas": [each.sigma for each in self.rounds],
+            "reference": self.rounds[0].reference,
+        }
+
+    def to_json(self, part: float = 1.0) -> list[dict[str, Any]]:
+        """JSON of each round, as a run keeps it; `synthesis_plan_from_json` reads it.
+
+        Args:
+            part: Of the run's share, which all three rounds may use.
+        """
+        until = (part * np.cumsum(SHARES)).round(12).tolist()
+        about = {"rows": self.rows, "bins": self.bins}
+        return [
+            {"marginals": asdict(each) | about, "until": end}
+            for each, end in zip(self.rounds, [*until[:-1], part], strict=True)
+        ]
+
+
+def synthesis_plan_from_json(rounds: Sequence[Mapping[str, Any]]) -> SynthesisPlan:
+    """The plan that a run keeps among its rounds."""
+    marginals = [dict(each["marginals"]) for each in rounds if is_counted(each)]
+    rows, bins = ([each.pop(name) for each in marginals] for name in ("rows", "bins"))
+    return SynthesisPlan(tuple(CountsPlan(**each) for each in marginals), rows[0], bins[0])
+
+
+def is_counted(planned: Mapping[str, Any]) -> bool:
+    """Whether a round that a run keeps is one of these.
+
+    >>> is_counted({"marginals": {}, "until": 0.1}), is_counted({"plan": {}, "until": 1.0})
+    (True, False)
+    """
+    return "marginals" in planned
+
+
+def plan_synthesis(
+    levels: Sequence[PlannedLevel], *, columns: int, share: float, rows: int | None, bins: int
+) -> SynthesisPlan:
+    """Noise that uses the whole share of whoever has the largest cap.
+
+    In a round of T tables everybody adds a vector of norm √T at most, times their weight √(cap / largest).
+
+    Args:
+        levels: Promises with their caps and head counts; somebody has one of them.
+        columns: How many there are beside the classes.
+        share: Of every cap.
+        rows: How many are drawn; None for as many as there are people.
+        bins: Of a column of numbers.
+
+    Raises:
+        ValueError: Too few or too many columns, or more noise than can be drawn.
+
+    >>> plan = plan_synthesis([PlannedLevel("ALL", 0.0625, 1000.0)], columns=4, share=1.0, rows=None, bins=9)
+    >>> [round(each.sigma, 1) for each in plan.rounds], [each.cells for each in plan.rounds], plan.rows
+    ([25.3, 25.3, 9.2], [4, 6, 4], 1000)
+    """
+    if not 2 <= columns <= MOST_COLUMNS:
+        raise ValueError(
+            f"Rows are drawn of 2 to {MOST_COLUMNS} columns beside the classes, and the schema declares {columns}: "
+            "ignore some of them."
+        )
+    caps = np.array([level.cap for level in levels])
+    people = np.array([max(level.holders, 0.0) for level in levels])
+    reference = float(caps.max())
+    plans = []
+    for tables, part in zip((columns, columns * (columns - 1) // 2, columns), SHARES, strict=True):
+        sigma = math.sqrt(tables / (share * part * reference)) * _ROUNDING
+        if sigma > LARGEST_SIGMA:
+            raise ValueError(
+                f"These promises need noise of {sigma:.0f} people, and at most {LARGEST_SIGMA:.0f} can be drawn: plan "
+                "a larger share, or ignore columns."
+            )
+        plans.append(plan_of(levels, sigma, reference, tables))
+    drawn = rows or min(max(round(float(people.sum())), 100), MOST_ROWS)
+    return SynthesisPlan(tuple(plans), drawn, bins)
+
+
+def forecast_rows(plan: SynthesisPlan, sizes: Sequence[int], classes: int) -> Forecast:
+    """Forecast of what noise makes of all pairs of columns at most, before anybody is charged.
+
+    Args:
+        plan: Of the rounds.
+        sizes: Cells of each column.
+        classes: How many there are.
+    """
+    pairs = plan.rounds[1]
+    groups = [min(size, MOST_COARSE + _SPARE) for size in sizes]
+    most = np.mean([noise_distance(pairs.sigma, classes * a * b, pairs.weight) for a, b in combinations(groups, 2)])
+    return Forecast(TABLE, None, 0.0, float(most), 0.0, 0, Sentence(_BY_NOISE), PAIRS_DISTANCE)
+
+
+def plan_notes(plan: SynthesisPlan) -> tuple[Sentence, ...]:
+    """What whoever approves synthetic rows has to know of them."""
+    last = plan.rounds[-1]
+    notes = [
+        Sentence(
+            gettext_noop(
+                "%(rows)d rows are drawn from counts of the classes with every column and along a tree of %(columns)d "
+                "columns. What more than two columns have in common beyond their classes, the rows do not show."
+            ),
+            rows=plan.rows,
+            columns=last.cells,
+        )
+    ]
+    if last.weight < _FEW * last.sigma * math.sqrt(last.cells):
+        notes.append(
+            Sentence(
+                gettext_noop(
+                    "By the head counts the noise drowns most of the counts: each of them is right to within "
+                    "%(error)d of %(people)d people. Plan a larger share, or ignore columns."
+                ),
+                error=math.ceil(last.error_of(0.0)),
+                people=round(last.people),
+            )
+        )
+    return tuple(notes)
 
 
 @dataclass(frozen=True)

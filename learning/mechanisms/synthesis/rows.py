@@ -14,13 +14,12 @@ from numpy.typing import NDArray
 from common.spreadsheets import CsvWriter
 from learning.formats import TabularSchema
 from learning.formats.columns import SEVERAL, CodeColumn, NumericColumn
-from learning.mechanisms.base import content_digest
-from learning.mechanisms.counts.choices import MOST_BINS
 from learning.mechanisms.counts.columns import Column, feature_columns
-from learning.mechanisms.counts.nonnegative import at_least_zero
-from learning.mechanisms.counts.planner import noise_distance
+from learning.mechanisms.counts.counting import at_least_zero
+from learning.mechanisms.counts.table_plan import MOST_BINS, noise_distance
+from learning.mechanisms.protocol import content_digest
+from learning.mechanisms.synthesis.model import NOBODY, pairs_of
 from learning.mechanisms.synthesis.rounds import Marginals
-from learning.mechanisms.synthesis.tree import NOBODY, pairs_of
 
 _DIGITS = 4
 

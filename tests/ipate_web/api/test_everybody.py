@@ -9,7 +9,7 @@ import pytest
 
 from accounting.models import Release
 from consent.models import Study
-from learning.mechanisms.neighbours.choices import NeighbourChoices
+from learning.mechanisms.neighbours.rounds import NeighbourChoices
 from learning.mechanisms.suggestions import suggested_method
 from learning.published import published_load
 from learning.representations import representation_create

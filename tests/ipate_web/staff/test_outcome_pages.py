@@ -21,7 +21,7 @@ from accounting.models import Release
 from consent.models import Role, Study
 from consent.services import membership_add
 from ipate_web.accounts import idle
-from learning.mechanisms.counts.table import CountTable
+from learning.mechanisms.counts.tables import CountTable
 from learning.mechanisms.synthesis.rows import SyntheticRows
 from tests import factories
 from tests.pages import as_, study_with_finished_run, study_with_roles, url

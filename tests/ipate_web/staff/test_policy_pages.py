@@ -12,7 +12,7 @@ from accounting.models import HeadCount
 from accounting.shares import share_free
 from consent import selectors, services
 from consent.models import ConflictOfInterest, EpsilonPolicy, Role, Study
-from learning.mechanisms.neighbours.choices import NeighbourChoices
+from learning.mechanisms.neighbours.rounds import NeighbourChoices
 from tests import factories
 from tests.pages import as_, text, url
 from tests.snapshots import built_once

@@ -10,14 +10,13 @@ import pytest
 from common.noise import SimulationNoise
 from learning.formats import ImageSchema, TabularSchema
 from learning.formats.columns import CategoricalColumn, CodeColumn, LabelColumn, NumericColumn
-from learning.mechanisms.base import People, Records
-from learning.mechanisms.counts import planner
-from learning.mechanisms.counts.choices import Counts
+from learning.mechanisms.counts import table_plan
 from learning.mechanisms.counts.columns import column_names, columns_of
-from learning.mechanisms.counts.question import PERSON, CountsQuestion
-from learning.mechanisms.counts.summaries import QUANTILES, mean, quantiles, summaries
-from learning.mechanisms.counts.table import CountTable
-from learning.mechanisms.levels import Level
+from learning.mechanisms.counts.counting import PERSON, CountsQuestion
+from learning.mechanisms.counts.table_plan import Counts
+from learning.mechanisms.counts.tables import QUANTILES, CountTable, mean, quantiles, summaries
+from learning.mechanisms.levels import PlannedLevel
+from learning.mechanisms.protocol import People, Records
 from tests.training.asking import NoNoise
 
 SCHEMA = TabularSchema(
@@ -30,7 +29,7 @@ SCHEMA = TabularSchema(
     ("no", "yes"),
 )
 CAPS = np.array([0.01, 0.04, 0.16])
-LEVELS = [Level(f"L{number}", cap, 10.0) for number, cap in enumerate(CAPS)]
+LEVELS = [PlannedLevel(f"L{number}", cap, 10.0) for number, cap in enumerate(CAPS)]
 WHOLE = slice(0, 1)
 
 
@@ -47,7 +46,7 @@ def people(caps: np.ndarray, spent: float = 0.0) -> People:
 def counts_question(*names: str, share: float = 1.0, weighing: str = "promise", bins: int = 10) -> CountsQuestion:
     columns = columns_of(SCHEMA, names, bins)
     cells = int(np.prod([len(column.cells) for column in columns]))
-    plan = planner.plan_counts(LEVELS, cells=cells, share=share, counts=Counts(column=names[0], weighing=weighing))
+    plan = table_plan.plan_counts(LEVELS, cells=cells, share=share, counts=Counts(column=names[0], weighing=weighing))
     return CountsQuestion(plan, (columns,), tuple(CAPS))
 
 
@@ -155,7 +154,8 @@ def test_rounding_to_whole_numbers_never_exceeds_what_a_cap_allows() -> None:
     reference, share = 0.16, 0.3
     few = [reference * (number / PERSON) ** 2 for number in (0.6, 1.5, 2.51, 3.7, 9.99)]
     caps = np.array([*few, *np.random.default_rng(0).uniform(0, reference, 40), reference])
-    plan = planner.plan_counts([Level("ALL", reference, 1.0)], cells=4, share=share, counts=Counts(column="n"))
+    everyone = [PlannedLevel("ALL", reference, 1.0)]
+    plan = table_plan.plan_counts(everyone, cells=4, share=share, counts=Counts(column="n"))
     divisions = [0], [0, 1], [0, 1, 2], [0, 0, 1], [0, 0, 1, 2, 3], [0] * 5 + [1] * 3 + [2], [0] * 10_000 + [1]
     for tables in (1, 3):
         # noise for the norm of several tables, as a round of synthetic rows has it
@@ -216,7 +216,7 @@ def test_the_wide_interval_ends_where_everybody_has_the_largest_or_the_smallest_
 
 def test_a_table_says_whom_it_is_about() -> None:
     question = counts_question("sick")
-    levels = [Level("HIGH", CAPS[0], 60.0), Level("LOW", CAPS[2], 40.0)]
+    levels = [PlannedLevel("HIGH", CAPS[0], 60.0), PlannedLevel("LOW", CAPS[2], 40.0)]
     (high, low) = CountTable.released(question, np.zeros(2, np.int64), levels).parts
     assert (high[0].name, high[0].weight, high[1]) == ("HIGH", pytest.approx(0.25, abs=1e-3), 0.6)
     assert high[2] == pytest.approx(15 / 55, abs=1e-3) and low[1:] == (0.4, pytest.approx(40 / 55, abs=1e-3))
@@ -234,7 +234,7 @@ def test_a_table_and_a_plan_survive_their_documents() -> None:
     question = counts_question("job", "sick")
     table = CountTable.released(question, np.arange(8) * PERSON // 3, LEVELS)
     assert CountTable.from_json(table.to_json()) == table
-    assert planner.counts_plan_from_json(question.plan.to_json()) == question.plan
+    assert table_plan.counts_plan_from_json(question.plan.to_json()) == question.plan
     other = counts_question("job", "sick", share=0.5)
     assert question.digest() == counts_question("job", "sick").digest() != other.digest()
     edges = ((), (-5.0, 0.0))
@@ -244,26 +244,26 @@ def test_a_table_and_a_plan_survive_their_documents() -> None:
 
 
 def test_a_plan_says_what_noise_leaves_of_few_people() -> None:
-    few = planner.plan_counts([Level("HIGH", 0.01, 20.0)], cells=50, share=0.1, counts=Counts(column="age"))
-    assert any("cannot be told" in str(note.template) for note in planner.plan_notes(few))
-    many = planner.plan_counts([Level("HIGH", 0.01, 1e6)], cells=50, share=0.1, counts=Counts(column="age"))
-    assert len(planner.plan_notes(many)) == 1
+    few = table_plan.plan_counts([PlannedLevel("HIGH", 0.01, 20.0)], cells=50, share=0.1, counts=Counts(column="age"))
+    assert any("cannot be told" in str(note.template) for note in table_plan.plan_notes(few))
+    many = table_plan.plan_counts([PlannedLevel("HIGH", 0.01, 1e6)], cells=50, share=0.1, counts=Counts(column="age"))
+    assert len(table_plan.plan_notes(many)) == 1
     with pytest.raises(ValueError, match="cells"):
-        planner.plan_counts([Level("HIGH", 0.01, 20.0)], cells=10_001, share=0.1, counts=Counts(column="age"))
+        table_plan.plan_counts([PlannedLevel("HIGH", 0.01, 20.0)], cells=10_001, share=0.1, counts=Counts(column="age"))
     with pytest.raises(ValueError, match="larger share"):
-        planner.plan_counts([Level("HIGH", 1e-6, 20.0)], cells=2, share=0.01, counts=Counts(column="age"))
+        table_plan.plan_counts([PlannedLevel("HIGH", 1e-6, 20.0)], cells=2, share=0.01, counts=Counts(column="age"))
 
 
 @pytest.mark.statistical
 def test_the_forecast_of_a_table_holds_what_noise_makes_of_it() -> None:
     """The total variation of drawn noise, 2,000 times: its mean, and 95 times in 100 within the interval."""
-    plan = planner.CountsPlan(8.0, 0.16, 900.0, 600.0, 20)
-    forecast = planner.forecast_table(plan)
+    plan = table_plan.CountsPlan(8.0, 0.16, 900.0, 600.0, 20)
+    forecast = table_plan.forecast_table(plan)
     noise = np.random.default_rng(0).normal(scale=plan.sigma, size=(2000, plan.cells))
     distances = np.abs(noise).sum(axis=1) / 2 / plan.weight
     assert forecast.value == pytest.approx(distances.mean(), rel=0.01)
     assert 0.93 < ((forecast.low <= distances) & (distances <= forecast.high)).mean() < 0.97
-    assert planner.forecast_table(planner.CountsPlan(4000.0, 0.16, 9.0, 6.0, 20)).high == 1.0
+    assert table_plan.forecast_table(table_plan.CountsPlan(4000.0, 0.16, 9.0, 6.0, 20)).high == 1.0
 
 
 EDGES = np.linspace(20, 120, 11)
@@ -304,7 +304,7 @@ def test_the_interval_of_a_mean_is_what_the_tests_leave() -> None:
         grid = np.linspace(-100, 300, 40_001)
         left = grid[
             np.abs(sums @ middles - grid * sums.sum())
-            <= planner.WITHIN_95 * sigma * np.sqrt(((middles[:, None] - grid) ** 2).sum(axis=0))
+            <= table_plan.WITHIN_95 * sigma * np.sqrt(((middles[:, None] - grid) ** 2).sum(axis=0))
         ]
         ends = np.clip([left[0] - half, left[-1] + half], 20, 120)
         assert (summary.low, summary.high) == pytest.approx(tuple(ends), abs=2e-2)

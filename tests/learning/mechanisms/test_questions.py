@@ -7,16 +7,14 @@ import numpy as np
 import pytest
 
 from common.noise import SimulationNoise
-from learning.mechanisms.base import Draws, People, Question, Records
 from learning.mechanisms.head_counts import HeadCountQuestion
-from learning.mechanisms.neighbours.question import VotesQuestion
+from learning.mechanisms.neighbours.released_counts import VotesQuestion
 from learning.mechanisms.neighbours.votes import radii
-from learning.mechanisms.sampled_steps.planner import plan_sampled
-from learning.mechanisms.sampled_steps.question import CHARGE, SampledQuestion
-from learning.mechanisms.sampled_steps.training import SampledSteps
-from learning.mechanisms.steps.descent import Descent
-from learning.mechanisms.steps.planner import StepsPlan
-from learning.mechanisms.steps.question import StepsQuestion
+from learning.mechanisms.protocol import Draws, People, Question, Records
+from learning.mechanisms.sampled_steps.run_plan import plan_sampled
+from learning.mechanisms.sampled_steps.training import CHARGE, SampledQuestion, SampledSteps
+from learning.mechanisms.steps.descent import Descent, StepsQuestion
+from learning.mechanisms.steps.steps_plan import StepsPlan
 from learning.outcomes import Classes, Labels, Numbers, Outcome, Target
 from learning.representations import Thresholds
 

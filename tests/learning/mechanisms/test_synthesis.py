@@ -10,15 +10,14 @@ from common.noise import SimulationNoise
 from learning.formats import TabularSchema
 from learning.formats.columns import CategoricalColumn, CodeColumn, LabelColumn, NumericColumn
 from learning.formats.read import read_file
-from learning.mechanisms.base import People, Records
 from learning.mechanisms.counts.columns import Column, feature_columns
-from learning.mechanisms.counts.question import PERSON
-from learning.mechanisms.levels import Level
-from learning.mechanisms.synthesis import planner
-from learning.mechanisms.synthesis.estimates import fitted, shrunk
+from learning.mechanisms.counts.counting import PERSON
+from learning.mechanisms.levels import PlannedLevel
+from learning.mechanisms.protocol import People, Records
+from learning.mechanisms.synthesis import rounds
+from learning.mechanisms.synthesis.model import fitted, grouped, in_groups, pairs_of, shrunk, strength, strongest_tree
 from learning.mechanisms.synthesis.rounds import ROUNDS, Marginals
 from learning.mechanisms.synthesis.rows import Description, SyntheticRows, rows_alike, rows_draw
-from learning.mechanisms.synthesis.tree import grouped, in_groups, pairs_of, strength, strongest_tree
 from tests.training.asking import NoNoise
 
 SCHEMA = TabularSchema(
@@ -56,8 +55,8 @@ def records_of(number: int, each: int = 1) -> Records:
 
 
 def marginals_of(records: Records, people: People, *, share: float = 1.0, rows: int = 2000, noise=None) -> Marginals:
-    levels = [Level(f"L{place}", cap, 100.0) for place, cap in enumerate(CAPS)]
-    plan = planner.plan_synthesis(levels, columns=4, share=share, rows=rows, bins=20)
+    levels = [PlannedLevel(f"L{place}", cap, 100.0) for place, cap in enumerate(CAPS)]
+    plan = rounds.plan_synthesis(levels, columns=4, share=share, rows=rows, bins=20)
     marginals = Marginals(SCHEMA, plan, CAPS)
     for index in range(ROUNDS):
         question = marginals.question(index)
@@ -67,13 +66,13 @@ def marginals_of(records: Records, people: People, *, share: float = 1.0, rows: 
 
 
 def test_rounds_use_the_share_of_the_largest_promise_and_less_of_every_other() -> None:
-    levels = [Level(f"L{place}", cap, 100.0) for place, cap in enumerate(CAPS)]
-    plan = planner.plan_synthesis(levels, columns=4, share=0.5, rows=None, bins=20)
+    levels = [PlannedLevel(f"L{place}", cap, 100.0) for place, cap in enumerate(CAPS)]
+    plan = rounds.plan_synthesis(levels, columns=4, share=0.5, rows=None, bins=20)
     marginals = marginals_of(records_of(60), people_of(60), share=0.5)
     bounds = np.array([marginals.question(index).bounds(WHOLE) for index in range(ROUNDS)])
     assert (bounds.sum(axis=0) <= 0.5 * np.array(CAPS)).all()
-    np.testing.assert_allclose(bounds, np.outer(planner.SHARES, 0.5 * np.array(CAPS)), rtol=1e-6)
-    assert planner.synthesis_plan_from_json(plan.to_json()) == plan and plan.rows == 300
+    np.testing.assert_allclose(bounds, np.outer(rounds.SHARES, 0.5 * np.array(CAPS)), rtol=1e-6)
+    assert rounds.synthesis_plan_from_json(plan.to_json()) == plan and plan.rows == 300
     assert [each["until"] for each in plan.to_json()] == [0.1, 0.25, 1.0]
 
 
@@ -217,23 +216,23 @@ def test_a_file_has_no_formula_and_names_all_groups_of_several_codes() -> None:
 
 
 def test_a_plan_says_what_noise_leaves_and_refuses_what_cannot_be_drawn() -> None:
-    few = planner.plan_synthesis([Level("HIGH", 0.01, 20.0)], columns=4, share=0.1, rows=None, bins=20)
-    assert any("drowns" in str(note.template) for note in planner.plan_notes(few)) and few.rows == 100
-    many = planner.plan_synthesis([Level("HIGH", 0.01, 1e6)], columns=4, share=0.1, rows=None, bins=20)
-    assert len(planner.plan_notes(many)) == 1
+    few = rounds.plan_synthesis([PlannedLevel("HIGH", 0.01, 20.0)], columns=4, share=0.1, rows=None, bins=20)
+    assert any("drowns" in str(note.template) for note in rounds.plan_notes(few)) and few.rows == 100
+    many = rounds.plan_synthesis([PlannedLevel("HIGH", 0.01, 1e6)], columns=4, share=0.1, rows=None, bins=20)
+    assert len(rounds.plan_notes(many)) == 1
     for columns, cap, message in ((1, 0.01, "columns"), (101, 0.01, "columns"), (50, 1e-6, "larger share")):
         with pytest.raises(ValueError, match=message):
-            planner.plan_synthesis([Level("HIGH", cap, 20.0)], columns=columns, share=0.1, rows=None, bins=20)
+            rounds.plan_synthesis([PlannedLevel("HIGH", cap, 20.0)], columns=columns, share=0.1, rows=None, bins=20)
 
 
 def test_noise_adds_no_more_to_the_distance_of_pairs_than_was_forecast() -> None:
     number = 1500
     records, people = records_of(number), people_of(number)
-    levels = [Level(f"L{place}", cap, number / len(CAPS)) for place, cap in enumerate(CAPS)]
-    plan = planner.plan_synthesis(levels, columns=4, share=1.0, rows=2000, bins=20)
+    levels = [PlannedLevel(f"L{place}", cap, number / len(CAPS)) for place, cap in enumerate(CAPS)]
+    plan = rounds.plan_synthesis(levels, columns=4, share=1.0, rows=2000, bins=20)
     for seed in range(2):
         marginals = marginals_of(records, people, noise=SimulationNoise(seed))
-        forecast = planner.forecast_rows(plan, [column.size for column in marginals.columns], 2)
+        forecast = rounds.forecast_rows(plan, [column.size for column in marginals.columns], 2)
         said = rows_draw(marginals).said
         assert forecast.value is None and forecast.low == 0.0 < said.noise <= forecast.high < 0.5
         assert forecast.high < 4 * said.noise, "it says something"

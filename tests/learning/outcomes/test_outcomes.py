@@ -9,11 +9,11 @@ from scipy.special import expit
 from accounting.privacy import IndividualAccounts
 from common.noise import SimulationNoise
 from learning.exact_arithmetic import RESIDUAL_STEPS, Floats, exponentials, logistic
-from learning.mechanisms.levels import Level
+from learning.mechanisms.levels import PlannedLevel
 from learning.mechanisms.steps.descent import Descent
 from learning.mechanisms.steps.linear import CLIP_STEPS, release_sums, step_contributions
-from learning.mechanisms.steps.planner import plan_steps
 from learning.mechanisms.steps.records import owned_records
+from learning.mechanisms.steps.steps_plan import plan_steps
 from learning.outcomes import Classes, Codes, Labels, Numbers, Outcome, Times
 from learning.outcomes.outcome import MOST_CATEGORIES
 from learning.outcomes.times import brier_scores, concordance, kaplan_meier
@@ -153,7 +153,7 @@ def test_steps_without_noise_reach_the_least_loss(outcome: Outcome) -> None:
     x = rng.integers(-90, 91, (3000, 3)).astype(np.int8)
     codes = codes_of(outcome, 3000)
     codes = codes[np.argsort(np.argsort(x[:, 0] + rng.normal(0, 50, 3000)))] if outcome.kind == "numbers" else codes
-    levels = [Level("ALL", 4.0, 3000.0)]
+    levels = [PlannedLevel("ALL", 4.0, 3000.0)]
     plan = plan_steps(levels, dimensions=3, n_classes=outcome.outputs, share=1.0, loss=outcome.loss)
     everyone = np.arange(3000)
     records, accounts = owned_records(x, codes, everyone, everyone), IndividualAccounts(np.full(3000, 1e9))

@@ -9,10 +9,10 @@ import pytest
 from scipy import stats
 
 from common.noise import SimulationNoise
-from learning.mechanisms.base import Arrays, Draws, Question, Release
 from learning.mechanisms.head_counts import HeadCountQuestion
 from learning.mechanisms.pate import NO_VOTE
 from learning.mechanisms.pate.question import Ballot, VoteState
+from learning.mechanisms.protocol import Arrays, Draws, PartRelease, Question
 from learning.sites.documents import JointQuestion, Refused
 from learning.sites.lattice import IncludedNoise
 from learning.sites.protocol import question_for, total_spread
@@ -29,7 +29,7 @@ def put(joint: Joint, question: Question, part: slice, number: int = 1) -> Joint
     return question_for(joint.roster, question, number=number, part=part, state="", participants=names)
 
 
-def over_sites(question: Question, part: slice, state: Any, answers: Sequence[Arrays]) -> Release:
+def over_sites(question: Question, part: slice, state: Any, answers: Sequence[Arrays]) -> PartRelease:
     """The release of a total that the protocol has added up, noise set aside."""
     joint = Joint(len(answers))
     request = put(joint, question, part)
@@ -39,7 +39,7 @@ def over_sites(question: Question, part: slice, state: Any, answers: Sequence[Ar
     return question.release(part, state, [{**answers[0], "sums": total}], IncludedNoise(question.spread))
 
 
-def assert_same(one: Release, other: Release) -> None:
+def assert_same(one: PartRelease, other: PartRelease) -> None:
     assert (one.content, one.labels, one.counts) == (other.content, other.labels, other.counts)
     assert sorted(one.arrays) == sorted(other.arrays)
     for name, array in one.arrays.items():

@@ -6,7 +6,7 @@ from scipy.sparse import csr_array
 from scipy.stats import truncnorm
 
 from learning.forecasts import MODEL
-from learning.mechanisms.neighbours.release import read_counts
+from learning.mechanisms.neighbours.released_counts import read_counts
 from learning.mechanisms.neighbours.stand_ins import Sample
 from learning.mechanisms.neighbours.votes import radii
 from learning.representations.spreading import similarities, spread

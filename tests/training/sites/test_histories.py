@@ -14,7 +14,7 @@ from accounting.models import Release
 from consent.models import DataHolder, Study
 from consent.selectors import consent_snapshot
 from consent.services import consent_withdraw
-from learning.mechanisms.base import PlanError
+from learning.mechanisms.protocol import PlanError
 from learning.sites.documents import Refused
 from tests.factories import user_create
 from tests.restored import backup_of, restore

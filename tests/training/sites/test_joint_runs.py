@@ -25,7 +25,7 @@ from consent.models import DataHolder, Mail, Study
 from consent.selectors import consent_snapshot
 from consent.services import consent_withdraw
 from learning.formats import Rows
-from learning.mechanisms.base import PlanError
+from learning.mechanisms.protocol import PlanError
 from learning.sites.documents import Refused, Withdrawal, sign
 from tests.factories import committee_fill, form_publish, policy_approve, study_create, user_create
 from tests.restored import backup_of, restore

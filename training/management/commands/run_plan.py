@@ -9,7 +9,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from accounting.shares import share_check
 from common.sentences import in_words
-from learning.mechanisms.base import PlanError
+from learning.mechanisms.protocol import PlanError
 from training.models import Run
 from training.services.forecasts import forecast
 

@@ -14,10 +14,10 @@ from accounting.models import Release
 from common.artifacts import arrays_load
 from common.sentences import Sentence
 from learning.learners import learner_create
-from learning.mechanisms.base import PlanError
 from learning.mechanisms.pate import LEFT_OUT, NO_VOTE, REJECTED
 from learning.mechanisms.pate.choices import STOP, Teachers
 from learning.mechanisms.pate.question import TeachersQuestion, VoteState
+from learning.mechanisms.protocol import PlanError
 from training.engine.budgets import PlannedPromise
 from training.engine.commits import charged_faults
 from training.engine.questions import state_before

@@ -14,12 +14,12 @@ from common.artifacts import arrays_load
 from common.sentences import Sentence, gettext_noop
 from learning.forecasts import Forecast, few_people
 from learning.learners import learner_create
-from learning.mechanisms.base import PlanError
 from learning.mechanisms.pate import Group, GroupPlan, Plan, aggregator_from_parameters, make_plan
 from learning.mechanisms.pate.budgets import VoteBudget
 from learning.mechanisms.pate.choices import STOP, Teachers
 from learning.mechanisms.pate.forecast import forecast_votes
 from learning.mechanisms.pate.vote import vote_costs
+from learning.mechanisms.protocol import PlanError
 from training.engine.budgets import RESERVE, PlannedPromise, planned_promises, sites_of
 from training.methods.pate.searching import Compared, Search, teachers_search
 from training.methods.planning import MethodPlan, group_answers, group_budgets

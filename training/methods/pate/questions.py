@@ -15,7 +15,6 @@ from accounting.privacy import Conversion, Method
 from common.artifacts import arrays_load
 from common.sentences import Sentence, gettext_noop
 from consent.selectors import consent_snapshot, consent_state
-from learning.mechanisms.base import People
 from learning.mechanisms.pate import Group
 from learning.mechanisms.pate.budgets import VoteBudget
 from learning.mechanisms.pate.choices import STOP, Teachers
@@ -23,6 +22,7 @@ from learning.mechanisms.pate.question import Ballot, TeachersQuestion, VoteStat
 from learning.mechanisms.pate.rehearsal import RehearsedVote
 from learning.mechanisms.pate.simulation import SimulatedVote
 from learning.mechanisms.pate.vanishing import public_participation
+from learning.mechanisms.protocol import People
 from learning.representations import FittedRepresentation
 from training.engine.questions import Questions, round_under_way, state_before
 from training.methods.pate.ballot import ballot_load

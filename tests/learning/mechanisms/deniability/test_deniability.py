@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from learning.mechanisms.deniability import DeniabilityTest, RowNetwork, fit_network, synthesise
-from learning.mechanisms.deniability.structure import (
+from learning.mechanisms.deniability.network import (
     entropy,
     entropy_sensitivity,
     noisy_correlations,

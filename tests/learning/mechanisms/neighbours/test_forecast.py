@@ -5,9 +5,9 @@ import pytest
 
 from common.noise import SimulationNoise
 from learning.forecasts import LABELS
-from learning.mechanisms.levels import Level
+from learning.mechanisms.levels import PlannedLevel
 from learning.mechanisms.neighbours.forecast import propose, released_accuracy
-from learning.mechanisms.neighbours.release import read_counts, release_counts
+from learning.mechanisms.neighbours.released_counts import read_counts, release_counts
 from learning.mechanisms.neighbours.stand_ins import Sample
 from learning.mechanisms.neighbours.votes import neighbour_votes
 from tests.learning.mechanisms.neighbours.accounts import PlainAccounts
@@ -29,7 +29,7 @@ def test_the_forecast_comes_true(records, labelled) -> None:
     public, truth = blobs(0, 300)
     private, classes_of = blobs(1, 3000)
     sample = Sample(*blobs(2, 600)) if labelled else None
-    levels = [Level("HIGH", CAP, 500, records), Level("LOW", 4 * CAP, 3000 / records - 500, records)]
+    levels = [PlannedLevel("HIGH", CAP, 500, records), PlannedLevel("LOW", 4 * CAP, 3000 / records - 500, records)]
     proposal = propose(public, public, levels, share=0.5, n_classes=4, sample=sample)
     expected = proposal.forecast
     caps = np.where(np.arange(3000 // records) < 500, CAP, 4 * CAP)

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from common.noise import SimulationNoise
-from learning.mechanisms.levels import Level
-from learning.mechanisms.neighbours.planner import first_queries, next_round, plan_rounds
-from learning.mechanisms.neighbours.release import read_counts, release_counts
+from learning.mechanisms.levels import PlannedLevel
+from learning.mechanisms.neighbours.released_counts import read_counts, release_counts
+from learning.mechanisms.neighbours.rounds import first_queries, next_round, plan_rounds
 from learning.mechanisms.neighbours.votes import neighbour_votes
 from tests.learning.mechanisms.neighbours.accounts import PlainAccounts
 from tests.learning.mechanisms.neighbours.test_forecast import CAP, blobs
@@ -30,7 +30,9 @@ def nearest_labels(public, query, labels) -> np.ndarray:
 def test_the_planner_asks_each_point_once(rounds) -> None:
     public, _ = blobs(0, 100)
     for wanted in (None, 70):
-        plan = plan_rounds(public, [Level("ALL", CAP, 3000)], share=0.8, n_classes=4, rounds=rounds, wanted=wanted)
+        plan = plan_rounds(
+            public, [PlannedLevel("ALL", CAP, 3000)], share=0.8, n_classes=4, rounds=rounds, wanted=wanted
+        )
         positions = np.concatenate([one.queries for one in plan.rounds])
         assert len(set(positions.tolist())) == len(positions) == (wanted or 100)
         assert [one.residual for one in plan.rounds] == [False, True][:rounds]
@@ -38,7 +40,7 @@ def test_the_planner_asks_each_point_once(rounds) -> None:
         for one in plan.rounds:
             assert one.forecast.levels[0].spent <= one.share
             assert one.forecast.sigma == one.sigma and one.forecast.queries == len(one.queries)
-    first = plan_rounds(public, [Level("ALL", CAP, 3000)], share=1.0, n_classes=4, rounds=2, first=33).rounds[0]
+    first = plan_rounds(public, [PlannedLevel("ALL", CAP, 3000)], share=1.0, n_classes=4, rounds=2, first=33).rounds[0]
     assert len(first.queries) == 33
 
 
@@ -46,7 +48,7 @@ def test_a_second_round_makes_more_labels_right() -> None:
     """Of a fifth of the people who were expected."""
     public, truth = blobs(0, 400)
     private, classes_of = blobs(1, 1200)
-    levels = [Level("ALL", CAP / 16, 6000)]
+    levels = [PlannedLevel("ALL", CAP / 16, 6000)]
     first = plan_rounds(public, levels, share=1.0, n_classes=4, rounds=2).rounds[0]
     accounts = PlainAccounts([CAP / 16 * first.share] * len(private))
     counts = ask(first, public, private, classes_of, accounts)
@@ -71,7 +73,7 @@ def test_a_second_round_makes_more_labels_right() -> None:
 def test_a_plan_says_why_there_are_so_many_rounds_if_it_chose_them() -> None:
     public, _ = blobs(0, 150)
     for holders, rounds, said in ((200, 2, "chose two"), (20_000, 1, "chose one")):
-        levels = [Level("A", CAP, holders)]
+        levels = [PlannedLevel("A", CAP, holders)]
         plan = plan_rounds(public, levels, share=1.0, n_classes=4)
         single = plan_rounds(public, levels, share=1.0, n_classes=4, rounds=1)
         assert len(plan.rounds) == rounds and plan.chosen is not None
@@ -85,7 +87,7 @@ def test_a_plan_says_why_there_are_so_many_rounds_if_it_chose_them() -> None:
 
 def test_settings_chosen_by_hand_are_planned_and_forecast() -> None:
     public, _ = blobs(0, 200)
-    levels = [Level("ALL", CAP, 3000)]
+    levels = [PlannedLevel("ALL", CAP, 3000)]
     for rounds in (1, 2, None):
         chosen = plan_rounds(public, levels, share=1.0, n_classes=4, rounds=rounds, sigma=33.0, radius_share=0.07)
         for one in chosen.rounds:
@@ -100,7 +102,7 @@ def test_settings_chosen_by_hand_are_planned_and_forecast() -> None:
 
 def test_doubtful_points_are_asked_first_and_numbers_out_of_range_are_named() -> None:
     public, _ = blobs(0, 120)
-    levels = [Level("ALL", CAP, 3000)]
+    levels = [PlannedLevel("ALL", CAP, 3000)]
     first = plan_rounds(public, levels, share=1.0, n_classes=4, rounds=2).rounds[0]
     counts = np.tile([90, 10, 0, 0], (len(first.queries), 1))
     lead = np.random.default_rng(2).uniform(0.3, 0.7, 120)

@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import kstest
 
 from common.noise import SimulationNoise
-from learning.mechanisms.neighbours.release import read_counts, release_counts
+from learning.mechanisms.neighbours.released_counts import read_counts, release_counts
 from learning.mechanisms.neighbours.rounds import doubtful_queries, expected_agreement, split_share, spread_queries
 
 

@@ -13,8 +13,8 @@ from scipy.optimize import minimize_scalar
 
 from accounting.privacy import gdp_mu
 from learning.mechanisms import pate
-from learning.mechanisms.base import PlanError
 from learning.mechanisms.pate.individualise import factors_for_most_labels
+from learning.mechanisms.protocol import PlanError
 
 repeatable = settings(derandomize=True, deadline=None, max_examples=60)
 budgets = st.lists(st.integers(1, 100).map(lambda tenths: tenths / 10), min_size=1, max_size=6)

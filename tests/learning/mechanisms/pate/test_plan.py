@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from common.gaussian_dp import gdp_mu
 from common.noise import GRID
-from learning.mechanisms.base import PlanError
 from learning.mechanisms.pate import LEFT_OUT, ConfidentGNMax, GNMax, Group, make_plan, teacher_weights
+from learning.mechanisms.protocol import PlanError
 
 repeatable = settings(derandomize=True, deadline=None, max_examples=60)
 AGGREGATOR = ConfidentGNMax(sigma=40.0, sigma_threshold=150.0, threshold=200.0)

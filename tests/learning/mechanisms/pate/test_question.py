@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from common.noise import SimulationNoise
-from learning.mechanisms.base import Draws, People, Release
 from learning.mechanisms.pate import NO_VOTE, REJECTED, GNMax, Group, aggregator_from_parameters, make_plan
 from learning.mechanisms.pate.budgets import VoteBudget
 from learning.mechanisms.pate.question import Ballot, Stop, TeachersQuestion, VoteState
 from learning.mechanisms.pate.vanishing import public_participation
+from learning.mechanisms.protocol import Draws, PartRelease, People
 
 TEACHERS, POINTS, CLASSES, HOLDERS = 8, 30, 3, 24
 PREDICTIONS = np.random.default_rng(2).integers(0, CLASSES, (TEACHERS, POINTS))
@@ -47,16 +47,16 @@ def people(gone: tuple[int, ...] = ()) -> People:
 
 def ask(
     current: TeachersQuestion, state: VoteState, most: int = 7, who: People | None = None, seed: int = 1
-) -> Release:
+) -> PartRelease:
     part = current.part(0, len(state.labels), most)
     draws = Draws(SimulationNoise(seed))
     answer = current.answer(part, state, who or people(), lambda: ballot(current), alone=True, draws=draws)
     return current.release(part, state, [answer], draws.noise)
 
 
-def vote(current: TeachersQuestion, most: int = 7) -> list[Release]:
+def vote(current: TeachersQuestion, most: int = 7) -> list[PartRelease]:
     """The whole vote, batch by batch."""
-    releases: list[Release] = []
+    releases: list[PartRelease] = []
     while not current.stop(state := current.state(releases[-1].arrays if releases else None)):
         releases.append(ask(current, state, most, seed=len(releases)))
     return releases

@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from learning.mechanisms.sampled_steps.mechanism import FINENESS
+from learning.mechanisms.sampled_steps.rates import FINENESS
 from learning.mechanisms.steps.records import OwnedRecords, owned_records
 from tests.learning.lazily import Gradients, network_create, nn, torch
 

@@ -10,9 +10,16 @@ from dp_accounting.pld import PLDAccountant
 
 from accounting.caps import caps_of
 from accounting.privacy import gdp_delta, gdp_mu, sampled_gaussian_epsilon
-from learning.mechanisms.sampled_steps.baselines import group_after_group, non_private, standard, without_strictest
-from learning.mechanisms.sampled_steps.calibration import epsilon_cost, sample_rates, scale_norms
-from learning.mechanisms.sampled_steps.planner import VARIANTS, plan_sampled, usual_parameters
+from learning.mechanisms.sampled_steps.rates import epsilon_cost, sample_rates, scale_norms
+from learning.mechanisms.sampled_steps.run_plan import (
+    VARIANTS,
+    group_after_group,
+    non_private,
+    plan_sampled,
+    standard,
+    usual_parameters,
+    without_strictest,
+)
 from tests.accounting.privacy.test_sampled_charge import delta_from_below
 
 MNIST = {"delta": 1e-5, "steps": 9375, "rate": 512 / 60000}

@@ -9,15 +9,14 @@ from scipy.special import expit
 from common.noise import SimulationNoise
 from learning.calibration import Calibration
 from learning.measures import area, base_loss, calibration, losses
-from learning.mechanisms.sampled_steps.mechanism import SampledMechanism
-from learning.mechanisms.sampled_steps.planner import SampledPlan
-from learning.mechanisms.sampled_steps.question import SampledQuestion
-from learning.mechanisms.sampled_steps.training import SampledSteps, SimulationSampling
+from learning.mechanisms.sampled_steps.rates import SampledMechanism
+from learning.mechanisms.sampled_steps.run_plan import SampledPlan
+from learning.mechanisms.sampled_steps.training import SampledQuestion, SampledSteps, SimulationSampling
 from learning.mechanisms.steps.records import owned_records
 from tests.learning.lazily import Lazy, network_create, torch
 
 PEOPLE = 3000
-network_states = Lazy("learning.mechanisms.sampled_steps.network_states")
+network_states = Lazy("learning.mechanisms.sampled_steps.networks")
 released_gradients = Lazy("learning.mechanisms.sampled_steps.released_gradients")
 
 

@@ -12,12 +12,12 @@ from learning.outcomes import CROSS_ENTROPY, Labels, Loss, Numbers, Outcome, Tim
 from tests.learning.lazily import Lazy, network_create, nn, torch
 
 if TYPE_CHECKING:
-    from learning.mechanisms.sampled_steps.whole_network import LayerGradients
+    from learning.mechanisms.sampled_steps.whole_gradients import LayerGradients
 
 SHAPES = {"linear": (203,), "mlp": (6,), "cnn": (17, 18, 2)}
 CLASSES, UNIT = 10, 1 / 127
 LossOf = Callable[[Any, Any], Any]  # scores and code to loss, tensors
-RecordGradients = Lazy("learning.mechanisms.sampled_steps.whole_network", "RecordGradients")
+RecordGradients = Lazy("learning.mechanisms.sampled_steps.whole_gradients", "RecordGradients")
 
 
 def some_records(shape: tuple[int, ...], count: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:

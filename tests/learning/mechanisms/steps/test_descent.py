@@ -8,14 +8,11 @@ from scipy.special import softmax
 
 from accounting.privacy import IndividualAccounts
 from common.noise import SimulationNoise
-from learning.mechanisms.levels import Level
-from learning.mechanisms.steps.choices import Steps
-from learning.mechanisms.steps.curvature import curvatures
-from learning.mechanisms.steps.descent import Descent
+from learning.mechanisms.levels import PlannedLevel
+from learning.mechanisms.steps.descent import Descent, curvatures, weights_spread
 from learning.mechanisms.steps.linear import CLIP_STEPS, release_sums, step_contributions
-from learning.mechanisms.steps.planner import plan_steps
 from learning.mechanisms.steps.records import INTERCEPT, owned_records
-from learning.mechanisms.steps.spread import weights_spread
+from learning.mechanisms.steps.steps_plan import Steps, plan_steps
 from learning.outcomes.classes import curvature_bounds
 from learning.representations import LinearModel, Standardised
 
@@ -24,7 +21,7 @@ PUBLIC = np.array([[30, 40], [-40, 30], [50, 0], [0, -50]])
 
 def begin(steps: int = 4, **chosen) -> Descent:
     plan = plan_steps(
-        [Level("ALL", 4.0, 50.0)], dimensions=2, n_classes=2, share=1.0, steps=Steps(steps=steps, **chosen)
+        [PlannedLevel("ALL", 4.0, 50.0)], dimensions=2, n_classes=2, share=1.0, steps=Steps(steps=steps, **chosen)
     )
     return Descent.begin(plan, PUBLIC, 2)
 
@@ -60,7 +57,7 @@ def test_the_first_steps_say_how_large_the_ridge_is(true: float, people: float, 
     Few people cannot tell small weights from none, so that their descent goes on.
     """
     rng, public = np.random.default_rng(0), 50 * np.vstack([np.eye(10), -np.eye(10)]).astype(np.int64)
-    plan = plan_steps([Level("ALL", 4.0, people)], dimensions=10, n_classes=2, share=1.0)
+    plan = plan_steps([PlannedLevel("ALL", 4.0, people)], dimensions=10, n_classes=2, share=1.0)
     state, best = Descent.begin(plan, public, 2), np.zeros((11, 2))
     best[:10, 0] = true * rng.choice([-1, 1], 10)
     best[:10, 1] = -best[:10, 0]
@@ -79,7 +76,7 @@ def test_the_first_steps_say_how_large_the_ridge_is(true: float, people: float, 
 
 def test_the_descent_begins_anew_at_a_regression_of_the_releases_where_weights_are_small() -> None:
     public = 50 * np.vstack([np.eye(10), -np.eye(10)]).astype(np.int64)
-    plan = plan_steps([Level("ALL", 4.0, 1000.0)], dimensions=10, n_classes=2, share=1.0)
+    plan = plan_steps([PlannedLevel("ALL", 4.0, 1000.0)], dimensions=10, n_classes=2, share=1.0)
     state, gradient = Descent.begin(plan, public, 2), np.zeros((11, 2))
     gradient[:10] = 0.003 * np.array([1, -1])
     features, seen = np.hstack([public, np.full((20, 1), INTERCEPT)]) / 50, np.zeros((11, 2))
@@ -114,7 +111,7 @@ def test_the_later_half_of_the_steps_is_averaged_and_a_ridge_that_was_chosen_sta
 @pytest.mark.parametrize("classes", [2, 3, 5])
 def test_without_noise_steps_lead_to_the_exact_solution(classes: int) -> None:
     points, labels = some_records(4000, classes)
-    plan = plan_steps([Level("ALL", 4.0, 4000.0)], dimensions=4, n_classes=classes, share=1.0)
+    plan = plan_steps([PlannedLevel("ALL", 4.0, 4000.0)], dimensions=4, n_classes=classes, share=1.0)
     plan = replace(plan, clip_norm=20.0, ridge=0.0)
     state, everyone = Descent.begin(plan, points[:500], classes), np.arange(4000)
     records = owned_records(points, labels, everyone, everyone)
@@ -183,7 +180,7 @@ def test_a_planned_round_learns_what_can_be_learned() -> None:
     x = fitted.transform(points)
     records = owned_records(x[500:], truth[500:], np.arange(2000), np.arange(2000))
     caps = np.where(np.arange(2000) % 2 == 0, 1.0, 0.25)
-    levels = [Level("LOW", 1.0, 1000.0), Level("HIGH", 0.25, 1000.0)]
+    levels = [PlannedLevel("LOW", 1.0, 1000.0), PlannedLevel("HIGH", 0.25, 1000.0)]
     plan = plan_steps(levels, dimensions=3, n_classes=3, share=1.0)
     state, noise, accounts = Descent.begin(plan, x[:500], 3), SimulationNoise(1), IndividualAccounts(caps)
     how = {"clip_norm": state.clip_norm, "sigma": plan.sigma, "level_weights": plan.level_weights(caps)}

@@ -10,14 +10,12 @@ from accounting.privacy import IndividualAccounts
 from common.noise import SimulationNoise
 from learning.exact_arithmetic import Floats
 from learning.forecasts import MODEL, few_people
-from learning.mechanisms.levels import Level
-from learning.mechanisms.steps.adjustment import descent_adjustment
-from learning.mechanisms.steps.choices import Steps
+from learning.mechanisms.levels import PlannedLevel
 from learning.mechanisms.steps.descent import Descent
-from learning.mechanisms.steps.forecast import forecast_steps, forecast_target
 from learning.mechanisms.steps.linear import release_sums, step_contributions
-from learning.mechanisms.steps.planner import plan_steps
 from learning.mechanisms.steps.records import INTERCEPT, owned_records
+from learning.mechanisms.steps.rehearsals import descent_adjustment, forecast_steps, forecast_target
+from learning.mechanisms.steps.steps_plan import Steps, plan_steps
 from learning.outcomes import Labels, Numbers, Target, Times
 
 pytestmark = pytest.mark.statistical
@@ -41,7 +39,7 @@ def learned(kind: str, cap: float) -> tuple[Target, Descent, Floats, Floats]:
     codes = target.drawn(truth(target, x / 30), rng)
     mine, public, others = np.split(np.arange(3 * PEOPLE), 3)
     how = {"dimensions": DIMENSIONS, "n_classes": 2, "share": 1.0, "steps": Steps(steps=20), "loss": target.loss}
-    plan = plan_steps([Level("ALL", cap, PEOPLE)], **how)
+    plan = plan_steps([PlannedLevel("ALL", cap, PEOPLE)], **how)
     everyone, noise = np.arange(PEOPLE), SimulationNoise(3)
     records = owned_records(x[mine], codes[mine], everyone, everyone)
     accounts = IndividualAccounts(np.full(PEOPLE, cap))
@@ -108,7 +106,7 @@ def test_a_forecast_from_labels_is_near_the_outcome() -> None:
     cap = 0.0005
     public, labels = some_points(1, 1500)
     private, truth = some_points(2, 3000)
-    plan = plan_steps([Level("ALL", cap, 3000.0)], dimensions=20, n_classes=3, share=1.0)
+    plan = plan_steps([PlannedLevel("ALL", cap, 3000.0)], dimensions=20, n_classes=3, share=1.0)
     (made,) = forecast_steps(plan, public, 3, labels=labels)
     state, accounts = Descent.begin(plan, public, 3), IndividualAccounts(np.full(3000, cap))
     everyone = np.arange(3000)
@@ -136,7 +134,7 @@ def test_a_forecast_of_two_classes_has_the_area_of_what_comes() -> None:
         return x, (rng.random(count) < expit(x @ slope - 3)).astype(np.int64)
 
     (private, truth), (public, labels) = people(3000), people(1500)
-    plan = plan_steps([Level("ALL", cap, 3000.0)], dimensions=DIMENSIONS, n_classes=2, share=1.0)
+    plan = plan_steps([PlannedLevel("ALL", cap, 3000.0)], dimensions=DIMENSIONS, n_classes=2, share=1.0)
     right, made = forecast_steps(plan, public, 2, labels=labels)
     everyone, noise = np.arange(3000), SimulationNoise(7)
     records, accounts = owned_records(private, truth, everyone, everyone), IndividualAccounts(np.full(3000, cap))
@@ -158,7 +156,7 @@ def test_a_forecast_without_labels_tells_that_there_is_too_much_noise() -> None:
     public, _ = some_points(1, 900)
     made = {}
     for people in (30.0, 30_000.0):
-        plan = plan_steps([Level("ALL", 0.01, people)], dimensions=20, n_classes=3, share=1.0)
+        plan = plan_steps([PlannedLevel("ALL", 0.01, people)], dimensions=20, n_classes=3, share=1.0)
         (made[people],) = forecast_steps(plan, public, 3)
         assert forecast_steps(plan, public, 3) == (made[people],) and made[people].value is None
     assert made[30_000.0].high > made[30_000.0].noiseless - 0.02 > 0.9

@@ -6,13 +6,12 @@ import math
 import numpy as np
 import pytest
 
-from learning.mechanisms.levels import Level
-from learning.mechanisms.steps.choices import Steps
-from learning.mechanisms.steps.planner import few_people_notes, plan_steps, steps_plan_from_json, strength_of
+from learning.mechanisms.levels import PlannedLevel
+from learning.mechanisms.steps.steps_plan import Steps, few_people_notes, plan_steps, steps_plan_from_json, strength_of
 
 RECORDS = np.zeros((2, 9))
 
-LEVELS = [Level("HIGH", 0.01, 3000.0), Level("LOW", 0.09, 1000.0)]
+LEVELS = [PlannedLevel("HIGH", 0.01, 3000.0), PlannedLevel("LOW", 0.09, 1000.0)]
 
 
 def test_a_plan_by_hand() -> None:
@@ -31,7 +30,7 @@ def test_a_plan_by_hand() -> None:
 def test_steps_of_full_contributions_fit_into_every_account() -> None:
     for share in (0.1, 1 / 3, 1.0):
         for cap in (1e-4, 0.0718, 2.0):
-            plan = plan_steps([Level("ALL", cap, 100.0)], dimensions=5, n_classes=2, share=share)
+            plan = plan_steps([PlannedLevel("ALL", cap, 100.0)], dimensions=5, n_classes=2, share=share)
             assert plan.steps / plan.sigma**2 <= share * cap
 
 
@@ -44,13 +43,13 @@ def test_the_planner_takes_choices_by_hand() -> None:
 
 
 def test_people_who_are_too_few_and_noise_that_is_too_little_are_warned_of() -> None:
-    few = plan_steps([Level("ALL", 0.01, 100.0)], dimensions=99, n_classes=10, share=1.0)
+    few = plan_steps([PlannedLevel("ALL", 0.01, 100.0)], dimensions=99, n_classes=10, share=1.0)
     assert "Too few people" in few_people_notes(few)[0] and not few.warnings
     # an account of 0.09 pays for 9 steps of norm 1 at σ = 10
     loud = plan_steps(LEVELS, dimensions=24, n_classes=4, share=1.0, steps=Steps(sigma=10.0))
     assert "9 of 60 steps" in loud.warnings[0]
     assert loud.until == {"HIGH": 1.0, "LOW": 1.0}
-    nobody = plan_steps([Level("ALL", 1.0, -3.0)], dimensions=5, n_classes=2, share=1.0)
+    nobody = plan_steps([PlannedLevel("ALL", 1.0, -3.0)], dimensions=5, n_classes=2, share=1.0)
     assert nobody.people == 1.0 and few_people_notes(nobody)
 
 
@@ -67,7 +66,7 @@ def test_plans_and_parameters_survive_json() -> None:
     ("people", "classes", "noises"), [(11_000, 4, 7.0), (11_000, 9, 10.5), (9000, 4, 10.0), (9000, 9, 10.5)]
 )
 def test_the_ridge_grows_with_the_classes_and_where_people_are_weak(people, classes, noises) -> None:
-    plan = plan_steps([Level("ALL", 0.25, people)], dimensions=5, n_classes=classes, share=1.0)
+    plan = plan_steps([PlannedLevel("ALL", 0.25, people)], dimensions=5, n_classes=classes, share=1.0)
     assert plan.ridge == pytest.approx(noises * plan.sigma * plan.clip_norm / people)
 
 
@@ -89,7 +88,7 @@ def test_weaker_people_have_fewer_thresholds_and_magnify_less() -> None:
 
 def test_impossible_plans_and_wrong_parameters_are_refused() -> None:
     with pytest.raises(ValueError, match="noise multiplier"):
-        plan_steps([Level("ALL", 1e-6, 100.0)], dimensions=5, n_classes=2, share=1.0)
+        plan_steps([PlannedLevel("ALL", 1e-6, 100.0)], dimensions=5, n_classes=2, share=1.0)
     with pytest.raises(ValueError, match="share"):
         plan_steps(LEVELS, dimensions=5, n_classes=2, share=0.0)
     wrongs = ({"steps": 0}, {"sigma": 1e9}, {"ridge": -1.0}, {"momentum": 0.5}, {"model": "tree"}, {"no": 1})

@@ -1,23 +1,36 @@
-"""Proposals by public rules: steps, noise, clipping norm and step size of a round of private gradient steps.
+"""Choices and plan of a round of private gradient steps: their number, noise, clipping norm and step size.
 
-What a rule rests on is public: caps and shares, noisy or public head counts, the numbers of coordinates and classes.
-How the constants were found, docs/sgd.md tells.
+Each choice may be left open: then a public rule decides. What a rule rests on is public: caps and shares, noisy or
+public head counts, the numbers of coordinates and classes. How the constants were found, docs/sgd.md tells.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from common.sentences import Sentence, gettext_noop
-from learning.mechanisms.levels import Level
-from learning.mechanisms.steps.choices import LARGEST_SIGMA, Steps
+from learning.mechanisms.choices import ROUNDS, HolderChoices, choice, representation_choice
+from learning.mechanisms.levels import PlannedLevel
 from learning.outcomes import CROSS_ENTROPY, Loss
+from learning.representations import MOST_COMPONENTS, Encoded, Evened, Representation, Thresholds, Wavelets, Words
+
+MOST_STEPS = 10_000
+LARGEST_SIGMA = 4096.0
+"""The largest noise multiplier: a clipping norm has 2¹⁸ steps; noise beyond 2³⁰ leaves sites hardly a finer unit."""
+
+BY_RULE = gettext_noop("Empty: chosen by rule.")
+UNSET = gettext_noop("chosen by rule")
+
+_STRENGTH_PER_NUMBER = 12.0
+_FEWEST_WORDS, _FEWEST_ENCODED = 16, 96
+_FLOOR_STRENGTH = 800.0
+_LEAST_FLOOR, _MOST_FLOOR = 0.1, 10.0
 
 STEPS = 60
 STEP_SIZE = 1.0
@@ -32,6 +45,102 @@ _FEW = 15.0  # signal against noise, below which models were much worse than wit
 _STRONG = 5000.0
 _SMALLEST_WEIGHT = 1e-6
 _ROUNDING = 1.0 + 1e-9  # of σ, so that all steps fit into an account whatever the last digit of a quotient
+
+
+@dataclass(frozen=True)
+class StepChoices(HolderChoices):
+    """Choices that all variants of gradient steps have."""
+
+    representation: str = representation_choice(
+        gettext_noop(
+            "What the model sees of a record; fitted on the public points alone. Without these, and of the "
+            "convolutional network, there is none: leave it at the usual one."
+        )
+    )
+    steps: int | None = choice(
+        int, None, gettext_noop("Gradient steps"), BY_RULE, minimum=1, maximum=MOST_STEPS, unset=UNSET
+    )
+    clip_norm: float | None = choice(
+        float, None, gettext_noop("Clipping norm"), BY_RULE, minimum=1e-4, maximum=1e4, unset=UNSET
+    )
+    step_size: float | None = choice(
+        float, None, gettext_noop("Step size"), BY_RULE, minimum=1e-6, maximum=1e6, unset=UNSET
+    )
+    publish: str = choice(
+        str,
+        "",
+        gettext_noop("Published"),
+        values={
+            "": gettext_noop("the student where labelled public points say that it is better, else the model"),
+            "student": gettext_noop("the student"),
+            "model": gettext_noop("the model that the steps led to"),
+        },
+        needs_public_points=True,
+    )
+
+    def usual_space(self, shape: tuple[int, ...]) -> Representation:
+        return steps_space(shape)
+
+
+@dataclass(frozen=True)
+class Steps(StepChoices):
+    """Choices about how the steps are made. See :class:`learning.mechanisms.choices.Choices`."""
+
+    rounds: int = choice(
+        int,
+        1,
+        gettext_noop("Rounds"),
+        gettext_noop("In the second the model learns in the inner layer of the student of the first."),
+        minimum=1,
+        maximum=len(ROUNDS),
+        values=ROUNDS,
+    )
+    sigma: float | None = choice(
+        float, None, gettext_noop("Noise multiplier σ"), BY_RULE, minimum=0.1, maximum=LARGEST_SIGMA, unset=UNSET
+    )
+    ridge: float | None = choice(
+        float,
+        None,
+        gettext_noop("Ridge"),
+        gettext_noop(
+            "What is added to the curvature of the public points, in noises of a step: directions that noise drowns "
+            "are followed less. Empty: chosen by rule."
+        ),
+        minimum=0.0,
+        maximum=1e6,
+        unset=UNSET,
+    )
+
+    def placed(self, points: NDArray[Any], strength: float) -> Steps:
+        """The same choices with the representation named, by the rule where it was left open.
+
+        points: public, `(n, *shape)`.  strength: `strength_of` the people; the weaker they are, the fewer
+        thresholds the columns of a table have, and the less small variances are magnified; and the fewer components
+        has what texts are described by, or what an encoder says.
+        """
+        if self.representation:
+            return self
+        own, shape = self.own_space(points), points.shape[1:]
+        usual: Representation = own or Wavelets(components=200, floor=0.01)
+        together = max(1, min(MOST_COMPONENTS, round(strength / _STRENGTH_PER_NUMBER)))
+        if isinstance(own, Words | Encoded):
+            fewest = _FEWEST_WORDS if isinstance(own, Words) else _FEWEST_ENCODED
+            usual = replace(own, components=max(fewest, min(own.components, together)))
+        elif own is None and len(shape) == 1:
+            floor = min(_MOST_FLOOR, max(_LEAST_FLOOR, (_FLOOR_STRENGTH / strength) ** 2))
+            usual = Evened(together=together, floor=floor)
+        return replace(self, representation=usual.name, representation_parameters=usual.parameters())
+
+    def usual_space(self, shape: tuple[int, ...]) -> Representation:
+        return Wavelets(components=200, floor=0.01) if len(shape) > 1 else Evened()
+
+
+def steps_space(shape: tuple[int, ...]) -> Representation:
+    """The representation in which gradient steps are usually taken, of records of this shape.
+
+    More coordinates than votes need; directions of small spread, where noise outweighs them, stay small.
+    """
+    return Wavelets(components=200, floor=0.01) if len(shape) > 1 else Thresholds()
 
 
 @dataclass(frozen=True)
@@ -86,7 +195,7 @@ def steps_plan_from_json(document: Mapping[str, Any]) -> StepsPlan:
 
 
 def plan_steps(
-    levels: Sequence[Level],
+    levels: Sequence[PlannedLevel],
     *,
     dimensions: int,
     n_classes: int,
@@ -107,7 +216,7 @@ def plan_steps(
     Raises:
         ValueError: A share out of range, or promises so strict that no noise would be enough.
 
-    >>> plan_steps([Level("ALL", 0.0625, 1000.0)], dimensions=10, n_classes=2, share=1.0).until
+    >>> plan_steps([PlannedLevel("ALL", 0.0625, 1000.0)], dimensions=10, n_classes=2, share=1.0).until
     {'ALL': 1.0}
     """
     if not 0 < share <= 1:
@@ -142,11 +251,23 @@ def plan_steps(
     )
 
 
-def strength_of(levels: Sequence[Level], *, share: float, steps: Steps) -> float:
+def strength_of(levels: Sequence[PlannedLevel], *, share: float, steps: Steps) -> float:
     """The people times the μ that the round may spend of the largest cap: what the rules for a round rest on."""
     largest, count = max(level.cap for level in levels), steps.steps or STEPS
     spending = math.sqrt(min(count / _sigma(count, share * largest, steps) ** 2, share * largest))
     return float(_people(levels) * spending)
+
+
+def few_people_notes(plan: StepsPlan) -> tuple[Sentence, ...]:
+    """The warning that people are too few, where no forecast tells: see `learning.forecasts.few_people`."""
+    if plan.signal >= _FEW:
+        return ()
+    text = gettext_noop(
+        "Too few people for these promises and so many numbers: over all steps they are heard %(signal).1f "
+        "times as loud as the noise, and models need about %(few)d times. Choose a representation of fewer "
+        "coordinates, invite more people, or spend a larger share."
+    )
+    return (Sentence(text, signal=plan.signal, few=round(_FEW)),)
 
 
 def _ridges(strength: float, n_classes: int, loss: Loss) -> tuple[float, float]:
@@ -162,7 +283,7 @@ def _sigma(count: int, most: float, steps: Steps) -> float:
     return steps.sigma or math.sqrt(count / most) * _ROUNDING
 
 
-def _people(levels: Sequence[Level]) -> float:
+def _people(levels: Sequence[PlannedLevel]) -> float:
     largest = max(level.cap for level in levels)
     return max(1.0, sum(max(level.holders, 0.0) * math.sqrt(level.cap / largest) for level in levels))
 
@@ -190,15 +311,3 @@ def _warnings(count: int, lasting: int) -> tuple[Sentence, ...]:
         "whom the model fits worst falls silent before the end. Add noise or take fewer steps."
     )
     return (Sentence(text, lasting=lasting, steps=count),)
-
-
-def few_people_notes(plan: StepsPlan) -> tuple[Sentence, ...]:
-    """The warning that people are too few, where no forecast tells: see `learning.forecasts.few_people`."""
-    if plan.signal >= _FEW:
-        return ()
-    text = gettext_noop(
-        "Too few people for these promises and so many numbers: over all steps they are heard %(signal).1f "
-        "times as loud as the noise, and models need about %(few)d times. Choose a representation of fewer "
-        "coordinates, invite more people, or spend a larger share."
-    )
-    return (Sentence(text, signal=plan.signal, few=round(_FEW)),)

@@ -1,4 +1,4 @@
-"""Noise, sampling rates and clipping norms with which every privacy group spends its own promise in the same steps.
+"""Steps over Poisson samples: noise, rates and clipping norms with which every privacy group spends its own promise.
 
 Boenisch, Mühl, Dziedzic, Rinberg, Papernot, "Have it your way: individualized privacy assignment for DP-SGD" (2023),
 Algorithms 1 and 2. The promises are kept as the run's privacy loss distribution, bounded from above, says in both
@@ -6,8 +6,11 @@ directions (:func:`accounting.privacy.sampled_gaussian_epsilon`): Rényi costs, 
 parameters a larger ε. Derivations: docs/sgd-sampled.md.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,6 +19,10 @@ from accounting.privacy import gdp_mu, sampled_gaussian_epsilon
 from accounting.privacy.sampled_charge import SMALLEST_NOISE
 
 Floats = NDArray[np.float64]
+
+FINENESS = 2**20
+"""Units in the clipping norm: contributions and noise are whole multiples of the unit."""
+
 Cost = Callable[[float, float], float]
 """What a run costs at a rate q and a noise multiplier σ, in units of μ: grows with q, falls with σ."""
 
@@ -23,6 +30,47 @@ _CLOSE = 2e-4  # relative distance from the target at which the search ends
 _MORE_NOISE = 2e-4  # by which σ grows until nobody is beyond their target
 _TRIALS = 60
 _ROUNDED = 1e-12  # within which a rate is 1
+
+
+@dataclass(frozen=True, eq=False)
+class SampledMechanism:
+    """Plan of each step; public.
+
+    Attributes:
+        rates: probability of each group's holders to be in a step, shape (groups,); 0 for a group that is left out.
+        norms: largest norm of a contribution of each group, shape (groups,).
+        noise_multiplier: σ; the noise of a coordinate has the standard deviation σ·clip_norm. 0 protects nobody.
+        clip_norm: c, to which σ refers.
+        expected: how many holders a step has, on average, by public sizes: what a sum is divided by.
+    """
+
+    rates: Floats
+    norms: Floats
+    noise_multiplier: float
+    clip_norm: float
+    expected: float
+
+    @property
+    def unit(self) -> float:
+        """Unit of which contributions and noise are whole multiples."""
+        return float(self.norms.max()) / FINENESS
+
+
+Phases = tuple[tuple[SampledMechanism, int], ...]
+
+
+"""Mechanisms, and how many steps each is used for; the state of one is where the next begins."""
+
+
+def phases_within(phases: Phases, start: int, steps: int) -> Phases:
+    """Parts of the phases that fall into some steps from the step ``start`` on."""
+    parts, begin = [], 0
+    for mechanism, count in phases:
+        length = min(begin + count, start + steps) - max(begin, start)
+        if length > 0:
+            parts.append((mechanism, length))
+        begin += count
+    return tuple(parts)
 
 
 def sample_rates(
@@ -141,17 +189,6 @@ def spend_equally(cost: Cost, targets: Floats, weights: Floats, *, steps: int, r
     raise ArithmeticError("The search for rates did not settle: take other promises, steps or another rate.")
 
 
-def _accelerated(point: Floats, image: Floats, before: tuple[Floats, Floats] | None) -> Floats:
-    """The next point of a fixed-point iteration: where the last two residuals, seen as linear, come nearest to 0."""
-    if before is None:
-        return image
-    residual = image - point
-    change = residual - before[1]
-    length = float(change @ change)
-    share = float(residual @ change) / length if length else 0.0
-    return image - share * (image - before[0])
-
-
 def shares_of(group_sizes: ArrayLike, groups: int) -> Floats:
     """The sizes as parts of 1, shape (groups,)."""
     sizes = np.asarray(group_sizes, np.float64)
@@ -165,6 +202,17 @@ def shares_of(group_sizes: ArrayLike, groups: int) -> Floats:
 def epsilon_cost(steps: int, delta: float) -> Cost:
     """Cost of a run of so many steps by its ε at δ, as the μ of the same (ε, δ)."""
     return lambda rate, sigma: float(gdp_mu(sampled_gaussian_epsilon(rate, sigma, steps, delta), delta))
+
+
+def _accelerated(point: Floats, image: Floats, before: tuple[Floats, Floats] | None) -> Floats:
+    """The next point of a fixed-point iteration: where the last two residuals, seen as linear, come nearest to 0."""
+    if before is None:
+        return image
+    residual = image - point
+    change = residual - before[1]
+    length = float(change @ change)
+    share = float(residual @ change) / length if length else 0.0
+    return image - share * (image - before[0])
 
 
 def _promises(epsilons: ArrayLike, delta: float, steps: int) -> tuple[Floats, Cost]:

@@ -1,4 +1,4 @@
-"""Blocked products of whole-number coordinates, exact in floating point: who is within the radius of whom.
+"""Distances of whole-number coordinates, exact in floating point: who is near whom, and how much a record counts.
 
 For coordinates of at most 127 in absolute value, with `d` of them, a product of two points and half a squared norm stay
 below 1.5·127²·d. Halves up to 2²³ are exact in float32, so for d ≤ 346 every product, every partial sum and the
@@ -28,6 +28,11 @@ _SINGLE = 346  # coordinates for which float32 is exact
 
 Coordinates = NDArray[np.signedinteger]
 Near = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+
+UNIT = 2**16
+"""Contributions are whole multiples of 1 / UNIT, so that sums are exact in any order."""
+
+KERNELS = ("uniform", "epanechnikov")
 
 
 def squared_norms(points: Coordinates) -> NDArray[np.int64]:
@@ -103,6 +108,28 @@ def kth_distances(queries: Coordinates, points: Coordinates, ks: Sequence[int]) 
         scores.partition(places, axis=1)
         result[block : block + len(batch)] = squared_norms(batch)[:, None] - (2.0 * scores[:, places]).astype(np.int64)
     return result
+
+
+def kernel_weights(
+    kernel: str, squared_distances: NDArray[np.int64], squared_radii: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """The weight of each pair, 0 … `UNIT`.
+
+    "uniform": everyone within the radius counts in full. "epanechnikov": 1 - (distance / radius)², so that who is near
+    counts most and somebody at the rim hardly at all; what a contribution costs shrinks with its square.
+
+    Args:
+        kernel: One of `KERNELS`.
+        squared_distances, squared_radii: `(pairs,)`, distances at most the radii.
+
+    >>> kernel_weights("epanechnikov", np.array([0, 25, 100]), np.array([100, 100, 100])) / UNIT
+    array([1.  , 0.75, 0.  ])
+    """
+    if kernel == "uniform":
+        return np.full(len(squared_distances), UNIT)
+    if kernel == "epanechnikov":
+        return UNIT - (squared_distances * UNIT + squared_radii - 1) // np.maximum(squared_radii, 1)
+    raise ValueError(f"There is no kernel {kernel!r}: choose one of {', '.join(KERNELS)}.")
 
 
 def _scores(

@@ -1,7 +1,7 @@
 """Question of tables of counts: in each of them a person is one vector of norm 1 at most, divided among their cells.
 
-A person with m records adds k/m to a cell that k of them are in, times their weight. So they count as one person in
-a table, however many records they own, and the norm of what they add to it is at most their weight (‖k/m‖ ≤ Σ k/m = 1).
+A person with m records adds k/m to a cell that k of them are in, times their weight. So they count as one person in a
+table, however many records they own, and the norm of what they add to it is at most their weight (‖k/m‖ ≤ Σ k/m = 1).
 The tables of one question are one vector: its squared norm is the sum of theirs.
 """
 
@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.noise import Noise
-from learning.mechanisms.base import Arrays, Draws, People, Records, Release, content_digest
 from learning.mechanisms.counts.columns import Column, Places, number_of_cells
-from learning.mechanisms.counts.planner import CountsPlan
+from learning.mechanisms.counts.table_plan import CountsPlan
+from learning.mechanisms.protocol import Arrays, Draws, PartRelease, People, Records, content_digest
 
 PERSON = 2**18
 """Whole numbers that a person of weight 1 adds; so are the released sums counted."""
@@ -26,7 +26,7 @@ PERSON = 2**18
 
 @dataclass(frozen=True)
 class CountsQuestion:
-    """See :class:`learning.mechanisms.base.Question`.
+    """See :class:`learning.mechanisms.protocol.Question`.
 
     Attributes:
         plan: its noise and weights.
@@ -131,10 +131,10 @@ class CountsQuestion:
         sums, charge = self.contributions(people, records())
         return {"sums": sums, "charge": charge}
 
-    def release(self, part: slice, state: None, answers: Sequence[Arrays], noise: Noise) -> Release:
+    def release(self, part: slice, state: None, answers: Sequence[Arrays], noise: Noise) -> PartRelease:
         total = np.sum([answer["sums"] for answer in answers], axis=0)
         sums = total + noise.rounded_normal(self.spread, total.shape)
-        return Release(
+        return PartRelease(
             size=self.size,
             content={"cells": len(sums), "digest": sums_digest(sums)},
             arrays={"sums": sums},
@@ -144,3 +144,12 @@ class CountsQuestion:
 def sums_digest(sums: NDArray[np.int64]) -> str:
     """SHA-256 of released sums (cells,)."""
     return content_digest({"sums": sums})
+
+
+def at_least_zero(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The nearest numbers (B,) of at least 0 with the same total (Duchi et al. 2008, Figure 1)."""
+    total = max(float(sums.sum()), 0.0)
+    falling = np.sort(sums)[::-1]
+    excess = (np.cumsum(falling) - total) / np.arange(1, len(sums) + 1)
+    threshold = excess[np.flatnonzero(falling > excess)[-1]] if (falling > excess).any() else falling[0]
+    return np.maximum(sums - threshold, 0.0)

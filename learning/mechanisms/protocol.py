@@ -71,7 +71,7 @@ class Draws:
 
 
 @dataclass(frozen=True, eq=False)
-class Release:
+class PartRelease:
     """Release of a part of a question; all of it is public.
 
     ``arrays`` are kept in a file; ``rows`` (Q,) of the public points, ``labels`` (Q,), None where a query was rejected,
@@ -164,7 +164,7 @@ class Question(Protocol):
         """
         ...
 
-    def release(self, part: slice, state: Any, answers: Sequence[Arrays], noise: Noise) -> Release:
+    def release(self, part: slice, state: Any, answers: Sequence[Arrays], noise: Noise) -> PartRelease:
         """Release of a part, from the answers of all people."""
         ...
 

@@ -1,4 +1,7 @@
-"""Question of a round of votes: which public points are asked about, in which space, against which guess."""
+"""Question of a round of votes, and what follows from its noisy counts without asking anybody again.
+
+The question says which public points are asked about, in which space, against which guess.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +9,78 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from common.noise import GRID, Noise
-from learning.mechanisms.base import Arrays, Draws, People, Records, Release, content_digest
-from learning.mechanisms.neighbours.release import read_counts, release_counts
 from learning.mechanisms.neighbours.votes import shard_contributions
+from learning.mechanisms.protocol import Arrays, Draws, PartRelease, People, Records, content_digest
 from learning.outcomes import Outcome, Target
 from learning.representations import FittedRepresentation, representation_load
+
+if TYPE_CHECKING:
+    from common.noise import Noise
+
+
+@dataclass(frozen=True, eq=False)
+class CountsRelease:
+    """The outcome of a batch.
+
+    counts: `(Q, C)` whole noisy counts.  labels: `(Q,)` the class with the largest; the smaller number of equal ones.
+    margins: `(Q,)` by how much it leads, in units of σ.
+    """
+
+    counts: NDArray[np.int64]
+    labels: NDArray[np.int64]
+    margins: NDArray[np.float64]
+
+
+def release_counts(totals: ArrayLike, sigma: float, noise: Noise) -> NDArray[np.int64]:
+    """`totals + N(0, σ²)`, rounded to whole numbers after the noise.
+
+    Args:
+        totals: `(Q, C)` of all shards.
+        sigma: Standard deviation.
+        noise: `SystemNoise`, or in rehearsals `SimulationNoise`; used once, for all numbers together.
+
+    Returns:
+        `(Q, C)`.
+    """
+    sums = np.asarray(totals, np.float64)
+    return np.rint(sums + noise.normal(sigma, sums.shape)).astype(np.int64)
+
+
+def read_counts(
+    counts: ArrayLike, sigma: float, *, predicted: ArrayLike | None = None, voters: ArrayLike = 0.0
+) -> CountsRelease:
+    """Labels and margins from noisy counts.
+
+    Args:
+        counts: `(Q, C)` as released.
+        sigma: Of their noise.
+        predicted: `(Q,)` the public guess that residual votes were cast against; None for plain votes.
+        voters: `(Q,)` or a number: how many voters the queries had in all, by a public estimate. Residual counts say
+            who disagrees; this says how many there are to be convinced.
+
+    >>> read_counts([[-30, 30]], 10.0, predicted=[0], voters=100.0).labels
+    array([0])
+    """
+    released = np.asarray(counts, np.int64)
+    standing = released.astype(np.float64)
+    if predicted is not None:
+        standing[np.arange(len(standing)), np.asarray(predicted)] += voters
+    labels = standing.argmax(axis=1)
+    if standing.shape[1] == 1:
+        return CountsRelease(released, labels, np.full(len(labels), np.inf))
+    ordered = np.partition(standing, -2, axis=1)
+    return CountsRelease(released, labels, (ordered[:, -1] - ordered[:, -2]) / sigma)
 
 
 @dataclass(frozen=True, eq=False)
 class VotesQuestion:
-    """See :class:`learning.mechanisms.base.Question`.
+    """See :class:`learning.mechanisms.protocol.Question`.
 
     ``rows`` (Q,) of the public dataset in the order in which they are asked, ``queries`` (Q, d) their coordinates,
     ``radii`` (Q,) squared, ``voters`` (Q,) by the forecast, and ``predicted`` (Q,) where votes are residual; the
@@ -121,12 +180,12 @@ class VotesQuestion:
         # The difference of the accounts, not the sum of the norms: what is charged and what is left are the same.
         return sums, accounts.spent - people.spent
 
-    def release(self, part: slice, state: Any, answers: Sequence[Arrays], noise: Noise) -> Release:
+    def release(self, part: slice, state: Any, answers: Sequence[Arrays], noise: Noise) -> PartRelease:
         del state
         totals = np.sum([answer["sums"] for answer in answers], axis=0)
         counts = release_counts(totals, self.spread, noise)
         rows, labels = self.rows[part], self.labels(part, counts)
-        return Release(
+        return PartRelease(
             size=len(rows),
             content={"queries": len(rows), "labels": len(rows), "digest": counts_digest(rows, labels, counts)},
             rows=rows.tolist(),

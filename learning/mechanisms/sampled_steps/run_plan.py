@@ -1,8 +1,17 @@
-"""The plan of a sampled run: rates or norms from public figures, and what the whole run is charged before it begins."""
+"""Choices and plan of a sampled run: rates or norms from public figures, and what is charged before it begins.
+
+Each choice may be left open: then a public rule decides. Rehearsals and benchmarks also run the baselines of
+individualized DP-SGD (Boenisch et al. 2023, Appendix E), in which every group keeps its promise, too. Each is a list of
+phases; the state of one is where the next begins. All have the same number of steps and as many holders in a step, on
+average, as the run that they are compared with. All take:
+
+targets: μ that each group may spend, above 0, `(groups,)`. group_sizes: holders of each group, noisy or public numbers,
+`(groups,)`. cost: what a run of so many steps costs, see `rates.Cost`. steps, rate, clip_norm: as in `plan_sampled`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,27 +21,80 @@ from numpy.typing import ArrayLike
 
 from accounting.privacy import sampled_gaussian_mu
 from common.sentences import Sentence, gettext_noop
-from learning.mechanisms.sampled_steps import baselines
-from learning.mechanisms.sampled_steps.calibration import (
+from learning.mechanisms.choices import Fault, choice
+from learning.mechanisms.sampled_steps.rates import (
     Cost,
     Floats,
+    Phases,
+    SampledMechanism,
     balanced_norms,
     required_noise,
     shares_of,
     spend_equally,
 )
-from learning.mechanisms.sampled_steps.choices import BASELINES, VARIANTS
-from learning.mechanisms.sampled_steps.mechanism import Phases, SampledMechanism
+from learning.mechanisms.steps.steps_plan import BY_RULE, UNSET, StepChoices
 from learning.outcomes import CROSS_ENTROPY, Loss
+
+VARIANTS = ("sample", "scale")
+"""Variants over samples, which a run of any study may use."""
+BASELINES = ("standard", "without_strictest", "group_after_group", "non_private")
+"""What these are compared with, in rehearsal studies alone."""
+
+NETWORK_CHOICES = {
+    "linear": gettext_noop("linear model"),
+    "mlp": gettext_noop("small network"),
+    "cnn": gettext_noop("convolutional network for images"),
+}
+"""What is trained over samples, by name: `learning.mechanisms.sampled_steps.networks.NETWORKS`."""
 
 _DRAWN, _LEAST_RATE = 512, 0.005  # holders of a step, on average, as in the paper; smaller rates waste promises
 _ROUNDING = 1 - 1e-9  # for norms that are computed from noise, and noise again from norms
 _LOUD = 5.0  # noise of a step over the norm that its contributions have if all point the same way
 
+CostOf = Callable[[int], Cost]
+
+_UNCLIPPED = 1000.0  # clipping norms: longer than any gradient of these networks on records of length 1
+
+
+@dataclass(frozen=True)
+class Samples(StepChoices):
+    """Choices of steps over samples of the holders.
+
+    Without public points, and of the convolutional network, what is trained takes the records as they are, and there is
+    no representation.
+    """
+
+    network: str = choice(str, "linear", gettext_noop("Model"), values=NETWORK_CHOICES)
+    expected: float | None = choice(
+        float,
+        None,
+        gettext_noop("Holders drawn in a step, on average"),
+        BY_RULE,
+        minimum=1.0,
+        maximum=1e9,
+        unset=UNSET,
+    )
+
+    momentum: float | None = choice(
+        float,
+        None,
+        gettext_noop("Momentum"),
+        gettext_noop("Share of the last movement that is kept in the next. Empty: chosen by rule."),
+        minimum=0.0,
+        maximum=0.999,
+        unset=UNSET,
+    )
+
+    def faults(self) -> Iterator[Fault]:
+        yield from super().faults()
+        if self.network == "cnn" and self.representation:
+            message = gettext_noop("The convolutional network takes images as they are: leave it at the usual one.")
+            yield "representation", message
+
 
 @dataclass(frozen=True)
 class SampledParameters:
-    """Choices of a sampled run, as `plan_sampled` and `sampled.run_chunk` take them."""
+    """Choices of a sampled run, as `plan_sampled` and `training.run_chunk` take them."""
 
     rate: float
     steps: int
@@ -167,7 +229,7 @@ def plan_sampled(
     sizes = np.asarray(group_sizes, np.float64)
     run: dict[str, Any] = {"steps": int(steps), "rate": rate, "clip_norm": clip_norm}
     if variant == NON_PRIVATE:
-        return SampledPlan(baselines.non_private(sizes, **run), np.full(len(sizes), np.nan), slack)
+        return SampledPlan(non_private(sizes, **run), np.full(len(sizes), np.nan), slack)
     phases = _PHASES[variant](limits, sizes, cost=partial(_rough_cost, slack), **run)
     charges = _charges(phases, slack)
     if (charges > allowed).any():
@@ -175,18 +237,60 @@ def plan_sampled(
     return SampledPlan(phases, charges, slack, _notes(phases[0][0], weights))
 
 
-def _sample(
-    limits: Floats, sizes: Floats, *, cost: baselines.CostOf, steps: int, rate: float, clip_norm: float
+def standard(
+    targets: ArrayLike, group_sizes: ArrayLike, *, cost: CostOf, steps: int, rate: float, clip_norm: float
 ) -> Phases:
+    """DP-SGD with the smallest promise for everybody."""
+    allowed, sizes = np.asarray(targets, np.float64), np.asarray(group_sizes, np.float64)
+    return (_phase(allowed, sizes, np.ones(len(allowed), bool), cost, steps, rate, clip_norm),)
+
+
+def without_strictest(
+    targets: ArrayLike, group_sizes: ArrayLike, *, cost: CostOf, steps: int, rate: float, clip_norm: float
+) -> Phases:
+    """E.1: DP-SGD with the second smallest promise, without the groups of the smallest.
+
+    Raises:
+        ValueError: all groups have the same promise.
+    """
+    allowed, sizes = np.asarray(targets, np.float64), np.asarray(group_sizes, np.float64)
+    others = allowed > allowed.min()
+    if not others.any():
+        raise ValueError("All groups have the same promise: without the strictest nobody is left.")
+    return (_phase(allowed, sizes, others, cost, steps, rate, clip_norm),)
+
+
+def group_after_group(
+    targets: ArrayLike, group_sizes: ArrayLike, *, cost: CostOf, steps: int, rate: float, clip_norm: float
+) -> Phases:
+    """E.2: DP-SGD with each group alone, from the smallest promise to the largest, in steps in proportion to sizes."""
+    allowed, sizes = np.asarray(targets, np.float64), np.asarray(group_sizes, np.float64)
+    order = np.argsort(allowed)
+    ends = np.rint(np.cumsum(sizes[order]) / sizes.sum() * steps).astype(int)
+    phases = []
+    for group, count in zip(order, np.diff(ends, prepend=0).tolist(), strict=True):
+        if count:
+            alone = np.arange(len(allowed)) == group
+            phases.append(_phase(allowed, sizes, alone, cost, count, rate, clip_norm))
+    return tuple(phases)
+
+
+def non_private(group_sizes: ArrayLike, *, steps: int, rate: float, clip_norm: float) -> Phases:
+    """No noise, and a norm that clips nothing: what privacy costs is told by the difference. It protects nobody."""
+    sizes = np.asarray(group_sizes, np.float64)
+    norms = np.full(len(sizes), _UNCLIPPED * clip_norm)
+    rates = np.full(len(sizes), float(rate))
+    return ((SampledMechanism(rates, norms, 0.0, clip_norm, expected=float(rates @ sizes)), steps),)
+
+
+def _sample(limits: Floats, sizes: Floats, *, cost: CostOf, steps: int, rate: float, clip_norm: float) -> Phases:
     """Algorithm 1."""
     sigma, rates = spend_equally(cost(steps), limits, shares_of(sizes, len(limits)), steps=steps, rate=rate)
     norms = np.full(len(limits), float(clip_norm))
     return ((SampledMechanism(rates, norms, sigma, clip_norm, expected=rate * float(sizes.sum())), steps),)
 
 
-def _scale(
-    limits: Floats, sizes: Floats, *, cost: baselines.CostOf, steps: int, rate: float, clip_norm: float
-) -> Phases:
+def _scale(limits: Floats, sizes: Floats, *, cost: CostOf, steps: int, rate: float, clip_norm: float) -> Phases:
     """Algorithm 2."""
     own = [required_noise(cost(steps), limit, steps=steps, rate=rate) for limit in limits.tolist()]
     sigma, norms = balanced_norms(own, shares_of(sizes, len(limits)), clip_norm)
@@ -195,12 +299,14 @@ def _scale(
 
 
 NON_PRIVATE = "non_private"
+
+
 _PHASES = {
     "sample": _sample,
     "scale": _scale,
-    "standard": baselines.standard,
-    "without_strictest": baselines.without_strictest,
-    "group_after_group": baselines.group_after_group,
+    "standard": standard,
+    "without_strictest": without_strictest,
+    "group_after_group": group_after_group,
 }
 
 
@@ -229,3 +335,20 @@ def _notes(mechanism: SampledMechanism, weights: int) -> tuple[Sentence, ...]:
         "little will be learned. A larger rate, a smaller network or more people help."
     )
     return (Sentence(template, times=round(loudness)),)
+
+
+def _phase(
+    targets: Floats,
+    sizes: Floats,
+    taking_part: np.ndarray,
+    cost: CostOf,
+    steps: int,
+    rate: float,
+    clip_norm: float,
+) -> tuple[SampledMechanism, int]:
+    """Steps with those who take part alone, at the smallest of their targets."""
+    own = min(1.0, rate * float(sizes.sum()) / float(sizes[taking_part].sum()))
+    sigma = required_noise(cost(steps), float(targets[taking_part].min()), steps=steps, rate=own)
+    rates = np.where(taking_part, own, 0.0)
+    norms = np.full(len(sizes), float(clip_norm))
+    return SampledMechanism(rates, norms, sigma, clip_norm, expected=float(rates @ sizes)), steps

@@ -1,9 +1,12 @@
-"""Plan of a table of counts: noise, weights, and the error to expect. It rests on caps, shares and head counts."""
+"""Choices of a table of counts and the plan that follows: noise, weights, and the error to expect.
+
+It rests on caps, shares and head counts.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -12,22 +15,66 @@ from numpy.typing import ArrayLike, NDArray
 
 from common.sentences import Sentence, gettext_noop
 from learning.forecasts import TABLE, Forecast
-from learning.mechanisms.counts.choices import Counts
-from learning.mechanisms.levels import Level
+from learning.mechanisms.choices import Choices, Fault, choice
+from learning.mechanisms.levels import PlannedLevel
+
+MOST_BINS = 100
 
 LARGEST_SIGMA = 4096.0
-"""A person has `question.PERSON` steps; noise beyond 2³⁰ of them leaves sums over sites hardly a finer unit."""
+"""A person has `counting.PERSON` steps; noise beyond 2³⁰ of them leaves sums over sites hardly a finer unit."""
 WITHIN_95 = 1.959964
 """Standard deviations within which a normal number is 95 times in 100."""
 MOST_CELLS = 10_000
 
 _ROUNDING = 1 + 1e-9
 
-
 NOISE_DISTANCE = gettext_noop("distance from the same table without noise, 0 to 1")
 _BY_NOISE = gettext_noop(
     "Noise, cells and head counts alone: half of the sum over the cells of what the noise moves them by, as shares."
 )
+
+
+@dataclass(frozen=True)
+class Counts(Choices):
+    """See :class:`learning.mechanisms.choices.Choices`."""
+
+    column: str = choice(
+        str,
+        None,
+        gettext_noop("Column"),
+        gettext_noop("Of the private dataset, or its classes. Its schema says which values there are."),
+        optional=False,
+        is_column=True,
+    )
+    across: str = choice(
+        str,
+        "",
+        gettext_noop("Against"),
+        gettext_noop("A second column: people are counted in each pair of values."),
+        is_column=True,
+    )
+    bins: int = choice(
+        int,
+        10,
+        gettext_noop("Bins of a column of numbers"),
+        gettext_noop("Of equal width, over the range that the schema declares."),
+        minimum=2,
+        maximum=MOST_BINS,
+    )
+    weighing: str = choice(
+        str,
+        "promise",
+        gettext_noop("How much people count"),
+        gettext_noop(
+            "By their promise there is the least noise, and numbers of people are estimated; alike, everybody is "
+            "counted as one, with the noise that the smallest ε needs."
+        ),
+        values={"promise": gettext_noop("by their promise"), "alike": gettext_noop("all alike")},
+    )
+
+    def faults(self) -> Iterator[Fault]:
+        if self.across == self.column:
+            yield "across", "The second column is the first one: choose another, or none."
 
 
 def noise_distance(sigma: float, cells: float, weight: float) -> float:
@@ -138,7 +185,7 @@ def counts_plan_from_json(document: Mapping[str, Any]) -> CountsPlan:
 
 
 def plan_counts(
-    levels: Sequence[Level], *, cells: int, share: float, counts: Counts, head_count_sigma: float = 0.0
+    levels: Sequence[PlannedLevel], *, cells: int, share: float, counts: Counts, head_count_sigma: float = 0.0
 ) -> CountsPlan:
     """Noise that uses the whole share of whoever counts as one.
 
@@ -152,7 +199,7 @@ def plan_counts(
     Raises:
         ValueError: Too many cells, or more noise than can be drawn.
 
-    >>> plan = plan_counts([Level("ALL", 0.0625, 1000.0)], cells=10, share=0.25, counts=Counts(column="class"))
+    >>> plan = plan_counts([PlannedLevel("ALL", 0.0625, 1000.0)], cells=10, share=0.25, counts=Counts(column="class"))
     >>> round(plan.sigma, 3), plan.scale
     (8.0, 1.0)
     """
@@ -172,7 +219,7 @@ def plan_counts(
 
 
 def plan_of(
-    levels: Sequence[Level], sigma: float, reference: float, cells: int, head_count_sigma: float = 0.0
+    levels: Sequence[PlannedLevel], sigma: float, reference: float, cells: int, head_count_sigma: float = 0.0
 ) -> CountsPlan:
     """Return the plan of a table with this noise, with what the levels say of weights."""
     people = np.array([max(level.holders, 0.0) for level in levels])

@@ -1,0 +1,186 @@
+"""Planned steps, taken on public points that stand for people: the forecast of a round, and adjustment to its noise.
+
+*Forecast.* Two thirds of up to 3,000 public points stand for all the people expected, noise and all; the others judge,
+and of few points each third in turn. With labels of public points, that is a rehearsal, and says how many points will
+be right if holders' records are spread as the public points are. Without any, the points are put into as many clusters
+as there are classes, and what can be said is how much of an easy task of this size survives the noise: real classes are
+harder to tell than clusters, so a forecast from clusters bounds what to expect from above.
+
+*Adjustment* of a linear model of numbers, times or labels. The noise that steps release is known, and so are the public
+points: what steps make of a model that is known can be tried out. Targets of as many people as are expected are drawn
+from the model as it is, with records like the public points; the planned steps are taken anew, noise and clipping and
+all; and each score becomes the line by which the scores of the known model follow from those that were learned (its
+slope is below 1 where noise has blown scores up). As the model that targets are drawn from has noise itself, that is
+done again with the adjusted one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from accounting.privacy import IndividualAccounts
+from common.noise import SimulationNoise
+from common.sentences import Sentence
+from learning.forecasts import CLUSTERS, MODEL, REHEARSED, Forecast, judged_forecast, standing_error, thirds
+from learning.measures import Estimate, area
+from learning.mechanisms.steps.descent import Descent
+from learning.mechanisms.steps.linear import release_sums, step_contributions
+from learning.mechanisms.steps.records import INTERCEPT, owned_records
+from learning.mechanisms.steps.steps_plan import StepsPlan
+from learning.outcomes import Target
+from learning.outcomes.labels import AREA
+
+_PLENTY = 1e30
+
+Floats = NDArray[np.float64]
+
+_PEOPLE = 5000
+_ROUNDS = 2
+_MOST = 1.5
+_SEED = 0  # what is tried out protects nobody, and the same releases lead to the same model
+
+_POINTS = 3000
+
+
+def rehearsed(
+    begin: Descent, points: NDArray[np.int8], codes: NDArray[np.int64], noise: SimulationNoise | None
+) -> Descent:
+    """State after all steps, where points `(n, d)` with these targets `(n,)` stand for as many people as are planned.
+
+    Each point counts for several people, or for a part of one. Without ``noise`` nothing is added to the sums.
+    """
+    everyone, copies = np.arange(len(points)), begin.plan.people / len(points)
+    records, accounts = (
+        owned_records(points, codes, everyone, everyone),
+        IndividualAccounts(np.full(len(points), _PLENTY)),
+    )
+    state = begin
+    while not state.finished:
+        sums, _ = step_contributions(
+            records,
+            state.weights,
+            clip_norm=state.clip_norm,
+            accounts=accounts,
+            sigma=begin.plan.sigma,
+            loss=begin.loss,
+        )
+        expected = np.rint(sums * copies).astype(np.int64)
+        state = state.after(expected if noise is None else release_sums(expected, begin.plan.sigma, noise))
+    return state
+
+
+def descent_adjustment(final: Descent, target: Target) -> Floats:
+    """`(2, outputs)` what scores of the model of a descent are multiplied by, and what is added to them."""
+    points = final.points
+    begin = Descent.begin(final.plan, points, final.parameters.shape[1], final.loss)
+    scores = _scores(points, final.learned)
+    known, draws = scores, np.random.default_rng(_SEED)
+    for attempt in range(_ROUNDS):
+        drawn = draws.integers(0, len(points), min(_PEOPLE, max(len(points), round(final.plan.people))))
+        codes = target.drawn(known[drawn], draws)
+        tried = rehearsed(begin, points[drawn], codes, SimulationNoise(_SEED + attempt))
+        outputs = _scores(points, tried.learned)
+        off, true = outputs - outputs.mean(axis=0), known - known.mean(axis=0)
+        scale = ((off * true).sum(axis=0) / np.maximum((off**2).sum(axis=0), 1e-300)).clip(0.0, _MOST)
+        offset = known.mean(axis=0) - scale * outputs.mean(axis=0)
+        others = draws.integers(0, len(points), len(drawn))
+        wider = target.widened((outputs * scale + offset)[others], target.drawn(known[others], draws))
+        known = scores * scale + offset
+    return np.stack([scale, offset]) * wider
+
+
+def forecast_steps(
+    plan: StepsPlan, public: ArrayLike, n_classes: int, *, labels: ArrayLike | None = None
+) -> tuple[Forecast, ...]:
+    """Forecast the share of right points of the model that the planned round learns, and of two classes its area.
+
+    Args:
+        plan: The round.
+        public: `(P, d)` coordinates of public points, at least three.
+        n_classes: C.
+        labels: `(P,)` of public points, where they are known; None for clusters.
+    """
+    points = np.asarray(public)
+    chosen = np.random.default_rng(_SEED).permutation(len(points))[:_POINTS]
+    points = points[chosen]
+    truth = _clusters(points, n_classes) if labels is None else np.asarray(labels)[chosen]
+    divided, right = thirds(len(points)), np.zeros(2)
+    areas: tuple[list[Estimate], list[Estimate]] = ([], [])
+    for learned, judged in divided:
+        begin = Descent.begin(plan, points[learned], n_classes)
+        for place, noise in enumerate((SimulationNoise(_SEED), None)):
+            state = rehearsed(begin, points[learned], truth[learned], noise)
+            scores = _scores(points[judged], state.learned)
+            right[place] += (scores.argmax(axis=1) == truth[judged]).sum()
+            if n_classes == 2:  # what calibration does to probabilities keeps their order
+                areas[place].append(area(scores - scores[:, :1], truth[judged]))
+    judged_by, standing = sum(len(judged) for _, judged in divided), len(divided[0][0])
+    noisy, noiseless = (float(share) for share in right / judged_by)
+    if labels is None:
+        return (Forecast(MODEL, None, min(noisy, 1.0 / n_classes), noisy, noiseless, 0, Sentence(CLUSTERS)),)
+    basis = Sentence(REHEARSED, learned=standing, judged=judged_by)
+    right_ones = judged_forecast(MODEL, noisy, noiseless, judged=judged_by, standing=standing, rests_on=basis)
+    return right_ones, *_area_forecast(*areas, judged=judged_by, standing=standing, rests_on=basis)
+
+
+def forecast_target(plan: StepsPlan, public: ArrayLike, codes: ArrayLike, target: Target) -> Forecast | None:
+    """Forecast of the measure that decides whether the model of a target is published, of whom the points stand for.
+
+    The model is adjusted as it will be; the interval is that of the measure on the points that judge, wider by what the
+    choice of the others may move it.
+
+    Args:
+        plan: The round.
+        public: `(P, d)` coordinates of public points.
+        codes: `(P,)` their targets.
+        target: What is learned.
+
+    Returns:
+        None where so few points tell nothing of the measure.
+    """
+    points = np.asarray(public)
+    chosen = np.random.default_rng(_SEED).permutation(len(points))[:_POINTS]
+    x, y = points[chosen].astype(np.int8), np.asarray(codes, np.int64)[chosen]
+    judged, learned = np.split(np.arange(len(x)), [len(x) // 3])
+    begin = Descent.begin(plan, x[learned], target.outputs, target.loss)
+    measures = []
+    for noise in (SimulationNoise(_SEED), None):
+        state = rehearsed(begin, x[learned], y[learned], noise)
+        scores = _scores(x[judged], state.learned)
+        if noise is not None:
+            scale, offset = descent_adjustment(state, target)
+            scores = scores * scale + offset
+        measures.append(target.evaluated(target.predictions(scores), y[judged]).measures[0])
+    (noisy, noiseless), label = (each.estimate for each in measures), measures[0].label
+    if noisy.value is None or noiseless.value is None or noisy.interval is None:
+        return None
+    error, basis = standing_error(len(learned)), Sentence(REHEARSED, learned=len(learned), judged=len(judged))
+    low, high = max(-1.0, noisy.interval[0] - error), min(1.0, noisy.interval[1] + error)
+    return Forecast(MODEL, noisy.value, low, high, noiseless.value, len(judged), basis, label)
+
+
+def _scores(points: NDArray[np.int8], weights: Floats) -> Floats:
+    return np.asarray(points.astype(np.float64) @ weights[:-1] + INTERCEPT * weights[-1], np.float64)
+
+
+def _area_forecast(
+    noisy: Sequence[Estimate], noiseless: Sequence[Estimate], *, judged: int, standing: int, rests_on: Sentence
+) -> tuple[Forecast, ...]:
+    """Forecast the mean area of the models that each part of the points judged; nothing where no part tells."""
+    halves = [each.value - each.interval[0] for each in noisy if each.value is not None and each.interval is not None]
+    if not halves:
+        return ()
+    value, clean = (float(np.mean([e.value for e in each if e.value is not None])) for each in (noisy, noiseless))
+    half = float(np.linalg.norm(halves)) / len(halves) + standing_error(standing)
+    low, high = max(0.0, value - half), min(1.0, value + half)
+    return (Forecast(MODEL, value, low, high, clean, judged, rests_on, AREA, majority=0.5),)
+
+
+def _clusters(points: NDArray[np.int8], count: int) -> NDArray[np.int64]:
+    from sklearn.cluster import KMeans
+
+    count = min(count, len(points))
+    return KMeans(count, n_init=1, random_state=_SEED).fit_predict(points.astype(np.float64)).astype(np.int64)
