@@ -15,6 +15,9 @@ from ipate_web.views import home
 # The admin has no sign-in of its own, which would ask for no second factor.
 admin.site.login = secure_admin_login(admin.site.login)  # type: ignore[method-assign]
 
+handler404 = "ipate_web.errors.not_found"
+handler500 = "ipate_web.errors.server_error"
+
 urlpatterns = [
     path("", home, name="home"),
     path("", include("ipate_web.accounts.urls")),

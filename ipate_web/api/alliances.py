@@ -12,6 +12,7 @@ from common.sentences import in_words
 from consent.models import Study
 from ipate_web.api.base import (
     ApiView,
+    IdField,
     MinuteField,
     StrictSerializer,
     body_of,
@@ -107,10 +108,10 @@ class JointProposalSerializer(StrictSerializer):
     variant = serializers.ChoiceField(Run.Variant.choices, required=False, allow_blank=True)
     mode = serializers.ChoiceField(JointRun.Mode.choices, required=False, default=JointRun.Mode.TOGETHER)
     sites = serializers.ListField(child=serializers.CharField(), required=False, help_text="Names; all if left out.")
-    public_dataset = serializers.PrimaryKeyRelatedField(
+    public_dataset = IdField(
         queryset=Dataset.objects.none(), required=False, allow_null=True, help_text="The alliance's public points."
     )
-    test_dataset = serializers.PrimaryKeyRelatedField(queryset=Dataset.objects.none(), required=False, allow_null=True)
+    test_dataset = IdField(queryset=Dataset.objects.none(), required=False, allow_null=True)
     choices = ChoicesField(required=False)
     student_learner = serializers.CharField(required=False, allow_blank=True)
     batch_size = serializers.IntegerField(required=False, min_value=1)
@@ -125,8 +126,8 @@ class JointProposalSerializer(StrictSerializer):
 class TakingSerializer(StrictSerializer):
     """What a site takes a proposal up with."""
 
-    private_dataset = serializers.PrimaryKeyRelatedField(queryset=Dataset.objects.none())
-    test_dataset = serializers.PrimaryKeyRelatedField(queryset=Dataset.objects.none(), required=False, allow_null=True)
+    private_dataset = IdField(queryset=Dataset.objects.none())
+    test_dataset = IdField(queryset=Dataset.objects.none(), required=False, allow_null=True)
 
     def get_fields(self) -> dict[str, serializers.Field]:
         fields = super().get_fields()

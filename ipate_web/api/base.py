@@ -7,7 +7,7 @@ from typing import Any, ClassVar, TypeVar, cast
 
 from django.contrib.auth.models import User
 from django.db.models import Model
-from django.http import HttpResponse, HttpResponseBase
+from django.http import HttpResponse, HttpResponseBase, QueryDict
 from django.urls import reverse
 from drf_spectacular.utils import extend_schema
 from rest_framework import exceptions, serializers
@@ -79,6 +79,15 @@ def pagination_parameters(view: APIView) -> list[str]:
     return [pagination.limit_query_param, pagination.offset_query_param]
 
 
+class IdField(serializers.PrimaryKeyRelatedField):
+    """Row named by its id, an integer: 1.5 and true are not the row 1."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        if isinstance(data, bool) or not isinstance(data, int):
+            self.fail("incorrect_type", data_type=type(data).__name__)
+        return super().to_internal_value(data)
+
+
 class UserField(serializers.CharField):
     """Name of a user, None where the account is gone."""
 
@@ -94,7 +103,7 @@ class MinuteField(serializers.DateTimeField):
 
 
 class StrictSerializer(serializers.Serializer):
-    """Input that refuses what it does not know: a misspelt field must not be passed over, a number is no text."""
+    """Input that refuses unknown fields and values of another type: a number for a text, "nan" or true for a number."""
 
     def to_internal_value(self, data: Any) -> Any:
         unknown = sorted(set(data) - set(self.fields)) if isinstance(data, dict) else []
@@ -105,6 +114,15 @@ class StrictSerializer(serializers.Serializer):
         numbers = [name for name in texts if isinstance(data, dict) and isinstance(data.get(name), int | float)]
         if numbers:
             raise serializers.ValidationError(dict.fromkeys(numbers, "Give a text, in quotation marks."))
+        if isinstance(data, dict) and not isinstance(data, QueryDict):  # forms write numbers as texts
+            counted = (serializers.FloatField, serializers.IntegerField, serializers.DecimalField)
+            wrong = [
+                name
+                for name, field in self.fields.items()
+                if isinstance(field, counted) and isinstance(data.get(name), bool | str)
+            ]
+            if wrong:
+                raise serializers.ValidationError(dict.fromkeys(wrong, "Give a number, without quotation marks."))
         return super().to_internal_value(data)
 
 

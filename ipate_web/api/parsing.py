@@ -1,7 +1,13 @@
-"""Request parsers: JSON of limited size and depth, and forms with files of limited size."""
+"""Request parsers: JSON of limited size and depth, and forms with files of limited size.
 
-import io
-from typing import Any
+JSON allows more than a database can hold. Numbers that are infinite as floats or beyond 64 bits, characters that
+PostgreSQL cannot store, and names given twice are refused here, before any field sees them.
+"""
+
+import json
+import math
+from collections.abc import Iterator
+from typing import Any, NoReturn
 
 from django.conf import settings
 from rest_framework import status
@@ -25,16 +31,74 @@ class FileTooLarge(TooLarge):
 
 
 class LimitedJSONParser(JSONParser):
-    """JSON parser that reads at most ``MAX_BYTES`` and refuses deep nesting."""
+    """JSON parser that reads at most ``MAX_BYTES`` and refuses what cannot be stored or is ambiguous."""
 
     def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> Any:
         body = stream.read(MAX_BYTES + 1)
         if len(body) > MAX_BYTES:
             raise TooLarge
         try:
-            return super().parse(io.BytesIO(body), media_type, parser_context)
+            text = body.decode("utf-8-sig")
+            parsed = json.loads(
+                text,
+                parse_float=_float,
+                parse_int=_integer,
+                parse_constant=_constant,
+                object_pairs_hook=_object,
+            )
+            if r"\u" in text:  # the only way to write these characters
+                for part in _texts(parsed):
+                    _storable(part)
         except RecursionError:
             raise ParseError("The JSON document is nested too deeply. Send what the documentation shows.") from None
+        except ValueError as error:
+            raise ParseError(f"The request is not valid JSON: {error}") from None
+        return parsed
+
+
+def _float(written: str) -> float:
+    number = float(written)
+    if not math.isfinite(number):
+        raise ValueError(f"{written[:40]} is too large. Send a number below 1.8e308.")
+    return number
+
+
+def _integer(written: str) -> int:
+    if len(written) > 20 or not -(2**63) <= int(written) < 2**63:
+        raise ValueError(f"{written[:40]} is too large. Send an integer below 2^63.")
+    return int(written)
+
+
+def _constant(written: str) -> NoReturn:
+    raise ValueError(f"{written} is not a JSON number.")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    document = dict(pairs)
+    if len(document) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"“{next(name for name in names if names.count(name) > 1)}” is given twice.")
+    return document
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield all texts of a document, names of fields included."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for name, inner in value.items():
+            yield name
+            yield from _texts(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _texts(inner)
+
+
+def _storable(text: str) -> None:
+    if "\x00" in text:
+        raise ValueError("A text contains the character U+0000. Remove it.")
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise ValueError("A text contains half of a surrogate pair. Send the whole character.")
 
 
 class LimitedMultiPartParser(MultiPartParser):

@@ -13,7 +13,7 @@ from rest_framework.request import Request
 
 from consent.models import Study
 from consent.permissions import studies_with_permission
-from ipate_web.api.base import StrictSerializer, body_of, permission_check
+from ipate_web.api.base import IdField, StrictSerializer, body_of, permission_check
 from ipate_web.api.run_documents import ChoicesField
 from training.methods import IMPLEMENTED
 from training.models import Dataset, Run
@@ -31,15 +31,15 @@ _CHOSEN = {choice.name for method in IMPLEMENTED for choice in method.choices.de
 
 class RunProposalSerializer(StrictSerializer, serializers.ModelSerializer):
     study = serializers.SlugRelatedField(slug_field="slug", queryset=Study.objects.none())
-    private_dataset = serializers.PrimaryKeyRelatedField(queryset=Dataset.objects.none())
-    public_dataset = serializers.PrimaryKeyRelatedField(
+    private_dataset = IdField(queryset=Dataset.objects.none())
+    public_dataset = IdField(
         queryset=Dataset.objects.none(),
         required=False,
         allow_null=True,
         help_text="Only variants over samples can do without; then no student is trained.",
     )
-    test_dataset = serializers.PrimaryKeyRelatedField(queryset=Dataset.objects.none(), required=False, allow_null=True)
-    labelled_dataset = serializers.PrimaryKeyRelatedField(
+    test_dataset = IdField(queryset=Dataset.objects.none(), required=False, allow_null=True)
+    labelled_dataset = IdField(
         queryset=Dataset.objects.none(),
         required=False,
         allow_null=True,

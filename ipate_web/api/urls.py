@@ -1,7 +1,7 @@
 """URLs of the API under ``/api/``: version 1, its documentation, and the page for tokens."""
 
 from django.urls import include, path, re_path
-from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
+from drf_spectacular.views import SpectacularSwaggerSplitView
 
 from ipate_web.api import (
     alliances,
@@ -18,6 +18,7 @@ from ipate_web.api import (
     parts,
     plans,
     runs,
+    schema,
     sites,
     students,
     studies,
@@ -118,7 +119,7 @@ version_1 = [
 
 urlpatterns = [
     path("v1/", include((version_1, "api"))),
-    path("schema", SpectacularAPIView.as_view(), name="schema"),
+    path("schema", schema.Schema.as_view(), name="schema"),
     path("docs", SpectacularSwaggerSplitView.as_view(template_name="api/docs.html"), name="api-docs"),
     path("tokens", tokens.tokens, name="api-tokens"),
     path("tokens/<str:key>/revoke", tokens.revoke, name="api-token-revoke"),

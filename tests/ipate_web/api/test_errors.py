@@ -48,6 +48,44 @@ def test_what_cannot_be_read_or_answered(client: Client) -> None:
     problem(ada.get("/api/v1/runs", headers={"Accept": "text/html"}), 406)
 
 
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        ("1e400", "1e400 is too large"),
+        ("-1E+999", "is too large"),
+        ("9223372036854775808", "Send an integer below 2^63"),
+        ("1" * 5000, "Send an integer below 2^63"),
+        ("Infinity", "Infinity is not a JSON number"),
+        (r'"a\u0000b"', "U+0000"),
+        (r'{"deep": ["\ud800"]}', "surrogate"),
+        (r'{"\u0000": 1}', "U+0000"),
+        ('{"a": 1, "a": 2}', "“a” is given twice"),
+    ],
+)
+def test_json_that_no_database_can_hold_is_refused(client: Client, written: str, message: str) -> None:
+    ada = client("ada")
+    for field in ("private_dataset", "title", "choices", "share"):
+        body = f'{{"{field}": {written}}}'
+        answer = ada.post("/api/v1/runs", body, content_type="application/json")
+        assert message in problem(answer, 400)["detail"], field
+    escaped = ada.post("/api/v1/runs", r'{"title": "\\u0000"}', content_type="application/json")
+    assert "U+0000" not in problem(escaped, 400)["detail"]  # a backslash and five characters
+
+
+@pytest.mark.parametrize("written", ["1.5", "true", '"1"', "[1]"])
+def test_only_an_integer_names_a_dataset(client: Client, written: str) -> None:
+    body = f'{{"private_dataset": {written}}}'
+    document = problem(client("ada").post("/api/v1/runs/plan", body, content_type="application/json"), 400)
+    (message,) = [error["message"] for error in document["errors"] if error.get("field") == "private_dataset"]
+    assert message.startswith("Incorrect type")
+
+
+@pytest.mark.parametrize("written", ['"0.5"', '"nan"', "true"])
+def test_a_text_or_a_truth_value_is_no_number(client: Client, written: str) -> None:
+    answer = client("ada").post("/api/v1/runs/plan", f'{{"share": {written}}}', content_type="application/json")
+    assert {"field": "share", "message": "Give a number, without quotation marks."} in problem(answer, 400)["errors"]
+
+
 @pytest.mark.parametrize("sign_in", ["token", "browser"])
 def test_requests_up_to_the_limit_are_read_and_larger_ones_refused(client: Client, sign_in: str) -> None:
     """Django reads the body of a browser's request before the API does."""
