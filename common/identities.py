@@ -21,6 +21,8 @@ ERASED = "erased:"
 #: From here on floating-point columns no longer hold every whole number, and spreadsheets from 16 digits on.
 _INEXACT, _DIGITS_16 = 2**53, 10**15
 _SHOWN = 60
+#: Most pseudonyms look like this, and such a one is its own canonical spelling.
+_PLAIN = re.compile(rf"[A-Za-z0-9][A-Za-z0-9_-]{{0,{LONGEST - 1}}}")
 _POINT_ZERO = re.compile(r"([+-]?[0-9]+)\.0+")
 _SHORTENED = re.compile(r"[+-]?[0-9]+(?:[.,][0-9]+)?E\+[0-9]+", re.IGNORECASE)
 #: Characters that Unicode counts as letters, marks or signs and that nobody sees.
@@ -49,6 +51,8 @@ def canonical(value: object) -> str:
     Traceback (most recent call last):
     common.identities.PseudonymError: The pseudonym “P-17�” holds the character U+200B (ZERO WIDTH SPACE), ...
     """
+    if isinstance(value, str) and _PLAIN.fullmatch(value):
+        return value
     if is_inexact(value):
         problem = Sentence(
             _("The pseudonym %(number)s is a number of which digits can be lost."), number=spelling(value)

@@ -81,6 +81,11 @@ class Balance:
             self.see(ROWS)
             self.leave_out(ROWS, _("The row is empty."), place=place)
 
+    def comment(self, place: int) -> None:
+        """Count a line of a table that is no row, at its place in the file."""
+        self.see(ROWS)
+        self.leave_out(ROWS, _("The line is a comment."), place=place)
+
     def above_header(self, places: Sequence[int]) -> None:
         """Count rows of a table above its header, at their places in the file."""
         for place in places:

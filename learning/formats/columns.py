@@ -23,7 +23,8 @@ from common.sentences import gettext_noop as _
 from learning.formats.codes import CODE_SYSTEMS, CodeSystem
 from learning.formats.dates import UNITS, WRITTEN, day_number
 from learning.formats.rows import DataError
-from learning.formats.values import are_missing, by_text, has_thousands, inexact_fault, key, number, numbers
+from learning.formats.values import has_thousands, inexact_fault, key, number
+from learning.formats.vectors import are_missing, mapped, numbers
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,7 @@ class TargetColumn:
         known = {key(written): meant for written, meant in self.spellings}
         if not known:
             return numbers(values)
-        return np.array([known[k] if (k := key(value)) in known else number(value) for value in values], np.float64)
+        return mapped(values, lambda value: known[k] if (k := key(value)) in known else number(value), np.float64)
 
 
 @dataclass(frozen=True)
@@ -322,29 +323,27 @@ class NumericColumn:
 
     def encode(self, values: Sequence[object]) -> npt.NDArray[np.float32]:
         encoded = np.zeros((len(values), len(self.features)), np.float32)
-        unknown = np.array(are_missing(values, self.missing), bool) if self.missing else None
-        known = numbers(values if unknown is None else [v for v, skip in zip(values, unknown, strict=True) if not skip])
+        unknown = are_missing(values, self.missing)
+        known = numbers(values)[~unknown]
         if not np.isfinite(known).all():
             raise next(self.faults(values), DataError(_("A value is no number."), self._remedy, column=self.name))
         scaled = (known.clip(self.minimum, self.maximum) - self.minimum) / (self.maximum - self.minimum)
-        if unknown is None:
-            encoded[:, 0] = scaled
-        else:
-            encoded[~unknown, 0] = scaled
+        encoded[~unknown, 0] = scaled
+        if self.missing:
             encoded[:, 1] = unknown
         return encoded
 
     def faults(self, values: Sequence[object]) -> Iterator[DataError]:
-        wrong = ~np.isfinite(numbers(values)) & ~np.array(are_missing(values, self.missing), bool)
+        wrong = ~np.isfinite(numbers(values)) & ~are_missing(values, self.missing)
         for place in np.flatnonzero(wrong).tolist():
             yield DataError(*self._fault(values[place]), row=place + 1, column=self.name)
 
     def notes(self, values: Sequence[object]) -> Notes:
-        unknown = np.array(are_missing(values, self.missing), bool)
+        unknown = are_missing(values, self.missing)
         return Notes(clipped=int(np.count_nonzero(self._beyond(values, unknown))), missing=int(unknown.sum()))
 
     def outside(self, values: Sequence[object]) -> npt.NDArray[np.bool_]:
-        return self._beyond(values, np.array(are_missing(values, self.missing), bool))
+        return self._beyond(values, are_missing(values, self.missing))
 
     def _beyond(self, values: Sequence[object], unknown: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
         found = numbers(values)
@@ -489,7 +488,7 @@ class CategoricalColumn(_OneHotColumn):
         def place(value: object) -> int:
             return _UNDECLARED if is_inexact(value) else positions.get(key(value), default)
 
-        return np.array(by_text(values, place), np.int64)
+        return mapped(values, place, np.int64)
 
     def _fault(self, value: str) -> tuple[str, str]:
         declared = ", ".join(self.values[:_SHOWN]) + (", …" if len(self.values) > _SHOWN else "")
@@ -542,16 +541,14 @@ class CodeColumn(_OneHotColumn):
 
     def _places(self, values: Sequence[object]) -> npt.NDArray[np.int64]:
         """Of several codes that of the last group, if all can be read."""
-        known = dict.fromkeys(self.missing, _NONE)
-        positions = np.empty(len(values), np.int64)
-        for place, each in enumerate(values):
-            value = str(each)
-            if value not in known:
-                known[value] = _UNDECLARED if is_inexact(each) else self._place(value)
-            positions[place] = known[value]
-        return positions
+        return mapped(values, self._place, np.int64)
 
-    def _place(self, value: str) -> int:
+    def _place(self, cell: object) -> int:
+        value = str(cell)
+        if value in self.missing:
+            return _NONE
+        if is_inexact(cell):
+            return _UNDECLARED
         groups = [_NONE if code in self.missing else self.codes.place(code) for code in self._named(value)]
         known = [group for group in groups if group is not None]
         return max(known) if len(known) == len(groups) else _UNDECLARED

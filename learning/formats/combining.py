@@ -29,7 +29,8 @@ from learning.formats.columns import (
 )
 from learning.formats.dates import day_number
 from learning.formats.rows import DataError
-from learning.formats.values import are_missing, key, number, numbers
+from learning.formats.values import key, number
+from learning.formats.vectors import are_missing, numbers
 
 LAST, ANY, ALL, MEAN, MINIMUM, MAXIMUM, COUNT = "last", "any", "all", "mean", "minimum", "maximum", "count"
 RULES = {
@@ -167,7 +168,7 @@ def _values(
     """A value of each owner, whose values stand together from ``starts`` on."""
     missing = getattr(column, "missing", ("",))
     unknown_ones = {"", *missing} - {written for written, _meant in getattr(column, "spellings", ())}
-    known = ~np.array(are_missing(values, tuple(unknown_ones)), bool)
+    known = ~are_missing(values, tuple(unknown_ones))
     if rule == ALL:
         ends = [*starts[1:].tolist(), len(values)]
         entries = [

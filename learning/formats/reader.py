@@ -26,6 +26,8 @@ def main() -> None:
     """Do what is asked, confined, and write the answer; whatever goes wrong is part of it."""
     # Readers import these where they use them. Here they come first: once confined, no file but the named ones opens,
     # and what libraries take would count as the file's memory.
+    import pyarrow.compute
+    import pyarrow.csv
     import pyarrow.parquet  # noqa: F401
     import scipy.io  # noqa: F401
 

@@ -19,7 +19,7 @@ from learning.formats.combining import COUNT, Combinable, OneRecord, combined
 from learning.formats.report import MOST, Report
 from learning.formats.rows import DataError, Rows
 from learning.formats.schema import TabularSchema
-from learning.formats.values import are_missing
+from learning.formats.vectors import Vector, are_missing, taken
 
 Columns = Mapping[str, Sequence[object]]
 Batch = tuple[Columns, Sequence[int]]
@@ -143,7 +143,7 @@ class RecordEncoder:
                 self._note(combining.faults(columns[combining.by]), rows, faulty)
         columns, incomplete = self._decimal(self._durations(columns, rows, faulty), rows, faulty), False
         if (text := self.schema.text) is not None and text.name in columns:
-            columns = {**columns, text.name: [str(value) for value in columns[text.name]]}
+            columns = {**columns, text.name: list(map(str, columns[text.name]))}
         for column in self.schema.features:
             if column.name not in columns:
                 incomplete = True
@@ -166,7 +166,7 @@ class RecordEncoder:
         if not used:
             return
         if faulty:
-            columns = {name: [values[place] for place in places] for name, values in columns.items()}
+            columns = {name: taken(values, places) for name, values in columns.items()}
         if combining is not None:
             self._single.append(columns)
         else:
@@ -188,7 +188,7 @@ class RecordEncoder:
         for column in self.schema.features:
             if one.rule(column.name) == COUNT and column.name in columns:
                 unknown = ("", *column.missing)
-                changed[column.name] = [0 if skip else 1 for skip in are_missing(columns[column.name], unknown)]
+                changed[column.name] = (~are_missing(columns[column.name], unknown)).astype(int).tolist()
         return {**columns, **changed}
 
     def _combine(self) -> None:
@@ -229,7 +229,7 @@ class RecordEncoder:
         if self._has_answers(columns):
             self._y.append(self.schema.encode_answers(columns))
         if self.holders and holder and holder.name in columns:
-            self._holders += [spelling(value) for value in columns[holder.name]]
+            self._holders += map(spelling, columns[holder.name])
 
     def _has_answers(self, columns: Columns) -> bool:
         answers = self.schema.answers
@@ -276,8 +276,12 @@ class RecordEncoder:
         for column in (*self.schema.features, *self.schema.targets):
             if not isinstance(column, NumericColumn | TargetColumn) or column.name not in columns:
                 continue
-            values = list(columns[column.name])
-            words = column.missing if isinstance(column, NumericColumn) else dict(column.spellings)
+            given = columns[column.name]
+            words = column.missing if isinstance(column, NumericColumn) else tuple(dict(column.spellings))
+            if isinstance(given, Vector) and (converted := given.with_point(words)) is not None:
+                changed[column.name] = converted
+                continue
+            values = list(given)
             for place, value in enumerate(values):
                 if not isinstance(value, str) or value in words:
                     continue

@@ -31,7 +31,8 @@ from learning.formats.columns import (
 )
 from learning.formats.combining import OneRecord
 from learning.formats.rows import DataError
-from learning.formats.values import by_text, inexact_fault, key
+from learning.formats.values import inexact_fault, key
+from learning.formats.vectors import mapped
 from learning.outcomes import Classes, Outcome, Target
 
 Column = (
@@ -268,19 +269,19 @@ class TabularSchema:
         """Class numbers (n,) of class names or their declared spellings."""
         for fault in self.label_faults(values):
             raise fault
-        return np.array(by_text(values, lambda value: self._class_numbers[key(value)]), np.int64)
+        return mapped(values, lambda value: self._class_numbers[key(value)], np.int64)
 
     def label_faults(self, values: Sequence[object]) -> Iterator[DataError]:
         """Every value that is no class, as ``encode_labels`` raises it."""
         written = [name for name, _meant in self.label.spellings] if self.label else []
         remedy = Sentence(_("Use one of: %(names)s."), names=", ".join(dict.fromkeys((*self.classes, *written))))
         column = self.label.name if self.label else None
-        for place, value in enumerate(values, 1):
-            if is_inexact(value):
-                yield DataError(*inexact_fault(shown(value)), row=place, column=column)
-            elif key(value) not in self._class_numbers:
-                problem = Sentence(_("“%(value)s” is no class."), value=shown(value))
-                yield DataError(problem, remedy, row=place, column=column)
+        wrong = mapped(values, lambda value: is_inexact(value) or key(value) not in self._class_numbers, bool)
+        for place in np.flatnonzero(wrong).tolist():
+            value = values[place]
+            problem = Sentence(_("“%(value)s” is no class."), value=shown(value))
+            fault = inexact_fault(shown(value)) if is_inexact(value) else (problem, remedy)
+            yield DataError(*fault, row=place + 1, column=column)
 
     def _only(self, kind: type[_Plain]) -> _Plain | None:
         return next((column for column in self.columns if isinstance(column, kind)), None)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import itertools
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, cast
+
+import numpy as np
+import numpy.typing as npt
 
 from common.progress import Progress
 from common.sentences import Sentence
@@ -17,13 +22,15 @@ from learning.formats import limits
 from learning.formats.balance import ROWS
 from learning.formats.columns import shown
 from learning.formats.files import open_content
-from learning.formats.records import ABOVE, Batch, Columns, check_names, declared_header
+from learning.formats.records import ABOVE, Batch, check_names, declared_header
 from learning.formats.report import Report
 from learning.formats.rows import DataError
 from learning.formats.schema import TabularSchema
-from learning.formats.values import cell
+from learning.formats.vectors import Vector, blank_rows
 
 _CHUNK = 10_000
+_BLOCK = 1 << 22
+_NEWLINE, _RETURN = b"\n\r"
 SEPARATORS = (",", ";", "\t", "|")
 #: What bytes that are no UTF-8 are read as, so that they can be found by row and column.
 _NO_TEXT = re.compile("[\udc80-\udcff]")
@@ -46,21 +53,171 @@ def table_batches(
     Columns are found by the names in the header, in any order; without header by their order in the schema.
     """
     with open_content(path, member) as content:
-        text = text_of(content.stream)
-        lines = _lines(text, schema, report)
-        header = _header(lines, schema, wanted, report)
+        check_beginning(content.stream)
+        lines = Lines(content.stream, schema.comment)
+        header = _header(_records(lines, schema, report), schema, wanted, report)
         if header is None:
             return
         names, read = header
-        lines = itertools.chain(read, lines)
-        while chunk := list(itertools.islice(lines, _CHUNK)):
-            filled = [line for line in chunk if any(map(str.strip, line[1]))]
-            report.balance.empty([row for row, cells in chunk if not any(map(str.strip, cells))])
-            whole = [line for line in filled if _fits(line, names, schema, report)]
-            report.balance.see(ROWS, len(filled) - len(whole))
-            report.balance.refuse(ROWS, len(filled) - len(whole))
-            yield _columns(whole, names, wanted), [row for row, _cells in whole]
+        whole = _WholeBlocks(schema, names, wanted)
+        if read:
+            yield _batch(read, names, schema, wanted, report)
+        while block := lines.take_block():
+            if (batch := whole.batch(block, lines.number, report)) is not None:
+                lines.number += block.count(b"\n")
+                yield batch
+            else:
+                lines.give_back(block)
+                records = _records(lines, schema, report)
+                while chunk := list(itertools.islice(records, _CHUNK)):
+                    yield _batch(chunk, names, schema, wanted, report)
             progress(content.position(), content.size)
+
+
+def _batch(chunk: list[Line], names: list[str], schema: TabularSchema, wanted: set[str], report: Report) -> Batch:
+    filled = [line for line in chunk if any(map(str.strip, line[1]))]
+    report.balance.empty([row for row, cells in chunk if not any(map(str.strip, cells))])
+    whole = [line for line in filled if _fits(line, names, schema, report)]
+    report.balance.see(ROWS, len(filled) - len(whole))
+    report.balance.refuse(ROWS, len(filled) - len(whole))
+    columns = list(zip(*(cells for _row, cells in whole), strict=True)) or [()] * len(names)
+    return (
+        {name: Vector.of_texts(columns[names.index(name)]) for name in names if name in wanted},
+        [row for row, _cells in whole],
+    )
+
+
+class Lines:
+    """Lines of a text one by one, or blocks of whole lines, of which there is never more than one in memory.
+
+    Attributes:
+        number: Of lines that were read so far.
+        comment: The last line that is no row: a comment, or the first one where it declares the separator.
+    """
+
+    def __init__(self, stream: IO[bytes], comment: str) -> None:
+        self.number = self.comment = 0
+        self._blocks, self._comment = _blocks(stream), comment
+        self._waiting: deque[bytes] = deque()
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield lines; comments are blank ones, so that line numbers stay right."""
+        while self._waiting or self._next():
+            line = self._waiting.popleft().decode("utf-8", "surrogateescape")
+            self.number += 1
+            if len(line) >= limits.LONGEST_LINE:
+                problem = Sentence(_("The line has more than %(most)s characters."), most=f"{limits.LONGEST_LINE:,}")
+                raise DataError(problem, _("Check that this is a table, and its quotes."), row=self.number)
+            if (self._comment and line.startswith(self._comment)) or (self.number == 1 and separator_line(line)):
+                self.comment, line = self.number, "\n"
+            yield line
+
+    def is_between_blocks(self) -> bool:
+        """Whether all lines of the blocks that were read have been yielded."""
+        return not self._waiting
+
+    def take_block(self) -> bytes:
+        """Return whole lines that have not been read, not to be yielded any more; empty at the end."""
+        if not self._waiting:
+            return next(self._blocks, b"")
+        block = b"".join(self._waiting)
+        self._waiting.clear()
+        return block
+
+    def give_back(self, block: bytes) -> None:
+        """Take a block back, to yield its lines."""
+        self._waiting.extend(block.splitlines(keepends=True))
+
+    def _next(self) -> bool:
+        block = next(self._blocks, b"")
+        self.give_back(block)
+        return bool(block)
+
+
+def _blocks(stream: IO[bytes]) -> Iterator[bytes]:
+    """Whole lines of a file, some megabytes at a time, without a byte order mark."""
+    rest = stream.read(_BLOCK).removeprefix(codecs.BOM_UTF8)
+    while rest:
+        more = stream.read(_BLOCK)
+        end = max(rest.rfind(b"\n"), rest.rfind(b"\r", 0, -1)) + 1 if more else len(rest)
+        if end or len(rest) > 4 * limits.LONGEST_LINE:
+            yield rest[: end or None]
+            rest = rest[end:] + more if end else more
+        else:
+            rest += more
+
+
+class _WholeBlocks:
+    """Reader of blocks in which nothing is unusual, column by column."""
+
+    def __init__(self, schema: TabularSchema, names: list[str], wanted: set[str]) -> None:
+        self._delimiter, self._comment = schema.delimiter, schema.comment.encode()
+        self._places = {name: str(names.index(name)) for name in names if name in wanted}
+        self._names = [str(place) for place in range(len(names))]
+
+    def batch(self, block: bytes, before: int, report: Report) -> Batch | None:
+        """Return the records of a block, or None where single lines have to be looked at.
+
+        Args:
+            block: Whole lines.
+            before: Number of lines before it.
+            report: Where blank lines are counted.
+        """
+        import pyarrow as pa
+        from pyarrow import csv as arrow_csv
+
+        block = block if block.endswith(b"\n") else block + b"\n"
+        letters = np.frombuffer(block, np.uint8)
+        ends = np.flatnonzero(letters == _NEWLINE)
+        if not self._is_usual(block, letters, ends):
+            return None
+        try:
+            table = arrow_csv.read_csv(
+                pa.BufferReader(block),
+                arrow_csv.ReadOptions(use_threads=False, block_size=len(block), column_names=self._names),
+                arrow_csv.ParseOptions(delimiter=self._delimiter, quote_char='"' if b'"' in block else False),
+                arrow_csv.ConvertOptions(
+                    column_types=dict.fromkeys(self._names, pa.string()), include_columns=list(self._places.values())
+                ),
+            )
+        except pa.ArrowInvalid:
+            return None
+        starts = np.concatenate([[0], ends[:-1] + 1])
+        is_blank = (starts == ends) | ((starts + 1 == ends) & (letters[starts] == _RETURN))
+        columns = {name: Vector(table.column(place).combine_chunks()) for name, place in self._places.items()}
+        if table.num_rows != np.count_nonzero(~is_blank) or len(blank_rows(columns.values(), table.num_rows)):
+            return None
+        report.balance.empty((before + 1 + np.flatnonzero(is_blank)).tolist())
+        return columns, (before + 1 + np.flatnonzero(~is_blank)).tolist()
+
+    def _is_usual(self, block: bytes, letters: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]) -> bool:
+        """Whether both this project and Arrow read the same in a block, or Arrow refuses it."""
+        returns = np.flatnonzero(letters == _RETURN)
+        return bool(
+            self._places
+            and self._delimiter.isascii()
+            and self._delimiter not in '"\r\n '
+            and not (self._comment and (block.startswith(self._comment) or b"\n" + self._comment in block))
+            and np.count_nonzero(letters < ord(" "))
+            == len(ends) + len(returns) + np.count_nonzero(letters == ord("\t"))
+            and (letters[returns + 1] == _NEWLINE).all()
+            and int(np.diff(ends, prepend=-1).max()) < csv.field_size_limit()
+            and (b'"' not in block or self._has_plain_quotes(letters, ends))
+        )
+
+    def _has_plain_quotes(self, letters: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]) -> bool:
+        """Whether quotes stand around whole cells only, each of them on one line, and none within a cell."""
+        quotes = np.flatnonzero(letters == ord('"'))
+        opening, closing = quotes[::2], quotes[1::2]
+        if len(opening) != len(closing):
+            return False
+        around = (ord(self._delimiter), _NEWLINE)
+        before = np.where(opening > 0, letters[opening - 1], _NEWLINE)
+        return bool(
+            np.isin(before, around).all()
+            and np.isin(letters[closing + 1], (*around, _RETURN)).all()
+            and (np.searchsorted(ends, opening) == np.searchsorted(ends, closing)).all()
+        )
 
 
 def text_of(stream: IO[bytes]) -> io.TextIOWrapper:
@@ -69,14 +226,22 @@ def text_of(stream: IO[bytes]) -> io.TextIOWrapper:
     Raises:
         DataError: it is text of another kind, or none.
     """
-    buffered = cast(io.BufferedReader, stream)
-    start = buffered.peek(_BEGINNING)[:_BEGINNING]
+    check_beginning(stream)
+    return io.TextIOWrapper(cast(io.BufferedReader, stream), "utf-8-sig", errors="surrogateescape", newline="")
+
+
+def check_beginning(stream: IO[bytes]) -> None:
+    """Check that a stream, not read so far, is one of UTF-8 text.
+
+    Raises:
+        DataError: it is text of another kind, or none.
+    """
+    start = cast(io.BufferedReader, stream).peek(_BEGINNING)[:_BEGINNING]
     if start[:2] in _UTF16:
         raise DataError(_("The file is not UTF-8 text, but UTF-16."), _AS_UTF8)
     if len(_CONTROL.findall(start)) > len(start) // 20:
         problem = _("The file is no text, and of no format that is known here.")
         raise DataError(problem, _("Save it as CSV, Excel or Parquet; images as a zip file."))
-    return io.TextIOWrapper(buffered, encoding="utf-8-sig", errors="surrogateescape", newline="")
 
 
 def check_text(lines: Iterable[str]) -> None:
@@ -99,18 +264,6 @@ def not_utf8(text: str, row: int, column: str | None = None) -> DataError:
     return DataError(problem, _AS_UTF8, row=row, column=column)
 
 
-def _bounded_lines(text: io.TextIOWrapper, comment: str) -> Iterator[str]:
-    """Lines of a file; comments become blank lines, so that line numbers stay right."""
-    number = 0
-    while line := text.readline(limits.LONGEST_LINE):
-        number += 1
-        if len(line) == limits.LONGEST_LINE:
-            problem = Sentence(_("The line has more than %(most)s characters."), most=f"{limits.LONGEST_LINE:,}")
-            raise DataError(problem, _("Check that this is a table, and its quotes."), row=number)
-        is_comment = comment and line.startswith(comment)
-        yield "\n" if is_comment or (number == 1 and separator_line(line)) else line
-
-
 def separator_line(line: str) -> str:
     """Return the separator that the first line of a file declares, as Excel writes it; empty if it declares none.
 
@@ -121,12 +274,12 @@ def separator_line(line: str) -> str:
     return found[1] if found else ""
 
 
-def _lines(text: io.TextIOWrapper, schema: TabularSchema, report: Report) -> Iterator[Line]:
-    """Lines that are neither blank nor comments, and can be read."""
-    lines = _bounded_lines(text, schema.comment)
-    reader = csv.reader(lines, delimiter=schema.delimiter, skipinitialspace=True, strict=True)
+def _records(lines: Lines, schema: TabularSchema, report: Report) -> Iterator[Line]:
+    """Records that can be read, to the end of the last one that begins in a block of lines; others are counted."""
+    texts, before = iter(lines), lines.number
+    reader = csv.reader(texts, delimiter=schema.delimiter, skipinitialspace=True, strict=True)
     while True:
-        start = reader.line_num + 1
+        start = before + reader.line_num + 1
         try:
             cells = next(reader)
         except StopIteration:
@@ -136,9 +289,15 @@ def _lines(text: io.TextIOWrapper, schema: TabularSchema, report: Report) -> Ite
             report.add(DataError(problem, _("Check its quotes."), row=start))
             report.balance.see(ROWS)
             report.balance.refuse(ROWS)
-            continue
-        if cells:
-            yield start, cells
+        else:
+            if cells:
+                yield start, cells
+            elif start == lines.comment:
+                report.balance.comment(start)
+            else:
+                report.balance.empty([start])
+        if lines.is_between_blocks():
+            return
 
 
 def _header(
@@ -217,12 +376,3 @@ def _no_text(row: int, cells: list[str], names: list[str]) -> Iterator[DataError
         elif _NO_TEXT.search(value):
             # Of the whole file: as many errors as it has lines would say no more.
             raise not_utf8(value, row, name)
-
-
-def _columns(lines: list[Line], names: list[str], wanted: set[str]) -> Columns:
-    places = {name: names.index(name) for name in names if name in wanted}
-    return {name: _cells([cells[place] for _row, cells in lines]) for name, place in places.items()}
-
-
-def _cells(texts: list[str]) -> list[object]:
-    return list(map(str.strip, texts)) if "".join(texts).isascii() else list(map(cell, texts))

@@ -1,24 +1,22 @@
-"""The one reading of a cell, whichever format it comes from: texts, whole numbers, other numbers."""
+"""The one reading of a cell, whichever format it comes from: texts, whole numbers, other numbers.
+
+Whole columns are in `vectors`.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
-from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from common.identities import spelling
 from common.sentences import Sentence
 from common.sentences import gettext_noop as _
 
-Value = TypeVar("Value")
 #: What Python takes for numbers and a form would not is left out: 1_000, digits of other scripts, nan.
-_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
-_OF_NUMBERS = re.compile(r"[0-9eE+.\s-]*", re.ASCII)
+NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2}(?:,[0-9]{3})+(?:\.[0-9]+)?")
 _DIGITS_16 = 10**15
 
@@ -62,22 +60,6 @@ def key(value: object) -> str:
     return lower if len(text) in (4, 5) and (lower := text.lower()) in ("true", "false") else text
 
 
-def by_text(values: Sequence[object], function: Callable[[object], Value]) -> list[Value]:
-    """Return what a function makes of each cell; of a column of texts it sees each different one once."""
-    if set(map(type, values)) != {str}:
-        return [function(value) for value in values]
-    made = {value: function(value) for value in set(values)}
-    return [made[value] for value in values]
-
-
-def are_missing(values: Sequence[object], markers: Sequence[str]) -> list[bool]:
-    """Tell which cells are one of the declared markers for what is not known."""
-    if not markers:
-        return [False] * len(values)
-    keys = {key(marker) for marker in markers}
-    return by_text(values, lambda value: key(value) in keys)
-
-
 def number(value: object) -> float:
     """Return the number that a cell holds, NaN if it holds none.
 
@@ -86,22 +68,11 @@ def number(value: object) -> float:
     """
     try:
         if isinstance(value, str):
-            return float(value) if _NUMBER.fullmatch(value.strip()) else np.nan
+            return float(value) if NUMBER.fullmatch(value.strip()) else np.nan
         is_number = isinstance(value, int | float | Decimal | np.number) and not isinstance(value, bool)
         return float(value) if is_number else np.nan  # type: ignore[arg-type]
     except OverflowError:
         return np.inf
-
-
-def numbers(values: Sequence[object]) -> npt.NDArray[np.float64]:
-    """Return the number of each cell (n,), NaN where it holds none."""
-    if set(map(type, values)) == {str}:
-        try:
-            if _OF_NUMBERS.fullmatch("".join(values)):  # type: ignore[arg-type]
-                return np.array(values, np.float64)
-        except ValueError:
-            pass
-    return np.array(by_text(values, number), np.float64)
 
 
 def has_thousands(value: object) -> bool:
