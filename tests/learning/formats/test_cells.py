@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from learning.formats import DataError, Report, TabularSchema, read_file, schema_draft, schema_from_json
+from learning.formats import DataError, Report, TabularSchema, read_file, schema_draft, schema_from_json, table
 from learning.formats.balance import Part
-from learning.formats.columns import CategoricalColumn, HolderColumn, LabelColumn, NumericColumn
+from learning.formats.columns import CategoricalColumn, HolderColumn, IgnoredColumn, LabelColumn, NumericColumn
+from learning.formats.table import _WholeBlocks
 from learning.formats.values import number
 
 FIELD = Path("tests", "field")
@@ -250,12 +251,12 @@ def test_a_draft_says_what_does_not_fit(tmp_path: Path) -> None:
 
 
 CELLS = st.sampled_from(["", "1", "2.0", "x", "yes", "no", "ada", "=1+1", " ", "true"])
+SHORT = TabularSchema((COLUMNS[0], COLUMNS[1], COLUMNS[4]), ("no", "yes"))
 
 
 @settings(max_examples=20, deadline=None)
-@given(st.lists(st.lists(CELLS, min_size=3, max_size=4), min_size=1, max_size=8), st.sampled_from(FORMATS))
+@given(st.lists(st.lists(CELLS, max_size=4), min_size=1, max_size=8), st.sampled_from(FORMATS))
 def test_every_row_is_used_left_out_or_refused(tmp_path_factory: pytest.TempPathFactory, rows: Any, kind: str) -> None:
-    schema = TabularSchema((COLUMNS[0], COLUMNS[1], COLUMNS[4]), ("no", "yes"))
     path = tmp_path_factory.mktemp("rows") / f"a.{kind}"
     if kind == "csv":
         path.write_text("".join(",".join(row) + "\n" for row in [["who", "dose", "ill"], *rows]))
@@ -265,8 +266,96 @@ def test_every_row_is_used_left_out_or_refused(tmp_path_factory: pytest.TempPath
         while rows and not any(rows[-1]):  # a sheet ends with its last cell
             rows.pop()
     else:
-        written(path.parent, pd.DataFrame([row[:3] for row in rows], columns=["who", "dose", "ill"]), kind)
-    records, _faults, report = reading(path, schema)
+        frame = pd.DataFrame([[*row, "", "", ""][:3] for row in rows], columns=["who", "dose", "ill"])
+        written(path.parent, frame, kind)
+    records, _faults, report = reading(path, SHORT)
     report.balance.check()
     counts = report.balance.parts.get("rows", Part())
     assert (counts.seen, counts.used) == (len(rows), len(records))
+
+
+def test_blank_lines_comments_and_empty_records_are_left_out(tmp_path: Path) -> None:
+    schema = TabularSchema(SHORT.columns, SHORT.classes, comment="#")
+    (tmp_path / "a.csv").write_bytes(b"# by hand\n\nwho,dose,ill\r\nada,1,yes\r\n\r\n#\n,,\nben,2,no\n\n")
+    records, faults, report = reading(tmp_path / "a.csv", schema)
+    assert [holder for holder, *_rest in records] == ["ada", "ben"] and not faults
+    rows = report.balance.parts["rows"]
+    assert {reason: sorted(left.places) for reason, left in rows.left_out.items()} == {
+        "The line is a comment.": [1, 6],
+        "The row is empty.": [2, 5, 7, 9],
+    }
+    assert (rows.seen, rows.used) == (8, 2)
+    columns = {"who": ["ada", None, None, None], "dose": [1.0, np.nan, None, None], "ill": ["yes", None, " ", None]}
+    pd.DataFrame({**columns, "note": ["x", None, "", "y"], "seen": [[1], None, None, None]}).to_parquet(
+        tmp_path / "a.parquet", row_group_size=2
+    )
+    schema = TabularSchema((*SHORT.columns, IgnoredColumn("note"), IgnoredColumn("seen")), SHORT.classes)
+    records, _faults, report = reading(tmp_path / "a.parquet", schema)
+    rows = report.balance.parts["rows"]
+    assert (rows.seen, rows.used, rows.refused, rows.left_out["The row is empty."].places) == (4, 1, 1, [2, 3])
+
+
+WRITTEN = {
+    "who": [
+        "ada",
+        "ben ",
+        " cy",
+        "101.0",
+        "007",
+        "M\u00fcller",
+        "Mu\u0308ller",
+        "",
+        "=1",
+        "x\u200by",
+        "1E+5",
+        "a" * 201,
+    ],
+    "dose": [
+        "5",
+        "7.50",
+        "1e0",
+        "",
+        "-99",
+        "-99.0",
+        "+3",
+        "1_0",
+        "nan",
+        "inf",
+        "1e999",
+        "1,5",
+        "7.",
+        "1,000",
+        "\uff11",
+    ],
+    "grade": ["1", "2.0", "NA", "-99", "3", "\u00e9"],
+    "smokes": ["TRUE", "true", "False", "yes"],
+    "ill": ["yes", "no", " yes", "maybe", ""],
+}
+ODD = [[], ["# no row"], ["", "", "", "", ""], ["ada"], ["ada", "1", "1", "true", "yes", "x"], [" ", "", "", "", ""]]
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.one_of(st.tuples(*map(st.sampled_from, WRITTEN.values())), st.sampled_from(ODD)), max_size=12),
+    st.sampled_from([",", ";", "\t"]),
+    st.sampled_from(["\n", "\r\n", "\r"]),
+    st.sampled_from(["", '"']),
+    st.sampled_from(["", "#"]),
+    st.sampled_from([1 << 22, 60]),
+)
+def test_whole_blocks_read_like_single_lines(
+    tmp_path_factory: pytest.TempPathFactory, rows: Any, mark: str, end: str, quote: str, comment: str, block: int
+) -> None:
+    schema = TabularSchema(COLUMNS, ("no", "yes"), delimiter=mark, comment=comment)
+    path, found = tmp_path_factory.mktemp("rows") / "a.csv", []
+    cells = [[quote + each + quote if quote or mark in each else each for each in row] for row in [WRITTEN, *rows]]
+    path.write_bytes(end.join(map(mark.join, cells)).encode())
+    for is_usual in (_WholeBlocks._is_usual, lambda *_of: False):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(_WholeBlocks, "_is_usual", is_usual)
+            patch.setattr(table, "_BLOCK", block)
+            records, _faults, report = reading(path, schema)
+        report.balance.check()
+        notes = report.clipped, report.unknown, report.missing, report.balance.to_json()
+        found.append((records, sorted(map(str, report.faults)), notes))
+    assert found[0] == found[1]
