@@ -9,7 +9,7 @@ from consent.views.glossary import glossary
 from ipate_web import site_pages
 from ipate_web.health import healthz, readyz
 from ipate_web.metrics.views import metrics
-from ipate_web.staff.views import queue
+from ipate_web.staff import runs
 from ipate_web.views import home
 
 # The admin has no sign-in of its own, which would ask for no second factor.
@@ -34,8 +34,8 @@ urlpatterns = [
     path("docs/<path:path>", site_pages.documents, name="document"),
     # What staff see
     path("studies/", include("ipate_web.staff.urls")),
-    path("queue/", queue.queue, name="queue"),
-    path("queue/live/", queue.queue_live, name="queue_live"),
+    path("queue/", runs.queue, name="queue"),
+    path("queue/live/", runs.queue_live, name="queue_live"),
     # What programs see
     path("api/", include("ipate_web.api.urls")),
     # What keeps the site running

@@ -9,7 +9,7 @@ from django.urls import reverse
 
 from consent.models import Role, Study
 from consent.services import membership_add
-from ipate_web.staff.forms.runs import RunForm, initial_for
+from ipate_web.staff.proposals import RunForm, initial_for
 from tests import factories
 from tests.snapshots import built_once
 from tests.training.asking import run_ask

@@ -50,8 +50,8 @@ from consent.services.mail import mail_render
 from consent.services.webhook_endpoints import endpoint_test
 from consent.services.webhooks import EVENTS
 from ipate_web.accounts import signals
-from ipate_web.staff.views import ledger
-from ipate_web.staff.views import studies as studies_views
+from ipate_web.staff import ledger
+from ipate_web.staff import studies as studies_views
 from ipate_web.tokens.models import ApiToken
 from learning.encoders import ImageInput
 from tests import factories

@@ -3,7 +3,16 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal
+
+from django.utils.translation import gettext as _
+
+from ipate_web.staff.templatetags.run_words import cell_words, group_label
+from learning.mechanisms.counts.table import CountTable
+from training.methods.neighbours.leads import LEADS
+from training.models import StudentModel
+from training.selectors import CostHistory, GroupSpending
 
 
 @dataclass(frozen=True)
@@ -70,3 +79,104 @@ class Chart:
         """Rows of the table: each x with the value of every series."""
         values = zip(*(series.values for series in self.series), strict=True)
         return [(x, list(row)) for x, row in zip(self.x, values, strict=True)]
+
+
+def cost_chart(history: CostHistory, groups: list[GroupSpending]) -> Chart | None:
+    """Share of every member's cap used over labels released or steps taken so far, with the run's share as limit."""
+    if not history.positions:
+        return None
+    series = [
+        Series(group_label(group.name), [0.0, *history.shares[group.name]], group.allowed_share) for group in groups
+    ]
+    x, x_label = (history.labels, _("labels released")) if history.labelled else (history.positions, _("steps taken"))
+    return Chart([0, *x], series, x_label=x_label, y_label=_("share of the cap"))
+
+
+MOST_SERIES = 8
+"""Values of a second column that a chart of a table can tell apart."""
+MOST_BARS = 60
+
+
+def table_chart(table: CountTable) -> Chart | None:
+    """Chart of a table: numbers of people by the first column, a set of bars for each value of the second.
+
+    None where it would be too large to be read.
+    """
+    first, *second = table.values
+    names = second[0] if second else ("",)
+    if len(names) > MOST_SERIES or len(table) > MOST_BARS:
+        return None
+    counts = [cell.count for cell in table]
+    series = [
+        Series(cell_words(name) if name else _("people"), counts[place :: len(names)])
+        for place, name in enumerate(names)
+    ]
+    return Chart([cell_words(name) for name in first], series, kind="bar", scale="category", y_label=_("people"))
+
+
+def curve_chart(curves: dict[str, list[float]]) -> Chart | None:
+    """Chart of what a run's method tells of every step so far."""
+    series = [Series(_(name), values) for name, values in curves.items() if values]
+    if not series:
+        return None
+    return Chart(list(range(1, len(series[0].values) + 1)), series, x_label=_("step"))
+
+
+def lead_chart(leads: list[list[float]]) -> Chart | None:
+    """Chart of how clearly labels of each round lead: share of its points by the lead of the largest count, in σ."""
+    if not leads:
+        return None
+    names = [f"{low}–{high} σ" for low, high in pairwise(LEADS)]
+    series = [
+        Series(_("round %(number)d") % {"number": number}, shares) for number, shares in enumerate(leads, start=1)
+    ]
+    return Chart([*names, f"≥ {LEADS[-1]} σ"], series, kind="bar", scale="category", y_label=_("share of the points"))
+
+
+def class_chart(student: StudentModel) -> Chart | None:
+    """Recall and precision of the student by class, and the recall of the same student on true labels, once known."""
+    evaluation = student.card.get("evaluation")
+    if not evaluation:
+        return None
+    classes = evaluation.get("classes", [])
+    series = [
+        Series(name, [row[key] for row in classes])
+        for key, name in (("recall", _("recall")), ("precision", _("precision")))
+    ]
+    if student.reference:
+        series.append(
+            Series(_("recall, learned from true labels"), [row["recall"] for row in student.reference["classes"]])
+        )
+    return Chart([row["class"] for row in classes], series, kind="bar", scale="category", y_max=1)
+
+
+def calibration_chart(student: StudentModel) -> Chart | None:
+    """How often it came true against what was predicted, beside what would be right."""
+    bins = (student.card.get("evaluation") or {}).get("calibration")
+    if not bins:
+        return None
+    predicted = [each["predicted"] for each in bins]
+    series = [
+        Series(_("came true"), [each["observed"] for each in bins]),
+        Series(_("as often as predicted"), predicted),
+    ]
+    return Chart(predicted, series, x_label=_("mean probability"), y_label=_("share of the points"), y_max=1)
+
+
+def survival_chart(student: StudentModel) -> Chart | None:
+    """Share of people to whom it has not happened by each time, as predicted and as observed, with its interval."""
+    curve = (student.card.get("evaluation") or {}).get("curve")
+    if not curve:
+        return None
+    known = [
+        (0, 1.0, 1.0, [1.0, 1.0]),
+        *((row["time"], row["predicted"], row["observed"], row["interval"]) for row in curve),
+    ]
+    times, predicted, observed, intervals = zip(*known, strict=True)
+    series = [
+        Series(_("predicted"), predicted),
+        Series(_("observed"), observed),
+        Series(_("observed, lower end"), [ends[0] if ends else None for ends in intervals]),
+        Series(_("observed, upper end"), [ends[1] if ends else None for ends in intervals]),
+    ]
+    return Chart(times, series, x_label=_("time"), y_label=_("share of the people"), y_max=1)

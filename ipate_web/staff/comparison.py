@@ -1,24 +1,30 @@
-"""Comparison of runs on a page: its parameters in words, and curves of several runs in one chart."""
+"""Page on which runs are compared: parameters, measures and charts beside each other."""
 
 from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
+from django.http import HttpResponse
 from django.utils.formats import number_format
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
+from django.views.decorators.http import require_safe
 
+from common.requests import SignedInRequest
+from consent.models import Study
 from ipate_web.staff.charts import Chart, Series
 from ipate_web.staff.measures import Measure, measures
+from ipate_web.staff.pages import render_page, study_page
 from ipate_web.staff.templatetags.run_words import choice_label, group_label, learner_label, value_words
 from learning.learners import parameter_fields
 from learning.mechanisms.choices import Choice
 from learning.mechanisms.pate import AGGREGATORS, Aggregator
 from learning.students import STUDENTS
-from training.comparison import Compared, Parameter
+from training.comparison import MOST, Compared, Parameter, runs_compare
 from training.methods import IMPLEMENTED, method_of
 from training.models import ProposalChange, Run
-from training.selectors import run_cost_history, run_curves, run_edits
+from training.selectors import run_cost_history, run_curves, run_edits, runs_visible_to
 
 _LABELS = {
     "private_dataset": gettext_lazy("Private dataset"),
@@ -220,3 +226,52 @@ def _over_each_other(lines: list[tuple[str, dict[float, float]]], x_label: str, 
     x = sorted({at for _title, line in lines for at in line})
     series = [Series(title, [line.get(at) for at in x]) for title, line in lines]
     return Chart(x, series, x_label=x_label, y_label=y_label, connected=True)
+
+
+@require_safe
+@study_page("training.view_run")
+def run_compare(request: SignedInRequest, study: Study) -> HttpResponse:
+    """Compare the runs that the address names, in their order; it can be kept and shared."""
+    ids = list(dict.fromkeys(request.GET.getlist("run")))
+    runs = _found(request, study, ids) if len(ids) <= MOST else []
+    problem = _problem(len(ids), len(runs))
+    context: dict[str, Any] = {"problem": problem, "most": MOST, "is_new": not ids}
+    if not problem and len(runs) > 1:
+        comparison = runs_compare(runs)
+        compared = comparison.runs
+        context |= {
+            "compared": list(zip(run_titles(compared), compared, strict=True)),
+            "tells_classes": any(each.run.classes for each in compared),
+            "measures": measure_rows(compared),
+            "parameters": parameter_rows(comparison.parameters, runs),
+            "charts": [*cost_charts(compared), *step_charts(compared)],
+            "recalls": recall_chart(compared),
+        }
+    return render_page(request, study, "staff/runs/compare.html", context, status=404 if problem else 200)
+
+
+def _found(request: SignedInRequest, study: Study, texts: list[str]) -> list[Run]:
+    """The runs of a study with these ids, in this order; ids that are none, or of no run, are left out."""
+    ids = [key for text in texts if (key := _id(text)) is not None]
+    visible = runs_visible_to(request.user).filter(study=study)
+    datasets = ("private_dataset", "public_dataset", "test_dataset", "labelled_dataset")
+    related = (*datasets, "created_by", "student")
+    runs = visible.select_related(*related).in_bulk(ids)
+    return [runs[pk] for pk in ids if pk in runs]
+
+
+def _id(text: str) -> UUID | None:
+    try:
+        return UUID(text)
+    except ValueError:
+        return None
+
+
+def _problem(count: int, present: int) -> str:
+    """The fault of a choice of runs, with what to do; empty if there is none."""
+    if count > MOST:
+        message = _("%(wanted)d runs are too many for one page. Choose at most %(most)d.")
+        return message % {"wanted": count, "most": MOST}
+    if present < count:
+        return _("A run of this address is not there, or is none of this study. Choose the runs from the list.")
+    return ""

@@ -28,7 +28,7 @@ from consent.services.erasures import erasure_ask
 from consent.services.handover import circumstance_record
 from consent.services.invitations import invitations_create, link_reissue
 from consent.services.paper import PaperConsent, PaperError, paper_consents_record
-from ipate_web.staff.forms.invitations import InvitationsForm
+from ipate_web.staff.invitations import InvitationsForm
 from learning.formats import DataError, Rows, schema_from_json
 from learning.formats.read import read_file
 from tests.factories import study_open, user_create

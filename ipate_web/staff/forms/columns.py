@@ -11,7 +11,7 @@ from django.utils.translation import gettext_lazy as _
 
 from common.reading import UnreadableError, table_read_named
 from common.spreadsheets import CsvWriter, harmless
-from ipate_web.staff.forms.fields import LinesField
+from ipate_web.staff.fields import LinesField
 from ipate_web.staff.forms.targets import DATED, PARTS, part_document, part_initial, whole
 from learning.formats.codes import CODE_SYSTEMS
 from learning.formats.combining import ALL, LAST, RULES

@@ -10,8 +10,8 @@ from django.utils.translation import gettext_lazy as _
 
 from common.reading import UnreadableError, document_parse
 from consent.models import Study
+from ipate_web.staff.fields import LinesField
 from ipate_web.staff.forms.columns import AT_ONCE, ColumnFormSet, Columns
-from ipate_web.staff.forms.fields import LinesField
 from ipate_web.staff.forms.targets import TargetForm
 from learning.formats import DataError, DataErrors, schema_from_json
 from learning.formats.dates import WRITTEN

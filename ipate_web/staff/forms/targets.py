@@ -8,7 +8,7 @@ from django import forms
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext_lazy as _
 
-from ipate_web.staff.forms.fields import LinesField
+from ipate_web.staff.fields import LinesField
 from learning.outcomes import OUTCOME_LABELS, Classes, Labels, Numbers, Times
 
 PARTS = {

@@ -16,7 +16,7 @@ from common.spreadsheets import CsvWriter
 from consent.models import Study
 from ipate_web.staff.forms.columns import Columns, ColumnsFileForm, ManyColumnsForm
 from ipate_web.staff.forms.imports import SchemaForms, UploadForm
-from ipate_web.staff.views.pages import attachment, faults_in, faults_show, render_page, study_form, study_page
+from ipate_web.staff.pages import attachment, faults_in, faults_show, render_page, study_form, study_page
 from training.models import DatasetImport
 from training.services.imports import (
     import_begin,

@@ -18,8 +18,8 @@ from consent import services
 from consent.disclosure import PUBLIC_CHAINS
 from consent.models import ConsentEvent, DataHolder, Role, Study
 from consent.services.handover import circumstance_record
+from ipate_web.staff import ledger
 from ipate_web.staff.report import bounds_note
-from ipate_web.staff.views import ledger
 from tests import factories
 from tests.pages import as_, roles_fill, text
 from tests.snapshots import built_once

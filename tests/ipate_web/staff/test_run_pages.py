@@ -22,7 +22,7 @@ from accounting.verification import study_faults
 from consent.models import Role, Study
 from consent.permissions import ROLE_PERMISSIONS
 from consent.services import membership_add
-from ipate_web.staff.forms.runs import RunForm, initial_for
+from ipate_web.staff.proposals import RunForm, initial_for
 from learning.students import STUDENTS, suggested_student
 from tests import factories
 from tests.pages import as_, proposal_is_refused, run_form_filled, study_with_finished_run, study_with_roles, url

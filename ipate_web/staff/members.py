@@ -1,12 +1,16 @@
-"""Pages of the roles in a study: who has which, who gave it to them, and what waits for a second person."""
+"""Page of a study's people: who has which role, and who changes it."""
 
+from collections.abc import Iterable
 from typing import Any
 
+from django import forms
 from django.contrib import messages
-from django.core.exceptions import PermissionDenied
+from django.contrib.auth.models import AbstractBaseUser
+from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from common.requests import SignedInRequest
 from consent import services
@@ -15,8 +19,31 @@ from consent.permissions import changes_roles_alone, confirms_roles, members_wit
 from consent.role_rules import CONFIRM, WATCHING
 from consent.second_person import in_one_hand
 from consent.selectors import role_changes_waiting
-from ipate_web.staff.forms.studies import MemberForm
-from ipate_web.staff.views.pages import faults_in, faults_show, paginate, render_page, study_form
+from consent.services.accounts import account_of_staff
+from ipate_web.staff.pages import faults_in, faults_show, paginate, render_page, study_form
+
+
+class MemberForm(forms.Form):
+    """Give one of ``roles`` to somebody who has an account."""
+
+    username = forms.CharField(
+        label=gettext_lazy("User name"), max_length=150, help_text=gettext_lazy("Of somebody who has an account here.")
+    )
+
+    def __init__(self, data: Any = None, *, roles: Iterable[str]) -> None:
+        super().__init__(data)
+        choices = [(role, Role(role).label) for role in roles]
+        self.fields["role"] = forms.ChoiceField(label=gettext_lazy("Role"), choices=choices)
+
+    def clean_username(self) -> AbstractBaseUser:
+        user = account_of_staff(self.cleaned_data["username"])
+        if user is None:
+            raise ValidationError(
+                gettext_lazy(
+                    "Nobody with this user name has an active account. Check the spelling, or ask for an account first."
+                )
+            )
+        return user
 
 
 @study_form("consent.view_dashboard")

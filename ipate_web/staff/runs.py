@@ -1,40 +1,52 @@
-"""Pages of runs: list, live status, released labels, student."""
+"""Pages of runs: list, live status, released labels and tables, and the queue."""
 
 from collections.abc import Callable
 from datetime import datetime
+from itertools import islice
 from typing import Any, TypeVar, cast
 
+from django import forms
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.core.exceptions import PermissionDenied
+from django.db.models import QuerySet
+from django.forms.renderers import Jinja2
 from django.http import Http404, HttpResponse
-from django.shortcuts import get_object_or_404, render
+from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.functional import SimpleLazyObject
+from django.utils.text import capfirst
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
+from django.utils.translation import gettext_lazy, gettext_noop
+from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
+from common.artifacts import model_fetch
 from common.requests import SignedInRequest
 from consent.models import Study
 from consent.models.actors import actor_name
-from ipate_web.staff.comparison import change_rows
-from ipate_web.staff.forms.run_filter import RunFilterForm
-from ipate_web.staff.run_charts import (
+from ipate_web.staff.charts import (
     calibration_chart,
     class_chart,
     cost_chart,
     curve_chart,
     lead_chart,
     survival_chart,
+    table_chart,
 )
-from ipate_web.staff.views.pages import attachment, file_name, paginate, render_page, study_page
-from ipate_web.staff.views.proposals import second_person
-from ipate_web.staff.views.results import result_context
-from training.alliances.selectors import joint_document
+from ipate_web.staff.comparison import change_rows
+from ipate_web.staff.fields import DayField, FilterForm, WithdrawalForm
+from ipate_web.staff.pages import attachment, file_name, paginate, render_page, study_form, study_page
+from ipate_web.staff.proposals import second_person
+from learning.mechanisms.counts.summaries import summaries
+from learning.mechanisms.counts.table import CountTable
 from training.comparison import MOST
 from training.fairness import fairness_of
 from training.forecast_outcomes import came_of, outcomes_of
+from training.joint_selectors import joint_document
 from training.methods import method_of
 from training.models import Run, RunResult
-from training.queue import run_wait
-from training.run_lists import runs_filter, runs_in_table
+from training.queue import queue_for, queue_watchable, run_wait
+from training.run_lists import NEWEST, SEARCH_LENGTH, SORTS, proposers_of, runs_filter, runs_in_table
 from training.selectors import (
     run_cost_history,
     run_curves,
@@ -46,11 +58,47 @@ from training.selectors import (
     run_rounds,
     run_versions,
 )
-from training.services.downloads import download_record
+from training.services.downloads import download_record, takers
 from training.services.label_files import LABEL_FORMATS
 from training.services.publication import publication_doubts
+from training.services.results import result_withdraw
 
 T = TypeVar("T")
+
+
+def _any_of(choices: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    return [("", gettext_lazy("all")), *((value, capfirst(str(label))) for value, label in choices)]
+
+
+class RunFilterForm(FilterForm):
+    """Search, filters and order of a list of ``runs``, as `runs_filter` takes them."""
+
+    #: It stands on a page that is asked for often, and Jinja renders long lists of choices several times as fast.
+    default_renderer = Jinja2()
+
+    search = forms.CharField(label=gettext_lazy("Words of title or purpose"), required=False, max_length=SEARCH_LENGTH)
+    status = forms.ChoiceField(label=gettext_lazy("Status"), required=False)
+    method = forms.ChoiceField(label=gettext_lazy("Method"), required=False)
+    proposer = forms.ChoiceField(label=gettext_lazy("Proposed by"), required=False)
+    since = DayField(label=gettext_lazy("Proposed since"), required=False)
+    until = DayField(label=gettext_lazy("Proposed until"), required=False)
+    sort = forms.ChoiceField(label=gettext_lazy("Order"), required=False)
+
+    def __init__(self, *args: Any, runs: QuerySet[Run], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        choices = {
+            "status": _any_of(Run.Status.choices),
+            "method": _any_of(Run.Method.choices),
+            "proposer": [("", gettext_lazy("all")), *((name, name) for name in proposers_of(runs))],
+            "sort": [("" if name == NEWEST else name, label) for name, label in SORTS.items()],
+        }
+        for name, values in choices.items():
+            self.fields[name].choices = values  # type: ignore[attr-defined]
+
+    @property
+    def narrows(self) -> bool:
+        """Whether some runs may be left out."""
+        return bool(self.chosen().keys() - {"sort"})
 
 
 def _run_or_404(study: Study, pk: str, *related: str) -> Run:
@@ -198,3 +246,83 @@ def run_labels_file(request: SignedInRequest, study: Study, pk: str, kind: str) 
     chosen = LABEL_FORMATS[kind]
     charset = "; charset=utf-8" if chosen.media_type.startswith("text/") else ""
     return attachment(chosen.content(found), f"{file_name(found)}-labels.{kind}", chosen.media_type + charset)
+
+
+CELLS_SHOWN = 200
+"""Cells of a table that a page shows; its file has all."""
+
+
+def result_context(result: RunResult) -> dict[str, Any]:
+    """Table of a run with its chart, as its page shows them."""
+    if result.is_rows:
+        return {"result": result, "drawn": result.content}
+    table = CountTable.from_json(result.content)
+    return {
+        "result": result,
+        "table": table,
+        "cells": list(islice(table, CELLS_SHOWN)),
+        "unclear": sum(not cell.is_distinct for cell in table),
+        "table_chart": table_chart(table),
+        "summaries": summaries(table)[:CELLS_SHOWN],
+    }
+
+
+def _result_or_404(study: Study, pk: str) -> RunResult:
+    run = get_object_or_404(Run.objects.filter(study=study), pk=pk)
+    run.study = study
+    result = RunResult.objects.filter(run=run).first()
+    if result is None:
+        raise Http404
+    result.run = run
+    return result
+
+
+@require_safe
+@study_page("training.use_student")
+def run_result_file(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
+    """Download the table as CSV, on record; none that was withdrawn."""
+    result = _result_or_404(study, pk)
+    if result.is_withdrawn:
+        return render_page(request, study, "staff/runs/result_withdrawn.html", {"run": result.run}, status=410)
+    if request.method != "HEAD":
+        what = gettext_noop("table")
+        download_record(run=result.run, what=what, digest=result.digest, acting_user=request.user)
+    return attachment(model_fetch(result.artifact), f"{file_name(result.run)}-table.csv", "text/csv; charset=utf-8")
+
+
+@study_form("training.withdraw_model")
+def run_result_withdraw(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
+    """Explain what it means that the table is withdrawn, ask why, and withdraw it."""
+    result = _result_or_404(study, pk)
+    if result.is_withdrawn:
+        messages.info(request, _("This table was withdrawn already."))
+        return redirect("staff:run", study.slug, result.run.pk)
+    form = WithdrawalForm(request.POST or None)
+    if form.is_valid():
+        result_withdraw(run=result.run, acting_user=request.user, **form.cleaned_data)
+        messages.success(request, _("The table is withdrawn."))
+        return redirect("staff:run", study.slug, result.run.pk)
+    context: dict[str, Any] = {"run": result.run, "form": form, "takers": len(takers(result.run, [result.digest]))}
+    return render_page(request, study, "staff/runs/result_withdraw.html", context)
+
+
+@never_cache
+@login_required
+@require_safe
+def queue(request: SignedInRequest) -> HttpResponse:
+    """Show which runs are under way and which wait, and which workers there are."""
+    return _rendered(request, "staff/queue/queue.html")
+
+
+@never_cache
+@login_required
+@require_safe
+def queue_live(request: SignedInRequest) -> HttpResponse:
+    """Live part of the page."""
+    return _rendered(request, "staff/queue/home.html" if "short" in request.GET else "staff/queue/live.html")
+
+
+def _rendered(request: SignedInRequest, template: str) -> HttpResponse:
+    if not queue_watchable(request.user):
+        raise PermissionDenied
+    return render(request, template, {"queue": queue_for(request.user)})

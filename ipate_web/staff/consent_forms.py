@@ -1,7 +1,9 @@
-"""Pages of the consent form: versions, differences, draft, publication."""
+"""Pages of the consent form: draft, facts, publication, and how well its check questions are understood."""
 
+from dataclasses import dataclass
 from typing import Any
 
+from django import forms
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.models import AbstractBaseUser
@@ -10,26 +12,212 @@ from django.http import Http404, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.formats import date_format
 from django.utils.safestring import SafeString
+from django.utils.text import capfirst, format_lazy
 from django.utils.translation import gettext as _
-from django.utils.translation import override
+from django.utils.translation import gettext_lazy, override
 from django.views.decorators.http import require_POST, require_safe
 
 from accounting.head_counts import head_count_total
+from accounting.models import Release
+from accounting.shares import share_free
 from common.requests import SignedInRequest
 from consent import selectors, services
 from consent.circumstances import day_of
 from consent.differences import Line, line_differences
 from consent.facts import fact_differences, fact_words, facts_missing, facts_of, study_of_form, study_with
 from consent.languages import language_of, translated_name
-from consent.models import ConsentForm, ConsentFormDraft, ConsentFormProposal, Study
+from consent.models import ConsentForm, ConsentFormDraft, ConsentFormProposal, Renewal, Study
+from consent.models.actors import actor_name
+from consent.questions import Question
 from consent.rendering import markdown_html
-from consent.views.decision import page_preview
-from ipate_web.staff.forms.policies import ConditionsForm
-from ipate_web.staff.forms.studies import CORRECTION, ConsentFormForm, FactsForm, PublicationForm
-from ipate_web.staff.views.check_answers import understanding
-from ipate_web.staff.views.pages import faults_in, faults_show, number_sent, render_page, study_form, study_page
-from ipate_web.staff.views.policies import weaker_promises
-from ipate_web.staff.views.remarks import remark_form, remark_make
+from consent.selectors import consent_form_in_force, consent_form_languages, policy_in_force
+from consent.services import Valid, draft_facts, form_digest
+from consent.services.consent_forms import OBJECTION_DAYS
+from consent.views.decision import page_preview, questions_of
+from ipate_web.staff.committee import remark_form, remark_make
+from ipate_web.staff.fields import AnswerField, DayField
+from ipate_web.staff.pages import faults_in, faults_show, number_sent, render_page, study_form, study_page
+from ipate_web.staff.policies import ConditionsForm, weaker_promises
+from ipate_web.staff.studies import FactsForm
+from training.engine.drawings import SHARE, drawing_last
+from training.services.check_answers import (
+    AnswerCounts,
+    Understanding,
+    answer_counts,
+    answers_sigma,
+    check_answers_count,
+)
+
+
+class ConsentFormForm(forms.Form):
+    """Form for the texts of a consent form, one field for each language. A draft may be unfinished.
+
+    ``draft`` is the one that would be replaced.
+    """
+
+    seen = forms.CharField(widget=forms.HiddenInput, required=False)
+
+    def __init__(
+        self,
+        data: Any = None,
+        *,
+        study: Study,
+        draft: ConsentFormDraft | None,
+        acting_user: AbstractBaseUser,
+        **kwargs: Any,
+    ) -> None:
+        self.digest = form_digest(draft.texts, draft_facts(draft)) if draft else ""
+        self.draft, self.acting_user = draft, acting_user
+        super().__init__(data, **kwargs)
+        self.fields["seen"].initial = self.digest
+        self.languages = list(consent_form_languages(study))
+        for code in self.languages:
+            self.fields[code] = forms.CharField(
+                label=translated_name(code),
+                widget=forms.Textarea(attrs={"rows": 16, "lang": code}),
+                required=code == settings.LANGUAGE_CODE or code in study.languages,
+                error_messages={"required": gettext_lazy("Write this text before you publish the form.")},
+            )
+
+    def clean(self) -> dict[str, Any]:
+        if "publish" not in self.data:
+            for code in self.languages:
+                self.errors.pop(code, None)
+        others = self.draft is not None and self.draft.saved_by_id != self.acting_user.pk
+        if others and self.cleaned_data.get("seen") != self.digest:
+            # Whoever has read this and saves again means it.
+            self.data = {**self.data.dict(), "seen": self.digest}  # type: ignore[attr-defined]
+            message = gettext_lazy(
+                "%(who)s has saved another draft since you opened this page; yours is not saved yet. Save again to "
+                "replace it, or open the page anew in a second window to compare."
+            )
+            raise ValidationError(message, params={"who": actor_name(self.draft, "saved_by")})  # type: ignore[arg-type]
+        return self.cleaned_data
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """Non-empty texts by language code."""
+        return {code: str(text) for code in self.languages if (text := self[code].value())}
+
+
+#: Decision that the draft is a small correction.
+CORRECTION = "correction"
+_CORRECTION_TOLD = format_lazy(
+    gettext_lazy(
+        "Nothing: it is a small correction, which changes no fact and few words. It comes into force after {days} days "
+        "unless somebody of the committee objects"
+    ),
+    days=OBJECTION_DAYS,
+)
+
+
+class PublicationForm(forms.Form):
+    """Form to publish ``draft`` after ``latest``, with the consequence for earlier consents where there may be some."""
+
+    seen = forms.CharField(widget=forms.HiddenInput)
+    valid_months = forms.IntegerField(
+        label=gettext_lazy("A consent counts for so many months"),
+        required=False,
+        min_value=1,
+        max_value=600,
+        help_text=gettext_lazy(
+            "Then everybody is asked again, and their records are not used until they answer. People read it before "
+            "they decide, and get a mail a month before. Empty, and no day below: it counts until it is withdrawn."
+        ),
+    )
+    valid_until = DayField(
+        label=gettext_lazy("Or: up to a day"),
+        required=False,
+        help_text=gettext_lazy("The last day on which a consent to this version counts, whenever it was given."),
+    )
+    renewal = forms.ChoiceField(
+        label=gettext_lazy("What about those who consented to an earlier version?"),
+        choices=[*((choice.value, capfirst(choice.label)) for choice in Renewal), (CORRECTION, _CORRECTION_TOLD)],
+        widget=forms.RadioSelect,
+        help_text=gettext_lazy(
+            "The decision is published with the version and cannot be changed. A second person, of the ethics "
+            "committee, publishes the version."
+        ),
+    )
+
+    answer_by = AnswerField()
+
+    def __init__(self, data: Any, *, draft: ConsentFormDraft, latest: ConsentForm | None) -> None:
+        self.digest = form_digest(draft.texts, draft_facts(draft))
+        kept = {"valid_months": latest.valid_months, "valid_until": latest.valid_until} if latest else {}
+        self.kept = Valid.of(latest) if latest else Valid()
+        super().__init__(data, initial={"seen": self.digest, **kept})
+        if latest is None:
+            del self.fields["renewal"]
+
+    def clean(self) -> dict[str, Any]:
+        if self.cleaned_data.get("seen") != self.digest:
+            # The page shows the new text, and the hidden field has to go with it.
+            self.data = {**self.data.dict(), "seen": self.digest}  # type: ignore[attr-defined]
+            raise ValidationError(
+                gettext_lazy("Somebody has changed the draft since you opened this page. Read it again below.")
+            )
+        if self.cleaned_data.get("valid_months") and self.cleaned_data.get("valid_until"):
+            self.add_error("valid_until", gettext_lazy("Say one of the two: for so many months, or up to a day."))
+        elif self.decision == CORRECTION and self.valid != self.kept:
+            self.add_error(
+                "renewal", gettext_lazy("How long a consent counts is no small correction. Propose it as a version.")
+            )
+        return self.cleaned_data
+
+    @property
+    def valid(self) -> Valid:
+        """Time for which a consent counts; the form is valid."""
+        return Valid(self.cleaned_data.get("valid_months"), self.cleaned_data.get("valid_until"))
+
+    @property
+    def decision(self) -> str:
+        """Consequence for earlier consents; the form is valid."""
+        return self.cleaned_data.get("renewal", Renewal.NOT_ASKED)
+
+
+@dataclass(frozen=True)
+class QuestionUnderstood:
+    """Check question, and what the newest count says of it; None before the first."""
+
+    question: Question
+    understood: Understanding | None
+
+
+def understanding(study: Study) -> dict[str, Any]:
+    """Context of ``staff/consent/understanding.html``; without questions where nobody is asked any."""
+    form, policy = consent_form_in_force(study), policy_in_force(study)
+    if form is None or policy is None or study.is_closed:
+        return {}
+    counted = answer_counts(study)
+    return {
+        "understanding": {
+            "counted": counted,
+            "questions": _worst_first(questions_of(study, policy), counted),
+            "follows": drawing_last(study, Release.Kind.ANSWERS),
+            "sigma": answers_sigma(study),
+            "share": SHARE,
+            "share_free": share_free(study),
+            "form": form,
+        }
+    }
+
+
+def _worst_first(questions: list[Question], counted: AnswerCounts | None) -> list[QuestionUnderstood]:
+    by_key = {question.key: question for question in questions}
+    if counted is None:
+        return [QuestionUnderstood(question, None) for question in questions]
+    return [QuestionUnderstood(by_key[each.key], each) for each in counted.questions if each.key in by_key]
+
+
+@require_POST
+@study_page("training.approve_run")
+def check_answers(request: SignedInRequest, study: Study) -> HttpResponse:
+    """Count the answers to the version in force."""
+    with faults_show(request):
+        check_answers_count(study=study, acting_user=request.user, follows=number_sent(request.POST, "follows"))
+        messages.success(request, _("The answers are counted. None of them is stored any more."))
+    return redirect("staff:consent_forms", study.slug)
 
 
 def _rendered(texts: dict[str, str]) -> list[tuple[str, str, SafeString]]:

@@ -1,19 +1,38 @@
-"""Pages of webhooks: which programs are told of a study, what they were told, and how that went."""
+"""Page of the programs that are told what happens in a study."""
 
 from typing import Any
 
+from django import forms
 from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_POST
 
 from common.requests import SignedInRequest
 from consent.models import Study, WebhookDelivery, WebhookEndpoint
 from consent.services.webhook_endpoints import MadeEndpoint, endpoint_create, endpoint_remove, endpoint_test
 from consent.services.webhooks import EVENTS
-from ipate_web.staff.forms.webhooks import WebhookForm
-from ipate_web.staff.views.pages import faults_in, paginate, render_page, study_form, study_page
+from ipate_web.staff.pages import faults_in, paginate, render_page, study_form, study_page
+
+
+class WebhookForm(forms.Form):
+    """Form for a new webhook; whether its address is allowed the service says."""
+
+    url = forms.CharField(
+        label=gettext_lazy("Web address"),
+        max_length=500,
+        help_text=gettext_lazy("Begins with https://. Requests are sent there by POST, and are not redirected."),
+        widget=forms.URLInput(attrs={"autocomplete": "off", "spellcheck": "false"}),
+    )
+    events = forms.MultipleChoiceField(
+        label=gettext_lazy("What to tell it"),
+        choices=lambda: [(event, f"{label} ({event})") for event, label in EVENTS.items()],
+        initial=lambda: list(EVENTS),
+        widget=forms.CheckboxSelectMultiple,
+        error_messages={"required": gettext_lazy("Choose at least one event.")},
+    )
 
 
 @study_form("consent.manage_webhooks")

@@ -24,9 +24,9 @@ from common.append_only import chained_models
 from common.requests import SignedInRequest
 from consent.disclosure import chain_report, sees_people
 from consent.models import Study
+from ipate_web.staff.charts import cost_chart
+from ipate_web.staff.pages import attachment, file_name, paginate, render_page, streamed_attachment, study_page
 from ipate_web.staff.report import bounds_note, report_pdf
-from ipate_web.staff.run_charts import cost_chart
-from ipate_web.staff.views.pages import attachment, file_name, paginate, render_page, streamed_attachment, study_page
 from training.fairness import fairness_of
 from training.models import Run
 from training.selectors import run_cost_history, run_groups, run_totals

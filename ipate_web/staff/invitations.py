@@ -1,28 +1,25 @@
-"""Pages to invite data holders; decisions are not shown here."""
+"""Pages on which people are invited: single links, lists, everyone at once."""
 
 import io
-import unicodedata
+from collections.abc import Sequence
+from typing import Any
 from urllib.parse import quote
 
-import segno
-from django.conf import settings
+from django import forms
 from django.contrib import messages
 from django.core.exceptions import ValidationError
-from django.http import Http404, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
-from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
-from django.views.decorators.debug import sensitive_post_parameters
-from django.views.decorators.http import require_POST
 
 from common.requests import SignedInRequest
 from common.spreadsheets import CsvWriter
-from consent import letter_documents as documents
-from consent.models import Invitation, Letterhead, Study
-from consent.paper_documents import sample_form_pdf
-from consent.receipts import sample_receipt_pdf
+from consent.models import Invitation, Study
+from consent.people_lists import Invited, invitees_read
+from consent.pseudonyms import look_alikes_in, look_alikes_said
+from consent.services import study_asks_check
 from consent.services.invitations import (
     IssuedInvitation,
     invitation_revoke,
@@ -30,33 +27,97 @@ from consent.services.invitations import (
     link_reissue,
     uninvited_holders,
 )
-from consent.services.letterheads import letterhead_of, letterhead_save
-from ipate_web.staff.forms.invitations import AT_ONCE, MOST, InvitationsForm, LetterheadForm, LettersForm, LinkForm
-from ipate_web.staff.views.pages import (
-    faults_in,
-    faults_show,
-    paginate,
-    pdf_answer,
-    render_page,
-    study_form,
-    study_page,
-)
-from ipate_web.staff.views.persons import person_page
+from ipate_web.staff.letters import MOST, LettersForm, name_searched, qr_code
+from ipate_web.staff.pages import faults_in, faults_show, paginate, render_page, study_form
+from ipate_web.staff.people import person_page
+
+#: So many are made in one transaction, in seconds; the command has no such limit.
+AT_ONCE = 20_000
+
+
+class InvitationsForm(forms.Form):
+    """Form to issue invitations: pseudonyms, one a line, and open places."""
+
+    pseudonyms = forms.CharField(
+        label=gettext_lazy("Pseudonyms"),
+        required=False,
+        help_text=gettext_lazy(
+            "One a line, as in the data. Unknown ones become data holders. Where somebody else answers for some of "
+            "them, begin with a line of the columns that you need, such as pseudonym,answers,until,language,address, "
+            "and write rows such as "
+            "P-17,guardian,2031-05-04 (a parent or guardian until the day on which the person comes of age), "
+            "P-18,proxy or P-19,person,,de,Erika Example; 1 Street; 12345 Town. Language and address are for the "
+            "letter alone: the site does not keep them."
+        ),
+        widget=forms.Textarea(attrs={"rows": 6, "spellcheck": "false"}),
+    )
+    open_places = forms.IntegerField(
+        label=gettext_lazy("Open places"),
+        required=False,
+        initial=0,
+        min_value=0,
+        max_value=AT_ONCE,
+        help_text=gettext_lazy("Invitations for people not known yet: whoever opens one becomes a new data holder."),
+    )
+    replace = forms.BooleanField(
+        label=gettext_lazy("Replace earlier invitations"),
+        required=False,
+        help_text=gettext_lazy("Where a letter got lost: the old link opens nothing any more."),
+    )
+
+    different = forms.BooleanField(label=gettext_lazy("Those that look alike are different people"), required=False)
+
+    def __init__(self, data: Any = None, *, study: Study) -> None:
+        super().__init__(data)
+        self.study, self._asked = study, self.fields.pop("different")
+
+    def clean(self) -> dict[str, Any]:
+        pseudonyms: list[Invited] = []
+        try:
+            pseudonyms = invitees_read(self.cleaned_data.get("pseudonyms", ""))
+        except ValidationError as error:
+            self.add_error("pseudonyms", error)
+        places = self.cleaned_data.get("open_places") or 0
+        if not self.errors and not 0 < len(pseudonyms) + places <= AT_ONCE:
+            raise ValidationError(
+                gettext_lazy(
+                    "Give a pseudonym or an open place, and at most %(most)d together. The command “invite” makes more."
+                )
+                % {"most": AT_ONCE}
+            )
+        if not self.errors:
+            study_asks_check(self.study)
+            self._look_alikes_check([each.pseudonym for each in pseudonyms])
+        return {**self.cleaned_data, "pseudonyms": pseudonyms, "open_places": places}
+
+    def _look_alikes_check(self, names: Sequence[str]) -> None:
+        """Name new pseudonyms that look like others, and ask whether they are different people."""
+        groups = look_alikes_in(self.study, names)
+        if groups:
+            self.fields["different"] = self._asked
+        if groups and not self.data.get("different"):
+            message = gettext_lazy(
+                "Some new pseudonyms look like others. Correct them, or tick that they are different people."
+            )
+            self.add_error("pseudonyms", [str(message), *look_alikes_said(groups)])
+
+
+class LinkForm(forms.Form):
+    """Form for a new link in place of a lost one: pseudonym and reason."""
+
+    pseudonym = forms.CharField(label=gettext_lazy("Pseudonym"), max_length=200)
+    reason = forms.CharField(
+        label=gettext_lazy("Reason"),
+        max_length=500,
+        help_text=gettext_lazy(
+            "Why a new link is needed, and how you made sure that it is this person who asks. It is kept with your "
+            "name for good."
+        ),
+    )
+
 
 #: Rows of a list that is saved from the page: browsers take no longer address of a file than 2 MB.
 LISTED = 5000
-
-
-def name_searched(request: SignedInRequest) -> str:
-    """Pseudonym, or a part of it, that a list is searched for; empty where it is not."""
-    name = request.GET.get("name", "").replace("\0", "")  # PostgreSQL takes no text with a zero character
-    return unicodedata.normalize("NFC", name).strip()
-
-
-def qr_code(link: str) -> SafeString:
-    """QR code of a link as SVG, in the colour of the surrounding text."""
-    svg = segno.make(link, error="m").svg_inline(scale=4, border=4, dark="#000", light="#fff", omitsize=True)
-    return mark_safe(svg.replace("<svg ", '<svg aria-hidden="true" ', 1))  # noqa: S308 – drawn here
 
 
 def _csv(issued: list[IssuedInvitation]) -> str:
@@ -87,68 +148,6 @@ def _letters(request: SignedInRequest, study: Study, issued: list[IssuedInvitati
         "left_out": left_out,
     }
     return render_page(request, study, "staff/people/invitations_issued.html", context)
-
-
-@sensitive_post_parameters("letters")
-@require_POST
-@study_page("consent.invite_holders")
-def letters_pdf(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Make the letters of the codes that a page has just shown, as PDF; the codes come with the request alone."""
-    form = LettersForm(request.POST, study=study)
-    written = form.written if form.is_valid() else []
-    if not written:
-        if form.is_valid():
-            form.add_error(None, _("None of these codes opens anything any more: newer ones replaced them."))
-        return render_page(request, study, "staff/people/letters_again.html", {"form": form}, status=422)
-    answer_by = form.cleaned_data["answer_by"]
-    pdf = documents.letters_pdf(study, written, answer_by, forms=form.forms(written, answer_by))
-    return pdf_answer(pdf, f"letters-{study.slug}.pdf", is_saved=True)
-
-
-#: What can be seen before it is saved: name, and what makes it of a study, letterhead and language.
-SAMPLES = {
-    "letter": (gettext_lazy("Preview of a letter"), documents.sample_pdf),
-    "form": (gettext_lazy("Preview of the form on paper"), sample_form_pdf),
-    "receipt": (gettext_lazy("Preview of a receipt"), sample_receipt_pdf),
-}
-
-
-def _sample(
-    request: SignedInRequest, study: Study, head: Letterhead, kind: str = "letter", language: str = ""
-) -> HttpResponse:
-    """Sample of a letter, form or receipt, with a letterhead that is not saved."""
-    if kind not in SAMPLES or language not in dict(settings.LANGUAGES):
-        raise Http404
-    try:
-        pdf = SAMPLES[kind][1](study, head, language)
-    except LookupError:
-        messages.info(
-            request,
-            _("The study has no consent form and ε policy in force yet: without both there is no form and no receipt."),
-        )
-        return redirect("staff:letterhead", study.slug)
-    return pdf_answer(pdf, f"sample-{study.slug}.pdf", is_saved=False)
-
-
-@study_form("consent.change_study")
-def letterhead(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Change the words and the logo of the letters; a preview shows what is not saved yet."""
-    head = letterhead_of(study)
-    form = LetterheadForm(request.POST or None, request.FILES or None, study=study, head=head)
-    if form.is_valid():
-        if "preview" in request.POST:
-            shown = Letterhead(study=study, texts=form.texts, logo=form.logo)
-            return _sample(request, study, shown, *request.POST["preview"].split("-", 1))
-        letterhead_save(study=study, texts=form.texts, logo=form.logo, acting_user=request.user)
-        messages.success(request, _("The changes are saved."))
-        return redirect("staff:letterhead", study.slug)
-    context = {
-        "form": form,
-        "head": head,
-        "languages": settings.LANGUAGES,
-        "samples": [(kind, name) for kind, (name, _pdf) in SAMPLES.items()],
-    }
-    return render_page(request, study, "staff/people/letterhead.html", context)
 
 
 @study_form("consent.invite_holders")

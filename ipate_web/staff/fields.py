@@ -69,3 +69,25 @@ class LinesField(forms.CharField):
 
     def clean(self, value: Any) -> list[str]:
         return [line.strip() for line in super().clean(value).splitlines() if line.strip()]
+
+
+REASON_LENGTH = 500
+
+
+class ReasonForm(forms.Form):
+    """Form for the reason of an act that cannot be undone."""
+
+    reason = forms.CharField(
+        label=_("Reason"),
+        max_length=REASON_LENGTH,
+        help_text=_("It is kept with your name for good."),
+        widget=forms.Textarea(attrs={"rows": 2}),
+    )
+
+
+class WithdrawalForm(ReasonForm):
+    """Form for the reason why a model is withdrawn, which everybody reads who asks for it."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["reason"].help_text = _("Everybody who took the model or asks for it reads this.")

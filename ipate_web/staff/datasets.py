@@ -1,0 +1,232 @@
+"""Pages of a study's datasets and of the encoders of their images and texts."""
+
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.core.files.uploadedfile import UploadedFile
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404, redirect
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from django.views.decorators.http import require_safe
+
+from common.reading import UnreadableError, document_parse
+from common.requests import SignedInRequest
+from consent.models import Study
+from ipate_web.staff.fields import ReasonForm
+from ipate_web.staff.forms.imports import MOST_MB
+from ipate_web.staff.pages import faults_in, render_page, study_form, study_page
+from learning.encoders.files import FIRST, LARGEST_SIDE, LAST, MOST_TOKENS
+from learning.formats import ImageSchema, schema_from_json
+from training.models import Dataset, DatasetImport, Encoder
+from training.run_lists import runs_filter, runs_in_table
+from training.selectors import encoders_seen, runs_visible_to
+from training.services.closing import dataset_remove
+from training.services.datasets import dataset_provenance_state
+from training.services.encoders import encoder_is_used, encoder_register, encoder_withdraw
+
+
+class ProvenanceForm(forms.Form):
+    """Form for where the points of a dataset come from; empty to take the statement back."""
+
+    provenance = forms.CharField(
+        label=gettext_lazy("Where the points come from"),
+        required=False,
+        max_length=2000,
+        widget=forms.Textarea(attrs={"rows": 4}),
+        help_text=gettext_lazy(
+            "Source, licence, and whether people who may take part can be among them. The model card of later runs "
+            "says it. Whether points overlap with holders' records is not looked for."
+        ),
+    )
+
+
+class EncoderForm(forms.Form):
+    """Form for the file of an encoder, what it takes, and the statement about it."""
+
+    file = forms.FileField(
+        label=gettext_lazy("ONNX file"), help_text=gettext_lazy("Up to 200 MB, with its weights inside.")
+    )
+    name = forms.CharField(label=gettext_lazy("Name"), max_length=100)
+    kind = forms.ChoiceField(
+        label=gettext_lazy("It takes"), choices=[("image", gettext_lazy("images")), ("text", gettext_lazy("texts"))]
+    )
+    size = forms.IntegerField(
+        label=gettext_lazy("Side of the images in pixels"),
+        required=False,
+        min_value=4,
+        max_value=LARGEST_SIDE,
+        help_text=gettext_lazy("Images are brought to this size first."),
+    )
+    mean = forms.CharField(
+        label=gettext_lazy("Mean"),
+        required=False,
+        help_text=gettext_lazy("Of pixels between 0 and 1, one for each colour: 0.5 0.5 0.5."),
+    )
+    spread = forms.CharField(
+        label=gettext_lazy("Spread"), required=False, help_text=gettext_lazy("What pixels are divided by, as the mean.")
+    )
+    layout = forms.ChoiceField(
+        label=gettext_lazy("Layout"),
+        required=False,
+        choices=[
+            (FIRST, gettext_lazy("colours first (n, 3, height, width)")),
+            (LAST, gettext_lazy("colours last (n, height, width, 3)")),
+        ],
+    )
+    length = forms.IntegerField(
+        label=gettext_lazy("Tokens of a piece of text"),
+        required=False,
+        min_value=4,
+        max_value=MOST_TOKENS,
+        help_text=gettext_lazy("Longer texts are read in pieces, of which the mean counts."),
+    )
+    tokenizer = forms.FileField(
+        label=gettext_lazy("Tokenizer"),
+        required=False,
+        help_text=gettext_lazy("Of texts: the file tokenizer.json of the network."),
+    )
+    licence = forms.CharField(
+        label=gettext_lazy("Licence"), max_length=200, help_text=gettext_lazy("Such as Apache-2.0.")
+    )
+    source = forms.CharField(
+        label=gettext_lazy("Where it comes from"),
+        max_length=2000,
+        widget=forms.Textarea(attrs={"rows": 3}),
+        help_text=gettext_lazy("And on which data it was made. The model card says it."),
+    )
+    stated = forms.BooleanField(
+        label=gettext_lazy("I state: The encoder was made without the private data of this study."), required=False
+    )
+
+    of_images = ("size", "mean", "spread", "layout")
+    of_texts = ("length", "tokenizer")
+
+    def clean_file(self) -> bytes:
+        return _content(self.cleaned_data["file"])
+
+    def clean_tokenizer(self) -> str:
+        file = self.cleaned_data["tokenizer"]
+        try:
+            text = _content(file).decode() if file else ""
+            if text:
+                document_parse(text)
+        except (UnicodeDecodeError, UnreadableError):
+            raise ValidationError(gettext_lazy("This is no JSON file: give tokenizer.json.")) from None
+        return text
+
+    def clean_mean(self) -> list[float]:
+        return _numbers(self.cleaned_data["mean"])
+
+    def clean_spread(self) -> list[float]:
+        return _numbers(self.cleaned_data["spread"])
+
+    def arguments(self) -> dict[str, Any]:
+        """Arguments of ``encoder_register``; the form is valid."""
+        data = self.cleaned_data
+        names = self.of_images if data["kind"] == "image" else ("length",)
+        fields = {name: data[name] for name in ("name", "tokenizer", "licence", "source", "stated")}
+        return fields | {
+            "content": data["file"],
+            "takes": {"kind": data["kind"], **{name: data[name] for name in names}},
+        }
+
+
+def _content(file: UploadedFile) -> bytes:
+    if (file.size or 0) > MOST_MB << 20:
+        raise ValidationError(gettext_lazy("The file is larger than %(most)d MB.") % {"most": MOST_MB})
+    return file.read()
+
+
+def _numbers(text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.replace(";", " ").split()]
+    except ValueError:
+        raise ValidationError(gettext_lazy("Write numbers with a point, separated by blanks.")) from None
+
+
+@require_safe
+@study_page("consent.view_dashboard")
+def datasets(request: SignedInRequest, study: Study) -> HttpResponse:
+    """List the datasets, with how to import one."""
+    may_import = request.user.has_perm("training.import_dataset", study)
+    unfinished = study.imports.exclude(state=DatasetImport.State.DONE) if may_import else []
+    context = {"datasets": study.datasets.order_by("kind", "name"), "kinds": Dataset.Kind, "imports": unfinished}
+    return render_page(request, study, "staff/datasets/datasets.html", context)
+
+
+@study_form("consent.view_dashboard")
+def dataset(request: SignedInRequest, study: Study, pk: int) -> HttpResponse:
+    """Describe one dataset, and let it be stated where public points come from.
+
+    Rows and labels are never shown, as they are personal data.
+    """
+    row = get_object_or_404(Dataset.objects.select_related("imported_by"), study=study, pk=pk)
+    is_stated_by_people = row.kind == Dataset.Kind.PUBLIC and row.provenance not in Dataset.own_words
+    may_state = is_stated_by_people and request.user.has_perm("training.state_provenance", study)
+    form = ProvenanceForm(request.POST if request.method == "POST" else None, initial={"provenance": row.provenance})
+    if request.method == "POST":
+        if not may_state:
+            raise PermissionDenied
+        if form.is_valid():
+            dataset_provenance_state(dataset=row, provenance=form.cleaned_data["provenance"], acting_user=request.user)
+            messages.success(request, _("The statement is saved. Model cards of later runs hold it."))
+            return redirect("staff:dataset", study.slug, row.pk)
+    schema = schema_from_json(row.schema)
+    role = f"{row.kind}_dataset"
+    context = {
+        "dataset": row,
+        "form": form if may_state else None,
+        "image": schema if isinstance(schema, ImageSchema) else None,
+        "columns": row.schema.get("columns", []),
+        "numbers": len(schema.shape) == 1 and schema.shape[0],
+        "runs": runs_in_table(runs_filter(runs_visible_to(request.user).filter(study=study, **{role: row})))[:20],
+    }
+    return render_page(request, study, "staff/datasets/dataset.html", context)
+
+
+@study_form("training.remove_dataset")
+def dataset_removal(request: SignedInRequest, study: Study, pk: int) -> HttpResponse:
+    """Explain what it means to remove a dataset, and remove it."""
+    dataset = get_object_or_404(Dataset, study=study, pk=pk, removed_at=None)
+    form = ReasonForm(request.POST or None)
+    if form.is_valid():
+        with faults_in(form):
+            dataset_remove(dataset=dataset, acting_user=request.user, **form.cleaned_data)
+            messages.success(request, _("The dataset is removed."))
+            return redirect("staff:datasets", study.slug)
+    context = {"form": form, "dataset": dataset}
+    return render_page(request, study, "staff/datasets/remove.html", context)
+
+
+@study_form("consent.view_dashboard")
+def encoders(request: SignedInRequest, study: Study) -> HttpResponse:
+    """List the encoders and how far they are with the datasets, and let another be registered."""
+    may_register = "training.import_dataset" in request.can and not study.is_closed
+    is_sent = request.method == "POST"
+    form = EncoderForm(request.POST if is_sent else None, request.FILES if is_sent else None)
+    if is_sent and not may_register:
+        raise PermissionDenied
+    if form.is_valid():
+        with faults_in(form):
+            encoder_register(study=study, acting_user=request.user, **form.arguments())
+            return redirect("staff:encoders", study.slug)
+    rows = encoders_seen(study, request.user).select_related("stated_by")
+    context = {"encoders": rows, "form": form if may_register else None}
+    return render_page(request, study, "staff/datasets/encoders.html", context)
+
+
+@study_form("training.remove_dataset")
+def encoder_withdrawal(request: SignedInRequest, study: Study, pk: int) -> HttpResponse:
+    """Explain what it means to withdraw an encoder, and withdraw it."""
+    encoder = get_object_or_404(Encoder, study=study, pk=pk, withdrawn_at=None)
+    form = ReasonForm(request.POST or None)
+    if form.is_valid():
+        with faults_in(form):
+            encoder_withdraw(encoder=encoder, acting_user=request.user, **form.cleaned_data)
+            messages.success(request, _("The encoder is withdrawn."))
+            return redirect("staff:encoders", study.slug)
+    context = {"form": form, "encoder": encoder, "used": encoder_is_used(encoder)}
+    return render_page(request, study, "staff/datasets/encoder_withdraw.html", context)

@@ -1,0 +1,268 @@
+"""Pages for decisions on paper: the blank form, one decision, a list of decisions."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.core.exceptions import ValidationError
+from django.core.files.uploadedfile import UploadedFile
+from django.http import HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils.text import capfirst
+from django.utils.translation import get_language, gettext_lazy, ngettext
+from django.utils.translation import gettext as _
+
+from common.identities import spelling
+from common.requests import SignedInRequest
+from consent.circumstances import answering_for
+from consent.languages import own_name
+from consent.models import Authority, ConsentForm, Level, Study
+from consent.paper_documents import FormsOnPaper, FormWritten, paper_forms_pdf
+from consent.pseudonyms import holder_by_pseudonym, unknown_message
+from consent.services.paper import (
+    KEEP,
+    NOT_TAKING_PART,
+    PaperConsent,
+    PaperError,
+    paper_consents_record,
+    paper_list_read,
+)
+from ipate_web.staff.fields import DayField
+from ipate_web.staff.pages import faults_in, pdf_answer, render_page, study_form
+from ipate_web.staff.people import person_page
+
+
+class PaperFormForm(forms.Form):
+    """Form to make a form on paper: in which text, for whom, and a day to answer by."""
+
+    text = forms.ChoiceField(
+        label=gettext_lazy("Language and kind of text"),
+        help_text=gettext_lazy(
+            "The whole form is in this language, where the site speaks it. Hand out the one that is read."
+        ),
+    )
+    pseudonym = forms.CharField(
+        label=gettext_lazy("Pseudonym"),
+        max_length=200,
+        required=False,
+        help_text=gettext_lazy(
+            "Empty: people write it on the form. With it the form names the person; where a guardian or proxy answers "
+            "for them, it speaks about the person and has room for the declaration of their right."
+        ),
+    )
+    answer_by = DayField(
+        label=gettext_lazy("Please answer by"),
+        required=False,
+        help_text=gettext_lazy("Stands on the form. After it people can still answer. Empty: the form names no day."),
+    )
+
+    def __init__(self, data: Any = None, *, study: Study, consent_form: ConsentForm, language: str) -> None:
+        texts = consent_form.texts
+        super().__init__(data, initial={"text": language if language in texts else next(iter(texts))})
+        self.study = study
+        self.fields["text"].choices = [(code, own_name(code)) for code in texts]  # type: ignore[attr-defined]
+
+    def clean_pseudonym(self) -> str:
+        name: str = self.cleaned_data["pseudonym"]
+        self.holder = holder_by_pseudonym(self.study, name) if name else None
+        if name and self.holder is None:
+            raise ValidationError(unknown_message(name))
+        if self.holder and not answering_for(self.holder).consents:
+            raise ValidationError(
+                gettext_lazy("It is on record that this person has died or cannot decide: there is no form.")
+            )
+        return spelling(name)
+
+    @property
+    def written(self) -> FormWritten:
+        """The form on paper that the valid form asks for."""
+        if self.holder is None:
+            return FormWritten(self.cleaned_data["text"])
+        return FormWritten(self.cleaned_data["text"], self.cleaned_data["pseudonym"], answering_for(self.holder))
+
+
+class PaperConsentForm(forms.Form):
+    """Form for one decision and its scan."""
+
+    pseudonym = forms.CharField(label=gettext_lazy("Pseudonym"), max_length=200)
+    level = forms.ChoiceField(
+        label=gettext_lazy("What they chose"),
+        choices=[
+            *((level.value, capfirst(level.label)) for level in Level),
+            (NOT_TAKING_PART, gettext_lazy("They do not take part")),
+        ],
+        widget=forms.RadioSelect,
+    )
+    weaker = forms.BooleanField(
+        label=gettext_lazy("They marked the box that they accept weaker protection than they were promised"),
+        required=False,
+        help_text=gettext_lazy("Without this mark, whoever was promised more before keeps that promise."),
+    )
+    authority = forms.ChoiceField(
+        label=gettext_lazy("By which right somebody else decided"),
+        choices=[("", gettext_lazy("the person signed themselves")), *Authority.choices],
+        required=False,
+        help_text=gettext_lazy(
+            "Of a parent, guardian or proxy who agrees: what they marked on the form. The box of the statement must be "
+            "marked, too."
+        ),
+    )
+    form_version = forms.TypedChoiceField(label=gettext_lazy("Version of the form that they signed"), coerce=int)
+    text = forms.ChoiceField(
+        label=gettext_lazy("Text of the form that they signed"),
+        required=False,
+        help_text=gettext_lazy("It stands at the foot of the form."),
+    )
+    signed_on = DayField(label=gettext_lazy("Signed on"))
+    scan = forms.FileField(
+        label=gettext_lazy("Scan"), help_text=gettext_lazy("PDF, PNG or JPEG, up to 20 MB. It is kept privately.")
+    )
+
+    keep = forms.BooleanField(
+        label=gettext_lazy("They wrote that their records stay stored"),
+        required=False,
+        help_text=gettext_lazy("Of somebody who withdraws. Otherwise their stored records are erased within a day."),
+    )
+
+    def __init__(self, *args: Any, study: Study, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        published = list(study.consent_forms.all())
+        self.fields["form_version"].choices = [(form.version, form.version) for form in published]  # type: ignore[attr-defined]
+        codes = dict.fromkeys(code for form in published for code in form.texts)
+        self.fields["text"].choices = [("", gettext_lazy("not known")), *((code, own_name(code)) for code in codes)]  # type: ignore[attr-defined]
+
+    def decision(self) -> tuple[Sequence[PaperConsent], dict[str, bytes]]:
+        """List of the one decision, and its scan by name; the form is valid."""
+        data = self.cleaned_data
+        scan: UploadedFile = data["scan"]
+        consent = PaperConsent(
+            0,
+            data["pseudonym"],
+            data["level"],
+            data["form_version"],
+            data["signed_on"],
+            scan.name or "",
+            records=KEEP if data["keep"] and data["level"] == NOT_TAKING_PART else "",
+            weaker=data["weaker"],
+            authority=data["authority"],
+            text=data["text"],
+        )
+        return [consent], {consent.evidence: scan.read()}
+
+
+class _ManyFilesInput(forms.ClearableFileInput):
+    allow_multiple_selected = True
+
+
+class _ManyFilesField(forms.FileField):
+    widget = _ManyFilesInput
+
+    def clean(self, data: Any, initial: Any = None) -> list[UploadedFile]:
+        files = data if isinstance(data, (list, tuple)) else [data]
+        return [super(_ManyFilesField, self).clean(file, initial) for file in files]
+
+
+class PaperListForm(forms.Form):
+    """Form for a list of decisions and their scans."""
+
+    list = forms.FileField(
+        label=gettext_lazy("List"),
+        help_text=gettext_lazy(
+            "A CSV file (UTF-8) with the columns pseudonym, level, form_version, signed_on, evidence."
+        ),
+    )
+    scans = _ManyFilesField(
+        label=gettext_lazy("Scans"),
+        help_text=gettext_lazy("The files that the column evidence names; several rows may name one. Up to 100."),
+    )
+
+    def clean_list(self) -> Sequence[PaperConsent]:
+        try:
+            return paper_list_read(self.cleaned_data["list"].read())
+        except PaperError as error:
+            raise ValidationError([str(problem) for problem in error.problems]) from error
+
+    def decision(self) -> tuple[Sequence[PaperConsent], dict[str, bytes]]:
+        """Decisions, and scans by name; the form is valid."""
+        return self.cleaned_data["list"], {scan.name: scan.read() for scan in self.cleaned_data["scans"]}
+
+
+@study_form("consent.record_paper_consents")
+def paper_consent(request: SignedInRequest, study: Study) -> HttpResponse:
+    """Record one decision with its scan."""
+    form = PaperConsentForm(request.POST or None, request.FILES or None, study=study)
+    if request.method == "POST" and set(form.errors) <= {"scan"}:
+        with faults_in(form):
+            page = person_page(
+                request,
+                study,
+                form,
+                action=_("Yes, record it"),
+                effects=[_("The decision counts from now on. It is kept with your name and the scan.")],
+                back=reverse("staff:paper_consent", args=[study.slug]),
+                files=["scan"],
+            )
+            if page is not None:
+                return page
+            if _recorded(request, study, form, dry_run=False):
+                return redirect("staff:paper_consent", study.slug)
+    del form.fields["scan"]  # the page that shows the person asks for it
+    return render_page(request, study, "staff/people/paper_consent.html", {"form": form})
+
+
+@study_form("consent.record_paper_consents")
+def paper_list(request: SignedInRequest, study: Study) -> HttpResponse:
+    """Check or record a list of decisions with their scans, all or none."""
+    form = PaperListForm(request.POST or None, request.FILES or None)
+    tries, stays = "record" not in request.POST, "HX-Request" in request.headers
+    if form.is_valid() and _recorded(request, study, form, dry_run=tries) and not (tries and stays):
+        return redirect("staff:paper_list", study.slug)
+    context = {"form": form}
+    if tries and stays:  # a part of the page, so that the form keeps its files
+        return render(request, "staff/people/paper_tried.html", context)
+    return render_page(request, study, "staff/people/paper_list.html", context)
+
+
+@study_form("consent.record_paper_consents")
+def paper_blank(request: SignedInRequest, study: Study) -> HttpResponse:
+    """Ask which form on paper is needed, and make it as PDF, to be printed and signed."""
+    try:
+        forms = FormsOnPaper(study)
+    except LookupError:
+        messages.info(request, _("There is nothing to sign: the study asks nobody at the moment."))
+        return redirect("staff:paper_consent", study.slug)
+    form = PaperFormForm(request.POST or None, study=study, consent_form=forms.form, language=get_language() or "")
+    if form.is_valid():
+        pdf = paper_forms_pdf(forms, [form.written], form.cleaned_data["answer_by"])
+        return pdf_answer(pdf, f"form-{study.slug}.pdf", is_saved="save" in request.POST)
+    context = {"form": form}
+    return render_page(request, study, "staff/people/paper_blank.html", context)
+
+
+def _recorded(request: SignedInRequest, study: Study, form: PaperConsentForm | PaperListForm, *, dry_run: bool) -> bool:
+    """Record the decisions of the form, or add the errors to it."""
+    consents, scans = form.decision()
+    try:
+        number = paper_consents_record(
+            study=study, consents=consents, scans=scans, acting_user=request.user, dry_run=dry_run
+        )
+    except PaperError as error:
+        form.add_error(None, ValidationError([str(problem) for problem in error.problems]))
+        return False
+    if dry_run:
+        message = ngettext("%(n)d decision can be recorded.", "%(n)d decisions can be recorded.", number) % {
+            "n": number
+        }
+        stays = "HX-Request" in request.headers
+        rest = (
+            _("Nothing is recorded yet.")
+            if stays
+            else _("Nothing is recorded yet: choose the files again and record them.")
+        )
+        messages.success(request, f"{message} {rest}")
+    else:
+        message = ngettext("%(n)d decision is recorded.", "%(n)d decisions are recorded.", number)
+        messages.success(request, message % {"n": number})
+    return True

@@ -1,0 +1,349 @@
+"""Pages about one person: look at their choice, check a receipt, erase their records, record who answers for them."""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.http import HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.formats import date_format
+from django.utils.text import capfirst
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from django.views.decorators.http import require_safe
+
+from common.identities import look_alikes, spelling
+from common.requests import SignedInRequest
+from consent.circumstances import Lapse, answering_for
+from consent.codes import code_faults
+from consent.models import Circumstance, DataHolder, Disposal, Invitation, LevelAccess, LinkReissue, Study
+from consent.pseudonyms import holder_named
+from consent.receipts import GROUPS, receipt_event
+from consent.selectors import consent_current
+from consent.services.access import holder_level_access
+from consent.services.erasures import erasure_ask
+from consent.services.handover import circumstance_record
+from consent.standing import standing
+from ipate_web.staff.fields import DayField, ReasonForm
+from ipate_web.staff.pages import faults_in, paginate, render_page, study_form, study_page
+from training.results import result_titles
+
+
+class LevelAccessForm(forms.Form):
+    """Form for access to one holder's choice: pseudonym and reason."""
+
+    pseudonym = forms.CharField(label=gettext_lazy("Pseudonym"), max_length=200)
+    reason = forms.CharField(
+        label=gettext_lazy("Reason"),
+        max_length=500,
+        help_text=gettext_lazy(
+            "Why you have to see it, such as: they called and asked. It is kept with your name for good."
+        ),
+    )
+
+
+class ReceiptForm(forms.Form):
+    """Form for a receipt's number, or the code that was read out; it says which group of a code is wrong."""
+
+    number = forms.CharField(
+        label=gettext_lazy("Code or number of the receipt"),
+        max_length=100,
+        help_text=gettext_lazy(
+            "Three groups of five letters and digits, as somebody reads them out, or the 64 digits."
+        ),
+        widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}),
+    )
+
+    def clean_number(self) -> str:
+        number = "".join(self.cleaned_data["number"].split()).lower()
+        if re.fullmatch("[0-9a-f]{64}", number):
+            return number
+        if faults := code_faults(self.cleaned_data["number"], GROUPS):
+            raise ValidationError(faults)
+        return number
+
+
+class ErasureForm(ReasonForm):
+    """Form to have the records of one person erased, who asked for it."""
+
+    pseudonym = forms.CharField(label=gettext_lazy("Pseudonym"), max_length=200)
+    field_order = ("pseudonym", "reason")
+
+
+class CircumstanceForm(forms.Form):
+    """Form for one circumstance of one holder."""
+
+    pseudonym = forms.CharField(label=gettext_lazy("Pseudonym"), max_length=200)
+    kind = forms.ChoiceField(
+        label=gettext_lazy("What is the case"),
+        choices=[(kind.value, capfirst(kind.label)) for kind in Circumstance.Kind],
+        widget=forms.RadioSelect,
+    )
+    until = DayField(
+        label=gettext_lazy("The person decides from"),
+        required=False,
+        help_text=gettext_lazy(
+            "For a guardian: the day on which the person comes of age. For a proxy: the day on which the proxy ends, "
+            "if it does. No birth date is kept."
+        ),
+    )
+    reason = forms.CharField(
+        label=gettext_lazy("How you know"),
+        max_length=500,
+        help_text=gettext_lazy(
+            "What you have seen, such as a certificate, and since when it holds. It is kept with your name."
+        ),
+    )
+
+
+#: Field of the page, which names the person who was shown.
+_SHOWN = "person"
+
+
+def is_confirmed(request: SignedInRequest) -> bool:
+    """Whether a form comes from the page that showed the person."""
+    return _SHOWN in request.POST
+
+
+def person_page(
+    request: SignedInRequest,
+    study: Study,
+    form: forms.Form,
+    *,
+    action: str,
+    effects: Sequence[str],
+    back: str,
+    files: Sequence[str] = (),
+    kind: str = "button-primary",
+) -> HttpResponse | None:
+    """Return the page that shows whom a form names, or None once the user has confirmed the person.
+
+    Args:
+        request: its data go with the page, so that they are sent again with the confirmation.
+        study: the study.
+        form: with the field ``pseudonym``; valid but for ``files``.
+        action: words of the button that confirms.
+        effects: what happens then, a sentence each.
+        back: address of the page to go back to.
+        files: names of the fields that are filled in on the page, because a browser sends a file only once.
+        kind: class of the button.
+
+    Raises:
+        ValidationError: nobody in the study has this pseudonym.
+    """
+    typed = form.cleaned_data["pseudonym"]
+    holder = holder_named(study, typed)
+    if form.is_valid() and request.POST.get(_SHOWN) == str(holder.public_id):
+        return None
+    for name in files:
+        if not is_confirmed(request):
+            form.errors.pop(name, None)  # the page asks for it now
+    names = [name for name in form.fields if name not in files]
+    context = {
+        "form": form,
+        "holder": holder,
+        "typed": typed,
+        "facts": list(_facts(request, holder)),
+        "alike": _alike(holder),
+        "entered": [(form.fields[name].label, _words(form, name)) for name in names if name != "pseudonym"],
+        "sent": [(name, value) for name in names for value in request.POST.getlist(name)],
+        "files": [form[name] for name in files],
+        "action": action,
+        "effects": effects,
+        "back": back,
+        "kind": kind,
+    }
+    return render_page(request, study, "staff/people/person.html", context)
+
+
+def _facts(request: SignedInRequest, holder: DataHolder) -> Iterator[tuple[str, str]]:
+    """What is known of a person, as far as the reader's role may see it; never what they chose."""
+    yield _("In the study since"), _day(holder.created_at)
+    if "consent.view_circumstance" in request.can:
+        answers = answering_for(holder)
+        yield _("Who answers"), str(capfirst(Circumstance.Kind(answers.kind).label))
+        if answers.until is not None:
+            yield _("The person decides from"), date_format(answers.until)
+    if "consent.invite_holders" in request.can:
+        has_link = Invitation.objects.filter(holder=holder, revoked_at=None).exists()
+        ways = [*([_("an account")] if holder.user_id else []), *([_("a link")] if has_link else [])]
+        yield _("How they decide"), ", ".join(ways) or _("neither an account nor a link")
+    if holder.erased_at and "consent.view_group_sizes" in request.can:
+        yield _("Records erased"), _day(holder.erased_at)
+
+
+def _alike(holder: DataHolder) -> list[str]:
+    """Pseudonyms of others in the study that look like the one of a person."""
+    others = DataHolder.objects.filter(study=holder.study_id, erased_at=None).exclude(pk=holder.pk).order_by()
+    groups = look_alikes([holder.known_as], others.values_list("pseudonym", flat=True)) if holder.known_as else []
+    return [name for group in groups for name in group if name != holder.known_as]
+
+
+def _day(moment: Any) -> str:
+    return date_format(timezone.localtime(moment))
+
+
+def _words(form: forms.Form, name: str) -> str:
+    """Value of a field of a valid form, as people read it."""
+    value, field = form.cleaned_data.get(name), form.fields[name]
+    if isinstance(field, forms.BooleanField):
+        return _("yes") if value else _("no")
+    if isinstance(field, forms.ChoiceField):
+        return str(dict(field.choices).get(value, value))  # type: ignore[arg-type]
+    if isinstance(field, forms.DateField):
+        return date_format(value) if value else "–"
+    return spelling(value) or "–"
+
+
+#: What staff are told of a consent that does not count.
+_SAID = {
+    None: "",
+    Lapse.FORM: gettext_lazy("It does not count until they have answered the new form."),
+    Lapse.EXPIRED: gettext_lazy("It has ended, and does not count until they decide again."),
+    Lapse.ANSWERER: gettext_lazy("It does not count: somebody else answers now, and has not decided."),
+    Lapse.INCAPACITY: gettext_lazy("It does not count: it is on record that they cannot decide."),
+    Lapse.DEATH: gettext_lazy("It does not count: it is on record that they have died."),
+}
+
+
+@study_form("consent.view_holder_level")
+def holder_look(request: SignedInRequest, study: Study) -> HttpResponse:
+    """Ask for a holder and a reason, and show the choice on this page only."""
+    form = LevelAccessForm(request.POST or None)
+    context: dict[str, object] = {"form": form}
+    if form.is_valid():
+        with faults_in(form):
+            page = person_page(
+                request,
+                study,
+                form,
+                action=_("Yes, look"),
+                effects=[_("Your look is on record for good, with your name and the reason.")],
+                back=reverse("staff:holder_look", args=[study.slug]),
+            )
+            if page is not None:
+                return page
+            event = holder_level_access(study=study, acting_user=request.user, **form.cleaned_data)
+            context["current"] = event
+            if event is not None and event.grants:
+                context["stands"] = _SAID[standing(event.holder).lapse]
+            context["looked_at"] = form.cleaned_data["pseudonym"]
+    return render_page(request, study, "staff/people/holder_look.html", context)
+
+
+@study_form("consent.check_receipt")
+def receipt_check(request: SignedInRequest, study: Study) -> HttpResponse:
+    """Say whether a receipt is on record, and whose and of when it is; what was decided is not shown."""
+    form = ReceiptForm(request.POST or None)
+    context: dict[str, object] = {"form": form}
+    if form.is_valid():
+        event = receipt_event(form.cleaned_data["number"], study)
+        if event is None:
+            form.add_error("number", _("No decision of this study has this receipt. Ask for each group again."))
+        else:
+            last = consent_current(event.holder) == event
+            context |= {"event": event, "unchanged": event.computed_hash() == event.hash, "last": last}
+    return render_page(request, study, "staff/people/receipt_check.html", context)
+
+
+@require_safe
+@study_page("consent.view_levelaccess")
+def holder_looks(request: SignedInRequest, study: Study) -> HttpResponse:
+    """List the accesses to single choices and the new links to them, newest first, without the choices."""
+    looks = LevelAccess.objects.filter(study=study).select_related("holder").order_by("-sequence")
+    looks = looks.prefetch_related("seen_by")  # not joined: that would leave out looks by accounts since deleted
+    links = LinkReissue.objects.filter(study=study).select_related("holder").order_by("-sequence")
+    context = {"page": paginate(request, looks), "links": links.prefetch_related("issued_by")}
+    return render_page(request, study, "staff/people/holder_looks.html", context)
+
+
+@study_form("consent.view_group_sizes")
+def disposals(request: SignedInRequest, study: Study) -> HttpResponse:
+    """List closings and erasures; a data steward asks here for the erasure of one person's records."""
+    may_erase = request.user.has_perm("consent.erase_records", study)
+    if request.method == "POST" and not may_erase:
+        raise PermissionDenied
+    form = ErasureForm(request.POST or None)
+    if form.is_valid() and (answer := _erasure_request(request, study, form)) is not None:
+        return answer
+    rows = Disposal.objects.filter(study=study).select_related("holder").order_by("-sequence")
+    rows = rows.prefetch_related("recorded_by")  # not joined: that would leave out rows by accounts since deleted
+    context: dict[str, Any] = {"form": form if may_erase and not study.expired_at else None}
+    context["page"] = page = paginate(request, rows)
+    titles = result_titles([row.subject for row in page if row.kind == Disposal.Kind.RESULT])
+    for row in page:
+        row.subject = titles.get(row.subject, row.subject)
+    return render_page(request, study, "staff/people/disposals.html", context, status=422 if form.errors else 200)
+
+
+def _erasure_request(request: SignedInRequest, study: Study, form: ErasureForm) -> HttpResponse | None:
+    """Show the person, then ask for the erasure; None where the form has errors."""
+    back = reverse("staff:disposals", args=[study.slug])
+    with faults_in(form):
+        page = person_page(
+            request,
+            study,
+            form,
+            action=_("Yes, erase their records"),
+            effects=[
+                _("Their rows of all private datasets and the scans of their letters are erased for good."),
+                _("It is kept with your name and the reason for good."),
+            ],
+            back=back,
+            kind="button-danger",
+        )
+        if page is not None:
+            return page
+        holder = holder_named(study, form.cleaned_data["pseudonym"])
+        if erasure_ask(holder=holder, acting_user=request.user, reason=form.cleaned_data["reason"]):
+            messages.success(request, _("Their records are being erased. The list below says when it is done."))
+        else:
+            messages.info(request, _("This was asked for already, and is being done."))
+        return redirect(back)
+    return None
+
+
+@study_form("consent.view_circumstance")
+def circumstances(request: SignedInRequest, study: Study) -> HttpResponse:
+    """List what is on record; those who may record more find the form above."""
+    if request.method == "POST" and not request.user.has_perm("consent.record_circumstances", study):
+        raise PermissionDenied
+    form = CircumstanceForm(request.POST or None)
+    if form.is_valid():
+        with faults_in(form):
+            page = person_page(
+                request,
+                study,
+                form,
+                action=_("Yes, record it"),
+                effects=[
+                    _("It is kept with your name, and cannot be taken back, only followed by another record."),
+                    _effect(study, form.cleaned_data["kind"]),
+                ],
+                back=reverse("staff:circumstances", args=[study.slug]),
+            )
+            if page is not None:
+                return page
+            record = circumstance_record(study=study, acting_user=request.user, **form.cleaned_data)
+            message = _("It is on record: %(name)s, %(kind)s.")
+            messages.success(request, message % {"name": record.holder, "kind": record.get_kind_display()})
+            return redirect("staff:circumstances", study.slug)
+    rows = Circumstance.objects.filter(study=study).select_related("holder").prefetch_related("recorded_by")
+    context = {"form": form, "page": paginate(request, rows.order_by("-sequence"))}
+    return render_page(request, study, "staff/people/circumstances.html", context)
+
+
+def _effect(study: Study, kind: str) -> str:
+    """Say what follows from a circumstance that is about to be recorded."""
+    if kind == Circumstance.Kind.DIED:
+        return _("Their link and account end at once. %(after)s.") % {
+            "after": capfirst(study.get_after_death_display())
+        }
+    if kind == Circumstance.Kind.INCAPABLE:
+        return f"{capfirst(study.get_after_incapacity_display())}."
+    return _("Where somebody else answers from now on, earlier links and accounts end at once.")

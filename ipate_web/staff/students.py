@@ -1,0 +1,281 @@
+"""Pages of the student models of runs: their versions, publication, threshold and stage."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.core.exceptions import ValidationError
+from django.http import HttpResponse, HttpResponseBase
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils.text import capfirst
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, gettext_noop
+from django.views.decorators.http import require_safe
+
+from common.artifacts import model_fetch
+from common.requests import SignedInRequest
+from consent.models import Study
+from ipate_web.staff.fields import ReasonForm, WithdrawalForm
+from ipate_web.staff.kinds import (
+    ParameterGroup,
+    chosen_parameters,
+    kind_add,
+    parameter_groups,
+    parameter_values,
+    unused_parameters,
+)
+from ipate_web.staff.pages import (
+    attachment,
+    faults_in,
+    faults_show,
+    file_name,
+    paginate,
+    render_page,
+    study_form,
+    study_page,
+)
+from training.models import Run, StudentModel
+from training.selectors import run_versions, runs_visible_to
+from training.services.downloads import download_record, model_takers
+from training.services.exports import ModelFile, file_native, file_onnx
+from training.services.publication import publication_doubts
+from training.services.stages import NEXT, model_stage_set, registered_models
+from training.services.students import student_publish, student_withdraw
+from training.services.thresholds import model_threshold_set
+from training.services.trainings import recipe_check, student_ask
+
+
+class StudentForm(forms.Form):
+    """A student with its parameters, which can learn from the public points of ``run``."""
+
+    def __init__(self, *args: Any, run: Run, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.run = run
+        kind_add(self, "student_learner", gettext_lazy("Student"))
+
+    @property
+    def student_groups(self) -> list[ParameterGroup]:
+        return parameter_groups(self, "student_learner")
+
+    def clean(self) -> dict[str, Any]:
+        for name in unused_parameters(self, "student_learner"):
+            self.errors.pop(name, None)
+        if not self.errors:
+            try:
+                recipe_check(self.run, **self.recipe())
+            except ValidationError as error:
+                self.add_error("student_learner", [text for texts in error.message_dict.values() for text in texts])
+        return self.cleaned_data
+
+    def recipe(self) -> dict[str, Any]:
+        """Choices of the form, as ``student_ask`` takes them."""
+        return {
+            "student_learner": self.cleaned_data["student_learner"],
+            "student_parameters": chosen_parameters(self, "student_learner"),
+        }
+
+
+def initial_student(run: Run) -> dict[str, Any]:
+    """The student that the run asked for."""
+    return parameter_values("student_learner", run.student_learner, run.student_parameters)
+
+
+class PublicationForm(ReasonForm):
+    """Form for the reason to publish what a run would not publish by itself; empty where it would."""
+
+    def __init__(self, *args: Any, doubtful: bool, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["reason"].help_text = gettext_lazy("The card of the model shows it.")
+        if not doubtful:
+            del self.fields["reason"]
+
+
+class ThresholdForm(forms.Form):
+    """Form for the class that a threshold is of, and for costs or a wanted sensitivity; no class for no threshold."""
+
+    class_name = forms.ChoiceField(label=gettext_lazy("Class"), required=False)
+    missed = forms.FloatField(
+        label=gettext_lazy("Cost of missing it"),
+        required=False,
+        min_value=0,
+        help_text=gettext_lazy("In any unit, the same for both costs."),
+    )
+    false_alarm = forms.FloatField(label=gettext_lazy("Cost of saying it falsely"), required=False, min_value=0)
+    sensitivity = forms.FloatField(
+        label=gettext_lazy("Or: wanted sensitivity"),
+        required=False,
+        min_value=0.01,
+        max_value=1,
+        help_text=gettext_lazy("Share of the records of the class that are to be found, such as 0.9."),
+    )
+
+    def __init__(self, *args: Any, run: Run, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        none = ("", gettext_lazy("none: the likeliest class is said"))
+        self.fields["class_name"].choices = [none, *((name, name) for name in run.classes)]  # type: ignore[attr-defined]
+
+
+def _run_or_404(request: SignedInRequest, study: Study, pk: str) -> Run:
+    runs = runs_visible_to(request.user).select_related("public_dataset", "test_dataset", "student")
+    return get_object_or_404(runs, study=study, pk=pk)
+
+
+def _version_or_404(request: SignedInRequest, study: Study, pk: str, version: int) -> tuple[Run, StudentModel]:
+    """A run with one version of its student."""
+    run = _run_or_404(request, study, pk)
+    return run, get_object_or_404(run.students.all(), version=version)
+
+
+@require_safe
+@study_page("training.view_run")
+def run_students(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
+    """The versions of a run's student, as the run's page asks for them while one is trained; then it is loaded anew."""
+    row = _run_or_404(request, study, pk)
+    can = request.can
+    context: dict[str, Any] = {"study": study, "can": can, "run": row, "versions": run_versions(row)}
+    response = render(request, "staff/runs/versions.html", context)
+    if not context["versions"].busy:
+        response["HX-Refresh"] = "true"  # what the page says above them has changed, too
+    return response
+
+
+@study_form("training.propose_run")
+def run_student_new(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
+    """Choose a student and its parameters; a worker trains it from what the run has released."""
+    row = _run_or_404(request, study, pk)
+    if not row.students.exists():
+        messages.info(request, _("Only the student of a finished run can be trained anew."))
+        return redirect("staff:run", study.slug, row.pk)
+    is_sent = request.method == "POST"
+    form = StudentForm(request.POST if is_sent else None, initial=initial_student(row), run=row)
+    if form.is_valid():
+        with faults_show(request):
+            student_ask(run=row, acting_user=request.user, **form.recipe())
+            messages.success(request, _("Another version is trained as soon as a worker is free."))
+        return redirect("staff:run", study.slug, row.pk)
+    context: dict[str, Any] = {"run": row, "form": form}
+    return render_page(request, study, "staff/runs/student_new.html", context)
+
+
+@study_form("training.approve_run")
+def run_student_publish(request: SignedInRequest, study: Study, pk: str, version: int) -> HttpResponse:
+    """Explain what it means that another version is published, and publish it."""
+    row, chosen = _version_or_404(request, study, pk, version)
+    if chosen.is_withdrawn:
+        messages.error(request, _("This version was withdrawn. Publish another one."))
+        return redirect("staff:run", study.slug, row.pk)
+    doubts = publication_doubts(chosen.card.get("evaluation"))
+    form = PublicationForm(request.POST if request.method == "POST" else None, doubtful=bool(doubts))
+    if form.is_valid():
+        student_publish(run=row, version=chosen.version, acting_user=request.user, **form.cleaned_data)
+        messages.success(request, _("Version %(number)d is published.") % {"number": chosen.version})
+        return redirect("staff:run", study.slug, row.pk)
+    context: dict[str, Any] = {"run": row, "chosen": chosen, "doubts": doubts, "form": form}
+    return render_page(request, study, "staff/runs/student_publish.html", context)
+
+
+@study_form("training.withdraw_model")
+def run_student_withdraw(request: SignedInRequest, study: Study, pk: str, version: int) -> HttpResponse:
+    """Explain what it means to withdraw a version, and withdraw it."""
+    row, chosen = _version_or_404(request, study, pk, version)
+    if chosen.is_withdrawn:
+        messages.info(request, _("This version was withdrawn already."))
+        return redirect("staff:run", study.slug, row.pk)
+    form = WithdrawalForm(request.POST or None)
+    if form.is_valid():
+        student_withdraw(run=row, version=chosen.version, acting_user=request.user, **form.cleaned_data)
+        messages.success(request, _("Version %(number)d is withdrawn.") % {"number": chosen.version})
+        return redirect("staff:run", study.slug, row.pk)
+    context: dict[str, Any] = {"run": row, "chosen": chosen, "form": form, "takers": len(model_takers(chosen))}
+    return render_page(request, study, "staff/runs/student_withdraw.html", context)
+
+
+@require_safe
+@study_page("training.use_student")
+def run_student_model(request: SignedInRequest, study: Study, pk: str, version: int) -> HttpResponse:
+    """Download one version of the student."""
+    return _taken(request, study, *_version_or_404(request, study, pk, version), file_native)
+
+
+@require_safe
+@study_page("training.use_student")
+def run_student_onnx(request: SignedInRequest, study: Study, pk: str, version: int) -> HttpResponse:
+    """Download one version of the student as ONNX."""
+    return _taken(request, study, *_version_or_404(request, study, pk, version), file_onnx)
+
+
+def _taken(
+    request: SignedInRequest, study: Study, run: Run, chosen: StudentModel, file_of: Callable[[StudentModel], ModelFile]
+) -> HttpResponse:
+    """A file of a version, on record; none of one that was withdrawn."""
+    if chosen.is_withdrawn:
+        return render_page(request, study, "staff/runs/withdrawn.html", {"run": run, "chosen": chosen}, status=410)
+    file = file_of(chosen)
+    if request.method != "HEAD":
+        download_record(run=run, what=gettext_noop("model"), digest=file.digest, acting_user=request.user)
+    name = f"{file_name(run)}-v{chosen.version}.{file.format}"
+    return attachment(model_fetch(file.artifact), name, "application/octet-stream")
+
+
+_Stage = StudentModel.Stage
+
+
+@require_safe
+@study_page("training.view_run")
+def models(request: SignedInRequest, study: Study) -> HttpResponse:
+    """List the published models, all or those of one stage."""
+    rows = registered_models(StudentModel.objects.filter(run__study=study)).select_related("run__study")
+    stage = request.GET.get("stage", "")
+    if stage in _Stage.values:
+        rows = rows.filter(stage=stage)
+    context = {"page": paginate(request, rows, 20), "stages": _stages(_Stage.values), "stage": stage}
+    return render_page(request, study, "staff/models/models.html", context)
+
+
+def _page_of_published(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponseBase]:
+    """Decorator of views of the published model of a run, for those who approve runs; back to a run without one."""
+
+    @study_form("training.approve_run")
+    @wraps(view)
+    def wrapped(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
+        run = get_object_or_404(runs_visible_to(request.user).select_related("student"), study=study, pk=pk)
+        if run.student is None or run.student.is_withdrawn:
+            messages.info(request, _("The run has no published model: there is none yet, or it was withdrawn."))
+            return redirect("staff:run", study.slug, run.pk)
+        return view(request, study, run, run.student)
+
+    return wrapped
+
+
+@_page_of_published
+def model_stage(request: SignedInRequest, study: Study, run: Run, student: StudentModel) -> HttpResponse:
+    """Explain what the stages mean, and put a published model into another one."""
+    if request.method == "POST":
+        with faults_show(request):
+            model = model_stage_set(run=run, stage=request.POST.get("stage", ""), acting_user=request.user)
+            values = {"title": run.title, "stage": model.get_stage_display()}
+            messages.success(request, _("The model of “%(title)s” is %(stage)s now.") % values)
+        return redirect("staff:models", study.slug)
+    context = {"run": run, "model": student, "next": _stages(NEXT[student.stage])}
+    return render_page(request, study, "staff/models/stage.html", context)
+
+
+@_page_of_published
+def model_threshold(request: SignedInRequest, study: Study, run: Run, student: StudentModel) -> HttpResponse:
+    """Explain what a threshold does, and choose that of a published model."""
+    threshold = student.card.get("threshold") or {}
+    initial = {"class_name": threshold.get("class", ""), **threshold.get("by", {})}
+    form = ThresholdForm(request.POST if request.method == "POST" else None, initial=initial, run=run)
+    if form.is_valid():
+        with faults_in(form):
+            model_threshold_set(run=run, acting_user=request.user, **form.cleaned_data)
+            messages.success(request, _("The model says classes by its new threshold now."))
+            return redirect("staff:run", study.slug, run.pk)
+    context = {"run": run, "form": form}
+    return render_page(request, study, "staff/models/threshold.html", context)
+
+
+def _stages(names: list[str] | tuple[str, ...]) -> list[tuple[str, str]]:
+    return [(name, capfirst(str(_Stage(name).label))) for name in names]

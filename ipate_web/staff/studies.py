@@ -1,0 +1,348 @@
+"""Pages of one study: settings, overview, changes, end."""
+
+from collections.abc import Callable, Iterable
+from copy import copy
+from datetime import date
+from typing import Any
+
+from django import forms
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods, require_safe
+
+from accounting.exports import budgets_csv
+from accounting.head_counts import head_counts
+from accounting.shares import share_free
+from common.requests import SignedInRequest
+from consent import selectors, services
+from consent.change_lists import change_lines, changers, changes_of, models_recorded
+from consent.committee import conditions_in_force
+from consent.counts import holders_per_level
+from consent.disclosure import SEES_PEOPLE
+from consent.facts import FACTS, TRANSLATED_FACTS, facts_missing, facts_of
+from consent.forms import INVALID_EMAIL, options
+from consent.languages import is_variant, translated_name
+from consent.models import Level, Study
+from consent.services import study_slug_check
+from consent.study_texts import TRANSLATED
+from ipate_web.first_run import next_steps
+from ipate_web.staff.budgets import budget_overview
+from ipate_web.staff.fields import DayField, DayInput, FilterForm, ReasonForm
+from ipate_web.staff.impact import impact_markdown, impact_pdf
+from ipate_web.staff.pages import attachment, faults_in, faults_show, paginate, render_page, study_form, study_page
+from training.models import Run
+from training.run_lists import runs_filter, runs_in_table
+from training.selectors import run_totals
+from training.selectors import study_budgets as budgets_of
+from training.services.closing import study_close
+
+#: Whoever says nothing leaves these as they are.
+_KEPT_WHERE_UNSAID = ("lawful_basis", "after_withdrawal", "after_death", "after_incapacity")
+_SHORT_TEXTS = (
+    "controller_address",
+    "data_protection_officer",
+    "supervisory_authority",
+    "data_categories",
+    "data_source",
+    "recipients",
+    "retention",
+    "mail_opening",
+)
+#: Where in the facts the contact's details follow.
+_CONTACT = FACTS.index("contact") + 1
+#: An alliance is told by those who sign it, on its own page.
+_FURTHER = tuple(name for name in FACTS[_CONTACT:] if name != "alliance")
+#: The example of harm is the ethics committee's to write, on its own page.
+_TRANSLATED_HERE = tuple(name for name in TRANSLATED if name != "harm")
+
+
+class StudyForm(forms.ModelForm):
+    """Form for a study's settings, without the fields named in ``fixed``."""
+
+    languages = forms.CharField(
+        label=gettext_lazy("Languages"),
+        initial=settings.LANGUAGE_CODE,
+        required=False,
+        help_text=Study._meta.get_field("languages").help_text,
+    )
+
+    class Meta:
+        model = Study
+        fields = [
+            "title",
+            "slug",
+            *FACTS[:_CONTACT],
+            *("contact_name", "contact_telephone", "contact_hours"),
+            *_FURTHER,
+            "mail_opening",
+            "languages",
+            "delta",
+            "rehearsal",
+            "retain_votes",
+            "budget_warning",
+        ]
+        widgets = {
+            "purpose": forms.Textarea(attrs={"rows": 4}),
+            **dict.fromkeys(_SHORT_TEXTS, forms.Textarea(attrs={"rows": 2})),
+            "retention_until": DayInput(),
+        }
+        error_messages = {"contact": {"invalid": INVALID_EMAIL}}
+
+    def __init__(self, *args: Any, fixed: Iterable[str] = (), **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.initial["languages"] = " ".join(self.instance.languages)
+        for name in _KEPT_WHERE_UNSAID:
+            self.fields[name].required = False
+        self._add_translations()
+        for name in fixed:
+            self.fields.pop(name, None)
+        if self.instance.rehearsal:
+            del self.fields["budget_warning"]  # it promises nothing
+        else:
+            self.fields["budget_warning"].widget.attrs |= {"step": "any", "inputmode": "decimal"}
+        if "delta" in self.fields:
+            self.fields["delta"].label = "δ"  # not Δ, its capital
+            self.fields["delta"].widget.attrs |= {"step": "any", "inputmode": "decimal"}
+
+    def _add_translations(self) -> None:
+        """Add a field for each text of the study in each other language of the site or the study."""
+        codes = dict.fromkeys([*(code for code, _name in settings.LANGUAGES), *self.instance.languages])
+        self.other_languages = [code for code in codes if code != settings.LANGUAGE_CODE and not is_variant(code)]
+        for code in self.other_languages:
+            texts = self.instance.translations.get(code, {})
+            for name in _TRANSLATED_HERE:
+                label = f"{self.fields[name].label} ({translated_name(code)})"
+                rows = 4 if name == "purpose" else 2
+                short = isinstance(self.fields[name].widget, forms.TextInput)
+                widget = forms.TextInput if short else forms.Textarea
+                attrs = {"lang": code} if short else {"lang": code, "rows": rows}
+                self.fields[f"{name}_{code}"] = forms.CharField(
+                    label=label, required=False, initial=texts.get(name, ""), widget=widget(attrs=attrs)
+                )
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or self.cleaned_data
+        for name in _KEPT_WHERE_UNSAID:
+            if name in cleaned:
+                cleaned[name] = cleaned[name] or getattr(self.instance, name)
+        translations = {}
+        for code in self.other_languages:
+            known = self.instance.translations.get(code, {})
+            texts = {name: cleaned.pop(f"{name}_{code}", known.get(name, "")).strip() for name in TRANSLATED}
+            translations[code] = {name: text for name, text in texts.items() if text}
+        cleaned["translations"] = {code: texts for code, texts in translations.items() if texts}
+        return cleaned
+
+    def clean_languages(self) -> list[str]:
+        codes = self.cleaned_data["languages"].lower().replace(",", " ").split()
+        return list(dict.fromkeys(codes)) or self.instance.languages
+
+    def clean_slug(self) -> str:
+        slug = self.cleaned_data["slug"]
+        study_slug_check(slug)
+        return slug
+
+
+class FactsForm(StudyForm):
+    """Form for the facts that the next version of a consent form tells; ``study`` is the study with today's draft."""
+
+    def __init__(self, data: Any = None, *, study: Study) -> None:
+        super().__init__(data, instance=study)
+        kept = {*FACTS, *(f"{name}_{code}" for name in TRANSLATED_FACTS for code in self.other_languages)}
+        for name in [name for name in self.fields if name not in kept]:
+            del self.fields[name]
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Facts as they were entered; the form is valid."""
+        changed = copy(self.instance)
+        for name, value in self.cleaned_data.items():
+            setattr(changed, name, value)
+        return facts_of(changed)
+
+
+class ClosingForm(ReasonForm):
+    """Form to close a study: the reason, and the last day of its private records."""
+
+    erase_after = DayField(
+        label=gettext_lazy("Last day of the private records"),
+    )
+
+    def __init__(self, *args: Any, study: Study, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["reason"].help_text = gettext_lazy("Holders read it. It is kept with your name for good.")
+        field = self.fields["erase_after"]
+        if study.rehearsal:
+            del self.fields["erase_after"]
+        elif study.retention_until is not None:
+            field.initial = study.retention_until
+            field.widget.attrs["max"] = study.retention_until.isoformat()
+            field.help_text = gettext_lazy("Holders were told this day. You can choose an earlier one.")
+        else:
+            field.help_text = gettext_lazy("They are erased on the day after it. A day that is over: at once.")
+
+    @property
+    def last_day(self) -> date | None:
+        """The day that was chosen; the form is valid."""
+        return self.cleaned_data.get("erase_after")
+
+
+class ChangesFilter(FilterForm):
+    """Filter of changes by row, person and time."""
+
+    model = forms.ChoiceField(label=gettext_lazy("What was changed"), required=False)
+    by = forms.ChoiceField(label=gettext_lazy("Changed by"), required=False)
+    since = DayField(label=gettext_lazy("Changed since"), required=False)
+    until = DayField(label=gettext_lazy("Changed until"), required=False)
+
+    def __init__(self, *args: Any, models: list[tuple[str, str]], people: list[str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["model"].choices = [("", gettext_lazy("all")), *models]  # type: ignore[attr-defined]
+        self.fields["by"].choices = [("", gettext_lazy("all")), *((name, name) for name in people)]  # type: ignore[attr-defined]
+
+
+LATEST_RUNS = 5
+
+
+@never_cache
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def study_new(request: SignedInRequest) -> HttpResponse:
+    """Create a study; its creator becomes its operator, in a rehearsal study its data steward, too."""
+    if not request.user.has_perm("consent.add_study"):
+        raise PermissionDenied
+    form = StudyForm(request.POST or None)
+    if form.is_valid():
+        study = services.study_create(acting_user=request.user, **form.cleaned_data)
+        messages.success(request, _("The study is set up. The list below says what comes next."))
+        return redirect("staff:study", study.slug)
+    return render(request, "staff/study/new.html", {"form": form}, status=422 if form.errors else 200)
+
+
+@study_form("consent.change_study")
+def study_edit(request: SignedInRequest, study: Study) -> HttpResponse:
+    """Change a study's settings: all before holders can decide, few afterwards."""
+    settled = services.study_fixed(study)
+    fixed = ("slug", "rehearsal", *settled)
+    form = StudyForm(request.POST or None, instance=copy(study), fixed=fixed)
+    if form.is_valid():
+        with faults_show(request):  # form or policy came into force while the page was open
+            services.study_update(study=study, acting_user=request.user, **form.cleaned_data)
+            messages.success(request, _("The changes are saved."))
+            return redirect("staff:study", study.slug)
+        return redirect("staff:study_edit", study.slug)
+    context = {"form": form, "settled": settled}
+    return render_page(request, study, "staff/study/edit.html", context)
+
+
+@require_safe
+@study_page("consent.view_dashboard")
+def study_impact(request: SignedInRequest, study: Study, kind: str) -> HttpResponse:
+    """Summary for the data protection impact assessment, as PDF or Markdown; a rehearsal concerns nobody."""
+    makers: dict[str, tuple[Callable[[Study], str | bytes], str]] = {
+        "pdf": (impact_pdf, "application/pdf"),
+        "md": (impact_markdown, "text/markdown; charset=utf-8"),
+    }
+    if study.rehearsal or kind not in makers:
+        raise Http404
+    make, content_type = makers[kind]
+    response = HttpResponse(make(study), content_type=content_type)
+    response["Content-Disposition"] = f'attachment; filename="{study.slug}-impact.{kind}"'
+    return response
+
+
+@require_safe
+@study_page("consent.view_dashboard")
+def study(request: SignedInRequest, study: Study) -> HttpResponse:
+    """Overview of a study: who takes part, what may still be used, its runs, and what to do next."""
+    policy = selectors.policy_in_force(study)
+    runs = run_totals(study)
+    context: dict[str, Any] = {
+        "policy": policy,
+        "conditions": conditions_in_force(study),
+        "options": options(policy, study.delta)[:3] if policy else [],
+        "consent_form": selectors.consent_form_in_force(study),
+        "missing": facts_missing(study),
+        "datasets": study.datasets.filter(removed_at=None).only("study", "name", "kind", "rows"),
+        "latest_runs": _latest_runs(study) if "training.view_run" in request.can else [],
+        "runs": runs,
+        "steps": [] if runs.finished else next_steps(study, request.can),
+        "head_counts": head_counts(study),
+        "budgets": None if study.rehearsal else budget_overview(study),
+        "share_free": share_free(study),
+    }
+    if SEES_PEOPLE in request.can and not study.rehearsal:
+        context |= _taking_part(study)
+    return render_page(request, study, "staff/study/study.html", context)
+
+
+@require_safe
+@study_page("consent.view_dashboard")
+def study_budgets(request: SignedInRequest, study: Study) -> HttpResponse:
+    """Live part of the overview: what each privacy group has used and has left."""
+    context = {"study": study, "can": request.can, "budgets": budget_overview(study)}
+    return render(request, f"staff/budgets/{'home' if 'bars' in request.GET else 'live'}.html", context)
+
+
+@require_safe
+@study_page("consent.view_dashboard")
+def study_budget_file(request: SignedInRequest, study: Study) -> HttpResponse:
+    """The same numbers as a file."""
+    pieces = budgets_csv(budgets_of(study))
+    return attachment("".join(pieces), f"{study.slug}-budget.csv", "text/csv; charset=utf-8")
+
+
+def _latest_runs(study: Study) -> list[Run]:
+    return list(runs_in_table(runs_filter(study.runs.all()))[:LATEST_RUNS])
+
+
+def _taking_part(study: Study) -> dict[str, Any]:
+    """Exact numbers, for those who handle consents; they must not steer runs."""
+    counts = holders_per_level(study)
+    taking_part = sum(counts[level] for level in Level.values)
+    return {
+        "taking_part": taking_part,
+        "counts": counts,
+        "levels": [(level.label, counts[level]) for level in Level],
+    }
+
+
+@study_form("consent.close_study")
+def study_closing(request: SignedInRequest, study: Study) -> HttpResponse:
+    """Explain what it means to close a study, and close it."""
+    if study.is_closed:
+        messages.info(request, _("This study is closed already."))
+        return redirect("staff:study", study.slug)
+    form = ClosingForm(request.POST or None, study=study)
+    if form.is_valid():
+        with faults_in(form):
+            study_close(
+                study=study,
+                reason=form.cleaned_data["reason"],
+                erase_after=form.last_day,
+                acting_user=request.user,
+            )
+            messages.success(request, _("The study is closed."))
+            return redirect("staff:study", study.slug)
+    return render_page(request, study, "staff/study/close.html", {"form": form})
+
+
+_A_PAGE = 20
+
+
+@require_safe
+@study_page("consent.view_configurationchange")
+def changes(request: SignedInRequest, study: Study) -> HttpResponse:
+    """List the changes, newest first, with the values before and after; auditors also find those that are sealed."""
+    sealed = "consent.view_sealedchange" in request.can and request.GET.get("record") == "sealed"
+    form = ChangesFilter(request.GET, models=models_recorded(sealed=sealed), people=changers(study, sealed=sealed))
+    page = paginate(request, changes_of(study, sealed=sealed, **form.chosen()), _A_PAGE)
+    context = {"form": form, "page": page, "changes": change_lines(page), "sealed": sealed}
+    return render_page(request, study, "staff/study/changes.html", context)
