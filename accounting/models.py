@@ -11,7 +11,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from consent.models import Level, Study, StudyChained
-from consent.models.actors import actor
+from consent.models.recorded import actor
 
 
 class Release(StudyChained):

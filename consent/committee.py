@@ -15,7 +15,7 @@ from consent.models import (
     Remark,
     Study,
 )
-from consent.models.actors import actor_name
+from consent.models.recorded import actor_name
 from consent.selectors import (
     answer_deadline,
     consent_form_in_force,

@@ -13,7 +13,7 @@ from django.contrib.auth.models import AnonymousUser
 from django.db.models import Model, Q, QuerySet
 
 from consent.models import Administrator, Membership, Role, Study
-from consent.role_rules import CONFIRM, GIVERS
+from consent.models.roles import CONFIRM, GIVERS
 
 _STAFF = {
     "consent.view_dashboard",  # the staff pages of a study

@@ -33,8 +33,8 @@ from consent.models import (
     RoleChange,
     Study,
 )
+from consent.models.roles import CONFIRM, GIVERS
 from consent.permissions import ROLE_PERMISSIONS, study_permissions
-from consent.role_rules import CONFIRM, GIVERS
 from consent.selectors import answer_deadline, approved_by, forms_waiting, policies_waiting, role_changes_waiting
 from consent.services.erasures import erasures_waiting
 from consent.services.letters import letters_waiting

@@ -1,14 +1,16 @@
-"""How holders without an account are told of their decisions and of news."""
+"""What tells people and programs: addresses of holders, mails, news, webhooks."""
 
+import uuid
 from uuid import uuid4
 
+from django.conf import settings
 from django.db import models
 from django.db.models import Q
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from consent.models.holders import DataHolder
-from consent.models.recorded import Recorded
+from consent.models.recorded import Recorded, actor
 from consent.models.studies import Study
 
 
@@ -54,3 +56,165 @@ class HolderAddress(Recorded):
 
     def __str__(self) -> str:
         return f"{self.way} to holder {self.holder_id}"
+
+
+class Mail(models.Model):
+    """Mail to the person of an account, or to an address that was left: which kind, about what, when, and its state.
+
+    Its words are not kept. They are written when it is delivered, from ``kind``, ``study`` and ``about``, none of which
+    tells a level.
+    """
+
+    class State(models.TextChoices):
+        WAITING = "waiting", _("waiting")
+        SENT = "sent", _("sent")
+        FAILED = "failed", _("failed")
+        DROPPED = "dropped", _("no confirmed address")
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, null=True, related_name="+")
+    address = models.ForeignKey(HolderAddress, on_delete=models.CASCADE, null=True, related_name="mails")
+    kind = models.CharField(max_length=30)
+    study = models.ForeignKey(Study, on_delete=models.CASCADE, null=True, related_name="+")
+    about = models.CharField(max_length=40, blank=True, help_text="Key of the row that it is about, or a language.")
+    state = models.CharField(max_length=10, choices=State, default=State.WAITING)
+    tries = models.PositiveSmallIntegerField(default=0)
+    fault = models.CharField(
+        max_length=100, blank=True, help_text="Class of the last error; its words may name people."
+    )
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    due_at = models.DateTimeField(default=timezone.now)
+    sent_at = models.DateTimeField(null=True)
+
+    class Meta:
+        verbose_name = _("mail")
+        verbose_name_plural = _("mails")
+        ordering = ["-created_at", "-pk"]
+        indexes = [models.Index(fields=["due_at"], condition=Q(state="waiting"), name="mail_waiting")]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(state__in=["waiting", "sent", "failed", "dropped"]), name="mail_state_is_known"
+            ),
+            models.CheckConstraint(
+                condition=Q(user__isnull=True, address__isnull=False) | Q(user__isnull=False, address__isnull=True),
+                name="mail_goes_to_an_account_or_an_address",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        reader = f"user {self.user_id}" if self.user_id else f"address {self.address_id}"
+        return f"{self.kind} to {reader}: {self.state}"
+
+
+class MailWishes(models.Model):
+    """Wishes of an account about its mails."""
+
+    user = models.OneToOneField(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="mail_wishes")
+    language = models.CharField(_("language of mails"), max_length=10, choices=settings.LANGUAGES)
+    uses = models.BooleanField(
+        _("write to me when a new run may use my records"),
+        default=False,
+        help_text=_("The mail goes to everybody in the study who wishes it, whether they take part or not."),
+    )
+    results = models.BooleanField(
+        _("write to me what was learned, when a result is published and once a year"),
+        default=True,
+        help_text=_("The mail goes to everybody who has decided and has not withdrawn, whether they take part or not."),
+    )
+    approvals = models.BooleanField(_("write to me when something waits for approval, or is approved"), default=True)
+    ends = models.BooleanField(_("write to me when a run of mine has finished or failed"), default=True)
+    shares = models.BooleanField(_("write to me when a group has used most of a run's share"), default=True)
+
+    class Meta:
+        verbose_name = _("wishes about mails")
+        verbose_name_plural = _("wishes about mails")
+
+    def __str__(self) -> str:
+        return f"user {self.user_id}: {self.language}"
+
+
+class News(models.Model):
+    """News that a study's people are told: a result was published, or a year is over in which something was used.
+
+    Mails and letters are about one of these. What they say is read from today's results when they are delivered.
+    """
+
+    class Kind(models.TextChoices):
+        RESULT = "result", _("a result was published")
+        YEAR = "year", _("what was learned in a year")
+
+    study = models.ForeignKey(Study, on_delete=models.CASCADE, related_name="news")
+    kind = models.CharField(max_length=10, choices=Kind)
+    about = models.CharField(max_length=40, blank=True, help_text="Key of the result; empty: all of the year.")
+    published_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        verbose_name = _("news")
+        verbose_name_plural = _("news")
+        ordering = ["-published_at", "-pk"]
+        indexes = [models.Index(fields=["study", "-published_at"], name="news_latest")]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["study", "about"], condition=Q(kind="result"), name="a_result_is_told_once"
+            ),
+            models.CheckConstraint(condition=Q(kind__in=["result", "year"]), name="news_kind_is_known"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} of {self.study_id} at {self.published_at:%Y-%m-%d}"
+
+
+class WebhookEndpoint(Recorded):
+    """Address of a program that is told what happens in a study: which events, and the secret that signs them."""
+
+    open_fields = ("events", "created_by", "created_at")
+    sealed_fields = ("url", "secret")  # whoever knows an address can often write to it
+
+    study = models.ForeignKey(Study, on_delete=models.CASCADE, related_name="webhooks")
+    url = models.URLField(max_length=500)
+    events = models.JSONField(help_text="Names of what it is told of, see consent.services.webhooks.EVENTS.")
+    secret = models.TextField(help_text="Encrypted with the key for second factors.")
+    created_by = actor()
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        verbose_name = _("webhook")
+        verbose_name_plural = _("webhooks")
+        ordering = ["study", "pk"]
+
+    def __str__(self) -> str:
+        return f"{self._meta.verbose_name} {self.pk}"
+
+
+class WebhookDelivery(models.Model):
+    """Message to an endpoint, with the words as they are sent, and how that went."""
+
+    class State(models.TextChoices):
+        WAITING = "waiting", _("waiting")
+        SENT = "sent", _("sent")
+        FAILED = "failed", _("failed")
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    endpoint = models.ForeignKey(WebhookEndpoint, on_delete=models.CASCADE, related_name="deliveries")
+    event = models.CharField(max_length=40)
+    body = models.TextField(help_text="JSON; the same at each try.")
+    state = models.CharField(max_length=10, choices=State, default=State.WAITING)
+    tries = models.PositiveSmallIntegerField(default=0)
+    status = models.PositiveSmallIntegerField(null=True, blank=True, help_text="Of the last answer.")
+    fault = models.CharField(max_length=100, blank=True, help_text="What kept the last answer away.")
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    due_at = models.DateTimeField(default=timezone.now)
+    sent_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        verbose_name = _("delivery of a webhook")
+        verbose_name_plural = _("deliveries of webhooks")
+        ordering = ["-created_at", "-pk"]
+        indexes = [models.Index(fields=["due_at"], condition=Q(state="waiting"), name="webhook_waiting")]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(state__in=["waiting", "sent", "failed"]), name="webhook_delivery_state_is_known"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.event} to {self.endpoint}: {self.state}"

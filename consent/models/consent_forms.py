@@ -6,8 +6,8 @@ from django.db.models import F, Q
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from consent.models.actors import actor
 from consent.models.chains import StudyChained
+from consent.models.recorded import actor
 from consent.models.studies import Study
 
 

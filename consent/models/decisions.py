@@ -1,17 +1,59 @@
-"""Decisions of holders, and the number of holders by their last one."""
+"""Decisions of holders, what comes before them (drafts, answers to check questions), and looks at single ones."""
 
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Q
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from consent.models.actors import actor
 from consent.models.chains import StudyChained
-from consent.models.circumstances import Answerer, Authority
 from consent.models.consent_forms import ConsentForm
-from consent.models.holders import DataHolder
+from consent.models.holders import Answerer, Authority, DataHolder
 from consent.models.policies import EpsilonPolicy, Level
+from consent.models.recorded import actor
 from consent.models.studies import Study
+
+
+class AnswerDraft(models.Model):
+    """Answer that a holder ticked and has not confirmed, kept because they wanted to decide later; no decision."""
+
+    holder = models.OneToOneField(DataHolder, on_delete=models.CASCADE, related_name="+")
+    answer = models.JSONField(help_text="Fields of the decision form.")
+    kept_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        verbose_name = "answer to decide on later"
+        verbose_name_plural = "answers to decide on later"
+
+    def __str__(self) -> str:
+        return f"answer of holder {self.holder_id}"
+
+
+class CheckAnswers(models.Model):
+    """Whether a holder's first answer to each check question of one version of the form was right.
+
+    Two bits for each question, in the order of :data:`consent.questions.KEYS`. They are cleared once they were counted;
+    ``counted`` then says that nothing more of this person is kept.
+    """
+
+    holder = models.ForeignKey(DataHolder, on_delete=models.CASCADE, related_name="+")
+    form = models.ForeignKey(ConsentForm, on_delete=models.CASCADE, related_name="+")
+    answered = models.PositiveSmallIntegerField(default=0, help_text="Bit mask of the questions that were answered.")
+    right = models.PositiveSmallIntegerField(default=0, help_text="Bit mask of those whose first answer was right.")
+    counted = models.BooleanField(default=False)
+
+    class Meta:
+        verbose_name = "answers to check questions"
+        verbose_name_plural = "answers to check questions"
+        constraints = [
+            models.UniqueConstraint(fields=["holder", "form"], name="check_answers_of_a_holder_are_one_row"),
+            models.CheckConstraint(condition=Q(right__lte=F("answered")), name="check_answers_right_were_answered"),
+            models.CheckConstraint(
+                condition=Q(counted=False) | Q(answered=0, right=0), name="check_answers_counted_are_cleared"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"answers of holder {self.holder_id}"
 
 
 class ConsentEvent(StudyChained):
@@ -155,3 +197,20 @@ class DecisionCount(models.Model):
 
     def __str__(self) -> str:
         return f"decisions up to {self.sequence}"
+
+
+class LevelAccess(StudyChained):
+    """Access of a staff member to one holder's choice, with the reason."""
+
+    study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="level_accesses")
+    holder = models.ForeignKey(DataHolder, on_delete=models.PROTECT, related_name="+")
+    reason = models.CharField(max_length=500)
+    seen_by = actor()
+    seen_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta(StudyChained.Meta):
+        verbose_name = _("look at a holder's choice")
+        verbose_name_plural = _("looks at holders' choices")
+
+    def __str__(self) -> str:
+        return f"{self.seen_by_id} at {self.seen_at:%Y-%m-%d %H:%M}"

@@ -5,9 +5,9 @@ from django.db.models import Q
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from consent.models.actors import actor
 from consent.models.chains import StudyChained
 from consent.models.holders import DataHolder
+from consent.models.recorded import actor
 from consent.models.studies import Study
 
 

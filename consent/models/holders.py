@@ -1,4 +1,4 @@
-"""Data holders, the people who take part in a study."""
+"""Data holders, and who answers for each of them."""
 
 import uuid
 
@@ -8,7 +8,8 @@ from django.db.models import Q
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from consent.models.recorded import Recorded
+from consent.models.chains import StudyChained
+from consent.models.recorded import Recorded, actor
 from consent.models.studies import Study
 
 
@@ -54,3 +55,76 @@ class DataHolder(Recorded):
     def known_as(self) -> str:
         """The pseudonym; empty once it was erased."""
         return "" if self.erased_at else self.pseudonym
+
+
+class Answerer(models.TextChoices):
+    """Role of whoever decides for a holder."""
+
+    PERSON = "person", _("the person")
+    GUARDIAN = "guardian", _("parent or guardian")
+    PROXY = "proxy", _("legal proxy")
+
+
+class Authority(models.TextChoices):
+    """Right by which somebody decides for another person, as they declare it."""
+
+    PARENTS = "parents", _("parental responsibility, which I share and we agree, or have alone")
+    GUARDIANSHIP = "guardianship", _("guardianship, by decision of a court or authority")
+    COURT = "court", _("legal representation, by decision of a court")
+    POWER = "power", _("power of attorney of the person")
+    OTHER = "other", _("another right by law")
+
+
+#: Rights that whoever answers in a role can declare.
+AUTHORITIES = {
+    Answerer.GUARDIAN: (Authority.PARENTS, Authority.GUARDIANSHIP, Authority.OTHER),
+    Answerer.PROXY: (Authority.COURT, Authority.POWER, Authority.OTHER),
+}
+
+
+class Circumstance(StudyChained):
+    """Record of who answers for a holder from then on, or that the holder has died or can no longer decide.
+
+    ``until`` is the first day on which a guardian or proxy no longer answers: then the person does. No birth date is
+    kept. ``recorded_by`` is empty where that day came.
+    """
+
+    is_act = True
+    added_columns = {"replayed_at": None}
+
+    class Kind(models.TextChoices):
+        PERSON = "person", _("the person answers")
+        GUARDIAN = "guardian", _("a parent or guardian answers")
+        PROXY = "proxy", _("a legal proxy answers")
+        INCAPABLE = "incapable", _("the person can no longer decide")
+        DIED = "died", _("the person has died")
+
+    study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="circumstances")
+    holder = models.ForeignKey(DataHolder, on_delete=models.PROTECT, related_name="circumstances")
+    kind = models.CharField(max_length=10, choices=Kind)
+    until = models.DateField(null=True, blank=True)
+    reason = models.CharField(max_length=500)
+    recorded_by = actor(null=True, blank=True)
+    recorded_at = models.DateTimeField(default=timezone.now, editable=False)
+    replayed_at = models.DateTimeField(
+        null=True,
+        blank=True,
+        editable=False,
+        help_text="When it was recorded again, because a restored database had forgotten it.",
+    )
+
+    class Meta(StudyChained.Meta):
+        verbose_name = _("circumstance of a holder")
+        verbose_name_plural = _("circumstances of holders")
+        constraints = [
+            *StudyChained.Meta.constraints,
+            models.CheckConstraint(
+                condition=Q(kind="guardian", until__isnull=False)
+                | Q(kind="proxy")
+                | Q(kind__in=["person", "incapable", "died"], until=None),
+                name="circumstance_has_a_day_where_it_needs_one",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} from {self.recorded_at:%Y-%m-%d} on"

@@ -1,9 +1,12 @@
-"""Rows of configuration: which of their fields are in the chains of changes."""
+"""What models of configuration and of acts share: which fields are in the chains of changes, and who acted."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from django.apps import apps
+from django.conf import settings
+from django.core.exceptions import ObjectDoesNotExist
 from django.db import models
+from django.utils.translation import gettext as _
 
 
 class Recorded(models.Model):
@@ -28,3 +31,24 @@ class Recorded(models.Model):
 
 def recorded_models() -> list[type[Recorded]]:
     return [model for model in apps.get_models() if issubclass(model, Recorded)]
+
+
+def actor(**kwargs: Any) -> models.ForeignKey:
+    """Foreign key to the user who acted. No database constraint: records outlive accounts."""
+    return models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.DO_NOTHING, db_constraint=False, related_name="+", **kwargs
+    )
+
+
+def actor_or_null(**kwargs: Any) -> models.ForeignKey:
+    """Foreign key to the user who acted, empty once their account is gone."""
+    return models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, related_name="+", **kwargs)
+
+
+def actor_name(row: models.Model, field: str) -> str:
+    """Name of whoever acted, also where their account is gone by now; empty where nobody did."""
+    try:
+        person = getattr(row, field)
+    except ObjectDoesNotExist:
+        return _("deleted account")
+    return "" if person is None else str(person)

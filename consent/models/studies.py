@@ -266,3 +266,12 @@ class Study(Recorded):
     def is_closed(self) -> bool:
         """Whether nothing is asked and nothing is learned any more."""
         return self.closed_at is not None
+
+
+def study_lock(study_id: int) -> Study:
+    """Lock a study: consent events, approvals and charges of one study happen one after the other.
+
+    Call it first in a transaction. On PostgreSQL it is the study's row lock; on SQLite the immediate transaction
+    (see the settings) already holds the whole database.
+    """
+    return Study.objects.select_for_update().get(pk=study_id)

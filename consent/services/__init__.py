@@ -1,6 +1,6 @@
 """Write operations of the consent app: one transaction each, with the acting user."""
 
-from consent.locks import study_lock
+from consent.models import study_lock
 from consent.services.approvals import proposal_approve
 from consent.services.check_answers import check_answer_keep, check_answers_clear
 from consent.services.committee import conflict_declare, harm_write, quorum_set

@@ -4,10 +4,9 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
 from django.utils import timezone
 
-from consent.models import ConsentEvent, LevelAccess, Study
+from consent.models import ConsentEvent, LevelAccess, Study, study_lock
 from consent.pseudonyms import holder_named
 from consent.selectors import consent_current
-from consent.services import study_lock
 
 
 @transaction.atomic

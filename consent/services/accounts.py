@@ -22,7 +22,7 @@ from django.utils.translation import gettext as _
 
 from common.journal import note
 from consent.models import AccountChange, Administrator, Membership, Role, Study
-from consent.role_rules import WATCHING
+from consent.models.roles import WATCHING
 from consent.services.changes import account_forget
 from consent.services.mail import mails_send
 

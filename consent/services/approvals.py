@@ -8,8 +8,7 @@ from django.db import transaction
 from django.utils.translation import gettext as _
 
 from consent import selectors
-from consent.locks import study_lock
-from consent.models import ConsentForm, ConsentFormProposal, EpsilonPolicy, EpsilonPolicyApproval
+from consent.models import ConsentForm, ConsentFormProposal, EpsilonPolicy, EpsilonPolicyApproval, study_lock
 from consent.second_person import second_person_check
 from consent.services.committee import approval_record
 from consent.services.consent_forms import consent_form_approve

@@ -17,8 +17,7 @@ from django.utils import timezone
 
 from common.keys import Purpose, digest, keys_of
 from common.row_hashes import canonical
-from consent.locks import study_lock
-from consent.models import Change, ConfigurationChange, Recorded, SealedChange, Study, recorded_models
+from consent.models import Change, ConfigurationChange, Recorded, SealedChange, Study, recorded_models, study_lock
 
 #: Field → value as JSON has it; None of a row that is not there.
 State = dict[str, Any] | None

@@ -11,8 +11,7 @@ from django.utils.translation import gettext as _
 
 from consent import selectors
 from consent.languages import own_name
-from consent.locks import study_lock
-from consent.models import ConflictOfInterest, ConsentFormProposal, EpsilonPolicy, Remark, Study
+from consent.models import ConflictOfInterest, ConsentFormProposal, EpsilonPolicy, Remark, Study, study_lock
 from consent.models.studies import HARM_LENGTH
 from consent.permissions import members_with_permission
 from consent.second_person import SECOND_PERSON, in_one_hand

@@ -34,8 +34,7 @@ from consent.facts import (
     study_with,
 )
 from consent.languages import own_name
-from consent.locks import study_lock
-from consent.models import ConsentForm, ConsentFormDraft, ConsentFormProposal, Remark, Renewal, Study
+from consent.models import ConsentForm, ConsentFormDraft, ConsentFormProposal, Remark, Renewal, Study, study_lock
 from consent.permissions import members_with_permission
 from consent.second_person import in_one_hand, second_person_check
 from consent.services.changes import changes_recorded

@@ -11,8 +11,17 @@ from django.utils.translation import gettext_lazy
 
 from consent import selectors
 from consent.circumstances import answering_for, day_of, renew_by
-from consent.locks import study_lock
-from consent.models import AUTHORITIES, Answerer, ConsentEvent, ConsentForm, DataHolder, EpsilonPolicy, Level, Study
+from consent.models import (
+    AUTHORITIES,
+    Answerer,
+    ConsentEvent,
+    ConsentForm,
+    DataHolder,
+    EpsilonPolicy,
+    Level,
+    Study,
+    study_lock,
+)
 from consent.services.check_answers import check_answers_forget
 from consent.services.erasures import withdrawals_follow
 from consent.services.mail import holder_mail

@@ -16,8 +16,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from common.dispatch import send
-from consent.locks import study_lock
-from consent.models import AfterWithdrawal, ConsentEvent, DataHolder, Disposal, Study
+from consent.models import AfterWithdrawal, ConsentEvent, DataHolder, Disposal, Study, study_lock
 from consent.selectors import GRANTING, consent_current
 
 _AT_ONCE = 500

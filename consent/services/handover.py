@@ -13,11 +13,11 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from consent.circumstances import REPRESENTED, circumstance_last, circumstances_over, day_of
-from consent.models import Circumstance, DataHolder, Study
+from consent.models import Circumstance, DataHolder, Study, study_lock
 from consent.pseudonyms import holder_named
-from consent.services import holder_link, invitations_end, study_lock
 from consent.services.addresses import addresses_forget
 from consent.services.answer_drafts import answer_drafts_forget
+from consent.services.holders import holder_link, invitations_end
 from consent.services.mail import mails_send
 
 _KIND = Circumstance.Kind

@@ -31,13 +31,14 @@ from common.identities import spelling
 from common.throttle import Attempt, Counter, attempt_begin, counters_check, keyed_hash
 from consent.circumstances import Answering, answering_for, circumstances_last, circumstances_over
 from consent.codes import code_in_groups, code_new, code_normalise
-from consent.models import Circumstance, DataHolder, Invitation, LinkReissue, Study
+from consent.models import Circumstance, DataHolder, Invitation, LinkReissue, Study, study_lock
 from consent.people_lists import Invited
 from consent.pseudonyms import holder_named
-from consent.services import holder_link, holders_register, invitations_end, study_asks_check, study_lock
 from consent.services.changes import changes_recorded
 from consent.services.handover import circumstance_record, hand_over
+from consent.services.holders import holder_link, holders_register, invitations_end
 from consent.services.mail import confirmed_address, holder_mail
+from consent.services.studies import study_asks_check
 
 #: Groups of a code, each with 20 random bits and a check letter.
 GROUPS = 7

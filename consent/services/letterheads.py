@@ -9,8 +9,7 @@ from django.db import transaction
 from django.utils.translation import gettext as _
 
 from common.reading import UnreadableError, picture_redraw
-from consent.models import Letterhead, Study
-from consent.services import study_lock
+from consent.models import Letterhead, Study, study_lock
 from consent.services.changes import changes_recorded
 
 #: Largest logo: bytes as uploaded and as stored, and pixels of its longer side.

@@ -50,8 +50,8 @@ from consent.models import (
     News,
     Renewal,
     Study,
+    study_lock,
 )
-from consent.services import study_lock
 from consent.services.access import holder_level_access
 from consent.services.invitations import IssuedInvitation, invitations_create
 from consent.services.news import news_readers

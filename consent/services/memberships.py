@@ -1,4 +1,4 @@
-"""Roles in a study: given and taken away on record, by two people as :mod:`consent.role_rules` says."""
+"""Roles in a study: given and taken away on record, by two people as :mod:`consent.models.roles` says."""
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.core.exceptions import PermissionDenied, ValidationError
@@ -7,10 +7,9 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from consent import selectors
-from consent.locks import study_lock
-from consent.models import Membership, RoleChange, Study
+from consent.models import Membership, RoleChange, Study, study_lock
+from consent.models.roles import LASTING
 from consent.permissions import changes_roles_alone, confirms_roles, roles_given_by
-from consent.role_rules import LASTING
 from consent.second_person import second_person_check
 from consent.services.mail import mails_send
 

@@ -11,8 +11,7 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
 
 from consent.circumstances import circumstances_last
-from consent.locks import study_lock
-from consent.models import Circumstance, ConsentEvent, DataHolder, News, Study
+from consent.models import Circumstance, ConsentEvent, DataHolder, News, Study, study_lock
 from consent.services.mail import mails_to_holders
 
 #: Kind of mail of each kind of news.

@@ -39,11 +39,11 @@ from consent.models import (
     EpsilonPolicy,
     Level,
     Study,
+    study_lock,
 )
 from consent.people_lists import heading
 from consent.pseudonyms import holders_by_pseudonym, spelling_fault
 from consent.selectors import GRANTING, EpsilonRule
-from consent.services import study_lock
 from consent.services.check_answers import check_answers_forget
 from consent.services.decisions import declaration_statement
 from consent.services.erasures import withdrawals_follow

@@ -10,8 +10,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from common.journal import note
-from consent.locks import study_lock
-from consent.models import EpsilonPolicy, EpsilonPolicyApproval, Level, Membership, Role, Study
+from consent.models import EpsilonPolicy, EpsilonPolicyApproval, Level, Membership, Role, Study, study_lock
 from consent.odds import name_says_too_much, right_guesses_in_100
 from consent.second_person import second_person_check
 from consent.selectors import epsilon_promised_largest

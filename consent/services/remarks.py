@@ -9,8 +9,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from consent import selectors
-from consent.locks import study_lock
-from consent.models import ConsentFormProposal, EpsilonPolicy, Remark
+from consent.models import ConsentFormProposal, EpsilonPolicy, Remark, study_lock
 
 
 @transaction.atomic

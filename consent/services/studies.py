@@ -13,8 +13,7 @@ from django.utils.translation import gettext as _
 from common.append_only import chains_begin
 from common.journal import is_noted
 from consent.facts import FACTS, TRANSLATED_FACTS, facts_of, languages_of_facts
-from consent.locks import study_lock
-from consent.models import Membership, Role, Study
+from consent.models import Membership, Role, Study, study_lock
 from consent.selectors import consent_form_in_force, policy_in_force
 from consent.services.changes import changes_recorded
 from consent.services.memberships import membership_add, membership_give

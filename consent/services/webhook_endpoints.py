@@ -16,8 +16,8 @@ from common import outbound
 from common.encryption import cipher
 from common.keys import Purpose
 from consent.models import Study, WebhookDelivery, WebhookEndpoint
-from consent.services import study_open_check
 from consent.services.changes import changes_recorded
+from consent.services.studies import study_open_check
 from consent.services.webhooks import EVENTS, TEST, deliveries_put_down
 
 logger = logging.getLogger(__name__)

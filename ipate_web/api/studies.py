@@ -12,8 +12,8 @@ from accounting.models import HeadCount
 from accounting.shares import share_free
 from consent.committee import conditions_in_force
 from consent.models import ConflictOfInterest, Level, Remark, Role, Study
+from consent.models.roles import GIVERS
 from consent.permissions import studies_with_permission, study_permissions
-from consent.role_rules import GIVERS
 from consent.selectors import policy_in_force
 from consent.services import study_create
 from consent.services.accounts import account_of_staff

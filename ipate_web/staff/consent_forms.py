@@ -27,7 +27,7 @@ from consent.differences import Line, line_differences
 from consent.facts import fact_differences, fact_words, facts_missing, facts_of, study_of_form, study_with
 from consent.languages import language_of, translated_name
 from consent.models import ConsentForm, ConsentFormDraft, ConsentFormProposal, Renewal, Study
-from consent.models.actors import actor_name
+from consent.models.recorded import actor_name
 from consent.questions import Question
 from consent.rendering import markdown_html
 from consent.selectors import consent_form_in_force, consent_form_languages, policy_in_force

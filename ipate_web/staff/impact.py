@@ -19,7 +19,7 @@ from accounting.shares import committed_share
 from consent.facts import fact_words
 from consent.forms import options
 from consent.models import Study
-from consent.models.actors import actor_name
+from consent.models.recorded import actor_name
 from consent.pdf import tagged_pdf
 from consent.selectors import consent_form_in_force, policies_in_force
 from ipate_web.staff.report import TEMPLATE as REPORT

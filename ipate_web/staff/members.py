@@ -15,8 +15,8 @@ from django.utils.translation import gettext_lazy
 from common.requests import SignedInRequest
 from consent import services
 from consent.models import AccountChange, Membership, Role, RoleChange, Study
+from consent.models.roles import CONFIRM, WATCHING
 from consent.permissions import changes_roles_alone, confirms_roles, members_with_permission, roles_given_by
-from consent.role_rules import CONFIRM, WATCHING
 from consent.second_person import in_one_hand
 from consent.selectors import role_changes_waiting
 from consent.services.accounts import account_of_staff

@@ -23,7 +23,7 @@ from django.views.decorators.http import require_safe
 from common.artifacts import model_fetch
 from common.requests import SignedInRequest
 from consent.models import Study
-from consent.models.actors import actor_name
+from consent.models.recorded import actor_name
 from ipate_web.staff.charts import (
     calibration_chart,
     class_chart,

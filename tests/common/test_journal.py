@@ -11,8 +11,7 @@ from accounting.restores import missing_rows
 from common import journal
 from common.append_only import pending_settle
 from common.journal import Note, acts_forget, acts_read, journal_read, pending_confirm
-from consent.locks import study_lock
-from consent.models import ConsentEvent, DataHolder, Level
+from consent.models import ConsentEvent, DataHolder, Level, study_lock
 from consent.selectors import consent_form_in_force
 from consent.services import consent_withdraw
 from tests.factories import consent_choose, holder_create, study_open

@@ -6,7 +6,7 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import gettext_noop
 
 from consent.models import Recorded, Study
-from consent.models.actors import actor_or_null
+from consent.models.recorded import actor_or_null
 from learning.formats import outcome_of
 from learning.outcomes import Outcome
 

@@ -5,7 +5,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from consent.models import Recorded, Study
-from consent.models.actors import actor_or_null
+from consent.models.recorded import actor_or_null
 from training.models.datasets import Dataset
 
 

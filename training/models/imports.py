@@ -7,7 +7,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from consent.models import Study
-from consent.models.actors import actor_or_null
+from consent.models.recorded import actor_or_null
 from training.models.datasets import Dataset
 
 

@@ -11,7 +11,7 @@ from django.utils.translation import gettext_lazy as _
 
 from common.sentence_field import SentenceField
 from consent.models import Recorded, Study, StudyChained
-from consent.models.actors import actor, actor_or_null
+from consent.models.recorded import actor, actor_or_null
 from learning.formats import outcome_of
 from learning.outcomes import Outcome
 from training.models.datasets import Dataset

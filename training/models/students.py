@@ -8,7 +8,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from common.jobs.parts import Part
-from consent.models.actors import actor_or_null
+from consent.models.recorded import actor_or_null
 from learning.published import released_itself
 from training.measures import measures_of
 from training.models.published import Published

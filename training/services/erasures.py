@@ -16,8 +16,7 @@ from common.artifacts import arrays_delete, arrays_list, arrays_load, arrays_sav
 from common.counted import counted
 from common.distinct import distinct
 from common.keyrings import keys_destroy
-from consent.locks import study_lock
-from consent.models import Disposal, Study
+from consent.models import Disposal, Study, study_lock
 from consent.services.changes import changes_recorded
 from consent.services.disposals import holders_erase
 from consent.services.erasures import holders_waiting

@@ -17,8 +17,7 @@ from accounting.gaps import gap_settle, journal_settle
 from accounting.restores import is_distrusted, missing_rows
 from common.append_only import pending_settle
 from common.counted import counted
-from consent.locks import study_lock
-from consent.models import Disposal, Study
+from consent.models import Disposal, Study, study_lock
 from consent.services.replays import Lost, acts_apply, acts_lost
 from training.models import Dataset, Encoder, Run, RunResult, StudentModel
 from training.services.closing import dataset_remove, dataset_runs, study_close
