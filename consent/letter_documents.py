@@ -27,7 +27,7 @@ from consent.html_trees import Part, html_tree
 from consent.models import Invitation, Letter, Letterhead, Study
 from consent.pdf import tagged_pdf
 from consent.services.invitations import GROUPS, IssuedInvitation
-from consent.services.letterheads import letterhead_of
+from consent.services.letters import letterhead_of
 from consent.study_texts import contact_text, study_text
 from consent.third_person import in_third_person
 from consent.uses import results_of

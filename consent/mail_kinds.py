@@ -18,8 +18,7 @@ from consent.models import (
 )
 from consent.selectors import consent_current, is_waiting
 from consent.services.checkpoints import checkpoint_extension
-from consent.services.mail import MailKind, kinds_register, mail_holders
-from consent.services.news import news_readers
+from consent.services.mail import MailKind, kinds_register, mail_holders, news_readers
 from consent.uses import results_of
 
 

@@ -40,7 +40,7 @@ from consent.rendering import consent_text
 from consent.selectors import consent_form_in_force, policy_in_force
 from consent.services.decisions import declaration_statement
 from consent.services.invitations import IssuedInvitation
-from consent.services.letterheads import letterhead_of
+from consent.services.letters import letterhead_of
 from consent.study_texts import contact_text, study_text
 
 TEMPLATE = Path(__file__).with_name("paper_form.typ")

@@ -39,7 +39,7 @@ from consent.models import Answerer, ConsentEvent, DataHolder, Disposal, Letterh
 from consent.odds import mu_of, right_guesses_at, right_guesses_in_100, right_record_guesses_at
 from consent.pdf import tagged_pdf
 from consent.selectors import consent_form_in_force, policy_in_force, promise_before
-from consent.services.letterheads import letterhead_of
+from consent.services.letters import letterhead_of
 from consent.standing import standing
 from consent.study_texts import contact_text, study_text
 

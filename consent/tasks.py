@@ -6,11 +6,11 @@ from django.conf import settings
 from common.dispatch import task_of
 from consent.services import (
     addresses,
-    answer_drafts,
+    answers,
     checkpoints,
+    committee,
     consent_forms,
-    deadlines,
-    handover,
+    holders,
     mail,
     reminders,
     webhooks,
@@ -20,15 +20,15 @@ mails_deliver = task_of("consent.tasks.mails_deliver", mail.mails_deliver)
 webhooks_deliver = task_of("consent.tasks.webhooks_deliver", webhooks.webhooks_deliver)
 reminders_send = task_of("consent.tasks.reminders_send", reminders.reminders_send)
 corrections_publish = task_of("consent.tasks.corrections_publish", consent_forms.corrections_publish)
-overdue_mails_send = task_of("consent.tasks.overdue_mails_send", deadlines.overdue_mails_send)
-hand_overs = task_of("consent.tasks.hand_overs", handover.hand_overs)
+overdue_mails_send = task_of("consent.tasks.overdue_mails_send", committee.overdue_mails_send)
+hand_overs = task_of("consent.tasks.hand_overs", holders.hand_overs)
 
 
 @shared_task
 def addresses_sweep(*_: object, **__: object) -> None:
     """Delete addresses that nobody confirmed, and those of whom everything is erased; and answers kept long enough."""
     addresses.addresses_sweep()
-    answer_drafts.answer_drafts_sweep()
+    answers.answer_drafts_sweep()
 
 
 @shared_task

@@ -13,12 +13,12 @@ from common.models import WorkerHeartbeat
 from common.noise import SimulationNoise
 from consent import services
 from consent.models import DataHolder, HolderAddress, Role, Study, WebhookDelivery, WebhookEndpoint
-from consent.services.access import holder_level_access
 from consent.services.accounts import account_create
 from consent.services.changes import changes_recorded
+from consent.services.holders import holder_level_access
 from consent.services.invitations import link_reissue
 from consent.services.mail import mails_send
-from consent.services.webhook_endpoints import endpoint_test
+from consent.services.webhooks import endpoint_test
 from tests import factories
 from tests.learning.encoders.networks import image_encoder
 from tests.snapshots import built_once

@@ -42,13 +42,11 @@ from consent.permissions import ROLE_PERMISSIONS
 from consent.selectors import role_changes_waiting
 from consent.services import consent_form_draft_save, consent_withdraw, epsilon_policy_propose, membership_add, webhooks
 from consent.services import studies as studies_services
-from consent.services.access import holder_level_access
 from consent.services.accounts import account_create, administrator_set
-from consent.services.handover import circumstance_record
+from consent.services.holders import circumstance_record, holder_level_access
 from consent.services.invitations import account_take, invitations_create, link_reissue
 from consent.services.mail import mail_render
-from consent.services.webhook_endpoints import endpoint_test
-from consent.services.webhooks import EVENTS
+from consent.services.webhooks import EVENTS, endpoint_test
 from ipate_web.accounts import signals
 from ipate_web.staff import ledger
 from ipate_web.staff import studies as studies_views

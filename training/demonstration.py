@@ -16,7 +16,7 @@ from accounting.head_counts import head_counts
 from consent import services
 from consent.models import ConsentEvent, ConsentForm, DataHolder, Level, Role, Study
 from consent.services.accounts import administrator_set
-from consent.services.letterheads import letterhead_save, logo_read
+from consent.services.letters import letterhead_save, logo_read
 from learning.formats import Splits
 from learning.students import suggested_student
 from training.models import Dataset, Run

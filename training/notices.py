@@ -7,8 +7,7 @@ from django.conf import settings
 
 from accounting.shares import ROUNDING
 from consent.models import Membership, News, Role
-from consent.services.mail import holders_mail, mails_send
-from consent.services.news import news_tell
+from consent.services.mail import holders_mail, mails_send, news_tell
 from consent.services.webhooks import event_send
 from training.models import Alliance, Run, RunResult, StudentModel
 

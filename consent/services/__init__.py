@@ -1,9 +1,8 @@
 """Write operations of the consent app: one transaction each, with the acting user."""
 
 from consent.models import study_lock
-from consent.services.approvals import proposal_approve
-from consent.services.check_answers import check_answer_keep, check_answers_clear
-from consent.services.committee import conflict_declare, harm_write, quorum_set
+from consent.services.answers import check_answer_keep, check_answers_clear
+from consent.services.committee import conflict_declare, harm_write, proposal_remark, quorum_set
 from consent.services.consent_forms import (
     FOR_GOOD,
     Valid,
@@ -24,8 +23,12 @@ from consent.services.memberships import (
     role_change_confirm,
     role_change_drop,
 )
-from consent.services.policies import epsilon_policy_approve, epsilon_policy_check, epsilon_policy_propose
-from consent.services.remarks import proposal_remark
+from consent.services.policies import (
+    epsilon_policy_approve,
+    epsilon_policy_check,
+    epsilon_policy_propose,
+    proposal_approve,
+)
 from consent.services.studies import (
     are_facts_fixed,
     is_study_fixed,

@@ -1,8 +1,14 @@
-"""Ethics committee of a study: the example of harm, the quorum, conflicts of interest, and single approvals."""
+"""Ethics committee of a study: harm, quorum, conflicts of interest, approvals, remarks, and days to answer by.
+
+After the day until which an answer is wanted the chair gets one mail. Silence decides nothing.
+"""
 
 from collections.abc import Mapping
+from datetime import date, timedelta
+from typing import Any
 
 from django.conf import settings
+from django.contrib.auth import get_user_model
 from django.contrib.auth.models import AbstractBaseUser
 from django.core.exceptions import ValidationError
 from django.db import transaction
@@ -10,11 +16,13 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from consent import selectors
+from consent.circumstances import day_of
 from consent.languages import own_name
-from consent.models import ConflictOfInterest, ConsentFormProposal, EpsilonPolicy, Remark, Study, study_lock
+from consent.models import ConflictOfInterest, ConsentFormProposal, EpsilonPolicy, Mail, Remark, Role, Study, study_lock
 from consent.models.studies import HARM_LENGTH
 from consent.permissions import members_with_permission
 from consent.second_person import SECOND_PERSON, in_one_hand
+from consent.selectors import forms_waiting, policies_waiting
 from consent.services.mail import mails_send
 from consent.services.studies import study_asks_check, study_update
 
@@ -132,3 +140,75 @@ def approval_record(
         **about,
     )
     return Remark.append([remark])[0]
+
+
+@transaction.atomic
+def proposal_remark(
+    *, proposal: EpsilonPolicy | ConsentFormProposal, acting_user: AbstractBaseUser, kind: str, text: str
+) -> Remark:
+    """Comment on a proposal or reject it, on record.
+
+    Args:
+        proposal: an ε policy or a consent form that waits for a second person.
+        acting_user: who remarks.
+        kind: one of :class:`consent.models.Remark.Kind`.
+        text: the comment, or the reason.
+
+    Raises:
+        ValidationError: no text, or the proposal was decided already.
+    """
+    if kind == Remark.Kind.APPROVAL or not text.strip():
+        raise ValidationError(_("Write a comment, or the reason for rejecting it."))
+    study_lock(proposal.study_id)
+    if not selectors.is_waiting(proposal):
+        raise ValidationError(_("This proposal is decided already. Propose anew if something has to change."))
+    about = {"policy": proposal} if isinstance(proposal, EpsilonPolicy) else {"form": proposal}
+    remark = Remark(
+        study_id=proposal.study_id,
+        kind=kind,
+        text=text.strip(),
+        made_by_id=acting_user.pk,
+        made_at=timezone.now(),
+        **about,
+    )
+    return Remark.append([remark])[0]
+
+
+def not_rejected_check(**about: Any) -> None:
+    """Refuse to approve what was rejected. Raises ValidationError."""
+    if Remark.objects.filter(kind=Remark.Kind.REJECTION, **about).exists():
+        raise ValidationError(_("This proposal was rejected. Propose anew, with what the reason asks for."))
+
+
+#: Days that the ethics committee has by default, and the most that a proposal gives it.
+ANSWER_DAYS, MOST_ANSWER_DAYS = 14, 365
+
+
+def answer_day(wish: date | None) -> date:
+    """Day until which an answer is wanted: ``wanted``, or in two weeks. Raises ValidationError out of the range."""
+    today = day_of(timezone.now())
+    day = wish or today + timedelta(days=ANSWER_DAYS)
+    if not today <= day <= today + timedelta(days=MOST_ANSWER_DAYS):
+        message = _("Give a day from today on, at most %(days)d days ahead.")
+        raise ValidationError(message % {"days": MOST_ANSWER_DAYS})
+    return day
+
+
+def overdue_mails_send() -> int:
+    """Put down one mail to each chair about each proposal that still waits after its day; return how many."""
+    today, sent = day_of(timezone.now()), 0
+    for study in Study.objects.filter(closed_at=None).order_by("pk"):
+        waiting: list[EpsilonPolicy | ConsentFormProposal] = [*policies_waiting(study), *forms_waiting(study)]
+        for proposal in waiting:
+            if proposal.answer_by is None or proposal.answer_by >= today:
+                continue
+            kind = "policy_overdue" if isinstance(proposal, EpsilonPolicy) else "form_overdue"
+            chairs = get_user_model().objects.filter(
+                memberships__study=study, memberships__role=Role.CHAIR, is_active=True
+            )
+            recipients = Mail.objects.filter(kind=kind, about=str(proposal.pk)).values("user")
+            new = list(chairs.exclude(pk__in=recipients).values_list("pk", flat=True))
+            if new:
+                mails_send(kind, new, study=study, about=proposal.pk)
+            sent += len(new)
+    return sent

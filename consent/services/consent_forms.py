@@ -37,12 +37,10 @@ from consent.languages import own_name
 from consent.models import ConsentForm, ConsentFormDraft, ConsentFormProposal, Remark, Renewal, Study, study_lock
 from consent.permissions import members_with_permission
 from consent.second_person import in_one_hand, second_person_check
+from consent.services.answers import check_answers_supersede
 from consent.services.changes import changes_recorded
-from consent.services.check_answers import check_answers_supersede
-from consent.services.committee import approval_record, approvers_mail
-from consent.services.deadlines import answer_day
+from consent.services.committee import answer_day, approval_record, approvers_mail, not_rejected_check
 from consent.services.mail import holders_mail, mails_send
-from consent.services.remarks import not_rejected_check
 from consent.services.studies import study_asks_check, study_open_check
 from consent.services.webhooks import event_send
 from consent.study_texts import texts_missing

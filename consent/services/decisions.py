@@ -22,7 +22,7 @@ from consent.models import (
     Study,
     study_lock,
 )
-from consent.services.check_answers import check_answers_forget
+from consent.services.answers import check_answers_forget
 from consent.services.erasures import withdrawals_follow
 from consent.services.mail import holder_mail
 from consent.services.studies import study_open_check

@@ -17,9 +17,8 @@ from django.utils import timezone
 from consent import pseudonyms
 from consent.models import ConsentEvent, DataHolder, Disposal, Invitation, Mail, Study
 from consent.services.addresses import addresses_sweep
-from consent.services.answer_drafts import answer_drafts_forget
+from consent.services.answers import answer_drafts_forget, check_answers_forget
 from consent.services.changes import changes_recorded
-from consent.services.check_answers import check_answers_forget
 from consent.services.erasures import disposal_record, holders_granting, holders_waiting
 from consent.services.paper import scan_delete
 

@@ -35,8 +35,7 @@ from consent.models import Circumstance, DataHolder, Invitation, LinkReissue, St
 from consent.people_lists import Invited
 from consent.pseudonyms import holder_named
 from consent.services.changes import changes_recorded
-from consent.services.handover import circumstance_record, hand_over
-from consent.services.holders import holder_link, holders_register, invitations_end
+from consent.services.holders import circumstance_record, hand_over, holder_link, holders_register, invitations_end
 from consent.services.mail import confirmed_address, holder_mail
 from consent.services.studies import study_asks_check
 

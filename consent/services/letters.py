@@ -1,4 +1,4 @@
-"""Letters on paper to holders whom no mail reaches: what is due, and the letters with a new code each.
+"""Letters on paper to holders whom no mail reaches: what is due, a new code for each, and the letterhead.
 
 They go to those who have decided, whatever they decided: a list of letters tells nobody's choice. No letter tells of a
 closed study or a new ε policy, as mails do; the page behind the link does. What was learned is not told to who has
@@ -6,6 +6,7 @@ withdrawn. All but receipts carry a new link, which replaces the earlier one; wh
 address, or has left one, gets the mail instead. Printing is on record (:class:`consent.models.Letter`).
 """
 
+import base64
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,6 +17,7 @@ from typing import Any
 
 from allauth.account.models import EmailAddress
 from django.contrib.auth.models import AbstractBaseUser
+from django.core.exceptions import ValidationError
 from django.db import models, transaction
 from django.db.models import (
     Case,
@@ -38,6 +40,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from common.reading import UnreadableError, picture_redraw
 from consent.circumstances import circumstances_last, ends_with_form
 from consent.models import (
     Circumstance,
@@ -47,14 +50,16 @@ from consent.models import (
     HolderAddress,
     Invitation,
     Letter,
+    Letterhead,
     News,
     Renewal,
     Study,
     study_lock,
 )
-from consent.services.access import holder_level_access
+from consent.services.changes import changes_recorded
+from consent.services.holders import holder_level_access
 from consent.services.invitations import IssuedInvitation, invitations_create
-from consent.services.news import news_readers
+from consent.services.mail import news_readers
 from consent.standing import REMINDED
 
 #: So many letters are printed at once; more make a page that browsers print badly.
@@ -263,3 +268,58 @@ def letters_print(*, study: Study, kind: str, acting_user: AbstractBaseUser, aga
         for each in due
     )
     return letters
+
+
+#: Largest logo: bytes as uploaded and as stored, and pixels of its longer side.
+MOST_BYTES, MOST_STORED, MOST_PIXELS = 500_000, 60_000, 1_600
+#: Pixels of the longer side of a logo as stored: enough for 5 cm on paper.
+_STORED_PIXELS = 600
+
+
+def letterhead_of(study: Study) -> Letterhead:
+    """Letterhead of a study; an empty one, not saved, where nothing was written."""
+    return Letterhead.objects.filter(study=study).first() or Letterhead(study=study)
+
+
+def logo_read(content: bytes) -> str:
+    """A logo as it is stored: drawn anew from the pixels of a PNG, so that nothing else of the file stays. In base 64.
+
+    Raises:
+        ValidationError: no PNG, or too large.
+    """
+    wrong = ValidationError(
+        _("The logo must be a picture of the kind PNG, at most 500 kB and 1,600 pixels wide or high.")
+    )
+    if len(content) > MOST_BYTES:
+        raise wrong
+    try:
+        drawn = picture_redraw(content, most_pixels=MOST_PIXELS, pixels=_STORED_PIXELS)
+    except UnreadableError:
+        raise wrong from None
+    if len(drawn) > MOST_STORED:
+        raise ValidationError(_("The logo has too many details. Use a drawing with few colours, and no photograph."))
+    return base64.b64encode(drawn).decode()
+
+
+@transaction.atomic
+def letterhead_save(
+    *, study: Study, texts: Mapping[str, Mapping[str, str]], logo: str, acting_user: AbstractBaseUser | None
+) -> Letterhead:
+    """Save the words and the logo of a study's letters, on record.
+
+    Args:
+        study: the study.
+        texts: language → text → words; empty ones are left out.
+        logo: from :func:`logo_read`; empty: none.
+        acting_user: who saves them; None at the command line.
+    """
+    study = study_lock(study.pk)
+    head = letterhead_of(study)
+    fields = {
+        code: {name: words[name].strip() for name in Letterhead.TEXTS if words.get(name, "").strip()}
+        for code, words in texts.items()
+    }
+    head.texts, head.logo = {code: words for code, words in fields.items() if words}, logo
+    with changes_recorded([head], acting_user=acting_user):
+        head.save()
+    return head

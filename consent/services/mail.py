@@ -1,14 +1,17 @@
-"""Mail to people: put down where its cause is, delivered by a worker, tried again, on record.
+"""Mail and news to people: put down where their cause is, delivered by a worker, tried again, on record.
 
 A mail is a row that says to whom, which kind and about what. Its words are written when it is delivered, so that no
 row, message or log holds them, nor the links that some of them carry. It goes to a confirmed address alone, of an
 account or left by somebody without one: a mail to somebody else's address would tell them who is asked by a study.
 Every mail to an address that was left has a link that deletes the address. No mail tells a level, or whether somebody
 takes part.
+
+News of what was learned go to those who have decided, whatever they decided, unless they have withdrawn, had their
+records erased, or are on record as having died. Letters bring them to those whom no mail reaches.
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
@@ -19,15 +22,26 @@ from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
 from django.core.mail import EmailMessage
 from django.core.signing import BadSignature, Signer
-from django.db.models import F, QuerySet
+from django.db import transaction
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils import timezone, translation
 from django.utils.functional import Promise
 
 from common.dispatch import send
-from consent.circumstances import answering_for
-from consent.models import DataHolder, HolderAddress, Mail, MailWishes, Study
+from consent.circumstances import answering_for, circumstances_last
+from consent.models import (
+    Circumstance,
+    ConsentEvent,
+    DataHolder,
+    HolderAddress,
+    Mail,
+    MailWishes,
+    News,
+    Study,
+    study_lock,
+)
 from consent.third_person import in_third_person
 
 logger = logging.getLogger(__name__)
@@ -230,3 +244,37 @@ def _deliver(pk: int) -> None:
             mine.update(due_at=timezone.now() + timedelta(minutes=2 ** (mail.tries - 1)), fault=fault)
     else:
         mine.update(state=Mail.State.SENT, sent_at=timezone.now(), fault="")
+
+
+#: Kind of mail of each kind of news.
+MAILS = {News.Kind.RESULT: "result_published", News.Kind.YEAR: "results_of_year"}
+
+
+def news_readers(studies: Collection[Study]) -> QuerySet[ConsentEvent]:
+    """Last decisions of those who are told news."""
+    later = ConsentEvent.objects.filter(holder=OuterRef("holder"), sequence__gt=OuterRef("sequence"))
+    died = circumstances_last(*studies).filter(holder=OuterRef("holder"), kind=Circumstance.Kind.DIED)
+    decided = ConsentEvent.objects.filter(study__in=studies, holder__erased_at=None)
+    return decided.filter(~Q(kind=ConsentEvent.Kind.WITHDRAWN), ~Exists(later), ~Exists(died))
+
+
+@transaction.atomic
+def news_tell(*, study: Study, kind: str, about: str = "") -> News | None:
+    """Put down news, with a mail to everybody whom mails reach and who wishes it.
+
+    Args:
+        study: the study.
+        kind: one of :class:`consent.models.News.Kind`.
+        about: key of the result, of news about one.
+
+    Returns:
+        The news; None where the study is closed, or this was told.
+    """
+    study = study_lock(study.pk)
+    earlier = News.objects.filter(study=study, kind=kind, about=about) if about else News.objects.none()
+    if study.is_closed or earlier.exists():
+        return None
+    news = News.objects.create(study=study, kind=kind, about=about, published_at=timezone.now())
+    readers = DataHolder.objects.filter(pk__in=news_readers([study]).values("holder"))
+    mails_to_holders(MAILS[News.Kind(kind)], readers, study, about=news.pk)
+    return news

@@ -44,7 +44,7 @@ from consent.models import (
 from consent.people_lists import heading
 from consent.pseudonyms import holders_by_pseudonym, spelling_fault
 from consent.selectors import GRANTING, EpsilonRule
-from consent.services.check_answers import check_answers_forget
+from consent.services.answers import check_answers_forget
 from consent.services.decisions import declaration_statement
 from consent.services.erasures import withdrawals_follow
 from consent.services.mail import mails_to_holders

@@ -1,4 +1,4 @@
-"""ε policies: checked, proposed and approved."""
+"""ε policies: checked, proposed and approved; and the approval of any proposal by as many people as the quorum says."""
 
 from datetime import date, datetime
 
@@ -10,14 +10,30 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from common.journal import note
-from consent.models import EpsilonPolicy, EpsilonPolicyApproval, Level, Membership, Role, Study, study_lock
+from consent import selectors
+from consent.models import (
+    ConsentForm,
+    ConsentFormProposal,
+    EpsilonPolicy,
+    EpsilonPolicyApproval,
+    Level,
+    Membership,
+    Role,
+    Study,
+    study_lock,
+)
 from consent.odds import name_says_too_much, right_guesses_in_100
 from consent.second_person import second_person_check
 from consent.selectors import epsilon_promised_largest
-from consent.services.committee import approval_record, approvers_mail, harm_stated_check
-from consent.services.deadlines import answer_day
+from consent.services.committee import (
+    answer_day,
+    approval_record,
+    approvers_mail,
+    harm_stated_check,
+    not_rejected_check,
+)
+from consent.services.consent_forms import consent_form_approve
 from consent.services.mail import holders_mail, mails_send
-from consent.services.remarks import not_rejected_check
 from consent.services.studies import study_asks_check, study_open_check
 from consent.services.webhooks import event_send
 
@@ -172,3 +188,43 @@ def epsilon_policy_approve(
     mails_send("policy_approved", [policy.proposed_by_id], study=policy.study, about=policy.pk)
     event_send("policy.approved", policy.study, version=policy.version)
     return approval
+
+
+@transaction.atomic
+def proposal_approve(
+    *,
+    proposal: EpsilonPolicy | ConsentFormProposal,
+    acting_user: AbstractBaseUser,
+    conditions: str = "",
+    effective_from: datetime | None = None,
+) -> EpsilonPolicyApproval | ConsentForm | None:
+    """Approve an ε policy or a consent form; with the last approval that the quorum asks for, it counts.
+
+    Args:
+        proposal: the proposal.
+        acting_user: the approver, not the proposer.
+        conditions: of the approval, on record and shown to operators; empty if there are none.
+        effective_from: of a policy, the moment from which it counts; what the last one says is taken.
+
+    Returns:
+        The approval or the published version; None where more people have to approve.
+
+    Raises:
+        ValidationError: what :func:`epsilon_policy_approve` and :func:`consent_form_approve` refuse.
+    """
+    study = study_lock(proposal.study_id)
+    if selectors.approvals_of(proposal).count() + 1 >= study.quorum:
+        if isinstance(proposal, EpsilonPolicy):
+            return epsilon_policy_approve(
+                policy=proposal, acting_user=acting_user, effective_from=effective_from, conditions=conditions
+            )
+        return consent_form_approve(proposal=proposal, acting_user=acting_user, conditions=conditions)
+    study_open_check(study)
+    if not selectors.is_waiting(proposal):
+        raise ValidationError(_("This proposal is decided already. Propose anew if something has to change."))
+    if isinstance(proposal, EpsilonPolicy):
+        no_operator_check(study.pk, acting_user)
+    own = _("It is approved by other people, not by the one who proposed it.")
+    second_person_check(study, proposal.proposed_by_id, acting_user, own=own)
+    approval_record(study, proposal, acting_user, conditions=conditions, last=False)
+    return None

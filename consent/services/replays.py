@@ -19,7 +19,7 @@ from common.dispatch import send
 from consent.circumstances import circumstance_last
 from consent.models import Circumstance, ConsentEvent, ConsentForm, DataHolder, Disposal, EpsilonPolicy, Study
 from consent.selectors import EpsilonRule, consent_current, is_weaker_unsaid, promise_last
-from consent.services.handover import circumstance_append, is_day_come
+from consent.services.holders import circumstance_append, is_day_come
 
 #: What a row refers to, and when that came to be: a number is given again once the database has forgotten it.
 _REFERENCES: dict[str, tuple[type[Any], str]] = {

@@ -35,7 +35,7 @@ from consent.questions import KEYS
 from consent.receipts import receipt_digests, receipt_facts, receipt_json, receipt_pdf, receipt_sentence
 from consent.rendering import consent_text
 from consent.selectors import consent_form_in_force
-from consent.services.answer_drafts import answer_draft_of
+from consent.services.answers import answer_draft_of
 from consent.services.checkpoints import checkpoint_over, proof_of
 from consent.services.paper import scan_load
 from consent.standing import standing

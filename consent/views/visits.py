@@ -15,7 +15,7 @@ from django.utils import timezone
 from consent.forms import NOT_TAKING_PART
 from consent.models import DataHolder, Invitation
 from consent.selectors import consent_form_in_force, policy_in_force, promise_last
-from consent.services.answer_drafts import answer_draft_keep, answer_draft_of, answer_drafts_forget
+from consent.services.answers import answer_draft_keep, answer_draft_of, answer_drafts_forget
 
 #: How long a visit lasts after the last page that was opened.
 LASTS = timedelta(hours=2)

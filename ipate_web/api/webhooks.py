@@ -7,8 +7,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from consent.models import WebhookDelivery, WebhookEndpoint
-from consent.services.webhook_endpoints import endpoint_create, endpoint_remove, endpoint_test
-from consent.services.webhooks import EVENTS, TEST
+from consent.services.webhooks import EVENTS, TEST, endpoint_create, endpoint_remove, endpoint_test
 from ipate_web.api.base import (
     ApiView,
     MinuteField,

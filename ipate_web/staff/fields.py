@@ -8,7 +8,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from consent.circumstances import day_of
-from consent.services.deadlines import ANSWER_DAYS, answer_day
+from consent.services.committee import ANSWER_DAYS, answer_day
 
 
 def _in_time() -> date:

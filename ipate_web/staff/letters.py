@@ -27,8 +27,17 @@ from consent.models import Letter, Letterhead, Study
 from consent.paper_documents import FormsOnPaper, FormWritten, sample_form_pdf
 from consent.receipts import receipts_pdf, sample_receipt_pdf
 from consent.services.invitations import IssuedInvitation, invitations_with
-from consent.services.letterheads import MOST_BYTES, letterhead_of, letterhead_save, logo_read
-from consent.services.letters import AT_ONCE, Way, letters_due, letters_print, people_by_way
+from consent.services.letters import (
+    AT_ONCE,
+    MOST_BYTES,
+    Way,
+    letterhead_of,
+    letterhead_save,
+    letters_due,
+    letters_print,
+    logo_read,
+    people_by_way,
+)
 from ipate_web.staff.fields import DayField
 from ipate_web.staff.pages import faults_show, paginate, pdf_answer, render_page, study_form, study_page
 

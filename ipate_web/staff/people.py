@@ -25,9 +25,8 @@ from consent.models import Circumstance, DataHolder, Disposal, Invitation, Level
 from consent.pseudonyms import holder_named
 from consent.receipts import GROUPS, receipt_event
 from consent.selectors import consent_current
-from consent.services.access import holder_level_access
 from consent.services.erasures import erasure_ask
-from consent.services.handover import circumstance_record
+from consent.services.holders import circumstance_record, holder_level_access
 from consent.standing import standing
 from ipate_web.staff.fields import DayField, ReasonForm
 from ipate_web.staff.pages import faults_in, paginate, render_page, study_form, study_page

@@ -12,8 +12,7 @@ from django.views.decorators.http import require_POST
 
 from common.requests import SignedInRequest
 from consent.models import Study, WebhookDelivery, WebhookEndpoint
-from consent.services.webhook_endpoints import MadeEndpoint, endpoint_create, endpoint_remove, endpoint_test
-from consent.services.webhooks import EVENTS
+from consent.services.webhooks import EVENTS, MadeEndpoint, endpoint_create, endpoint_remove, endpoint_test
 from ipate_web.staff.pages import faults_in, paginate, render_page, study_form, study_page
 
 

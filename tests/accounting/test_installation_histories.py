@@ -38,7 +38,7 @@ from consent.services import (
 )
 from consent.services.accounts import account_close, accounts_review
 from consent.services.erasures import holders_waiting
-from consent.services.handover import circumstance_record
+from consent.services.holders import circumstance_record
 from tests.accounting.charging import share_charge
 from tests.accounting.test_restore_drills import backup, restore, settle
 from tests.factories import consent_choose, form_publish, holder_create, study_open, user_create

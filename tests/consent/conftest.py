@@ -13,7 +13,7 @@ from consent import selectors
 from consent.models import Circumstance, ConsentEvent, DataHolder, Study
 from consent.people_lists import Invited
 from consent.services import membership_add
-from consent.services.handover import circumstance_record
+from consent.services.holders import circumstance_record
 from consent.services.invitations import invitations_create
 from tests import factories
 from tests.clock import Clock

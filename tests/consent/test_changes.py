@@ -38,7 +38,7 @@ from consent.services.invitations import (
     invitations_create,
     link_reissue,
 )
-from consent.services.webhook_endpoints import endpoint_create, endpoint_remove
+from consent.services.webhooks import endpoint_create, endpoint_remove
 from tests import factories
 from tests.consent.conftest import circumstance
 from tests.factories import user_create

@@ -17,7 +17,7 @@ from consent.models import Circumstance, ConsentEvent, DataHolder, Invitation, M
 from consent.people_lists import Invited
 from consent.selectors import answerer_faults
 from consent.services import Valid
-from consent.services.handover import circumstance_record, hand_overs
+from consent.services.holders import circumstance_record, hand_overs
 from consent.services.invitations import invitation_open, invitations_create
 from consent.services.letters import letters_due
 from consent.services.reminders import reminders_send

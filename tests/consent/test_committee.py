@@ -15,7 +15,7 @@ from consent.committee import committee_state, conditions_in_force
 from consent.models import ConflictOfInterest, ConsentFormProposal, EpsilonPolicy, Mail, Remark, Role, Study
 from consent.selectors import is_waiting
 from consent.services import proposal_approve
-from consent.services.deadlines import overdue_mails_send
+from consent.services.committee import overdue_mails_send
 from consent.services.mail import mail_render
 from tests import factories
 from tests.clock import Clock

@@ -22,7 +22,7 @@ from consent import selectors, services
 from consent.circumstances import day_begin, day_of
 from consent.models import Circumstance, ConsentEvent, Level, Renewal, Role
 from consent.services.consent_forms import OBJECTION_DAYS
-from consent.services.handover import circumstance_record
+from consent.services.holders import circumstance_record
 from consent.services.replays import Lost, acts_apply
 from consent.standing import standing
 from tests import factories

@@ -23,7 +23,7 @@ from consent.people_lists import Invited, invitees_read
 from consent.receipts import receipt_context, receipt_digests, receipt_number, receipt_pdf
 from consent.services.changes import change_faults
 from consent.services.invitations import IssuedInvitation, invitations_create
-from consent.services.letterheads import letterhead_of, letterhead_save, logo_read
+from consent.services.letters import letterhead_of, letterhead_save, logo_read
 from tests import factories
 from tests.consent.conftest import words
 from tests.pages import as_, text

@@ -11,7 +11,7 @@ from consent import services
 from consent.letter_documents import LetterWritten, letter_context
 from consent.models import Study
 from consent.services.invitations import invitations_create
-from consent.services.letterheads import letterhead_of
+from consent.services.letters import letterhead_of
 from tests import factories
 from tests.consent.conftest import Decide
 from tests.consent.readability import FORMULAS, flesch_kincaid, sentences, wiener_sachtextformel

@@ -22,7 +22,7 @@ from consent import services
 from consent.facts import facts_of
 from consent.models import ConsentEvent, DataHolder, Level, Study
 from consent.receipts import receipt_code, receipt_context, receipt_event, receipt_facts, receipt_number
-from consent.services.access import holder_level_access
+from consent.services.holders import holder_level_access
 from consent.services.paper import PaperConsent, paper_consents_record
 from consent.views.decision import events_of
 from tests import factories

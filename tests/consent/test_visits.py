@@ -8,7 +8,7 @@ from django.urls import reverse
 
 from consent.models import AnswerDraft, ConsentEvent, DataHolder, Study
 from consent.services import invitations
-from consent.services.answer_drafts import answer_draft_of
+from consent.services.answers import answer_draft_of
 from consent.services.disposals import holders_erase
 from consent.services.erasures import erasure_ask, erasure_state
 from consent.tasks import addresses_sweep

@@ -20,8 +20,15 @@ from ipate_client import SignatureError, signature_verify
 from common import outbound
 from consent import services
 from consent.models import Study, WebhookDelivery, WebhookEndpoint
-from consent.services.webhook_endpoints import MadeEndpoint, endpoint_create, endpoint_test
-from consent.services.webhooks import EVENTS, KEPT, TRIES, webhooks_deliver
+from consent.services.webhooks import (
+    EVENTS,
+    KEPT,
+    TRIES,
+    MadeEndpoint,
+    endpoint_create,
+    endpoint_test,
+    webhooks_deliver,
+)
 from tests import factories
 from tests.factories import user_create
 from tests.hooks import Receiver, certificate_make, receiver, serving

@@ -23,9 +23,8 @@ from consent.models import Circumstance, DataHolder, Invitation, Study
 from consent.people_lists import Invited, invitees_read
 from consent.pseudonyms import holder_by_pseudonym, holder_named
 from consent.services import holders_register
-from consent.services.access import holder_level_access
 from consent.services.erasures import erasure_ask
-from consent.services.handover import circumstance_record
+from consent.services.holders import circumstance_record, holder_level_access
 from consent.services.invitations import invitations_create, link_reissue
 from consent.services.paper import PaperConsent, PaperError, paper_consents_record
 from ipate_web.staff.invitations import InvitationsForm

@@ -23,7 +23,7 @@ from consent import services as consent_services
 from consent.models import DataHolder, Study
 from consent.selectors import consent_snapshot
 from consent.services.changes import changes_recorded
-from consent.services.handover import circumstance_record
+from consent.services.holders import circumstance_record
 from learning.formats import Rows
 from learning.mechanisms.protocol import PlanError
 from learning.representations import LearnedNetwork

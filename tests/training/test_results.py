@@ -21,10 +21,9 @@ from consent.models import ConsentForm, DataHolder, Letter, Mail, News, Study
 from consent.selectors import consent_form_in_force
 from consent.services import holder_link
 from consent.services.addresses import addresses_forget, way_wish
-from consent.services.handover import circumstance_record
+from consent.services.holders import circumstance_record
 from consent.services.invitations import invitations_create
-from consent.services.letterheads import letterhead_of
-from consent.services.letters import letters_due, letters_print
+from consent.services.letters import letterhead_of, letters_due, letters_print
 from consent.services.mail import mail_render
 from consent.uses import results_of, right_guesses_together, usage_of
 from tests import factories

@@ -10,7 +10,7 @@ from django.utils import timezone
 from accounting.models import Release
 from consent.models import ConsentEvent, News, Study
 from consent.services import study_lock
-from consent.services.news import news_tell
+from consent.services.mail import news_tell
 
 
 def years_tell() -> int:

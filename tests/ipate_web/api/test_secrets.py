@@ -17,7 +17,7 @@ from accounting.services import book_write
 from common.artifacts import arrays_load
 from consent.models import ConsentForm, DataHolder, Role, Study, WebhookEndpoint
 from consent.services import consent_give, consent_withdraw
-from consent.services.webhook_endpoints import endpoint_test
+from consent.services.webhooks import endpoint_test
 from tests.factories import consent_choose, user_create
 from tests.ipate_web.api.conftest import HEAD_COUNTS, HOLDERS, POINTS, UNDECIDED, Client, run_whole
 from tests.ipate_web.api.test_everybody import proposal as everybody

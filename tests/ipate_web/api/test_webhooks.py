@@ -10,8 +10,7 @@ from ipate_client import signature_verify
 
 from consent.models import Role, Study, WebhookDelivery, WebhookEndpoint
 from consent.services import membership_add
-from consent.services.webhook_endpoints import endpoint_create
-from consent.services.webhooks import EVENTS, webhooks_deliver
+from consent.services.webhooks import EVENTS, endpoint_create, webhooks_deliver
 from ipate_web.tokens.models import ApiToken, Scope
 from tests.factories import holder_create, study_open, user_create
 from tests.hooks import Receiver, receiver

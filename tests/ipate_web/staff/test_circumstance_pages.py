@@ -24,7 +24,7 @@ from consent.models import (
     Study,
 )
 from consent.receipts import receipt_context
-from consent.services.handover import circumstance_record
+from consent.services.holders import circumstance_record
 from consent.services.invitations import invitations_create
 from consent.services.paper import PaperConsent, paper_consents_record
 from tests import factories

@@ -17,7 +17,7 @@ from common.append_only import chained_models, triggers_install, triggers_remove
 from consent import services
 from consent.disclosure import PUBLIC_CHAINS
 from consent.models import ConsentEvent, DataHolder, Role, Study
-from consent.services.handover import circumstance_record
+from consent.services.holders import circumstance_record
 from ipate_web.staff import ledger
 from ipate_web.staff.report import bounds_note
 from tests import factories
