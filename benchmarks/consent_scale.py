@@ -102,8 +102,7 @@ def main() -> None:
         from django.test import Client
 
         from consent import selectors, services
-        from consent.counts import holders_per_level
-        from consent.recruitment import recruitment_history
+        from consent.people.counts import holders_per_level, recruitment_history
         from tests import factories
         from training.services.head_counts import head_counts_draw
 

@@ -11,7 +11,6 @@ from common.admin import FilteredAsListed, ReadOnlyAdmin
 from common.identities import spelling
 from common.requests import SignedInRequest
 from consent import services
-from consent.facts import FACTS
 from consent.models import (
     AccountChange,
     ConfigurationChange,
@@ -25,8 +24,9 @@ from consent.models import (
     RoleChange,
     Study,
 )
-from consent.pseudonyms import spelling_fault
+from consent.people.pseudonyms import spelling_fault
 from consent.services.changes import changes_recorded
+from consent.wording.facts import FACTS
 
 
 class RecordedAdmin(admin.ModelAdmin):

@@ -9,10 +9,10 @@ from django.utils.functional import Promise
 from django.utils.text import format_lazy
 from django.utils.translation import gettext_lazy as _
 
-from consent.circumstances import Answering
-from consent.codes import code_faults
+from consent.documents.codes import code_faults
 from consent.models import AUTHORITIES, ConsentForm, EpsilonPolicy, Level
-from consent.odds import (
+from consent.people.circumstances import Answering
+from consent.promises.odds import (
     MOST_RIGHT_GUESSES,
     mu_of,
     name_says_too_much,

@@ -4,8 +4,6 @@ from typing import Any
 
 from django.utils.translation import gettext_lazy as _
 
-from consent.circumstances import last_day
-from consent.comparisons import level_changes
 from consent.models import (
     Checkpoint,
     ConsentEvent,
@@ -16,10 +14,12 @@ from consent.models import (
     News,
     RoleChange,
 )
+from consent.people.circumstances import last_day
+from consent.promises.comparisons import level_changes
+from consent.promises.uses import results_of
 from consent.selectors import consent_current, is_waiting
 from consent.services.checkpoints import checkpoint_extension
 from consent.services.mail import MailKind, kinds_register, mail_holders, news_readers
-from consent.uses import results_of
 
 
 def _form(mail: Mail) -> dict[str, Any] | None:

@@ -17,16 +17,6 @@ from django.db.models.expressions import Combinable
 from django.utils import timezone
 
 from common.journal import journal_read
-from consent.circumstances import (
-    Answering,
-    Lapse,
-    Lapses,
-    answering,
-    day_of,
-    forms_that_count,
-    required_form_version,
-    time_is_over,
-)
 from consent.models import (
     Circumstance,
     ConsentEvent,
@@ -41,6 +31,16 @@ from consent.models import (
     Remark,
     RoleChange,
     Study,
+)
+from consent.people.circumstances import (
+    Answering,
+    Lapse,
+    Lapses,
+    answering,
+    day_of,
+    forms_that_count,
+    required_form_version,
+    time_is_over,
 )
 
 #: The position of each level in a snapshot's ``levels``.

@@ -1,8 +1,8 @@
-"""URLs of the data holder's pages, under ``/my/``."""
+"""URLs of the data holder's pages, under ``/my/``, and under ``/join/`` of those without an account."""
 
 from django.urls import include, path
 
-from consent.views import addresses, decision, records
+from consent.views import addresses, decision, joining, records
 
 #: Of one study, behind its short name.
 study_patterns = [
@@ -23,6 +23,16 @@ study_patterns = [
     path("later/", addresses.later, name="later"),
     path("told/", addresses.contact_way, name="contact_way"),
     path("export/", records.export, name="export"),
+]
+
+#: By invitation, without an account. Their names stand in no namespace.
+joining_patterns = [
+    path("", joining.join, name="join"),
+    path("leave/", joining.leave, name="leave"),
+    path("stay/", joining.stay, name="stay"),
+    path("account/", joining.account, name="account"),
+    path("closed/", joining.closed, name="closed"),
+    path("<str:code>/", joining.open_link, name="open_link"),
 ]
 
 app_name = "consent"

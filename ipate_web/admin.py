@@ -47,7 +47,7 @@ admin.site.unregister((User, Group, EmailAddress, Authenticator, SocialAccount, 
 
 
 class Accounts(ForSuperusers):
-    """Admin by which a superuser gets hold of somebody's account: that is on record (:mod:`consent.second_person`)."""
+    """Admin by which a superuser gets hold of somebody's account: that is on record (:mod:`consent.permissions`)."""
 
     def log_addition(self, request: HttpRequest, obj: Any, message: Any) -> Any:
         self._touched(request, obj, made=isinstance(obj, User))

@@ -17,7 +17,7 @@ from django.views.decorators.http import require_safe
 from django.views.static import serve
 
 from common import __version__
-from consent.rendering import markdown_html
+from consent.wording.rendering import markdown_html
 
 _LOGOS = {".svg": "image/svg+xml", ".png": "image/png"}
 

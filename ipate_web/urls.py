@@ -4,8 +4,9 @@ from allauth.account.decorators import secure_admin_login
 from django.contrib import admin
 from django.urls import include, path
 
+from consent.urls import joining_patterns
 from consent.views.addresses import address
-from consent.views.glossary import glossary
+from consent.wording.glossary import glossary
 from ipate_web import site_pages
 from ipate_web.health import healthz, readyz
 from ipate_web.metrics.views import metrics
@@ -24,7 +25,7 @@ urlpatterns = [
     path("language/", include("django.conf.urls.i18n")),
     # What holders see
     path("my/", include("consent.urls")),
-    path("join/", include("consent.joining_urls")),
+    path("join/", include(joining_patterns)),
     path("address/<str:token>/", address, name="address"),
     path("glossary/", glossary, name="glossary"),
     path("privacy/", site_pages.privacy, name="privacy"),

@@ -21,7 +21,6 @@ from django.utils.translation import gettext as _
 from accounting.models import HeadCount
 from common.jobs.leases import stale_before
 from common.jobs.parts import Part
-from consent.facts import TRANSLATED_FACTS
 from consent.models import (
     ConsentForm,
     ConsentFormDraft,
@@ -38,7 +37,7 @@ from consent.permissions import ROLE_PERMISSIONS, study_permissions
 from consent.selectors import answer_deadline, approved_by, forms_waiting, policies_waiting, role_changes_waiting
 from consent.services.erasures import erasures_waiting
 from consent.services.letters import letters_waiting
-from consent.study_texts import texts_missing
+from consent.wording.facts import TRANSLATED_FACTS, texts_missing
 from training.models import Dataset, Run, StudentModel
 
 #: How long a run may be left alone before somebody is asked to look whether a worker runs.

@@ -28,10 +28,10 @@ from django.urls import Resolver404, get_resolver, resolve, reverse
 from django.utils import timezone, translation
 from django.utils.translation import trans_real
 
-from consent import letter_documents, paper_documents, receipts
-from consent.circumstances import Answering
+from consent.documents import letters, paper, receipts
 from consent.models import Answerer, HolderAddress, Letter, Mail, MailWishes, Study
-from consent.people_lists import Invited
+from consent.people.circumstances import Answering
+from consent.people.lists import Invited
 from consent.services import consent_give, invitations
 from consent.services.mail import address_link, mail_render
 from ipate_web.staff import report
@@ -408,7 +408,7 @@ def test_no_file_in_german_is_in_english(marked_german: None, monkeypatch: pytes
     """What PDF files are made of: receipts, letters, forms on paper and the report of a run."""
     study = study_with_everything()
     reports: list[Any] = []
-    for module in (receipts, report, letter_documents, paper_documents):
+    for module in (receipts, report, letters, paper):
         monkeypatch.setattr(module, "tagged_pdf", partial(_kept, reports))
     client = Client()
     client.cookies["django_language"] = "de"
@@ -417,13 +417,13 @@ def test_no_file_in_german_is_in_english(marked_german: None, monkeypatch: pytes
     client.force_login(factories.user_create("olga"))
     voted = Run.objects.get(title="First vote").pk
     assert client.get(reverse("staff:ledger_report_pdf", args=["digits", voted])).status_code == 200
-    issued = letter_documents.sample_invitation(study)
+    issued = letters.sample_invitation(study)
     issued.invitation.answerer = Answerer.GUARDIAN
-    letters = [letter_documents.LetterWritten(issued, "de", kind) for kind in ("", *Letter.Kind.values)]
-    letter_documents.letters_pdf(study, letters, date(2031, 5, 4))
+    written = [letters.LetterWritten(issued, "de", kind) for kind in ("", *Letter.Kind.values)]
+    letters.letters_pdf(study, written, date(2031, 5, 4))
     guardian = Answering(Answerer.GUARDIAN, date(2040, 1, 1))
-    forms = [paper_documents.FormWritten("de"), paper_documents.FormWritten("de", "p-1", guardian, issued)]
-    paper_documents.paper_forms_pdf(paper_documents.FormsOnPaper(study), forms, date(2031, 5, 4))
+    forms = [paper.FormWritten("de"), paper.FormWritten("de", "p-1", guardian, issued)]
+    paper.paper_forms_pdf(paper.FormsOnPaper(study), forms, date(2031, 5, 4))
     found = {each for words in reports for each in _texts(words) if plain_words(each)}
     assert found == set()
 

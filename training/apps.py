@@ -7,7 +7,7 @@ class TrainingConfig(AppConfig):
     name = "training"
 
     def ready(self) -> None:
-        from consent.uses import providers_register
+        from consent.promises.uses import providers_register
         from training import mail_kinds
         from training.results import results
         from training.uses import usage

@@ -17,9 +17,9 @@ from accounting.models import Release, ShareRecord
 from accounting.shares import GAP, ROUNDING, shares
 from common.artifacts import arrays_load
 from consent.models import DataHolder
-from consent.odds import right_guesses_at
+from consent.promises.odds import right_guesses_at
+from consent.promises.uses import Cost, Usage, Use
 from consent.selectors import PromiseSpan, promise_spans
-from consent.uses import Cost, Usage, Use
 from learning.formats.columns import texts
 from learning.formats.rows import as_numbers, is_text
 from training.engine.records import records_load

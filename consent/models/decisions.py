@@ -31,8 +31,8 @@ class AnswerDraft(models.Model):
 class CheckAnswers(models.Model):
     """Whether a holder's first answer to each check question of one version of the form was right.
 
-    Two bits for each question, in the order of :data:`consent.questions.KEYS`. They are cleared once they were counted;
-    ``counted`` then says that nothing more of this person is kept.
+    Two bits for each question, in the order of :data:`consent.promises.questions.KEYS`. They are cleared once they were
+    counted; ``counted`` then says that nothing more of this person is kept.
     """
 
     holder = models.ForeignKey(DataHolder, on_delete=models.CASCADE, related_name="+")
@@ -182,7 +182,7 @@ class ConsentEvent(StudyChained):
 
 
 class DecisionCount(models.Model):
-    """Numbers of a study's holders by their last decision, up to event ``sequence``; see :mod:`consent.counts`.
+    """Numbers of a study's holders by their last decision, up to event ``sequence``; see :mod:`consent.people.counts`.
 
     It follows from the consent events, and may be deleted at any time.
     """

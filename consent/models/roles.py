@@ -4,7 +4,7 @@ This is the only place that says so; :mod:`consent.services.memberships` and the
 
 A role is given or taken away by two people. Whoever has the role's permission of ``GIVERS`` proposes it, and one of
 those who watch the study (``WATCHING``) confirms it: not the proposer, not an account that is the proposer's by
-:mod:`consent.second_person`, and nobody confirms a role for themself. So no operator becomes data steward, or is rid of
+:mod:`consent.permissions`, and nobody confirms a role for themself. So no operator becomes data steward, or is rid of
 an auditor, without somebody who watches them. What takes one person:
 
 - giving up a role of one's own;

@@ -195,7 +195,7 @@ class Study(Recorded):
         default=dict,
         blank=True,
         editable=False,
-        help_text="Texts of the study in other languages: code → field → text; see consent.study_texts.",
+        help_text="Texts of the study in other languages: code → field → text; see consent.wording.facts.",
     )
     delta = models.FloatField(
         "δ",

@@ -49,7 +49,7 @@ def check_answer_keep(*, holder: DataHolder, form: ConsentForm, place: int, righ
     Args:
         holder: the holder.
         form: the version that they read.
-        place: the question's place in :data:`consent.questions.KEYS`.
+        place: the question's place in :data:`consent.promises.questions.KEYS`.
         right: whether the answer was right.
     """
     CheckAnswers.objects.get_or_create(holder=holder, form=form)

@@ -31,6 +31,7 @@ from common.artifacts import arrays_delete, arrays_list, arrays_load, arrays_sav
 from common.transparency import notes
 from common.transparency.logs import consistency_path, inclusion_path, leaf_hash, root, roots
 from common.transparency.states import PlaceTakenError, State, hiding
+from consent.documents.receipts import STATES
 from consent.models import (
     ChainHead,
     Checkpoint,
@@ -42,7 +43,6 @@ from consent.models import (
     Role,
     Study,
 )
-from consent.receipts import STATES
 from consent.services.mail import mails_send
 
 #: Who gets each checkpoint by mail.

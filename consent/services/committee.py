@@ -16,12 +16,11 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from consent import selectors
-from consent.circumstances import day_of
 from consent.languages import own_name
 from consent.models import ConflictOfInterest, ConsentFormProposal, EpsilonPolicy, Mail, Remark, Role, Study, study_lock
 from consent.models.studies import HARM_LENGTH
-from consent.permissions import members_with_permission
-from consent.second_person import SECOND_PERSON, in_one_hand
+from consent.people.circumstances import day_of
+from consent.permissions import SECOND_PERSON, in_one_hand, members_with_permission
 from consent.selectors import forms_waiting, policies_waiting
 from consent.services.mail import mails_send
 from consent.services.studies import study_asks_check, study_update

@@ -22,8 +22,17 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from consent import selectors
-from consent.circumstances import day_begin, day_of
-from consent.facts import (
+from consent.languages import own_name
+from consent.models import ConsentForm, ConsentFormDraft, ConsentFormProposal, Remark, Renewal, Study, study_lock
+from consent.people.circumstances import day_begin, day_of
+from consent.permissions import in_one_hand, members_with_permission, second_person_check
+from consent.services.answers import check_answers_supersede
+from consent.services.changes import changes_recorded
+from consent.services.committee import answer_day, approval_record, approvers_mail, not_rejected_check
+from consent.services.mail import holders_mail, mails_send
+from consent.services.studies import study_asks_check, study_open_check
+from consent.services.webhooks import event_send
+from consent.wording.facts import (
     FACTS,
     RELIED_ON,
     changed_facts,
@@ -32,18 +41,8 @@ from consent.facts import (
     facts_missing,
     facts_of,
     study_with,
+    texts_missing,
 )
-from consent.languages import own_name
-from consent.models import ConsentForm, ConsentFormDraft, ConsentFormProposal, Remark, Renewal, Study, study_lock
-from consent.permissions import members_with_permission
-from consent.second_person import in_one_hand, second_person_check
-from consent.services.answers import check_answers_supersede
-from consent.services.changes import changes_recorded
-from consent.services.committee import answer_day, approval_record, approvers_mail, not_rejected_check
-from consent.services.mail import holders_mail, mails_send
-from consent.services.studies import study_asks_check, study_open_check
-from consent.services.webhooks import event_send
-from consent.study_texts import texts_missing
 
 #: Whole days in which somebody of the committee can object to a small correction.
 OBJECTION_DAYS = 14

@@ -10,7 +10,6 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from consent import selectors
-from consent.circumstances import answering_for, day_of, renew_by
 from consent.models import (
     AUTHORITIES,
     Answerer,
@@ -22,6 +21,7 @@ from consent.models import (
     Study,
     study_lock,
 )
+from consent.people.circumstances import answering_for, day_of, renew_by
 from consent.services.answers import check_answers_forget
 from consent.services.erasures import withdrawals_follow
 from consent.services.mail import holder_mail

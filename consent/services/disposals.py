@@ -14,8 +14,8 @@ from django.db.models import CharField, Value
 from django.db.models.functions import Cast, Concat
 from django.utils import timezone
 
-from consent import pseudonyms
 from consent.models import ConsentEvent, DataHolder, Disposal, Invitation, Mail, Study
+from consent.people import pseudonyms
 from consent.services.addresses import addresses_sweep
 from consent.services.answers import answer_drafts_forget, check_answers_forget
 from consent.services.changes import changes_recorded

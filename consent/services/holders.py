@@ -14,9 +14,9 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from common.identities import spelling
-from consent.circumstances import REPRESENTED, circumstance_last, circumstances_over, day_of
 from consent.models import Circumstance, ConsentEvent, DataHolder, Invitation, LevelAccess, Mail, Study, study_lock
-from consent.pseudonyms import holder_named, holders_by_pseudonym, spelling_fault
+from consent.people.circumstances import REPRESENTED, circumstance_last, circumstances_over, day_of
+from consent.people.pseudonyms import holder_named, holders_by_pseudonym, spelling_fault
 from consent.selectors import consent_current
 from consent.services.addresses import addresses_forget
 from consent.services.answers import answer_drafts_forget

@@ -29,11 +29,11 @@ from django.utils.translation import gettext_lazy
 
 from common.identities import spelling
 from common.throttle import Attempt, Counter, attempt_begin, counters_check, keyed_hash
-from consent.circumstances import Answering, answering_for, circumstances_last, circumstances_over
-from consent.codes import code_in_groups, code_new, code_normalise
+from consent.documents.codes import code_in_groups, code_new, code_normalise
 from consent.models import Circumstance, DataHolder, Invitation, LinkReissue, Study, study_lock
-from consent.people_lists import Invited
-from consent.pseudonyms import holder_named
+from consent.people.circumstances import Answering, answering_for, circumstances_last, circumstances_over
+from consent.people.lists import Invited
+from consent.people.pseudonyms import holder_named
 from consent.services.changes import changes_recorded
 from consent.services.holders import circumstance_record, hand_over, holder_link, holders_register, invitations_end
 from consent.services.mail import confirmed_address, holder_mail

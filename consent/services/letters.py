@@ -41,7 +41,6 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from common.reading import UnreadableError, picture_redraw
-from consent.circumstances import circumstances_last, ends_with_form
 from consent.models import (
     Circumstance,
     ConsentEvent,
@@ -56,11 +55,12 @@ from consent.models import (
     Study,
     study_lock,
 )
+from consent.people.circumstances import circumstances_last, ends_with_form
+from consent.promises.standing import REMINDED
 from consent.services.changes import changes_recorded
 from consent.services.holders import holder_level_access
 from consent.services.invitations import IssuedInvitation, invitations_create
 from consent.services.mail import news_readers
-from consent.standing import REMINDED
 
 #: So many letters are printed at once; more make a page that browsers print badly.
 AT_ONCE = 500

@@ -30,7 +30,6 @@ from django.utils import timezone, translation
 from django.utils.functional import Promise
 
 from common.dispatch import send
-from consent.circumstances import answering_for, circumstances_last
 from consent.models import (
     Circumstance,
     ConsentEvent,
@@ -42,7 +41,8 @@ from consent.models import (
     Study,
     study_lock,
 )
-from consent.third_person import in_third_person
+from consent.people.circumstances import answering_for, circumstances_last
+from consent.wording.third_person import in_third_person
 
 logger = logging.getLogger(__name__)
 

@@ -9,8 +9,7 @@ from django.utils.translation import gettext as _
 from consent import selectors
 from consent.models import Membership, RoleChange, Study, study_lock
 from consent.models.roles import LASTING
-from consent.permissions import changes_roles_alone, confirms_roles, roles_given_by
-from consent.second_person import second_person_check
+from consent.permissions import changes_roles_alone, confirms_roles, roles_given_by, second_person_check
 from consent.services.mail import mails_send
 
 

@@ -27,7 +27,6 @@ from django.utils.translation import gettext as _
 from common.identities import spelling
 from common.keyrings import KeyGoneError, content_open, content_seal, ring_destroy
 from common.reading import UnreadableError, table_read_named
-from consent.circumstances import Answering, answering, day_begin, day_of, renew_by
 from consent.languages import language_of
 from consent.models import (
     AUTHORITIES,
@@ -41,8 +40,9 @@ from consent.models import (
     Study,
     study_lock,
 )
-from consent.people_lists import heading
-from consent.pseudonyms import holders_by_pseudonym, spelling_fault
+from consent.people.circumstances import Answering, answering, day_begin, day_of, renew_by
+from consent.people.lists import heading
+from consent.people.pseudonyms import holders_by_pseudonym, spelling_fault
 from consent.selectors import GRANTING, EpsilonRule
 from consent.services.answers import check_answers_forget
 from consent.services.decisions import declaration_statement

@@ -22,8 +22,8 @@ from consent.models import (
     Study,
     study_lock,
 )
-from consent.odds import name_says_too_much, right_guesses_in_100
-from consent.second_person import second_person_check
+from consent.permissions import second_person_check
+from consent.promises.odds import name_says_too_much, right_guesses_in_100
 from consent.selectors import epsilon_promised_largest
 from consent.services.committee import (
     answer_day,

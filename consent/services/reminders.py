@@ -12,10 +12,10 @@ from django.db.models import CharField, Exists, OuterRef, Q
 from django.db.models.functions import Cast
 from django.utils import timezone
 
-from consent.circumstances import ends_with_form
 from consent.models import ConsentEvent, DataHolder, HolderAddress, Mail
+from consent.people.circumstances import ends_with_form
+from consent.promises.standing import REMINDED
 from consent.services.mail import holder_mail, holders_reached
-from consent.standing import REMINDED
 
 KIND = "renewal"
 #: Kind of the mail that somebody asked for who decides later.

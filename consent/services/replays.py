@@ -16,8 +16,8 @@ from django.utils import timezone
 
 from common.append_only import Chained, acts_models
 from common.dispatch import send
-from consent.circumstances import circumstance_last
 from consent.models import Circumstance, ConsentEvent, ConsentForm, DataHolder, Disposal, EpsilonPolicy, Study
+from consent.people.circumstances import circumstance_last
 from consent.selectors import EpsilonRule, consent_current, is_weaker_unsaid, promise_last
 from consent.services.holders import circumstance_append, is_day_come
 

@@ -12,11 +12,11 @@ from django.utils.translation import gettext as _
 
 from common.append_only import chains_begin
 from common.journal import is_noted
-from consent.facts import FACTS, TRANSLATED_FACTS, facts_of, languages_of_facts
 from consent.models import Membership, Role, Study, study_lock
 from consent.selectors import consent_form_in_force, policy_in_force
 from consent.services.changes import changes_recorded
 from consent.services.memberships import membership_add, membership_give
+from consent.wording.facts import FACTS, TRANSLATED_FACTS, facts_of, languages_of_facts
 
 #: Short names that would hide a page of the site.
 _RESERVED_SLUGS = frozenset({"new"})

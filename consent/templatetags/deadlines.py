@@ -5,7 +5,7 @@ from datetime import date
 from django import template
 from django.utils import timezone
 
-from consent.circumstances import day_of
+from consent.people.circumstances import day_of
 
 register = template.Library()
 

@@ -11,10 +11,10 @@ from django.urls import NoReverseMatch, reverse
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
-from consent.glossary import WORDS, WORDS_OF_STAFF
 from consent.models import DataHolder
 from consent.permissions import administers, permissions_anywhere
 from consent.views.visits import Visit, visit_of
+from consent.wording.glossary import WORDS, WORDS_OF_STAFF
 
 register = template.Library()
 

@@ -6,7 +6,7 @@ from typing import Any
 from django import template
 
 from consent.forms import Option
-from consent.odds import CHANCE
+from consent.promises.odds import CHANCE
 
 register = template.Library()
 

@@ -5,9 +5,8 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import get_language
 
-from consent.facts import together
 from consent.models import Study
-from consent.study_texts import contact_text, study_text
+from consent.wording.facts import contact_text, study_text, together
 
 register = template.Library()
 

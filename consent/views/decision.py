@@ -19,19 +19,18 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from consent import selectors, services
-from consent.circumstances import answering_for
-from consent.comparisons import columns_of_answer, promise_of
+from consent.documents.letters import voice
 from consent.forms import KEEPING, NOT_TAKING_PART, DecisionForm, DeclarationForm, Option, level_option
 from consent.languages import own_name
-from consent.letter_documents import voice
 from consent.models import ConsentEvent, ConsentForm, DataHolder, EpsilonPolicy, Level, LinkReissue, Study
-from consent.odds import CHANCE, right_guesses_at
-from consent.questions import KEYS, Question, questions
-from consent.rendering import consent_text
+from consent.people.circumstances import answering_for
+from consent.promises.comparisons import columns_of_answer, promise_of
+from consent.promises.odds import CHANCE, right_guesses_at
+from consent.promises.questions import KEYS, Question, questions
+from consent.promises.standing import Standing, next_correction, standing
+from consent.promises.uses import results_of, right_guesses_together, usage_of
 from consent.services.erasures import erasure_ask, erasure_state
 from consent.services.mail import confirmed_address
-from consent.standing import Standing, next_correction, standing
-from consent.uses import results_of, right_guesses_together, usage_of
 from consent.views.page import acting_user, holder_page, own_page
 from consent.views.visits import (
     answer_forget,
@@ -42,6 +41,7 @@ from consent.views.visits import (
     erasure_kept,
     visit_of,
 )
+from consent.wording.rendering import consent_text
 
 #: Name of the button of somebody who decides later.
 _LATER = "later"

@@ -23,9 +23,9 @@ from common.requests import client_address
 from common.throttle import TooManyTriesError
 from consent.forms import AccountForm, CodeForm
 from consent.models import DataHolder, Invitation, Study
+from consent.promises.standing import standing
 from consent.selectors import consent_current
 from consent.services import invitations
-from consent.standing import standing
 from consent.views.decision import closed_page
 from consent.views.page import own_page
 from consent.views.visits import answer_is_postponed, answer_kept, erasure_kept, visit_begin, visit_forget, visit_of

@@ -14,10 +14,10 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 
-from consent.circumstances import answering_for, circumstances_over
 from consent.models import DataHolder, Invitation
-from consent.third_person import in_third_person
+from consent.people.circumstances import answering_for, circumstances_over
 from consent.views.visits import answer_keep, erasure_keep, visit_extend, visit_forget, visit_of, withdrawal_keep
+from consent.wording.third_person import in_third_person
 
 
 def holders_reached(request: HttpRequest) -> QuerySet[DataHolder] | None:

@@ -14,8 +14,7 @@ from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
-from consent.comparisons import agreement_of, offer_of, promise_of
-from consent.facts import fact_words, study_of_form
+from consent.documents.receipts import receipt_digests, receipt_facts, receipt_json, receipt_pdf, receipt_sentence
 from consent.forms import Option
 from consent.languages import own_name
 from consent.models import (
@@ -31,17 +30,18 @@ from consent.models import (
     LinkReissue,
     Mail,
 )
-from consent.questions import KEYS
-from consent.receipts import receipt_digests, receipt_facts, receipt_json, receipt_pdf, receipt_sentence
-from consent.rendering import consent_text
+from consent.promises.comparisons import agreement_of, offer_of, promise_of
+from consent.promises.questions import KEYS
+from consent.promises.standing import standing
+from consent.promises.uses import Usage, results_of, usage_of
 from consent.selectors import consent_form_in_force
 from consent.services.answers import answer_draft_of
 from consent.services.checkpoints import checkpoint_over, proof_of
 from consent.services.paper import scan_load
-from consent.standing import standing
-from consent.uses import Usage, results_of, usage_of
 from consent.views.decision import events_of, option_in_force
 from consent.views.page import holder_page
+from consent.wording.facts import fact_words, study_of_form
+from consent.wording.rendering import consent_text
 
 
 def _receipt_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:

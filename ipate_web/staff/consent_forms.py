@@ -22,18 +22,17 @@ from accounting.models import Release
 from accounting.shares import share_free
 from common.requests import SignedInRequest
 from consent import selectors, services
-from consent.circumstances import day_of
-from consent.differences import Line, line_differences
-from consent.facts import fact_differences, fact_words, facts_missing, facts_of, study_of_form, study_with
 from consent.languages import language_of, translated_name
 from consent.models import ConsentForm, ConsentFormDraft, ConsentFormProposal, Renewal, Study
 from consent.models.recorded import actor_name
-from consent.questions import Question
-from consent.rendering import markdown_html
+from consent.people.circumstances import day_of
+from consent.promises.questions import Question
 from consent.selectors import consent_form_in_force, consent_form_languages, policy_in_force
 from consent.services import Valid, draft_facts, form_digest
 from consent.services.consent_forms import OBJECTION_DAYS
 from consent.views.decision import page_preview, questions_of
+from consent.wording.facts import fact_differences, fact_words, facts_missing, facts_of, study_of_form, study_with
+from consent.wording.rendering import Line, line_differences, markdown_html
 from ipate_web.staff.committee import remark_form, remark_make
 from ipate_web.staff.fields import AnswerField, DayField
 from ipate_web.staff.pages import faults_in, faults_show, number_sent, render_page, study_form, study_page

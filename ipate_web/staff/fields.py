@@ -7,7 +7,7 @@ from django import forms
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from consent.circumstances import day_of
+from consent.people.circumstances import day_of
 from consent.services.committee import ANSWER_DAYS, answer_day
 
 

@@ -57,7 +57,7 @@ SECTIONS: Final = {
     "webhooks": "webhooks.html",
 }
 EVERYWHERE: Final = "roles.html"
-#: Name of an address → keys of the words of `consent.glossary` that its page explains.
+#: Name of an address → keys of the words of `consent.wording.glossary` that its page explains.
 WORDS: Final = {
     "study": "policy cap share heads",
     "policies": "policy epsilon times",

@@ -16,12 +16,12 @@ from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 
 from accounting.shares import committed_share
-from consent.facts import fact_words
+from consent.documents.typeset import tagged_pdf
 from consent.forms import options
 from consent.models import Study
 from consent.models.recorded import actor_name
-from consent.pdf import tagged_pdf
 from consent.selectors import consent_form_in_force, policies_in_force
+from consent.wording.facts import fact_words
 from ipate_web.staff.report import TEMPLATE as REPORT
 from ipate_web.staff.templatetags.moments import moment_text
 from ipate_web.staff.templatetags.run_words import percent, trimmed

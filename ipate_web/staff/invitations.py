@@ -17,8 +17,8 @@ from django.utils.translation import gettext_lazy
 from common.requests import SignedInRequest
 from common.spreadsheets import CsvWriter
 from consent.models import Invitation, Study
-from consent.people_lists import Invited, invitees_read
-from consent.pseudonyms import look_alikes_in, look_alikes_said
+from consent.people.lists import Invited, invitees_read
+from consent.people.pseudonyms import look_alikes_in, look_alikes_said
 from consent.services import study_asks_check
 from consent.services.invitations import (
     IssuedInvitation,

@@ -20,12 +20,12 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_POST
 
 from common.requests import SignedInRequest
-from consent import letter_documents as documents
+from consent.documents import letters as documents
+from consent.documents.letters import LetterWritten, default_texts
+from consent.documents.paper import FormsOnPaper, FormWritten, sample_form_pdf
+from consent.documents.receipts import receipts_pdf, sample_receipt_pdf
 from consent.languages import VARIANTS, translated_name
-from consent.letter_documents import LetterWritten, default_texts
 from consent.models import Letter, Letterhead, Study
-from consent.paper_documents import FormsOnPaper, FormWritten, sample_form_pdf
-from consent.receipts import receipts_pdf, sample_receipt_pdf
 from consent.services.invitations import IssuedInvitation, invitations_with
 from consent.services.letters import (
     AT_ONCE,

@@ -16,8 +16,13 @@ from common.requests import SignedInRequest
 from consent import services
 from consent.models import AccountChange, Membership, Role, RoleChange, Study
 from consent.models.roles import CONFIRM, WATCHING
-from consent.permissions import changes_roles_alone, confirms_roles, members_with_permission, roles_given_by
-from consent.second_person import in_one_hand
+from consent.permissions import (
+    changes_roles_alone,
+    confirms_roles,
+    in_one_hand,
+    members_with_permission,
+    roles_given_by,
+)
 from consent.selectors import role_changes_waiting
 from consent.services.accounts import account_of_staff
 from ipate_web.staff.pages import faults_in, faults_show, paginate, render_page, study_form

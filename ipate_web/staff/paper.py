@@ -16,11 +16,11 @@ from django.utils.translation import gettext as _
 
 from common.identities import spelling
 from common.requests import SignedInRequest
-from consent.circumstances import answering_for
+from consent.documents.paper import FormsOnPaper, FormWritten, paper_forms_pdf
 from consent.languages import own_name
 from consent.models import Authority, ConsentForm, Level, Study
-from consent.paper_documents import FormsOnPaper, FormWritten, paper_forms_pdf
-from consent.pseudonyms import holder_by_pseudonym, unknown_message
+from consent.people.circumstances import answering_for
+from consent.people.pseudonyms import holder_by_pseudonym, unknown_message
 from consent.services.paper import (
     KEEP,
     NOT_TAKING_PART,

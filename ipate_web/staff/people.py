@@ -19,15 +19,15 @@ from django.views.decorators.http import require_safe
 
 from common.identities import look_alikes, spelling
 from common.requests import SignedInRequest
-from consent.circumstances import Lapse, answering_for
-from consent.codes import code_faults
+from consent.documents.codes import code_faults
+from consent.documents.receipts import GROUPS, receipt_event
 from consent.models import Circumstance, DataHolder, Disposal, Invitation, LevelAccess, LinkReissue, Study
-from consent.pseudonyms import holder_named
-from consent.receipts import GROUPS, receipt_event
+from consent.people.circumstances import Lapse, answering_for
+from consent.people.pseudonyms import holder_named
+from consent.promises.standing import standing
 from consent.selectors import consent_current
 from consent.services.erasures import erasure_ask
 from consent.services.holders import circumstance_record, holder_level_access
-from consent.standing import standing
 from ipate_web.staff.fields import DayField, ReasonForm
 from ipate_web.staff.pages import faults_in, paginate, render_page, study_form, study_page
 from training.results import result_titles

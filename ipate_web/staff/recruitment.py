@@ -15,9 +15,9 @@ from accounting.head_counts import head_counts as head_counts_of
 from accounting.models import Release
 from accounting.shares import share_free
 from common.requests import SignedInRequest
-from consent.exports import FORMATS, export_name
 from consent.models import Level, Study
-from consent.recruitment import STATES, RecruitmentHistory, recruitment_history, recruitment_overview
+from consent.people.counts import STATES, RecruitmentHistory, recruitment_history, recruitment_overview
+from consent.people.exports import FORMATS, export_name
 from ipate_web.staff.charts import Chart, Series
 from ipate_web.staff.pages import faults_show, number_sent, render_page, streamed_attachment, study_form, study_page
 from training.engine.drawings import SHARE, drawing_last, drawing_plan

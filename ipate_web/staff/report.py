@@ -15,7 +15,7 @@ from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 
 from accounting.models import Release
-from consent.pdf import tagged_pdf
+from consent.documents.typeset import tagged_pdf
 from ipate_web.staff.measures import measures
 from ipate_web.staff.templatetags.moments import moment_text
 from ipate_web.staff.templatetags.run_words import (

@@ -22,16 +22,15 @@ from accounting.head_counts import head_counts
 from accounting.shares import share_free
 from common.requests import SignedInRequest
 from consent import selectors, services
-from consent.change_lists import change_lines, changers, changes_of, models_recorded
 from consent.committee import conditions_in_force
-from consent.counts import holders_per_level
 from consent.disclosure import SEES_PEOPLE
-from consent.facts import FACTS, TRANSLATED_FACTS, facts_missing, facts_of
 from consent.forms import INVALID_EMAIL, options
 from consent.languages import is_variant, translated_name
 from consent.models import Level, Study
+from consent.people.counts import holders_per_level
 from consent.services import study_slug_check
-from consent.study_texts import TRANSLATED
+from consent.wording.changes import change_lines, changers, changes_of, models_recorded
+from consent.wording.facts import FACTS, TRANSLATED, TRANSLATED_FACTS, facts_missing, facts_of
 from ipate_web.first_run import next_steps
 from ipate_web.staff.budgets import budget_overview
 from ipate_web.staff.fields import DayField, DayInput, FilterForm, ReasonForm

@@ -29,7 +29,7 @@ from common.artifacts import arrays_load, model_fetch
 from common.jobs import parts
 from consent import services
 from consent.models import ConsentForm, DataHolder, Study
-from consent.questions import KEYS
+from consent.promises.questions import KEYS
 from consent.selectors import consent_form_in_force, consent_snapshot, promise_last
 from learning.formats import ImageSchema, Rows
 from learning.mechanisms.protocol import PlanError

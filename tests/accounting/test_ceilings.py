@@ -24,8 +24,8 @@ from accounting.shares import share_grant, share_open, share_settle
 from accounting.verification import study_faults
 from consent import services
 from consent.models import ConsentForm, DataHolder, Study
-from consent.odds import right_guesses_at
-from consent.questions import KEYS
+from consent.promises.odds import right_guesses_at
+from consent.promises.questions import KEYS
 from ipate_web import environment
 from tests.accounting.charging import share_charge
 from tests.factories import consent_choose, user_create

@@ -24,8 +24,8 @@ from accounting.caps import caps_of
 from accounting.restores import missing_rows
 from accounting.shares import share_free
 from accounting.verification import installation_checks
-from consent.circumstances import answering_for
 from consent.models import DataHolder, Level, Membership, Role, Study
+from consent.people.circumstances import answering_for
 from consent.selectors import answerer_faults, consent_current, consent_form_in_force, policy_in_force, promise_faults
 from consent.services import (
     consent_refuse,

@@ -21,13 +21,13 @@ from accounting.restores import missing_rows
 from accounting.shares import share_free, share_grant, share_open
 from accounting.verification import study_faults
 from common.journal import acts_forget
-from consent.circumstances import Lapse
 from consent.models import ConsentEvent, DataHolder, Level, Study
+from consent.people.circumstances import Lapse
+from consent.promises.standing import standing
 from consent.selectors import answerer_faults, consent_form_in_force, consent_snapshot, promise_faults, promise_last
 from consent.services import consent_refuse, holder_link
 from consent.services.erasures import holders_waiting
 from consent.services.replays import acts_lost
-from consent.standing import standing
 from ipate_web.backups.keys import NAME as KEYS
 from tests.accounting.charging import share_charge
 from tests.factories import consent_choose, form_publish, holder_create, policy_approve, study_open, user_create

@@ -9,7 +9,7 @@ from django.urls import reverse
 from playwright.sync_api import Response
 
 from consent.models import CheckAnswers, ConsentEvent, Study
-from consent.questions import KEYS
+from consent.promises.questions import KEYS
 from consent.services import invitations
 from tests import factories
 from tests.browser.conftest import SIZES, Site, each_way

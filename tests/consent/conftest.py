@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from consent import selectors
 from consent.models import Circumstance, ConsentEvent, DataHolder, Study
-from consent.people_lists import Invited
+from consent.people.lists import Invited
 from consent.services import membership_add
 from consent.services.holders import circumstance_record
 from consent.services.invitations import invitations_create
@@ -87,7 +87,7 @@ def events(holder: DataHolder) -> list[tuple[str, str]]:
 
 
 def words(parts: list) -> str:
-    """What a tree of `consent.html_trees` says."""
+    """What a tree of `consent.documents.typeset` says."""
     found = [part if isinstance(part, str) else words(part["parts"]) for part in parts]
     return " ".join(" ".join(found).split())
 

@@ -23,8 +23,8 @@ from accounting.verification import study_faults
 from common.append_only import triggers_remove
 from common.transparency.notes import SigningKey
 from consent import services
+from consent.documents.receipts import receipt_json, receipt_number
 from consent.models import ChainHead, Checkpoint, ConsentEvent, DataHolder, Mail, RoleChange, Study
-from consent.receipts import receipt_json, receipt_number
 from consent.services.checkpoints import (
     CheckpointError,
     checkpoint_extension,

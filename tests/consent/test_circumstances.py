@@ -10,11 +10,12 @@ from django.core.management import CommandError, call_command
 from django.db import transaction
 
 from consent import selectors, services
-from consent.circumstances import answering_for
-from consent.counts import holders_per_level
-from consent.exports import export_json
 from consent.models import Circumstance, ConsentEvent, DataHolder, Invitation, Mail, Study
-from consent.people_lists import Invited
+from consent.people.circumstances import answering_for
+from consent.people.counts import holders_per_level
+from consent.people.exports import export_json
+from consent.people.lists import Invited
+from consent.promises.standing import standing
 from consent.selectors import answerer_faults
 from consent.services import Valid
 from consent.services.holders import circumstance_record, hand_overs
@@ -22,7 +23,6 @@ from consent.services.invitations import invitation_open, invitations_create
 from consent.services.letters import letters_due
 from consent.services.reminders import reminders_send
 from consent.services.replays import Lost, acts_apply
-from consent.standing import standing
 from tests import factories
 from tests.clock import Clock
 from tests.consent.conftest import Decide, circumstance

@@ -10,9 +10,9 @@ from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 
 from consent import selectors, services
-from consent.circumstances import day_of
 from consent.committee import committee_state, conditions_in_force
 from consent.models import ConflictOfInterest, ConsentFormProposal, EpsilonPolicy, Mail, Remark, Role, Study
+from consent.people.circumstances import day_of
 from consent.selectors import is_waiting
 from consent.services import proposal_approve
 from consent.services.committee import overdue_mails_send

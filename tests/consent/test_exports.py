@@ -12,9 +12,9 @@ from django.db import connection
 from common.append_only import GENESIS, triggers_remove
 from common.row_hashes import _content_hash
 from consent import services
-from consent.exports import COLUMNS
+from consent.documents.receipts import receipt_number
 from consent.models import ConsentEvent, ConsentForm, Level, Role, Study
-from consent.receipts import receipt_number
+from consent.people.exports import COLUMNS
 from tests import factories
 from tests.consent.conftest import Decide, member
 from tests.pages import as_

@@ -12,11 +12,11 @@ from django.utils.text import capfirst
 
 from common.append_only import triggers_remove
 from consent import selectors, services
-from consent.facts import fact_label, fact_words, facts_missing, facts_of
+from consent.documents.paper import FormsOnPaper, FormWritten
 from consent.models import ConsentForm, ConsentFormProposal, Mail, Remark, Renewal, Role, Study
-from consent.paper_documents import FormsOnPaper, FormWritten
+from consent.promises.standing import standing
 from consent.services.consent_forms import OBJECTION_DAYS, form_faults
-from consent.standing import standing
+from consent.wording.facts import fact_label, fact_words, facts_missing, facts_of
 from tests import factories
 from tests.clock import Clock
 from tests.consent.conftest import words

@@ -8,11 +8,19 @@ from django.test import Client
 from django.utils.html import escape
 
 import ipate_web.staff.urls
-from consent.codes import GROUP, LETTERS, check_letter, code_faults, code_in_groups, code_new, code_normalise, code_of
-from consent.differences import line_differences
-from consent.glossary import WORDS, WORDS_OF_STAFF
+from consent.documents.codes import (
+    GROUP,
+    LETTERS,
+    check_letter,
+    code_faults,
+    code_in_groups,
+    code_new,
+    code_normalise,
+    code_of,
+)
 from consent.models import ConsentForm
-from consent.rendering import ReadLine, consent_text, markdown_html, read_lines
+from consent.wording.glossary import WORDS, WORDS_OF_STAFF
+from consent.wording.rendering import ReadLine, consent_text, line_differences, markdown_html, read_lines
 from ipate_web.staff import help
 from tests.everything import addresses
 

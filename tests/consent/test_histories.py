@@ -19,12 +19,12 @@ from accounting.caps import caps_of
 from accounting.models import Release
 from accounting.services import LimitExceeded, release_record
 from consent import selectors, services
-from consent.circumstances import day_begin, day_of
 from consent.models import Circumstance, ConsentEvent, Level, Renewal, Role
+from consent.people.circumstances import day_begin, day_of
+from consent.promises.standing import standing
 from consent.services.consent_forms import OBJECTION_DAYS
 from consent.services.holders import circumstance_record
 from consent.services.replays import Lost, acts_apply
-from consent.standing import standing
 from tests import factories
 from tests.clock import Clock
 from tests.factories import user_create

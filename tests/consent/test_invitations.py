@@ -19,7 +19,7 @@ from django.urls import reverse
 from common.models import ThrottleEntry
 from common.throttle import TooManyTriesError, entries_sweep
 from consent import services
-from consent.codes import code_new
+from consent.documents.codes import code_new
 from consent.models import ConsentEvent, DataHolder, Invitation, LinkReissue, Mail, Role, Study
 from consent.services import invitations
 from consent.services.erasures import erasure_ask

@@ -6,8 +6,8 @@ from django.test import Client
 from django.urls import reverse
 
 from consent import services
-from consent.facts import facts_of
 from consent.models import DataHolder, Study
+from consent.wording.facts import facts_of
 from tests import factories
 from tests.factories import user_create
 from tests.pages import as_

@@ -13,14 +13,14 @@ from django.test import Client
 from django.urls import reverse
 from PIL import Image, PngImagePlugin
 
-from consent import receipts
-from consent.circumstances import Answering
-from consent.html_trees import html_tree
-from consent.letter_documents import LetterWritten, letter_context, letters_pdf
+from consent.documents import receipts
+from consent.documents.letters import LetterWritten, letter_context, letters_pdf
+from consent.documents.paper import FormsOnPaper, FormWritten
+from consent.documents.receipts import receipt_context, receipt_digests, receipt_number, receipt_pdf
+from consent.documents.typeset import html_tree
 from consent.models import Answerer, ConfigurationChange, ConsentEvent, Letterhead, Study
-from consent.paper_documents import FormsOnPaper, FormWritten
-from consent.people_lists import Invited, invitees_read
-from consent.receipts import receipt_context, receipt_digests, receipt_number, receipt_pdf
+from consent.people.circumstances import Answering
+from consent.people.lists import Invited, invitees_read
 from consent.services.changes import change_faults
 from consent.services.invitations import IssuedInvitation, invitations_create
 from consent.services.letters import letterhead_of, letterhead_save, logo_read

@@ -8,7 +8,7 @@ import pytest
 
 from accounting.caps import caps_of
 from common.gaussian_dp import gdp_mu
-from consent.odds import mu_of, right_guesses_at, right_guesses_in_100, right_record_guesses_at, times_as_much
+from consent.promises.odds import mu_of, right_guesses_at, right_guesses_in_100, right_record_guesses_at, times_as_much
 
 
 def in_100(probability: mpmath.mpf) -> int:

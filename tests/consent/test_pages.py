@@ -12,10 +12,10 @@ from django.utils import translation
 
 from accounting.caps import caps_of
 from consent import selectors, services
+from consent.documents.receipts import receipt_facts
 from consent.models import CheckAnswers, DataHolder, Study
-from consent.questions import questions
-from consent.receipts import receipt_facts
-from consent.study_texts import contact_text
+from consent.promises.questions import questions
+from consent.wording.facts import contact_text
 from tests import factories
 from tests.consent.conftest import Decide, answer, events, member
 from tests.factories import user_create

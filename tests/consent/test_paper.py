@@ -10,9 +10,9 @@ from django.core.management.base import CommandError
 
 from consent import selectors, services
 from consent.models import ConsentEvent, Disposal, Mail, Study
+from consent.promises.standing import standing
 from consent.services.erasures import holders_waiting
 from consent.services.paper import PaperConsent, PaperError, paper_consents_record, paper_list_read, scan_load
-from consent.standing import standing
 from tests import factories
 from tests.clock import Clock
 from tests.consent.conftest import Decide, circumstance, events

@@ -10,10 +10,10 @@ from django.urls import reverse
 
 from accounting.head_counts import people_promised_more
 from consent import selectors, services
-from consent.comparisons import level_changes
-from consent.exports import decisions
+from consent.documents.receipts import receipt_facts, receipt_json
 from consent.models import ConsentEvent, DataHolder, Mail, Role, Study
-from consent.receipts import receipt_facts, receipt_json
+from consent.people.exports import decisions
+from consent.promises.comparisons import level_changes
 from consent.services.mail import mail_render
 from consent.services.replays import _decisions_apply
 from tests import factories

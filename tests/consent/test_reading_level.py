@@ -8,7 +8,7 @@ from django.test import Client
 from django.utils import timezone
 
 from consent import services
-from consent.letter_documents import LetterWritten, letter_context
+from consent.documents.letters import LetterWritten, letter_context
 from consent.models import Study
 from consent.services.invitations import invitations_create
 from consent.services.letters import letterhead_of

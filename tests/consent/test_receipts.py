@@ -19,12 +19,12 @@ from django.utils import timezone
 
 from common.append_only import triggers_remove
 from consent import services
-from consent.facts import facts_of
+from consent.documents.receipts import receipt_code, receipt_context, receipt_event, receipt_facts, receipt_number
 from consent.models import ConsentEvent, DataHolder, Level, Study
-from consent.receipts import receipt_code, receipt_context, receipt_event, receipt_facts, receipt_number
 from consent.services.holders import holder_level_access
 from consent.services.paper import PaperConsent, paper_consents_record
 from consent.views.decision import events_of
+from consent.wording.facts import facts_of
 from tests import factories
 from tests.consent.conftest import Decide
 from tests.factories import user_create

@@ -12,13 +12,15 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import translation
 
-from consent import exports, receipts, services
+from consent import services
+from consent.documents import receipts
 from consent.models import ConsentEvent, DataHolder, Mail, Study
-from consent.people_lists import Invited
+from consent.people import exports
+from consent.people.lists import Invited
 from consent.services import invitations
 from consent.services.decisions import Declaration
 from consent.services.mail import mail_render
-from consent.third_person import WORDS, in_third_person
+from consent.wording.third_person import WORDS, in_third_person
 from tests import factories
 from tests.consent.conftest import answer, link_opened
 from tests.factories import user_create

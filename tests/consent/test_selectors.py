@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from django.utils import timezone
 
-from consent import counts, selectors, services
-from consent.circumstances import day_of
-from consent.counts import holders_per_level
+from consent import selectors, services
 from consent.models import DataHolder, DecisionCount, Study
-from consent.recruitment import recruitment_history, recruitment_overview
+from consent.people import counts
+from consent.people.circumstances import day_of
+from consent.people.counts import holders_per_level, recruitment_history, recruitment_overview
+from consent.promises.standing import standing
 from consent.selectors import consent_current, lapses_at
-from consent.standing import standing
 from tests import factories
 from tests.clock import Clock
 from tests.consent.conftest import Decide, circumstance, epsilon_of

@@ -5,8 +5,10 @@ from django.core.exceptions import ValidationError
 from django.test import Client
 from django.urls import reverse
 
-from consent import exports, receipts, services
+from consent import services
+from consent.documents import receipts
 from consent.models import ConsentEvent, Study
+from consent.people import exports
 from tests import factories
 from tests.consent.conftest import answer
 from tests.factories import user_create

@@ -20,8 +20,8 @@ from django.core.management import CommandError, call_command
 from common.journal import acts_read
 from common.sealed_storage import SealError
 from common.signing import public_keys
+from consent.documents.receipts import receipt_event, receipt_number
 from consent.models import ChainHead
-from consent.receipts import receipt_event, receipt_number
 from consent.services import consent_withdraw
 from ipate_web import environment as env
 from tests.factories import user_create

@@ -11,10 +11,10 @@ from django.utils import timezone
 
 from consent import services
 from consent.models import ConsentEvent, Disposal, Role, Study
+from consent.promises.standing import REMINDED
 from consent.services.erasures import erasure_ask
 from consent.services.letters import letters_print
 from consent.services.paper import PaperConsent, paper_consents_record
-from consent.standing import REMINDED
 from ipate_web.waiting import Kind, Waiting, waiting_for
 from tests import factories
 from tests.pages import as_

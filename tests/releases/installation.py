@@ -5,8 +5,8 @@ import json
 from typing import Any
 
 from common.artifacts import model_fetch
+from consent.documents.receipts import receipt_number
 from consent.models import ConsentEvent, Study
-from consent.receipts import receipt_number
 from tests.training.asking import run_ask
 from tests.training.runs import run_finish
 from training.models import Run, RunResult, StudentModel

@@ -10,8 +10,8 @@ from accounting.book import charges_of
 from accounting.models import Release
 from accounting.verification import study_faults
 from consent import services
-from consent.counts import holders_per_level
 from consent.models import ConsentEvent, ConsentForm, Level, Role, Study
+from consent.people.counts import holders_per_level
 from learning.formats import Rows, Splits, TabularSchema, catalogue_load
 from learning.formats.columns import NumericColumn
 from learning.mechanisms.pate.choices import Teachers

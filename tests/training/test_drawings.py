@@ -16,7 +16,7 @@ from accounting.verification import study_faults
 from common.noise import SimulationNoise
 from consent import services
 from consent.models import CheckAnswers, DataHolder, Renewal, Study
-from consent.questions import KEYS
+from consent.promises.questions import KEYS
 from consent.selectors import consent_form_in_force
 from consent.services import holders_register
 from consent.services.erasures import erasure_ask

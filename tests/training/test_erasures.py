@@ -21,7 +21,7 @@ from accounting.verification import Check
 from common.artifacts import arrays_load, arrays_save
 from consent import services
 from consent.models import AfterWithdrawal, ConsentEvent, ConsentForm, DataHolder, Disposal, Invitation, Mail, Study
-from consent.pseudonyms import holder_by_pseudonym
+from consent.people.pseudonyms import holder_by_pseudonym
 from consent.services.erasures import erasure_ask, erasure_state
 from consent.services.invitations import invitations_create
 from consent.services.paper import PaperConsent, paper_consents_record, scan_load

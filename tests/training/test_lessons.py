@@ -10,8 +10,8 @@ from django.utils import translation
 from common.artifacts import model_fetch
 from common.noise import SimulationNoise
 from common.sentences import Sentence
+from consent.documents.typeset import tagged_pdf
 from consent.models import Study
-from consent.pdf import tagged_pdf
 from ipate_web.staff import report
 from learning.formats import Rows
 from learning.published import published_load

@@ -20,7 +20,7 @@ from ipate_client import LocalModel
 
 from common.artifacts import model_fetch
 from consent.models import DataHolder, Study
-from consent.uses import results_of, usage_of
+from consent.promises.uses import results_of, usage_of
 from learning.formats import DataError, Report, Rows, read_file, schema_from_json, schema_to_json
 from learning.outcomes import OUTCOME_LABELS
 from tests.factories import study_open, user_create

@@ -19,8 +19,8 @@ from accounting.models import Release
 from accounting.shares import shares
 from common.artifacts import arrays_load
 from common.noise import SimulationNoise
-from consent.counts import holders_per_level
 from consent.models import DataHolder, Level, Study
+from consent.people.counts import holders_per_level
 from learning.formats import Rows, TabularSchema
 from learning.formats.columns import NumericColumn
 from learning.mechanisms.neighbours import released_counts

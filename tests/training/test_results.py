@@ -16,8 +16,9 @@ from accounting.models import Release
 from accounting.shares import shares
 from common.noise import SimulationNoise
 from consent import services
-from consent.letter_documents import LetterWritten, letter_context
+from consent.documents.letters import LetterWritten, letter_context
 from consent.models import ConsentForm, DataHolder, Letter, Mail, News, Study
+from consent.promises.uses import results_of, right_guesses_together, usage_of
 from consent.selectors import consent_form_in_force
 from consent.services import holder_link
 from consent.services.addresses import addresses_forget, way_wish
@@ -25,7 +26,6 @@ from consent.services.holders import circumstance_record
 from consent.services.invitations import invitations_create
 from consent.services.letters import letterhead_of, letters_due, letters_print
 from consent.services.mail import mail_render
-from consent.uses import results_of, right_guesses_together, usage_of
 from tests import factories
 from tests.factories import user_create
 from tests.ipate_web.accounts.test_mails import person

@@ -14,8 +14,8 @@ from accounting.services import release_record
 from accounting.shares import share_free, share_grant, share_open, share_settle
 from consent import services
 from consent.models import DataHolder, Level
+from consent.promises.uses import usage_of
 from consent.selectors import LEVELS, consent_current, consent_form_in_force, consent_snapshot, policy_in_force
-from consent.uses import usage_of
 from tests.factories import consent_choose, policy_approve, user_create
 from tests.training.asking import EVERYBODY
 from tests.training.runs import run_draft, study_with_table

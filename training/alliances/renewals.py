@@ -18,7 +18,7 @@ from django.utils.dateparse import parse_datetime
 from django.utils.translation import gettext as _
 
 from common.sentences import gettext_noop
-from consent.second_person import second_person_check
+from consent.permissions import second_person_check
 from consent.services import study_lock
 from consent.services.changes import changes_recorded
 from learning.sites.documents import Alliance as AllianceDocument

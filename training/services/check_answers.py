@@ -18,7 +18,7 @@ from django.utils.translation import gettext_noop
 from accounting.models import Release
 from common.noise import Noise
 from consent.models import CheckAnswers, ConsentForm, Study
-from consent.questions import KEYS
+from consent.promises.questions import KEYS
 from consent.selectors import consent_form_in_force, consent_snapshot
 from consent.services import check_answers_clear, study_lock
 from learning.mechanisms.head_counts import HeadCountQuestion

@@ -30,7 +30,7 @@ from common.progress import Progress
 from common.scratch import scratch_sweep
 from common.sentences import Sentence
 from consent.models import Study
-from consent.pseudonyms import look_alikes_in
+from consent.people.pseudonyms import look_alikes_in
 from consent.services import study_lock, study_open_check
 from learning.formats import DataError, Report, Rows, Schema, schema_from_json
 from learning.formats.apart import Allowance, draft_apart, read_apart

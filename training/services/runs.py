@@ -17,7 +17,7 @@ from accounting.shares import share_check, share_grant, share_settle
 from common.logging import logging_run
 from common.slots import slot
 from consent.models import Study
-from consent.second_person import second_person_check
+from consent.permissions import second_person_check
 from consent.services import study_lock, study_open_check
 from consent.services.changes import changes_recorded
 from learning.formats import TabularSchema, records_alike, schema_from_json

@@ -13,9 +13,9 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from common.counted import counted
-from consent.exports import export_faults
 from consent.management.lookups import study_argument, study_by_slug
 from consent.models import Circumstance, ConsentEvent
+from consent.people.exports import export_faults
 from consent.selectors import answerer_faults, promise_faults
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
+from consent.documents.receipts import receipt_digests, receipt_event, receipt_facts, receipt_sentence
 from consent.models import ConsentEvent
-from consent.receipts import receipt_digests, receipt_event, receipt_facts, receipt_sentence
 from consent.services.checkpoints import checkpoint_over, proof_of
 
 

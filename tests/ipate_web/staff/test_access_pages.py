@@ -10,9 +10,9 @@ from django.urls import reverse
 
 from common.append_only import triggers_remove
 from consent import services
+from consent.documents.receipts import receipt_code, receipt_number
 from consent.models import ConfigurationChange, ConsentEvent, DataHolder, LevelAccess, Role, Study
 from consent.permissions import ROLE_PERMISSIONS
-from consent.receipts import receipt_code, receipt_number
 from consent.services.invitations import invitations_create
 from tests import factories
 from tests.pages import as_, person_confirm, roles_fill, text

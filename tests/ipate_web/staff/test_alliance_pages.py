@@ -5,10 +5,10 @@ import json
 import pytest
 from django.urls import reverse
 
-from consent.facts import facts_of
 from consent.models import ConsentFormDraft, Role
 from consent.services import consent_form_draft_save, membership_add
-from learning.mechanisms.protocol import PlanError
+from consent.wording.facts import facts_of
+from learning.mechanisms.base import PlanError
 from tests.factories import user_create
 from tests.pages import as_, text, url
 from tests.training.sites.alliances import Installations, InThisProcess, advance, olga

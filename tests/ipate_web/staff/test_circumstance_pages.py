@@ -11,7 +11,7 @@ from django.test import Client
 from django.utils import timezone
 
 from consent import selectors, services
-from consent.circumstances import day_of
+from consent.documents.receipts import receipt_context
 from consent.models import (
     Circumstance,
     ConsentEvent,
@@ -23,7 +23,7 @@ from consent.models import (
     Role,
     Study,
 )
-from consent.receipts import receipt_context
+from consent.people.circumstances import day_of
 from consent.services.holders import circumstance_record
 from consent.services.invitations import invitations_create
 from consent.services.paper import PaperConsent, paper_consents_record

@@ -12,7 +12,7 @@ from accounting.services import release_record
 from accounting.shares import share_free
 from consent.models import CheckAnswers, Study
 from consent.permissions import ROLE_PERMISSIONS
-from consent.questions import KEYS
+from consent.promises.questions import KEYS
 from consent.selectors import consent_form_in_force
 from consent.services import check_answer_keep
 from tests import factories

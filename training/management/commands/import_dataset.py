@@ -20,7 +20,7 @@ from common.progress import progress_bar
 from common.reading import UnreadableError, document_parse
 from consent.management.lookups import study_argument, study_by_slug
 from consent.models import Study
-from consent.pseudonyms import look_alikes_in, look_alikes_said
+from consent.people.pseudonyms import look_alikes_in, look_alikes_said
 from learning.formats import (
     DataError,
     DataErrors,

@@ -90,7 +90,7 @@ def left_since_snapshot(run: Run) -> np.ndarray:
     """Holders whose consent ended after the run counted it.
 
     Those who withdrew after the last consent event that it counted, even if they have come back since, and those whose
-    consent has ended since the snapshot without a withdrawal (:class:`consent.circumstances.Lapse`).
+    consent has ended since the snapshot without a withdrawal (:class:`consent.people.circumstances.Lapse`).
     """
     events = ConsentEvent.objects.filter(
         study_id=run.study_id, sequence__gt=run.consent_sequence, kind=ConsentEvent.Kind.WITHDRAWN

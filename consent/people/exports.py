@@ -17,7 +17,7 @@ from django.utils import timezone
 from common.keys import Purpose, digest, keys_of
 from common.pieces import csv_pieces, json_pieces
 from common.row_hashes import hashed_columns
-from consent.circumstances import day_of
+from consent.documents.receipts import receipt_number
 from consent.models import (
     Circumstance,
     ConfigurationChange,
@@ -29,7 +29,7 @@ from consent.models import (
     Remark,
     Study,
 )
-from consent.receipts import receipt_number
+from consent.people.circumstances import day_of
 from consent.selectors import policies_in_force
 
 #: Columns of a decision, in order; docs/consent.md says what each holds.
@@ -69,7 +69,7 @@ def export_name(study: Study, kind: str) -> str:
 
 def holder_mark(holder_id: int | str, key: str | None = None) -> str:
     """16 hexadecimal digits that stand for a holder in every export, and lead nowhere without a key."""
-    return digest("consent.exports", str(holder_id), key)[:16]
+    return digest("consent.people.exports", str(holder_id), key)[:16]
 
 
 def decisions(study: Study, key: str | None = None) -> Iterator[dict[str, Any]]:

@@ -27,21 +27,19 @@ from django.utils.translation import gettext as _
 
 from common.keys import Purpose, digest, keys_of
 from common.moments import moment_words
-from consent.circumstances import answering_for, last_day, renew_by
-from consent.codes import code_in_groups, code_normalise, code_of
-from consent.comparisons import Column, columns_of_answer, odds_words, promise_of, record_odds_words
-from consent.facts import study_of_form
+from consent.documents.codes import code_in_groups, code_normalise, code_of
+from consent.documents.letters import document_context, example_address, letter_words, reference, sender, voice
+from consent.documents.typeset import html_tree, tagged_pdf
 from consent.forms import level_option
-from consent.html_trees import html_tree
 from consent.languages import language_of, own_name
-from consent.letter_documents import document_context, example_address, letter_words, reference, sender, voice
 from consent.models import Answerer, ConsentEvent, DataHolder, Disposal, Letterhead, Level, Study
-from consent.odds import mu_of, right_guesses_at, right_guesses_in_100, right_record_guesses_at
-from consent.pdf import tagged_pdf
+from consent.people.circumstances import answering_for, last_day, renew_by
+from consent.promises.comparisons import Column, columns_of_answer, odds_words, promise_of, record_odds_words
+from consent.promises.odds import mu_of, right_guesses_at, right_guesses_in_100, right_record_guesses_at
+from consent.promises.standing import standing
 from consent.selectors import consent_form_in_force, policy_in_force, promise_before
 from consent.services.letters import letterhead_of
-from consent.standing import standing
-from consent.study_texts import contact_text, study_text
+from consent.wording.facts import contact_text, study_of_form, study_text
 
 TEMPLATE = Path(__file__).with_name("receipt.typ")
 #: Groups of the code that stands for a receipt number.
@@ -62,7 +60,7 @@ def receipt_number(event_hash: str, key: str | None = None) -> str:
     Without the key they say nothing of the event, nor of those beside it. Whoever has the key can find the event, whose
     hash covers everything that was recorded, by :func:`receipt_event`.
     """
-    return digest("consent.receipts", event_hash, key)
+    return digest("consent.documents.receipts", event_hash, key)
 
 
 def receipt_code(number: str) -> str:
@@ -447,7 +445,7 @@ def _changing(study: Study) -> str:
 
 
 def receipt_pdf(event: ConsentEvent) -> bytes:
-    """Receipt of a decision as a tagged PDF, in the reader's language; see `consent.pdf.tagged_pdf`."""
+    """Receipt of a decision as a tagged PDF, in the reader's language; see `consent.documents.typeset.tagged_pdf`."""
     return _pdf(event.study, [receipt_context(event)])
 
 

@@ -11,7 +11,7 @@ from itertools import combinations
 from django.utils.translation import gettext as _
 
 from consent.models import DataHolder
-from consent.study_texts import study_text
+from consent.wording.facts import study_text
 
 #: Names of the questions, in their order, for what is stored and released.
 KEYS = ("protection", "odds", "access", "withdrawal")

@@ -20,17 +20,16 @@ from django.utils.formats import date_format
 from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 
-from consent.circumstances import Answering
-from consent.codes import code_of
-from consent.comparisons import level_changes
-from consent.html_trees import Part, html_tree
+from consent.documents.codes import code_of
+from consent.documents.typeset import Part, html_tree, tagged_pdf
 from consent.models import Invitation, Letter, Letterhead, Study
-from consent.pdf import tagged_pdf
+from consent.people.circumstances import Answering
+from consent.promises.comparisons import level_changes
+from consent.promises.uses import results_of
 from consent.services.invitations import GROUPS, IssuedInvitation
 from consent.services.letters import letterhead_of
-from consent.study_texts import contact_text, study_text
-from consent.third_person import in_third_person
-from consent.uses import results_of
+from consent.wording.facts import contact_text, study_text
+from consent.wording.third_person import in_third_person
 
 #: So many results a letter tells: it has one page.
 _MOST_RESULTS = 3
@@ -252,7 +251,7 @@ def letters_pdf(
         study: the study.
         letters: the letters.
         answer_by: a day by which an answer is hoped for.
-        forms: a form on paper behind each letter, as :meth:`consent.paper_documents.FormsOnPaper.context` has it.
+        forms: a form on paper behind each letter, as :meth:`consent.documents.paper.FormsOnPaper.context` has it.
     """
     return _pdf(study, letters, letterhead_of(study), answer_by, forms)
 

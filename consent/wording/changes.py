@@ -13,8 +13,8 @@ from django.utils.text import Truncator, capfirst
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from consent.exports import holder_mark
 from consent.models import Change, ConfigurationChange, Recorded, SealedChange, Study, recorded_models
+from consent.people.exports import holder_mark
 
 #: Words for fields that no form shows, of any model.
 _FIELDS = {

@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from consent.models import DataHolder, Study
-from consent.odds import right_guesses_at, right_record_guesses_at
+from consent.promises.odds import right_guesses_at, right_record_guesses_at
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ from django.utils import timezone
 from django.utils.formats import date_format
 from django.utils.translation import gettext as _
 
-from consent.circumstances import Answering, Lapse, answering_for, counts_after, last_day
-from consent.comparisons import Column, agreement_of, columns_since, odds_words, offer_of, promise_of
-from consent.differences import Line, line_differences, sentence_differences
-from consent.facts import fact_differences, study_of_form
 from consent.models import ConsentEvent, ConsentForm, ConsentFormProposal, DataHolder, Renewal, Study
+from consent.people.circumstances import Answering, Lapse, answering_for, counts_after, last_day
+from consent.promises.comparisons import Column, agreement_of, columns_since, odds_words, offer_of, promise_of
 from consent.selectors import LastPromise, consent_current, consent_form_in_force, forms_waiting, lapse_of, promise_last
+from consent.wording.facts import fact_differences, study_of_form
+from consent.wording.rendering import Line, line_differences, sentence_differences
 
 #: So long before a consent ends people are reminded, and asked to decide again.
 REMINDED = timedelta(days=30)

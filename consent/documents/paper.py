@@ -16,12 +16,7 @@ from django.utils import timezone, translation
 from django.utils.formats import date_format
 from django.utils.translation import gettext as _
 
-from consent.circumstances import Answering
-from consent.comparisons import level_changes
-from consent.forms import options
-from consent.html_trees import Part, html_tree
-from consent.languages import language_of
-from consent.letter_documents import (
+from consent.documents.letters import (
     address_lines,
     code_context,
     deadline,
@@ -34,14 +29,18 @@ from consent.letter_documents import (
     sender,
     voice,
 )
+from consent.documents.typeset import Part, html_tree, tagged_pdf
+from consent.forms import options
+from consent.languages import language_of
 from consent.models import AUTHORITIES, Letterhead, Study
-from consent.pdf import tagged_pdf
-from consent.rendering import consent_text
+from consent.people.circumstances import Answering
+from consent.promises.comparisons import level_changes
 from consent.selectors import consent_form_in_force, policy_in_force
 from consent.services.decisions import declaration_statement
 from consent.services.invitations import IssuedInvitation
 from consent.services.letters import letterhead_of
-from consent.study_texts import contact_text, study_text
+from consent.wording.facts import contact_text, study_text
+from consent.wording.rendering import consent_text
 
 TEMPLATE = Path(__file__).with_name("paper_form.typ")
 

@@ -11,9 +11,9 @@ from django.utils.translation import gettext as _
 
 from common.identities import spelling
 from common.reading import UnreadableError, table_read
-from consent.circumstances import REPRESENTED
 from consent.models import Circumstance
-from consent.pseudonyms import spelling_fault
+from consent.people.circumstances import REPRESENTED
+from consent.people.pseudonyms import spelling_fault
 
 #: Columns of a table; all but the first may be left out, and be empty.
 COLUMNS = ("pseudonym", "answers", "until", "language", "address")

@@ -2,8 +2,11 @@
 
 from typing import Final
 
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
+from django.views.decorators.http import require_safe
 
 #: Key → word, and what it means. What people who are asked meet.
 WORDS: Final[dict[str, tuple[str | Promise, str | Promise]]] = {
@@ -149,3 +152,9 @@ WORDS_OF_STAFF: Final[dict[str, tuple[str | Promise, str | Promise]]] = {
         _("A study on data that are nobody's secret. Nobody is asked and nothing is promised."),
     ),
 }
+
+
+@require_safe
+def glossary(request: HttpRequest) -> HttpResponse:
+    """Explain the terms that holders and staff meet; open to everybody."""
+    return render(request, "consent/glossary.html", {"words": WORDS, "words_of_staff": WORDS_OF_STAFF})
