@@ -60,7 +60,7 @@ def receipt_number(event_hash: str, key: str | None = None) -> str:
     Without the key they say nothing of the event, nor of those beside it. Whoever has the key can find the event, whose
     hash covers everything that was recorded, by :func:`receipt_event`.
     """
-    return digest("consent.documents.receipts", event_hash, key)
+    return digest("consent.receipts", event_hash, key)
 
 
 def receipt_code(number: str) -> str:

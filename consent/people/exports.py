@@ -69,7 +69,7 @@ def export_name(study: Study, kind: str) -> str:
 
 def holder_mark(holder_id: int | str, key: str | None = None) -> str:
     """16 hexadecimal digits that stand for a holder in every export, and lead nowhere without a key."""
-    return digest("consent.people.exports", str(holder_id), key)[:16]
+    return digest("consent.exports", str(holder_id), key)[:16]
 
 
 def decisions(study: Study, key: str | None = None) -> Iterator[dict[str, Any]]:
