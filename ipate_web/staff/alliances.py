@@ -15,15 +15,14 @@ from django.views.decorators.http import require_POST, require_safe
 from common.requests import SignedInRequest
 from consent.models import Study
 from ipate_web.staff.pages import faults_in, faults_show, render_page, study_form, study_page
-from training.joint_selectors import hub_fingerprint, left_without, participant_rows, waits_for
+from training.alliances import renewals, services
+from training.alliances.approvals import form_tells
+from training.alliances.keys import invitation_write
+from training.alliances.runs import joint_run_decline, joint_run_go_on, joint_run_propose, joint_run_take
+from training.alliances.selectors import hub_fingerprint, left_without, participant_rows, waits_for
+from training.alliances.services import private_datasets
 from training.models import Alliance, Dataset, JointRun, Run
 from training.selectors import runs_visible_to
-from training.services import alliances as services
-from training.services import renewals
-from training.services.alliances import private_datasets
-from training.services.joint_runs import joint_run_decline, joint_run_go_on, joint_run_propose, joint_run_take
-from training.sites.alliances import form_tells
-from training.sites.invitations import invitation_write
 
 
 class FoundForm(forms.Form):

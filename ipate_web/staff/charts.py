@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 
 from ipate_web.staff.templatetags.run_words import cell_words, group_label
 from learning.mechanisms.counts.table import CountTable
-from training.methods.neighbours.leads import LEADS
+from training.methods.neighbours import LEADS
 from training.models import StudentModel
 from training.selectors import CostHistory, GroupSpending
 

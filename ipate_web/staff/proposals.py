@@ -29,7 +29,7 @@ from ipate_web.staff.templatetags.run_words import said
 from learning.learners import learner_parameters
 from learning.mechanisms.base import PlanError
 from learning.students import student_create
-from training.engine.rehearsals import DEFAULTS
+from training.engine.budgets import DEFAULTS
 from training.methods import METHODS, Outcome
 from training.models import Dataset, Run
 from training.selectors import runs_visible_to

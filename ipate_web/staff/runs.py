@@ -39,10 +39,10 @@ from ipate_web.staff.pages import attachment, file_name, paginate, render_page, 
 from ipate_web.staff.proposals import second_person
 from learning.mechanisms.counts.summaries import summaries
 from learning.mechanisms.counts.table import CountTable
+from training.alliances.selectors import joint_document
 from training.comparison import MOST
 from training.fairness import fairness_of
 from training.forecast_outcomes import came_of, outcomes_of
-from training.joint_selectors import joint_document
 from training.methods import method_of
 from training.models import Run, RunResult
 from training.queue import queue_for, queue_watchable, run_wait
