@@ -12,7 +12,7 @@ from django.db.models import Q
 from accounting.models import Release
 from consent.models import DataHolder, Study
 from consent.promises.uses import Result
-from learning.mechanisms.counts.table import CountTable
+from learning.mechanisms.counts.tables import CountTable
 from training.accuracy import published_accuracy
 from training.models import Run, RunResult, StudentModel
 from training.uses import costs

@@ -9,8 +9,10 @@ from typing import Any, Literal
 from django.utils.translation import gettext as _
 
 from ipate_web.staff.templatetags.run_words import cell_words, group_label
-from learning.mechanisms.counts.table import CountTable
+from learning.mechanisms.counts.tables import CountTable
 from training.methods.neighbours import LEADS
+from training.methods.pate.planning import RunPlan
+from training.methods.planning import MethodPlan
 from training.models import StudentModel
 from training.selectors import CostHistory, GroupSpending
 
@@ -95,6 +97,33 @@ def cost_chart(history: CostHistory, groups: list[GroupSpending]) -> Chart | Non
 MOST_SERIES = 8
 """Values of a second column that a chart of a table can tell apart."""
 MOST_BARS = 60
+
+
+def plan_charts(plan: MethodPlan) -> list[tuple[str, Chart]]:
+    """Charts of what a plan of teachers compared, each with its caption: points told right, and cost of a query."""
+    if not isinstance(plan, RunPlan):
+        return []
+    numbers = sorted({each.teachers for each in plan.compared})
+    if len(numbers) < 2:
+        return []
+    taken = plan.plan.teachers, plan.plan.aggregator.releases_counts
+    charts = []
+    for caption, y_label, y_max, value in (
+        (_("Points that the student is expected to be told right"), _("right (%)"), 100.0, lambda each: each.right),
+        (_("What an answered query costs"), _("of what the run may charge (%)"), None, lambda each: each.charge),
+    ):
+        series = []
+        for name, releases in ((_("noisy counts"), "counts"), (_("labels"), "labels")):
+            found = {each.teachers: 100 * value(each) for each in plan.compared if each.releases == releases}
+            series.append(Series(name, [found.get(number) for number in numbers]))
+        for each in plan.compared:
+            is_taken = (each.teachers, each.releases == "counts") == taken
+            if is_taken or each.is_suggested:
+                name = _("this plan") if is_taken else _("suggested")
+                series.append(Series(name, [100 * value(each) if each.teachers == at else None for at in numbers]))
+        series = [each for each in series if any(y is not None for y in each.values)]
+        charts.append((caption, Chart(numbers, series, x_label=_("teachers"), y_label=y_label, y_max=y_max)))
+    return charts
 
 
 def table_chart(table: CountTable) -> Chart | None:

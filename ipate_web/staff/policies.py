@@ -22,7 +22,7 @@ from consent.services import epsilon_policy_check
 from ipate_web.staff.committee import remark_form, remark_make
 from ipate_web.staff.fields import AnswerField
 from ipate_web.staff.pages import faults_in, faults_show, render_page, study_form, study_page
-from learning.mechanisms.base import PlanError
+from learning.mechanisms.protocol import PlanError
 from training.methods.neighbours import affordable
 from training.models import Dataset
 

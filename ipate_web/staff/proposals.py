@@ -22,12 +22,13 @@ from common.slots import NoSlotError, slot
 from consent.models import Level, Study
 from consent.permissions import members_with_permission
 from ipate_web.staff import kinds
+from ipate_web.staff.charts import plan_charts
 from ipate_web.staff.comparison import change_rows
 from ipate_web.staff.methods import METHOD_FIELDS, MethodFields, StudyForm
 from ipate_web.staff.pages import faults_in, faults_show, number_sent, render_page, study_form
 from ipate_web.staff.templatetags.run_words import said
 from learning.learners import learner_parameters
-from learning.mechanisms.base import PlanError
+from learning.mechanisms.protocol import PlanError
 from learning.students import student_create
 from training.engine.budgets import DEFAULTS
 from training.methods import METHODS, Outcome
@@ -257,7 +258,12 @@ def plan_or_reason(run: Run, user: Any, share: float | None = None) -> dict[str,
         return {"plan_waits": True}
     except PlanError as error:
         return {"plan_error": error.args[0]}
-    return {"plan": plan.plan, "plan_notes": plan.notes, "alternatives": plan.alternatives}
+    return {
+        "plan": plan.plan,
+        "plan_notes": plan.notes,
+        "plan_charts": plan_charts(plan.plan),
+        "alternatives": plan.alternatives,
+    }
 
 
 def second_person(run: Run, can: frozenset[str], user: Any) -> dict[str, Any]:

@@ -37,8 +37,7 @@ from ipate_web.staff.comparison import change_rows
 from ipate_web.staff.fields import DayField, FilterForm, WithdrawalForm
 from ipate_web.staff.pages import attachment, file_name, paginate, render_page, study_form, study_page
 from ipate_web.staff.proposals import second_person
-from learning.mechanisms.counts.summaries import summaries
-from learning.mechanisms.counts.table import CountTable
+from learning.mechanisms.counts.tables import CountTable, summaries
 from training.alliances.selectors import joint_document
 from training.comparison import MOST
 from training.fairness import fairness_of

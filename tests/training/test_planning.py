@@ -19,7 +19,7 @@ from common.noise import SimulationNoise
 from common.sentences import Sentence, in_words
 from consent import services
 from consent.models import Study
-from ipate_web.staff.run_charts import plan_charts
+from ipate_web.staff.charts import plan_charts
 from ipate_web.staff.templatetags.run_words import said
 from learning.forecasts import Forecast
 from learning.mechanisms.pate.aggregators import AGGREGATORS

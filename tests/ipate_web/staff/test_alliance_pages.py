@@ -8,7 +8,7 @@ from django.urls import reverse
 from consent.models import ConsentFormDraft, Role
 from consent.services import consent_form_draft_save, membership_add
 from consent.wording.facts import facts_of
-from learning.mechanisms.base import PlanError
+from learning.mechanisms.protocol import PlanError
 from tests.factories import user_create
 from tests.pages import as_, text, url
 from tests.training.sites.alliances import Installations, InThisProcess, advance, olga
