@@ -19,7 +19,7 @@ from benchmarks.neighbours.study import DELTAS, SHARES
 from benchmarks.sgd.study import splits_load
 from benchmarks.students.study import split_order
 from common.noise import SimulationNoise
-from learning.learners.registry import suggested_learner
+from learning.learners import suggested_learner
 from learning.mechanisms.pate import Group, NoisyCounts, assign_keyed, count_votes, make_plan, teacher_seed
 from learning.mechanisms.pate.teachers import PublicGraph, teacher_classes
 from learning.representations import default_representation

@@ -12,7 +12,7 @@ from benchmarks.neighbours.figure import Line, figure
 from benchmarks.neighbours.results import measured
 from benchmarks.neighbours.study import Student, data_load, hold, test_accuracy
 from learning.forecasts import few_people
-from learning.learners.registry import learner_create
+from learning.learners import learner_create
 from learning.mechanisms.neighbours.rounds import MOST_FIRST
 
 FIGURE = Path(__file__).resolve().parents[2] / "docs" / "neighbours-people.svg"

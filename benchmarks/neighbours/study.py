@@ -17,7 +17,7 @@ from accounting.caps import caps_of
 from accounting.privacy import IndividualAccounts
 from common.noise import SimulationNoise
 from learning.formats import catalogue_load
-from learning.learners.registry import learner_create
+from learning.learners import learner_create
 from learning.mechanisms.levels import PlannedLevel
 from learning.mechanisms.neighbours.released_counts import read_counts, release_counts
 from learning.mechanisms.neighbours.rounds import PlannedRound, RoundsPlan, next_round, plan_rounds

@@ -1,21 +1,101 @@
-"""Models that can be teachers or students. Knows nothing of privacy, and imports no Django."""
+"""Models that can be teachers or students, by name, and what a form needs to ask for their parameters.
 
-from learning.learners.learner import Model
-from learning.learners.registry import (
-    LEARNERS,
-    LearnerField,
-    learner_create,
-    learner_parameters,
-    parameter_fields,
-    suggested_learner,
-)
+Knows nothing of privacy, and imports no Django.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, TypeVar
+
+from learning.learners.cnn import CNN
+from learning.learners.learner import Learner, Model, Parametrised
+from learning.learners.scikit import LogisticRegression, NearestNeighbour, RandomForest
 
 __all__ = [
     "LEARNERS",
     "LearnerField",
     "Model",
+    "instance_of",
     "learner_create",
     "learner_parameters",
     "parameter_fields",
+    "registered_class",
     "suggested_learner",
 ]
+
+LEARNERS: dict[str, type[Learner]] = {
+    learner.name: learner for learner in (RandomForest, LogisticRegression, NearestNeighbour, CNN)
+}
+
+Described = TypeVar("Described", bound=Parametrised)
+
+
+def registered_class(registered: Mapping[str, type[Described]], name: str) -> type[Described]:
+    """The registered kind of this name; ValueError lists the names there are."""
+    if name not in registered:
+        raise ValueError(f"There is no learner “{name}”; choose one of: {', '.join(registered)}.")
+    return registered[name]
+
+
+@dataclass(frozen=True)
+class LearnerField:
+    """One parameter of a learner or student.
+
+    ``type`` is int, float or bool, the range is closed and may be open-ended.
+    """
+
+    name: str
+    type: type
+    default: Any
+    help: str
+    minimum: float | None
+    maximum: float | None
+
+
+def parameter_fields(kind: type[Parametrised]) -> tuple[LearnerField, ...]:
+    """The parameters of a learner or student, in order.
+
+    >>> [field.name for field in parameter_fields(LogisticRegression)]
+    ['inverse_penalty', 'iterations', 'balanced']
+    """
+    return tuple(LearnerField(spec.name, type(spec.default), spec.default, **spec.metadata) for spec in fields(kind))
+
+
+def learner_create(name: str, parameters: Mapping[str, Any] | None = None) -> Learner:
+    """The learner with these parameters, defaults for the rest; ValueError says what is unknown or out of range.
+
+    >>> learner_create("random_forest", {"trees": 50}).trees
+    50
+    """
+    return instance_of(LEARNERS, name, parameters)
+
+
+def instance_of(
+    registered: Mapping[str, type[Described]], name: str, parameters: Mapping[str, Any] | None
+) -> Described:
+    """One of the registered kinds with these parameters; see ``learner_create``."""
+    kind = registered_class(registered, name)
+    known = [field.name for field in fields(kind)]
+    if unknown := sorted(set(parameters or {}) - set(known)):
+        raise ValueError(f"{name} has no parameter {', '.join(unknown)}; it has: {', '.join(known)}.")
+    return kind(**(parameters or {}))
+
+
+def learner_parameters(learner: Parametrised) -> dict[str, int | float | bool]:
+    """All parameters of a learner or student, as ``learner_create`` takes them.
+
+    >>> learner_parameters(learner_create("random_forest", {"trees": 50}))["trees"]
+    50
+    """
+    return asdict(learner)
+
+
+def suggested_learner(kind: str) -> Learner:
+    """The learner that a first run on records of this kind, "image" or "table", may begin with.
+
+    >>> suggested_learner("image").name
+    'nearest_neighbour'
+    """
+    return NearestNeighbour(copies=20) if kind == "image" else RandomForest()

@@ -98,7 +98,7 @@ def layers_of(modules: Iterable[nn.Module]) -> tuple[Layer, ...]:
 def layers_of_model(model: Model) -> tuple[Layer, ...]:
     """The layers of a student up to its last inner one, for `Student`; none if it is no network.
 
-    >>> from learning.learners.registry import learner_create
+    >>> from learning.learners import learner_create
     >>> points, labels = np.random.default_rng(0).random((20, 6, 6)), np.arange(20) % 2
     >>> students = [learner_create(name).fit(points, labels, classes=2, seed=1) for name in ("cnn", "random_forest")]
     >>> [len(layers_of_model(student)) for student in students]

@@ -9,9 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from common.progress import Progress
-from learning.learners import LEARNERS
+from learning.learners import LEARNERS, instance_of, registered_class
 from learning.learners.learner import Learner, Model, Parametrised
-from learning.learners.registry import instance_of, registered_class
 from learning.students.base import Student, learn_labels
 from learning.students.boosting import Boosting
 from learning.students.checkpoints import UNKEPT, Checkpoint

@@ -26,7 +26,7 @@ from learning.mechanisms.steps.records import OwnedRecords, owned_records
 from learning.outcomes import CROSS_ENTROPY, Loss, Target, target_from_arrays
 from learning.representations import FittedRepresentation, representation_load
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # PyTorch takes a second, which the site should not spend to start
     from torch import nn
 
     from learning.mechanisms.sampled_steps.contributions import Gradients

@@ -10,7 +10,6 @@ import pytest
 from accounting.models import Release
 from consent.models import Study
 from learning.mechanisms.neighbours.rounds import NeighbourChoices
-from learning.mechanisms.suggestions import suggested_method
 from learning.published import published_load
 from learning.representations import representation_create
 from tests.ipate_web.api.conftest import HEAD_COUNTS, POINTS, Client
@@ -18,6 +17,7 @@ from tests.ipate_web.api.test_runs import RUNS, assert_refused
 from tests.training.asking import SAMPLED_RUN, STEPS_RUN, run_ask
 from tests.training.runs import run_start
 from training.models import Dataset, Query, Run
+from training.services.suggestions import suggested_method
 
 MODELS = "/api/v1/models"
 

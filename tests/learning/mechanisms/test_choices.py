@@ -13,9 +13,9 @@ from learning.mechanisms.neighbours.rounds import NeighbourChoices
 from learning.mechanisms.pate.choices import Teachers
 from learning.mechanisms.sampled_steps.run_plan import Samples
 from learning.mechanisms.steps.steps_plan import Steps
-from learning.mechanisms.suggestions import FEW_POINTS, suggested_method
 from learning.students import STUDENTS, suggested_student
 from training.methods import METHODS
+from training.services.suggestions import FEW_POINTS, suggested_method
 
 GNMAX = {"name": "gnmax", "sigma": 4.0}
 GIVEN: dict[type[Choices], dict[str, Any]] = {
