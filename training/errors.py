@@ -1,4 +1,10 @@
-"""Errors that end a run."""
+"""Errors of runs and files, in words and in codes."""
+
+from typing import Any
+
+from django.utils.translation import gettext as _
+
+from common.sentences import Sentence
 
 
 class RunError(Exception):
@@ -13,3 +19,12 @@ STATE = "state"
 
 PROPOSER = "proposer"
 """Code of a ValidationError that says: only whoever proposed the run may do this."""
+
+
+def translated(sentence: str | dict[str, Any]) -> str:
+    """A sentence of a reader of files, or what a report kept of one, in the language of whoever asks."""
+    if isinstance(sentence, dict):
+        sentence = Sentence.from_json(sentence)
+    if isinstance(sentence, Sentence):
+        return _(sentence.template) % sentence.values
+    return _(sentence) if sentence else ""

@@ -18,7 +18,7 @@ from ipate_web.api.problems import CONFLICT, MOST_FAULTS
 from ipate_web.api.studies import HeadCountSerializer
 from ipate_web.tokens.models import Scope
 from learning.formats import schema_from_json
-from training.errors import STATE
+from training.errors import STATE, translated
 from training.models import Dataset, DatasetImport
 from training.services.head_counts import head_counts_draw, head_counts_enter
 from training.services.imports import (
@@ -28,7 +28,6 @@ from training.services.imports import (
     import_declare,
     import_drop,
     import_report,
-    translated,
 )
 from training.services.uploads import last_schema
 

@@ -37,6 +37,7 @@ from training.alliances.documents import (
     signature_of,
     state_after,
     state_of,
+    sums_folder,
     total_bytes,
     total_read,
     vector_load,
@@ -44,7 +45,7 @@ from training.alliances.documents import (
 )
 from training.alliances.exchange import answer_send, exchange, total_fetch
 from training.alliances.keys import known_identity, site_of
-from training.alliances.ledger import SiteLedger, sums_folder
+from training.alliances.ledger import SiteLedger
 from training.alliances.wire import Unreachable, wait_most
 from training.engine import asking, attempts
 from training.engine.asking import Asking, charges_of_answers, costs_of, released_of

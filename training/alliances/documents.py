@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from common.artifacts import arrays_load, arrays_save
+from common.artifacts import arrays_delete, arrays_list, arrays_load, arrays_save
 from common.sentences import gettext_noop
 from learning.mechanisms.protocol import content_digest
 from learning.sites.documents import Alliance as AllianceDocument
@@ -181,3 +181,14 @@ def state_of(joint: JointRun) -> str:
     """Digest of all totals of a run so far; empty before the first."""
     last = joint.questions.exclude(total="").order_by("number").last()
     return "" if last is None else last.state
+
+
+def sums_folder(joint: JointRun) -> str:
+    """Folder of what a site has answered or a hub was sent, and of totals."""
+    return f"sums/{joint.run_id}"
+
+
+def sums_tidy(joint: JointRun) -> None:
+    """Delete, of a run that has ended, answers whose commit has failed, and at the hub those of which is no total."""
+    named = {name for names in joint.questions.values_list("answer", "total") for name in names}
+    arrays_delete(*(name for name in arrays_list(sums_folder(joint)) if name not in named))

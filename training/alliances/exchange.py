@@ -24,9 +24,8 @@ from learning.sites.documents import DOMAIN, Answer, Approval, Endorsement, Refu
 from learning.sites.documents import JointQuestion as QuestionDocument
 from learning.sites.documents import JointRun as RunDocument
 from training.alliances.approvals import document_keep
-from training.alliances.documents import digest_of, signature_of, vector_load, vector_save
+from training.alliances.documents import digest_of, signature_of, sums_folder, vector_load, vector_save
 from training.alliances.keys import known_identity
-from training.alliances.ledger import sums_folder
 from training.alliances.publications import model_message, model_of, withdrawal_messages, withdrawals_keep
 from training.alliances.wire import Hub, Unreachable
 from training.dispatch import send

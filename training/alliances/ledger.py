@@ -10,15 +10,14 @@ from django.utils import timezone
 
 from accounting.models import Release
 from accounting.services import release_record
-from common.artifacts import arrays_delete, arrays_list
 from common.sentences import gettext_noop
 from learning.sites.documents import JointQuestion as QuestionDocument
 from learning.sites.documents import Refused
 from learning.sites.protocol import SiteAnswer
-from training.alliances.documents import vector_save
+from training.alliances.documents import sums_folder, vector_save
 from training.engine.commits import Charges
 from training.engine.spending import charged_tell
-from training.models import JointQuestion, JointRun, Run
+from training.models import JointQuestion, Run
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,14 +78,3 @@ class SiteLedger:
         row.save(update_fields=["answer", "answer_content", "answer_signature", "answered_at", "attempt"])
         spent = (np.array(self.run.spent) + self.costs).tolist()
         Run.objects.filter(pk=self.run.pk).update(spent=spent, heartbeat=timezone.now())
-
-
-def sums_folder(joint: JointRun) -> str:
-    """Folder of what a site has answered or a hub was sent, and of totals."""
-    return f"sums/{joint.run_id}"
-
-
-def sums_tidy(joint: JointRun) -> None:
-    """Delete, of a run that has ended, answers whose commit has failed, and at the hub those of which is no total."""
-    named = {name for names in joint.questions.values_list("answer", "total") for name in names}
-    arrays_delete(*(name for name in arrays_list(sums_folder(joint)) if name not in named))

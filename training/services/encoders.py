@@ -21,9 +21,9 @@ from consent.services.erasures import disposal_record
 from learning.encoders import EncoderError, EncoderFile, EncoderProcess, ImageInput, input_from_json, sample_of
 from learning.encoders.files import LARGEST_FILE, LARGEST_TOKENIZER, Input
 from training.engine.records import encoder_store
+from training.errors import translated
 from training.models import Encoder, Run
 from training.services.encodings import encoding_begin, encodings_end
-from training.services.imports import translated
 
 logger = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from django.utils import timezone
 from accounting.shares import share_settle
 from common.artifacts import arrays_delete, arrays_delete_folder, arrays_list
 from consent.services import study_lock
+from training.alliances.documents import sums_tidy
 from training.alliances.keys import agreement_forget
-from training.alliances.ledger import sums_tidy
 from training.dispatch import send
 from training.engine.attempts import attempt_files, released_tidy, run_folder
 from training.engine.spending import runs_send_on, used_share

@@ -37,7 +37,7 @@ from learning.formats.apart import Allowance, draft_apart, read_apart
 from learning.formats.draft import schema_complete
 from learning.formats.preview import preview
 from training.dispatch import send
-from training.errors import STATE
+from training.errors import STATE, translated
 from training.models import Dataset, DatasetImport
 from training.services.datasets import dataset_check, dataset_import, holders_beyond
 
@@ -370,15 +370,6 @@ def imports_sweep() -> None:
     old = DatasetImport.objects.filter(touched_at__lt=timezone.now() - KEPT).exclude(state__in=DatasetImport.BUSY)
     for row in old:
         import_drop(dataset_import=row)
-
-
-def translated(sentence: str | dict[str, Any]) -> str:
-    """A sentence of a reader of files, or what a report kept of one, in the language of whoever asks."""
-    if isinstance(sentence, dict):
-        sentence = Sentence.from_json(sentence)
-    if isinstance(sentence, Sentence):
-        return _(sentence.template) % sentence.values
-    return _(sentence) if sentence else ""
 
 
 def _fault(fault: DataError) -> dict[str, Any]:

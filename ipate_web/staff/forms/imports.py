@@ -15,8 +15,9 @@ from ipate_web.staff.forms.columns import AT_ONCE, ColumnFormSet, Columns
 from ipate_web.staff.forms.targets import TargetForm
 from learning.formats import DataError, DataErrors, schema_from_json
 from learning.formats.dates import WRITTEN
+from training.errors import translated
 from training.models import Dataset, DatasetImport
-from training.services.imports import Upload, translated
+from training.services.imports import Upload
 
 #: As much as the proxy of the documents lets through; the command has no such limit.
 MOST_MB = 200

@@ -17,6 +17,7 @@ from consent.models import Study
 from ipate_web.staff.forms.columns import Columns, ColumnsFileForm, ManyColumnsForm
 from ipate_web.staff.forms.imports import SchemaForms, UploadForm
 from ipate_web.staff.pages import attachment, faults_in, faults_show, render_page, study_form, study_page
+from training.errors import translated
 from training.models import DatasetImport
 from training.services.imports import (
     import_begin,
@@ -26,7 +27,6 @@ from training.services.imports import (
     import_facts,
     import_report,
     import_revise,
-    translated,
 )
 
 SHOWN = 50
