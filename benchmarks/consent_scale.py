@@ -104,7 +104,7 @@ def main() -> None:
         from consent import selectors, services
         from consent.people.counts import holders_per_level, recruitment_history
         from tests import factories
-        from training.services.head_counts import head_counts_draw
+        from training.services.drawings import head_counts_draw
 
         head_print(f"{holders:,} holders")
         study = factories.study_open("scale", delta=1e-9)

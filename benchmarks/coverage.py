@@ -25,7 +25,7 @@ from learning.mechanisms.counts.tables import CountTable, LevelPart, summaries
 from learning.mechanisms.levels import PlannedLevel
 from learning.outcomes.numbers import Numbers
 from learning.outcomes.times import concordance, kaplan_meier
-from training.accuracy import accuracy_interval, published_accuracy
+from training.measures import accuracy_interval, published_accuracy
 
 DRAWS = 1000
 #: μ² of ε = 1, 2 and 3 at δ = 1e-5, and how many people have each.
@@ -121,7 +121,7 @@ def _distance(rng: np.random.Generator, draws: int) -> Held:
 
 
 def _answers(rng: np.random.Generator, draws: int) -> Held:
-    from training.services.check_answers import understanding_of
+    from training.services.drawings import understanding_of
 
     held, sigma = [], 20.0
     for _ in range(draws):

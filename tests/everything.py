@@ -36,9 +36,9 @@ from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_draft, run_
 from training.alliances.renewals import renewal_propose
 from training.alliances.services import alliance_found, alliance_sign, site_register
 from training.models import Alliance, AllianceSite, DatasetImport, Encoder
+from training.services.drawings import head_counts_draw
 from training.services.encoders import encoder_register
 from training.services.erasures import records_erase
-from training.services.head_counts import head_counts_draw
 from training.services.imports import Upload, import_begin, import_declare, import_work
 from training.services.trainings import student_ask, student_learn
 

@@ -58,10 +58,10 @@ from tests.everything import alliances_make
 from tests.learning.encoders.networks import bright_network
 from tests.test_operators_reach import filled_in
 from tests.test_roles import TABLE, addresses_of
-from training.engine import asking, drawings
+from training.engine import asking
 from training.methods.pate import method, preparation
 from training.models import Alliance, Encoding, Run
-from training.services import encoders, encodings, students
+from training.services import drawings, encoders, students
 from training.services.encoders import encoder_register
 from training.services.erasures import records_erase
 
@@ -176,7 +176,7 @@ def numbers_set(patch: pytest.MonkeyPatch) -> None:
     from skops.io._utils import SaveContext
 
     patch.setattr(SaveContext, "memoize", _place)
-    for module in (students, encodings):
+    for module in (students, encoders):
         patch.setattr(module, "time", types.SimpleNamespace(monotonic=lambda: 0.0))
 
 
@@ -297,7 +297,7 @@ class Seen(World):
     def encode(self) -> None:
         """Encode every dataset."""
         for encoding in Encoding.objects.filter(dataset__study=self.study).order_by("pk"):
-            encodings.encoding_work(encoding.pk)
+            encoders.encoding_work(encoding.pk)
 
     def my_encoding_fails(self) -> None:
         """As if the encoder failed on a whole dataset where it fails on one record."""

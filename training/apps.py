@@ -8,9 +8,8 @@ class TrainingConfig(AppConfig):
 
     def ready(self) -> None:
         from consent.promises.uses import providers_register
-        from training import mail_kinds
-        from training.results import results
-        from training.uses import usage
+        from training.uses import results, usage
+        from training.watch import mail_kinds_register
 
         providers_register(usage, results)
-        mail_kinds.register()
+        mail_kinds_register()

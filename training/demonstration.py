@@ -21,7 +21,7 @@ from learning.formats import Splits
 from learning.students import suggested_student
 from training.models import Dataset, Run
 from training.services.datasets import dataset_import
-from training.services.head_counts import head_counts_draw
+from training.services.drawings import head_counts_draw
 from training.services.runs import run_approve, run_propose
 
 _CHOSEN: dict[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))

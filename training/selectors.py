@@ -1,16 +1,20 @@
 """Every read of the training app that joins or aggregates."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import Any
 
 import numpy as np
-from django.db.models import Count, Exists, OuterRef, Prefetch, Q, QuerySet, Sum
+from django.db.models import Count, Exists, F, Min, OuterRef, Prefetch, Q, QuerySet, Sum
+from django.db.models.functions import Lower
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 
 from accounting.group_budgets import ChargedRun, GroupBudget, group_budgets
 from accounting.models import Release
 from common.jobs.leases import without_worker
+from common.jobs.parts import Part
 from consent.models import Study
 from consent.permissions import studies_with_permission
 from learning.mechanisms.pate import LEFT_OUT
@@ -337,3 +341,123 @@ def encoders_seen(study: Study, user: Any) -> QuerySet[Encoder]:
     return Encoder.objects.filter(study=study).prefetch_related(
         Prefetch("encodings", queryset=encodings, to_attr="encodings_seen")
     )
+
+
+# --- Lists of runs ----------------------------------------------------------------------------------------------------
+
+
+NEWEST = "-proposed"
+SORTS = {
+    NEWEST: _("newest first"),
+    "proposed": _("oldest first"),
+    "title": _("title"),
+    "-labels": _("most labels first"),
+    "-accuracy": _("most accurate first"),
+}
+"""Orders of a list with their names. None is by times of work, which may depend on private records."""
+SEARCH_LENGTH = 200
+
+_ORDERS = {
+    NEWEST: F("created_at").desc(),
+    "proposed": F("created_at").asc(),
+    "title": Lower("title").asc(),
+    "-labels": F("labels").desc(),
+    "-accuracy": F("student__accuracy").desc(nulls_last=True),
+}
+
+
+def runs_filter(
+    runs: QuerySet[Run],
+    *,
+    study: str = "",
+    search: str = "",
+    status: str = "",
+    method: str = "",
+    variant: str = "",
+    proposer: str = "",
+    since: date | None = None,
+    until: date | None = None,
+    sort: str = NEWEST,
+) -> QuerySet[Run]:
+    """Those of some runs that fit everything that is given, with what a list shows of them.
+
+    Args:
+        runs: Those that the reader may see.
+        study: Short name of a study.
+        search: Words of the title or the purpose; a run has to have all of them.
+        status: A `Run.Status`.
+        method: A `Run.Method`.
+        variant: A `Run.Variant`.
+        proposer: Name of the user who proposed it.
+        since: First day of the proposal.
+        until: Last day of the proposal.
+        sort: One of `SORTS`; runs alike in it come newest first.
+    """
+    exact = {
+        "study__slug": study,
+        "status": status,
+        "method": method,
+        "variant": variant,
+        "created_by__username": proposer,
+        "created_at__date__gte": since,
+        "created_at__date__lte": until,
+    }
+    condition = Q(**{name: value for name, value in exact.items() if value})
+    for word in search.split():
+        condition &= Q(title__icontains=word) | Q(purpose__icontains=word)
+    rows = runs.filter(condition).select_related("created_by", "student").defer("student__card", "student__reference")
+    # Of a model that learned another outcome than classes: the first of its measures, in place of an accuracy.
+    rows = rows.annotate(measure=F("student__card__evaluation__measures__0"), evaluation=F("student__card__evaluation"))
+    return rows.order_by(_ORDERS[sort], "-created_at", "pk")
+
+
+def runs_in_table(runs: QuerySet[Run]) -> QuerySet[Run]:
+    """Those of `runs_filter` with the columns of templates/staff/runs/table.html alone: plans are long."""
+    names = ("title", "status", "rehearsal", "method", "variant", "labels", "created_at")
+    people = ("created_by", "created_by__username")
+    return runs.only(*names, "study", "alliance", *people, "student", "student__accuracy", "student__withdrawn_at")
+
+
+def proposers_of(runs: QuerySet[Run]) -> list[str]:
+    """Names of the users who proposed some of these runs."""
+    names = runs.exclude(created_by=None).order_by("created_by__username")
+    return list(names.values_list("created_by__username", flat=True).distinct())
+
+
+# --- Durations --------------------------------------------------------------------------------------------------------
+
+
+#: Between which moments of its row a run waits for a worker, prepares (trains teachers), and releases and teaches.
+STAGES = {
+    "waiting": ("approved_at", "started_at"),
+    "preparing": ("started_at", "spending_began_at"),
+    "releasing": ("spending_began_at", "ended_at"),
+}
+_PARTS: tuple[type[Part], ...] = (TeacherChunk, Shard, StudentTraining)
+
+
+def stage_durations() -> Iterator[tuple[str, timedelta]]:
+    """Stage and duration of every stage that a run has been through, over all studies."""
+    moments = {name for stage in STAGES.values() for name in stage}
+    for run in Run.objects.filter(approved_at__isnull=False).values(*moments).order_by().iterator():
+        for stage, (start, end) in STAGES.items():
+            if run[start] and run[end]:
+                yield stage, run[end] - run[start]
+
+
+def runs_by_status() -> dict[str, int]:
+    """Number of runs of each status, over all studies."""
+    counted = dict(Run.objects.order_by().values_list("status").annotate(Count("pk")))
+    return {status: counted.get(status, 0) for status in Run.Status.values}
+
+
+def longest_silence() -> timedelta:
+    """Time since a worker or the sweep last looked at the run under way that was left alone longest; 0 without runs."""
+    busy = Q(chunks__state=Part.State.RUNNING) | Q(shards__state=Part.State.RUNNING)
+    last = Run.objects.filter(status__in=Run.ACTIVE).exclude(busy).aggregate(last=Min("heartbeat"))["last"]
+    return timezone.now() - last if last else timedelta(0)
+
+
+def worker_deaths() -> int:
+    """Number of workers that died over parts of runs which are still on record."""
+    return sum(part._default_manager.aggregate(deaths=Sum("deaths"))["deaths"] or 0 for part in _PARTS)

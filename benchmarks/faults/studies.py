@@ -80,7 +80,7 @@ class Studies:
         """Enter many holders, as if that were public: counts that were drawn are few, and plans rest on the last."""
         from consent.models import Level
         from tests.factories import user_create
-        from training.services.head_counts import head_counts_enter
+        from training.services.drawings import head_counts_enter
 
         counts = dict.fromkeys(Level.values, HEAD_COUNT)
         head_counts_enter(study=study, acting_user=user_create("olga"), counts=counts)

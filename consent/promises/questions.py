@@ -1,7 +1,7 @@
 """Questions with which a holder can check whether the information came across.
 
 Of what they open only whether the first answer to each question was right is kept, until it is counted with noise; see
-:mod:`training.services.check_answers`.
+:mod:`training.services.drawings`.
 """
 
 import hashlib

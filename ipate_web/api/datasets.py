@@ -19,8 +19,7 @@ from ipate_web.api.problems import CONFLICT
 from ipate_web.api.studies import DatasetSerializer
 from ipate_web.tokens.models import Scope
 from training.models import Dataset
-from training.services.imports import Upload
-from training.services.uploads import rehearsal_data_import
+from training.services.imports import Upload, rehearsal_data_import
 
 
 class UploadSerializer(StrictSerializer):

@@ -20,7 +20,7 @@ from ipate_web.tokens.models import Scope
 from learning.formats import schema_from_json
 from training.errors import STATE, translated
 from training.models import Dataset, DatasetImport
-from training.services.head_counts import head_counts_draw, head_counts_enter
+from training.services.drawings import head_counts_draw, head_counts_enter
 from training.services.imports import (
     Upload,
     import_begin,
@@ -28,8 +28,8 @@ from training.services.imports import (
     import_declare,
     import_drop,
     import_report,
+    last_schema,
 )
-from training.services.uploads import last_schema
 
 _IMPORT = "training.import_dataset"
 

@@ -15,8 +15,7 @@ from ipate_web.api.base import ApiView, operation, request_user
 from ipate_web.api.pagination import LabelPages
 from ipate_web.api.run_documents import visible_run
 from training.models import Query
-from training.services.downloads import download_record
-from training.services.label_files import LABEL_FORMATS
+from training.services.downloads import LABEL_FORMATS, download_record
 
 
 class LabelSerializer(serializers.Serializer):

@@ -34,12 +34,16 @@ from ipate_web.api.problems import CONFLICT, GONE
 from ipate_web.tokens.models import Scope
 from learning.published import published_format
 from training.models import StudentModel
-from training.services.downloads import download_record, predictions_record
-from training.services.exports import ModelFile, file_native, file_onnx
-from training.services.stages import model_stage_set, registered_models
-from training.services.statements import model_statement
+from training.services.downloads import (
+    ModelFile,
+    download_record,
+    file_native,
+    file_onnx,
+    model_statement,
+    predictions_record,
+)
+from training.services.publication import model_stage_set, model_threshold_set, registered_models
 from training.services.students import student_predict
-from training.services.thresholds import model_threshold_set
 
 #: How many rows one request may ask about.
 MAX_ROWS = 1000

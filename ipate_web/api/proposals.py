@@ -17,7 +17,7 @@ from ipate_web.api.base import IdField, StrictSerializer, body_of, permission_ch
 from ipate_web.api.run_documents import ChoicesField
 from training.methods import IMPLEMENTED
 from training.models import Dataset, Run
-from training.services.suggestions import suggestion_for
+from training.services.runs import suggestion_for
 
 EXAMPLES = [
     OpenApiExample(title, request_only=True, value=value)

@@ -9,7 +9,7 @@ from rest_framework import exceptions, serializers
 from common.sentences import in_words
 from consent.models import Level
 from ipate_web.api.base import MinuteField, UserField, permission_check
-from training.forecast_outcomes import forecast_outcomes
+from training.comparison import forecast_outcomes
 from training.models import Run
 from training.queue import run_wait
 from training.selectors import run_progress, run_promises, run_reason, runs_visible_to

@@ -26,10 +26,8 @@ from ipate_web.api.run_documents import RunDetailSerializer, RunSerializer, run_
 from ipate_web.tokens.models import Scope
 from training.errors import STATE
 from training.models import Run
-from training.run_lists import SEARCH_LENGTH, SORTS, runs_filter
-from training.selectors import runs_visible_to
-from training.services.drafts import run_edit, run_withdraw
-from training.services.runs import run_approve, run_cancel, run_propose
+from training.selectors import SEARCH_LENGTH, SORTS, runs_filter, runs_visible_to
+from training.services.runs import run_approve, run_cancel, run_edit, run_propose, run_withdraw
 
 
 class RunFilterSerializer(serializers.Serializer):

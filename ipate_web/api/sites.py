@@ -19,7 +19,7 @@ from django.views.decorators.http import require_http_methods
 from common.sentences import Sentence, gettext_noop
 from ipate_web.api.problems import MEDIA_TYPE
 from learning.sites.documents import Refused
-from training.alliances.documents import documents_of
+from training.alliances.documents import documents_of, model_content
 from training.alliances.exchange import (
     CONTENT,
     SIGNATURE,
@@ -29,7 +29,6 @@ from training.alliances.exchange import (
     json_of,
     total_content,
 )
-from training.alliances.publications import model_content
 from training.alliances.runs import points_content
 from training.alliances.services import code_owner, site_register
 from training.alliances.wire import request_check

@@ -26,8 +26,7 @@ from consent.models import Checkpoint, Mail, Study
 from consent.services.mail import KINDS
 from ipate_web.backups.records import backup_age, backup_last
 from ipate_web.watching import beat_age, certificate_lifetime, disk_free
-from training.durations import STAGES, longest_silence, runs_by_status, stage_durations, worker_deaths
-from training.selectors import study_budgets
+from training.selectors import STAGES, longest_silence, runs_by_status, stage_durations, study_budgets, worker_deaths
 from training.watch import all_watches, alliances_silence, longest_time_unverified
 
 logger = logging.getLogger(__name__)

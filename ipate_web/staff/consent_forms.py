@@ -38,13 +38,14 @@ from ipate_web.staff.fields import AnswerField, DayField
 from ipate_web.staff.pages import faults_in, faults_show, number_sent, render_page, study_form, study_page
 from ipate_web.staff.policies import ConditionsForm, weaker_promises
 from ipate_web.staff.studies import FactsForm
-from training.engine.drawings import SHARE, drawing_last
-from training.services.check_answers import (
+from training.services.drawings import (
+    SHARE,
     AnswerCounts,
     Understanding,
     answer_counts,
     answers_sigma,
     check_answers_count,
+    drawing_last,
 )
 
 

@@ -21,8 +21,7 @@ from ipate_web.staff.pages import faults_in, render_page, study_form, study_page
 from learning.encoders.files import FIRST, LARGEST_SIDE, LAST, MOST_TOKENS
 from learning.formats import ImageSchema, schema_from_json
 from training.models import Dataset, DatasetImport, Encoder
-from training.run_lists import runs_filter, runs_in_table
-from training.selectors import encoders_seen, runs_visible_to
+from training.selectors import encoders_seen, runs_filter, runs_in_table, runs_visible_to
 from training.services.closing import dataset_remove
 from training.services.datasets import dataset_provenance_state
 from training.services.encoders import encoder_is_used, encoder_register, encoder_withdraw

@@ -30,7 +30,7 @@ from consent.services.erasures import erasure_ask
 from consent.services.holders import circumstance_record, holder_level_access
 from ipate_web.staff.fields import DayField, ReasonForm
 from ipate_web.staff.pages import faults_in, paginate, render_page, study_form, study_page
-from training.results import result_titles
+from training.uses import result_titles
 
 
 class LevelAccessForm(forms.Form):

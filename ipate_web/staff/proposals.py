@@ -34,11 +34,10 @@ from training.engine.budgets import DEFAULTS
 from training.methods import METHODS, Outcome
 from training.models import Dataset, Run
 from training.selectors import runs_visible_to
-from training.services import drafts
+from training.services import runs
 from training.services import runs as run_commands
 from training.services.forecasts import forecast
-from training.services.runs import run_check
-from training.services.suggestions import suggestion_for
+from training.services.runs import run_check, suggestion_for
 
 
 class ShareForm(forms.Form):
@@ -326,7 +325,7 @@ def run_edit(request: SignedInRequest, study: Study, run: Run) -> HttpResponse:
     )
     if _is_confirmed(request, form):
         with faults_show(request):
-            edited = drafts.run_edit(run=run, acting_user=request.user, **form.run_fields())
+            edited = runs.run_edit(run=run, acting_user=request.user, **form.run_fields())
             changed = edited.revision != run.revision
             messages.success(request, _("The draft is changed.") if changed else _("Nothing was changed."))
         return redirect("staff:run", study.slug, run.pk)
@@ -338,7 +337,7 @@ def run_withdraw(request: SignedInRequest, study: Study, run: Run) -> HttpRespon
     """Ask whether an own draft is to be withdrawn, and withdraw it."""
     if request.method == "POST":
         with faults_show(request):
-            drafts.run_withdraw(run=run, acting_user=request.user)
+            runs.run_withdraw(run=run, acting_user=request.user)
             messages.success(request, _("The run is withdrawn."))
         return redirect("staff:run", study.slug, run.pk)
     return render_page(request, study, "staff/runs/withdraw.html", {"run": run})

@@ -20,8 +20,7 @@ from consent.people.counts import STATES, RecruitmentHistory, recruitment_histor
 from consent.people.exports import FORMATS, export_name
 from ipate_web.staff.charts import Chart, Series
 from ipate_web.staff.pages import faults_show, number_sent, render_page, streamed_attachment, study_form, study_page
-from training.engine.drawings import SHARE, drawing_last, drawing_plan
-from training.services.head_counts import MOST, head_counts_draw, head_counts_enter
+from training.services.drawings import MOST, SHARE, drawing_last, drawing_plan, head_counts_draw, head_counts_enter
 
 
 class HeadCountForm(forms.Form):

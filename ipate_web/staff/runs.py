@@ -39,14 +39,16 @@ from ipate_web.staff.pages import attachment, file_name, paginate, render_page, 
 from ipate_web.staff.proposals import second_person
 from learning.mechanisms.counts.tables import CountTable, summaries
 from training.alliances.selectors import joint_document
-from training.comparison import MOST
+from training.comparison import MOST, came_of, outcomes_of
 from training.fairness import fairness_of
-from training.forecast_outcomes import came_of, outcomes_of
 from training.methods import method_of
 from training.models import Run, RunResult
 from training.queue import queue_for, queue_watchable, run_wait
-from training.run_lists import NEWEST, SEARCH_LENGTH, SORTS, proposers_of, runs_filter, runs_in_table
 from training.selectors import (
+    NEWEST,
+    SEARCH_LENGTH,
+    SORTS,
+    proposers_of,
     run_cost_history,
     run_curves,
     run_edits,
@@ -56,9 +58,10 @@ from training.selectors import (
     run_progress,
     run_rounds,
     run_versions,
+    runs_filter,
+    runs_in_table,
 )
-from training.services.downloads import download_record, takers
-from training.services.label_files import LABEL_FORMATS
+from training.services.downloads import LABEL_FORMATS, download_record, takers
 from training.services.publication import publication_doubts
 from training.services.results import result_withdraw
 

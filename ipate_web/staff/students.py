@@ -38,12 +38,15 @@ from ipate_web.staff.pages import (
 )
 from training.models import Run, StudentModel
 from training.selectors import run_versions, runs_visible_to
-from training.services.downloads import download_record, model_takers
-from training.services.exports import ModelFile, file_native, file_onnx
-from training.services.publication import publication_doubts
-from training.services.stages import NEXT, model_stage_set, registered_models
+from training.services.downloads import ModelFile, download_record, file_native, file_onnx, model_takers
+from training.services.publication import (
+    NEXT,
+    model_stage_set,
+    model_threshold_set,
+    publication_doubts,
+    registered_models,
+)
 from training.services.students import student_publish, student_withdraw
-from training.services.thresholds import model_threshold_set
 from training.services.trainings import recipe_check, student_ask
 
 

@@ -37,8 +37,7 @@ from ipate_web.staff.fields import DayField, DayInput, FilterForm, ReasonForm
 from ipate_web.staff.impact import impact_markdown, impact_pdf
 from ipate_web.staff.pages import attachment, faults_in, faults_show, paginate, render_page, study_form, study_page
 from training.models import Run
-from training.run_lists import runs_filter, runs_in_table
-from training.selectors import run_totals
+from training.selectors import run_totals, runs_filter, runs_in_table
 from training.selectors import study_budgets as budgets_of
 from training.services.closing import study_close
 

@@ -48,7 +48,7 @@ from tests.training.asking import (
 )
 from tests.training.runs import TABLE, run_draft, table_rows
 from training import tasks
-from training.engine import commits, drawings
+from training.engine import commits
 from training.engine import questions as engine_questions
 from training.methods import method_of
 from training.methods.counts import TableCells
@@ -59,11 +59,11 @@ from training.methods.pate.opening import vote_open
 from training.methods.steps import Gradients
 from training.methods.synthesis import MarginalCells
 from training.models import Batch, Query, Round, Run, RunResult, StudentModel
+from training.services import drawings
 from training.services import runs as run_commands
 from training.services.advance import chunk_train, shard_ask, step_of
-from training.services.check_answers import check_answers_count
 from training.services.datasets import dataset_import
-from training.services.head_counts import head_counts_draw, head_counts_enter
+from training.services.drawings import check_answers_count, head_counts_draw, head_counts_enter
 from training.verification import release_faults
 
 #: Who takes part beside the one, by first decision.

@@ -39,9 +39,8 @@ from tests.workers import wait_until
 from training.methods.pate import opening, preparation
 from training.models import Run
 from training.services.advance import run_advance
-from training.services.check_answers import check_answers_count
 from training.services.closing import records_expire
-from training.services.head_counts import head_counts_draw
+from training.services.drawings import check_answers_count, head_counts_draw
 
 pytestmark = pytest.mark.django_db
 

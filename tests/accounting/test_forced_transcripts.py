@@ -28,7 +28,7 @@ from learning.mechanisms.pate.budgets import VoteBudget
 from learning.mechanisms.protocol import People, Records
 from learning.mechanisms.steps import descent
 from tests.accounting.forced import OTHERS, Step, World, differences, loss_and_charge, world_play
-from training.engine import asking, attempts, commits, drawings, questions
+from training.engine import asking, attempts, commits, questions
 from training.engine import budgets as planning
 from training.engine.asking import Asking
 from training.engine.questions import Released
@@ -39,6 +39,7 @@ from training.methods.pate.ballot import ballot_load
 from training.methods.pate.questions import Ballots
 from training.methods.sampled_steps import SampledGradients
 from training.models import Run
+from training.services import drawings
 
 pytestmark = pytest.mark.django_db
 

@@ -38,15 +38,14 @@ from learning.mechanisms.protocol import PlanError
 from tests import factories
 from tests.clock import Clock
 from tests.training.runs import TABLE, head_counts_state, run_draft, table_rows
-from training.engine import drawings, questions
-from training.engine.drawings import drawing_plan
+from training.engine import questions
 from training.errors import RunError
 from training.models import Batch, Dataset, Run
 from training.selectors import study_budgets
-from training.services import advance, ending
+from training.services import advance, drawings, runs
 from training.services import runs as run_commands
 from training.services.datasets import dataset_import
-from training.services.head_counts import head_counts_draw
+from training.services.drawings import drawing_plan, head_counts_draw
 from training.verification import release_faults
 
 pytestmark = pytest.mark.django_db
@@ -314,7 +313,7 @@ class Site:
         try:
             step(run)
         except RunError as error:
-            ending.run_fail(run.pk, str(error))
+            runs.run_fail(run.pk, str(error))
 
     def _look(self, run: Run) -> None:
         """Keep the books of what has just been committed."""

@@ -29,13 +29,12 @@ from tests.pages import as_, text
 from tests.restored import backup_of, restore, settle
 from tests.training.asking import ASKING_RUN, COUNTS_RUN, SAMPLED_RUN, SYNTHESIS_RUN, run_ask, vote_batch
 from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_start, run_teach, study_with_table
-from training.engine.drawings import SHARE
 from training.methods.pate.opening import vote_open
 from training.models import Encoder, Run, RunResult, StudentModel
 from training.services.advance import shard_ask, step_of
 from training.services.closing import dataset_remove, study_close
+from training.services.drawings import SHARE, head_counts_draw, head_counts_enter
 from training.services.encoders import encoder_withdraw
-from training.services.head_counts import head_counts_draw, head_counts_enter
 from training.services.restores import restore_settle
 from training.services.results import result_withdraw
 from training.services.runs import run_cancel

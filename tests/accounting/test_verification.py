@@ -35,7 +35,7 @@ from training.methods.pate.ballot import ballot_load
 from training.methods.pate.opening import vote_open
 from training.models import Batch, Query, Round, Run, StudentModel
 from training.services import advance, students
-from training.services.head_counts import head_counts_draw
+from training.services.drawings import head_counts_draw
 from training.verification import batches_kept, release_faults
 
 pytestmark = pytest.mark.django_db

@@ -23,7 +23,7 @@ from tests.browser.test_text_size import enlarge
 from tests.training.asking import CLEAR_RUN, run_ask
 from tests.training.runs import run_finish, run_start, study_with_table
 from training.demonstration import people, study_build, teachers_start
-from training.services.head_counts import head_counts_draw
+from training.services.drawings import head_counts_draw
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 

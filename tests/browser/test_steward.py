@@ -15,7 +15,7 @@ from tests.learning.encoders.networks import image_encoder
 from tests.learning.formats.test_image_files import archive, dicom, picture
 from tests.reading import read_here  # noqa: F401
 from training.models import Dataset, DatasetImport, Encoder
-from training.services.encodings import encoding_work
+from training.services.encoders import encoding_work
 from training.services.imports import import_work
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("read_here")]

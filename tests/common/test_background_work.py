@@ -30,8 +30,7 @@ from training.methods.pate.ballot import ballot_load
 from training.methods.pate.planning import plan_from_json
 from training.models import Run
 from training.selectors import run_is_claimed
-from training.services.ending import run_fail
-from training.services.runs import run_cancel
+from training.services.runs import run_cancel, run_fail
 
 pytestmark = pytest.mark.django_db
 

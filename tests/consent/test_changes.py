@@ -48,8 +48,7 @@ from tests.training.runs import TABLE_RUN, run_draft, study_with_table, teachers
 from training.models import Dataset, Run
 from training.services.closing import dataset_remove, records_expire, study_close
 from training.services.datasets import dataset_provenance_state
-from training.services.drafts import run_edit, run_withdraw
-from training.services.runs import run_approve, run_cancel
+from training.services.runs import run_approve, run_cancel, run_edit, run_withdraw
 
 pytestmark = pytest.mark.django_db
 

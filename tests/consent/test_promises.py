@@ -20,7 +20,7 @@ from tests import factories
 from tests.consent.conftest import Decide, answer, epsilon_of, member
 from tests.factories import user_create
 from tests.pages import as_, text
-from training.services.head_counts import head_counts_draw, head_counts_enter
+from training.services.drawings import head_counts_draw, head_counts_enter
 
 pytestmark = pytest.mark.django_db
 

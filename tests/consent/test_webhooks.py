@@ -35,8 +35,7 @@ from tests.hooks import Receiver, certificate_make, receiver, serving
 from tests.pages import as_
 from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_start, study_with_table
 from training.models import Run
-from training.services.ending import run_fail
-from training.services.runs import run_cancel
+from training.services.runs import run_cancel, run_fail
 
 __all__ = ["receiver"]
 

@@ -54,8 +54,8 @@ from tests.training.runs import TABLE_RUN, run_finish, run_start, study_with_tab
 from tests.workers import wait_until, worker
 from training.engine.records import owners_of, records_load
 from training.models import Run, Verification
+from training.services.drawings import head_counts_draw
 from training.services.erasures import records_erase
-from training.services.head_counts import head_counts_draw
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),

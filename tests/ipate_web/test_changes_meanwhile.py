@@ -23,8 +23,7 @@ from tests.pages import as_, url
 from tests.training.asking import ASKING_RUN, run_ask
 from tests.training.runs import run_begun, run_draft, run_start, study_with_table
 from training.models import Run
-from training.services.drafts import run_withdraw
-from training.services.runs import run_approve, run_cancel
+from training.services.runs import run_approve, run_cancel, run_withdraw
 
 pytestmark = pytest.mark.django_db
 

@@ -23,7 +23,7 @@ from ipate_web.time_zones import COOKIE, reader_zone
 from tests import factories
 from tests.pages import as_
 from tests.training.runs import TABLE_RUN, run_draft, study_with_table
-from training.services.head_counts import head_counts_enter
+from training.services.drawings import head_counts_enter
 from training.services.runs import run_approve
 
 pytestmark = pytest.mark.django_db

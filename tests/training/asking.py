@@ -10,8 +10,7 @@ from training.engine.asking import Asking, are_shards_done
 from training.methods import method_of, neighbours, sampled_steps, steps
 from training.models import Run
 from training.services.advance import run_advance, shard_ask
-from training.services.ending import run_fail
-from training.services.runs import run_cancel
+from training.services.runs import run_cancel, run_fail
 from training.verification import batches_kept, release_faults, replay_faults
 
 #: For run_draft and the like: what makes a run one in which every holder votes.

@@ -22,7 +22,7 @@ from training.methods.pate.preparation import run_prepare
 from training.models import Dataset, Run
 from training.services.advance import chunk_train, run_advance
 from training.services.datasets import dataset_import
-from training.services.head_counts import head_counts_enter
+from training.services.drawings import head_counts_enter
 from training.services.runs import run_approve, run_propose
 
 #: Two measurements, of which the first tells the class.

@@ -50,10 +50,10 @@ from training.methods import method_of, neighbours, space
 from training.methods.neighbours import Votes
 from training.methods.pate.opening import vote_open
 from training.models import Query, Run, Shard
-from training.services import advance, ending
+from training.services import advance, runs
 from training.services import runs as run_commands
 from training.services.datasets import dataset_import
-from training.services.head_counts import head_counts_enter
+from training.services.drawings import head_counts_enter
 
 pytestmark = pytest.mark.django_db
 
@@ -345,12 +345,12 @@ def test_a_finished_run_keeps_only_what_a_replay_needs(django_capture_on_commit_
     assert not [name for name in files(run) if name.startswith("shard")]
     with django_capture_on_commit_callbacks(execute=True):
         run = run_finish(run)
-    ending.run_forget(run)
+    runs.run_forget(run)
     assert set(files(run)) == {Path(batch.attempt).name for batch in run.batches.all()}
     assert_whole(run)
     with changes_recorded([study], acting_user=None):
         Study.objects.update(retain_votes=False)
-    ending.run_forget(Run.objects.get(pk=run.pk))
+    runs.run_forget(Run.objects.get(pk=run.pk))
     assert files(run) == []
     assert_whole(run)
 

@@ -40,8 +40,7 @@ from training.models import Dataset, Encoder, Encoding, Run, RunResult, StudentM
 from training.services.advance import run_advance, shard_ask
 from training.services.closing import dataset_remove
 from training.services.datasets import dataset_import, dataset_name
-from training.services.encoders import encoder_withdraw
-from training.services.encodings import encoding_work
+from training.services.encoders import encoder_withdraw, encoding_work
 from training.services.erasures import records_erase
 from training.services.restores import restore_settle
 from training.services.results import result_withdraw

@@ -23,15 +23,17 @@ from consent.services.erasures import erasure_ask
 from tests.accounting.counting import study_of_many
 from tests.factories import FORM, form_publish, holder_create, policy_approve, study_create, user_create
 from tests.training.runs import TABLE_RUN, run_start, study_with_consents, study_with_table
-from training.engine.drawings import SHARE, drawing_plan
-from training.services.check_answers import (
+from training.services.drawings import (
+    SHARE,
     answer_counts,
     answers_sigma,
     check_answers_count,
+    drawing_plan,
+    head_counts_draw,
+    head_counts_enter,
     understanding_of,
 )
 from training.services.erasures import records_erase
-from training.services.head_counts import head_counts_draw, head_counts_enter
 
 pytestmark = pytest.mark.django_db
 

@@ -33,10 +33,9 @@ from training.methods.space import Space, labelled_points, points_of
 from training.models import Dataset, Encoder, Encoding, Run
 from training.services.closing import dataset_remove
 from training.services.datasets import dataset_import
-from training.services.drafts import run_withdraw
-from training.services.encoders import encoder_register, encoder_withdraw
-from training.services.encodings import encoding_work, encodings_sweep
+from training.services.encoders import encoder_register, encoder_withdraw, encoding_work, encodings_sweep
 from training.services.erasures import records_erase
+from training.services.runs import run_withdraw
 from training.services.students import student_predict
 from training.verification import release_faults, replay_faults
 

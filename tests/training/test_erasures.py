@@ -57,8 +57,8 @@ from training.models import Dataset, Run, RunResult, StudentModel
 from training.services import closing
 from training.services.advance import run_advance
 from training.services.datasets import dataset_import
-from training.services.drafts import run_withdraw
 from training.services.erasures import records_erase
+from training.services.runs import run_withdraw
 from training.services.trainings import student_ask
 from training.verification import batches_kept, checks_of, erasure_faults, record_faults, replay_faults
 

@@ -46,7 +46,7 @@ from training.methods.neighbours import question_load
 from training.methods.space import points_of
 from training.models import Query, Run
 from training.services import students
-from training.services.calibration import HELD_OUT, Duel, student_try
+from training.services.assessment import HELD_OUT, Duel, student_try
 from training.services.datasets import dataset_import
 from training.verification import release_faults
 

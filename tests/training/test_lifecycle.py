@@ -44,10 +44,10 @@ from training.methods.pate import preparation
 from training.methods.pate.opening import vote_open
 from training.models import Dataset, Run
 from training.selectors import run_reason
-from training.services import advance, ending, students, sweep
+from training.services import advance, runs, students
 from training.services import runs as run_commands
 from training.services.datasets import dataset_import
-from training.services.head_counts import head_counts_enter
+from training.services.drawings import head_counts_enter
 from training.uses import usage
 from training.verification import release_faults
 
@@ -202,7 +202,7 @@ def test_a_run_that_has_ended_keeps_nothing_secret_and_stays_as_it_ended() -> No
     assert run.student.card["run"] == str(run.pk)
     assert files(run) == [] and run.forgotten_at
     run_commands.run_cancel(run=run, acting_user=user_create("olga"))
-    ending.run_fail(run.pk, "Too late.")
+    runs.run_fail(run.pk, "Too late.")
     advance.run_advance(run.pk)
     again = Run.objects.get(pk=run.pk)
     assert (again.status, again.message, again.labels) == (Run.Status.FINISHED, "", run.labels)
@@ -231,11 +231,11 @@ def test_a_study_may_keep_the_votes_of_finished_runs_alone(django_capture_on_com
     cancelled = to_training(study, share=0.25)
     with django_capture_on_commit_callbacks(execute=True):
         run_commands.run_cancel(run=cancelled, acting_user=user_create("olga"))
-    sweep.runs_sweep()
+    advance.runs_sweep()
     assert files(cancelled) == []
     assert len(files(finished)) == 6 + 1
     consent_services.study_update(study=study, retain_votes=False)
-    sweep.runs_sweep()
+    advance.runs_sweep()
     assert files(finished) == []
 
 
@@ -246,10 +246,10 @@ def test_files_of_a_late_worker_are_deleted_with_an_ended_run(django_capture_on_
     with django_capture_on_commit_callbacks(execute=True):
         run_commands.run_cancel(run=run, acting_user=user_create("olga"))
     arrays_save(f"runs/{run.pk}/late.npz", predictions=np.zeros(3))
-    sweep.runs_sweep()
+    advance.runs_sweep()
     run.chunks.filter(pk=chunk.pk).update(claimed_by="")
     assert Run.objects.get(pk=run.pk).forgotten_at is None
-    sweep.runs_sweep()
+    advance.runs_sweep()
     assert files(run) == []
     assert Run.objects.get(pk=run.pk).forgotten_at
 
@@ -311,19 +311,19 @@ def test_the_sweep_sends_a_quiet_run_once_and_takes_it_from_a_dead_worker() -> N
         Run.objects.filter(pk=run.pk).update(heartbeat=timezone.now() - timedelta(hours=1), **fields)
 
     run = to_training(study_with_table())
-    assert sweep.runs_sweep() == [], "it was heard from a moment ago"
+    assert advance.runs_sweep() == [], "it was heard from a moment ago"
     silence()
     chunks = run.chunks.filter(pk=run.chunks.filter(state="pending").earliest("start").pk)
     chunks.update(claimed_by="alive", heartbeat=timezone.now(), state="running")
-    assert sweep.runs_sweep() == [], "its teachers are being trained"
+    assert advance.runs_sweep() == [], "its teachers are being trained"
     chunks.update(heartbeat=timezone.now() - timedelta(hours=1))
     silence(claimed_by="dead:1:abc")
-    assert sweep.runs_sweep() == [str(run.pk)]
-    assert sweep.runs_sweep() == []
+    assert advance.runs_sweep() == [str(run.pk)]
+    assert advance.runs_sweep() == []
     assert run_finish(Run.objects.get(pk=run.pk)).status == Run.Status.FINISHED
     for status in (*Run.ENDED, Run.Status.DRAFT):
         silence(status=status)
-        assert sweep.runs_sweep() == []
+        assert advance.runs_sweep() == []
 
 
 def test_a_student_that_is_trained_twice_is_stored_once() -> None:

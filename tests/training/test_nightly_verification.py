@@ -28,8 +28,8 @@ from tests import factories
 from tests.pages import as_, study_with_roles, text, url
 from tests.snapshots import built_once
 from training.models import Verification
-from training.services.verifying import studies_verify
 from training.tasks import studies_verify as task
+from training.verification import studies_verify
 from training.watch import OVERDUE
 
 pytestmark = pytest.mark.django_db

@@ -28,14 +28,14 @@ from tests.pages import as_, text, url
 from tests.snapshots import built_once
 from tests.training.asking import ASKING_RUN, COUNTS_RUN, NoNoise, assert_whole
 from tests.training.runs import TABLE_RUN, consents_give, head_counts_state, run_draft, run_finish, run_start
+from training.comparison import forecast_outcomes
 from training.engine import questions
 from training.engine.records import records_load
-from training.forecast_outcomes import forecast_outcomes
 from training.models import Run
 from training.services.datasets import dataset_import
 from training.services.downloads import labels_table
+from training.services.publication import model_threshold_set
 from training.services.students import student_predict
-from training.services.thresholds import model_threshold_set
 from training.services.trainings import student_ask, student_learn
 
 pytestmark = pytest.mark.django_db

@@ -42,14 +42,13 @@ from tests.training.runs import (
     study_with_table,
     table_rows,
 )
-from training.forecast_outcomes import forecast_outcomes, outcomes_of
+from training.comparison import forecast_outcomes, outcomes_of
 from training.methods import method_of
 from training.methods.pate.planning import run_plan
 from training.models import Dataset, Run
-from training.services.alternatives import Alternative, alternatives_notes
 from training.services.datasets import dataset_import
-from training.services.forecasts import forecast
-from training.services.head_counts import head_counts_draw, head_counts_enter
+from training.services.drawings import head_counts_draw, head_counts_enter
+from training.services.forecasts import Alternative, alternatives_notes, forecast
 from training.services.runs import run_approve, run_cancel
 
 pytestmark = pytest.mark.django_db

@@ -44,10 +44,9 @@ from training.engine import questions
 from training.measures import cautions, evaluated
 from training.models import Run, StudentModel
 from training.services.datasets import dataset_import
-from training.services.exports import onnx_store, version_load
-from training.services.publication import publication_doubts
+from training.services.downloads import onnx_store, version_load
+from training.services.publication import model_threshold_set, publication_doubts
 from training.services.students import student_predict, student_publish, student_withdraw
-from training.services.thresholds import model_threshold_set
 from training.services.trainings import student_ask, student_learn
 from training.verification import release_faults
 

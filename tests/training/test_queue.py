@@ -36,15 +36,14 @@ from tests.training.runs import (
 )
 from tests.workers import wait_until, worker
 from training import tasks
-from training.dispatch import send
 from training.engine import turns
-from training.engine.turns import worker_time_note
+from training.engine.turns import send, worker_time_note
 from training.methods.lessons import checkpoints_folder
 from training.models import Run, StudentTraining, TeacherChunk
 from training.queue import queue_for, queue_watchable, run_wait
-from training.services import advance, sweep
+from training.services import advance
 from training.services.advance import run_advance, step_of
-from training.services.head_counts import head_counts_enter
+from training.services.drawings import head_counts_enter
 from training.services.trainings import student_ask, student_learn
 
 pytestmark = pytest.mark.django_db
@@ -346,7 +345,7 @@ def test_an_unreachable_broker_undoes_nothing_and_the_sweep_resends(
     run.refresh_from_db()
     assert run.status == Run.Status.APPROVED
     Run.objects.update(heartbeat=None)
-    assert sweep.runs_sweep() == [str(run.pk)]
+    assert advance.runs_sweep() == [str(run.pk)]
 
 
 def test_a_task_that_is_delivered_twice_does_not_multiply(

@@ -57,7 +57,7 @@ from training.engine.records import records_load
 from training.methods.pate.opening import vote_open
 from training.models import Run
 from training.services.datasets import dataset_import
-from training.services.head_counts import head_counts_draw
+from training.services.drawings import head_counts_draw
 from training.services.runs import run_cancel
 from training.verification import release_faults
 

@@ -41,14 +41,14 @@ from tests.training.runs import (
     study_with_table,
 )
 from training.models import Run, StudentModel
+from training.notices import years_tell
 from training.services.closing import study_close
 from training.services.downloads import predictions_record
+from training.services.drawings import head_counts_draw
 from training.services.erasures import records_erase
-from training.services.head_counts import head_counts_draw
+from training.services.publication import model_stage_set
 from training.services.results import result_withdraw
-from training.services.stages import model_stage_set
 from training.services.students import student_publish, student_withdraw
-from training.services.yearly import years_tell
 
 pytestmark = pytest.mark.django_db
 

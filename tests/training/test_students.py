@@ -38,12 +38,12 @@ from tests.training.runs import (
     study_with_table,
     table_rows,
 )
-from training.accuracy import published_accuracy
+from training.measures import published_accuracy
 from training.methods import lesson_of, lessons
 from training.methods.lessons import checkpoints_folder
 from training.models import Dataset, Run, StudentModel, StudentTraining
 from training.selectors import run_versions
-from training.services import sweep, trainings
+from training.services import advance, trainings
 from training.services.closing import dataset_remove
 from training.services.datasets import dataset_import
 from training.services.forecasts import forecast
@@ -277,14 +277,14 @@ def test_a_training_whose_worker_died_is_sent_on_and_done_once(run: Run, monkeyp
     rows.update(state="running", claimed_by="dead", heartbeat=timezone.now() - timezone.timedelta(hours=1))
     sent: list[Any] = []
     monkeypatch.setattr(sweeping, "send", lambda task, pk: sent.append((task, pk)))
-    sweep.runs_sweep()
+    advance.runs_sweep()
     assert ("training.tasks.student_learn", training.pk) in sent
     student_learn(training.pk)
     student_learn(training.pk)
     trainings._version_train(stale, lambda done, total: None)  # by a worker that believes that it is still its own
     assert run.students.count() == 2 and rows.get().state == "done"
     sent.clear()
-    sweep.runs_sweep()
+    advance.runs_sweep()
     assert ("training.tasks.student_learn", training.pk) not in sent
     assert faults(run) == []
 

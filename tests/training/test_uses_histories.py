@@ -19,9 +19,8 @@ from consent.selectors import LEVELS, consent_current, consent_form_in_force, co
 from tests.factories import consent_choose, policy_approve, user_create
 from tests.training.asking import EVERYBODY
 from tests.training.runs import run_draft, study_with_table
-from training.engine.drawings import SHARE
 from training.models import Run
-from training.services.head_counts import head_counts_draw
+from training.services.drawings import SHARE, head_counts_draw
 
 pytestmark = pytest.mark.django_db
 

@@ -9,6 +9,7 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -19,7 +20,8 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
-from accounting.services import ROUNDING
+from accounting.models import Release
+from accounting.services import ROUNDING, release_record
 from common.artifacts import arrays_delete
 from common.noise import SystemNoise
 from common.sentences import Sentence, gettext_noop
@@ -27,7 +29,7 @@ from learning.mechanisms.protocol import Arrays, People, Question
 from learning.sites.documents import Answer, Refused, Signed, sign
 from learning.sites.documents import JointQuestion as QuestionDocument
 from learning.sites.lattice import IncludedNoise, Numbers
-from learning.sites.protocol import answer, endorse, lattice_of, question_for, total, total_spread
+from learning.sites.protocol import SiteAnswer, answer, endorse, lattice_of, question_for, total, total_spread
 from training.alliances.approvals import form_tells
 from training.alliances.documents import (
     alliance_verify,
@@ -45,14 +47,13 @@ from training.alliances.documents import (
 )
 from training.alliances.exchange import answer_send, exchange, total_fetch
 from training.alliances.keys import known_identity, site_of
-from training.alliances.ledger import SiteLedger
 from training.alliances.wire import Unreachable, wait_most
 from training.engine import asking, attempts
 from training.engine.asking import Asking, charges_of_answers, costs_of, released_of
 from training.engine.budgets import budgets_from_json
-from training.engine.commits import batch_commit
+from training.engine.commits import Charges, batch_commit
 from training.engine.questions import batch_part, draws_of, round_under_way, state_before
-from training.engine.spending import message_set, spending
+from training.engine.spending import charged_tell, message_set, spending
 from training.errors import RunError
 from training.models import JointQuestion, JointRun, Round, Run
 
@@ -431,3 +432,66 @@ def _news(run: Run) -> bool:
 
 def _has_all_answers(question: JointQuestion) -> bool:
     return set(question.answers.values_list("site", flat=True)) == set(question.document.participants)
+
+
+# --- The ledger of a site ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class SiteLedger:
+    """See :class:`learning.sites.protocol.Ledger`.
+
+    Attributes:
+        run: Of the site; to commit, held by :func:`training.engine.spending.spending`.
+        charges: Of the people of the site, for the whole part; None where nothing is to be committed.
+        costs: What each promise of the plan counts as charged, in μ²; public.
+        bounds: The most that anybody of each promise can have been charged, in μ²; public.
+        content: What the register says of the question.
+        attempt: The file that says who was asked, where that is not the same throughout the run.
+    """
+
+    run: Run
+    charges: Charges | None = None
+    costs: Sequence[float] = ()
+    bounds: Sequence[float] = ()
+    content: dict[str, Any] | None = None
+    attempt: str = ""
+
+    def last(self, roster: str) -> int:
+        del roster  # a run has one
+        answered = JointQuestion.objects.filter(joint__run=self.run.pk, answered_at__isnull=False)
+        return answered.order_by("number").values_list("number", flat=True).last() or 0
+
+    def commit(self, question: QuestionDocument, answer: SiteAnswer) -> None:
+        assert self.charges is not None, "made to commit"
+        row = JointQuestion.objects.select_for_update().get(joint__run=self.run.pk, number=question.number)
+        if question.number <= self.last(question.roster):
+            raise Refused(gettext_noop("This question, or a later one of the run, was answered meanwhile."))
+        artifact = f"{sums_folder(row.joint)}/{question.number}-{uuid4().hex[:12]}.npz"
+        vector_save(artifact, answer.vector)
+        document = answer.answer.document
+        release_record(
+            study=self.run.study,
+            kind=Release.Kind.SUMS,
+            run=self.run.pk,
+            content={
+                **(self.content or {}),
+                "number": question.number,
+                "asked": question.digest(),
+                "vector": document.vector,
+                "participants": list(question.participants),
+                "charges": list(self.costs),
+            },
+            holders=self.charges.holders,
+            charges=self.charges.spent,
+            limits=self.charges.limits,
+            charge=max(self.bounds),
+            acting_user_id=self.run.approved_by_id,
+        )
+        charged_tell(self.run, self.costs)
+        row.answer, row.answer_content = artifact, document.content().decode()
+        row.answer_signature, row.answered_at = answer.answer.signature.hex(), timezone.now()
+        row.attempt = self.attempt
+        row.save(update_fields=["answer", "answer_content", "answer_signature", "answered_at", "attempt"])
+        spent = (np.array(self.run.spent) + self.costs).tolist()
+        Run.objects.filter(pk=self.run.pk).update(spent=spent, heartbeat=timezone.now())

@@ -22,7 +22,7 @@ from training.alliances.runs import joint_run_propose, joint_run_take
 from training.demonstration import STUDIES, Login, consents_give, members_add, people, study_begin, study_publish
 from training.models import Alliance, Dataset, JointRun, Run
 from training.services.datasets import dataset_import
-from training.services.head_counts import head_counts_draw
+from training.services.drawings import head_counts_draw
 from training.services.runs import run_approve
 from training.verification import checks_of
 

@@ -24,11 +24,20 @@ from learning.sites.documents import DOMAIN, Answer, Approval, Endorsement, Refu
 from learning.sites.documents import JointQuestion as QuestionDocument
 from learning.sites.documents import JointRun as RunDocument
 from training.alliances.approvals import document_keep
-from training.alliances.documents import digest_of, signature_of, sums_folder, vector_load, vector_save
+from training.alliances.documents import (
+    digest_of,
+    model_message,
+    model_of,
+    signature_of,
+    sums_folder,
+    vector_load,
+    vector_save,
+    withdrawal_messages,
+    withdrawals_keep,
+)
 from training.alliances.keys import known_identity
-from training.alliances.publications import model_message, model_of, withdrawal_messages, withdrawals_keep
 from training.alliances.wire import Hub, Unreachable
-from training.dispatch import send
+from training.engine.turns import send
 from training.models import Alliance, AllianceSite, JointQuestion, JointRun, Run
 from training.notices import joint_proposed_tell
 

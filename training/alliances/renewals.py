@@ -27,7 +27,7 @@ from training.alliances.approvals import refusal
 from training.alliances.documents import alliance_read, alliance_verify, documents_of
 from training.alliances.keys import code_digest, fingerprint, identity, invitation_read, known_identity
 from training.alliances.wire import Hub, Unreachable
-from training.dispatch import send
+from training.engine.turns import send
 from training.models import Alliance, AllianceSite, Run
 from training.notices import key_waits_tell
 

@@ -30,13 +30,12 @@ from learning.sites.documents import Refused, Signed, Withdrawal
 from learning.students import suggested_student
 from training.alliances.approvals import COMMON, refusal, renewal_check, sites_fault
 from training.alliances.asking import ENDED, question_end
-from training.alliances.documents import digest_of, points_digest, signature_of
+from training.alliances.documents import FIELDS, digest_of, file_fetch, model_verify, points_digest, signature_of
 from training.alliances.exchange import exchange
-from training.alliances.publications import FIELDS, file_fetch, model_verify
 from training.alliances.services import people_of_sites
 from training.alliances.wire import Hub, Unreachable
-from training.dispatch import send
 from training.engine.spending import message_set
+from training.engine.turns import send
 from training.errors import RunError
 from training.methods import METHODS, Outcome, method_of
 from training.models import Alliance, Dataset, JointRun, Run, RunResult, StudentModel

@@ -35,8 +35,8 @@ from training.alliances.exchange import exchange
 from training.alliances.keys import code_digest, identity, invitation_read
 from training.alliances.renewals import key_register
 from training.alliances.wire import Hub, Unreachable
-from training.dispatch import send
 from training.engine.records import records_store
+from training.engine.turns import send
 from training.models import Alliance, AllianceSite, Dataset, JointQuestion, JointRun, Run
 from training.notices import silence_tell
 from training.services.runs import run_cancel

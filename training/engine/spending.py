@@ -15,8 +15,8 @@ from accounting.restores import missing_rows
 from accounting.services import ROUNDING
 from accounting.shares import share_open, share_settle
 from consent.services import study_lock
-from training.dispatch import send
 from training.engine.budgets import budgets_from_json
+from training.engine.turns import send
 from training.models import Run
 from training.notices import share_used_tell
 

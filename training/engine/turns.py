@@ -21,6 +21,7 @@ from django.db import DatabaseError, models, transaction
 from django.db.models import Exists, Min, OuterRef
 from django.utils import timezone
 
+from common import dispatch
 from common.jobs.leases import stale_before, without_worker
 from training.models import Run, Shard, StudentTraining, TeacherChunk, WorkerTime
 
@@ -167,3 +168,11 @@ def turn_is_over() -> bool:
     if mine.run in held:
         held.remove(mine.run)  # by this very work
     return _ordered(mine, had, held)[0] != mine
+
+
+# --- Dispatch ---------------------------------------------------------------------------------------------------------
+
+
+def send(task: str, *ids: object) -> None:
+    """Queue a task of :mod:`training.tasks` by name once the transaction has committed."""
+    dispatch.send(f"training.tasks.{task}", *ids)

@@ -20,8 +20,8 @@ from learning.mechanisms.pate import Plan
 from learning.mechanisms.pate.budgets import VoteBudget
 from learning.mechanisms.protocol import PlanError
 from learning.representations import REPRESENTATIONS
-from training.accuracy import published_accuracy
 from training.engine.budgets import RESERVE, Budget, PlannedPromise
+from training.measures import published_accuracy
 from training.models import Encoder, Encoding, Run
 
 Planned = TypeVar("Planned", bound="MethodPlan")

@@ -1,15 +1,9 @@
 """Datasets, runs and what they leave behind. Arrays live in private storage; see :mod:`common.artifacts`."""
 
 from training.alliances.models import Alliance, AllianceSite, JointAnswer, JointQuestion, JointRun
-from training.models.datasets import Dataset
-from training.models.encoders import Encoder, Encoding
-from training.models.imports import DatasetImport
-from training.models.parts import Shard, TeacherChunk, WorkerTime
-from training.models.releases import Batch, Query, Round
-from training.models.results import RunResult
-from training.models.runs import ProposalChange, Run
-from training.models.students import StudentModel, StudentTraining
-from training.models.verifications import Verification
+from training.models.datasets import Dataset, DatasetImport, Encoder, Encoding
+from training.models.published import RunResult, StudentModel, StudentTraining
+from training.models.runs import Batch, ProposalChange, Query, Round, Run, Shard, TeacherChunk, Verification, WorkerTime
 
 __all__ = [
     "Alliance",

@@ -1,4 +1,6 @@
-"""Datasets: rows of one study, whose arrays lie in private storage."""
+"""Datasets: rows of one study, with arrays in private storage; their imports; encoders that make vectors of them."""
+
+import uuid
 
 from django.db import models
 from django.utils import timezone
@@ -74,3 +76,138 @@ class Dataset(Recorded):
     def outcome(self) -> Outcome:
         """What is to be learned."""
         return outcome_of(self.schema)
+
+
+# --- Imports ----------------------------------------------------------------------------------------------------------
+
+
+class DatasetImport(models.Model):
+    """Import of a dataset in the browser: a file was uploaded, a worker checks it against a schema and stores it.
+
+    File and report lie in private storage until it is done or dropped. The row holds nothing of any record.
+    """
+
+    class State(models.TextChoices):
+        DRAFT = "draft", _("schema to be declared")
+        CHECKING = "checking", _("being checked")
+        CHECKED = "checked", _("checked")
+        IMPORTING = "importing", _("being imported")
+        DONE = "done", _("imported")
+
+    #: In these a worker is at it, or is waited for.
+    BUSY = (State.CHECKING, State.IMPORTING)
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    study = models.ForeignKey(Study, on_delete=models.CASCADE, related_name="imports")
+    name = models.CharField(_("name"), max_length=100)
+    kind = models.CharField(_("kind"), max_length=10, choices=Dataset.Kind)
+    provenance = models.TextField(_("where it comes from"), blank=True)
+    file = models.CharField(max_length=200, help_text="As it was called.")
+    label_file = models.CharField(max_length=200, blank=True, help_text="Of an idx file, as it was called.")
+    holder_prefix = models.CharField(max_length=100, blank=True, help_text="Each row belongs to a person of its own.")
+    with_labels = models.BooleanField(default=False, help_text="Public rows: their labels are kept, for evaluation.")
+    schema = models.JSONField(default=dict, blank=True)
+    remarks = models.JSONField(default=list, blank=True, help_text="What the draft of the schema could not tell.")
+    state = models.CharField(max_length=10, choices=State, default=State.DRAFT)
+    progress = models.FloatField(default=0.0, help_text="How much of the file is read, 0 to 1.")
+    rows = models.PositiveIntegerField(null=True, blank=True, help_text="Rows without a fault.")
+    faults = models.PositiveIntegerField(null=True, blank=True, help_text="How many faults the check found.")
+    message = models.JSONField(default=str, blank=True, help_text="Why the import failed.")
+    dataset = models.ForeignKey(Dataset, on_delete=models.SET_NULL, null=True, blank=True, related_name="+")
+    claimed_by = models.CharField(max_length=80, blank=True, help_text="The worker that holds it.")
+    heartbeat = models.DateTimeField(null=True, blank=True)
+    requested_by = actor_or_null(blank=True)
+    touched_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        verbose_name = _("import of a dataset")
+        verbose_name_plural = _("imports of datasets")
+        ordering = ["-touched_at"]
+
+    def __str__(self) -> str:
+        return f"{self.name} of {self.study}"
+
+    @property
+    def is_of_people(self) -> bool:
+        """Whether its rows are private, which they never are in a rehearsal."""
+        return self.kind == Dataset.Kind.PRIVATE and not self.study.rehearsal
+
+    @property
+    def folder(self) -> str:
+        """The place of its files in private storage."""
+        return f"imports/{self.pk}"
+
+
+# --- Encoders ---------------------------------------------------------------------------------------------------------
+
+
+class Encoder(Recorded):
+    """A public network that was made without the private data, as somebody stated; see :mod:`learning.encoders`."""
+
+    open_fields = (
+        *("name", "digest", "file_digest", "takes", "width", "licence", "source", "artifact"),
+        *("stated_by", "stated_at", "withdrawn_at"),
+    )
+
+    study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="encoders")
+    name = models.CharField(_("name"), max_length=100)
+    digest = models.CharField(max_length=64, editable=False, help_text="Of all that its vectors follow from.")
+    file_digest = models.CharField(_("SHA-256 of the file"), max_length=64, editable=False)
+    takes = models.JSONField(_("It takes"), help_text="See learning.encoders.files.")
+    width = models.PositiveIntegerField(_("Numbers of a record"))
+    licence = models.CharField(_("licence"), max_length=200)
+    source = models.TextField(_("where it comes from"), help_text=_("And on which data it was made, if known."))
+    artifact = models.CharField(
+        max_length=200, blank=True, help_text="File and tokenizer in private storage. Empty: deleted."
+    )
+    stated_by = actor_or_null(verbose_name=_("stated by"), blank=True)
+    stated_at = models.DateTimeField(_("stated on"), default=timezone.now, editable=False)
+    withdrawn_at = models.DateTimeField(
+        _("withdrawn on"), null=True, blank=True, editable=False, help_text="From then on no run chooses it."
+    )
+
+    class Meta:
+        verbose_name = _("encoder")
+        verbose_name_plural = _("encoders")
+        ordering = ["study", "name"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["study", "name"],
+                condition=models.Q(withdrawn_at=None),
+                name="encoder_name_is_unique_in_a_study",
+            ),
+            models.UniqueConstraint(
+                fields=["study", "digest"],
+                condition=models.Q(withdrawn_at=None),
+                name="encoder_is_registered_once_in_a_study",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Encoding(models.Model):
+    """The work of an encoder on a dataset. The vectors are arrays of the dataset's own file."""
+
+    class State(models.TextChoices):
+        WAITING = "waiting", _("being encoded")
+        DONE = "done", _("encoded")
+        FAILED = "failed", _("failed")
+
+    dataset = models.ForeignKey(Dataset, on_delete=models.CASCADE, related_name="encodings")
+    encoder = models.ForeignKey(Encoder, on_delete=models.CASCADE, related_name="encodings")
+    state = models.CharField(max_length=10, choices=State, default=State.WAITING)
+    progress = models.FloatField(default=0.0, help_text="How much of the dataset is encoded, in tenths.")
+    seconds = models.FloatField(null=True, blank=True, help_text="Time that it took.")
+    message = models.JSONField(default=str, blank=True, help_text="Why it failed.")
+    claimed_by = models.CharField(max_length=80, blank=True, help_text="The worker that holds it.")
+    heartbeat = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        verbose_name = _("encoding of a dataset")
+        verbose_name_plural = _("encodings of datasets")
+        constraints = [models.UniqueConstraint(fields=["dataset", "encoder"], name="dataset_is_encoded_once")]
+
+    def __str__(self) -> str:
+        return f"{self.dataset} by {self.encoder}"

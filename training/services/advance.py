@@ -1,33 +1,37 @@
 """State machine of a run: draft → approved → preparing → asking → learning → finished, or failed or cancelled.
 
-The row is the truth. Every step can be repeated after a crash and goes on where it stopped.
+A worker that gets a message does what is due first. A sweep sends on what dead workers left behind.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
 
+from django.conf import settings
+from django.db.models import Q
 from django.utils.translation import gettext_noop
 
+from common.counted import counted
 from common.jobs.guards import guarded
-from common.jobs.leases import lease
+from common.jobs.leases import lease, stale_before
 from common.jobs.parts import PartDied
+from common.jobs.sweeping import send_on
 from common.logging import logging_run
 from learning.formats import DataError
 from learning.mechanisms.protocol import PlanError
 from training.alliances import runs as joint_runs
-from training.dispatch import send
 from training.engine import asking
-from training.engine.turns import StepAside, turn_is_over
+from training.engine.turns import StepAside, piece_of, pieces_due, send, turn, turn_is_over
 from training.errors import RunError
 from training.methods import Outcome, Step, method_of
 from training.methods.pate import teaching
-from training.models import Run, Shard, TeacherChunk
-from training.services import results, students
-from training.services.encodings import encoding_is_awaited
-from training.services.ending import run_fail, run_forget
+from training.models import Run, Shard, StudentTraining, TeacherChunk
+from training.services import results, students, trainings
+from training.services.encoders import encoding_is_awaited, encodings_sweep
+from training.services.imports import imports_sweep
+from training.services.runs import run_fail, run_forget
 
 logger = logging.getLogger(__name__)
 
@@ -129,3 +133,57 @@ def shard_ask(shard_id: str | int) -> bool:
         if is_answered and asking.are_shards_done(shard.run):
             send("run_advance", shard.run_id)
     return is_answered
+
+
+# --- Work of a worker -------------------------------------------------------------------------------------------------
+
+
+_WORK: dict[str, Callable[[Any], bool]] = {
+    "run_advance": run_advance,
+    "chunk_train": chunk_train,
+    "shard_ask": shard_ask,
+    "student_learn": trainings.student_learn,
+}
+
+
+def turn_take(task: str, pk: str) -> None:
+    """Do the work that a message names, or other work that is due before it.
+
+    In the latter case the message is sent again, so that there is one for all that waits. The message of what was done
+    in its place finds nothing to do when it comes.
+    """
+    named = piece_of(task, pk)
+    if named is None:
+        return
+    for piece in pieces_due(named):
+        with turn(piece):
+            worked = _WORK[piece.task](piece.pk)
+        if piece == named:
+            return
+        if worked:
+            send(task, pk)
+            return
+
+
+# --- Sweep ------------------------------------------------------------------------------------------------------------
+
+
+def runs_sweep() -> list[str]:
+    """Send on every run that nobody alive works on, and forget what ended runs left behind; returns the ids sent."""
+    alive = stale_before()
+    busy = Run.objects.filter(
+        Q(chunks__heartbeat__gte=alive, chunks__state="running")
+        | Q(shards__heartbeat__gte=alive, shards__state="running")
+    )
+    waiting = Run.objects.filter(status__in=Run.ACTIVE).exclude(pk__in=busy.values("pk"))
+    ids = send_on(waiting, "training.tasks.run_advance")
+    if ids:
+        number = counted(len(ids), "run", "runs")
+        logger.info("Sent on %s that nobody was working on (timeout %gs).", number, settings.HEARTBEAT_TIMEOUT)
+    send_on(StudentTraining.objects.exclude(state=StudentTraining.State.DONE), "training.tasks.student_learn")
+    imports_sweep()
+    encodings_sweep()
+    retains = Q(status=Run.Status.FINISHED, study__retain_votes=True)
+    for run in Run.objects.filter(~retains, status__in=Run.ENDED, forgotten_at=None).select_related("study"):
+        run_forget(run)
+    return [str(pk) for pk in ids]

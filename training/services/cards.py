@@ -14,17 +14,16 @@ from learning.calibration import Calibration
 from learning.class_shares import ClassShare, differing
 from learning.learners import Model
 from learning.students import Releases
-from training.accuracy import accuracy_interval, published_accuracy
+from training.comparison import outcomes_of
 from training.engine.records import encoder_of
 from training.engine.spending import used_share
 from training.fairness import READABLE, UNREADABLE
-from training.forecast_outcomes import outcomes_of
-from training.measures import cautions
+from training.measures import accuracy_interval, cautions, published_accuracy
 from training.methods import method_of
 from training.methods.counts import rounds_of_counts
 from training.models import Run
 from training.selectors import run_promises
-from training.services.calibration import Duel
+from training.services.assessment import Duel
 
 ROUNDING = gettext_noop(
     "Accuracies are rounded: to 0.1 % if they rest on 2,000 points or more, to 0.5 % from 400 points, else to 1 %."

@@ -21,9 +21,9 @@ from consent.services.disposals import people_forget, scans_erase, study_close_r
 from consent.services.erasures import disposal_record, holders_waiting
 from consent.services.mail import holders_mail
 from training.alliances.services import alliance_leave
-from training.dispatch import send
 from training.engine.attempts import run_folder
 from training.engine.records import ring_of
+from training.engine.turns import send
 from training.models import Alliance, Dataset, DatasetImport, Run
 from training.services.erasures import records_erase
 from training.services.imports import import_drop

@@ -26,7 +26,7 @@ from learning.formats.records import pseudonym_faults
 from learning.outcomes import Classes, Outcome
 from training.engine.records import records_first, records_store, ring_of
 from training.models import Dataset
-from training.services.encodings import encodings_begin
+from training.services.encoders import encodings_begin
 
 logger = logging.getLogger(__name__)
 

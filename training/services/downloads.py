@@ -1,9 +1,12 @@
-"""Downloads: whatever a person or program takes away from a run stands in the release register, with who took it."""
+"""Downloads, each of which the release register records with who took it: labels, tables, model files, statements."""
 
-from collections.abc import Collection
+import io
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
 from django.db.models import F, QuerySet
@@ -11,9 +14,18 @@ from django.utils.translation import gettext_noop
 
 from accounting.models import Release
 from accounting.services import release_record
+from common.artifacts import model_fetch, model_store
+from common.signing import signed
+from common.spreadsheets import CsvWriter
 from consent.permissions import members_with_permission
 from consent.services import study_lock
+from learning.calibration import CalibratedModel, Calibration
+from learning.formats import schema_from_json
 from learning.formats.rows import as_numbers
+from learning.learners import Model
+from learning.published import published_format, published_load
+from learning.students import said
+from training.engine.records import encoder_load, encoder_of
 from training.methods import method_of
 from training.methods.space import points_of
 from training.models import Run, StudentModel
@@ -121,3 +133,122 @@ def labels_table(run: Run) -> list[list[Any]]:
         heading,
         *([row, classes[label], *(int(own) for _mark in marks), *(counts or ())] for row, label, own, counts in lines),
     ]
+
+
+# --- Files of labels --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LabelFormat:
+    """A format in which labels can be taken away.
+
+    Attributes:
+        media_type: Of the file.
+        content: All labels of a run in this format.
+    """
+
+    media_type: str
+    content: Callable[[Run], bytes]
+
+
+def labels_csv(run: Run) -> bytes:
+    """A table: row, label, and a column for each class with noisy counts, where they were released."""
+    text = io.StringIO()
+    CsvWriter(text).writerows(labels_table(run))
+    return text.getvalue().encode()
+
+
+def labels_parquet(run: Run) -> bytes:
+    """The same table as Parquet: rows and counts as 64-bit integers, labels as text."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    heading, *lines = labels_table(run)
+    columns = list(zip(*lines, strict=True)) or [() for _name in heading]
+    kinds = [pa.string() if name == "label" else pa.int64() for name in heading]
+    arrays = [pa.array(values, kind) for values, kind in zip(columns, kinds, strict=True)]
+    content = io.BytesIO()
+    pq.write_table(pa.Table.from_arrays(arrays, names=heading), content)
+    return content.getvalue()
+
+
+def labels_npz(run: Run) -> bytes:
+    """NumPy arrays: all public points as encoded records, and what was released about some of them."""
+    content = io.BytesIO()
+    np.savez_compressed(content, allow_pickle=False, **labels_arrays(run))
+    return content.getvalue()
+
+
+LABEL_FORMATS = {
+    "csv": LabelFormat("text/csv", labels_csv),
+    "parquet": LabelFormat("application/vnd.apache.parquet", labels_parquet),
+    "npz": LabelFormat("application/x-npz", labels_npz),
+}
+
+
+# --- Files of models --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """A file of a version.
+
+    Attributes:
+        format: Which is its suffix, too: "onnx", "skops" or "safetensors".
+        digest: SHA-256, hexadecimal.
+        artifact: In the models storage.
+    """
+
+    format: str
+    digest: str
+    artifact: str
+
+
+def onnx_store(artifact: str, model: Model, run: Run, card: dict[str, Any]) -> tuple[str, str]:
+    """Store a model as ONNX beside its own file; the name of the new one, and its SHA-256."""
+    from learning.exports.files import onnx_file  # loads ONNX, which only workers and few requests need
+
+    name = f"{artifact}.onnx"
+    encoder = encoder_of(run)
+    file = None if encoder is None else encoder_load(encoder)
+    return name, model_store(name, onnx_file(model, schema_from_json(run.schema), card, file))
+
+
+def version_load(version: StudentModel) -> Model:
+    """The model of a version with its calibration, as everybody who asks it gets it."""
+    model = published_load(version.learner, model_fetch(version.artifact))
+    calibrated = CalibratedModel(model, Calibration.from_json(version.calibration))
+    return calibrated if version.is_released_itself else said(calibrated, version.run.learns)
+
+
+def file_native(version: StudentModel) -> ModelFile:
+    """The file that the version was stored as."""
+    return ModelFile(published_format(version.learner), version.digest, version.artifact)
+
+
+def file_onnx(version: StudentModel) -> ModelFile:
+    """The version as ONNX; versions from before there was ONNX get theirs when it is first asked for."""
+    if not version.onnx:
+        model = version_load(version)
+        version.onnx, version.onnx_digest = onnx_store(version.artifact, model, version.run, version.card)
+        version.save(update_fields=["onnx", "onnx_digest"])
+    return ModelFile("onnx", version.onnx_digest, version.onnx)
+
+
+# --- Statements -------------------------------------------------------------------------------------------------------
+
+
+def model_statement(version: StudentModel) -> str:
+    """A signature over a version's card and the digests of its files; the same whenever it is asked for."""
+    content: dict[str, Any] = {
+        "iss": settings.SITE_URL,
+        "iat": int(version.created_at.timestamp()),
+        "study": version.run.study.slug,
+        "model": str(version.run_id),
+        "version": version.version,
+        "files": [
+            {"format": file.format, "sha256": file.digest} for file in (file_onnx(version), file_native(version))
+        ],
+        "card": version.card,
+    }
+    return signed(content)

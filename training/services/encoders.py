@@ -1,29 +1,39 @@
-"""Encoders: somebody registers one, stating that it was made without the private data; a run may then choose it."""
+"""Encoders, which turn the records of a study's datasets into vectors: registered, carried out, withdrawn."""
 
 import hashlib
 import logging
+import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from datetime import timedelta
 from typing import Any
 
+import numpy as np
 from django.contrib.auth.models import AbstractBaseUser
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from common.artifacts import arrays_delete
+from common.jobs.guards import guarded
+from common.jobs.leases import lease
+from common.jobs.sweeping import send_on
+from common.keyrings import KeyGoneError
+from common.sentences import Sentence
 from consent.models import Disposal, Study
 from consent.services import study_lock, study_open_check
 from consent.services.changes import changes_recorded
 from consent.services.erasures import disposal_record
 from learning.encoders import EncoderError, EncoderFile, EncoderProcess, ImageInput, input_from_json, sample_of
 from learning.encoders.files import LARGEST_FILE, LARGEST_TOKENIZER, Input
-from training.engine.records import encoder_store
+from learning.formats import schema_from_json
+from training.engine.records import RECORDS, encoder_load, encoder_store, records_key, records_load, records_store
+from training.engine.turns import send
 from training.errors import translated
-from training.models import Encoder, Run
-from training.services.encodings import encoding_begin, encodings_end
+from training.models import Dataset, Encoder, Encoding, Run
 
 logger = logging.getLogger(__name__)
 
@@ -158,3 +168,176 @@ def _tried_shape(takes: Input) -> tuple[int, ...]:
 
 def _message(error: EncoderError) -> str:
     return f"{translated(error.problem)} {translated(error.remedy)}"
+
+
+# --- Encodings --------------------------------------------------------------------------------------------------------
+
+
+_AT_A_TIME = 256
+#: How many records of a public dataset are encoded alone and in company, before all are.
+_TRIED = 4
+#: After so long work that failed is tried again: no record makes it fail, but a machine may.
+_AGAIN = timedelta(hours=1)
+#: Into how many parts the records are cut, however many there are: progress tells nothing of their number.
+_PARTS = 10
+
+
+def encodings_begin(dataset: Dataset) -> None:
+    """Let the encoders of its study that suit a new dataset encode it; the caller's transaction."""
+    for encoder in Encoder.objects.filter(study=dataset.study_id, withdrawn_at=None):
+        encoding_begin(dataset, encoder)
+
+
+def encoding_begin(dataset: Dataset, encoder: Encoder) -> None:
+    """Let an encoder encode a dataset, if it suits it; the caller's transaction."""
+    if not input_from_json(encoder.takes).suits(schema_from_json(dataset.schema)):
+        return
+    begun = Encoding.objects.create(dataset=dataset, encoder=encoder)
+    send("encoding_work", begun.pk)
+
+
+def encodings_end(encoder: Encoder, *, keep: bool) -> None:
+    """Let an encoder that is withdrawn encode nothing more; the caller's transaction.
+
+    keep: whether the vectors that there are stay; otherwise a worker deletes them.
+    """
+    encodings = encoder.encodings.all()
+    if keep:
+        encodings.exclude(state=Encoding.State.DONE).delete()
+        return
+    encodings.update(state=Encoding.State.WAITING, claimed_by="", heartbeat=None)
+    for encoding in encodings:
+        send("encoding_work", encoding.pk)
+
+
+def encoding_work(encoding_id: int | str) -> None:
+    """Encode a dataset, unless a living worker is at it or it is done; can be repeated after a crash.
+
+    Of an encoder that is withdrawn, delete its vectors. Of a dataset that was removed there is nothing to encode.
+    """
+    with lease(Encoding, encoding_id) as token:
+        encoding = Encoding.objects.select_related("dataset", "encoder").filter(pk=encoding_id).first()
+        if token is None or encoding is None or encoding.state != Encoding.State.WAITING:
+            return
+        mine = Encoding.objects.filter(pk=encoding.pk, claimed_by=token, state=Encoding.State.WAITING)
+
+        def fail(message: str) -> None:
+            mine.update(state=Encoding.State.FAILED, message=message)
+
+        unexpected = gettext_noop("An unexpected error; the logs of the worker tell it under this encoding's id.")
+        with guarded(f"Encoding {encoding_id}", expected=(), fail=fail, unexpected=unexpected):
+            try:
+                if encoding.dataset.removed_at is not None:
+                    mine.delete()
+                elif encoding.encoder.withdrawn_at is None:
+                    _encode(encoding, mine)
+                else:
+                    _forget(encoding, mine)
+            except EncoderError as error:
+                fail(_kept(error.problem))
+    for run in _waiting_runs(encoding):
+        send("run_advance", run.pk)
+
+
+def encoding_is_awaited(run: Run) -> bool:
+    """Whether an approved run has to wait until its private records are encoded."""
+    if not run.encoder or run.status != Run.Status.APPROVED:
+        return False
+    encodings = Encoding.objects.filter(encoder__digest=run.encoder, dataset=run.private_dataset_id)
+    return not encodings.filter(state=Encoding.State.DONE).exists()
+
+
+def _waiting_runs(encoding: Encoding) -> QuerySet[Run]:
+    return Run.objects.filter(
+        status=Run.Status.APPROVED,
+        private_dataset=encoding.dataset_id,
+        choices__encoder=encoding.encoder.digest,
+    )
+
+
+def _encode(encoding: Encoding, mine: Any) -> None:
+    """Encode what the dataset holds, again where somebody's records were erased meanwhile, and store it."""
+    begun = time.monotonic()
+    known: dict[bytes, np.ndarray] = {}
+    dataset, key = encoding.dataset, records_key(encoding.encoder.digest)
+    while True:
+        arrays, before = records_load(dataset), dataset.artifact
+        x = arrays[RECORDS]
+        names = [hashlib.sha256(record.tobytes()).digest() for record in np.ascontiguousarray(x)]
+        missing = [place for place, name in enumerate(names) if name not in known]
+        if missing:
+            file = encoder_load(encoding.encoder)
+            with EncoderProcess(file, x.shape[1:]) as process:
+                # Of private records none is tried: whether the encoder is refused would follow from them.
+                tried = x[:_TRIED] if dataset.kind != Dataset.Kind.PRIVATE else x[:0]
+                process.check_locality(np.concatenate([sample_of(file.takes, x.shape[1:]), tried]))
+                for part, places in enumerate(np.array_split(missing, _PARTS), start=1):
+                    for start in range(0, len(places), _AT_A_TIME):
+                        some = places[start : start + _AT_A_TIME]
+                        known |= zip((names[place] for place in some), process.encode(x[some]), strict=True)
+                    mine.update(progress=part / _PARTS)
+        # Everybody's records may have been erased.
+        nothing = np.empty((0, encoding.encoder.width), np.float32)
+        vectors = np.stack([known[name] for name in names]) if names else nothing
+        done = {"state": Encoding.State.DONE, "progress": 1.0, "seconds": round(time.monotonic() - begun, 1)}
+        if _store(encoding, before, arrays | {key: vectors}, lambda done=done: mine.update(**done)):  # type: ignore[misc]
+            return
+        dataset.refresh_from_db()
+        if dataset.removed_at is not None or not mine.exists():
+            return
+
+
+def _forget(encoding: Encoding, mine: Any) -> None:
+    """Delete the vectors of an encoder, unless the same file is registered anew."""
+    dataset, encoder = encoding.dataset, encoding.encoder
+    while mine.exists():
+        again = Encoder.objects.filter(study=encoder.study_id, digest=encoder.digest, withdrawn_at=None)
+        if dataset.removed_at is not None or again.exists():
+            mine.delete()
+            return
+        arrays, before = records_load(dataset), dataset.artifact
+        arrays = {name: array for name, array in arrays.items() if name != records_key(encoder.digest)}
+        if _store(encoding, before, arrays, lambda: mine.delete()[0]):
+            return
+        dataset.refresh_from_db()
+
+
+def _store(encoding: Encoding, before: str, arrays: dict[str, np.ndarray], end: Callable[[], int]) -> bool:
+    """Let the dataset name a file with these arrays, if it names the same as before and the work can be ended.
+
+    Returns:
+        Whether it was so; otherwise nothing is changed.
+    """
+    try:
+        artifact, digest = records_store(arrays, before=before)
+    except KeyGoneError:  # somebody's records were erased meanwhile
+        return False
+    try:
+        with transaction.atomic():
+            study_lock(encoding.dataset.study_id)
+            with changes_recorded([encoding.dataset], acting_user=None):
+                stored = Dataset.objects.filter(pk=encoding.dataset.pk, artifact=before, removed_at=None).update(
+                    artifact=artifact, digest=digest
+                )
+            done = stored and end()
+            if not done:
+                transaction.set_rollback(True)
+            else:
+                transaction.on_commit(lambda: arrays_delete(before))
+    except BaseException:
+        arrays_delete(artifact)
+        raise
+    if not done:
+        arrays_delete(artifact)
+    return bool(done)
+
+
+def encodings_sweep() -> None:
+    """Send on encodings whose worker died, and those that failed an hour ago."""
+    failed = Encoding.objects.filter(state=Encoding.State.FAILED, heartbeat__lt=timezone.now() - _AGAIN)
+    failed.update(state=Encoding.State.WAITING, message="")
+    send_on(Encoding.objects.filter(state=Encoding.State.WAITING), "training.tasks.encoding_work")
+
+
+def _kept(sentence: str) -> Any:
+    return sentence.to_json() if isinstance(sentence, Sentence) else sentence

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from django.conf import settings
@@ -36,7 +37,7 @@ from learning.formats import DataError, Report, Rows, Schema, schema_from_json
 from learning.formats.apart import Allowance, draft_apart, read_apart
 from learning.formats.draft import schema_complete
 from learning.formats.preview import preview
-from training.dispatch import send
+from training.engine.turns import send
 from training.errors import STATE, translated
 from training.models import Dataset, DatasetImport
 from training.services.datasets import dataset_check, dataset_import, holders_beyond
@@ -402,3 +403,60 @@ def _files_delete(dataset_import: DatasetImport) -> None:
     artifact = f"datasets/{dataset_import.pk}.npz"
     if not Dataset.objects.filter(artifact=artifact).exists():
         arrays_delete(artifact)
+
+
+# --- Rehearsal studies ------------------------------------------------------------------------------------------------
+
+
+def rehearsal_data_import(*, study: Study, upload: Upload, acting_user: AbstractBaseUser) -> Dataset:
+    """Import a file into a rehearsal study; without a schema, by that of the study's last dataset.
+
+    Raises:
+        DataError: everything that is wrong with the schema or the file.
+        ValidationError: the study is closed or no rehearsal, or has no dataset whose schema could be taken.
+    """
+    study_open_check(study)
+    if not study.rehearsal:
+        message = _("Only a rehearsal study takes data this way. Records of people are imported on the study's pages.")
+        raise ValidationError(message, code=STATE)
+    declared = schema_from_json(last_schema(study) if upload.schema is None else upload.schema)
+    report = Report()
+    with TemporaryDirectory() as folder:
+        rows = upload_read(
+            _saved(upload.file, Path(folder) / "data"),
+            declared,
+            kind=upload.kind,
+            label_file=_saved(upload.label_file, Path(folder) / "labels") if upload.label_file else None,
+            holder_prefix=upload.holder_prefix,
+            with_labels=upload.with_labels,
+            report=report,
+        )
+    report.raise_faults()
+    return dataset_import(
+        study=study,
+        name=upload.name,
+        kind=upload.kind,
+        rows=rows,
+        schema=declared,
+        provenance=upload.provenance,
+        balance=report.balance,
+        acting_user=acting_user,
+    )
+
+
+def last_schema(study: Study) -> dict[str, Any]:
+    """Schema of the last dataset of a study. Raises ValidationError where there is none."""
+    last = study.datasets.order_by("imported_at").last()
+    if last is None:
+        raise ValidationError({"schema": _("It is not known what a row holds. Give a schema.")})
+    return last.schema
+
+
+def _saved(file: File, folder: Path) -> Path:
+    """A copy of an upload under its own name."""
+    folder.mkdir()
+    path = folder / upload_name(file)
+    with path.open("wb") as copy:
+        for chunk in file.chunks():
+            copy.write(chunk)
+    return path

@@ -1,16 +1,34 @@
-"""The rule by which a run publishes its model by itself; beneath it a person may, with a reason.
+"""The life of a published model: the rule of its publication, stages and threshold, its withdrawal. All on record."""
 
-A run that released too few labels has no model at all.
-"""
-
+import logging
 from typing import Any
+from uuid import uuid4
 
 from django.conf import settings
+from django.contrib.auth.models import AbstractBaseUser
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.db.models import F, QuerySet
+from django.utils import timezone
+from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
+from accounting.models import Release
+from accounting.services import release_record
+from common.logging import logging_run
 from common.sentences import Sentence
+from consent.models import Disposal, Study
+from consent.services import study_lock
+from consent.services.erasures import disposal_record
+from learning.calibration import Threshold, least_by_costs, least_by_sensitivity
+from learning.outcomes import Classes
+from training.engine.records import records_load
+from training.errors import STATE
+from training.measures import accuracy_interval, published_accuracy
 from training.methods import Outcome, method_of
-from training.models import Run
+from training.methods.space import points_of
+from training.models import Run, RunResult, StudentModel
+from training.services.downloads import onnx_store, version_load
 
 LEAST_LABELS = 2
 """A student needs at least so many releases."""
@@ -86,3 +104,195 @@ def _target_doubts(measure: dict[str, Any]) -> list[Sentence]:
         "not lie above %(nothing)s."
     )
     return [Sentence(text, measure=measure["label"], nothing=f"{measure['nothing']:g}")]
+
+
+# --- Stages -----------------------------------------------------------------------------------------------------------
+
+
+logger = logging.getLogger(__name__)
+
+_Stage = StudentModel.Stage
+NEXT: dict[str, tuple[str, ...]] = {
+    _Stage.CANDIDATE: (_Stage.PRODUCTION, _Stage.ARCHIVED),
+    _Stage.PRODUCTION: (_Stage.CANDIDATE, _Stage.ARCHIVED),
+    _Stage.ARCHIVED: (_Stage.CANDIDATE,),
+}
+"""The stages that may follow each: what was archived is looked at as a candidate before it is used again."""
+
+
+def registered_models(models: QuerySet[StudentModel]) -> QuerySet[StudentModel]:
+    """The published ones among some models, newest first; none that was withdrawn."""
+    return models.filter(pk=F("run__student"), withdrawn_at=None).order_by("-created_at", "pk")
+
+
+@transaction.atomic
+def model_stage_set(*, run: Run, stage: str, acting_user: AbstractBaseUser) -> StudentModel:
+    """Put the published model of a run into a stage, on record; the one that it is in changes nothing.
+
+    Raises:
+        ValidationError: there is no published model, it was withdrawn, or the stage may not follow.
+    """
+    study = study_lock(run.study_id)
+    run = Run.objects.select_related("student").get(pk=run.pk)
+    model = run.student
+    if model is None or model.is_withdrawn:
+        raise ValidationError(_("The run has no published model: there is none yet, or it was withdrawn."), code=STATE)
+    if model.stage == stage:
+        return model
+    if stage not in NEXT[model.stage]:
+        words = {
+            "stage": model.get_stage_display(),
+            "next": ", ".join(str(_Stage(each).label) for each in NEXT[model.stage]),
+        }
+        raise ValidationError(_("This model is %(stage)s. It can become: %(next)s.") % words, code=STATE)
+    before, model.stage = model.stage, stage
+    model.save(update_fields=["stage"])
+    if not run.rehearsal:
+        content: dict[str, Any] = {"version": model.version, "digest": model.digest, "before": before, "stage": stage}
+        release_record(study=study, kind=Release.Kind.STAGE, run=run.pk, content=content, acting_user_id=acting_user.pk)
+    with logging_run(run.pk):
+        logger.info("Version %d of the student is %s now, by user %s.", model.version, stage, acting_user.pk)
+    return model
+
+
+# --- Thresholds -------------------------------------------------------------------------------------------------------
+
+
+def threshold_of(version: StudentModel) -> Threshold | None:
+    """The threshold of a version; None where it says the likeliest class."""
+    threshold = version.card.get("threshold")
+    return Threshold(version.run.classes.index(threshold["class"]), threshold["least"]) if threshold else None
+
+
+@transaction.atomic
+def model_threshold_set(
+    *,
+    run: Run,
+    acting_user: AbstractBaseUser,
+    class_name: str = "",
+    missed: float | None = None,
+    false_alarm: float | None = None,
+    sensitivity: float | None = None,
+) -> StudentModel:
+    """Set from which probability on the published model of a run says a class, on record.
+
+    By what it costs to miss the class and to say it falsely, or by a wanted sensitivity; that rests on probabilities of
+    the public points, and no test point has a part in it. Without a class the model says the likeliest again.
+
+    Raises:
+        ValidationError: there is no published model or no such class, or what the choice needs is missing.
+    """
+    study = study_lock(run.study_id)
+    run = Run.objects.select_related("student", "public_dataset", "test_dataset").get(pk=run.pk)
+    model = run.student
+    if model is None or model.is_withdrawn:
+        raise ValidationError(_("The run has no published model: there is none yet, or it was withdrawn."), code=STATE)
+    if run.learns.kind != Classes.kind:
+        raise ValidationError(_("Only a model that tells classes apart has a threshold."), code=STATE)
+    model.run = run
+    choice = _chosen(run, model, class_name, missed, false_alarm, sensitivity) if class_name else None
+    if model.card.get("threshold") == choice:
+        return model
+    model.card = model.card | {"threshold": choice}
+    name = f"{model.artifact}-{uuid4().hex[:12]}"
+    model.onnx, model.onnx_digest = onnx_store(name, version_load(model), run, model.card)
+    model.save(update_fields=["card", "onnx", "onnx_digest"])
+    if not run.rehearsal:
+        content = {"version": model.version, "digest": model.digest, "onnx": model.onnx_digest, "threshold": choice}
+        kind = Release.Kind.THRESHOLD
+        release_record(study=study, kind=kind, run=run.pk, content=content, acting_user_id=acting_user.pk)
+    with logging_run(run.pk):
+        logger.info("Version %d of the student has a new threshold, by user %s.", model.version, acting_user.pk)
+    return model
+
+
+def _chosen(
+    run: Run,
+    model: StudentModel,
+    class_name: str,
+    missed: float | None,
+    false_alarm: float | None,
+    sensitivity: float | None,
+) -> dict[str, Any]:
+    if class_name not in run.classes:
+        raise ValidationError({"class_name": _("There is no such class.")})
+    number = run.classes.index(class_name)
+    loaded = version_load(model)
+    if sensitivity is not None:
+        if missed is not None or false_alarm is not None:
+            raise ValidationError({"sensitivity": _("Give costs or a sensitivity, not both.")})
+        if not 0 < sensitivity <= 1:
+            raise ValidationError({"sensitivity": _("A sensitivity is above 0 and at most 1.")})
+        if run.public_dataset is None or run.public_dataset.removed_at is not None:
+            raise ValidationError({"sensitivity": _("There are no public points to find it by: give costs.")})
+        public = loaded.predict_proba(points_of(run.public_dataset, run.encoder))
+        least = least_by_sensitivity(public[:, number], sensitivity)
+        choice: dict[str, Any] = {"sensitivity": sensitivity}
+    else:
+        if missed is None or false_alarm is None or min(missed, false_alarm) < 0 or missed + false_alarm <= 0:
+            raise ValidationError({"missed": _("Give both costs, or a sensitivity; one of the costs is above 0.")})
+        least = least_by_costs(missed, false_alarm)
+        choice = {"missed": missed, "false_alarm": false_alarm}
+    threshold = {"class": class_name, "least": least, "by": choice, "evaluation": None}
+    test = run.test_dataset
+    if test is not None and test.removed_at is None:
+        is_said = Threshold(number, least).labels(loaded.predict_proba(points_of(test, run.encoder))) == number
+        true = records_load(test, "y")["y"] == number
+        threshold["evaluation"] = {
+            **_share("sensitivity", int((is_said & true).sum()), int(true.sum())),
+            **_share("specificity", int((~is_said & ~true).sum()), int((~true).sum())),
+        }
+    return threshold
+
+
+def _share(name: str, right: int, points: int) -> dict[str, Any]:
+    share = published_accuracy(right, points)
+    ends = accuracy_interval(share, points)
+    return {name: share, f"{name}_interval": None if ends is None else list(ends)}
+
+
+# --- Withdrawal -------------------------------------------------------------------------------------------------------
+
+
+def withdrawal_record(
+    target: StudentModel | RunResult,
+    *,
+    study: Study,
+    reason: str,
+    unexplained: str,
+    content: dict[str, Any],
+    acting_user: AbstractBaseUser | None,
+) -> None:
+    """Mark as withdrawn what a run has given, for good; of a run that asked people, enter it into the register.
+
+    Args:
+        target: what is withdrawn.
+        study: that of the run, locked.
+        reason: why, for whoever took it or asks for it.
+        unexplained: what is said where there is no reason.
+        content: what the register says beside digest and reason.
+        acting_user: who withdraws it; None where the hub of its run has.
+
+    Raises:
+        ValidationError: there is no reason.
+    """
+    if not reason.strip():
+        raise ValidationError({"reason": unexplained})
+    target.withdrawn_at, target.withdrawal_reason = timezone.now(), reason.strip()
+    target.save(update_fields=["withdrawn_at", "withdrawal_reason"])
+    # A restored backup may forget it, and withdraws it again by this row.
+    disposal_record(
+        study=study,
+        kind=Disposal.Kind.RESULT,
+        acting_user=acting_user,
+        subject=target.digest,
+        reason=target.withdrawal_reason,
+    )
+    if not target.run.rehearsal:
+        release_record(
+            study=study,
+            kind=Release.Kind.WITHDRAWAL,
+            run=target.run_id,
+            content={**content, "digest": target.digest, "reason": target.withdrawal_reason},
+            acting_user_id=acting_user.pk if acting_user else None,
+        )

@@ -22,9 +22,8 @@ from consent.services.replays import Lost, acts_apply, acts_lost
 from training.models import Dataset, Encoder, Run, RunResult, StudentModel
 from training.services.closing import dataset_remove, dataset_runs, study_close
 from training.services.encoders import encoder_runs, encoder_withdraw
-from training.services.ending import run_forget
 from training.services.results import result_withdraw
-from training.services.runs import run_cancel
+from training.services.runs import run_cancel, run_forget
 from training.services.students import student_withdraw
 
 logger = logging.getLogger(__name__)

@@ -25,7 +25,7 @@ from training.notices import published_tell, result_withdrawn_mail, run_ended_te
 from training.services.cards import card_digest, result_card
 from training.services.datasets import dataset_import, dataset_name
 from training.services.downloads import takers
-from training.services.withdrawals import withdrawal_record
+from training.services.publication import withdrawal_record
 
 logger = logging.getLogger(__name__)
 

@@ -1,20 +1,28 @@
-"""Commands on a run: propose, check, approve, cancel. Starting the started, or ending the ended, does nothing."""
+"""Commands on a run: propose, change the draft, check, approve, cancel; and what it must not keep after its end.
+
+Starting the started, or ending the ended, does nothing.
+"""
+
+from __future__ import annotations
 
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from secrets import randbits
 from typing import Any
+from uuid import UUID
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
 
 from accounting.shares import share_check, share_grant, share_settle
+from common.artifacts import arrays_delete, arrays_delete_folder, arrays_list
 from common.logging import logging_run
+from common.sentences import Sentence, gettext_noop
 from common.slots import slot
 from consent.models import Study
 from consent.permissions import second_person_check
@@ -24,17 +32,22 @@ from learning.formats import TabularSchema, records_alike, schema_from_json
 from learning.mechanisms.protocol import PlanError
 from learning.outcomes import OUTCOME_LABELS
 from training.alliances.approvals import joint_approve
-from training.dispatch import send
+from training.alliances.documents import sums_tidy
+from training.alliances.keys import agreement_forget
+from training.comparison import run_parameters
+from training.engine.attempts import attempt_files, released_tidy, run_folder
 from training.engine.budgets import rehearsed_check
 from training.engine.spending import runs_send_on, used_share
-from training.errors import REPEATED, STATE
+from training.engine.turns import send
+from training.errors import PROPOSER, REPEATED, STATE
 from training.methods import METHODS, Outcome, method_by, method_of
 from training.methods.base import RunMethod
-from training.methods.lessons import student_check
+from training.methods.lessons import checkpoints_folder, student_check
 from training.methods.planning import beside_majority
-from training.models import Dataset, Run
+from training.models import Dataset, ProposalChange, Run
 from training.notices import run_approved_tell, run_ended_tell, run_proposed_tell
-from training.services.ending import run_forget
+from training.selectors import run_is_claimed
+from training.services.erasures import predictions_forget_erased
 
 logger = logging.getLogger(__name__)
 
@@ -258,3 +271,200 @@ def run_cancel(
         logger.info("The run was cancelled by user %s.", acting_user.pk if acting_user else "nobody: its study ended")
     transaction.on_commit(lambda: run_forget(run))
     return run
+
+
+# --- Drafts -----------------------------------------------------------------------------------------------------------
+
+
+PROPOSED = (
+    *("title", "purpose", "private_dataset", "public_dataset", "test_dataset", "labelled_dataset"),
+    *("method", "variant", "choices"),
+    *("student_learner", "student_parameters", "batch_size", "wanted_labels", "seed", "rehearsed"),
+)
+"""The fields of a run that its proposer chooses."""
+
+
+@transaction.atomic
+def run_edit(*, run: Run, acting_user: AbstractBaseUser, **fields: Any) -> Run:
+    """Put another proposal in the place of a draft; a change of nothing leaves everything as it is.
+
+    Args:
+        run: The draft.
+        acting_user: Its proposer.
+        **fields: All fields of the new proposal, as `run_propose` takes them; what is missing has its default.
+
+    Raises:
+        ValidationError: by field, where it could not be carried out; or it is no draft any more, or another's.
+    """
+    study_open_check(study_lock(run.study_id))
+    run = _own_draft(run, acting_user, _("Only a draft can be changed. Propose a similar run."))
+    if run.alliance_id:
+        raise ValidationError(_("A run over sites is proposed anew at its hub, and not changed."), code=STATE)
+    before = _state_of(run)
+    name = fields.get("method", Run.Method.PATE)
+    if name in METHODS:
+        fields.setdefault("batch_size", method_by(name, fields.get("variant", "")).batch_size)
+    if run.rehearsal and fields.get("seed") is None:
+        fields["seed"] = run.seed
+    defaults = {field.name: field.get_default() for field in Run._meta.concrete_fields}
+    for field in PROPOSED:
+        setattr(run, field, fields.get(field, defaults[field]))
+    run_check(run)
+    after = _state_of(run)
+    changes = [
+        {"name": each, "before": before.get(each), "after": after.get(each)}
+        for each in dict.fromkeys([*before, *after])
+        if before.get(each) != after.get(each)
+    ]
+    if changes:
+        run.revision += 1
+        with changes_recorded([run], acting_user=acting_user):
+            run.save(update_fields=[*PROPOSED, "revision"])
+        _record(run, ProposalChange.Kind.EDITED, changes, acting_user)
+    return run
+
+
+@transaction.atomic
+def run_withdraw(*, run: Run, acting_user: AbstractBaseUser) -> Run:
+    """Withdraw a draft for good; one that was withdrawn stays so.
+
+    Raises:
+        ValidationError: it is no draft any more, or another's.
+    """
+    study_lock(run.study_id)
+    if Run.objects.filter(pk=run.pk, status=Run.Status.WITHDRAWN, created_by_id=acting_user.pk).exists():
+        return Run.objects.get(pk=run.pk)
+    run = _own_draft(run, acting_user, _("Only a draft can be withdrawn. An operator can cancel a run."))
+    run.status, run.ended_at = Run.Status.WITHDRAWN, timezone.now()
+    run.message = gettext_noop("Its proposer has withdrawn the proposal.")
+    run.save(update_fields=["status", "ended_at", "message"])
+    _record(run, ProposalChange.Kind.WITHDRAWN, [], acting_user)
+    return run
+
+
+_DATASETS = ("private_dataset", "public_dataset", "test_dataset", "labelled_dataset")
+
+
+def _own_draft(run: Run, acting_user: AbstractBaseUser, otherwise: str) -> Run:
+    """The draft, locked; ``otherwise`` is said where it is none any more."""
+    related = ("study", *_DATASETS)
+    run = Run.objects.select_for_update(of=("self",)).select_related(*related).get(pk=run.pk)
+    if run.created_by_id != acting_user.pk:
+        raise ValidationError(_("Somebody else proposed this run. They can change or withdraw it."), code=PROPOSER)
+    if run.status != Run.Status.DRAFT:
+        raise ValidationError(otherwise, code=STATE)
+    return run
+
+
+def _state_of(run: Run) -> dict[str, Any]:
+    return {"title": run.title, "purpose": run.purpose, **run_parameters(run)}
+
+
+def _record(run: Run, kind: str, content: list[dict[str, Any]], acting_user: AbstractBaseUser) -> None:
+    change = ProposalChange(
+        study=run.study, run=run, kind=kind, revision=run.revision, content=content, changed_by_id=acting_user.pk
+    )
+    ProposalChange.append([change])
+    with logging_run(run.pk):
+        logger.info("The proposal was %s by user %s: revision %d.", kind, acting_user.pk, run.revision)
+
+
+# --- The end of a run -------------------------------------------------------------------------------------------------
+
+
+def run_fail(run_id: str | UUID, message: str) -> None:
+    """End a run that cannot go on; ``message`` is read by staff and holds nothing of the private data."""
+    with transaction.atomic():
+        run = Run.objects.select_related("study").get(pk=run_id)
+        study_lock(run.study_id)
+        run.refresh_from_db(fields=["spent", "plan"])
+        failed = Run.objects.filter(pk=run_id, status__in=Run.ACTIVE).update(
+            status=Run.Status.FAILED, message=message, ended_at=timezone.now()
+        )
+        if failed:
+            share_settle(study=run.study, subject=run.pk, used=used_share(run))
+            runs_send_on(run)
+            run.refresh_from_db(fields=["status"])
+            run_ended_tell(run)
+    if failed:
+        logger.warning("The run failed: %s", message)
+        run_forget(Run.objects.get(pk=run_id))
+
+
+def run_forget(run: Run) -> None:
+    """Delete what a run that has ended must not keep: who was in which teacher or asked, what the teachers predicted.
+
+    What was drawn and not released goes, too. A study that keeps votes keeps what a replay needs, and nothing besides.
+
+    While a worker still holds something of the run it may write once more: then the sweep deletes again.
+    """
+    released_tidy(run)
+    if run.alliance is not None:
+        agreement_forget(run.joint)
+        sums_tidy(run.joint)
+        if not run.alliance.is_hub:  # so that the others do not wait for this site
+            send("alliance_contact", run.alliance.pk)
+    arrays_delete_folder(checkpoints_folder(run))
+    if run.study.retain_votes and run.status == Run.Status.FINISHED:
+        files = {run.assignment, *run.chunks.values_list("artifact", flat=True)}
+        files |= attempt_files(run)
+        arrays_delete(*(name for name in arrays_list(run_folder(run)) if name not in files))
+        predictions_forget_erased(run)
+        return
+    claimed = run_is_claimed(run)
+    arrays_delete_folder(run_folder(run))
+    if not claimed:
+        Run.objects.filter(pk=run.pk).update(forgotten_at=timezone.now())
+
+
+FEW_POINTS = 1000
+"""With fewer public images a student on true labels is no more accurate either."""
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """method, student: by name.  because: a sentence for whoever chooses."""
+
+    method: str
+    student: str
+    because: Sentence
+
+
+def suggested_method(kind: str, points: int) -> Suggestion:
+    """The method that was most accurate on measured data like these.
+
+    How many people take part does not change it: on Adult the order was the same with 300 people as with 32,561. What
+    noise leaves of few people's answers, the plan tells.
+
+    Args:
+        kind: Of the records, "image" or "table".
+        points: How many public points there are, 0 before there are any.
+
+    >>> suggested_method("table", 1000).method, suggested_method("image", 1000).method
+    ('sgd', 'neighbours')
+    """
+    if kind != "image":
+        reason = gettext_noop(
+            "Of tables its linear model was the most accurate at every promise that was measured, by far where an "
+            "outcome is rare."
+        )
+        return Suggestion("sgd", "shares", Sentence(reason))
+    if 0 < points < FEW_POINTS:
+        reason = gettext_noop(
+            "Of images its noisy counts teach a student best. With so few public images their number limits the "
+            "student, and not privacy: add more of them; they need no labels."
+        )
+        return Suggestion("neighbours", "consistency", Sentence(reason))
+    reason = gettext_noop(
+        "Of images its noisy counts, with a student that learns from all public points, need the fewest people for the "
+        "same accuracy."
+    )
+    return Suggestion("neighbours", "consistency", Sentence(reason))
+
+
+def suggestion_for(study: Study) -> Suggestion:
+    """Suggestion that a proposal of the study begins with, a function of what is public; for tables without data."""
+    public = study.datasets.filter(kind=Dataset.Kind.PUBLIC, removed_at=None).order_by("-imported_at").first()
+    if public is None:
+        return suggested_method("table", 0)
+    return suggested_method(public.schema["kind"], public.rows)

@@ -31,22 +31,18 @@ from learning.encoders import EncoderError
 from learning.formats import DataError, Schema, schema_from_json
 from learning.learners import Model
 from learning.students import CategoriesModel, Releases, said
-from training.accuracy import published_accuracy
-from training.dispatch import send
 from training.engine.records import rows_encode
+from training.engine.turns import send
 from training.errors import STATE, RunError
+from training.measures import published_accuracy
 from training.methods import lesson_of
 from training.methods.lessons import Recipe, run_recipe
 from training.models import Run, StudentModel, StudentTraining
 from training.notices import model_withdrawn_mail, published_tell, run_ended_tell
-from training.services.calibration import Duel, student_try
+from training.services.assessment import Duel, evaluation, student_try, truth_of
 from training.services.cards import Candidate, card, card_digest, choice_document, shares_document
-from training.services.downloads import model_takers
-from training.services.evaluation import evaluation, truth_of
-from training.services.exports import onnx_store, version_load
-from training.services.publication import publication_doubts, too_few_labels
-from training.services.thresholds import threshold_of
-from training.services.withdrawals import withdrawal_record
+from training.services.downloads import model_takers, onnx_store, version_load
+from training.services.publication import publication_doubts, threshold_of, too_few_labels, withdrawal_record
 
 logger = logging.getLogger(__name__)
 

@@ -23,13 +23,12 @@ from common.logging import logging_run
 from common.progress import Progress
 from consent.services import study_lock
 from learning.students import labelled, said
-from training.dispatch import send
 from training.engine.asking import run_part_do
-from training.engine.turns import StepAside
+from training.engine.turns import StepAside, send
 from training.errors import STATE, RunError
 from training.methods.lessons import Recipe, progress_of, student_check, student_from
 from training.models import Run, StudentTraining
-from training.services.evaluation import evaluation, truth_of
+from training.services.assessment import evaluation, truth_of
 from training.services.students import student_teach, version_add
 
 logger = logging.getLogger(__name__)

@@ -26,8 +26,8 @@ from learning.mechanisms.pate import AGGREGATORS
 from learning.mechanisms.sampled_steps.run_plan import NETWORK_CHOICES
 from learning.published import published_label
 from learning.students import STUDENTS
-from training.accuracy import FEWEST_STEPS, rounding_steps
 from training.engine.records import encoder_of
+from training.measures import FEWEST_STEPS, rounding_steps
 from training.methods import Outcome, method_of
 from training.models import Run
 from training.models.datasets import DRAWN

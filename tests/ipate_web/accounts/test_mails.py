@@ -33,8 +33,7 @@ from tests.snapshots import built_once
 from tests.training.runs import TABLE_RUN, run_draft, run_finish, study_with_table
 from training.models import Alliance, Run, RunResult, StudentModel, Verification
 from training.services.closing import study_close
-from training.services.ending import run_fail
-from training.services.runs import run_approve, run_cancel
+from training.services.runs import run_approve, run_cancel, run_fail
 
 pytestmark = pytest.mark.django_db
 

@@ -17,7 +17,7 @@ from tests.training.asking import EVERYBODY, run_ask
 from tests.training.runs import run_draft, run_finish
 from training.models import Run
 from training.services.datasets import dataset_import
-from training.services.head_counts import head_counts_enter
+from training.services.drawings import head_counts_enter
 from training.services.runs import run_approve
 
 HOLDERS = {Level.HIGH: 187, Level.AVERAGE: 259, Level.LOW: 113}

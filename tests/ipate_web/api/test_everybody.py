@@ -17,7 +17,7 @@ from tests.ipate_web.api.test_runs import RUNS, assert_refused
 from tests.training.asking import SAMPLED_RUN, STEPS_RUN, run_ask
 from tests.training.runs import run_start
 from training.models import Dataset, Query, Run
-from training.services.suggestions import suggested_method
+from training.services.runs import suggested_method
 
 MODELS = "/api/v1/models"
 

@@ -27,7 +27,7 @@ from tests.ipate_web.api.test_secrets import api_patterns
 from tests.training.runs import run_draft
 from training.demonstration import people, rehearsal_build, study_build
 from training.models import Run
-from training.services.head_counts import head_counts_draw
+from training.services.drawings import head_counts_draw
 
 SENT = {
     "/api/v1/runs": ("researcher", 201),

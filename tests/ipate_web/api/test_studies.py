@@ -13,7 +13,7 @@ from learning.students import STUDENTS, student_create
 from tests.factories import HARM, study_create, study_open, user_create
 from tests.ipate_web.api.conftest import HEAD_COUNTS, POINTS, Client
 from training.models import Run
-from training.services.head_counts import head_counts_draw
+from training.services.drawings import head_counts_draw
 from training.services.runs import run_check
 
 STUDIES = "/api/v1/studies"

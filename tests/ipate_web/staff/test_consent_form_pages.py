@@ -16,7 +16,7 @@ from tests import factories
 from tests.pages import as_, text
 from tests.snapshots import built_once
 from tests.training.runs import study_with_consents
-from training.services.head_counts import head_counts_draw, head_counts_enter
+from training.services.drawings import head_counts_draw, head_counts_enter
 
 pytestmark = pytest.mark.django_db
 

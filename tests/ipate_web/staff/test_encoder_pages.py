@@ -18,7 +18,7 @@ from tests.pages import as_, roles_fill, text
 from tests.snapshots import built_once
 from training.models import Encoder, Encoding
 from training.services.datasets import dataset_import
-from training.services.encodings import encoding_work
+from training.services.encoders import encoding_work
 
 pytestmark = pytest.mark.django_db
 

@@ -39,9 +39,9 @@ from tests.training.runs import (
 from training.fairness import fairness_of
 from training.models import Run, StudentModel
 from training.services.closing import dataset_remove
+from training.services.publication import model_stage_set
 from training.services.results import result_withdraw
 from training.services.runs import run_cancel
-from training.services.stages import model_stage_set
 from training.services.students import student_withdraw
 from training.services.trainings import student_learn
 from training.verification import release_faults

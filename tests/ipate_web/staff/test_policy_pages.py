@@ -20,7 +20,7 @@ from tests.training.asking import CLEAR_RUN
 from tests.training.runs import run_start, study_with_consents, study_with_table
 from training.methods import method_of
 from training.models import Run
-from training.services.head_counts import head_counts_enter
+from training.services.drawings import head_counts_enter
 
 pytestmark = pytest.mark.django_db
 

@@ -39,9 +39,8 @@ from tests.training.runs import (
 )
 from training.models import ProposalChange, Run, StudentModel, TeacherChunk
 from training.services.datasets import dataset_import
-from training.services.drafts import run_edit, run_withdraw
-from training.services.head_counts import head_counts_enter
-from training.services.runs import run_approve
+from training.services.drawings import head_counts_enter
+from training.services.runs import run_approve, run_edit, run_withdraw
 
 pytestmark = pytest.mark.django_db
 

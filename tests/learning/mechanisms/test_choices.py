@@ -15,7 +15,7 @@ from learning.mechanisms.sampled_steps.run_plan import Samples
 from learning.mechanisms.steps.steps_plan import Steps
 from learning.students import STUDENTS, suggested_student
 from training.methods import METHODS
-from training.services.suggestions import FEW_POINTS, suggested_method
+from training.services.runs import FEW_POINTS, suggested_method
 
 GNMAX = {"name": "gnmax", "sigma": 4.0}
 GIVEN: dict[type[Choices], dict[str, Any]] = {

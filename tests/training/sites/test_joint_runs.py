@@ -42,11 +42,11 @@ from tests.training.runs import (
 )
 from tests.training.sites.alliances import POINTS, Installations, advance, finish, olga
 from training import tasks
-from training.alliances import asking, ledger
+from training.alliances import asking
 from training.alliances import runs as joint_runs
+from training.alliances.documents import withdrawals_keep
 from training.alliances.exchange import exchange
 from training.alliances.keys import known_identity
-from training.alliances.publications import withdrawals_keep
 from training.alliances.runs import joint_run_take
 from training.alliances.services import (
     alliance_contact,
@@ -445,7 +445,7 @@ def test_answers_are_kept_until_their_run_ends_and_those_whose_commit_has_failed
         return kept - named
 
     there, tell = Installations(), Mock(side_effect=[OperationalError("The connection is gone."), *[None] * 20])
-    monkeypatch.setattr(ledger, "charged_tell", tell)
+    monkeypatch.setattr(asking, "charged_tell", tell)
     runs = finish(there.start(share=0.3, **STEPS), lambda runs: tell.call_count > 1)
     assert any(sums_kept(run) for run in runs[1:]), "people were not charged for it"
     assert not any(map(sums_kept, finished(runs)))

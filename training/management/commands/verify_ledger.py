@@ -16,8 +16,7 @@ from common.counted import counted
 from common.progress import progress_bar
 from consent.management.lookups import study_by_slug
 from consent.models import Study
-from training.services.verifying import outcome_keep
-from training.verification import batches_kept, checks_of, replay_faults
+from training.verification import batches_kept, checks_of, outcome_keep, replay_faults
 
 
 class Command(BaseCommand):

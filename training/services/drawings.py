@@ -1,0 +1,342 @@
+"""Drawings: one question to everybody who takes part, outside of any run, with a share of its own.
+
+Head counts say how many holders have each promise, for plans (rule 7; condition 9 of the guarantee). Check answers say
+how many people's first answers were right.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+from django.contrib.auth.models import AbstractBaseUser
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.db.models import Max
+from django.utils.translation import gettext as _
+
+from accounting.accounts import accounts_stand
+from accounting.caps import caps_of
+from accounting.ceilings import rooms
+from accounting.head_counts import head_counts
+from accounting.models import HeadCount, Release
+from accounting.services import release_record
+from accounting.shares import share_grant, share_open, share_settle
+from common.bulk import rows_insert
+from common.noise import Noise, SystemNoise
+from common.sentences import gettext_noop
+from consent.models import CheckAnswers, ConsentForm, Level, Study
+from consent.promises.questions import KEYS
+from consent.selectors import LEVELS, Promise, Snapshot, consent_form_in_force, consent_snapshot, promises_possible
+from consent.services import check_answers_clear, study_lock
+from learning.mechanisms.head_counts import HeadCountQuestion
+from learning.mechanisms.protocol import Draws, People
+from training.models import Run
+
+#: The share of the smallest cap that a drawing costs: σ = 10 / μ_min (condition 9 of the guarantee).
+SHARE = 0.01
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """Plan of a drawing: the promises that people can have, and the standard deviation of the noise."""
+
+    promises: list[Promise]
+    sigma: float
+
+
+def drawing_plan(study: Study) -> Drawing:
+    """Plan of :func:`question_draw`. Raises ValidationError where no ε policy is in force."""
+    promises = promises_possible(study)
+    if not promises:
+        raise ValidationError(_("The study has no approved ε policy. Its ethics committee proposes and approves one."))
+    smallest = float(caps_of([promise.epsilon for promise in promises], study.delta).min())
+    return Drawing(promises, float(np.ceil(1 / np.sqrt(SHARE * smallest))))
+
+
+def drawing_last(study: Study, kind: str) -> int:
+    """Sequence number of the newest release of a kind of drawing; 0 before the first."""
+    return Release.objects.filter(study=study, kind=kind).aggregate(newest=Max("sequence"))["newest"] or 0
+
+
+def question_draw(
+    *,
+    study: Study,
+    kind: str,
+    purpose: str,
+    question: HeadCountQuestion,
+    snapshot: Snapshot,
+    counted: np.ndarray,
+    content: Callable[[np.ndarray], dict[str, Any]],
+    acting_user: AbstractBaseUser,
+    noise: Noise | None,
+    follows: int | None,
+) -> Release:
+    """Ask everybody the question, release the noisy numbers, and charge whoever is in them.
+
+    Whoever cannot be charged is left out of the sum.
+
+    Args:
+        study: Locked by :func:`consent.services.study_lock`, within the caller's transaction.
+        kind: The :class:`Release.Kind`.
+        purpose: Of the share, in words.
+        question: With the noise of :func:`drawing_plan`.
+        snapshot: Everybody who takes part.
+        counted: (cells, H) whether a holder is in a cell.
+        content: The noisy numbers (cells,) → content of the release.
+        acting_user: Who draws.
+        noise: Only for tests.
+        follows: What :func:`drawing_last` said to whoever draws, so that a form that is sent twice draws once; None
+            where nobody looked.
+
+    Raises:
+        ValidationError: The share is not free, a run counts people, or there is a newer release.
+    """
+    if follows is not None and follows != drawing_last(study, kind):
+        raise ValidationError(_("There are newer numbers than when you opened the page. Nothing was drawn again."))
+    if any(map(_counts_people, Run.objects.filter(study=study, status=Run.Status.ASKING, rehearsal=False))):
+        raise ValidationError(
+            _(
+                "A run counts people, and would leave out everybody who is charged for something else meanwhile. "
+                "Wait until it ends."
+            )
+        )
+    subject = uuid4()
+    share_grant(study=study, subject=subject, purpose=purpose, share=SHARE, acting_user=acting_user)
+    caps = caps_of(snapshot.epsilons, study.delta)
+    limit = share_open(study=study, subject=subject)
+    limits = np.minimum(limit * caps, rooms(study, snapshot.holders, subject=subject))
+    people = People(snapshot.holders, caps, limits, accounts_stand(study, snapshot.holders))
+    part, draws = slice(0, question.size), Draws(noise or SystemNoise())
+    answer = question.answer(part, None, people, lambda: counted, alone=True, draws=draws)
+    drawn = question.release(part, None, [answer], draws.noise).arrays["counts"]
+    charged = answer["charge"] > 0
+    release = release_record(
+        study=study,
+        kind=kind,
+        content=content(drawn),
+        holders=snapshot.holders[charged],
+        charges=answer["charge"][charged],
+        limits=limits[charged],
+        charge=question.charge,
+        acting_user_id=acting_user.pk,
+    )
+    share_settle(study=study, subject=subject, used=SHARE)
+    return release
+
+
+def _counts_people(run: Run) -> bool:
+    """Whether a run has rounds of counts before it: there everybody is charged for the whole round, or left out.
+
+    A share that is opened later is not in the run's limit, but in what people have spent.
+    """
+    counted = [each for each in run.plan.get("rounds", []) if each.keys() & {"table", "marginals"}]
+    return run.batches.count() < len(counted)
+
+
+# --- Head counts ------------------------------------------------------------------------------------------------------
+
+
+#: More people than any study asks, and less than a database counts up to.
+MOST = 1_000_000_000
+
+
+@transaction.atomic
+def head_counts_draw(
+    *, study: Study, acting_user: AbstractBaseUser, noise: Noise | None = None, follows: int | None = None
+) -> list[HeadCount]:
+    """Count the holders of each promise with Gaussian noise, and charge everybody who is counted.
+
+    A holder is in one cell, so that the charge is 1/σ², at most a hundredth of the smallest cap. Raises ValidationError
+    where that share is not free, or other counts than the release ``follows`` are the newest.
+    """
+    study = study_lock(study.pk)
+    drawing, snapshot = drawing_plan(study), consent_snapshot(study)
+    counted = np.zeros((len(drawing.promises), len(snapshot)), dtype=bool)
+    for place, promise in enumerate(drawing.promises):
+        counted[place] = snapshot.have(promise)
+    release = question_draw(
+        study=study,
+        kind=Release.Kind.HEAD_COUNTS,
+        purpose=gettext_noop("head counts"),
+        question=HeadCountQuestion(cells=len(counted), most=1, noise=drawing.sigma),
+        snapshot=snapshot,
+        counted=counted,
+        content=lambda drawn: _content(drawing.promises, np.maximum(drawn, 0).tolist(), drawing.sigma),
+        acting_user=acting_user,
+        noise=noise,
+        follows=follows,
+    )
+    counts = [each["count"] for each in release.content["counts"]]
+    return _store(study, release, drawing.promises, counts, drawing.sigma)
+
+
+@transaction.atomic
+def head_counts_enter(*, study: Study, acting_user: AbstractBaseUser, counts: Mapping[str, int]) -> list[HeadCount]:
+    """Enter public numbers, by level, for the promises of the ε policy in force; nobody is charged.
+
+    They must not come from the consents: whoever enters them states where they are known from. Raises ValidationError.
+    """
+    study = study_lock(study.pk)
+    if set(counts) != set(Level.values) or not all(type(each) is int and 0 <= each <= MOST for each in counts.values()):
+        message = _("Give a whole number of holders, from 0 to %(most)d, for each of the three levels.")
+        raise ValidationError(message % {"most": MOST})
+    promises = drawing_plan(study).promises
+    newest: dict[str, Promise] = {promise.level: promise for promise in promises if promise.in_force}
+    chosen = [newest[level] for level in LEVELS]
+    numbers = [counts[level] for level in LEVELS]
+    release = release_record(
+        study=study,
+        kind=Release.Kind.HEAD_COUNTS,
+        content=_content(chosen, numbers, None),
+        acting_user_id=acting_user.pk,
+    )
+    return _store(study, release, chosen, numbers, None)
+
+
+def _content(promises: list[Promise], counts: list[int], sigma: float | None) -> dict:
+    return {
+        "source": gettext_noop("entered") if sigma is None else gettext_noop("drawn with noise"),
+        "sigma": sigma,
+        "counts": [
+            {"level": promise.level, "epsilon": promise.epsilon, "count": count}
+            for promise, count in zip(promises, counts, strict=True)
+        ],
+    }
+
+
+def _store(
+    study: Study, release: Release, promises: list[Promise], counts: list[int], sigma: float | None
+) -> list[HeadCount]:
+    rows_insert(
+        [
+            HeadCount(
+                study=study, release=release, level=promise.level, epsilon=promise.epsilon, count=count, sigma=sigma
+            )
+            for promise, count in zip(promises, counts, strict=True)
+        ]
+    )
+    return head_counts(study)
+
+
+# --- Check questions --------------------------------------------------------------------------------------------------
+
+
+#: Standard normal quantile of intervals: they hold the true share with probability 0.95.
+_QUANTILE = 1.959963984540054
+
+
+@dataclass(frozen=True)
+class Understanding:
+    """What a count says of one question; ``right``, ``low`` and ``high`` in 100 are None where noise hides it."""
+
+    key: str
+    right: int | None = None
+    low: int | None = None
+    high: int | None = None
+
+
+@dataclass(frozen=True)
+class AnswerCounts:
+    """The newest count of answers: to which version of the form, when, and what it says, worst first."""
+
+    form_version: int
+    counted_at: datetime
+    questions: list[Understanding]
+
+
+@transaction.atomic
+def check_answers_count(
+    *, study: Study, acting_user: AbstractBaseUser, noise: Noise | None = None, follows: int | None = None
+) -> Release:
+    """Count the first answers to the form in force with noise, charge whoever is counted, and clear all answers.
+
+    Those of people who do not take part are not counted: they have no account.
+
+    Raises:
+        ValidationError: no form or policy is in force, the share is not free, or another count than the release
+            ``follows`` is the newest.
+    """
+    study = study_lock(study.pk)
+    form = consent_form_in_force(study)
+    if form is None:
+        raise ValidationError(_("The study has no published consent form, so nobody was asked anything."))
+    question, snapshot = _question(study), consent_snapshot(study)
+    release = question_draw(
+        study=study,
+        kind=Release.Kind.ANSWERS,
+        purpose=gettext_noop("answers to check questions"),
+        question=question,
+        snapshot=snapshot,
+        counted=_counted(form, snapshot.holders),
+        content=lambda drawn: {
+            "form_version": form.version,
+            "sigma": question.spread,
+            "questions": [
+                {"question": key, "right": int(right), "wrong": int(wrong)}
+                for key, right, wrong in zip(KEYS, drawn[: len(KEYS)], drawn[len(KEYS) :], strict=True)
+            ],
+        },
+        acting_user=acting_user,
+        noise=noise,
+        follows=follows,
+    )
+    check_answers_clear(form)
+    return release
+
+
+def answers_sigma(study: Study) -> float:
+    """Standard deviation of the noise of each number of a count. Raises ValidationError without an ε policy."""
+    return _question(study).spread
+
+
+def _question(study: Study) -> HeadCountQuestion:
+    return HeadCountQuestion(cells=2 * len(KEYS), most=len(KEYS), noise=drawing_plan(study).sigma)
+
+
+def _counted(form: ConsentForm, holders: np.ndarray) -> np.ndarray:
+    """(2·questions, H): whose first answer to each question was right, then whose was wrong."""
+    answered, right = np.zeros(len(holders), dtype=np.int64), np.zeros(len(holders), dtype=np.int64)
+    rows = CheckAnswers.objects.filter(form=form, counted=False, answered__gt=0)
+    for holder, mask, right_mask in rows.values_list("holder_id", "answered", "right").iterator(chunk_size=5000):
+        place = int(np.searchsorted(holders, holder))
+        if place < len(holders) and holders[place] == holder:
+            answered[place], right[place] = mask, right_mask
+    bits = 1 << np.arange(len(KEYS))[:, None]
+    return np.concatenate([(right & bits) > 0, ((answered & ~right) & bits) > 0])
+
+
+def answer_counts(study: Study) -> AnswerCounts | None:
+    """What the newest count says, the question worst answered first; None before the first."""
+    release = Release.chain(study.pk).filter(kind=Release.Kind.ANSWERS).order_by("-sequence").first()
+    if release is None:
+        return None
+    sigma = release.content["sigma"]
+    understandings = [understanding_of(each, sigma) for each in release.content["questions"]]
+    understandings.sort(key=lambda each: (each.right is None, each.right or 0))
+    return AnswerCounts(release.content["form_version"], release.recorded_at, understandings)
+
+
+def understanding_of(counts: dict, sigma: float) -> Understanding:
+    """Share of right answers of one question's noisy ``counts``, and its interval by Fieller's theorem.
+
+    For the true share p, right - p·(right + wrong) is noise of variance σ²·((1 - p)² + p²). The interval are all p for
+    which that is within the quantile: the solutions of a quadratic inequality, a finite interval where the number of
+    answers stands out of its noise.
+    """
+    right, number = counts["right"], counts["right"] + counts["wrong"]
+    spread = (_QUANTILE * sigma) ** 2
+    a, b, c = number**2 - 2 * spread, right * number - spread, right**2 - spread
+    if number <= 0 or a <= 0:
+        return Understanding(counts["question"])
+    half = math.sqrt(max(b * b - a * c, 0.0)) / a
+    low, high = max(b / a - half, 0.0), min(b / a + half, 1.0)
+    if low >= high:  # Noise of either sign beyond 0 or 1: as near as a share can be.
+        low = high = min(max(b / a, 0.0), 1.0)
+    estimate = min(max(right / number, low), high)
+    return Understanding(
+        counts["question"], round(100 * estimate), math.floor(100 * low + 1e-9), math.ceil(100 * high - 1e-9)
+    )
