@@ -27,7 +27,7 @@ from consent.models import Study
 from ipate_web.staff.charts import cost_chart
 from ipate_web.staff.pages import attachment, file_name, paginate, render_page, streamed_attachment, study_page
 from ipate_web.staff.report import bounds_note, report_pdf
-from training.fairness import fairness_of
+from training.comparison import fairness_of
 from training.models import Run
 from training.selectors import run_cost_history, run_groups, run_totals
 from training.services.publication import without_model

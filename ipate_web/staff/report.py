@@ -28,7 +28,7 @@ from ipate_web.staff.templatetags.run_words import (
     said,
     trimmed,
 )
-from training.fairness import Fairness
+from training.comparison import Fairness
 from training.models import Run
 from training.selectors import GroupSpending
 from training.services.publication import without_model

@@ -39,8 +39,7 @@ from ipate_web.staff.pages import attachment, file_name, paginate, render_page, 
 from ipate_web.staff.proposals import second_person
 from learning.mechanisms.counts.tables import CountTable, summaries
 from training.alliances.selectors import joint_document
-from training.comparison import MOST, came_of, outcomes_of
-from training.fairness import fairness_of
+from training.comparison import MOST, came_of, fairness_of, outcomes_of
 from training.methods import method_of
 from training.models import Run, RunResult
 from training.queue import queue_for, queue_watchable, run_wait

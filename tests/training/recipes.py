@@ -281,7 +281,7 @@ RECIPES: dict[str, Recipe] = {
         DENIABLE_RUN,
         otherwise={"released": 20},
         planned={},
-        shard="training.methods.deniability.Seeds",
+        shard="training.methods.synthesis.Seeds",
         rehearsed=400,
         has_people=False,
     ),

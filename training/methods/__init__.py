@@ -4,7 +4,6 @@ from typing import cast
 
 from training.methods.base import ModelMethod, Outcome, RunMethod, Stage, Step, Table, TableMethod
 from training.methods.counts import CountsMethod
-from training.methods.deniability import DeniabilityMethod
 from training.methods.joint import joint_method
 from training.methods.lessons import Lesson
 from training.methods.neighbours import Neighbours
@@ -12,7 +11,7 @@ from training.methods.pate.method import Pate
 from training.methods.planning import MethodPlan
 from training.methods.sampled_steps import SgdSampled
 from training.methods.steps import Sgd
-from training.methods.synthesis import SynthesisMethod
+from training.methods.synthesis import DeniabilityMethod, SynthesisMethod
 from training.models import Run
 
 _MODELS: tuple[ModelMethod, ...] = (Neighbours(), Pate(), Sgd(), SgdSampled())

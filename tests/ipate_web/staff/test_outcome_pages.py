@@ -36,7 +36,7 @@ from tests.training.runs import (
     run_start,
     study_with_table,
 )
-from training.fairness import fairness_of
+from training.comparison import fairness_of
 from training.models import Run, StudentModel
 from training.services.closing import dataset_remove
 from training.services.publication import model_stage_set
