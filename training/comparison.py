@@ -40,7 +40,7 @@ class Parameter:
 
 
 @dataclass(frozen=True, eq=False)
-class Compared:
+class ComparedRun:
     """Outcome of one run.
 
     Attributes:
@@ -76,7 +76,7 @@ class Compared:
 class Comparison:
     """Runs side by side, with those of their parameters that are not the same in all of them."""
 
-    runs: list[Compared]
+    runs: list[ComparedRun]
     parameters: list[Parameter]
 
 
@@ -120,10 +120,10 @@ def _dotted(name: str, value: Any) -> dict[str, Any]:
     return {key: inner for each, within in value.items() for key, inner in _dotted(f"{name}.{each}", within).items()}
 
 
-def _compared(run: Run) -> Compared:
+def _compared(run: Run) -> ComparedRun:
     student = run.student
     evaluation = (student.card.get("evaluation") if student else None) or {}
-    return Compared(
+    return ComparedRun(
         run=run,
         accuracy=student.accuracy if student else None,
         evaluation=evaluation,

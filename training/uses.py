@@ -27,14 +27,14 @@ from learning.formats.rows import as_numbers, is_text
 from learning.mechanisms.counts.tables import CountTable
 from training.engine.records import records_load
 from training.measures import published_accuracy
-from training.methods import Outcome, method_of
+from training.methods import MethodOutcome, method_of
 from training.models import Dataset, Run, RunResult, StudentModel
 from training.services.publication import without_model
 
 
 def _state(run: Run) -> str:
     if run.status == Run.Status.FINISHED:
-        if method_of(run).outcome == Outcome.TABLE:
+        if method_of(run).outcome == MethodOutcome.TABLE:
             if run.method == Run.Method.SYNTHESIS:
                 return _("It is finished: a table of made-up people was published, drawn from noisy counts.")
             return _("It is finished: a table of noisy counts was published.")

@@ -28,7 +28,7 @@ from learning.sites.documents import Answer, Refused
 from training.alliances.documents import roster, vector_load
 from training.engine.records import ring_of
 from training.engine.spending import used_share
-from training.methods import Outcome, method_of
+from training.methods import MethodOutcome, method_of
 from training.models import Batch, Dataset, JointQuestion, JointRun, Query, Run, RunResult, Verification
 from training.services.cards import card_digest
 
@@ -88,7 +88,7 @@ def release_faults(run: Run) -> Iterator[str]:
         yield from _joint_faults(run)
     if not run.rehearsal:
         yield from _share_faults(run)
-        yield from _model_faults(run) if method.outcome == Outcome.MODEL else _result_faults(run)
+        yield from _model_faults(run) if method.outcome == MethodOutcome.MODEL else _result_faults(run)
 
 
 def _register_faults(run: Run, batch: Batch, release: Release | None, who: str) -> Iterator[str]:

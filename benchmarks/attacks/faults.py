@@ -15,7 +15,7 @@ from learning.mechanisms.counts.counting import CountsQuestion
 from learning.mechanisms.pate.aggregators import gnmax
 from learning.mechanisms.protocol import People, Records
 from learning.sites import protocol
-from learning.sites.documents import JointQuestion, Roster
+from learning.sites.documents import QuestionDocument, Roster
 from learning.sites.lattice import Lattice
 
 
@@ -58,7 +58,7 @@ def colluders_counted() -> Iterator[None]:
     """Sites add noise that is enough only if nobody among them tells the hub what they have drawn."""
     right = protocol.lattice_of
 
-    def thinner(roster: Roster, question: JointQuestion) -> Lattice:
+    def thinner(roster: Roster, question: QuestionDocument) -> Lattice:
         lattice, count = right(roster, question), len(question.participants)
         return replace(lattice, spread=lattice.spread * math.sqrt((count - roster.alliance.colluding) / count))
 

@@ -15,7 +15,7 @@ from learning.learners.learner import Parametrised
 from learning.mechanisms.pate import AGGREGATORS
 from learning.representations import REPRESENTATIONS
 from learning.students import STUDENTS
-from training.methods import IMPLEMENTED, METHODS, Outcome, RunMethod
+from training.methods import IMPLEMENTED, METHODS, MethodOutcome, RunMethod
 from training.models import Run
 
 
@@ -87,7 +87,7 @@ class MethodSerializer(serializers.Serializer):
     name = serializers.CharField()
     label = serializers.CharField()  # type: ignore[assignment]
     outcome = serializers.ChoiceField(
-        list(Outcome),
+        list(MethodOutcome),
         help_text="What its runs lead to: a model, or a table of counts without public points or student.",
     )
     choices = ChoiceSerializer(many=True, help_text="Of the first variant.")

@@ -21,7 +21,7 @@ from learning.learners import parameter_fields
 from learning.mechanisms.choices import Choice
 from learning.mechanisms.pate import AGGREGATORS, Aggregator
 from learning.students import STUDENTS
-from training.comparison import MOST, Compared, Parameter, runs_compare
+from training.comparison import MOST, ComparedRun, Parameter, runs_compare
 from training.methods import IMPLEMENTED, method_of
 from training.models import ProposalChange, Run
 from training.selectors import run_cost_history, run_curves, run_edits, runs_visible_to
@@ -50,7 +50,7 @@ def parameter_rows(parameters: Sequence[Parameter], runs: Sequence[Run]) -> list
     ]
 
 
-def measure_rows(runs: Sequence[Compared]) -> list[tuple[str, str, tuple[Measure, ...]]]:
+def measure_rows(runs: Sequence[ComparedRun]) -> list[tuple[str, str, tuple[Measure, ...]]]:
     """The name of each measure but accuracy, what it is compared with in all of the runs, and what it is in each.
 
     Models of different outcomes have different measures: what one of them has not is a dash.
@@ -168,7 +168,7 @@ def _value(name: str, value: Any, runs: Sequence[Run]) -> str:
 # --- Charts -----------------------------------------------------------------------------------------------------------
 
 
-def cost_charts(runs: Sequence[Compared]) -> list[tuple[str, Chart]]:
+def cost_charts(runs: Sequence[ComparedRun]) -> list[tuple[str, Chart]]:
     """Share of the cap that the group used which used most, over labels of some of the runs and steps of the others."""
     titles = run_titles(runs)
     lines: dict[bool, list[tuple[str, dict[float, float]]]] = {True: [], False: []}
@@ -189,7 +189,7 @@ def cost_charts(runs: Sequence[Compared]) -> list[tuple[str, Chart]]:
     ]
 
 
-def step_charts(runs: Sequence[Compared]) -> list[tuple[str, Chart]]:
+def step_charts(runs: Sequence[ComparedRun]) -> list[tuple[str, Chart]]:
     """Quantities that the methods tell of every step, each in a chart with all runs that have it."""
     quantities: dict[str, list[tuple[str, dict[float, float]]]] = {}
     for title, each in zip(run_titles(runs), runs, strict=True):
@@ -199,7 +199,7 @@ def step_charts(runs: Sequence[Compared]) -> list[tuple[str, Chart]]:
     return [(capfirst(_(name)), _over_each_other(line, _("step"), _(name))) for name, line in quantities.items()]
 
 
-def recall_chart(runs: Sequence[Compared]) -> Chart | None:
+def recall_chart(runs: Sequence[ComparedRun]) -> Chart | None:
     """Recall by class of those students that were evaluated on the same classes."""
     points = []
     for title, each in zip(run_titles(runs), runs, strict=True):
@@ -213,7 +213,7 @@ def recall_chart(runs: Sequence[Compared]) -> Chart | None:
     return Chart(classes, series, kind="bar", scale="category", y_label=_("recall"), y_max=1)
 
 
-def run_titles(runs: Sequence[Compared]) -> list[str]:
+def run_titles(runs: Sequence[ComparedRun]) -> list[str]:
     """The titles of runs, numbered where two are the same."""
     titles = [each.run.title for each in runs]
     return [

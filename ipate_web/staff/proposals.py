@@ -31,7 +31,7 @@ from learning.learners import learner_parameters
 from learning.mechanisms.protocol import PlanError
 from learning.students import student_create
 from training.engine.budgets import DEFAULTS
-from training.methods import METHODS, Outcome
+from training.methods import METHODS, MethodOutcome
 from training.models import Dataset, Run
 from training.selectors import runs_visible_to
 from training.services import runs
@@ -141,7 +141,7 @@ class RunForm(StudyForm):
     @property
     def learning(self) -> list[str]:
         """Names of the methods whose runs lead to a model."""
-        return [name for name in METHOD_FIELDS if METHODS[name].outcome == Outcome.MODEL]
+        return [name for name in METHOD_FIELDS if METHODS[name].outcome == MethodOutcome.MODEL]
 
     @property
     def student_groups(self) -> list[kinds.ParameterGroup]:

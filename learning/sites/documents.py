@@ -75,7 +75,7 @@ def _adapter(kind: type[Document]) -> TypeAdapter[Any]:
 
 
 @dataclass(frozen=True)
-class Alliance(Document):
+class AllianceDocument(Document):
     """What hub and sites have in common. The hub signs it, and each site that joins.
 
     Attributes:
@@ -94,7 +94,7 @@ class Alliance(Document):
     sites: Mapping[str, str]
 
 
-def renewed_site(before: Alliance, after: Alliance) -> str:
+def renewed_site(before: AllianceDocument, after: AllianceDocument) -> str:
     """Name of the site whose key is another one in the document of an alliance that follows another.
 
     Raises:
@@ -110,7 +110,7 @@ def renewed_site(before: Alliance, after: Alliance) -> str:
 
 
 @dataclass(frozen=True)
-class JointRun(Document):
+class RunDocument(Document):
     """A run that the hub proposes. It signs it.
 
     Attributes:
@@ -147,13 +147,13 @@ class Roster(Document):
     """
 
     kind: ClassVar[str] = "roster"
-    alliance: Alliance
-    run: JointRun
+    alliance: AllianceDocument
+    run: RunDocument
     agreements: Mapping[str, str]
 
 
 @dataclass(frozen=True)
-class JointQuestion(Document):
+class QuestionDocument(Document):
     """A question to sites. The hub signs it, and each participant endorses its digest.
 
     Attributes:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from common.noise import LARGEST_ROUNDED_SCALE, Noise, Shape
 from common.sentences import gettext_noop
-from learning.sites.documents import DOMAIN, JointQuestion, Refused, Roster
+from learning.sites.documents import DOMAIN, QuestionDocument, Refused, Roster
 
 Numbers = NDArray[Any]
 Units = NDArray[np.uint64]
@@ -150,7 +150,7 @@ class IncludedNoise:
         self._spread = None
 
 
-def mask(site: str, own: X25519PrivateKey, roster: Roster, question: JointQuestion, count: int) -> Units:
+def mask(site: str, own: X25519PrivateKey, roster: Roster, question: QuestionDocument, count: int) -> Units:
     """What a site adds to ``count`` numbers of its answer.
 
     Args:
@@ -169,7 +169,7 @@ def mask(site: str, own: X25519PrivateKey, roster: Roster, question: JointQuesti
     return total
 
 
-def pair_info(question: JointQuestion, pair: tuple[str, str]) -> bytes:
+def pair_info(question: QuestionDocument, pair: tuple[str, str]) -> bytes:
     """What the key of a pair is for: run, question, participants, pair."""
     parts = [DOMAIN, "mask", question.roster, question.digest(), question.participants, pair]
     return json.dumps(parts, separators=(",", ":")).encode()

@@ -23,14 +23,14 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from common.noise import Noise
 from common.sentences import gettext_noop
 from learning.sites.documents import (
-    Alliance,
+    AllianceDocument,
     Answer,
     Approval,
     Endorsement,
-    JointQuestion,
-    JointRun,
+    QuestionDocument,
     Refused,
     Roster,
+    RunDocument,
     Signed,
     sign,
 )
@@ -51,7 +51,7 @@ class Site:
     identity: Ed25519PrivateKey
     agreement: X25519PrivateKey
 
-    def approval(self, run: JointRun) -> Signed[Approval]:
+    def approval(self, run: RunDocument) -> Signed[Approval]:
         """Approval of a run, with the public agreement key."""
         key = self.agreement.public_key().public_bytes_raw().hex()
         return sign(Approval(run.digest(), self.name, key), self.identity)
@@ -86,7 +86,7 @@ class Ledger(Protocol):
         """Number of the last question of a run that was answered; 0 before the first."""
         ...
 
-    def commit(self, question: JointQuestion, answer: SiteAnswer) -> None:
+    def commit(self, question: QuestionDocument, answer: SiteAnswer) -> None:
         """Commit charges, release and answer in one transaction. Nothing is sent before.
 
         Raises:
@@ -95,7 +95,7 @@ class Ledger(Protocol):
         ...
 
 
-def roster_of(alliance: Alliance, run: Signed[JointRun], approvals: Iterable[Signed[Approval]]) -> Roster:
+def roster_of(alliance: AllianceDocument, run: Signed[RunDocument], approvals: Iterable[Signed[Approval]]) -> Roster:
     """Who takes part in a run, once all have approved it.
 
     Args:
@@ -134,7 +134,7 @@ def roster_of(alliance: Alliance, run: Signed[JointRun], approvals: Iterable[Sig
 
 def question_for(
     roster: Roster, question: Summed, *, number: int, part: slice, state: str, participants: Iterable[str]
-) -> JointQuestion:
+) -> QuestionDocument:
     """What the hub signs, and what each site makes of its own plan and of the releases before, to compare.
 
     Args:
@@ -155,7 +155,7 @@ def question_for(
             )
         )
     content = json.dumps([question.digest(), question.describe()], sort_keys=True)
-    return JointQuestion(
+    return QuestionDocument(
         roster=roster.digest(),
         number=number,
         question=hashlib.sha256(content.encode()).hexdigest(),
@@ -168,7 +168,7 @@ def question_for(
 
 
 def endorse(
-    site: Site, roster: Roster, question: Signed[JointQuestion], own: JointQuestion, ledger: Ledger
+    site: Site, roster: Roster, question: Signed[QuestionDocument], own: QuestionDocument, ledger: Ledger
 ) -> Signed[Endorsement]:
     """Endorse a question, if it is the one that the site expects.
 
@@ -197,7 +197,7 @@ def endorse(
 def answer(
     site: Site,
     roster: Roster,
-    question: JointQuestion,
+    question: QuestionDocument,
     endorsements: Sequence[Signed[Endorsement]],
     sums: Numbers,
     noise: Noise,
@@ -238,7 +238,7 @@ def answer(
     return made
 
 
-def total(roster: Roster, question: JointQuestion, answers: Sequence[SiteAnswer]) -> Numbers:
+def total(roster: Roster, question: QuestionDocument, answers: Sequence[SiteAnswer]) -> Numbers:
     """The total of exactly the participants of a question, with the noise of all of them.
 
     Raises:
@@ -268,7 +268,7 @@ def total(roster: Roster, question: JointQuestion, answers: Sequence[SiteAnswer]
     return lattice_of(roster, question).decode(np.sum(units, axis=0, dtype=np.uint64))
 
 
-def lattice_of(roster: Roster, question: JointQuestion) -> Lattice:
+def lattice_of(roster: Roster, question: QuestionDocument) -> Lattice:
     """The numbers that sites send, with the noise of each of them.
 
     The noise of any participants but t has the variance that people are charged by: that of each is σ²/(k − t).
@@ -278,12 +278,12 @@ def lattice_of(roster: Roster, question: JointQuestion) -> Lattice:
     return Lattice.finest(question.spread / math.sqrt(among), question.grain)
 
 
-def total_spread(roster: Roster, question: JointQuestion) -> float:
+def total_spread(roster: Roster, question: QuestionDocument) -> float:
     """Standard deviation of the noise of each number of the total: no smaller than what people are charged by."""
     return lattice_of(roster, question).spread * math.sqrt(len(question.participants))
 
 
-def _check_question(site: Site, roster: Roster, question: JointQuestion, ledger: Ledger) -> None:
+def _check_question(site: Site, roster: Roster, question: QuestionDocument, ledger: Ledger) -> None:
     if question.roster != roster.digest():
         raise Refused(
             gettext_noop(
@@ -300,7 +300,9 @@ def _check_question(site: Site, roster: Roster, question: JointQuestion, ledger:
         )
 
 
-def _check_participants(alliance: Alliance, run: JointRun, names: Sequence[str], known: Iterable[str]) -> None:
+def _check_participants(
+    alliance: AllianceDocument, run: RunDocument, names: Sequence[str], known: Iterable[str]
+) -> None:
     """That so many participants, of those who are known, can be asked together."""
     if unknown := set(names) - set(known):
         raise Refused(
@@ -320,13 +322,13 @@ def _check_participants(alliance: Alliance, run: JointRun, names: Sequence[str],
         )
 
 
-def _key(roster: Roster, question: JointQuestion, site: str) -> str:
+def _key(roster: Roster, question: QuestionDocument, site: str) -> str:
     if site not in question.participants:
         raise Refused(gettext_noop("%(site)s does not take part in this question."), site=site)
     return roster.alliance.sites[site]
 
 
-def _check_all(names: Iterable[str], question: JointQuestion, what: str) -> None:
+def _check_all(names: Iterable[str], question: QuestionDocument, what: str) -> None:
     if sorted(names) != list(question.participants):
         raise Refused(
             gettext_noop(

@@ -56,7 +56,7 @@ from training.methods.neighbours import Votes
 from training.methods.pate import preparation
 from training.methods.pate.ballot import predictions_load
 from training.methods.pate.opening import vote_open
-from training.methods.steps import Gradients
+from training.methods.steps import GradientQuestions
 from training.methods.synthesis import MarginalCells
 from training.models import Batch, Query, Round, Run, RunResult, StudentModel
 from training.services import drawings
@@ -589,7 +589,7 @@ def world_play(
         patch.setattr(preparation, "token_bytes", lambda size: hashlib.blake2b(bytes([next(keys)])).digest()[:size])
         patch.setattr(preparation, "CHUNKS", chunks)
         world = kind(with_me, **fields)
-        for questions in (Votes, Gradients, TableCells, MarginalCells):
+        for questions in (Votes, GradientQuestions, TableCells, MarginalCells):
             patch.setattr(questions, "shard", math.ceil(sum(world.counts) / chunks))
         patch.setattr(engine_questions, "noise_of", lambda run: ForcedNoise(world.draws))
         for sender in (dispatch, parts):

@@ -241,7 +241,7 @@ RECIPES: dict[str, Recipe] = {
             (lambda run: file_change(run, "sums", add((0, 0, 0), 1 << 32)), "does not follow from what was released"),
             (lambda run: file_change(run, "state.parameters", add(0, 1.0)), "does not follow from what was released"),
         ],
-        shard="training.methods.steps.Gradients",
+        shard="training.methods.steps.GradientQuestions",
     ),
     "steps without public points": Recipe(
         COUNTED_STEPS_RUN | {"batch_size": 2, "choices": {"steps": 2, "sigma": 10.0}},

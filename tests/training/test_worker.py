@@ -24,7 +24,7 @@ from tests.training.runs import (
 )
 from tests.workers import wait_until, worker
 from training.methods import lesson_of
-from training.methods.lessons import Recipe, checkpoints_folder, student_fit
+from training.methods.lessons import StudentRecipe, checkpoints_folder, student_fit
 from training.models import Run, TeacherChunk
 from training.selectors import run_versions
 from training.services.datasets import dataset_import
@@ -144,7 +144,7 @@ def test_a_worker_killed_while_a_student_learns_goes_on_from_its_checkpoint(tmp_
     with worker(log):
         wait_until(lambda: run.students.count() == 2, log)
         wait_until(lambda: not run_versions(run).busy, log)
-    expected = student_fit(run, lesson_of(run), Recipe("consistency", network, 0), progress=silent)
+    expected = student_fit(run, lesson_of(run), StudentRecipe("consistency", network, 0), progress=silent)
     second = run.students.get(version=2)
     assert second.digest == hashlib.sha256(expected.to_bytes()).hexdigest(), "as if nobody had died"
     assert second.score is not None and second.reference is not None

@@ -12,9 +12,7 @@ from django.utils.translation import gettext as _
 from common.sentences import gettext_noop
 from consent.selectors import consent_form_in_force
 from consent.services.changes import changes_recorded
-from learning.sites.documents import Alliance as AllianceDocument
-from learning.sites.documents import JointRun as RunDocument
-from learning.sites.documents import Refused, public_key, renewed_site, sign
+from learning.sites.documents import AllianceDocument, Refused, RunDocument, public_key, renewed_site, sign
 from training.alliances.documents import alliance_read, alliance_verify, digest_of, document_text, points_digest
 from training.alliances.keys import agreement_make, identity, known_identity, site_of
 from training.models import Alliance, JointRun, Run

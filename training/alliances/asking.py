@@ -26,8 +26,7 @@ from common.artifacts import arrays_delete
 from common.noise import SystemNoise
 from common.sentences import Sentence, gettext_noop
 from learning.mechanisms.protocol import Arrays, People, Question
-from learning.sites.documents import Answer, Refused, Signed, sign
-from learning.sites.documents import JointQuestion as QuestionDocument
+from learning.sites.documents import Answer, QuestionDocument, Refused, Signed, sign
 from learning.sites.lattice import IncludedNoise, Numbers
 from learning.sites.protocol import SiteAnswer, answer, endorse, lattice_of, question_for, total, total_spread
 from training.alliances.approvals import form_tells

@@ -12,20 +12,20 @@ from django.db import transaction
 from common.artifacts import arrays_delete, arrays_list, arrays_load, arrays_save, model_fetch
 from common.sentences import gettext_noop
 from learning.mechanisms.protocol import content_digest
-from learning.sites.documents import Alliance as AllianceDocument
 from learning.sites.documents import (
+    AllianceDocument,
     Answer,
     Approval,
     Endorsement,
     Publication,
+    QuestionDocument,
     Refused,
     Roster,
+    RunDocument,
     Signed,
     Withdrawal,
     sign,
 )
-from learning.sites.documents import JointQuestion as QuestionDocument
-from learning.sites.documents import JointRun as RunDocument
 from learning.sites.lattice import Numbers
 from learning.sites.protocol import SiteAnswer, roster_of, total_spread
 from training.alliances.keys import known_identity

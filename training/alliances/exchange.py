@@ -20,9 +20,17 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from accounting.head_counts import head_counts
 from common import __version__
 from common.sentences import Sentence, gettext_noop
-from learning.sites.documents import DOMAIN, Answer, Approval, Endorsement, Refused, Signed, sign
-from learning.sites.documents import JointQuestion as QuestionDocument
-from learning.sites.documents import JointRun as RunDocument
+from learning.sites.documents import (
+    DOMAIN,
+    Answer,
+    Approval,
+    Endorsement,
+    QuestionDocument,
+    Refused,
+    RunDocument,
+    Signed,
+    sign,
+)
 from training.alliances.approvals import document_keep
 from training.alliances.documents import (
     digest_of,

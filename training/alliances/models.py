@@ -12,9 +12,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from consent.models import Recorded, Study
-from learning.sites.documents import Alliance as AllianceDocument
-from learning.sites.documents import JointQuestion as QuestionDocument
-from learning.sites.documents import JointRun as RunDocument
+from learning.sites.documents import AllianceDocument, QuestionDocument, RunDocument
 from training.models.runs import Run
 
 

@@ -21,8 +21,7 @@ from common.sentences import gettext_noop
 from consent.permissions import second_person_check
 from consent.services import study_lock
 from consent.services.changes import changes_recorded
-from learning.sites.documents import Alliance as AllianceDocument
-from learning.sites.documents import Refused, public_key, renewed_site, sign
+from learning.sites.documents import AllianceDocument, Refused, public_key, renewed_site, sign
 from training.alliances.approvals import refusal
 from training.alliances.documents import alliance_read, alliance_verify, documents_of
 from training.alliances.keys import code_digest, fingerprint, identity, invitation_read, known_identity
@@ -35,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Renewal:
+class KeyRenewal:
     """Key of a site that is to be replaced, as a page shows it.
 
     Attributes:
@@ -53,17 +52,17 @@ class Renewal:
     proposed_at: datetime | None = None
 
 
-def renewals_waiting(alliance: Alliance) -> list[Renewal]:
+def renewals_waiting(alliance: Alliance) -> list[KeyRenewal]:
     """Keys that are to be replaced here: at most one at the hub, at a site those that nobody has confirmed yet."""
     if waiting := alliance.renewal:
         key = waiting["key"]
         former, at = alliance.document.sites[waiting["site"]], parse_datetime(waiting["proposed_at"])
         new = fingerprint(key) if key else ""
-        return [Renewal(waiting["site"], fingerprint(former), new, waiting["proposed_by"], at)]
+        return [KeyRenewal(waiting["site"], fingerprint(former), new, waiting["proposed_by"], at)]
     followed = [alliance_read(each).document for each in alliance.offered]
     documents = [alliance.document, *followed] if followed else []
     sites = [(before, after, renewed_site(before, after)) for before, after in pairwise(documents)]
-    return [Renewal(site, fingerprint(old.sites[site]), fingerprint(new.sites[site])) for old, new, site in sites]
+    return [KeyRenewal(site, fingerprint(old.sites[site]), fingerprint(new.sites[site])) for old, new, site in sites]
 
 
 # --- At the hub -----------------------------------------------------------------------------------------------------
@@ -205,12 +204,12 @@ def identity_renew(*, alliance: Alliance, invitation: str, acting_user: Abstract
     return fingerprint(own)
 
 
-def own_renewal(alliance: Alliance) -> Renewal | None:
+def own_renewal(alliance: Alliance) -> KeyRenewal | None:
     """The key that a site would register today, where the document in force names another one."""
     if alliance.is_hub or not alliance.is_signed:
         return None
     own, known = public_key(identity(alliance)), alliance.document.sites[alliance.own_name]
-    return None if own == known else Renewal(alliance.own_name, fingerprint(known), fingerprint(own))
+    return None if own == known else KeyRenewal(alliance.own_name, fingerprint(known), fingerprint(own))
 
 
 def _held(alliance: Alliance) -> Alliance:

@@ -25,8 +25,7 @@ from consent.services import study_lock
 from learning.formats import Rows, schema_from_json
 from learning.mechanisms.protocol import content_digest
 from learning.published import published_load
-from learning.sites.documents import JointRun as RunDocument
-from learning.sites.documents import Refused, Signed, Withdrawal
+from learning.sites.documents import Refused, RunDocument, Signed, Withdrawal
 from learning.students import suggested_student
 from training.alliances.approvals import COMMON, refusal, renewal_check, sites_fault
 from training.alliances.asking import ENDED, question_end
@@ -37,7 +36,7 @@ from training.alliances.wire import Hub, Unreachable
 from training.engine.spending import message_set
 from training.engine.turns import send
 from training.errors import RunError
-from training.methods import METHODS, Outcome, method_of
+from training.methods import METHODS, MethodOutcome, method_of
 from training.models import Alliance, Dataset, JointRun, Run, RunResult, StudentModel
 from training.notices import published_tell, run_ended_tell
 from training.services.cards import card_digest
@@ -80,7 +79,7 @@ def joint_run_propose(
     terms = alliance.terms["public"]
     if public is not None and (terms is None or points_digest(public) != terms["digest"]):
         raise ValidationError({"public_dataset": _("These are not the public points of the alliance.")})
-    if METHODS[fields["method"]].outcome == Outcome.TABLE:
+    if METHODS[fields["method"]].outcome == MethodOutcome.TABLE:
         fields |= {"public_dataset": None, "test_dataset": None, "student_learner": "", "batch_size": 1}
     else:
         fields.setdefault("student_learner", suggested_student(alliance.terms["schema"]["kind"]).name)
@@ -238,7 +237,7 @@ _NOT_OURS = gettext_noop("The model of the hub cannot be taken over: %(why)s")
 def is_taught_elsewhere(run: Run) -> bool:
     """Whether the model of a run comes from a hub."""
     alliance = run.alliance
-    return alliance is not None and not alliance.is_hub and method_of(run).outcome == Outcome.MODEL
+    return alliance is not None and not alliance.is_hub and method_of(run).outcome == MethodOutcome.MODEL
 
 
 def model_take(run: Run) -> bool:

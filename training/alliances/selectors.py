@@ -56,7 +56,7 @@ def hub_fingerprint(alliance: Alliance) -> str:
 
 
 @dataclass(frozen=True)
-class Waiting:
+class AwaitedSite:
     """Site that the open question of a run waits for.
 
     Attributes:
@@ -74,7 +74,7 @@ class Waiting:
     opened_at: datetime
 
 
-def waits_for(run: Run) -> list[Waiting]:
+def waits_for(run: Run) -> list[AwaitedSite]:
     """Sites that the open question of a run over sites waits for, as far as this side knows."""
     joint = JointRun.objects.filter(run=run.pk).select_related("run__alliance").first()
     question = None if joint is None or run.has_ended else joint.questions.filter(closed_at=None).first()
@@ -82,7 +82,7 @@ def waits_for(run: Run) -> list[Waiting]:
         return []
     last_contacts = dict(run.alliance.sites.values_list("name", "last_contact"))
     return [
-        Waiting(name, joint.sites.index(name), last_contacts.get(name), question.is_endorsed, question.opened_at)
+        AwaitedSite(name, joint.sites.index(name), last_contacts.get(name), question.is_endorsed, question.opened_at)
         for name in question.waits_for
     ]
 

@@ -26,9 +26,7 @@ from consent.selectors import consent_form_in_force
 from consent.services import consent_form_draft_save, draft_facts, study_lock, study_open_check, study_update
 from consent.services.changes import changes_recorded
 from learning.formats import records_alike, schema_from_json
-from learning.sites.documents import DOMAIN, Refused, public_key, sign
-from learning.sites.documents import Alliance as AllianceDocument
-from learning.sites.documents import JointRun as RunDocument
+from learning.sites.documents import DOMAIN, AllianceDocument, Refused, RunDocument, public_key, sign
 from training.alliances.approvals import facts_of_alliance, form_tells, refusal
 from training.alliances.documents import alliance_verify, digest_of, document_text, points_digest
 from training.alliances.exchange import exchange

@@ -2,7 +2,7 @@
 
 from typing import cast
 
-from training.methods.base import ModelMethod, Outcome, RunMethod, Stage, Step, Table, TableMethod
+from training.methods.base import MethodOutcome, ModelMethod, RunMethod, Stage, Step, Table, TableMethod
 from training.methods.counts import CountsMethod
 from training.methods.joint import joint_method
 from training.methods.lessons import Lesson
@@ -48,8 +48,8 @@ def table_of(run: Run) -> Table:
 __all__ = [
     "IMPLEMENTED",
     "METHODS",
+    "MethodOutcome",
     "MethodPlan",
-    "Outcome",
     "RunMethod",
     "Stage",
     "Step",

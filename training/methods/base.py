@@ -50,7 +50,7 @@ class Table(Protocol):
         ...
 
 
-class Outcome(StrEnum):
+class MethodOutcome(StrEnum):
     """What runs by a method lead to."""
 
     MODEL = "model"
@@ -102,7 +102,7 @@ class RunMethod(Protocol):
     name: str
     variants: tuple[str, ...]
     rehearsed_variants: tuple[str, ...]
-    outcome: Outcome
+    outcome: MethodOutcome
     learns: tuple[str, ...]
     parts: str
     needs_public_points: bool
@@ -222,7 +222,7 @@ class EngineMethod(ABC):
 
     questions: ClassVar[Questions]
     rehearsed_variants: tuple[str, ...] = ()
-    outcome = Outcome.MODEL
+    outcome = MethodOutcome.MODEL
     learns: tuple[str, ...] = (Classes.kind,)
     needs_public_points = True
     charges_ahead = False

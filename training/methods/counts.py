@@ -29,7 +29,7 @@ from training.engine.budgets import PlannedPromise, planned_promises
 from training.engine.commits import charged_faults
 from training.engine.questions import Questions
 from training.engine.records import records_of
-from training.methods.base import EngineMethod, Outcome, Tile, Wrong
+from training.methods.base import EngineMethod, MethodOutcome, Tile, Wrong
 from training.methods.planning import MethodPlan, budgets_of, choices_check, levels_of, share_warning
 from training.models import Batch, Round, Run
 
@@ -63,7 +63,7 @@ class CountedMethod(EngineMethod):
     """See :class:`training.methods.base.TableMethod`."""
 
     variants: tuple[str, ...] = ("",)
-    outcome = Outcome.TABLE
+    outcome = MethodOutcome.TABLE
     charged = gettext_noop(
         "Charges are public: the most that anybody of a level can have been charged. What somebody was charged is "
         "less where their records are spread over cells, and stays a secret."

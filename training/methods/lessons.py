@@ -82,7 +82,7 @@ class Lesson:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class StudentRecipe:
     """Learner, parameters and seed of a student. The seed is public: the same releases give the same student."""
 
     learner: str
@@ -90,9 +90,9 @@ class Recipe:
     seed: int
 
 
-def run_recipe(run: Run) -> Recipe:
+def run_recipe(run: Run) -> StudentRecipe:
     """Recipe of the run's own student."""
-    return Recipe(run.student_learner, run.student_parameters, run.seed or 0)
+    return StudentRecipe(run.student_learner, run.student_parameters, run.seed or 0)
 
 
 def queries_lesson(run: Run) -> Lesson:
@@ -102,7 +102,9 @@ def queries_lesson(run: Run) -> Lesson:
     return Lesson(labelled(rows, labels, classes=len(run.classes)))
 
 
-def student_fit(run: Run, lesson: Lesson, recipe: Recipe | None = None, *, progress: Progress | None = None) -> Model:
+def student_fit(
+    run: Run, lesson: Lesson, recipe: StudentRecipe | None = None, *, progress: Progress | None = None
+) -> Model:
     """A student after the lesson: the one that the run asked for, or by another recipe.
 
     How far it is stands in the row of the run, unless somebody else wants to hear of its progress.
@@ -115,7 +117,7 @@ def student_fit(run: Run, lesson: Lesson, recipe: Recipe | None = None, *, progr
         return student_from(run, recipe, releases, noted)
 
 
-def student_from(run: Run, recipe: Recipe, releases: Releases, progress: Progress) -> Model:
+def student_from(run: Run, recipe: StudentRecipe, releases: Releases, progress: Progress) -> Model:
     """Return a student by this recipe that has learned from releases about the run's public points.
 
     It learns from the run's labelled public rows, too. If a worker dies over it, it goes on from its checkpoint.
@@ -138,7 +140,7 @@ def checkpoints_folder(run: Run) -> str:
     return f"checkpoints/{run.pk}"
 
 
-def _key(recipe: Recipe, releases: Releases) -> str:
+def _key(recipe: StudentRecipe, releases: Releases) -> str:
     """Of a training: the same for what leads to the same student."""
     digest = hashlib.sha256(json.dumps([__version__, recipe.learner, recipe.parameters, recipe.seed]).encode())
     for array in (releases.rows, releases.counts, releases.sigma):

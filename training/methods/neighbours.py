@@ -23,12 +23,12 @@ from learning.mechanisms.neighbours.rounds import (
     LARGEST_SIGMA,
     EarlierRound,
     NeighbourChoices,
+    PlannedRound,
     doubtful_queries,
     next_round,
     plan_rounds,
     spread_queries,
 )
-from learning.mechanisms.neighbours.rounds import PlannedRound as ProposedRound
 from learning.mechanisms.neighbours.stand_ins import Sample
 from learning.mechanisms.neighbours.votes import radii
 from learning.mechanisms.protocol import PlanError
@@ -53,7 +53,7 @@ _SAMPLE = 1000
 
 
 @dataclass(frozen=True)
-class PlannedRound:
+class RoundPlan:
     """Plan of a round: ``queries`` public points, noise ``sigma``, radius, and the share used by its end.
 
     ``until`` is the part of the run's share that accounts may have used when the round ends. σ and radius of a second
@@ -78,7 +78,7 @@ class PlannedRound:
 class AskingPlan(MethodPlan):
     """Plan of votes; its ``forecasts`` are of the labels of the first round, and of a student of them."""
 
-    rounds: list[PlannedRound]
+    rounds: list[RoundPlan]
     representation: Sentence
 
     @property
@@ -121,7 +121,7 @@ def rounds_plan(
     *,
     share: float,
     wanted: int | None = None,
-) -> tuple[list[PlannedRound], tuple[Sentence, ...], tuple[Forecast, ...]]:
+) -> tuple[list[RoundPlan], tuple[Sentence, ...], tuple[Forecast, ...]]:
     """The rounds, notes, and forecasts of labels and student.
 
     For a ``share`` of every cap, and all or some ``wanted`` labels.
@@ -154,7 +154,7 @@ def _planned(
     levels: tuple[PlannedLevel, ...],
     share: float,
     wanted: int | None,
-) -> tuple[tuple[PlannedRound, ...], tuple[Sentence, ...], tuple[Forecast, ...]]:
+) -> tuple[tuple[RoundPlan, ...], tuple[Sentence, ...], tuple[Forecast, ...]]:
     """The rounds, warnings and choices, and the forecasts."""
     dataset, asking = Dataset.objects.get(pk=public_id), NeighbourChoices.from_json(json.loads(document))
     space, classes = space_first(dataset, asking), len(dataset.outcome.categories)
@@ -172,7 +172,7 @@ def _planned(
         radius_share=asking.radius_share,
     )
     planned = tuple(
-        PlannedRound(len(each.queries), each.sigma, each.radius_share, each.share / share, each.forecast)
+        RoundPlan(len(each.queries), each.sigma, each.radius_share, each.share / share, each.forecast)
         for each in proposal.rounds
     )
     forecasts: tuple[Forecast, ...] = (proposal.rounds[0].forecast.labels,)
@@ -185,7 +185,7 @@ def _planned(
 
 
 def _student(
-    first: ProposedRound, space: Space, levels: tuple[PlannedLevel, ...], classes: int, sample: Sample | None
+    first: PlannedRound, space: Space, levels: tuple[PlannedLevel, ...], classes: int, sample: Sample | None
 ) -> Forecast:
     """Forecast of a student of the first round."""
     settings = {"radius_share": first.radius_share, "sigma": first.sigma}

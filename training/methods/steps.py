@@ -238,7 +238,7 @@ def space_of(points: np.ndarray, steps: Steps, strength: float) -> Space:
 # --- The method, as engine and services see it ------------------------------------------------------------------------
 
 
-class Gradients(Questions):
+class GradientQuestions(Questions):
     """See :class:`training.engine.questions.Questions`."""
 
     #: A step takes less time than a task; only where there are very many people does another worker help.
@@ -332,7 +332,7 @@ class Sgd(GradientSteps):
     parts = "sgd"
     #: Where there are none, rows take their place that are drawn from counts of the same run.
     needs_public_points = False
-    questions = Gradients()
+    questions = GradientQuestions()
     # Consents count from the next chunk on, and a bar moves; each chunk goes to a worker and back.
     batch_size = 10
 

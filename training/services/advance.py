@@ -25,7 +25,7 @@ from training.alliances import runs as joint_runs
 from training.engine import asking
 from training.engine.turns import StepAside, piece_of, pieces_due, send, turn, turn_is_over
 from training.errors import RunError
-from training.methods import Outcome, Step, method_of
+from training.methods import MethodOutcome, Step, method_of
 from training.methods.pate import teaching
 from training.models import Run, Shard, StudentTraining, TeacherChunk
 from training.services import results, students, trainings
@@ -40,7 +40,10 @@ _UNEXPECTED = gettext_noop("An unexpected error; the logs of the worker tell it 
 
 
 #: The last step of a run, by what it leads to.
-_PUBLISH: dict[Outcome, Step] = {Outcome.MODEL: students.student_train, Outcome.TABLE: results.result_publish}
+_PUBLISH: dict[MethodOutcome, Step] = {
+    MethodOutcome.MODEL: students.student_train,
+    MethodOutcome.TABLE: results.result_publish,
+}
 
 
 def step_of(run: Run) -> Step | None:

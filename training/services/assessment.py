@@ -13,7 +13,7 @@ from learning.students import Releases
 from learning.students.calibration import fit_to_releases
 from training.engine.records import records_key, records_load
 from training.measures import evaluated, target_evaluated
-from training.methods.lessons import Lesson, Recipe, progress_of, student_fit
+from training.methods.lessons import Lesson, StudentRecipe, progress_of, student_fit
 from training.methods.space import points_of
 from training.models import Dataset, Run
 
@@ -78,7 +78,7 @@ class Trial:
 def student_try(
     run: Run,
     lesson: Lesson,
-    recipe: Recipe,
+    recipe: StudentRecipe,
     progress: Progress | None = None,
     *,
     tries: bool = True,

@@ -25,7 +25,7 @@ from learning.outcomes import Classes
 from training.engine.records import records_load
 from training.errors import STATE
 from training.measures import accuracy_interval, published_accuracy
-from training.methods import Outcome, method_of
+from training.methods import MethodOutcome, method_of
 from training.methods.space import points_of
 from training.models import Run, RunResult, StudentModel
 from training.services.downloads import onnx_store, version_load
@@ -51,7 +51,7 @@ def too_few_labels(labels: int) -> Sentence | None:
 
 def without_model(run: Run) -> str:
     """Return why a finished run has no published model, as a sentence; empty for runs that have one or lead to none."""
-    if run.status != Run.Status.FINISHED or run.student_id or method_of(run).outcome != Outcome.MODEL:
+    if run.status != Run.Status.FINISHED or run.student_id or method_of(run).outcome != MethodOutcome.MODEL:
         return ""
     return run.message or (Sentence(_UNPUBLISHED) if run.students.exists() else "")
 

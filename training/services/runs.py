@@ -40,7 +40,7 @@ from training.engine.budgets import rehearsed_check
 from training.engine.spending import runs_send_on, used_share
 from training.engine.turns import send
 from training.errors import PROPOSER, REPEATED, STATE
-from training.methods import METHODS, Outcome, method_by, method_of
+from training.methods import METHODS, MethodOutcome, method_by, method_of
 from training.methods.base import RunMethod
 from training.methods.lessons import checkpoints_folder, student_check
 from training.methods.planning import beside_majority
@@ -105,7 +105,7 @@ def run_check(run: Run) -> RunMethod:
         errors.update(error.message_dict)
     _check_datasets(run, wrong)
     method = method_of(run) if run.method in METHODS else None
-    learns = method is None or method.outcome == Outcome.MODEL
+    learns = method is None or method.outcome == MethodOutcome.MODEL
     taught = not run.private_dataset_id or bool(run.private_dataset.outcome.categories)
     if method is not None and run.private_dataset_id:
         _check_outcome(run, method, wrong)
@@ -183,7 +183,7 @@ def _check_labelled(run: Run, wrong: Callable[[str, object], None]) -> None:
     assert labelled is not None, "it was chosen"
     if run.alliance_id:
         wrong(field, _("Over sites a student learns from releases alone. Leave this empty."))
-    elif not run.public_dataset_id or (run.method in METHODS and method_of(run).outcome != Outcome.MODEL):
+    elif not run.public_dataset_id or (run.method in METHODS and method_of(run).outcome != MethodOutcome.MODEL):
         wrong(field, _("Without public points there is no student to learn from labelled rows. Leave this empty."))
     elif labelled.pk == run.public_dataset_id:
         wrong(field, _("These are the points that the run asks about. Choose other labelled rows."))

@@ -36,7 +36,7 @@ from training.engine.turns import send
 from training.errors import STATE, RunError
 from training.measures import published_accuracy
 from training.methods import lesson_of
-from training.methods.lessons import Recipe, run_recipe
+from training.methods.lessons import StudentRecipe, run_recipe
 from training.models import Run, StudentModel, StudentTraining
 from training.notices import model_withdrawn_mail, published_tell, run_ended_tell
 from training.services.assessment import Duel, evaluation, student_try, truth_of
@@ -51,7 +51,7 @@ logger = logging.getLogger(__name__)
 class Taught:
     """A student that has learned: what is stored of it once its version has a number."""
 
-    recipe: Recipe
+    recipe: StudentRecipe
     chosen: Candidate
     seconds: float
     artifact: str
@@ -107,7 +107,9 @@ def _finish_without_model(run: Run, why: Sentence) -> bool:
     return True
 
 
-def student_teach(run: Run, recipe: Recipe, *, may_release: bool = False, progress: Progress | None = None) -> Taught:
+def student_teach(
+    run: Run, recipe: StudentRecipe, *, may_release: bool = False, progress: Progress | None = None
+) -> Taught:
     """Let a student learn what the run released, and store the file.
 
     ``may_release``: whether what the run released itself may be published in its place: where the run says so, or, if

@@ -26,7 +26,7 @@ from learning.students import labelled, said
 from training.engine.asking import run_part_do
 from training.engine.turns import StepAside, send
 from training.errors import STATE, RunError
-from training.methods.lessons import Recipe, progress_of, student_check, student_from
+from training.methods.lessons import StudentRecipe, progress_of, student_check, student_from
 from training.models import Run, StudentTraining
 from training.services.assessment import evaluation, truth_of
 from training.services.students import student_teach, version_add
@@ -154,7 +154,7 @@ def _worked(training: StudentTraining, also: Progress | None) -> str:
 
 
 def _version_train(training: StudentTraining, progress: Progress) -> None:
-    recipe = Recipe(training.learner, training.parameters, training.run.seed or 0)
+    recipe = StudentRecipe(training.learner, training.parameters, training.run.seed or 0)
     taught = student_teach(training.run, recipe, progress=progress)
     with transaction.atomic():
         study_lock(training.run.study_id)
@@ -176,7 +176,7 @@ def _version_assess(training: StudentTraining, progress: Progress) -> None:
     """Comparison of a version: the same student on true public labels."""
     run, version = training.run, training.version
     assert version is not None
-    recipe = Recipe(training.learner, training.parameters, version.seed)
+    recipe = StudentRecipe(training.learner, training.parameters, version.seed)
     truth, reference = truth_of(run.public_points), None
     if truth is not None:
         numbers = run.learns.categories_of(truth)

@@ -28,7 +28,7 @@ from learning.published import published_label
 from learning.students import STUDENTS
 from training.engine.records import encoder_of
 from training.measures import FEWEST_STEPS, rounding_steps
-from training.methods import Outcome, method_of
+from training.methods import MethodOutcome, method_of
 from training.models import Run
 from training.models.datasets import DRAWN
 from training.services.publication import without_model
@@ -226,7 +226,7 @@ def releases_counts(run: Run) -> bool:
 @register.filter
 def leads_to_table(run: Run) -> bool:
     """Whether the run leads to a table, and to no model."""
-    return method_of(run).outcome == Outcome.TABLE
+    return method_of(run).outcome == MethodOutcome.TABLE
 
 
 @register.filter

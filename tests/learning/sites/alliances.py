@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from common.noise import SimulationNoise
-from learning.sites.documents import Alliance, JointQuestion, JointRun, Refused, Roster, public_key, sign
+from learning.sites.documents import AllianceDocument, QuestionDocument, Refused, Roster, RunDocument, public_key, sign
 from learning.sites.protocol import Site, SiteAnswer, answer, endorse, roster_of, total
 
 HUB = Ed25519PrivateKey.from_private_bytes(bytes([200]) * 32)
@@ -35,7 +35,7 @@ class MemoryLedger:
     def last(self, roster: str) -> int:
         return self.numbers.get(roster, 0)
 
-    def commit(self, question: JointQuestion, answer: SiteAnswer) -> None:
+    def commit(self, question: QuestionDocument, answer: SiteAnswer) -> None:
         if question.number <= self.last(question.roster):
             raise Refused("answered")
         self.numbers[question.roster] = question.number
@@ -52,18 +52,18 @@ class Joint:
         ]
         names = tuple(site.name for site in self.sites)
         keys = {site.name: public_key(site.identity) for site in self.sites}
-        self.alliance = Alliance("hospitals", "terms", colluding, public_key(HUB), keys)
-        self.run = sign(JointRun(self.alliance.digest(), number, "plan", mode, names), HUB)
+        self.alliance = AllianceDocument("hospitals", "terms", colluding, public_key(HUB), keys)
+        self.run = sign(RunDocument(self.alliance.digest(), number, "plan", mode, names), HUB)
         self.approvals = [site.approval(self.run.document) for site in self.sites]
         self.roster: Roster = roster_of(self.alliance, self.run, self.approvals)
         self.ledgers = {site.name: MemoryLedger() for site in self.sites}
 
-    def question(self, number: int = 1, *, spread: float = 50.0, grain: float = 1.0, **about: Any) -> JointQuestion:
+    def question(self, number: int = 1, *, spread: float = 50.0, grain: float = 1.0, **about: Any) -> QuestionDocument:
         participants = about.pop("participants", self.run.document.participants)
         made = {"question": "digest", "part": (0, 1), "state": "", "spread": spread, "grain": grain} | about
-        return JointQuestion(self.roster.digest(), number, participants=participants, **made)
+        return QuestionDocument(self.roster.digest(), number, participants=participants, **made)
 
-    def answers(self, question: JointQuestion, sums: Sequence[np.ndarray], noise: Any = SimulationNoise) -> Any:
+    def answers(self, question: QuestionDocument, sums: Sequence[np.ndarray], noise: Any = SimulationNoise) -> Any:
         """Answers of all participants of a question, of sums of each of them in order."""
         among = [site for site in self.sites if site.name in question.participants]
         signed = sign(question, HUB)
@@ -73,5 +73,5 @@ class Joint:
             for place, (site, each) in enumerate(zip(among, sums, strict=True))
         ]
 
-    def total(self, question: JointQuestion, sums: Sequence[np.ndarray], noise: Any = SimulationNoise) -> np.ndarray:
+    def total(self, question: QuestionDocument, sums: Sequence[np.ndarray], noise: Any = SimulationNoise) -> np.ndarray:
         return total(self.roster, question, self.answers(question, sums, noise))

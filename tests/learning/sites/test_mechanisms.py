@@ -13,7 +13,7 @@ from learning.mechanisms.head_counts import HeadCountQuestion
 from learning.mechanisms.pate import NO_VOTE
 from learning.mechanisms.pate.question import Ballot, VoteState
 from learning.mechanisms.protocol import Arrays, Draws, PartRelease, Question
-from learning.sites.documents import JointQuestion, Refused
+from learning.sites.documents import QuestionDocument, Refused
 from learning.sites.lattice import IncludedNoise
 from learning.sites.protocol import question_for, total_spread
 from tests.learning.mechanisms import test_counts, test_questions
@@ -24,7 +24,7 @@ from tests.learning.sites.alliances import Joint, Mode, NoNoise
 DRAWS = Draws(SimulationNoise(1), 1)
 
 
-def put(joint: Joint, question: Question, part: slice, number: int = 1) -> JointQuestion:
+def put(joint: Joint, question: Question, part: slice, number: int = 1) -> QuestionDocument:
     names = joint.run.document.participants
     return question_for(joint.roster, question, number=number, part=part, state="", participants=names)
 

@@ -9,14 +9,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from common.noise import SimulationNoise
 from learning.sites.documents import (
-    Alliance,
+    AllianceDocument,
     Answer,
     Approval,
     Document,
     Endorsement,
-    JointQuestion,
-    JointRun,
+    QuestionDocument,
     Refused,
+    RunDocument,
     Signed,
     public_key,
     sign,
@@ -32,11 +32,11 @@ def joint() -> Joint:
     return Joint(3)
 
 
-def endorsed(joint: Joint, question: JointQuestion, by: int = 3) -> list[Signed[Endorsement]]:
+def endorsed(joint: Joint, question: QuestionDocument, by: int = 3) -> list[Signed[Endorsement]]:
     return [sign(Endorsement(question.digest(), site.name), site.identity) for site in joint.sites[:by]]
 
 
-def answered(joint: Joint, question: JointQuestion, endorsements: list[Signed[Endorsement]], **change: Any) -> Any:
+def answered(joint: Joint, question: QuestionDocument, endorsements: list[Signed[Endorsement]], **change: Any) -> Any:
     """What the first site says to this."""
     sums, noise = change.get("sums", SUMS[0]), change.get("noise", SimulationNoise(0))
     return answer(joint.sites[0], joint.roster, question, endorsements, sums, noise, joint.ledgers["site-00"])
@@ -215,10 +215,10 @@ def test_the_hub_decodes_nothing_but_the_total_of_all(joint: Joint) -> None:
 
 
 DOCUMENTS: list[Document] = [
-    Alliance("hôpitaux", "00", 1, "aa", {"b": "bb", "a": "cc"}),
-    JointRun("00", "1f", "11", "together", ("a", "b", "c")),
+    AllianceDocument("hôpitaux", "00", 1, "aa", {"b": "bb", "a": "cc"}),
+    RunDocument("00", "1f", "11", "together", ("a", "b", "c")),
     Approval("00", "a", "aa"),
-    JointQuestion("00", 3, "11", (0, 5), "22", ("a", "b"), 0.1, 2.0**-16),
+    QuestionDocument("00", 3, "11", (0, 5), "22", ("a", "b"), 0.1, 2.0**-16),
     Endorsement("00", "a"),
     Answer("00", "a", (3, 4), "11"),
 ]
