@@ -234,4 +234,4 @@ def _wait_for_end(
 def _present(at: Installation, logins: list[dict[str, str]], write: Callable[[str], Any]) -> None:
     write(f"\n{at.name}: {at.address}\nSign in with the password {logins[0]['password']} as\n")
     for login in logins:
-        write(f"  {login['username']:16} {login['role']}\n")
+        write(f"  {login['username']:18} {login['role']}\n")

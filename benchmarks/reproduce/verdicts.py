@@ -155,7 +155,8 @@ def unmeasured() -> Iterable[tuple[str, int, str]]:
     yield "Individualized PATE and the thesis, other figures", 0, figures
     student = "the students (VAT, improved GAN) are others than ours"
     yield "PATE 2017, students of MNIST; 2018, students", 2 + 2, student
-    yield "PATE 2017 and 2018, SVHN and Glyph", 4 + 2 + 3 * 3 + 1 + 1, f"{svhn}, nor Glyph's"
+    glyph = f"{svhn}, nor Glyph's, the only data with printed numbers of Interactive-GNMax"
+    yield "PATE 2017 and 2018, SVHN and Glyph", 4 + 2 + 3 * 3 + 1 + 1, glyph
     acs = "on records of the 2013 census; Adult beside it: plausible-deniability.md"
     cells = deniability["table_classifiers_trained_on_synthetic"], deniability["table_distinguishing_game"]
     yield "Plausible deniability, both tables", sum(len(_numbers(part)) for part in cells), acs

@@ -156,7 +156,7 @@ class Command(BaseCommand):
             f"Sign in with the password {logins[0].password} as\n"
         )
         for login in logins:
-            self.stdout.write(f"  {login.username:16} {login.role}\n")
+            self.stdout.write(f"  {login.username:18} {login.role}\n")
         if settings.EMAIL_FILE_PATH:
             self.stdout.write(f"Mails are files in {settings.EMAIL_FILE_PATH}.\n")
         self.stdout.write(
