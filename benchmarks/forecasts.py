@@ -31,8 +31,8 @@ from learning.forecasts import Forecast
 from learning.mechanisms.levels import PlannedLevel
 from learning.mechanisms.neighbours.rounds import plan_rounds
 from learning.mechanisms.neighbours.stand_ins import Sample
-from learning.mechanisms.pate.budgets import VoteBudget
-from learning.mechanisms.pate.forecast import forecast_votes
+from learning.mechanisms.pate.ballots import VoteBudget
+from learning.mechanisms.pate.teachers import forecast_votes
 from learning.mechanisms.steps.rehearsals import forecast_steps, forecast_target
 from learning.mechanisms.steps.steps_plan import Steps, plan_steps, strength_of
 from learning.representations import representation_create

@@ -121,8 +121,8 @@ def _neighbours(split: int, mode: str) -> Row:
     from learning.mechanisms.neighbours.votes import radii
     from learning.outcomes import Classes
     from learning.representations import default_representation
-    from learning.students.neighbourhoods import neighbourhoods
     from learning.students.releases import counted
+    from learning.students.smoothing import neighbourhoods
 
     data = data_split("mnist", split)
     caps = caps_draw(EPSILON, data.holders, DELTAS["mnist"])

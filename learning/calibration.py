@@ -3,7 +3,7 @@
 A model's probabilities p become p' in proportion to exp(scale · log p + offset of the class), so that they are as often
 right as they say. Where the steps of a linear model released noisy sums, `fit_to_sums` finds scale and offsets: at
 every step a sum says how far the classes of all holders are from what the model of that moment said of them, clipped as
-they were clipped, with noise of known size. Where a student learned from releases, `learning.students.calibration`
+they were clipped, with noise of known size. Where a student learned from releases, `learning.students.held_out`
 compares it with others, which it has not learned from. Neither looks at private records or at test points.
 
 A threshold is the probability from which on a class is said, in place of the likeliest one.

@@ -12,7 +12,7 @@ from unittest.mock import patch
 from accounting.privacy import IndividualAccounts, label_charge
 from common.noise import SystemNoise
 from learning.mechanisms.counts.counting import CountsQuestion
-from learning.mechanisms.pate.aggregators import gnmax
+from learning.mechanisms.pate.aggregators import noisy_max
 from learning.mechanisms.protocol import People, Records
 from learning.sites import protocol
 from learning.sites.documents import QuestionDocument, Roster
@@ -49,7 +49,7 @@ def weight_squared() -> Iterator[None]:
     def halved(weight: float, sigma: float, teachers: int = 1) -> float:
         return label_charge(weight, sigma, teachers) / 2
 
-    with patch.object(gnmax, "label_charge", halved):
+    with patch.object(noisy_max, "label_charge", halved):
         yield
 
 

@@ -34,7 +34,7 @@ from torch.nn import functional
 
 from benchmarks.reproduce.folders import CLASSES, DIVISIONS, WEAKER, votes_file
 from learning.learners import learner_create
-from learning.students.moves import Moves
+from learning.students.consistency_training import Moves
 
 TEACHERS = 250
 PASSES = 80

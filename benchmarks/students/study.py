@@ -20,8 +20,8 @@ from learning.mechanisms.neighbours.released_counts import release_counts
 from learning.mechanisms.neighbours.rounds import next_round, plan_rounds
 from learning.mechanisms.neighbours.votes import radii
 from learning.representations import default_representation
-from learning.students.neighbourhoods import neighbourhoods
 from learning.students.releases import Releases, counted, joined
+from learning.students.smoothing import neighbourhoods
 
 Teach = Callable[[NDArray[np.floating], Releases], Model]
 TUNED_SHARE = 2 / 9

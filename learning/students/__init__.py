@@ -1,16 +1,27 @@
-"""Students: models that learn from releases about public points, which costs nothing however often it is done.
+"""Students by name: models that learn from releases about public points, which costs nothing however often it is done.
 
-Knows what releases are, and nothing of accounts or of private records. Imports no Django.
+Knows what releases are, and nothing of accounts or of private records. Imports no Django. Every learner of labels is a
+student, too.
 """
 
-from learning.students.categories import CategoriesModel, said
-from learning.students.checkpoints import Checkpoint
-from learning.students.choice import choose
-from learning.students.neighbourhoods import neighbourhoods
-from learning.students.refining import refine
-from learning.students.registry import STUDENTS, student_class, student_create, student_learn, suggested_student
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from common.progress import Progress
+from learning.learners import LEARNERS, instance_of, registered_class
+from learning.learners.learner import Learner, Model, Parametrised
+from learning.students.boosting import Boosting
+from learning.students.consistency import Consistency
+from learning.students.held_out import choose
 from learning.students.releases import Releases, counted, joined, labelled, predicted, with_labelled_rows
-from learning.students.smoothing import smooth
+from learning.students.shares import Shares
+from learning.students.smoothing import neighbourhoods, refine, smooth
+from learning.students.student import UNKEPT, CategoriesModel, Checkpoint, Student, learn_labels, said
 
 __all__ = [
     "STUDENTS",
@@ -32,3 +43,47 @@ __all__ = [
     "suggested_student",
     "with_labelled_rows",
 ]
+
+STUDENTS: dict[str, type[Parametrised]] = {
+    **{student.name: student for student in (Consistency, Shares, Boosting)},
+    **LEARNERS,
+}
+
+
+def student_class(name: str) -> type[Parametrised]:
+    """The student of this name; ValueError lists the names there are."""
+    return registered_class(STUDENTS, name)
+
+
+def student_create(name: str, parameters: Mapping[str, Any] | None = None) -> Parametrised:
+    """The student with these parameters, defaults for the rest; ValueError says what is unknown or out of range.
+
+    >>> student_create("boosting", {"leaves": 8}).leaves
+    8
+    """
+    return instance_of(STUDENTS, name, parameters)
+
+
+def student_learn(
+    student: Parametrised,
+    points: npt.NDArray[np.floating],
+    releases: Releases,
+    *,
+    seed: int,
+    progress: Progress | None = None,
+    checkpoint: Checkpoint = UNKEPT,
+) -> Model:
+    """Let a student learn; see `Student.learn`; a learner of labels learns from the largest counts, and at once."""
+    if isinstance(student, Student):
+        return student.learn(points, releases, seed=seed, progress=progress, checkpoint=checkpoint)
+    assert isinstance(student, Learner)
+    return learn_labels(student, points, releases, seed=seed, progress=progress)
+
+
+def suggested_student(kind: str) -> Parametrised:
+    """The student that a first run on records of this kind, "image" or "table", may begin with.
+
+    >>> suggested_student("image").name, suggested_student("table").name
+    ('consistency', 'shares')
+    """
+    return Consistency() if kind == "image" else Shares()

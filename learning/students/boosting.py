@@ -11,10 +11,9 @@ from common.progress import Progress
 from common.sentences import gettext_noop
 from learning.learners.learner import Model, Records, parameter
 from learning.learners.scikit import ScikitModel, scikit_model
-from learning.students.base import Student
-from learning.students.checkpoints import Checkpoint
 from learning.students.releases import Releases
 from learning.students.shares import Shares
+from learning.students.student import Checkpoint, Student
 
 if TYPE_CHECKING:
     from sklearn.ensemble import HistGradientBoostingClassifier

@@ -11,12 +11,11 @@ from common.progress import Progress
 from common.sentences import gettext_noop
 from learning.learners.cnn import convolved_check
 from learning.learners.learner import Records, parameter
-from learning.students.base import Student
-from learning.students.checkpoints import Checkpoint
 from learning.students.releases import Releases
+from learning.students.student import Checkpoint, Student
 
 if TYPE_CHECKING:
-    from learning.students.network import ConsistencyModel
+    from learning.students.consistency_training import ConsistencyModel
 
 
 _LONGER, _FURTHER = 3, 1.5
@@ -83,7 +82,7 @@ class Consistency(Student):
 
     @classmethod
     def model_from_bytes(cls, data: bytes) -> ConsistencyModel:
-        from learning.students.network import ConsistencyModel
+        from learning.students.consistency_training import ConsistencyModel
 
         return ConsistencyModel.from_bytes(data)
 
@@ -93,8 +92,7 @@ class Consistency(Student):
     def _learn(
         self, x: Records, releases: Releases, *, seed: int, progress: Progress, checkpoint: Checkpoint
     ) -> ConsistencyModel:
-        from learning.students.consistency_training import Recipe, train_consistently
-        from learning.students.moves import Moves
+        from learning.students.consistency_training import Moves, Recipe, train_consistently
 
         longer, further = (_LONGER, _FURTHER) if self.thorough else (1, 1.0)
         moves = Moves(

@@ -1,27 +1,228 @@
-"""Consistency training with released counts."""
+"""Consistency training with released counts: random changes of images, the network, and the training, in PyTorch.
+
+States between two steps are stored as safetensors, which runs no code when it is read.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import nn
 from torch.nn import functional
 
 from common.progress import Progress
 from learning.learners.learner import Records
-from learning.learners.network import as_images
-from learning.students.checkpoints import UNKEPT, Checkpoint
-from learning.students.descent_states import state_load, state_save
-from learning.students.moves import Moves
-from learning.students.network import ConsistencyModel, initialise, network, normalise
+from learning.learners.network import ImageModel, as_images
+from learning.students.student import UNKEPT, Checkpoint
+
+if TYPE_CHECKING:
+    from learning.exports.graph import Graph
+
+_BENDS = 4
+
+_HIDDEN = 128
+_CONVOLUTIONS = 3
+"""Convolutions of a network that is not deep."""
+_LARGE = 16
+"""Images with a shorter side of at least so many pixels are halved by the first convolution."""
+_POOLED = 4
+"""Maps with a shorter side of fewer pixels are not pooled."""
+
+_MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
 _WEAK = 0.5
 _WARM_UP = 0.25
 _WEIGHT_DECAY = 0.01
 _NOTED = 100
 """Steps between two reports and checkpoints of the training."""
+
+
+@dataclass(frozen=True)
+class Moves:
+    """Limits of the moves of images; 0 or False switches a kind off.
+
+    Attributes:
+        rotation: Greatest angle in degrees, either way.
+        shift: Greatest shift as a share of height and width, either way.
+        stretch: Greatest change of height and width, each by itself, as a share.
+        bend: Greatest shift of a part of the image against the others, as a share of height and width, either way.
+        mirror: Whether every second image is mirrored left to right.
+        erase: Side of a square that is blackened, as a share of the shorter side of the image.
+    """
+
+    rotation: float
+    shift: float
+    stretch: float
+    bend: float
+    mirror: bool
+    erase: float
+
+    def weaker(self, factor: float) -> Moves:
+        """The same by a factor, and nothing erased."""
+        return Moves(
+            self.rotation * factor, self.shift * factor, self.stretch * factor, self.bend * factor, self.mirror, 0.0
+        )
+
+    def __call__(self, images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        """Every image of `(n, channels, height, width)` moved at random by itself; what comes from outside is 0.
+
+        Moves are drawn where the generator is.
+        """
+        moved = images
+        if self.rotation or self.shift or self.stretch or self.bend or self.mirror:
+            maps = self._maps(len(images), generator).to(images.device)
+            grid = functional.affine_grid(maps, list(images.shape), align_corners=False)
+            if self.bend:
+                grid = grid + self._bends(images, generator).to(images.device)
+            moved = functional.grid_sample(images, grid, align_corners=False)
+        return self._erased(moved, generator) if self.erase else moved
+
+    def _maps(self, count: int, generator: torch.Generator) -> torch.Tensor:
+        """`(count, 2, 3)` affine maps from places in the result to places in the image, both from -1 to 1."""
+        uniform = 2 * torch.rand(count, 5, generator=generator, device=generator.device) - 1
+        angle = uniform[:, 0] * math.radians(self.rotation)
+        width, height = (1 + self.stretch * uniform[:, axis] for axis in (1, 2))
+        if self.mirror:
+            turned = torch.randint(0, 2, (count,), generator=generator, device=generator.device)
+            width = width * (1 - 2 * turned)
+        cos, sin = torch.cos(angle), torch.sin(angle)
+        first = torch.stack([cos * width, -sin * height, 2 * self.shift * uniform[:, 3]], 1)
+        second = torch.stack([sin * width, cos * height, 2 * self.shift * uniform[:, 4]], 1)
+        return torch.stack([first, second], 1)
+
+    def _bends(self, images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        """`(n, height, width, 2)` shifts of places, smooth between 4×4 that are drawn (after Simard et al. 2003)."""
+        uniform = torch.rand(len(images), 2, _BENDS, _BENDS, generator=generator, device=generator.device)
+        drawn = 2 * self.bend * (2 * uniform - 1)
+        smooth = functional.interpolate(drawn, size=images.shape[2:], mode="bicubic", align_corners=True)
+        return smooth.permute(0, 2, 3, 1)
+
+    def _erased(self, images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        inside = []
+        count, _, *sides = images.shape
+        side = max(1, round(self.erase * min(sides)))
+        for length in sides:
+            first = torch.randint(0, length - side + 1, (count, 1), generator=generator, device=generator.device)
+            places = torch.arange(length, device=generator.device)
+            inside.append((places >= first) & (places < first + side))
+        square = (inside[0][:, :, None] & inside[1][:, None, :]).to(images.device)
+        return images.masked_fill(square[:, None], 0.0)
+
+
+def network(shape: tuple[int, ...], classes: int, filters: int, *, deep: bool = False) -> nn.Sequential:
+    """Convolutions 5×5, 3×3 and 3×3 with max pool 2, dense 128, each with batch norm and ReLU.
+
+    The first convolution has stride 2 where images are large enough.
+
+    Args:
+        shape: of an image.
+        classes: how many.
+        filters: of the first convolution; the second has twice and the third four times as many.
+        deep: whether the second and the third are followed by another one like them.
+    """
+    height, width, channels = shape if len(shape) == 3 else (*shape, 1)
+    stride = 2 if min(height, width) >= _LARGE else 1
+    layers: list[nn.Module] = [nn.Conv2d(channels, filters, 5, stride, 2, bias=False)]
+    height, width = -(-height // stride), -(-width // stride)
+    for before, after in ((filters, 2 * filters), (2 * filters, 4 * filters), (4 * filters, 0)):
+        layers += [nn.BatchNorm2d(before), nn.ReLU()]
+        if after:
+            layers += [nn.Conv2d(before, after, 3, 1, 1, bias=False)]
+            if deep:
+                layers += [nn.BatchNorm2d(after), nn.ReLU(), nn.Conv2d(after, after, 3, 1, 1, bias=False)]
+            if min(height, width) >= _POOLED:
+                layers += [nn.MaxPool2d(2)]
+                height, width = height // 2, width // 2
+    layers += [nn.Flatten(), nn.Linear(4 * filters * height * width, _HIDDEN, bias=False)]
+    layers += [nn.BatchNorm1d(_HIDDEN), nn.ReLU(), nn.Linear(_HIDDEN, classes)]
+    return nn.Sequential(*layers).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+
+class ConsistencyModel(ImageModel[nn.Sequential]):
+    """A trained :func:`network`."""
+
+    @classmethod
+    def _network(cls, tensors: Mapping[str, torch.Tensor], shape: tuple[int, ...]) -> tuple[nn.Sequential, int]:
+        places = sorted(tensors, key=_place)
+        classes = len(tensors[places[-1]])
+        deep = sum(tensor.ndim == 4 for tensor in tensors.values()) > _CONVOLUTIONS
+        return network(shape, classes, len(tensors[places[0]]), deep=deep), classes
+
+    def inner_modules(self) -> tuple[nn.Module, ...]:
+        return tuple(self.network)[:-1]
+
+    def to_graph(self, graph: Graph, records: str) -> str:
+        from learning.exports.layers import network_probabilities
+
+        return network_probabilities(graph, records, self.shape, self.network)
+
+
+def initialise(layers: nn.Sequential, generator: torch.Generator) -> None:
+    """He-normal weights (He et al. 2015), and 0 in the last layer."""
+    for layer in layers:
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu", generator=generator)
+    last = layers[-1]
+    assert isinstance(last, nn.Linear)
+    nn.init.zeros_(last.weight)
+    nn.init.zeros_(last.bias)
+
+
+@torch.no_grad()
+def normalise(layers: nn.Sequential, pixels: torch.Tensor) -> None:
+    """Take the statistics of batch norm from the images as they are: moved images with holes have others."""
+    for layer in layers:
+        if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d):
+            layer.reset_running_stats()
+            layer.momentum = None  # the mean of all batches
+    layers.train()
+    for part in pixels.tensor_split(max(1, len(pixels) // 256)):
+        layers(part)
+
+
+def state_save(step: int, layers: nn.Module, optimiser: torch.optim.AdamW, generator: torch.Generator) -> bytes:
+    """Everything that the steps after ``step`` depend on: weights, moments, the state of the random generator."""
+    tensors = {f"layers.{name}": each for name, each in layers.state_dict().items()}
+    for place, weights in enumerate(layers.parameters()):
+        tensors |= {f"{name}.{place}": optimiser.state[weights][name] for name in _MOMENTS}
+    tensors |= {"steps": torch.tensor(step), "generator": generator.get_state()}
+    return save({name: each.detach().cpu().contiguous() for name, each in tensors.items()})
+
+
+@torch.no_grad()
+def state_load(state: bytes | None, layers: nn.Module, optimiser: torch.optim.AdamW, generator: torch.Generator) -> int:
+    """Put a training back to where it was `state_save`.
+
+    Returns:
+        The number of steps that were taken. 0, and nothing is changed, where no state can be read or it does not fit.
+    """
+    try:
+        tensors = load(state or b"")
+        parts = {name.removeprefix("layers."): each for name, each in tensors.items() if name.startswith("layers.")}
+        moments = [
+            {name: tensors[f"{name}.{place}"] for name in _MOMENTS} for place, _ in enumerate(layers.parameters())
+        ]
+        step, drawn = int(tensors["steps"]), tensors["generator"]
+    except (SafetensorError, KeyError):
+        return 0
+    if {name: each.shape for name, each in parts.items()} != {
+        name: each.shape for name, each in layers.state_dict().items()
+    }:
+        return 0  # of another network
+    layers.load_state_dict(parts)
+    for weights, moment in zip(layers.parameters(), moments, strict=True):
+        # in the memory format of the weights, which the fused optimiser takes for granted
+        moved = {name: torch.empty_like(weights).copy_(moment[name]) for name in _MOMENTS[1:]}
+        optimiser.state[weights] = {"step": moment["step"].to(weights.device), **moved}
+    generator.set_state(drawn)
+    return step
 
 
 @dataclass(frozen=True)
@@ -93,6 +294,11 @@ def train_consistently(
             progress(step + 1, recipe.steps)
     normalise(layers, pixels)
     return ConsistencyModel(layers, classes, x.shape[1:])
+
+
+def _place(name: str) -> int:
+    """Of a layer, in the name of one of its tensors."""
+    return int(name.split(".")[0])
 
 
 def _quick(device: torch.device) -> torch.autocast:

@@ -1,4 +1,7 @@
-"""Releases about single points, smoothed over the public points that lie close together."""
+"""Releases turned into probabilities of all public points: about neighbourhoods, or about points, which are smoothed.
+
+The public points within the radius of a query stand for those who were asked.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,23 @@ from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array, vstack
 
-from learning.representations.spreading import eigenvectors, similarities
-from learning.students.posterior import leading_probabilities
-from learning.students.releases import Releases, predicted
+from common.progress import Progress
+from learning.mechanisms.neighbours.distances import QUERIES_AT_A_TIME, kernel_weights, near_pairs, squared_norms
+from learning.representations.spreading import eigenvectors, similarities, spread
+from learning.students.releases import Releases, leading_probabilities, predicted
+from learning.students.shares import Shares
+
+_MOST_STAND_INS = 10_000
+"""More public points than these say no more about an average, and need memory."""
+
+_DOUBT = 0.1
+"""Share of leading classes that are not the point's own."""
+_HELD_OUT = 0.2
+_SPREAD = (0.0, 0.8, 0.95)
+"""Shares that come from neighbours, of which the best is taken."""
 
 _MOST = 300
 """Eigenvectors of the graph, at most."""
@@ -21,6 +36,89 @@ _SPREADS = (0.1, 0.2, 0.4)
 _MISFITS = (0.0, 0.02, 0.05, 0.1)
 
 Floats = NDArray[np.float64]
+
+
+def neighbourhoods(
+    rows: ArrayLike, public: NDArray[np.signedinteger], squared_radii: ArrayLike, *, kernel: str = "uniform"
+) -> csr_array:
+    """Weights with which public points stand for the voters of a query.
+
+    Holders vote whose records are within the radius, and public points are spread as records are. So the expected share
+    of a class among the voters is the average of its probability over the public points within the radius, not its
+    probability at the query: a student that knows this undoes the smoothing.
+
+    Args:
+        rows: `(Q,)` positions of the queries among the public points; a query does not stand for its voters, unless
+            nobody else does.
+        public: `(P, d)` coordinates of the round.
+        squared_radii: `(Q,)`, see `learning.mechanisms.neighbours.votes.radii`.
+        kernel: Of the votes.
+
+    Returns:
+        `(Q, P)`, rows sum to 1. Of more than 10,000 public points some, evenly taken, stand for all.
+
+    >>> neighbourhoods([0, 2], np.array([[0], [1], [5]]), [1, 4]).toarray().tolist()
+    [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
+    """
+    queries, reach = np.asarray(rows, np.int64), np.asarray(squared_radii, np.int64)
+    columns = np.arange(len(public))
+    if len(columns) > _MOST_STAND_INS:
+        columns = np.linspace(0, len(public) - 1, _MOST_STAND_INS).astype(np.int64)
+    points = public[columns]
+    norms, parts = squared_norms(points), []
+    for start in range(0, len(queries), QUERIES_AT_A_TIME):
+        batch = slice(start, start + QUERIES_AT_A_TIME)
+        query, near, distance = near_pairs(public[queries[batch]], reach[batch], points, norms)
+        weight = kernel_weights(kernel, distance, reach[batch][query]).astype(np.float64)
+        weight[columns[near] == queries[batch][query]] = 0.0
+        alone = np.flatnonzero(np.bincount(query, weight, len(queries[batch])) == 0)
+        query = np.concatenate([query, alone])
+        near = np.concatenate([columns[near], queries[batch][alone]])
+        weight = np.concatenate([weight, np.ones(len(alone))])
+        weight /= np.bincount(query, weight)[query]
+        is_near = weight > 0
+        shape = (len(queries[batch]), len(public))
+        parts.append(csr_array((weight[is_near].astype(np.float32), (query[is_near], near[is_near])), shape=shape))
+    return csr_array(vstack(parts, format="csr")) if parts else csr_array((0, len(public)), dtype=np.float32)
+
+
+def refine(
+    coordinates: NDArray[np.number], releases: Releases, *, seed: int, progress: Progress | None = None
+) -> Releases:
+    """Probabilities of every public point, from its own release, if any, and from all others.
+
+    A softmax regression on the coordinates, fitted to the shares of all neighbourhoods (`Shares`), is the prior, the
+    point's own counts are the likelihood. A release is one of many that a regression learns from, which so averages
+    noise over all; a neighbourhood that reaches over several classes is undone. Then the posterior is spread over the
+    points nearest to each other (`spread`), as far as agrees best with releases that were held out: so it follows
+    classes that are not linear, where points of a class lie together.
+
+    Args:
+        coordinates: `(P, d)` of all public points in the space that votes were cast in.
+        releases: About neighbourhoods of some of them.
+        seed: Of what is held out.
+        progress: Of the regression.
+
+    Returns:
+        Probabilities of all points, as releases of model predictions.
+    """
+    points = np.asarray(coordinates, np.float32)
+    columns = points / max(float(points.std()), 1e-9)
+
+    def posterior(part: Releases) -> NDArray[np.float64]:
+        prior = Shares().learn(columns, part, seed=seed, progress=progress).predict_proba(columns)
+        likelihood = np.ones_like(prior)
+        likelihood[part.rows] = (1 - _DOUBT) * part.leading + _DOUBT / part.classes
+        product = prior * likelihood
+        return product / product.sum(axis=1, keepdims=True)
+
+    similar, everything = similarities(points), posterior(releases)
+    learned, held_out = releases.split(_HELD_OUT, seed)
+    share = 0.0
+    if len(held_out):
+        before = posterior(learned)
+        share = max(_SPREAD, key=lambda each: held_out.score(spread(similar, before, each)))
+    return predicted(np.arange(len(points)), spread(similar, everything, share))
 
 
 def smooth(coordinates: NDArray[np.number], releases: Releases, voters: float) -> Releases:

@@ -24,7 +24,7 @@ from learning.mechanisms.counts.columns import Places, number_of_cells
 from learning.mechanisms.counts.counting import PERSON, CountsQuestion
 from learning.mechanisms.neighbours.released_counts import VotesQuestion
 from learning.mechanisms.pate import LEFT_OUT
-from learning.mechanisms.pate.budgets import VoteBudget
+from learning.mechanisms.pate.ballots import VoteBudget
 from learning.mechanisms.protocol import People, Records
 from learning.mechanisms.steps import descent
 from tests.accounting.forced import OTHERS, Step, World, differences, loss_and_charge, world_play

@@ -32,7 +32,7 @@ from learning.mechanisms.steps.records import INTERCEPT, owned_records
 from learning.mechanisms.steps.released_sums import descent_calibration, descent_shares
 from learning.mechanisms.steps.steps_plan import Steps, plan_steps
 from learning.students import counted, labelled, predicted
-from learning.students.calibration import fit_to_releases
+from learning.students.held_out import fit_to_releases
 from tests.learning.lazily import graphs, metrics, onnxruntime
 
 

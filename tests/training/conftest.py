@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from learning.mechanisms.pate.question import TeachersQuestion
+from learning.mechanisms.pate.ballots import TeachersQuestion
 from tests.training.asking import NoNoise
 from training.engine import questions
 

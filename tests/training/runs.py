@@ -14,7 +14,7 @@ from consent.models import ConsentEvent, ConsentForm, Level, Role, Study
 from consent.people.counts import holders_per_level
 from learning.formats import Rows, Splits, TabularSchema, catalogue_load
 from learning.formats.columns import NumericColumn
-from learning.mechanisms.pate.choices import Teachers
+from learning.mechanisms.pate.teachers import Teachers
 from tests.factories import consent_choose, study_create, study_open, user_create
 from tests.snapshots import built_once
 from tests.training.asking import asking_of, shards_ask

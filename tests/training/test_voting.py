@@ -22,8 +22,8 @@ from consent.selectors import consent_current
 from consent.services import consent_give
 from consent.services.holders import circumstance_record
 from learning.mechanisms.pate import NO_VOTE, REJECTED
-from learning.mechanisms.pate.budgets import VoteBudget
-from learning.mechanisms.pate.vanishing import public_participation
+from learning.mechanisms.pate.ballots import VoteBudget
+from learning.mechanisms.pate.partition import public_participation
 from learning.mechanisms.protocol import PlanError
 from tests.factories import consent_choose, form_publish, policy_approve, user_create
 from tests.training.asking import vote_batch

@@ -13,7 +13,7 @@ from accounting.shares import share_free
 from common.sentences import Sentence, gettext_noop
 from consent.models import Level
 from consent.selectors import policy_in_force
-from learning.mechanisms.pate.apportionment import largest_remainder
+from learning.mechanisms.pate.plan import largest_remainder
 from learning.mechanisms.protocol import PlanError
 from training.engine.records import owners_of
 from training.models import JointRun, Run

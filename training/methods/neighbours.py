@@ -35,7 +35,7 @@ from learning.mechanisms.protocol import PlanError
 from learning.outcomes import Classes, Labels, Numbers, Target
 from learning.representations import representation_save
 from learning.students import Releases, counted, joined, labelled, neighbourhoods
-from learning.students.forecast import LOOKED_AT, student_forecast
+from learning.students.forecasts import LOOKED_AT, student_forecast
 from training.alliances.documents import noise_factor
 from training.engine.attempts import attempt_load, rounds_folder
 from training.engine.budgets import PlannedPromise, planned_promises

@@ -17,7 +17,7 @@ from learning.formats import ImageSchema, TabularSchema, schema_from_json
 from learning.mechanisms.choices import Choices, ChoicesError, HolderChoices
 from learning.mechanisms.levels import PlannedLevel
 from learning.mechanisms.pate import Plan
-from learning.mechanisms.pate.budgets import VoteBudget
+from learning.mechanisms.pate.ballots import VoteBudget
 from learning.mechanisms.protocol import PlanError
 from learning.representations import REPRESENTATIONS
 from training.engine.budgets import RESERVE, Budget, PlannedPromise

@@ -10,7 +10,7 @@ from learning.calibration import CalibratedModel
 from learning.learners import Model
 from learning.outcomes import Target
 from learning.students import Releases
-from learning.students.calibration import fit_to_releases
+from learning.students.held_out import fit_to_releases
 from training.engine.records import records_key, records_load
 from training.measures import evaluated, target_evaluated
 from training.methods.lessons import Lesson, StudentRecipe, progress_of, student_fit

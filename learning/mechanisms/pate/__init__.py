@@ -22,11 +22,15 @@ from learning.mechanisms.pate.individualise import (
     teacher_weights,
     upsampling_factors,
 )
-from learning.mechanisms.pate.partition import assign, assign_keyed, teacher_seed
+from learning.mechanisms.pate.partition import (
+    assign,
+    assign_keyed,
+    draw_participation,
+    participation_costs,
+    teacher_seed,
+)
 from learning.mechanisms.pate.plan import LEFT_OUT, VARIANTS, Group, GroupPlan, Plan, make_plan
-from learning.mechanisms.pate.simulation import simulate_vote
-from learning.mechanisms.pate.vanishing import draw_participation, participation_costs
-from learning.mechanisms.pate.vote import hold_vote
+from learning.mechanisms.pate.simulation import hold_vote, simulate_vote
 from learning.mechanisms.pate.votes import NO_VOTE, count_votes, group_votes
 
 __all__ = [

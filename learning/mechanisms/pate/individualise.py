@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from accounting.privacy import DEFAULT_ORDERS, gdp_mu
 from accounting.privacy.papers.curves import Conversion, conversion_penalty
-from learning.mechanisms.pate.validation import require_budgets
+from learning.mechanisms.pate.votes import require_budgets
 
 WEIGHT_SCHEMES = ("proportional", "calibrated", "gdp")
 

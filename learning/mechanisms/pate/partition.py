@@ -1,17 +1,56 @@
-"""Partition of the holders over the teachers."""
+"""Which holders a teacher learns from, and, in the vanishing variant, in which votes it takes part.
+
+There, teachers of the stricter groups are absent from most of the votes.
+
+**What a holder pays, and why.** The set of teachers that take part in a vote is drawn from public numbers alone: group
+sizes, budgets, coins. It never depends on a prediction. So fix the sets of all votes, as if they had been published
+before. For each fixed choice, a vote in which a holder's teacher has no part is the same on neighbouring data and costs
+the holder nothing; any other costs the holder what the aggregator says of a vote among the participants. By the
+composition of RDP, each *teacher* has its own sum, and a holder's cost is that of their teacher. Since this holds
+whatever the sets are, nobody needs to keep them secret.
+
+A privacy group has one account, not one for each teacher. Its curve is, order by order, the largest of its teachers'
+sums: a bound for every one of them. `participation_costs` writes it as costs of single queries, which add up to it.
+
+In a real study the charges are those of Gaussian differential privacy, whatever the votes: for each teacher the sum
+over the queries it took part in, which the public seed decides (`public_participation`). There every teacher has an
+account of its own in the books (`learning.mechanisms.pate.ballots`).
+
+**What is not claimed.** That a group which takes part in a share f of the votes pays f times the cost of all of them:
+the teacher that was in the costliest votes pays more, and the guarantee is for its holders too. Nor any amplification
+by sampling: it would need the sets to stay secret, and a bound for GNMax on sampled votes under data-dependent costs
+that nobody has proved. Charging a group for votes from which its teachers were absent is sound, but wasteful.
+"""
 
 import hashlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from learning.mechanisms.pate.draws import balanced_draws
+from learning.mechanisms.pate.aggregators import QueryCosts
 from learning.mechanisms.pate.plan import LEFT_OUT, Plan
 
 #: Into how many parts an assignment is cut, however many holders there are: its progress tells nothing of their number.
 _PARTS = 10
+
+
+def balanced_draws(sizes: Iterable[int], items: int, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
+    """For each size, that many different items: those drawn least often so far, ties at random.
+
+    So at any time no item has been drawn more than once more than any other. Each size must be at most `items`.
+
+    >>> draws = list(balanced_draws([2, 2, 2], 3, np.random.default_rng(0)))
+    >>> np.bincount(np.concatenate(draws))
+    array([2, 2, 2])
+    """
+    drawn = np.zeros(items)
+    for size in sizes:
+        # a tie-break below 1 never reorders different counts
+        chosen = np.argsort(drawn + rng.random(items))[:size]
+        drawn[chosen] += 1.0
+        yield chosen
 
 
 def assign(
@@ -48,28 +87,6 @@ def assign(
         holders.append(members)
         teachers.append(own[np.arange(len(members)) % len(own)])  # copies of one holder are in different teachers
     return np.concatenate(holders), np.concatenate(teachers)
-
-
-def _assign_duplicates(
-    plan: Plan, groups: NDArray[np.int64], rng: np.random.Generator
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    holders = rng.permutation(np.flatnonzero(groups != LEFT_OUT))
-    factors = np.array([group.factor for group in plan.groups])[groups[holders]]
-    return np.repeat(holders, factors), np.concatenate(list(balanced_draws(factors, plan.teachers, rng)))
-
-
-def _require_planned(plan: Plan, groups: NDArray[np.int64]) -> None:
-    if groups.ndim != 1 or not np.issubdtype(groups.dtype, np.integer):
-        raise ValueError(f"group_of_holder must be a list of integers, not {groups.dtype} of {groups.shape}.")
-    if groups.size and (groups.min() < LEFT_OUT or groups.max() >= len(plan.groups)):
-        raise ValueError(
-            f"group_of_holder runs from {groups.min()} to {groups.max()}, but the plan has {len(plan.groups)} groups: "
-            "use plan.index_of."
-        )
-    planned = [group.holders for group in plan.groups]
-    counts = np.bincount(groups[groups != LEFT_OUT], minlength=len(planned)).tolist()
-    if counts != planned:
-        raise ValueError(f"The plan is for {planned} holders per group, not {counts}: make the plan anew.")
 
 
 def assign_keyed(
@@ -117,3 +134,127 @@ def assign_keyed(
 def teacher_seed(key: bytes, teacher: int) -> int:
     """The seed of a teacher's random stream: its own, whoever its members are."""
     return int.from_bytes(hashlib.blake2b(teacher.to_bytes(8, "big"), key=key, person=b"seed", digest_size=4).digest())
+
+
+def draw_participation(plan: Plan, queries: int, rng: np.random.Generator) -> NDArray[np.bool_]:
+    """Participation of teachers in votes, `(teachers, queries)`.
+
+    In each vote every group sends its planned number of participants, drawn anew: those that took part least often so
+    far, ties at random. So the number of votes is stable, and within a group no teacher ever took part in more than one
+    vote more than another. In other variants than "vanishing" every teacher takes part in every vote.
+
+    Draw once for all queries of a run, and keep rng's seed or the result. rng must not depend on predictions.
+
+    >>> from learning.mechanisms.pate import GNMax, Group, make_plan
+    >>> plan = make_plan([Group("HIGH", 1.0, 40), Group("LOW", 2.0, 40)], variant="vanishing", teachers=8,
+    ...                  aggregator=GNMax(sigma=1.0), delta=1e-5)
+    >>> draw_participation(plan, 8, np.random.default_rng(0)).sum(axis=1)
+    array([2, 2, 2, 2, 8, 8, 8, 8])
+    """
+    present = np.ones((plan.teachers, queries), dtype=np.bool_)
+    if plan.variant != "vanishing":
+        return present
+    for index, group in enumerate(plan.groups):
+        own = np.flatnonzero(plan.members(index))
+        present[own] = False
+        for query, drawn in enumerate(balanced_draws([group.participants] * queries, group.teachers, rng)):
+            present[own[drawn], query] = True
+    return present
+
+
+def public_participation(plan: Plan, queries: int, seed: str) -> NDArray[np.bool_]:
+    """Return which teachers take part in which queries of a real vote, `(teachers, queries)`.
+
+    Like `draw_participation`, from a public seed and nothing else: whoever knows plan and seed can draw it again, with
+    any version of NumPy, whose raw random bits never change. A member is charged for exactly the queries that their
+    teacher takes part in, also where the teacher casts no vote because somebody has left it.
+
+    seed: any public text, fixed before the records are looked at.
+
+    >>> from learning.mechanisms.pate import GNMax, Group, make_plan
+    >>> plan = make_plan([Group("HIGH", 1.0, 40), Group("LOW", 2.0, 40)], variant="vanishing", teachers=8,
+    ...                  aggregator=GNMax(sigma=1.0), delta=1e-5)
+    >>> public_participation(plan, 8, "run 1").sum(axis=1), public_participation(plan, 8, "run 1").sum(axis=0)
+    (array([2, 2, 2, 2, 8, 8, 8, 8]), array([5, 5, 5, 5, 5, 5, 5, 5]))
+    """
+    present = np.zeros((plan.teachers, queries), dtype=np.bool_)
+    for index, group in enumerate(plan.groups):
+        own = np.flatnonzero(plan.members(index))
+        key = hashlib.sha256(f"{seed}, group {index}".encode()).digest()
+        ties = np.random.PCG64(int.from_bytes(key)).random_raw(queries * len(own)).reshape(queries, len(own))
+        drawn = np.zeros(len(own), dtype=np.int64)
+        for query in range(queries):
+            chosen = np.lexsort((ties[query], drawn))[: group.participants]
+            drawn[chosen] += 1
+            present[own[chosen], query] = True
+    return present
+
+
+def participation_costs(costs: QueryCosts, participation: ArrayLike, answered: ArrayLike) -> QueryCosts:
+    """Addition of each query to the account of a group of which only some teachers take part.
+
+    The account is max_t Σ check + max_t Σ label over the group's teachers t, at each order, the sums over the queries
+    that t took part in, and of the labels those that were answered. The cost of a query is what it adds to that; its
+    `label` supposes that the query itself is answered. So a query's cost does not depend on its own noise, and the
+    costs paid add up to the account.
+
+    costs: of one vote for a participant, `(queries, R)`.  participation: `(teachers, queries)`, the group's rows.
+    answered: `(queries,)`.
+
+    >>> costs = QueryCosts(check=np.full((3, 1), 0.1), label=np.full((3, 1), 1.0))
+    >>> added = participation_costs(costs, [[True, False, True], [False, True, False]], [True, True, True])
+    >>> added.check.ravel(), added.label.ravel()  # the third query is the first teacher's second
+    (array([0.1, 0. , 0.1]), array([1., 0., 1.]))
+    """
+    present, answers = _require_participation(costs, participation, answered)
+    every_answer = np.ones_like(answers)
+    return QueryCosts(
+        check=_increments(costs.check, present, every_answer), label=_increments(costs.label, present, answers)
+    )
+
+
+def _assign_duplicates(
+    plan: Plan, groups: NDArray[np.int64], rng: np.random.Generator
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    holders = rng.permutation(np.flatnonzero(groups != LEFT_OUT))
+    factors = np.array([group.factor for group in plan.groups])[groups[holders]]
+    return np.repeat(holders, factors), np.concatenate(list(balanced_draws(factors, plan.teachers, rng)))
+
+
+def _require_planned(plan: Plan, groups: NDArray[np.int64]) -> None:
+    if groups.ndim != 1 or not np.issubdtype(groups.dtype, np.integer):
+        raise ValueError(f"group_of_holder must be a list of integers, not {groups.dtype} of {groups.shape}.")
+    if groups.size and (groups.min() < LEFT_OUT or groups.max() >= len(plan.groups)):
+        raise ValueError(
+            f"group_of_holder runs from {groups.min()} to {groups.max()}, but the plan has {len(plan.groups)} groups: "
+            "use plan.index_of."
+        )
+    planned = [group.holders for group in plan.groups]
+    counts = np.bincount(groups[groups != LEFT_OUT], minlength=len(planned)).tolist()
+    if counts != planned:
+        raise ValueError(f"The plan is for {planned} holders per group, not {counts}: make the plan anew.")
+
+
+def _increments(costs: NDArray[np.float64], present: NDArray[np.bool_], paid: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """`(queries, R)`: by how much each query would raise the largest of the teachers' sums, earlier ones being paid."""
+    sums = np.zeros((len(present), costs.shape[1]))
+    added = np.empty_like(costs)
+    for query, cost in enumerate(costs):
+        raised = sums + present[:, query, None] * cost
+        added[query] = raised.max(axis=0) - sums.max(axis=0)
+        if paid[query]:
+            sums = raised
+    return added
+
+
+def _require_participation(
+    costs: QueryCosts, participation: ArrayLike, answered: ArrayLike
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    present, answers = np.asarray(participation, dtype=np.bool_), np.asarray(answered, dtype=np.bool_)
+    queries = len(costs.check)
+    if present.ndim != 2 or present.shape[1] != queries or len(present) == 0 or answers.shape != (queries,):
+        raise ValueError(
+            f"For {queries} queries, participation must have the shape (teachers, {queries}), not {present.shape}, and "
+            f"answered ({queries},), not {answers.shape}: pass the group's rows of draw_participation for this batch."
+        )
+    return present, answers

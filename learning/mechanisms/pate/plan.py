@@ -12,7 +12,6 @@ from accounting.privacy.papers.curves import Conversion
 from common.noise import GRID
 from common.sentences import Sentence, gettext_noop
 from learning.mechanisms.pate.aggregators import Aggregator
-from learning.mechanisms.pate.apportionment import largest_remainder
 from learning.mechanisms.pate.individualise import (
     WEIGHT_SCHEMES,
     factors_for_most_labels,
@@ -27,6 +26,22 @@ VARIANTS = ("standard", "upsampling", "weighting", "vanishing")
 SMALL_GROUPS = ("merge", "leave_out", "copy")
 LEFT_OUT = -1
 """The index of a group that takes no part."""
+
+
+def largest_remainder(holders: Sequence[int], teachers: int) -> NDArray[np.int64]:
+    """Teachers per group, in proportion to `holders` and exactly `teachers` in all.
+
+    The method of largest remainders (Hamilton): every group gets its share rounded down, and what is left goes one by
+    one to the largest fractions; equal fractions to the earlier group. Integer arithmetic throughout.
+
+    >>> largest_remainder([50, 30, 21], 10)
+    array([5, 3, 2])
+    """
+    size = np.asarray(holders, dtype=np.int64)
+    share, remainder = np.divmod(size * teachers, size.sum())
+    left = teachers - int(share.sum())
+    share[np.argsort(-remainder, kind="stable")[:left]] += 1
+    return share
 
 
 @dataclass(frozen=True)

@@ -1,30 +1,123 @@
-"""A whole vote without a study, for benchmarks and tests: no ledger is charged, and a seed repeats it."""
+"""A whole vote at once, without a study, for benchmarks and tests, and as the question of a rehearsal.
+
+One batch after the other is put to the vote, and each group is charged what its labels cost if they are released, by
+the papers' data-dependent accounting. No ledger is charged, nothing is promised, and a seed repeats it.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from accounting.privacy import DEFAULT_ORDERS, affordable_prefix, epsilon_from_rdp
-from accounting.privacy.checks import Method
-from accounting.privacy.papers.curves import Conversion
+from accounting.privacy import DEFAULT_ORDERS, Conversion, Method, affordable_prefix, epsilon_from_rdp
 from accounting.privacy.papers.filter import Prefix
-from common.noise import SimulationNoise
-from learning.mechanisms.pate.aggregators import QueryCosts
+from common.noise import Noise, SimulationNoise
+from learning.mechanisms.pate.aggregators import REJECTED, LabelRelease, QueryCosts
+from learning.mechanisms.pate.ballots import Ballot, Stop, TeachersQuestion, VoteState
+from learning.mechanisms.pate.partition import draw_participation, participation_costs
 from learning.mechanisms.pate.plan import LEFT_OUT, Group, Plan
-from learning.mechanisms.pate.vanishing import draw_participation, participation_costs
-from learning.mechanisms.pate.vote import Vote, hold_vote
-from learning.mechanisms.pate.votes import NO_VOTE
+from learning.mechanisms.pate.votes import NO_VOTE, count_votes, group_votes
+from learning.mechanisms.protocol import Arrays, Draws, PartRelease, People
+
+
+@dataclass(frozen=True, eq=False)
+class Vote:
+    """The outcome of a batch. All of it is secret until the budget filter has said how much of it may be released.
+
+    votes: `(queries, classes)`, weighted.  release: the labels.  costs: for each group of the plan, what a query costs
+    a holder of the group whose teacher took part in it, `(queries, R)`.
+    """
+
+    votes: NDArray[np.float64]
+    release: LabelRelease
+    costs: tuple[QueryCosts, ...]
+
+
+def hold_vote(
+    plan: Plan,
+    predictions: ArrayLike,
+    classes: int,
+    noise: Noise,
+    *,
+    method: Method,
+    orders: ArrayLike = DEFAULT_ORDERS,
+    student_probabilities: ArrayLike | None = None,
+) -> Vote:
+    """Count the votes, draw the noise, and price every query for every group by the group's own sensitivity.
+
+    A group none of whose teachers voted on a query pays nothing for it. In the vanishing variant, where some did and
+    others did not, `participation_costs` turns these costs into what the query adds to the group's account.
+
+    predictions: `(teachers, queries)`, numbered as in the plan; `NO_VOTE` where a teacher takes no part.  method,
+    orders, student_probabilities: as for `Aggregator.costs`. Raises ValueError if the predictions do not fit the plan.
+
+    >>> from learning.mechanisms.pate import GNMax, Group, SimulationNoise, make_plan
+    >>> plan = make_plan([Group("HIGH", 1.0, 10), Group("LOW", 2.0, 10)], variant="weighting", teachers=4,
+    ...                  aggregator=GNMax(sigma=0.1), delta=1e-5)
+    >>> vote = hold_vote(plan, [[0], [0], [1], [1]], 2, SimulationNoise(0), method="data_independent", orders=[2.0])
+    >>> vote.votes.round(3), vote.release.labels
+    (array([[1.333, 2.667]]), array([1]))
+    >>> [round(float(cost.label[0, 0]), 1) for cost in vote.costs]  # α · w² / σ² with the weights 2/3 and 4/3
+    [88.9, 355.6]
+    """
+    matrix = _require_teachers(plan, predictions)
+    votes = count_votes(matrix, classes, plan.teacher_weights())
+    return Vote(
+        votes=votes,
+        release=plan.aggregator.release(votes, noise, student_probabilities),
+        costs=vote_costs(
+            plan, matrix, classes, method=method, orders=orders, student_probabilities=student_probabilities
+        ),
+    )
+
+
+def vote_costs(
+    plan: Plan,
+    predictions: ArrayLike,
+    classes: int,
+    *,
+    method: Method,
+    orders: ArrayLike = DEFAULT_ORDERS,
+    student_probabilities: ArrayLike | None = None,
+) -> tuple[QueryCosts, ...]:
+    """Cost of a vote on these predictions to each group of the plan, without holding it; see `hold_vote`.
+
+    >>> from learning.mechanisms.pate import GNMax, Group, make_plan
+    >>> plan = make_plan([Group("HIGH", 1.0, 4)], variant="standard", teachers=2, aggregator=GNMax(sigma=2.0),
+    ...                  delta=1e-5)
+    >>> vote_costs(plan, [[0], [1]], 2, method="data_independent", orders=[2.0])[0].label
+    array([[0.5]])
+    """
+    matrix = _require_teachers(plan, predictions)
+    votes = count_votes(matrix, classes, plan.teacher_weights())
+    costs = []
+    for index, group in enumerate(plan.groups):
+        members = plan.members(index)
+        cost = plan.aggregator.costs(
+            votes,
+            sensitivity=group.sensitivity,
+            orders=orders,
+            method=method,
+            group_votes=group_votes(matrix, classes, members),
+            teachers_per_holder=group.factor,
+            student_probabilities=student_probabilities,
+        )
+        took_part = (matrix[members] != NO_VOTE).any(axis=0)[:, None]
+        costs.append(QueryCosts(check=cost.check * took_part, label=cost.label * took_part))
+    return tuple(costs)
 
 
 @dataclass(frozen=True, eq=False)
 class SimulatedVote:
     """Outcome of the vote.
 
-    labels, answered, counts: of the queries released before a budget ran out, as in `Release`; labels that were not
-    answered are reinforced.  epsilons: what each group has spent, in the order given, `(groups,)`.  exhausted: which
-    groups stopped the vote.
+    labels, answered, counts: of the queries released before a budget ran out, as in `LabelRelease`; labels that were
+    not answered are reinforced.  epsilons: what each group has spent, in the order given, `(groups,)`.  exhausted:
+    which groups stopped the vote.
     """
 
     labels: NDArray[np.int64]
@@ -103,6 +196,97 @@ def simulate_vote(
         exhausted=prefix.exhausted,
         counts=np.concatenate(counts)[:count] if counts else None,
     )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RehearsedVote(TeachersQuestion):
+    """A vote of which :func:`learning.mechanisms.pate.simulate_vote` says the outcome; its one batch is everything.
+
+    Attributes:
+        groups: the levels of the rehearsal, by which the plan was made.
+        delta, seed, method, conversion: as in that function.
+        block: number of queries after which the student is asked again, where the aggregator asks one.
+    """
+
+    groups: tuple[Group, ...]
+    delta: float
+    seed: int
+    method: Method
+    conversion: Conversion
+    block: int
+
+    spread = None
+
+    def part(self, batch: int, start: int, most: int) -> slice:
+        del batch, most
+        return slice(start, self.size)
+
+    def state(self, released: Arrays | None) -> VoteState | None:  # type: ignore[override]
+        """None before the vote: it can end before its first label."""
+        return None if released is None else super().state(released)
+
+    def stop(self, state: VoteState | None) -> Stop | None:
+        return None if state is None else super().stop(state) or Stop.SHARE
+
+    def simulated(self, ballot: Ballot) -> SimulatedVote:
+        """Hold the whole vote."""
+        return simulate_vote(
+            self.plan,
+            self.groups,
+            ballot.predictions,
+            self.n_classes,
+            delta=self.delta,
+            seed=self.seed,
+            method=self.method,
+            conversion=self.conversion,
+            student=self.student,
+            block=None if self.student is None else self.block,
+            wanted_labels=self.wanted_labels,
+        )
+
+    def answer(  # type: ignore[override]
+        self,
+        part: slice,
+        state: VoteState,
+        people: People,
+        records: Callable[[], SimulatedVote],
+        *,
+        alone: bool,
+        draws: Draws,
+    ) -> dict[str, Any]:
+        vote = records()
+        return {
+            "labels": vote.labels,
+            "reinforced": ~vote.answered & (vote.labels != REJECTED),
+            "epsilons": vote.epsilons,
+            "group": np.empty(0, np.int64),
+            **({} if vote.counts is None else {"counts": vote.counts}),
+        }
+
+    def release(self, part: slice, state: VoteState, answers: Sequence[Arrays], noise: Noise) -> PartRelease:
+        (answer,) = answers
+        labels, reinforced = answer["labels"], answer["reinforced"]
+        after = VoteState(labels, np.full(len(labels), NO_VOTE), reinforced)
+        return PartRelease(
+            size=len(labels),
+            content={},
+            arrays={**after.to_arrays(), "epsilons": answer["epsilons"]},
+            rows=range(len(labels)),
+            labels=[int(label) if label != REJECTED else None for label in labels],
+            reinforced=reinforced.tolist(),
+            counts=answer["counts"].tolist() if "counts" in answer else [],
+            charges=[],
+        )
+
+
+def _require_teachers(plan: Plan, predictions: ArrayLike) -> NDArray[np.integer]:
+    matrix = np.asarray(predictions)
+    if matrix.ndim != 2 or len(matrix) != plan.teachers:
+        raise ValueError(
+            f"predictions must have the shape (teachers, queries) with {plan.teachers} teachers, not {matrix.shape}: "
+            f"pass a row for each teacher of the plan, of {NO_VOTE} for one that is retired."
+        )
+    return matrix
 
 
 def _affordable(

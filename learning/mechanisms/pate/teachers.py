@@ -1,27 +1,166 @@
-"""What a teacher says of the public points, from which it also learns without their labels.
+"""Teachers: what can be chosen about them, what they say of the public points, and what their vote will be worth.
 
-Teachers share nothing but what follows from the public points: a representation, and the graph of nearest neighbours
-in it. What a teacher says depends on its members' records and on these alone.
+Teachers share nothing but what follows from the public points: a representation, and the graph of nearest neighbours in
+it. They may learn from the public points, too, without their labels. What a teacher says depends on its members'
+records and on these alone.
+
+*Forecast.* Some of the labelled points teach as many small teachers as time allows, each from as many records as a real
+one has; learners that take long are stood in for. What these say of the other points is counted as the votes of all
+teachers, with the noise of the plan. Without labelled points the share of teachers that agree with the right class is
+assumed, as where every holder votes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
+from common.noise import SimulationNoise
+from common.sentences import Sentence, gettext_noop
+from learning.forecasts import ASSUMED, LABELS, PURITY, Forecast, judged_forecast, thirds
+from learning.learners import LEARNERS, learner_create
 from learning.learners.learner import Learner
 from learning.learners.scikit import NearestNeighbour
+from learning.mechanisms.choices import Choices, Fault, choice
+from learning.mechanisms.pate.aggregators import AGGREGATORS, Aggregator, LabelRelease, aggregator_from_parameters
+from learning.mechanisms.pate.plan import Plan
 from learning.representations.representation import FittedRepresentation
 from learning.representations.spreading import similarities, spread
+
+STOP = "stop"
+"""The vote ends when the share of one group is used up; otherwise that group's teachers are silent from then on."""
+
+_WEIGHT_LABELS = {
+    "gdp": gettext_noop("in proportion to μ: groups reach their shares together"),
+    "calibrated": gettext_noop("calibrated for Rényi costs (rehearsals)"),
+    "proportional": gettext_noop("proportional to ε, as in the paper"),
+}
+_UNLABELLED_LABELS = {
+    "images": gettext_noop("where they are images"),
+    "always": gettext_noop("always"),
+    "never": gettext_noop("never"),
+}
+_SMALL_LABELS = {
+    "merge": gettext_noop("merge into the next stricter group"),
+    "leave_out": gettext_noop("leave out"),
+    "copy": gettext_noop("copy into several teachers of a stricter group"),
+}
+_EXHAUSTED_LABELS = {
+    STOP: gettext_noop("end the vote"),
+    "retire": gettext_noop("retire that group's teachers and go on"),
+}
 
 _NEAREST = 5
 """Public points that take over the class of a record."""
 _STEPS = 60
 _FAR, _NEAR = 0.95, 0.8
 """How far classes of single records, and a model's probabilities, are spread."""
+
+TEACHERS = 10
+"""Trained for a forecast, at most."""
+
+_VOTES = 2000  # simulated where all is assumed
+_SEED = 0
+_TAUGHT = gettext_noop(
+    "A rehearsal on labelled points of the test dataset: %(teachers)d teachers of %(records)d records each vote about "
+    "%(judged)d other points."
+)
+_TAUGHT_QUICKLY = gettext_noop(
+    "A rehearsal on labelled points of the test dataset: %(teachers)d teachers of %(records)d records each vote about "
+    "%(judged)d other points. They are quicker models than the run's, which would take too long here."
+)
+
+
+@dataclass(frozen=True)
+class Teachers(Choices):
+    """Choices about the teachers and their vote. See :class:`learning.mechanisms.choices.Choices`."""
+
+    teachers: int | None = choice(
+        int,
+        None,
+        gettext_noop("number of teachers"),
+        gettext_noop("Left empty, the plan compares several numbers and takes the best."),
+        minimum=1,
+        maximum=10**9,
+    )
+    learner: str = choice(
+        str,
+        None,
+        gettext_noop("Teacher learner"),
+        kinds=LEARNERS,
+        parameters="learner_parameters",
+        optional=False,
+    )
+    learner_parameters: Mapping[str, Any] = choice(
+        dict, {}, gettext_noop("Parameters of the learner"), gettext_noop("What is missing has its default.")
+    )
+    unlabelled: str = choice(
+        str,
+        "images",
+        gettext_noop("Teachers also learn from the public points"),
+        gettext_noop(
+            "Each teacher assumes that public points close together have the same class. Teachers share the public "
+            "points without labels, and nothing else."
+        ),
+        values=_UNLABELLED_LABELS,
+    )
+    aggregator: Mapping[str, Any] | None = choice(
+        dict,
+        None,
+        gettext_noop("Aggregator"),
+        gettext_noop("Name and parameters, before any scaling."),
+        kinds=AGGREGATORS,
+        unset=gettext_noop("the plan chooses"),
+    )
+    weight_scheme: str = choice(
+        str,
+        "gdp",
+        gettext_noop("weights"),
+        values=_WEIGHT_LABELS,
+        rehearsed=("calibrated",),
+    )
+    small_groups: str = choice(
+        str,
+        "merge",
+        gettext_noop("Groups too small for a teacher"),
+        values=_SMALL_LABELS,
+    )
+    on_exhausted: str = choice(
+        str,
+        "stop",
+        gettext_noop("when a group's share is used up"),
+        values=_EXHAUSTED_LABELS,
+    )
+
+    def faults(self) -> Iterator[Fault]:
+        try:
+            learner_create(self.learner, self.learner_parameters)
+        except (TypeError, ValueError) as error:
+            yield "learner_parameters", str(error)
+        try:
+            if self.aggregator is not None:
+                self.vote()
+        except (TypeError, ValueError) as error:
+            yield "aggregator", str(error)
+
+    def learns_unlabelled(self, kind: str) -> bool:
+        """Return whether teachers learn from public points of this kind of schema as well."""
+        return self.unlabelled == "always" or (self.unlabelled == "images" and kind == "image")
+
+    @property
+    def leaves_open(self) -> bool:
+        """Whether the plan chooses the number of teachers, or how they vote."""
+        return self.teachers is None or self.aggregator is None
+
+    def vote(self) -> Aggregator:
+        """Return the aggregator with its parameters, before any scaling."""
+        assert self.aggregator is not None, "the plan has chosen it"
+        return aggregator_from_parameters(self.aggregator)
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +214,49 @@ def teacher_classes(
     return (over / np.maximum(over.sum(axis=0), 1e-12)).argmax(axis=1)
 
 
+def forecast_votes(
+    plan: Plan,
+    learner: Learner,
+    n_classes: int,
+    *,
+    points: ArrayLike,
+    labels: ArrayLike | None,
+    answers: int | None = None,
+) -> Forecast | None:
+    """Forecast of the share of right ones among the labels that a vote releases; None where that cannot be told.
+
+    Args:
+        plan: Of the vote.
+        learner: Of the teachers.
+        n_classes: C.
+        points: `(P, …)` labelled public points.
+        labels: `(P,)` their classes; None without any.
+        answers: Labels that the accounts afford; None where they afford all. Of few of them chance moves the share that
+            is right.
+    """
+    if plan.aggregator.asks_student or n_classes < 2:
+        return None
+    if labels is None:
+        low, high = _assumed(plan, n_classes)
+        return Forecast(LABELS, (low + high) / 2, low, high, (PURITY[0] + 1.0) / 2, 0, Sentence(ASSUMED))
+    x, truth = np.asarray(points, np.float32), np.asarray(labels, np.int64)
+    teachers, divided, quick = min(TEACHERS, plan.teachers), thirds(len(x)), learner.quick()
+    records = min(_records(plan), len(divided[0][0]))
+    shares = [_shares(quick, x, truth, *parts, teachers, records, n_classes) for parts in divided]
+    expected, true = np.concatenate(shares), np.concatenate([truth[judged] for _, judged in divided])
+    release = _released(plan, expected)
+    answered = release.answered
+    if not answered.any():
+        return None
+    noisy = float((release.labels == true)[answered].mean())
+    noiseless = float((expected.argmax(axis=1) == true)[answered].mean())
+    basis = Sentence(
+        _TAUGHT if quick == learner else _TAUGHT_QUICKLY, teachers=teachers, records=records, judged=len(true)
+    )
+    standing, judged = len(divided[0][0]), int(answered.sum())
+    return judged_forecast(LABELS, noisy, noiseless, judged=judged, standing=standing, rests_on=basis, measured=answers)
+
+
 def _seeds(
     graph: PublicGraph, coordinates: NDArray[np.number], labels: NDArray[np.int64], classes: int
 ) -> NDArray[np.float64]:
@@ -88,3 +270,46 @@ def _seeds(
         nearest = np.argpartition(distances, near - 1, axis=1)[:, :near]
         np.add.at(seeds, (nearest.ravel(), np.repeat(labels[part], near)), 1 / near)
     return seeds
+
+
+def _records(plan: Plan) -> int:
+    """Records that a teacher learns from, if every holder has one."""
+    return max(1, round(sum(group.holders * group.factor for group in plan.groups) / plan.teachers))
+
+
+def _shares(
+    learner: Learner,
+    x: NDArray[np.float32],
+    truth: NDArray[np.int64],
+    learned: NDArray[np.int64],
+    judged: NDArray[np.int64],
+    teachers: int,
+    records: int,
+    n_classes: int,
+) -> NDArray[np.float64]:
+    """`(judged, C)` shares of the teachers that say each class."""
+    rng, votes = np.random.default_rng(_SEED), np.zeros((len(judged), n_classes))
+    for seed in range(teachers):
+        mine = rng.choice(learned, records, replace=records > len(learned) // 2)
+        model = learner.fit(x[mine], truth[mine], classes=n_classes, seed=seed)
+        votes[np.arange(len(judged)), model.predict(x[judged])] += 1
+    return votes / teachers
+
+
+def _released(plan: Plan, shares: NDArray[np.float64]) -> LabelRelease:
+    """A vote of all teachers, of whom these shares are expected to say each class."""
+    votes = np.random.default_rng(_SEED).multinomial(round(plan.votes), shares)
+    return plan.aggregator.release(votes.astype(np.float64), SimulationNoise(_SEED))
+
+
+def _assumed(plan: Plan, n_classes: int) -> tuple[float, float]:
+    """Bounds of the share of right labels, if so many teachers agree with the right class as is assumed."""
+    bounds = []
+    for share, right in zip(PURITY, (PURITY[0], 1.0), strict=True):
+        shares = np.full((_VOTES, n_classes), (1 - share) / (n_classes - 1))
+        shares[:, 0] = share
+        release = _released(plan, shares)
+        is_first = release.labels[release.answered] == 0
+        bounds.append(right * float(is_first.mean()) if len(is_first) else 0.0)
+    low, high = bounds
+    return min(low, high), high

@@ -96,8 +96,6 @@ def in_order(network: nn.Module) -> list[nn.Module]:
 
 
 NETWORKS: dict[str, type[nn.Module]] = {"linear": Linear, "mlp": TanhNetwork, "cnn": TanhCNN}
-
-
 """By name; each takes the shape of a record and the number of classes."""
 
 

@@ -57,8 +57,6 @@ class SampledMechanism:
 
 
 Phases = tuple[tuple[SampledMechanism, int], ...]
-
-
 """Mechanisms, and how many steps each is used for; the state of one is where the next begins."""
 
 

@@ -96,14 +96,10 @@ def release_sums(sums: NDArray[np.int64], sigma: float, noise: Noise) -> NDArray
 
 
 Parts = Iterator[tuple[Floats, Floats]]
-
-
 """Features and residuals, a block of records at a time."""
 
 
 Contributions = tuple[Floats, Callable[[NDArray[np.bool_]], Floats]]
-
-
 """Squared norms `(m,)` in units of the clipping norm, and the sum of the contributions that are allowed."""
 
 

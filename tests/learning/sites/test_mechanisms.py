@@ -11,7 +11,7 @@ from scipy import stats
 from common.noise import SimulationNoise
 from learning.mechanisms.head_counts import HeadCountQuestion
 from learning.mechanisms.pate import NO_VOTE
-from learning.mechanisms.pate.question import Ballot, VoteState
+from learning.mechanisms.pate.ballots import Ballot, VoteState
 from learning.mechanisms.protocol import Arrays, Draws, PartRelease, Question
 from learning.sites.documents import QuestionDocument, Refused
 from learning.sites.lattice import IncludedNoise

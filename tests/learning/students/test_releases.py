@@ -21,8 +21,8 @@ from learning.students import (
     smooth,
     with_labelled_rows,
 )
-from learning.students.forecast import student_forecast
-from learning.students.posterior import leading_probabilities
+from learning.students.forecasts import student_forecast
+from learning.students.releases import leading_probabilities
 
 
 @pytest.mark.statistical

@@ -9,9 +9,18 @@ from scipy.special import expit
 from learning.calibration import CalibratedModel
 from learning.learners import learner_create
 from learning.mechanisms.neighbours.votes import radii
-from learning.students import choose, counted, labelled, neighbourhoods, predicted, refine
-from learning.students.calibration import fit_to_releases
-from learning.students.registry import STUDENTS, student_create, student_learn
+from learning.students import (
+    STUDENTS,
+    choose,
+    counted,
+    labelled,
+    neighbourhoods,
+    predicted,
+    refine,
+    student_create,
+    student_learn,
+)
+from learning.students.held_out import fit_to_releases
 from learning.students.shares import Shares
 from tests.learning.lazily import torch
 
@@ -181,7 +190,7 @@ SIDE = 32
 @pytest.mark.parametrize("limit", [0.03, 0.1])
 def test_parts_of_images_are_bent_by_different_shifts_within_the_limit(limit):
     """Of images whose value is the column of a pixel, as a share of the width."""
-    from learning.students.moves import Moves
+    from learning.students.consistency_training import Moves
 
     ramps = ((torch.arange(SIDE) + 0.5) / SIDE).expand(200, 1, SIDE, SIDE).contiguous()
     none = Moves(rotation=0.0, shift=0.0, stretch=0.0, bend=0.0, mirror=False, erase=0.0)

@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 import numpy as np
 
 from common.artifacts import arrays_load
-from learning.mechanisms.pate.question import Ballot
+from learning.mechanisms.pate.ballots import Ballot
 from training.engine.attempts import run_folder
 from training.models import Run, TeacherChunk
 

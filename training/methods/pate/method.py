@@ -15,8 +15,8 @@ from common.artifacts import arrays_load
 from common.sentences import Sentence
 from learning.learners import learner_create
 from learning.mechanisms.pate import LEFT_OUT, NO_VOTE, REJECTED
-from learning.mechanisms.pate.choices import STOP, Teachers
-from learning.mechanisms.pate.question import TeachersQuestion, VoteState
+from learning.mechanisms.pate.ballots import TeachersQuestion, VoteState
+from learning.mechanisms.pate.teachers import STOP, Teachers
 from learning.mechanisms.protocol import PlanError
 from training.engine.budgets import PlannedPromise
 from training.engine.commits import charged_faults

@@ -15,10 +15,9 @@ from common.sentences import Sentence, gettext_noop
 from learning.forecasts import Forecast, few_people
 from learning.learners import learner_create
 from learning.mechanisms.pate import Group, GroupPlan, Plan, aggregator_from_parameters, make_plan
-from learning.mechanisms.pate.budgets import VoteBudget
-from learning.mechanisms.pate.choices import STOP, Teachers
-from learning.mechanisms.pate.forecast import forecast_votes
-from learning.mechanisms.pate.vote import vote_costs
+from learning.mechanisms.pate.ballots import VoteBudget
+from learning.mechanisms.pate.simulation import vote_costs
+from learning.mechanisms.pate.teachers import STOP, Teachers, forecast_votes
 from learning.mechanisms.protocol import PlanError
 from training.engine.budgets import RESERVE, PlannedPromise, planned_promises, sites_of
 from training.methods.pate.searching import Compared, Search, teachers_search

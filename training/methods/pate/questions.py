@@ -16,12 +16,10 @@ from common.artifacts import arrays_load
 from common.sentences import Sentence, gettext_noop
 from consent.selectors import consent_snapshot, consent_state
 from learning.mechanisms.pate import Group
-from learning.mechanisms.pate.budgets import VoteBudget
-from learning.mechanisms.pate.choices import STOP, Teachers
-from learning.mechanisms.pate.question import Ballot, TeachersQuestion, VoteState
-from learning.mechanisms.pate.rehearsal import RehearsedVote
-from learning.mechanisms.pate.simulation import SimulatedVote
-from learning.mechanisms.pate.vanishing import public_participation
+from learning.mechanisms.pate.ballots import Ballot, TeachersQuestion, VoteBudget, VoteState
+from learning.mechanisms.pate.partition import public_participation
+from learning.mechanisms.pate.simulation import RehearsedVote, SimulatedVote
+from learning.mechanisms.pate.teachers import STOP, Teachers
 from learning.mechanisms.protocol import People
 from learning.representations import FittedRepresentation
 from training.engine.questions import Questions, round_under_way, state_before

@@ -20,10 +20,10 @@ from learning.forecasts import Forecast
 from learning.learners import learner_create
 from learning.mechanisms.choices import HolderChoices
 from learning.mechanisms.pate import AGGREGATORS, ConfidentGNMax, Group, NoisyCounts, Plan, make_plan
-from learning.mechanisms.pate.budgets import VoteBudget
-from learning.mechanisms.pate.choices import Teachers
+from learning.mechanisms.pate.ballots import VoteBudget
+from learning.mechanisms.pate.teachers import Teachers
 from learning.mechanisms.protocol import PlanError
-from learning.students.votes_forecast import VotesRehearsal, records_of
+from learning.students.forecasts import VotesRehearsal, records_of
 from training.methods.planning import group_answers, group_budgets
 from training.methods.space import points_of
 from training.models import Dataset, Run

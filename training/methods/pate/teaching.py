@@ -12,8 +12,7 @@ from consent.selectors import Snapshot, holders_lapsed_since
 from learning.learners import learner_create
 from learning.mechanisms.choices import HolderChoices
 from learning.mechanisms.pate import NO_VOTE
-from learning.mechanisms.pate.choices import Teachers
-from learning.mechanisms.pate.teachers import PublicGraph, teacher_classes
+from learning.mechanisms.pate.teachers import PublicGraph, Teachers, teacher_classes
 from training.engine.asking import run_part_do
 from training.engine.records import records_load
 from training.methods.pate.ballot import assignment_name, predictions_name

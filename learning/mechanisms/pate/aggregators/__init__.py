@@ -4,19 +4,16 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from learning.mechanisms.pate.aggregators.base import (
+from learning.mechanisms.pate.aggregators.aggregator import (
     REJECTED,
     Aggregator,
     AggregatorField,
+    LabelRelease,
     QueryCosts,
-    Release,
     VoteCharge,
 )
-from learning.mechanisms.pate.aggregators.confident import ConfidentGNMax
-from learning.mechanisms.pate.aggregators.counts import NoisyCounts
-from learning.mechanisms.pate.aggregators.gnmax import GNMax
-from learning.mechanisms.pate.aggregators.interactive import InteractiveGNMax
-from learning.mechanisms.pate.aggregators.lnmax import LNMax
+from learning.mechanisms.pate.aggregators.confident import ConfidentGNMax, InteractiveGNMax
+from learning.mechanisms.pate.aggregators.noisy_max import GNMax, LNMax, NoisyCounts
 from learning.mechanisms.pate.aggregators.residual import ResidualGNMax
 
 AGGREGATORS: Mapping[str, type[Aggregator]] = MappingProxyType(
@@ -58,9 +55,9 @@ __all__ = [
     "GNMax",
     "InteractiveGNMax",
     "LNMax",
+    "LabelRelease",
     "NoisyCounts",
     "QueryCosts",
-    "Release",
     "ResidualGNMax",
     "VoteCharge",
     "aggregator_from_parameters",

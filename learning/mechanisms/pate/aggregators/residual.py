@@ -8,8 +8,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from accounting.privacy import residual_vote_charge
 from common.sentences import gettext_noop
-from learning.mechanisms.pate.aggregators.base import VoteCharge, parameter
-from learning.mechanisms.pate.aggregators.gnmax import GNMax
+from learning.mechanisms.pate.aggregators.aggregator import VoteCharge, parameter
+from learning.mechanisms.pate.aggregators.noisy_max import GNMax
 from learning.mechanisms.pate.votes import NO_VOTE, count_votes
 
 SMALLEST_FIRST = 10

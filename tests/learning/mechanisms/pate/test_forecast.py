@@ -8,9 +8,9 @@ from learning.forecasts import LABELS, few_people
 from learning.learners import LEARNERS, learner_create
 from learning.mechanisms.pate import GNMax, Group, make_plan
 from learning.mechanisms.pate.aggregators import ConfidentGNMax, InteractiveGNMax
-from learning.mechanisms.pate.aggregators.base import Aggregator
-from learning.mechanisms.pate.forecast import forecast_votes
+from learning.mechanisms.pate.aggregators.aggregator import Aggregator
 from learning.mechanisms.pate.plan import Plan
+from learning.mechanisms.pate.teachers import forecast_votes
 
 TEACHERS, RECORDS = 40, 30
 LEARNER = learner_create("logistic_regression", {})

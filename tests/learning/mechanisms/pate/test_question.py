@@ -8,9 +8,8 @@ import pytest
 
 from common.noise import SimulationNoise
 from learning.mechanisms.pate import NO_VOTE, REJECTED, GNMax, Group, aggregator_from_parameters, make_plan
-from learning.mechanisms.pate.budgets import VoteBudget
-from learning.mechanisms.pate.question import Ballot, Stop, TeachersQuestion, VoteState
-from learning.mechanisms.pate.vanishing import public_participation
+from learning.mechanisms.pate.ballots import Ballot, Stop, TeachersQuestion, VoteBudget, VoteState
+from learning.mechanisms.pate.partition import public_participation
 from learning.mechanisms.protocol import Draws, PartRelease, People
 
 TEACHERS, POINTS, CLASSES, HOLDERS = 8, 30, 3, 24

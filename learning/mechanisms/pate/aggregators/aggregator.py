@@ -13,15 +13,14 @@ from accounting.privacy.checks import Method
 from common.noise import Noise
 from common.sentences import Sentence
 from common.validation import require_positive
-from learning.mechanisms.pate.validation import require_totals, require_votes
-from learning.mechanisms.pate.votes import count_votes
+from learning.mechanisms.pate.votes import count_votes, require_totals, require_votes
 
 REJECTED = -1
 """The label of a query that was not given one."""
 
 
 @dataclass(frozen=True, eq=False)
-class Release:
+class LabelRelease:
     """Release of a vote about a batch of queries.
 
     labels: `(queries,)`, `REJECTED` where there is none.
@@ -181,12 +180,12 @@ class Aggregator(abc.ABC):
         """
         return count_votes(predictions, classes, weights)
 
-    def release(self, votes: ArrayLike, noise: Noise, student_probabilities: ArrayLike | None = None) -> Release:
+    def release(self, votes: ArrayLike, noise: Noise, student_probabilities: ArrayLike | None = None) -> LabelRelease:
         """Draw the noise and decide every query of the batch."""
         counts = require_totals(votes)
         answered = self._passes_check(counts, noise, student_probabilities)
         labels = np.where(answered, self._noisy_argmax(counts, noise), REJECTED)
-        return Release(labels=labels, answered=answered)
+        return LabelRelease(labels=labels, answered=answered)
 
     @property
     @abc.abstractmethod

@@ -1,8 +1,8 @@
 """Question of a vote of teachers: public points, each put to all teachers, who answer for their members.
 
-Every charge is public and the same for all members of a group: it follows from which queries were answered. The vote
-ends for public reasons alone: points used up, enough labels, or the next query could cost more than the run may charge.
-No account, and no vote, decides when.
+Every charge is public and the same for all members of a group: it follows from which queries were answered, and a
+budget says how much a vote may charge. The vote ends for public reasons alone: points used up, enough labels, or the
+next query could cost more than the run may charge. No account, and no vote, decides when.
 """
 
 from __future__ import annotations
@@ -21,12 +21,68 @@ from common.distinct import distinct
 from common.noise import GRID, Noise
 from learning.mechanisms.neighbours.released_counts import counts_digest
 from learning.mechanisms.pate.aggregators import REJECTED
-from learning.mechanisms.pate.budgets import VoteBudget
 from learning.mechanisms.pate.plan import Plan
 from learning.mechanisms.pate.votes import NO_VOTE
 from learning.mechanisms.protocol import Arrays, Draws, PartRelease, People, content_digest
 
 Labels = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class VoteBudget:
+    """Budget of one group of the plan, and cost of a query to each of its members, in μ².
+
+    ``cap`` is the smallest in the group; ``allowed`` the run's share of it; the rest as in
+    :class:`learning.mechanisms.pate.aggregators.aggregator.VoteCharge`.
+    """
+
+    cap: float
+    allowed: float
+    check: float
+    label: float
+    first: int | None = None
+    rest: float = 0.0
+
+    @property
+    def answer(self) -> float:
+        """Cost of an answered query, one of the first where these alone are paid for one by one."""
+        return self.check + self.label
+
+    @property
+    def answers(self) -> int | None:
+        """Number of queries that can be answered at least, if each is; None for all of them."""
+        if self.first is not None and self.first * self.answer + self.rest <= self.allowed:
+            return None
+        affordable = int(self.allowed / self.answer)
+        return affordable if self.first is None else min(affordable, self.first)
+
+    def costs(self, start: int, answered: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """(Q,) what each query of a batch costs that begins with query ``start``, given whether each is answered."""
+        one_by_one = self.check + self.label * answered.astype(np.float64)
+        if self.first is None:
+            return one_by_one
+        number = np.arange(start, start + len(answered))
+        return np.where(number < self.first, one_by_one, np.where(number == self.first, self.rest, 0.0))
+
+    def affordable(self, answered: NDArray[np.bool_], present: NDArray[np.bool_] | None = None) -> int:
+        """Return the number of leading queries of a vote that the group can pay for.
+
+        A query counts as if it will be answered: whether it stops the vote does not depend on its own noise. After the
+        first query that is too dear the group pays for none, whatever the later ones cost.
+
+        Args:
+            answered: (Q,) which queries were answered.
+            present: (K, Q) which of the group's teachers take part in which query; None where all do. The group pays
+                for a query if each of them can.
+
+        >>> budget = VoteBudget(cap=1.0, allowed=1.0, check=0.1, label=0.2)
+        >>> budget.affordable(np.array([False, True, False, True, True, True]))
+        4
+        """
+        takes_part = np.ones((1, len(answered)), np.bool_) if present is None else present
+        paid, at_most = self.costs(0, answered) * takes_part, self.costs(0, np.ones_like(answered)) * takes_part
+        fits = np.all(np.cumsum(paid, axis=1) - paid + at_most <= self.allowed, axis=0)
+        return len(fits) if fits.all() else int(np.argmin(fits))
 
 
 class Stop(StrEnum):

@@ -1,0 +1,164 @@
+"""Aggregators that answer with the class with the most votes, under Gaussian noise (GNMax) or Laplace noise (LNMax).
+
+Noisy counts show the whole histogram.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from accounting.privacy import gnmax_rdp, label_charge, lnmax_charge, lnmax_rdp
+from common.noise import Noise
+from common.sentences import Sentence, gettext_noop
+from common.validation import require_positive
+from learning.mechanisms.pate.aggregators.aggregator import Aggregator, LabelRelease, VoteCharge, parameter
+from learning.mechanisms.pate.votes import require_totals
+
+
+@dataclass(frozen=True)
+class GNMax(Aggregator):
+    """argmax_j {n_j + N(0, σ²)}: Papernot et al. 2018, section 4.1. Every query is answered; there is no check.
+
+    >>> from learning.mechanisms.pate import SimulationNoise
+    >>> GNMax(sigma=2.0).release([[90.0, 5.0, 5.0]], SimulationNoise(0)).labels
+    array([0])
+    >>> GNMax(sigma=2.0).costs([[9.0, 1.0]], sensitivity=0.5, orders=[2.0], method="data_independent").label  # αw²/σ²
+    array([[0.125]])
+    """
+
+    sigma: float = parameter(
+        "σ",
+        gettext_noop("noise of the vote"),
+        gettext_noop(
+            "Standard deviation of the Gaussian noise on the count of each class, in votes. About 0.2 × the number of "
+            "teachers; more noise makes labels cheaper."
+        ),
+        suggested=lambda teachers, classes=10: 0.2 * teachers,
+    )
+
+    name: ClassVar[str] = "gnmax"
+    label: ClassVar[str] = "GNMax"
+    help: ClassVar[str] = gettext_noop("The class with the most votes under Gaussian noise.")
+    adds_noise_once: ClassVar[bool] = True
+
+    def warnings(self, votes: int, classes: int | None) -> list[Sentence]:
+        """See `Aggregator.warnings`; two noisy counts differ by noise of standard deviation √2·σ."""
+        if self.sigma * math.sqrt(2) <= votes:
+            return []
+        lost = gettext_noop(
+            "σ = %(sigma)g is large for %(votes)d votes: even a unanimous vote is often lost to the noise."
+        )
+        return [Sentence(lost, sigma=self.sigma, votes=votes)]
+
+    def scaled(self, factor: float) -> "GNMax":
+        """σ grows with the votes.
+
+        >>> GNMax(sigma=40.0).scaled(1.5)
+        GNMax(sigma=60.0)
+        """
+        return replace(self, sigma=self.sigma * require_positive("factor", factor))
+
+    @property
+    def deviation(self) -> float:
+        return self.sigma
+
+    def charge(self, sensitivity: float) -> VoteCharge:
+        """2w²/σ² for the label.
+
+        >>> GNMax(sigma=2.0).charge(1.0)
+        VoteCharge(check=0.0, label=0.5, first=None, rest=0.0)
+        """
+        return VoteCharge(0.0, label_charge(sensitivity, self.sigma))
+
+    def _noisy_argmax(self, votes: NDArray[np.float64], noise: Noise) -> NDArray[np.int64]:
+        return np.argmax(votes + noise.normal(self.sigma, votes.shape), axis=1)
+
+    def _label_rdp(self, votes: NDArray[np.float64], **how: Any) -> NDArray[np.float64]:
+        return gnmax_rdp(votes, self.sigma, **how)
+
+
+@dataclass(frozen=True)
+class LNMax(Aggregator):
+    """argmax_j {n_j + Lap(1/γ)}: Papernot et al. 2017, section 2.1. Every query is answered; there is no check.
+
+    >>> from learning.mechanisms.pate import SimulationNoise
+    >>> LNMax(gamma=0.5).release([[90.0, 5.0, 5.0]], SimulationNoise(0)).labels
+    array([0])
+    >>> LNMax(gamma=0.1).costs([[9.0, 1.0]], sensitivity=0.5, orders=[2.0], method="data_independent").label  # 2(γw)²α
+    array([[0.01]])
+    """
+
+    gamma: float = parameter(
+        "γ",
+        gettext_noop("inverse scale of the noise"),
+        gettext_noop(
+            "The Laplace noise on the count of each class has the scale 1/γ, in votes. About 10 / the number of "
+            "teachers; a smaller γ is more noise."
+        ),
+        suggested=lambda teachers, classes=10: 10 / teachers,
+    )
+
+    name: ClassVar[str] = "lnmax"
+    label: ClassVar[str] = "LNMax"
+    help: ClassVar[str] = gettext_noop("The class with the most votes under Laplace noise.")
+
+    def scaled(self, factor: float) -> "LNMax":
+        """The scale 1/γ of the noise grows with the votes.
+
+        >>> LNMax(gamma=0.1).scaled(2.0)
+        LNMax(gamma=0.05)
+        """
+        return replace(self, gamma=self.gamma / require_positive("factor", factor))
+
+    @property
+    def deviation(self) -> float:
+        return math.sqrt(2) / self.gamma
+
+    def charge(self, sensitivity: float) -> VoteCharge:
+        """The μ² of a pure DP label with ε₀ = 2γw."""
+        return VoteCharge(0.0, lnmax_charge(sensitivity, self.gamma))
+
+    def _noisy_argmax(self, votes: NDArray[np.float64], noise: Noise) -> NDArray[np.int64]:
+        return np.argmax(votes + noise.laplace(1.0 / self.gamma, votes.shape), axis=1)
+
+    def _label_rdp(self, votes: NDArray[np.float64], **how: Any) -> NDArray[np.float64]:
+        return lnmax_rdp(votes, self.gamma, **how)
+
+
+@dataclass(frozen=True)
+class NoisyCounts(GNMax):
+    """n_j + N(0, σ²) of every class, rounded to whole numbers; the label is the class with the largest.
+
+    A teacher of weight w that votes otherwise moves the histogram by w·√2, so it costs 2w²/σ², what GNMax charges for
+    the label alone: that is a function of the histogram (docs/gaussian-accounts.md).
+
+    >>> from learning.mechanisms.pate import SimulationNoise
+    >>> release = NoisyCounts(sigma=2.0).release([[90.0, 5.0, 5.0]], SimulationNoise(0))
+    >>> release.counts, release.labels
+    (array([[90,  5,  6]]), array([0]))
+    """
+
+    name: ClassVar[str] = "noisy_counts"
+    label: ClassVar[str] = gettext_noop("Noisy counts")
+    help: ClassVar[str] = gettext_noop(
+        "The noisy votes for every class, at the price of GNMax's label. Many queries with much noise teach a student "
+        "that learns from all counts together."
+    )
+    releases_counts: ClassVar[bool] = True
+
+    def warnings(self, votes: int, classes: int | None) -> list[Sentence]:
+        """See `Aggregator.warnings`: single counts may be lost in the noise, the forecast says what all tell."""
+        return []
+
+    def release(self, votes: ArrayLike, noise: Noise, student_probabilities: ArrayLike | None = None) -> LabelRelease:
+        """See `Aggregator.release`."""
+        totals = require_totals(votes)
+        counts = np.rint(totals + noise.normal(self.sigma, totals.shape)).astype(np.int64)
+        return LabelRelease(counts.argmax(axis=1), np.ones(len(counts), np.bool_), counts=counts)
+
+    def _label_rdp(self, votes: NDArray[np.float64], **how: Any) -> NDArray[np.float64]:
+        # What is cheaper about votes that agree holds for the label alone.
+        return super()._label_rdp(votes, **how | {"method": "data_independent"})
