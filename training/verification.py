@@ -32,6 +32,8 @@ from training.methods import MethodOutcome, method_of
 from training.models import Batch, Dataset, JointQuestion, JointRun, Query, Run, RunResult, Verification
 from training.services.cards import card_digest
 
+logger = logging.getLogger(__name__)
+
 #: Until an erasure that was asked for is done.
 LONGEST_WAIT = timedelta(days=1)
 
@@ -304,8 +306,6 @@ def replay_faults(batch: Batch) -> Iterator[str]:
 
 # --- Every night ------------------------------------------------------------------------------------------------------
 
-
-logger = logging.getLogger(__name__)
 
 #: Hour of the night, in the installation's time zone, from which studies are verified anew.
 _HOUR = 2

@@ -1,4 +1,7 @@
-"""States of studies for pages, metrics and ``/readyz``: locked, faulty, unverified, silent; and the kinds of mails."""
+"""States of studies for pages, metrics and ``/readyz``: locked, faulty, unverified, silent; and the kinds of mails.
+
+Operators also get a mail about privacy groups that have little left of their budgets.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

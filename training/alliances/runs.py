@@ -1,6 +1,7 @@
 """Runs over sites: proposed by the hub, taken over or declined by a site, carried on without one, and their model.
 
-Where a run leads to a model, the hub trains it from the totals; every site verifies it and takes it over.
+Where a run leads to a model, the hub trains it from the totals; every site verifies it and stores it as a version of
+its own run. What the hub withdraws later, a model or a table, the site withdraws, too.
 """
 
 import io

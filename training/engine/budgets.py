@@ -1,4 +1,9 @@
-"""Promises that a plan rests on, and the most that a run may charge for each of them. Everything in it is public."""
+"""Promises that a plan rests on, and the most that a run may charge for each of them. Everything in it is public.
+
+A rehearsal study asks no holders and promises nothing. Each of its runs says which part of the owners has which level
+and ε; the run's seed decides who. Its vote is one computation without a ledger, with the papers' data-dependent
+accounting, see :func:`learning.mechanisms.pate.simulate_vote`.
+"""
 
 from dataclasses import dataclass
 from typing import Any, get_args

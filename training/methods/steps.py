@@ -74,7 +74,6 @@ from training.models import Batch, Dataset, Round, Run, StudentModel
 #: As many labelled public points as a forecast looks at, and at least.
 _SAMPLE, _LEAST = 3000, 3
 
-
 _ALIKE = 1000
 
 

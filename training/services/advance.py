@@ -1,6 +1,7 @@
 """State machine of a run: draft → approved → preparing → asking → learning → finished, or failed or cancelled.
 
-A worker that gets a message does what is due first. A sweep sends on what dead workers left behind.
+The row is the truth. Every step can be repeated after a crash and goes on where it stopped. A worker that gets a
+message does what is due first, and a sweep sends on what dead workers left behind.
 """
 
 import logging

@@ -1,7 +1,10 @@
 """Drawings: one question to everybody who takes part, outside of any run, with a share of its own.
 
-Head counts say how many holders have each promise, for plans (rule 7; condition 9 of the guarantee). Check answers say
-how many people's first answers were right.
+Head counts say how many holders have each promise, for plans (rule 7; condition 9 of the guarantee). They are drawn by
+one explicit action with noise, stored, charged and used again; or entered by the operator as public numbers.
+
+Check answers say, for each question, how many people's first answer was right and how many's was wrong. One person
+counts in at most one of the two, so in at most as many cells as there are questions. See docs/gaussian-accounts.md.
 """
 
 import math

@@ -1,4 +1,12 @@
-"""Encoders, which turn the records of a study's datasets into vectors: registered, carried out, withdrawn."""
+"""Encoders, which turn the records of a study's datasets into vectors: registered, carried out, withdrawn.
+
+Whoever registers one states that it was made without the private data; a run may then choose it. Every record is
+encoded by itself, once, on one thread, in a process with limits on memory and time. The vectors are stored in the
+dataset's file beside the record, so that whatever erases a record erases them.
+
+How far the encoding of private records is, and how long it took, may follow from a single record. Only data stewards
+see it: proposals do not depend on it, and an approved run waits for it.
+"""
 
 import hashlib
 import logging

@@ -1,4 +1,8 @@
-"""The forecast of a run: its plan for a share of every cap, beside other plans, with all that an approval checks."""
+"""The forecast of a run: its plan for a share of every cap, beside other plans, with all that an approval checks.
+
+Pages, the API and the command line show this one. Everything in it is public: it rests on policies, head counts, shares
+and public points. What levels bring follows from plans of one promise for everybody, or without the strictest people.
+"""
 
 import math
 from collections.abc import Iterator

@@ -406,6 +406,8 @@ def _files_delete(dataset_import: DatasetImport) -> None:
 
 
 # --- Rehearsal studies ------------------------------------------------------------------------------------------------
+# One request is enough there. Records of people take the way above, where a data steward looks at them before they are
+# stored.
 
 
 def rehearsal_data_import(*, study: Study, upload: Upload, acting_user: AbstractBaseUser) -> Dataset:

@@ -1,4 +1,8 @@
-"""The life of a published model: the rule of its publication, stages and threshold, its withdrawal. All on record."""
+"""The life of a published model: the rule of its publication, stages and threshold, its withdrawal. All on record.
+
+A run publishes its model by itself if it keeps the rule; beneath it a person may, with a reason. A run that released
+too few labels has no model at all.
+"""
 
 import logging
 from typing import Any
@@ -29,6 +33,8 @@ from training.methods import MethodOutcome, method_of
 from training.methods.space import points_of
 from training.models import Run, RunResult, StudentModel
 from training.services.downloads import onnx_store, version_load
+
+logger = logging.getLogger(__name__)
 
 LEAST_LABELS = 2
 """A student needs at least so many releases."""
@@ -108,8 +114,6 @@ def _target_doubts(measure: dict[str, Any]) -> list[Sentence]:
 
 # --- Stages -----------------------------------------------------------------------------------------------------------
 
-
-logger = logging.getLogger(__name__)
 
 _Stage = StudentModel.Stage
 NEXT: dict[str, tuple[str, ...]] = {

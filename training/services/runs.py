@@ -1,6 +1,7 @@
 """Commands on a run: propose, change the draft, check, approve, cancel; and what it must not keep after its end.
 
-Starting the started, or ending the ended, does nothing.
+Starting the started, or ending the ended, does nothing. Only its proposer changes a draft, on record and as another
+revision: whoever else did would have proposed it, too, and could then approve it alone.
 """
 
 from __future__ import annotations
@@ -416,6 +417,8 @@ def run_forget(run: Run) -> None:
     if not claimed:
         Run.objects.filter(pk=run.pk).update(forgotten_at=timezone.now())
 
+
+# --- Suggestions ------------------------------------------------------------------------------------------------------
 
 FEW_POINTS = 1000
 """With fewer public images a student on true labels is no more accurate either."""
