@@ -250,6 +250,8 @@ CHECKPOINT_KEY_FILE = env.read("IPATE_CHECKPOINT_KEY_FILE", env.TEXT, default=""
 BROKER_URL = env.read("IPATE_BROKER_URL", env.BROKER, default="filesystem://")
 CELERY_BROKER_URL = BROKER_URL
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+# However long the broker is away: a worker that gives up needs a person.
+CELERY_BROKER_CONNECTION_MAX_RETRIES = None
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_ACKS_LATE = True
 CELERY_TASK_REJECT_ON_WORKER_LOST = True
@@ -274,6 +276,7 @@ if BROKER_URL.startswith("filesystem"):
     }
 else:
     # Above the longest task: with late acknowledgement, Redis would otherwise hand a running task to a second worker.
+    CELERY_BROKER_TRANSPORT = "ipate_web.redis_broker:Transport"
     CELERY_BROKER_TRANSPORT_OPTIONS = {"visibility_timeout": CELERY_TASK_TIME_LIMIT + 3600}
 
 # --- The life of a run ----------------------------------------------------------------------------------------------
