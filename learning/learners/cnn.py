@@ -14,7 +14,7 @@ from learning.learners.augmentation import Augmenting
 from learning.learners.learner import Labels, Learner, Records, parameter
 
 if TYPE_CHECKING:
-    from learning.learners.network import NetworkModel
+    from learning.learners.network import CNNModel
 
 _SMALLEST_SIDE = 4
 """A convolution of 3×3 and a pooling of 2×2 leave nothing of a smaller image."""
@@ -50,10 +50,10 @@ class CNN(Augmenting, Learner):
     learning_rate: float = parameter(0.001, gettext_noop("step size of Adam"), minimum=1e-7, maximum=1.0)
 
     @classmethod
-    def model_from_bytes(cls, data: bytes) -> NetworkModel:
-        from learning.learners.network import NetworkModel
+    def model_from_bytes(cls, data: bytes) -> CNNModel:
+        from learning.learners.network import CNNModel
 
-        return NetworkModel.from_bytes(data)
+        return CNNModel.from_bytes(data)
 
     def shape_check(self, shape: tuple[int, ...]) -> None:
         convolved_check(shape)
@@ -63,7 +63,7 @@ class CNN(Augmenting, Learner):
 
         return NearestNeighbour()
 
-    def _fit(self, x: Records, y: Labels, *, classes: int, seed: int, progress: Progress) -> NetworkModel:
+    def _fit(self, x: Records, y: Labels, *, classes: int, seed: int, progress: Progress) -> CNNModel:
         from learning.learners.network import train_network
 
         x, y = self.augmented(x, y, seed)

@@ -95,7 +95,7 @@ class ImageModel(Model, Generic[Layers]):
         return torch.cat([self.network(part).double().softmax(1).cpu() for part in batches]).numpy()
 
 
-class NetworkModel(ImageModel[Network]):
+class CNNModel(ImageModel[Network]):
     """A trained :class:`Network`."""
 
     @classmethod
@@ -130,7 +130,7 @@ def train_network(
     batch: int,
     learning_rate: float,
     progress: Progress,
-) -> NetworkModel:
+) -> CNNModel:
     """Minimise the cross entropy with Adam, on the GPU where there is one.
 
     Classes that ``y`` lacks get probability 0: their outputs were never taught to say anything.
@@ -155,7 +155,7 @@ def train_network(
         progress(epoch, epochs)
     unseen = np.setdiff1d(np.arange(classes), y)
     network.output.bias.data[unseen] = -torch.inf
-    return NetworkModel(network, classes, x.shape[1:])
+    return CNNModel(network, classes, x.shape[1:])
 
 
 def as_images(x: Records, device: torch.device) -> torch.Tensor:

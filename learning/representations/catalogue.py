@@ -366,7 +366,7 @@ class Words(Whitened):
 
 
 @dataclass(frozen=True)
-class Student(Whitened):
+class StudentLayer(Whitened):
     """The inner layer of the student of an earlier round, beside the oriented wavelets of images if wanted, whitened.
 
     The student learned from releases alone, so its layers are public. layers: see `layers_of`, up to the inner layer.
@@ -413,7 +413,7 @@ REPRESENTATIONS: dict[str, type[Representation]] = {
         Encoded,
         LearnedNetwork,
         Words,
-        Student,
+        StudentLayer,
     )
 }
 

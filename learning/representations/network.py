@@ -96,7 +96,7 @@ def layers_of(modules: Iterable[nn.Module]) -> tuple[Layer, ...]:
 
 
 def layers_of_model(model: Model) -> tuple[Layer, ...]:
-    """The layers of a student up to its last inner one, for `Student`; none if it is no network.
+    """The layers of a student up to its last inner one, for `StudentLayer`; none if it is no network.
 
     >>> from learning.learners import learner_create
     >>> points, labels = np.random.default_rng(0).random((20, 6, 6)), np.arange(20) % 2

@@ -21,13 +21,13 @@ from learning.students.held_out import choose
 from learning.students.releases import Releases, counted, joined, labelled, predicted, with_labelled_rows
 from learning.students.shares import Shares
 from learning.students.smoothing import neighbourhoods, refine, smooth
-from learning.students.student import UNKEPT, CategoriesModel, Checkpoint, Student, learn_labels, said
+from learning.students.student import UNKEPT, CategoriesModel, Student, TrainingCheckpoint, learn_labels, said
 
 __all__ = [
     "STUDENTS",
     "CategoriesModel",
-    "Checkpoint",
     "Releases",
+    "TrainingCheckpoint",
     "choose",
     "counted",
     "joined",
@@ -71,7 +71,7 @@ def student_learn(
     *,
     seed: int,
     progress: Progress | None = None,
-    checkpoint: Checkpoint = UNKEPT,
+    checkpoint: TrainingCheckpoint = UNKEPT,
 ) -> Model:
     """Let a student learn; see `Student.learn`; a learner of labels learns from the largest counts, and at once."""
     if isinstance(student, Student):

@@ -13,7 +13,7 @@ from learning.learners.learner import Model, Records, parameter
 from learning.learners.scikit import ScikitModel, scikit_model
 from learning.students.releases import Releases
 from learning.students.shares import Shares
-from learning.students.student import Checkpoint, Student
+from learning.students.student import Student, TrainingCheckpoint
 
 if TYPE_CHECKING:
     from sklearn.ensemble import HistGradientBoostingClassifier
@@ -47,7 +47,7 @@ class Boosting(Student):
         return model
 
     def _learn(
-        self, x: Records, releases: Releases, *, seed: int, progress: Progress, checkpoint: Checkpoint
+        self, x: Records, releases: Releases, *, seed: int, progress: Progress, checkpoint: TrainingCheckpoint
     ) -> ScikitModel:
         from sklearn.dummy import DummyClassifier
 

@@ -12,7 +12,7 @@ from common.sentences import gettext_noop
 from learning.learners.cnn import convolved_check
 from learning.learners.learner import Records, parameter
 from learning.students.releases import Releases
-from learning.students.student import Checkpoint, Student
+from learning.students.student import Student, TrainingCheckpoint
 
 if TYPE_CHECKING:
     from learning.students.consistency_training import ConsistencyModel
@@ -90,7 +90,7 @@ class Consistency(Student):
         convolved_check(shape)
 
     def _learn(
-        self, x: Records, releases: Releases, *, seed: int, progress: Progress, checkpoint: Checkpoint
+        self, x: Records, releases: Releases, *, seed: int, progress: Progress, checkpoint: TrainingCheckpoint
     ) -> ConsistencyModel:
         from learning.students.consistency_training import Moves, Recipe, train_consistently
 

@@ -20,7 +20,7 @@ from torch.nn import functional
 from common.progress import Progress
 from learning.learners.learner import Records
 from learning.learners.network import ImageModel, as_images
-from learning.students.student import UNKEPT, Checkpoint
+from learning.students.student import UNKEPT, TrainingCheckpoint
 
 if TYPE_CHECKING:
     from learning.exports.graph import Graph
@@ -245,7 +245,7 @@ def train_consistently(
     *,
     seed: int,
     progress: Progress,
-    checkpoint: Checkpoint = UNKEPT,
+    checkpoint: TrainingCheckpoint = UNKEPT,
 ) -> ConsistencyModel:
     """Minimise the cross entropy of predictions on strongly moved images against posteriors on weakly moved ones.
 

@@ -13,7 +13,7 @@ from common.sentences import gettext_noop
 from learning.learners.learner import Model, Records, parameter
 from learning.learners.scikit import ScikitModel, scikit_model
 from learning.students.releases import Releases
-from learning.students.student import Checkpoint, Student
+from learning.students.student import Student, TrainingCheckpoint
 
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression
@@ -54,7 +54,7 @@ class Shares(Student):
         return scikit_model(data, LogisticRegression, cls.name)
 
     def _learn(
-        self, x: Records, releases: Releases, *, seed: int, progress: Progress, checkpoint: Checkpoint
+        self, x: Records, releases: Releases, *, seed: int, progress: Progress, checkpoint: TrainingCheckpoint
     ) -> ScikitModel:
         columns = x.reshape(len(x), -1).astype(np.float64)
         mean, spread = columns.mean(axis=0), np.maximum(columns.std(axis=0), _LEAST_SPREAD)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class TrainingCheckpoint:
     """Place where one training keeps how far it is; the same training finds it there again.
 
     Attributes:
@@ -46,7 +46,7 @@ def _forget(_state: bytes) -> None:
     pass
 
 
-UNKEPT = Checkpoint(_none, _forget)
+UNKEPT = TrainingCheckpoint(_none, _forget)
 """Of those whose training is not worth keeping half done."""
 
 
@@ -61,7 +61,7 @@ class Student(Parametrised):
         *,
         seed: int,
         progress: Progress | None = None,
-        checkpoint: Checkpoint = UNKEPT,
+        checkpoint: TrainingCheckpoint = UNKEPT,
     ) -> Model:
         """Learn from all public points ``(P, …)`` and what was released about some of them.
 
@@ -81,7 +81,7 @@ class Student(Parametrised):
 
     @abstractmethod
     def _learn(
-        self, x: Records, releases: Releases, *, seed: int, progress: Progress, checkpoint: Checkpoint
+        self, x: Records, releases: Releases, *, seed: int, progress: Progress, checkpoint: TrainingCheckpoint
     ) -> Model: ...
 
 

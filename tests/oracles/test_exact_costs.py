@@ -11,13 +11,13 @@ from scipy import stats
 
 from accounting.privacy import gnmax_rdp, lnmax_rdp, threshold_rdp
 from accounting.privacy.checks import METHODS, Method
-from accounting.privacy.papers.noise import GaussianNoise, LaplaceNoise, Noise
+from accounting.privacy.papers.noise import ArgmaxNoise, GaussianNoise, LaplaceNoise
 from tests.oracles.noisy_argmax import LAPLACE, NORMAL, displacements, divergences, precise_win_probabilities, renyi
 
 
 @pytest.mark.parametrize("votes", [[30.0, 28.5, 0.0], [120.0, 9.0, 8.0, 7.0, 6.0, 5.0, 0.0]])
 @pytest.mark.parametrize(("noise", "laplace"), [(GaussianNoise(12.0), False), (LaplaceNoise(9.0), True)])
-def test_quadrature_keeps_its_error_bound_in_the_tails(votes: list[float], noise: Noise, laplace: bool) -> None:
+def test_quadrature_keeps_its_error_bound_in_the_tails(votes: list[float], noise: ArgmaxNoise, laplace: bool) -> None:
     counts = np.array([votes])
     rule = noise.quadrature(counts, 1.0)
     offset = rule.nodes[:, None, :] - counts[:, :, None]

@@ -29,8 +29,8 @@ from learning.learners.learner import Parametrised
 from learning.published import LINEAR
 from learning.students import (
     STUDENTS,
-    Checkpoint,
     Releases,
+    TrainingCheckpoint,
     labelled,
     refine,
     smooth,
@@ -181,7 +181,7 @@ def progress_of(rows: QuerySet, field: str, *, end: float | None) -> Iterator[Pr
         rows.update(**{field: end})
 
 
-def checkpoint_at(name: str) -> Checkpoint:
+def checkpoint_at(name: str) -> TrainingCheckpoint:
     """The checkpoint of one training, a file in private storage.
 
     A file that cannot be read, because a worker died while it wrote it, counts as none. One that cannot be written is
@@ -200,7 +200,7 @@ def checkpoint_at(name: str) -> Checkpoint:
             if turn_is_over():
                 raise StepAside
 
-    return Checkpoint(load, save)
+    return TrainingCheckpoint(load, save)
 
 
 def checkpoint_drop(name: str) -> None:

@@ -15,7 +15,7 @@ from learning.mechanisms.choices import HolderChoices
 from learning.representations import (
     FittedRepresentation,
     Representation,
-    Student,
+    StudentLayer,
     layers_of_model,
     representation_create,
     representation_load,
@@ -89,7 +89,7 @@ def space_of_student(student: Model, first: Space, points: np.ndarray, *, beside
     layers = layers_of_model(student)
     if not layers:
         return first
-    fitted = Student(layers=layers, wavelets=beside_wavelets).fit(points)
+    fitted = StudentLayer(layers=layers, wavelets=beside_wavelets).fit(points)
     return Space(fitted, fitted.transform(points), first.encoder)
 
 

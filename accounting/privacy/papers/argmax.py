@@ -5,7 +5,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp
 
 from accounting.privacy.checks import FloatArray, checked_group_votes
-from accounting.privacy.papers.noise import Noise
+from accounting.privacy.papers.noise import ArgmaxNoise
 from accounting.privacy.papers.renyi import CLOSED_FORM_ERROR, IndexArray, divergences, tangent_divergence
 
 _BATCH_VALUES = 1 << 18  # numbers in the largest temporary array: 2 MiB
@@ -15,7 +15,7 @@ _LARGEST_RATIO = 600.0  # logarithm of what a moved vote may change a node by
 _TOLERANCE = 1e-9  # sums of weights are off by rounding
 
 
-def log_miss_bound(votes: FloatArray, noise: Noise) -> FloatArray:
+def log_miss_bound(votes: FloatArray, noise: ArgmaxNoise) -> FloatArray:
     """Upper bound on ln Pr[another class than the one with the most votes wins], shape (queries,).
 
     The union bound of PATE 2018, Proposition 7 and PATE 2017, Lemma 4, summed in logarithms from the tails; at most
@@ -34,7 +34,7 @@ def log_miss_bound(votes: FloatArray, noise: Noise) -> FloatArray:
 
 def argmax_rdp(
     votes: FloatArray,
-    noise: Noise,
+    noise: ArgmaxNoise,
     weight: float,
     orders: FloatArray,
     group_votes: ArrayLike | None = None,
@@ -51,7 +51,7 @@ def argmax_rdp(
 
 def argmax_divergences(
     votes: FloatArray,
-    noise: Noise,
+    noise: ArgmaxNoise,
     weight: float,
     orders: FloatArray,
     movable: NDArray[np.bool_],
@@ -150,7 +150,7 @@ def extreme_maxima(
 
 
 def _two_class_divergences(
-    votes: FloatArray, noise: Noise, weight: float, orders: FloatArray, movable: NDArray[np.bool_]
+    votes: FloatArray, noise: ArgmaxNoise, weight: float, orders: FloatArray, movable: NDArray[np.bool_]
 ) -> tuple[FloatArray, FloatArray]:
     """Closed form: the margin decides, one vote changes it by two, and a larger change is a larger divergence."""
     margin = votes[:, 0] - votes[:, 1]
@@ -162,7 +162,7 @@ def _two_class_divergences(
 
 def _batch_divergences(
     votes: FloatArray,
-    noise: Noise,
+    noise: ArgmaxNoise,
     weight: float,
     orders: FloatArray,
     movable: NDArray[np.bool_],
@@ -187,7 +187,7 @@ class _Integrals:
     Each class has its own scale, so that even a probability below the smallest float is known relatively.
     """
 
-    def __init__(self, votes: FloatArray, noise: Noise, weight: float) -> None:
+    def __init__(self, votes: FloatArray, noise: ArgmaxNoise, weight: float) -> None:
         nodes, log_weights = noise.quadrature(votes, weight)
         offset = nodes[:, None, :] - votes[:, :, None]
         log_cdf, log_pdf = noise.log_cdf(offset), noise.log_pdf(offset)

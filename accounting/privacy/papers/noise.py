@@ -18,7 +18,7 @@ class Quadrature(NamedTuple):
     log_weights: FloatArray
 
 
-class Noise(Protocol):
+class ArgmaxNoise(Protocol):
     """Independent, log-concave noise added to every count."""
 
     @property

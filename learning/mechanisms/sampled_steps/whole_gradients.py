@@ -51,7 +51,7 @@ class Memory:
     origins: torch.Tensor | None = None
 
 
-class Layer(ABC):
+class WholeLayer(ABC):
     """A layer in whole numbers.
 
     Here an image is `(width, height, channels)`, in PyTorch (channels, height, width).
@@ -150,7 +150,7 @@ class Layer(ABC):
         return ordered.flatten()
 
 
-class Dense(Layer):
+class Dense(WholeLayer):
     def __init__(self, layer: nn.Linear, maps: tuple[int, ...]) -> None:
         super().__init__(layer, _channels_last(maps) if len(maps) == 3 else np.arange(layer.in_features))
         self.leaves = (layer.out_features,)
@@ -166,7 +166,7 @@ class Dense(Layer):
         return slopes[:, None]
 
 
-class Convolution(Layer):
+class Convolution(WholeLayer):
     """Over images `(R, width, height, channels)`; as tanh rises, the maximum may be taken before it."""
 
     def __init__(self, layer: nn.Conv2d, size: tuple[int, ...]) -> None:
@@ -306,7 +306,7 @@ class RecordGradients:
 
     def __init__(self, network: nn.Module, shape: tuple[int, ...], loss: Loss = CROSS_ENTROPY) -> None:
         self._loss = loss
-        built: list[Layer] = []
+        built: list[WholeLayer] = []
         height, width, channels = (*shape, 1, 1)[:3]
         self._image = height, width, channels
         maps: tuple[int, ...] | None = (width, height, channels)

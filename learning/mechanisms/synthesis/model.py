@@ -157,7 +157,7 @@ def fitted(table: Numbers, rows: Numbers, columns: Numbers) -> Numbers:
 
 
 @dataclass(frozen=True, eq=False)
-class Model:
+class TreeModel:
     """Probabilities of records.
 
     Attributes:
@@ -196,7 +196,7 @@ def model_of(
     histograms: Sequence[Numbers],
     tables: Sequence[Numbers],
     sigmas: tuple[float, float],
-) -> Model:
+) -> TreeModel:
     """The model that noisy counts make.
 
     Args:
@@ -240,7 +240,7 @@ def model_of(
         _cells(column, histogram, margin, first)
         for column, histogram, margin in zip(columns, histograms, margins, strict=True)
     ]
-    return Model(tuple(columns), tuple(edges), classes / classes.sum(), tuple(of_groups), tuple(of_cells))
+    return TreeModel(tuple(columns), tuple(edges), classes / classes.sum(), tuple(of_groups), tuple(of_cells))
 
 
 def _ratio(wanted: Numbers, present: Numbers) -> Numbers:

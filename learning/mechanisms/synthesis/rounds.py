@@ -26,7 +26,7 @@ from learning.mechanisms.levels import PlannedLevel
 from learning.mechanisms.synthesis.model import (
     NOBODY,
     Edge,
-    Model,
+    TreeModel,
     grouped,
     model_of,
     pairs_of,
@@ -279,7 +279,7 @@ class Marginals:
         return strongest_tree(len(self.columns), [strength(table, sigma) for table in self.pairs])
 
     @cached_property
-    def model(self) -> Model:
+    def model(self) -> TreeModel:
         """What all rounds together say."""
         sigmas = (self.plan.rounds[0].sigma, self.plan.rounds[2].sigma)
         return model_of(self.fine, self.edges, self.histograms, self.tables, sigmas)

@@ -20,7 +20,7 @@ from learning.representations import (
     Wavelets,
     Whitened,
 )
-from learning.representations.catalogue import Student, default_representation, representation_create
+from learning.representations.catalogue import StudentLayer, default_representation, representation_create
 from learning.representations.images import PatchEncoder, WaveletEncoder
 from learning.representations.network import NetworkEncoder, layers_of, layers_of_model
 from learning.representations.representation import Representation
@@ -68,7 +68,7 @@ CASES: list[tuple[Representation, object]] = [
     (Embedding(), table),
     (LearnedNetwork(steps=3), table),
     (LearnedNetwork(steps=3, exponent=0.5), lambda seed, count: images(seed, count, (11, 9, 3))),
-    (Student(wavelets=True), images),
+    (StudentLayer(wavelets=True), images),
 ]
 
 
@@ -76,7 +76,7 @@ CASES: list[tuple[Representation, object]] = [
 def test_a_point_is_the_same_whatever_is_beside_it(representation, draw, monkeypatch) -> None:
     """Nor do threads matter, nor whether the representation was stored in between."""
     monkeypatch.setattr("learning.representations.representation._BATCH", 64)
-    if isinstance(representation, Student):
+    if isinstance(representation, StudentLayer):
         representation = replace(representation, layers=layers_of(network((8, 8))))
     fitted = representation.fit(draw(0, 120))
     points = draw(1, 150)
@@ -284,7 +284,7 @@ def test_invalid_or_huge_private_values_do_not_affect_others() -> None:
         (lambda: Whitened().fit(table(0, 50)).transform(images(0, 3)), "shape"),
         (lambda: Standardised().fit(np.ones((9, 2))), "the same"),
         (lambda: Standardised().fit(np.random.default_rng(0).random((9, 1100))), "whitened"),
-        (lambda: Student().fit(images(0, 30)), "no student yet"),
+        (lambda: StudentLayer().fit(images(0, 30)), "no student yet"),
         (lambda: representation_create("pixels"), "choose one of"),
         (lambda: representation_create("whitened", {"rank": 3}), "no parameter rank"),
         (lambda: Whitened(components=0), "at least 1"),
