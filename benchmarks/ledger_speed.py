@@ -71,8 +71,7 @@ def run_voting(study: Any, repeat: int) -> Any:
     from common.artifacts import arrays_save
     from consent.selectors import consent_snapshot
     from tests.training.runs import TABLE_RUN, run_start
-    from training.methods.pate.ballot import assignment_name, predictions_name
-    from training.methods.pate.opening import vote_open
+    from training.methods.pate_teachers import assignment_name, predictions_name, vote_open
     from training.models import TeacherChunk
 
     fields = {"aggregator": {"name": "gnmax", "sigma": 4000.0}, "teachers": TEACHERS, "batch_size": QUERIES}

@@ -253,7 +253,7 @@ def run_carry_out(folder: Path, number: int, hosts: str, cut: bool) -> None:
     from django.core.management import call_command
 
     from tests.training.runs import TABLE_RUN, run_start, study_with_table
-    from training.methods.pate.preparation import CHUNKS
+    from training.methods.pate_teachers import CHUNKS
     from training.models import Run
 
     study = study_with_table("hosts", holders=200, records=3, points=24)

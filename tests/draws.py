@@ -17,6 +17,6 @@ def repeatable_draws(name: str) -> Iterator[None]:
     with ExitStack() as replaced:
         for place in ("common.noise.urandom", "learning.mechanisms.sampled_steps.training.urandom"):
             replaced.enter_context(patch(place, stream))
-        replaced.enter_context(patch("training.methods.pate.preparation.token_bytes", stream))
+        replaced.enter_context(patch("training.methods.pate_teachers.token_bytes", stream))
         replaced.enter_context(patch("training.services.runs.randbits", lambda bits: int.from_bytes(stream(bits // 8))))
         yield

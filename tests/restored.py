@@ -12,7 +12,7 @@ from accounting.restores import missing_rows
 from accounting.verification import study_faults
 from common.append_only import triggers_install, triggers_remove
 from consent.models import ChainHead, ConfigurationChange, ConsentEvent, Disposal, SealedChange, Study
-from training.methods.pate.ballot import ballot_load
+from training.methods.pate_teachers import ballot_load
 from training.models import (
     Alliance,
     AllianceSite,

@@ -59,7 +59,7 @@ from tests.learning.encoders.networks import bright_network
 from tests.test_operators_reach import filled_in
 from tests.test_roles import TABLE, addresses_of
 from training.engine import asking
-from training.methods.pate import method, preparation
+from training.methods import pate, pate_teachers
 from training.models import Alliance, Encoding, Run
 from training.services import drawings, encoders, students
 from training.services.encoders import encoder_register
@@ -576,7 +576,7 @@ def test_nobody_who_decides_sees_that_the_encoder_fails_on_a_record() -> None:
 
 def _a_run_begins_beside_another(patch: pytest.MonkeyPatch) -> None:
     """As if only votes that have begun were waited for, and not teachers who learn anew without somebody."""
-    for module in (asking, preparation, method):
+    for module in (asking, pate_teachers, pate):
         patch.setattr(module, "spending_may_begin", lambda run: not run.study.runs.filter(status="asking").exists())
 
 

@@ -46,7 +46,7 @@ class ComparedRun:
     Attributes:
         run: The run.
         accuracy: Of its published student on the test data, rounded; None where nobody knows.
-        evaluation: Of it on the test data, see `training.services.assessment`; empty where nobody knows.
+        evaluation: Of it on the test data, see `training.methods.lessons`; empty where nobody knows.
         label_accuracy: Share of the released labels that are right, rounded; None where nobody knows.
         share: Part of every cap that it may use; None before its approval and in rehearsals.
         groups: What it charged each group.

@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 from ipate_web.staff.templatetags.run_words import cell_words, group_label
 from learning.mechanisms.counts.tables import CountTable
 from training.methods.neighbours import LEADS
-from training.methods.pate.planning import RunPlan
+from training.methods.pate_plan import TeachersPlan
 from training.methods.planning import MethodPlan
 from training.models import StudentModel
 from training.selectors import CostHistory, GroupSpending
@@ -101,7 +101,7 @@ MOST_BARS = 60
 
 def plan_charts(plan: MethodPlan) -> list[tuple[str, Chart]]:
     """Charts of what a plan of teachers compared, each with its caption: points told right, and cost of a query."""
-    if not isinstance(plan, RunPlan):
+    if not isinstance(plan, TeachersPlan):
         return []
     numbers = sorted({each.teachers for each in plan.compared})
     if len(numbers) < 2:

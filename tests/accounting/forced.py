@@ -50,12 +50,10 @@ from tests.training.runs import TABLE, run_draft, table_rows
 from training import tasks
 from training.engine import commits
 from training.engine import questions as engine_questions
-from training.methods import method_of
+from training.methods import method_of, pate_teachers
 from training.methods.counts import TableCells
 from training.methods.neighbours import Votes
-from training.methods.pate import preparation
-from training.methods.pate.ballot import predictions_load
-from training.methods.pate.opening import vote_open
+from training.methods.pate_teachers import predictions_load, vote_open
 from training.methods.steps import GradientQuestions
 from training.methods.synthesis import MarginalCells
 from training.models import Batch, Query, Round, Run, RunResult, StudentModel
@@ -349,7 +347,7 @@ class World:
     def train(self) -> None:
         """Up to the last teacher; the vote is not opened."""
         if (run := self._run()) and run.method == Run.Method.PATE:
-            preparation.run_prepare(run)
+            pate_teachers.run_prepare(run)
             for chunk in run.chunks.all():
                 chunk_train(chunk.pk)
 
@@ -586,8 +584,8 @@ def world_play(
     """
     with pytest.MonkeyPatch.context() as patch, transaction.atomic():
         keys: Iterator[int] = iter(range(1_000))
-        patch.setattr(preparation, "token_bytes", lambda size: hashlib.blake2b(bytes([next(keys)])).digest()[:size])
-        patch.setattr(preparation, "CHUNKS", chunks)
+        patch.setattr(pate_teachers, "token_bytes", lambda size: hashlib.blake2b(bytes([next(keys)])).digest()[:size])
+        patch.setattr(pate_teachers, "CHUNKS", chunks)
         world = kind(with_me, **fields)
         for questions in (Votes, GradientQuestions, TableCells, MarginalCells):
             patch.setattr(questions, "shard", math.ceil(sum(world.counts) / chunks))

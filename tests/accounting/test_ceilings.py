@@ -36,7 +36,7 @@ from tests.training.asking import ASKING_RUN, SAMPLED_RUN, STEPS_RUN, attempt, b
 from tests.training.runs import TABLE_RUN, run_finish, run_start, run_teach, study_with_table
 from tests.training.test_concurrency import at_once
 from tests.workers import wait_until
-from training.methods.pate import opening, preparation
+from training.methods import pate_teachers
 from training.models import Run
 from training.services.advance import run_advance
 from training.services.closing import records_expire
@@ -166,7 +166,7 @@ def vote_over_half_a_cap(study: Study) -> Run:
     sigma = math.sqrt(2 * 8 / (0.5 * CAP)) * (1 + 1e-6)
     fields = TEACHERS | {"aggregator": {"name": "gnmax", "sigma": sigma}, "batch_size": 2}
     run = run_teach(run_start(study, share=0.5, **fields))
-    assert opening.vote_open(run)
+    assert pate_teachers.vote_open(run)
     return run
 
 
@@ -289,7 +289,7 @@ def test_a_vote_that_was_under_way_when_the_ceiling_was_lowered_is_no_fault(
     one, two = pair
     run_ask(run_start(one, **LOUD))
     run = run_teach(run_start(two, **TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 6.0}}))
-    opening.vote_open(run)
+    pate_teachers.vote_open(run)
     settings.PERSON_CEILING = 0.5 * CAP
     run.refresh_from_db()
     while vote_batch(run):
@@ -399,7 +399,7 @@ def test_one_study_that_opens_waits_for_the_look_of_another(settings: Any, pair:
     settings.PERSON_CEILING = 1.1 * CAP
     runs = [run_start(study, **TEACHERS) for study in pair]
     looked, opened = threading.Event(), threading.Event()
-    genuine = preparation.rooms
+    genuine = pate_teachers.rooms
 
     def slow(study: Study, holders: np.ndarray, **of: Any) -> np.ndarray:
         found = genuine(study, holders, **of)
@@ -409,7 +409,7 @@ def test_one_study_that_opens_waits_for_the_look_of_another(settings: Any, pair:
         return found
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(preparation, "rooms", slow)
+        patch.setattr(pate_teachers, "rooms", slow)
 
         def second() -> None:
             looked.wait(60)

@@ -32,11 +32,10 @@ from training.engine import asking, attempts, commits, questions
 from training.engine import budgets as planning
 from training.engine.asking import Asking
 from training.engine.questions import Released
-from training.methods import sampled_steps
+from training.methods import pate_teachers, sampled_steps
 from training.methods import steps as gradient_steps
-from training.methods.pate import opening, preparation, teaching
-from training.methods.pate.ballot import ballot_load
-from training.methods.pate.questions import Ballots
+from training.methods.pate import Ballots
+from training.methods.pate_teachers import ballot_load
 from training.methods.sampled_steps import SampledGradients
 from training.models import Run
 from training.services import drawings
@@ -348,7 +347,7 @@ def partition_by_permutation(patch: pytest.MonkeyPatch, world: World) -> None:
         teachers = [own[group][place % len(own[group])] for place, group in zip(turn, group_of[order], strict=True)]
         return order, np.array(teachers)
 
-    patch.setattr(preparation, "assign_keyed", assign)
+    patch.setattr(pate_teachers, "assign_keyed", assign)
 
 
 def silence_by_accounts(patch: pytest.MonkeyPatch, world: World) -> None:
@@ -373,7 +372,7 @@ def silence_by_accounts(patch: pytest.MonkeyPatch, world: World) -> None:
         spared = np.isin(fields["holders"], full(run, fields["holders"]))
         return record(**fields | {"charges": np.where(spared, 0.0, fields["charges"])})
 
-    patch.setattr(preparation, "_without_room", lambda *_: np.empty(0, dtype=np.int64))
+    patch.setattr(pate_teachers, "_without_room", lambda *_: np.empty(0, dtype=np.int64))
     patch.setattr(Ballots, "people", silenced)
     patch.setattr(commits, "release_record", charged)
 
@@ -411,10 +410,10 @@ def count_without_charge(patch: pytest.MonkeyPatch, world: World) -> None:
 def heard_after_leaving(patch: pytest.MonkeyPatch, world: World) -> None:
     """Take who withdraws before the vote out of the accounts, but not out of their teacher."""
     patch.setattr(
-        opening,
+        pate_teachers,
         "_teach_without",
         lambda run, assignment, gone: (
-            teaching.assignment_without(run, assignment, gone),
+            pate_teachers.assignment_without(run, assignment, gone),
             run.save(update_fields=["consent_sequence", "assignment"]),
         ),
     )

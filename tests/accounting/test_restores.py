@@ -29,7 +29,7 @@ from tests.pages import as_, text
 from tests.restored import backup_of, restore, settle
 from tests.training.asking import ASKING_RUN, COUNTS_RUN, SAMPLED_RUN, SYNTHESIS_RUN, run_ask, vote_batch
 from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_start, run_teach, study_with_table
-from training.methods.pate.opening import vote_open
+from training.methods.pate_teachers import vote_open
 from training.models import Encoder, Run, RunResult, StudentModel
 from training.services.advance import shard_ask, step_of
 from training.services.closing import dataset_remove, study_close

@@ -29,10 +29,8 @@ from tests.snapshots import built_once
 from tests.training.asking import ASKING_RUN, run_ask, vote_batch
 from tests.training.runs import TABLE_RUN, run_finish, run_start, study_with_table
 from training.engine.records import records_load, records_store
-from training.methods import neighbours
-from training.methods.pate import preparation
-from training.methods.pate.ballot import ballot_load
-from training.methods.pate.opening import vote_open
+from training.methods import neighbours, pate_teachers
+from training.methods.pate_teachers import ballot_load, vote_open
 from training.models import Batch, Query, Round, Run, StudentModel
 from training.services import advance, students
 from training.services.drawings import head_counts_draw
@@ -445,7 +443,7 @@ def test_a_run_is_whole_at_every_moment_of_its_life() -> None:
     study = study_with_table(holders=12)
     run = run_start(study, share=0.5, **TABLE_RUN)
     steps = [
-        lambda: preparation.run_prepare(run),
+        lambda: pate_teachers.run_prepare(run),
         lambda: [advance.chunk_train(chunk.pk) for chunk in run.chunks.all()],
         lambda: vote_open(run),
         *[lambda: vote_batch(Run.objects.get(pk=run.pk))] * 4,

@@ -26,8 +26,8 @@ from common.slots import NoSlotError, slot
 from tests.factories import user_create
 from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_start, study_with_table
 from tests.workers import wait_until
-from training.methods.pate.ballot import ballot_load
-from training.methods.pate.planning import plan_from_json
+from training.methods.pate_plan import plan_from_json
+from training.methods.pate_teachers import ballot_load
 from training.models import Run
 from training.selectors import run_is_claimed
 from training.services.runs import run_cancel, run_fail

@@ -18,7 +18,7 @@ from learning.mechanisms.pate.teachers import Teachers
 from tests.factories import consent_choose, study_create, study_open, user_create
 from tests.snapshots import built_once
 from tests.training.asking import asking_of, shards_ask
-from training.methods.pate.preparation import run_prepare
+from training.methods.pate_teachers import run_prepare
 from training.models import Dataset, Run
 from training.services.advance import chunk_train, run_advance
 from training.services.datasets import dataset_import

@@ -48,7 +48,7 @@ from training.engine import asking, questions, spending
 from training.engine.records import records_load
 from training.methods import method_of, neighbours, space
 from training.methods.neighbours import Votes
-from training.methods.pate.opening import vote_open
+from training.methods.pate_teachers import vote_open
 from training.models import Query, Run, Shard
 from training.services import advance, runs
 from training.services import runs as run_commands

@@ -51,8 +51,7 @@ from tests.training.runs import (
 )
 from training.engine.asking import are_shards_done
 from training.engine.records import owners_of, records_load
-from training.methods.pate.ballot import predictions_load
-from training.methods.pate.opening import vote_open
+from training.methods.pate_teachers import predictions_load, vote_open
 from training.models import Dataset, Run, RunResult, StudentModel
 from training.services import closing
 from training.services.advance import run_advance

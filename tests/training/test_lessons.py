@@ -41,12 +41,11 @@ from tests.training.runs import (
 )
 from training.engine import questions
 from training.methods import lesson_of
-from training.methods.lessons import Lesson, run_recipe, student_fit
+from training.methods.lessons import HELD_OUT, Duel, Lesson, run_recipe, student_fit, student_try
 from training.methods.neighbours import question_load
 from training.methods.space import points_of
 from training.models import Query, Run
 from training.services import students
-from training.services.assessment import HELD_OUT, Duel, student_try
 from training.services.datasets import dataset_import
 from training.verification import release_faults
 

@@ -39,9 +39,8 @@ from tests.training.runs import (
     table_rows,
 )
 from training.engine import questions
-from training.methods import METHODS
-from training.methods.pate import preparation
-from training.methods.pate.opening import vote_open
+from training.methods import METHODS, pate_teachers
+from training.methods.pate_teachers import vote_open
 from training.models import Dataset, Run
 from training.selectors import run_reason
 from training.services import advance, runs, students
@@ -152,7 +151,7 @@ def test_a_share_must_be_positive_and_free_and_a_run_is_approved_once() -> None:
 
 def to_training(study: Any, share: float = 1.0) -> Run:
     run = run_start(study, share=share, **TABLE_RUN)
-    preparation.run_prepare(run)
+    pate_teachers.run_prepare(run)
     advance.chunk_train(run.chunks.earliest("start").pk)
     return run
 
@@ -184,7 +183,7 @@ def test_a_run_can_be_cancelled_until_it_ends(
     advance.run_advance(run.pk)
     for chunk in run.chunks.all():
         advance.chunk_train(chunk.pk)
-    for step in (preparation.run_prepare, vote_batch if before.spent else vote_open):
+    for step in (pate_teachers.run_prepare, vote_batch if before.spent else vote_open):
         with suppress(FileNotFoundError):
             assert not step(before)
     run = Run.objects.get(pk=run.pk)

@@ -24,8 +24,7 @@ from tests.training.people import everybody, withdraw
 from tests.training.recipes import FORGERIES, RECIPES, charged, finish, released
 from tests.training.runs import rehearsal_with_table, run_draft
 from training.engine import commits, questions
-from training.methods import method_of
-from training.methods.pate import preparation
+from training.methods import method_of, pate_teachers
 from training.models import Query, Run
 from training.selectors import run_progress
 from training.services.advance import run_advance
@@ -132,7 +131,7 @@ def test_who_withdraws_before_a_release_is_as_one_who_never_took_part(
 ) -> None:
     """Without noise, and with the same lots, a run that began without them releases the same and charges the same."""
     monkeypatch.setattr(questions, "noise_of", lambda run: NoNoise())
-    monkeypatch.setattr(preparation, "token_bytes", lambda size: b"k" * size)
+    monkeypatch.setattr(pate_teachers, "token_bytes", lambda size: b"k" * size)
     recipe = RECIPES[name]
     study = recipe.study()
     gone, reports = everybody(study)[5], []

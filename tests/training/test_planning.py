@@ -44,7 +44,7 @@ from tests.training.runs import (
 )
 from training.comparison import forecast_outcomes, outcomes_of
 from training.methods import method_of
-from training.methods.pate.planning import run_plan
+from training.methods.pate_plan import teachers_plan
 from training.models import Dataset, Run
 from training.services.datasets import dataset_import
 from training.services.drawings import head_counts_draw, head_counts_enter
@@ -56,7 +56,7 @@ pytestmark = pytest.mark.django_db
 
 def test_teachers_follow_head_counts_weights_the_caps_and_a_share_is_a_part_of_every_cap() -> None:
     study = study_with_table(levels="HAALLL")
-    planned = run_plan(run_draft(study, **TABLE_RUN), 0.25)
+    planned = teachers_plan(run_draft(study, **TABLE_RUN), 0.25)
     found = [(promise.level, promise.holders, promise.epsilon, promise.group) for promise in planned.promises]
     assert found == [("HIGH", 5, 1.0, 0), ("AVERAGE", 10, 2.0, 1), ("LOW", 15, 3.0, 2)]
     assert [group.teachers for group in planned.plan.groups] == [1, 2, 3]
@@ -77,14 +77,14 @@ def test_a_plan_names_what_is_missing() -> None:
         dataset_import(study=study, name=kind, kind=kind, rows=rows, schema=TABLE)
     run = run_draft(study, **TABLE_RUN | {"teachers": 2})
     with pytest.raises(PlanError, match=r"no approved ε policy\. Ask its ethics committee"):
-        run_plan(run)
+        teachers_plan(run)
     policy_approve(study)
     with pytest.raises(PlanError, match="no head counts yet"):
-        run_plan(run)
+        teachers_plan(run)
     counts = {"HIGH": 0, "AVERAGE": 0, "LOW": 1}
     head_counts_enter(study=study, acting_user=user_create("olga"), counts=counts)
     with pytest.raises(PlanError, match="1 holders for 2 teachers are too few"):
-        run_plan(run)
+        teachers_plan(run)
 
 
 @pytest.mark.parametrize("fields", [TABLE_RUN, ASKING_RUN, STEPS_RUN, SAMPLED_RUN])
@@ -116,11 +116,11 @@ def test_only_holders_who_consented_to_a_counted_promise_take_part() -> None:
 
 def test_small_groups_are_merged_or_left_out_as_chosen_and_warned_of(study: Study) -> None:
     small = study_with_table("small", levels="HHHHHAAAAL", holders=20)  # 2 LOW holders; a teacher has 20 / 4 = 5
-    merged = run_plan(run_draft(small, **TABLE_RUN | {"teachers": 4}))
+    merged = teachers_plan(run_draft(small, **TABLE_RUN | {"teachers": 4}))
     assert [group.merged for group in merged.plan.groups] == [(), ("LOW",)]
     assert [promise.group for promise in merged.promises] == [0, 1, 1]
     assert any("too few holders for one teacher" in note and "merged into AVERAGE" in note for note in merged.notes)
-    without = run_plan(run_draft(small, **TABLE_RUN | {"teachers": 4, "small_groups": "leave_out"}))
+    without = teachers_plan(run_draft(small, **TABLE_RUN | {"teachers": 4, "small_groups": "leave_out"}))
     assert without.plan.left_out == ("LOW",) and any("left out" in note for note in without.notes)
     assert [(promise.level, promise.group) for promise in without.promises][-1] == ("LOW", -1)
     run = run_draft(study, **TABLE_RUN)
@@ -138,19 +138,19 @@ def test_head_counts_count_every_promise_that_can_have_been_given_if_drawn_and_t
     policy_approve(study, high=1.5, average=2.5, low=3.5)
     consents_give(study, "H--")
     head_counts_draw(study=study, acting_user=user_create("olga"), noise=SimulationNoise(2))
-    planned = run_plan(run_draft(study, **TABLE_RUN))
+    planned = teachers_plan(run_draft(study, **TABLE_RUN))
     assert [promise.epsilon for promise in planned.promises] == [1.0, 1.5, 2.0, 2.5, 3.0, 3.5]
     assert [promise.name for promise in planned.promises][:2] == ["HIGH", "HIGH 2"]
     head_counts_state(study)
     draft = run_draft(study, **TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 1.0}})
-    planned = run_plan(draft)
+    planned = teachers_plan(draft)
     assert [promise.epsilon for promise in planned.promises] == [1.5, 2.5, 3.5]
     assert planned.answers == 0 and any("no query can be answered" in note for note in planned.notes)
-    assert any("all that is left" in note for note in run_plan(draft, share_free(study)).notes)
-    assert not any("all that is left" in note for note in run_plan(draft, 0.5).notes)
+    assert any("all that is left" in note for note in teachers_plan(draft, share_free(study)).notes)
+    assert not any("all that is left" in note for note in teachers_plan(draft, 0.5).notes)
     run_start(study, share=share_free(study), **TABLE_RUN)
     with pytest.raises(PlanError, match="used or held for other runs"):
-        run_plan(draft)
+        teachers_plan(draft)
 
 
 # --- One forecast on every way in, with warnings that know the noise of the check, two classes and small  ---
@@ -292,7 +292,7 @@ def test_what_a_proposal_leaves_open_the_plan_chooses_by_forecast() -> None:
     """Of several numbers of teachers, with labels and with counts, the most that are about as good as the best."""
     study = study_with_table(holders=90, points=60)
     run = run_draft(study, **TABLE_RUN | {"teachers": None, "aggregator": None, "learner": "logistic_regression"})
-    plan = run_plan(run, 0.9)
+    plan = teachers_plan(run, 0.9)
     assert {each.releases for each in plan.compared} == {"counts", "labels"}
     assert len({each.teachers for each in plan.compared}) > 1
     best = max(each.right for each in plan.compared)
@@ -310,7 +310,7 @@ def test_what_a_proposal_leaves_open_the_plan_chooses_by_forecast() -> None:
     assert any("The plan takes" in note for note in document["notes"])
     page = as_("olga").get(reverse("staff:run_approve", args=[study.slug, run.pk])).text
     assert "What the plan compared" in page
-    named = run_plan(run_draft(study, **TABLE_RUN | {"title": "Named", "teachers": 6, "aggregator": None}), 0.9)
+    named = teachers_plan(run_draft(study, **TABLE_RUN | {"title": "Named", "teachers": 6, "aggregator": None}), 0.9)
     assert 6 in {each.teachers for each in named.compared} and named.plan.teachers == 6
     for number, each in ((plan.plan.teachers, plan), (plan.plan.teachers, named)):
         assert [other.teachers for other in each.compared if other.is_suggested] == [number], "whatever is named"
@@ -318,7 +318,7 @@ def test_what_a_proposal_leaves_open_the_plan_chooses_by_forecast() -> None:
     assert right == "Points that the student is expected to be told right"
     assert [series.name for series in cost.series] == ["noisy counts", "labels", "this plan", "suggested"]
     assert cost.rows[cost.x.index(6)][1][2] == pytest.approx(cost.rows[cost.x.index(6)][1][0]), "it has counts, too"
-    assert run_plan(run_draft(study, **TABLE_RUN | {"title": "All"}), 0.9).compared == ()
+    assert teachers_plan(run_draft(study, **TABLE_RUN | {"title": "All"}), 0.9).compared == ()
 
 
 @pytest.mark.parametrize(("value", "is_noted"), [(0.902, True), (0.91, False)])

@@ -54,7 +54,7 @@ from tests.training.runs import (
 )
 from training.engine import questions
 from training.engine.records import records_load
-from training.methods.pate.opening import vote_open
+from training.methods.pate_teachers import vote_open
 from training.models import Run
 from training.services.datasets import dataset_import
 from training.services.drawings import head_counts_draw

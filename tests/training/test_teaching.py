@@ -30,9 +30,8 @@ from tests.training.runs import TABLE_RUN, run_finish, run_prepared, run_start, 
 from tests.workers import wait_until, worker
 from training.engine.attempts import run_folder
 from training.engine.records import records_load
-from training.methods.pate import preparation, teaching
-from training.methods.pate.ballot import ballot_load, predictions_load
-from training.methods.pate.opening import vote_open
+from training.methods import pate_teachers
+from training.methods.pate_teachers import ballot_load, predictions_load, vote_open
 from training.models import Dataset, Run
 from training.selectors import run_progress
 from training.services import advance
@@ -89,7 +88,7 @@ def test_teacher_learns_from_one_group_alone_in_weighting_and_without_those_who_
 ) -> None:
     study = study_with_table()
     run = run_start(study, **TABLE_RUN)
-    preparation.run_prepare(run)
+    pate_teachers.run_prepare(run)
     holder = study.holders.earliest("pk")
     services.consent_withdraw(holder=holder, acting_user=None)
     run = run_teach(run)
@@ -170,7 +169,7 @@ def test_assignment_is_independent_of_others_and_each_run_draws_its_own_lots(mon
 
     one, two = assignment(), assignment()
     assert one["teacher"].tolist() != two["teacher"].tolist()
-    monkeypatch.setattr(preparation, "token_bytes", lambda size: b"k" * size)
+    monkeypatch.setattr(pate_teachers, "token_bytes", lambda size: b"k" * size)
     everybody = assignment()
     holder = study.holders.earliest("pk")
     services.consent_withdraw(holder=holder, acting_user=None)
@@ -203,18 +202,18 @@ def test_a_crash_while_holders_leave_does_not_let_their_teachers_vote() -> None:
 
 def test_a_worker_that_lost_its_claim_cannot_replace_what_another_taught(monkeypatch: pytest.MonkeyPatch) -> None:
     run = run_start(study_with_table(), **TABLE_RUN)
-    preparation.run_prepare(run)
+    pate_teachers.run_prepare(run)
     chunk = run.chunks.earliest("start")
-    save = teaching.arrays_save
+    save = pate_teachers.arrays_save
 
     def slow(name: str, **arrays: np.ndarray) -> str:
         """While this worker writes, the sweep gives its chunk to another."""
-        monkeypatch.setattr(teaching, "arrays_save", save)
+        monkeypatch.setattr(pate_teachers, "arrays_save", save)
         run.chunks.filter(pk=chunk.pk).update(claimed_by="")
         advance.chunk_train(chunk.pk)
         return save(name, **arrays)
 
-    monkeypatch.setattr(teaching, "arrays_save", slow)
+    monkeypatch.setattr(pate_teachers, "arrays_save", slow)
     advance.chunk_train(chunk.pk)
     chunk.refresh_from_db()
     assert chunk.state == chunk.State.DONE
@@ -261,7 +260,7 @@ def members(run: Run) -> set[int]:
 
 def shares_seen(patch: pytest.MonkeyPatch, run: Run, at: float = 2.0, then: Any = None) -> list[float]:
     """Share that was done each time that it was noted; ``then`` is called once it is at least ``at``."""
-    note, seen = preparation._note, []
+    note, seen = pate_teachers._note, []
 
     def noted(run: Run, done: int, total: int) -> None:
         note(run, done, total)
@@ -269,15 +268,15 @@ def shares_seen(patch: pytest.MonkeyPatch, run: Run, at: float = 2.0, then: Any 
         if seen[-1] >= at:
             then()
 
-    patch.setattr(preparation, "_note", noted)
+    patch.setattr(pate_teachers, "_note", noted)
     return seen
 
 
 def test_an_approval_leaves_the_people_of_its_moment_to_a_worker(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
     unwanted = Mock(side_effect=AssertionError("the request looks at everybody"))
     with monkeypatch.context() as patch:
-        patch.setattr(preparation, "consent_snapshot", unwanted)
-        patch.setattr(preparation, "owners_of", unwanted)
+        patch.setattr(pate_teachers, "consent_snapshot", unwanted)
+        patch.setattr(pate_teachers, "owners_of", unwanted)
         run = run_start(study, **TABLE_RUN)
     assert (run.status, run.assignment, run_progress(run).stages[0].share) == ("approved", "", 0.0)
     before = set(consent_snapshot(study).holders.tolist())

@@ -40,10 +40,8 @@ from tests.training.runs import (
 from tests.training.test_concurrency import at_once
 from training.engine import questions, spending
 from training.methods import lesson_of, method_of
-from training.methods.pate.ballot import ballot_load
-from training.methods.pate.interim import interim_probabilities
-from training.methods.pate.opening import vote_open
-from training.methods.pate.questions import state_of, vote_question
+from training.methods.pate import interim_probabilities, state_of, vote_question
+from training.methods.pate_teachers import ballot_load, vote_open
 from training.models import Run
 from training.selectors import run_groups
 from training.services import runs as run_commands

@@ -7,7 +7,7 @@ from training.methods.counts import CountsMethod
 from training.methods.joint import joint_method
 from training.methods.lessons import Lesson
 from training.methods.neighbours import Neighbours
-from training.methods.pate.method import Pate
+from training.methods.pate import Pate
 from training.methods.planning import MethodPlan
 from training.methods.sampled_steps import SgdSampled
 from training.methods.steps import Sgd

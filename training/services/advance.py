@@ -26,8 +26,7 @@ from training.alliances import runs as joint_runs
 from training.engine import asking
 from training.engine.turns import StepAside, piece_of, pieces_due, send, turn, turn_is_over
 from training.errors import RunError
-from training.methods import MethodOutcome, Step, method_of
-from training.methods.pate import teaching
+from training.methods import MethodOutcome, Step, method_of, pate_teachers
 from training.models import Run, Shard, StudentTraining, TeacherChunk
 from training.services import results, students, trainings
 from training.services.encoders import encoding_is_awaited, encodings_sweep
@@ -120,8 +119,8 @@ def chunk_train(chunk_id: str | int) -> bool:
         return False
     trained = False
     with logging_run(chunk.run_id), _guarded(chunk.run_id):
-        trained = teaching.chunk_train(chunk)
-        if trained and teaching.are_chunks_done(chunk.run):
+        trained = pate_teachers.chunk_train(chunk)
+        if trained and pate_teachers.are_chunks_done(chunk.run):
             send("run_advance", chunk.run_id)
     return trained
 

@@ -20,9 +20,9 @@ from training.engine.spending import used_share
 from training.measures import accuracy_interval, cautions, published_accuracy
 from training.methods import method_of
 from training.methods.counts import rounds_of_counts
+from training.methods.lessons import Duel
 from training.models import Run
 from training.selectors import run_promises
-from training.services.assessment import Duel
 
 ROUNDING = gettext_noop(
     "Accuracies are rounded: to 0.1 % if they rest on 2,000 points or more, to 0.5 % from 400 points, else to 1 %."

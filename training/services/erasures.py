@@ -23,7 +23,7 @@ from consent.services.erasures import holders_waiting
 from learning.mechanisms.pate import NO_VOTE
 from training.engine.attempts import run_folder
 from training.engine.records import records_load, records_store, ring_of
-from training.methods.pate.ballot import predictions_name
+from training.methods.pate_teachers import predictions_name
 from training.models import Dataset, Run, TeacherChunk
 from training.services.datasets import classes_seen
 

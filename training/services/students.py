@@ -36,10 +36,9 @@ from training.engine.turns import send
 from training.errors import STATE, RunError
 from training.measures import published_accuracy
 from training.methods import lesson_of
-from training.methods.lessons import StudentRecipe, run_recipe
+from training.methods.lessons import Duel, StudentRecipe, evaluation, run_recipe, student_try, truth_of
 from training.models import Run, StudentModel, StudentTraining
 from training.notices import model_withdrawn_mail, published_tell, run_ended_tell
-from training.services.assessment import Duel, evaluation, student_try, truth_of
 from training.services.cards import Candidate, card, card_digest, choice_document, shares_document
 from training.services.downloads import model_takers, onnx_store, version_load
 from training.services.publication import publication_doubts, threshold_of, too_few_labels, withdrawal_record

@@ -26,9 +26,8 @@ from learning.students import labelled, said
 from training.engine.asking import run_part_do
 from training.engine.turns import StepAside, send
 from training.errors import STATE, RunError
-from training.methods.lessons import StudentRecipe, progress_of, student_check, student_from
+from training.methods.lessons import StudentRecipe, evaluation, progress_of, student_check, student_from, truth_of
 from training.models import Run, StudentTraining
-from training.services.assessment import evaluation, truth_of
 from training.services.students import student_teach, version_add
 
 logger = logging.getLogger(__name__)

@@ -25,8 +25,8 @@ from tests.ipate_web.api.test_runs import proposal
 from tests.training.asking import EVERYBODY, run_ask
 from tests.training.runs import run_draft, run_start, run_teach
 from training.engine.records import records_load
-from training.methods.pate.ballot import ballot_load
-from training.methods.pate.planning import plan_from_json
+from training.methods.pate_plan import plan_from_json
+from training.methods.pate_teachers import ballot_load
 from training.models import Dataset, Run, RunResult, Shard, TeacherChunk
 from training.services.advance import run_advance, shard_ask
 

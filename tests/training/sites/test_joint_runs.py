@@ -58,8 +58,8 @@ from training.alliances.services import (
 from training.alliances.wire import Hub, Unreachable
 from training.engine.records import records_load
 from training.methods import joint
-from training.methods.pate.ballot import ballot_load
-from training.methods.pate.questions import vote_question
+from training.methods.pate import vote_question
+from training.methods.pate_teachers import ballot_load
 from training.models import Alliance, Dataset, Encoder, JointAnswer, JointQuestion, Run, RunResult
 from training.queue import run_wait
 from training.services.closing import dataset_remove, records_expire, study_close

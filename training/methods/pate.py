@@ -1,38 +1,187 @@
-"""Teachers vote: Individualized PATE, as the services see it."""
+"""Teachers vote on public points: Individualized PATE, its questions, the method, and what is learned of it."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import lru_cache, partial
+from typing import Any, cast
+from uuid import UUID
 
 import numpy as np
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, gettext_noop
+from django.utils.translation import gettext_lazy
+from numpy.typing import NDArray
 
+from accounting.accounts import accounts_stand
 from accounting.book import charges_of
 from accounting.models import Release
+from accounting.privacy import Conversion, Method
 from common.artifacts import arrays_load
-from common.sentences import Sentence
+from common.sentences import Sentence, gettext_noop
+from consent.selectors import consent_snapshot, consent_state
 from learning.learners import learner_create
-from learning.mechanisms.pate import LEFT_OUT, NO_VOTE, REJECTED
-from learning.mechanisms.pate.ballots import TeachersQuestion, VoteState
+from learning.mechanisms.choices import HolderChoices
+from learning.mechanisms.pate import LEFT_OUT, NO_VOTE, REJECTED, Group
+from learning.mechanisms.pate.ballots import Ballot, TeachersQuestion, VoteBudget, VoteState
+from learning.mechanisms.pate.partition import public_participation
+from learning.mechanisms.pate.simulation import RehearsedVote, SimulatedVote
 from learning.mechanisms.pate.teachers import STOP, Teachers
-from learning.mechanisms.protocol import PlanError
-from training.engine.budgets import PlannedPromise
+from learning.mechanisms.protocol import People, PlanError
+from learning.representations import FittedRepresentation
+from learning.students import counted, labelled
+from training.alliances.documents import noise_factor
+from training.engine.budgets import PlannedPromise, sites_of
 from training.engine.commits import charged_faults
-from training.engine.questions import state_before
+from training.engine.questions import Questions, round_under_way, state_before
 from training.engine.spending import spending_may_begin
+from training.methods import pate_teachers
 from training.methods.base import EngineMethod, Stage, Tile, Wrong, stage_asking
-from training.methods.lessons import Lesson, queries_lesson, shape_check
-from training.methods.pate import teaching
-from training.methods.pate.ballot import ballot_load
-from training.methods.pate.lessons import counts_lesson
-from training.methods.pate.opening import vote_open
-from training.methods.pate.planning import RunPlan, plan_from_json, run_plan
-from training.methods.pate.preparation import run_prepare
-from training.methods.pate.questions import Ballots, state_of, vote_question
+from training.methods.lessons import Lesson, queries_lesson, shape_check, student_fit
+from training.methods.pate_plan import TeachersPlan, plan_from_json, teachers_plan
+from training.methods.pate_teachers import ballot_load, holders_gone, run_prepare, vote_open
 from training.methods.planning import choices_check
-from training.models import Batch, Run
+from training.methods.space import points_of, space_first
+from training.models import Batch, Round, Run
+
+_SPACE = Sentence(gettext_noop("The public points as they are, each put to all teachers."))
+_NOBODY = People(np.empty(0, np.int64), np.empty(0), np.empty(0), np.empty(0))
+
+
+class Ballots(Questions):
+    """See :class:`training.engine.questions.Questions`."""
+
+    #: Teachers have said all they say before the vote begins.
+    shard = None
+    release_kind = Release.Kind.LABELS.value
+
+    def kind_of(self, opened_round: Round) -> str:
+        counts = vote_question(opened_round.run).plan.aggregator.releases_counts
+        return Release.Kind.TALLIES.value if counts else self.release_kind
+
+    def round_open(self, run: Run) -> Round:
+        question = vote_question(run)
+        return Round(run=run, index=0, representation=_SPACE.to_json(), sigma=question.sigma, size=question.size)
+
+    def question(self, opened_round: Round) -> TeachersQuestion:
+        return vote_question(opened_round.run)
+
+    def warm(self, run: Run) -> None:
+        question = vote_question(run)
+        if isinstance(question, RehearsedVote):
+            _simulated(run.pk)
+        elif question.student is not None:
+            question.student(state_of(question, run).labels)
+        if run.assignment:  # the hub of sites has no teachers
+            ballot_load(run.pk)
+
+    def is_over(self, opened_round: Round) -> bool:
+        return self._stop(opened_round.run) is not None
+
+    def stop_reason(self, run: Run) -> str:
+        return str(self._stop(run))
+
+    def people(self, run: Run) -> People:
+        """All members of teachers, to the end; with a cap of 0 where they must not stay in theirs."""
+        if run.rehearsal:
+            return _NOBODY
+        ballot, budgets = ballot_load(run.pk), _budgets(run)
+        members, group, question = ballot.members, ballot.group_of, vote_question(run)
+        caps = np.array([budget.cap for budget in budgets])[group]
+        caps[np.isin(members, _gone(run.pk, consent_state(run.study)))] = 0.0
+        # That this lies within the limit of everybody's cap was tested when the vote opened. A holder who has lowered
+        # their cap since owes what was begun.
+        spent = accounts_stand(run.study, members)
+        allowed = np.array([budget.allowed for budget in budgets])
+        # That of a class is what the run has charged each of its members.
+        charged = question.spent(state_of(question, run))[question.class_of(ballot)]
+        return People(members, caps, spent - charged + allowed[group], spent)
+
+    def records(
+        self, run: Run, fitted: FittedRepresentation | None, people: People, cache: str = ""
+    ) -> Ballot | SimulatedVote:
+        return _simulated(run.pk) if run.rehearsal else ballot_load(run.pk)
+
+    def rehearsed(self, run: Run) -> dict[str, Any]:
+        known, epsilons = run.rehearsed, arrays_load(run.batches.get().released)["epsilons"]
+        levels = [
+            {"level": promise["level"], "epsilon": promise["epsilon"], "spent": float(spent)}
+            for promise, spent in zip(run.plan["promises"], epsilons, strict=True)
+        ]
+        return {"epsilons": levels, "method": known["method"], "conversion": known["conversion"]}
+
+    def _stop(self, run: Run) -> str | None:
+        question = vote_question(run)
+        return question.stop(state_of(question, run))
+
+
+def vote_question(run: Run) -> TeachersQuestion:
+    """Question of a run of teachers, from its plan, its choices and its public points."""
+    plan = plan_from_json(run.plan)
+    question = TeachersQuestion(
+        plan,
+        _budgets(run),
+        size=run.public_points.rows,
+        n_classes=len(run.classes),
+        points=_points(run),
+        wanted_labels=run.wanted_labels,
+        goes_on=Teachers.from_json(run.choices).on_exhausted != STOP,
+        student=partial(interim_probabilities, run) if plan.aggregator.asks_student else None,
+        participation=_participation(run.pk, run.plan["participation"]) if "participation" in run.plan else None,
+    )
+    if not run.rehearsal:
+        return question
+    known, promises = run.rehearsed, run.plan["promises"]
+    return RehearsedVote(
+        **vars(replace(question, goes_on=False)),
+        groups=tuple(Group(promise["name"], promise["epsilon"], promise["holders"]) for promise in promises),
+        delta=run.study.delta,
+        seed=run.seed or 0,
+        method=cast(Method, known["method"]),
+        conversion=cast(Conversion, known["conversion"]),
+        block=run.batch_size,
+    )
+
+
+@lru_cache(maxsize=2)
+def _participation(run_id: UUID, seed: str) -> NDArray[np.bool_]:
+    """(teachers, points) which teachers take part in which query, from the public seed of the plan."""
+    run = Run.objects.select_related("public_dataset").get(pk=run_id)
+    return public_participation(plan_from_json(run.plan), run.public_points.rows, seed)
+
+
+@lru_cache(maxsize=1)
+def _simulated(run_id: UUID) -> SimulatedVote:
+    """Hold the vote of a rehearsal, which its seed decides; kept, so that it is done before the study is locked."""
+    question = vote_question(Run.objects.select_related("study", "public_dataset").get(pk=run_id))
+    assert isinstance(question, RehearsedVote), "only a rehearsal's vote is simulated"
+    return question.simulated(ballot_load(run_id))
+
+
+def _points(run: Run) -> str:
+    """Digest of the public points when the run was planned: they may have been encoded or removed since."""
+    if run.alliance is not None:
+        return run.alliance.terms["public"]["digest"]
+    return run.plan.get("points", run.public_points.digest)  # plans of earlier versions do not tell it
+
+
+def state_of(question: TeachersQuestion, run: Run) -> VoteState:
+    """State of a vote after everything that it has released."""
+    return state_before(question, round_under_way(run), run.batches.count())
+
+
+def _budgets(run: Run) -> tuple[VoteBudget, ...]:
+    return tuple(VoteBudget(**budget) for budget in run.plan["budgets"])
+
+
+@lru_cache(maxsize=2)
+def _gone(run_id: UUID, _state: Hashable) -> np.ndarray:
+    """Members who must not stay in their teacher; looked up anew whenever the state of consents changes."""
+    run, ballot = Run.objects.select_related("study").get(pk=run_id), ballot_load(run_id)
+    pairs = {"holder": ballot.holder, "group": ballot.group}
+    return holders_gone(run, pairs, consent_snapshot(run.study, among=ballot.members))
+
+
+# --- The method -------------------------------------------------------------------------------------------------------
 
 
 def _prepare(run: Run) -> bool:
@@ -134,14 +283,14 @@ class Pate(EngineMethod):
             return []
         return [(gettext_noop("Labels reinforced"), run.reinforced, Sentence(gettext_noop("free of charge")))]
 
-    def plan(self, run: Run, share: float = 1.0, promises: list[PlannedPromise] | None = None) -> RunPlan:
-        return run_plan(run, share, promises)
+    def plan(self, run: Run, share: float = 1.0, promises: list[PlannedPromise] | None = None) -> TeachersPlan:
+        return teachers_plan(run, share, promises)
 
     def joined(
         self, run: Run, hub_plan: Mapping[str, Any], promises: list[PlannedPromise], share: float
     ) -> tuple[list[PlannedPromise], Sequence[Any]]:
         """See :meth:`EngineMethod.joined`. Groups, weights and budgets are those that follow from the hub's numbers."""
-        own = run_plan(run, share, [PlannedPromise(**each) for each in hub_plan["promises"]])
+        own = teachers_plan(run, share, [PlannedPromise(**each) for each in hub_plan["promises"]])
         document = json.loads(json.dumps(own.to_json()))
         names = ("variant", "teachers", "aggregator", "groups", "left_out", "budgets")
         if any(document[name] != hub_plan[name] for name in names):
@@ -159,7 +308,7 @@ class Pate(EngineMethod):
         if run.status == Run.Status.APPROVED:
             return spending_may_begin(run)
         # The last teacher may have been trained while another worker held the run: nobody else would go on then.
-        return run.status == Run.Status.PREPARING and bool(run.assignment) and teaching.are_chunks_done(run)
+        return run.status == Run.Status.PREPARING and bool(run.assignment) and pate_teachers.are_chunks_done(run)
 
     def round_sizes(self, run: Run) -> list[int]:
         return []  # its only round is the run, on pages too
@@ -271,3 +420,47 @@ def _counts(batch: Batch, question: TeachersQuestion) -> np.ndarray | None:
     kept = batch.results.order_by("row").values_list("counts", flat=True)
     none = [0] * question.n_classes
     return np.array([each if each and len(each) == len(none) else none for each in kept], np.int64)
+
+
+# --- The student under way --------------------------------------------------------------------------------------------
+
+
+#: The first student learns from this many labels, each later one from twice as many.
+LABELS = 10
+
+
+def interim_probabilities(run: Run, labels: np.ndarray) -> np.ndarray:
+    """(points, C) what the present student makes of the public points; all 0 before there are ``LABELS`` labels.
+
+    ``labels`` (Q,) are those of the first public points, ``REJECTED`` where there is none.
+    """
+    (rows,) = np.nonzero(labels != REJECTED)
+    if len(rows) < LABELS:
+        return np.zeros((run.public_points.rows, len(run.classes)))
+    known = rows[: LABELS * 2 ** int(np.log2(len(rows) / LABELS))]
+    return _probabilities(run.pk, tuple(known.tolist()), tuple(labels[known].tolist()))
+
+
+@lru_cache(maxsize=2)
+def _probabilities(run_id: UUID, rows: tuple[int, ...], labels: tuple[int, ...]) -> np.ndarray:
+    """Probabilities of all public points by a student that learned from some labels."""
+    run = Run.objects.select_related("public_dataset").get(pk=run_id)
+    model = student_fit(run, Lesson(labelled(np.array(rows), np.array(labels), classes=len(run.classes))))
+    return model.predict_proba(points_of(run.public_points))
+
+
+# --- What is learned --------------------------------------------------------------------------------------------------
+
+
+def counts_lesson(run: Run) -> Lesson:
+    """Return all counts of a run with their noise; those of images are smoothed over the public points."""
+    answered = run.queries.filter(counts__isnull=False).order_by("row")
+    rows, counts = (list(answered.values_list(name, flat=True)) for name in ("row", "counts"))
+    if not rows:
+        return Lesson(labelled([], [], classes=len(run.classes)))
+    plan = plan_from_json(run.plan)
+    releases = counted(rows, np.array(counts), plan.aggregator.deviation * noise_factor(run))
+    if run.public_points.schema["kind"] != "image":
+        return Lesson(releases)
+    space = space_first(run.public_points, HolderChoices())
+    return Lesson(releases, space.public, voters=float(plan.votes * sites_of(run)))

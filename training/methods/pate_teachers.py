@@ -1,0 +1,359 @@
+"""Teachers of a run: who is in which, how they learn, and what they say until the vote opens. All of it is secret.
+
+After the approval a worker shares people out over the teachers. With many people that takes longer than a request may.
+The consents of the moment of the approval count, whenever the worker comes to it: consent events are never changed.
+Nothing is half done: one transaction takes the run from its preparation to its teachers, and a worker that dies before
+it leaves a file that nothing names.
+
+A file is never written over by another content that matters: the row in the database names the one that counts, so
+that a crash between the two, or a worker that wakes up late, leaves a file that nobody reads.
+"""
+
+import logging
+import math
+from functools import lru_cache, partial
+from secrets import token_bytes
+from typing import Any
+from uuid import UUID, uuid4
+
+import numpy as np
+from django.utils import timezone
+from django.utils.translation import gettext_noop
+
+from accounting.accounts import accounts_stand
+from accounting.caps import caps_of
+from accounting.ceilings import rooms
+from accounting.services import ROUNDING
+from accounting.shares import openings_lock, share_open
+from common.artifacts import arrays_load, arrays_save
+from common.counted import counted
+from common.jobs.parts import parts_send
+from consent.models import ConsentEvent
+from consent.selectors import Promise, Snapshot, consent_snapshot, holders_lapsed_since
+from learning.learners import learner_create
+from learning.mechanisms.choices import HolderChoices
+from learning.mechanisms.pate import LEFT_OUT, NO_VOTE, assign, assign_keyed, teacher_seed
+from learning.mechanisms.pate.ballots import Ballot
+from learning.mechanisms.pate.teachers import PublicGraph, Teachers, teacher_classes
+from training.engine.asking import run_part_do
+from training.engine.attempts import run_folder
+from training.engine.budgets import PlannedPromise, budgets_from_json
+from training.engine.records import owners_of, records_load
+from training.engine.spending import WAITS, message_set, spending, spending_begin, spending_may_begin
+from training.methods.pate_plan import plan_from_json
+from training.methods.space import space_first
+from training.models import Dataset, Run, TeacherChunk
+
+logger = logging.getLogger(__name__)
+
+#: Into how many tasks the teachers of a run are cut: enough for many workers and for a bar that moves.
+CHUNKS = 20
+
+
+class _Ended(Exception):
+    """The run is not under preparation any more: it was cancelled."""
+
+
+def run_prepare(run: Run) -> bool:
+    """Share the holders out over the teachers once it is the run's turn, and cut the teachers into chunks.
+
+    The share is opened in the transaction that looks who has room for it: nobody's account decides when, or in which
+    order, runs spend. Left out are holders who have left meanwhile, and those without room.
+
+    Returns:
+        Whether the teachers can be trained now: not where the run waits or was cancelled, or somebody else has
+        prepared it.
+    """
+    if not _begin(run):
+        return False
+    try:
+        assignment, sequence = _assignment(run)
+    except _Ended:
+        return False
+    name = assignment_name(run)
+    arrays_save(name, **assignment)
+    with spending(run, Run.Status.PREPARING) as held:
+        if held is None or held.assignment:
+            return False
+        held.assignment, held.consent_sequence = name, sequence
+        if not held.rehearsal:
+            openings_lock()  # what other studies have opened must not change between the look and this one's opening
+            limit, snapshot = share_open(study=held.study, subject=held.pk), consent_snapshot(held.study)
+            gone = holders_gone(held, assignment, snapshot)
+            gone = np.union1d(gone, _without_room(held, assignment, snapshot, limit))
+            if len(gone):
+                assignment_without(held, assignment, gone)
+        held.prepared, held.message = 1.0, ""
+        held.save()
+        teachers = held.plan["teachers"]
+        size = math.ceil(teachers / CHUNKS)
+        TeacherChunk.objects.bulk_create(
+            TeacherChunk(run=held, start=start, stop=min(start + size, teachers)) for start in range(0, teachers, size)
+        )
+    logger.info("To be trained: %s.", counted(teachers, "teacher", "teachers"))
+    return True
+
+
+def _begin(run: Run) -> bool:
+    """Take an approved run to its preparation, if it is its turn; return whether it is to be prepared."""
+    with spending(run, Run.Status.APPROVED) as held:
+        if held is not None and not spending_may_begin(held):
+            message_set(held, WAITS)
+        elif held is not None:
+            Run.objects.filter(pk=held.pk).update(
+                status=Run.Status.PREPARING, started_at=timezone.now(), prepared=0.0, message=""
+            )
+    run.refresh_from_db(fields=["status", "assignment"])
+    return run.status == Run.Status.PREPARING and not run.assignment
+
+
+def _without_room(run: Run, assignment: dict[str, np.ndarray], snapshot: Snapshot, limit: float) -> np.ndarray:
+    """Return holders without room for what the run may charge their group: nobody may fall silent in mid-vote.
+
+    A holder joins a teacher only with room for the whole share (condition 3); this depends on their own account alone.
+    """
+    allowed = np.array([budget.allowed for budget in budgets_from_json(run.plan)])
+    members, first = np.unique(assignment["holder"], return_index=True)
+    epsilons = np.zeros(len(members))
+    present = np.isin(members, snapshot.holders)
+    epsilons[present] = snapshot.epsilons[np.searchsorted(snapshot.holders, members[present])]
+    caps = np.where(present, caps_of(np.where(present, epsilons, 1.0), run.study.delta), 0.0)
+    needed = accounts_stand(run.study, members) + allowed[assignment["group"][first]]
+    limits = np.minimum(limit * caps, rooms(run.study, members, subject=run.pk))
+    return members[needed > limits * (1 + ROUNDING)]
+
+
+def _assignment(run: Run) -> tuple[dict[str, np.ndarray], int | None]:
+    """Assignment of holders to teachers, and the last consent event that counted; none in a rehearsal.
+
+    In a real run a holder's teacher follows from a keyed hash of the holder alone, whoever else takes part; a holder
+    whose promise the plan does not know takes no part.
+    """
+    plan = plan_from_json(run.plan)
+    promises = [PlannedPromise(**promise) for promise in run.plan["promises"]]
+    if run.rehearsal:
+        return rehearsal_assignment(run, plan, promises), None
+    snapshot = consent_snapshot(run.study, run.snapshot_at)
+    sequence, snapshot = snapshot.sequence, snapshot.of(owners_of(run.private_dataset))
+    group = np.full(len(snapshot), LEFT_OUT)
+    for promise in promises:
+        group[snapshot.have(Promise(promise.level, promise.epsilon, True))] = promise.group
+    key = token_bytes(32)
+    position, teacher = assign_keyed(plan, snapshot.holders, group, key, partial(_note, run))
+    assignment = {
+        "holder": snapshot.holders[position],
+        "teacher": teacher,
+        "group": group[position],
+        "seeds": np.array([teacher_seed(key, number) for number in range(plan.teachers)], dtype=np.int64),
+    }
+    return assignment, sequence
+
+
+def _note(run: Run, done: int, total: int) -> None:
+    """Note how far the preparation is: the same shares, in the same order, however many people there are.
+
+    Raises:
+        _Ended: the run was cancelled.
+    """
+    under_way = Run.objects.filter(pk=run.pk, status=Run.Status.PREPARING, assignment="")
+    if not under_way.update(prepared=done / total):
+        raise _Ended
+
+
+# --- Rehearsals -------------------------------------------------------------------------------------------------------
+
+
+def rehearsal_assignment(run: Run, plan: Any, promises: list[Any]) -> dict[str, np.ndarray]:
+    """Assignment of owners to teachers: pairs ``holder``, ``teacher``, ``group`` and the teachers' ``seeds``."""
+    rng = np.random.default_rng(run.seed)
+    owners = rng.permutation(owners_of(run.private_dataset))
+    group_of = np.repeat([promise.group for promise in promises], [promise.holders for promise in promises])
+    position, teacher = assign(plan, group_of, rng)
+    return {
+        "holder": owners[position],
+        "teacher": teacher,
+        "group": group_of[position],
+        "seeds": rng.integers(2**32, size=plan.teachers, dtype=np.int64),
+    }
+
+
+# --- Training ---------------------------------------------------------------------------------------------------------
+
+
+_DIED = gettext_noop(
+    "Workers died again and again while they trained the same teachers; most likely their memory did not suffice. "
+    "Propose the run anew with more teachers, each of which then learns from fewer records, or with a smaller learner; "
+    "or give the workers more memory."
+)
+
+
+def holders_gone(run: Run, assignment: dict[str, np.ndarray], snapshot: Snapshot) -> np.ndarray:
+    """Holders who are in a run and must not stay, by the consents of a new ``snapshot``.
+
+    Those who withdrew, even if they have come back since; those whose consent does not count any more; and those whose
+    ε has become smaller than the one that their teacher's vote is charged by.
+    """
+    if run.rehearsal:
+        return np.empty(0, dtype=np.int64)
+    pairs = assignment["holder"]
+    needed = np.array([group["epsilon"] for group in run.plan["groups"]])[assignment["group"]]
+    present = np.isin(pairs, snapshot.holders)
+    stricter = np.zeros(len(pairs), dtype=bool)
+    stricter[present] = snapshot.epsilons[np.searchsorted(snapshot.holders, pairs[present])] < needed[present]
+    return np.intersect1d(pairs, np.union1d(left_since_snapshot(run), pairs[~present | stricter]))
+
+
+def assignment_without(run: Run, assignment: dict[str, np.ndarray], gone: np.ndarray) -> np.ndarray:
+    """Take holders out of a run that has not voted yet; returns the teachers that they were in. The caller saves it."""
+    of_gone = np.isin(assignment["holder"], gone)
+    pairs = {name: assignment[name][~of_gone] for name in ("holder", "teacher", "group")}
+    run.consent_sequence = ConsentEvent.objects.filter(study_id=run.study_id).latest("sequence").sequence
+    run.assignment = assignment_name(run)
+    arrays_save(run.assignment, **pairs, seeds=assignment["seeds"])
+    return np.unique(assignment["teacher"][of_gone])
+
+
+def chunks_send(run: Run) -> bool:
+    """Queue the chunks that wait; True where there are none left to do."""
+    parts_send(run.chunks.all(), "training.tasks.chunk_train")
+    return are_chunks_done(run)
+
+
+def are_chunks_done(run: Run) -> bool:
+    return not run.chunks.exclude(state=TeacherChunk.State.DONE).exists()
+
+
+def chunk_train(chunk: TeacherChunk) -> bool:
+    """Train the teachers of a chunk, and keep what they say of the public points; whether this call has."""
+
+    def work(chunk: TeacherChunk) -> str:
+        artifact = predictions_name(chunk)
+        arrays_save(artifact, predictions=_predictions(chunk.run, chunk))
+        return artifact
+
+    return run_part_do(chunk, status=Run.Status.PREPARING, work=work, died=_DIED)
+
+
+def public_graph(public: Dataset) -> PublicGraph:
+    """Return the graph of public points that teachers learn from, in the usual representation; kept by a worker."""
+    return _graph(public.pk, public.artifact)
+
+
+# Files of datasets never change under one name.
+@lru_cache(maxsize=2)
+def _graph(public_id: int, _artifact: str) -> PublicGraph:
+    space = space_first(Dataset.objects.get(pk=public_id), HolderChoices())
+    return PublicGraph.of(space.fitted, space.public)
+
+
+def left_since_snapshot(run: Run) -> np.ndarray:
+    """Holders whose consent ended after the run counted it.
+
+    Those who withdrew after the last consent event that it counted, even if they have come back since, and those whose
+    consent has ended since the snapshot without a withdrawal (:class:`consent.people.circumstances.Lapse`).
+    """
+    events = ConsentEvent.objects.filter(
+        study_id=run.study_id, sequence__gt=run.consent_sequence, kind=ConsentEvent.Kind.WITHDRAWN
+    )
+    withdrawn = np.array(list(events.order_by().values_list("holder_id", flat=True).distinct()), dtype=np.int64)
+    assert run.snapshot_at is not None, "a run that has holders has a snapshot"
+    return np.union1d(withdrawn, holders_lapsed_since(run.study, run.snapshot_at))
+
+
+def _predictions(run: Run, chunk: TeacherChunk) -> np.ndarray:
+    """(teachers of the chunk, public points); a teacher all of whose holders withdrew says ``NO_VOTE``."""
+    assignment = arrays_load(run.assignment)
+    withdrawn = np.empty(0, dtype=np.int64) if run.rehearsal else left_since_snapshot(run)
+    of_chunk = (assignment["teacher"] >= chunk.start) & (assignment["teacher"] < chunk.stop)
+    private = records_load(run.private_dataset, holders=assignment["holder"][of_chunk])
+    public = arrays_load(run.public_points.artifact)["x"]
+    chosen = Teachers.from_json(run.choices)
+    learner = learner_create(chosen.learner, chosen.learner_parameters)
+    graph = public_graph(run.public_points) if chosen.learns_unlabelled(run.public_points.schema["kind"]) else None
+    order = np.argsort(private["holder"], kind="stable")
+    owners = private["holder"][order]
+    predictions = np.full((chunk.stop - chunk.start, len(public)), NO_VOTE, dtype=np.int16)
+    for teacher in range(chunk.start, chunk.stop):
+        holders = np.setdiff1d(assignment["holder"][assignment["teacher"] == teacher], withdrawn)
+        first, last = np.searchsorted(owners, holders, "left"), np.searchsorted(owners, holders, "right")
+        rows = np.concatenate([order[:0], *(order[a:b] for a, b in zip(first, last, strict=True))])
+        if not len(rows):
+            continue
+        try:
+            predictions[teacher - chunk.start] = teacher_classes(
+                learner,
+                private["x"][rows],
+                private["y"][rows],
+                public,
+                graph,
+                classes=len(run.private_dataset.classes),
+                seed=int(assignment["seeds"][teacher]),
+            )
+        except (OSError, ImportError):  # the machine's, not the records': tried again
+            raise
+        except Exception:  # noqa: S112
+            # That it could not learn follows from its members' records: it casts no vote, and nobody is told.
+            continue
+    return predictions
+
+
+# --- Opening of the vote ----------------------------------------------------------------------------------------------
+
+
+def vote_open(run: Run) -> bool:
+    """Begin the vote once all teachers are trained, with the holders whose consent still counts.
+
+    Their room was looked at when they joined their teachers, and is held for the vote since.
+    """
+    if not chunks_send(run):
+        return False
+    with spending(run, Run.Status.PREPARING) as held:
+        # While this worker waited for the lock, another may have sent teachers back to learn without somebody.
+        if held is None or not are_chunks_done(held):
+            return False
+        if held.rehearsal:
+            spending_begin(held)
+            return True
+        assignment, snapshot = arrays_load(held.assignment), consent_snapshot(held.study)
+        gone = holders_gone(held, assignment, snapshot)
+        if len(gone):
+            _teach_without(held, assignment, gone)
+        else:
+            spending_begin(held, at=snapshot.at)
+    return True
+
+
+def _teach_without(run: Run, assignment: dict[str, np.ndarray], gone: np.ndarray) -> None:
+    """Take holders out of a run whose teachers have learned, and train anew the teachers that learned from them."""
+    affected = assignment_without(run, assignment, gone)
+    run.message = ""
+    run.save(update_fields=["consent_sequence", "assignment", "message"])
+    for chunk in run.chunks.all():
+        if ((affected >= chunk.start) & (affected < chunk.stop)).any():
+            TeacherChunk.objects.filter(pk=chunk.pk).update(state=TeacherChunk.State.PENDING)
+
+
+# --- Files ------------------------------------------------------------------------------------------------------------
+
+
+def assignment_name(run: Run) -> str:
+    """A new name for pairs ``holder``, ``teacher``, ``group`` (index in the plan), and ``seeds`` (teachers,)."""
+    return f"{run_folder(run)}/assignment-{uuid4().hex[:12]}.npz"
+
+
+def predictions_name(chunk: TeacherChunk) -> str:
+    """A new name for ``predictions`` (teachers of the chunk, public points) of class numbers, or ``NO_VOTE``."""
+    return f"{run_folder(chunk.run)}/predictions-{chunk.start}-{uuid4().hex[:12]}.npz"
+
+
+def predictions_load(run: Run) -> np.ndarray:
+    """Predictions of every teacher for every public point: ``(teachers, points)``."""
+    return np.concatenate([arrays_load(chunk.artifact)["predictions"] for chunk in run.chunks.all()])
+
+
+@lru_cache(maxsize=2)
+def ballot_load(run_id: UUID) -> Ballot:
+    """The ballot of a run whose vote has begun, while its arrays are kept."""
+    run = Run.objects.get(pk=run_id)
+    predictions, pairs = predictions_load(run), arrays_load(run.assignment)
+    return Ballot(predictions, pairs["holder"], pairs["teacher"], pairs["group"])
