@@ -36,6 +36,7 @@ class LimitedJSONParser(JSONParser):
     def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> Any:
         body = stream.read(MAX_BYTES + 1)
         if len(body) > MAX_BYTES:
+            _discard(stream)
             raise TooLarge
         try:
             text = body.decode("utf-8-sig")
@@ -54,6 +55,13 @@ class LimitedJSONParser(JSONParser):
         except ValueError as error:
             raise ParseError(f"The request is not valid JSON: {error}") from None
         return parsed
+
+
+def _discard(stream: Any) -> None:
+    """Read what is left of a refused request, within limits: a client reads no answer before it has sent everything."""
+    for _ in range(8 * MAX_BYTES // 2**20):
+        if not stream.read(2**20):
+            return
 
 
 def _float(written: str) -> float:
@@ -106,5 +114,6 @@ class LimitedMultiPartParser(MultiPartParser):
 
     def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> Any:
         if stream.META.get("CONTENT_LENGTH", "").isdigit() and int(stream.META["CONTENT_LENGTH"]) > MAX_BYTES:
+            _discard(stream)
             raise FileTooLarge
         return super().parse(stream, media_type, parser_context)

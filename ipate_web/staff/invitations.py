@@ -1,9 +1,7 @@
 """Pages on which people are invited: single links, lists, everyone at once."""
 
-import io
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import quote
 
 from django import forms
 from django.contrib import messages
@@ -15,7 +13,6 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from common.requests import SignedInRequest
-from common.spreadsheets import CsvWriter
 from consent.models import Invitation, Study
 from consent.people.lists import Invited, invitees_read
 from consent.people.pseudonyms import look_alikes_in, look_alikes_said
@@ -27,7 +24,7 @@ from consent.services.invitations import (
     link_reissue,
     uninvited_holders,
 )
-from ipate_web.staff.letters import MOST, LettersForm, name_searched, qr_code
+from ipate_web.staff.letters import MOST, SHOWN, LettersForm, csv_link, name_searched, qr_code
 from ipate_web.staff.pages import faults_in, faults_show, paginate, render_page, study_form
 from ipate_web.staff.people import person_page
 
@@ -120,28 +117,20 @@ class LinkForm(forms.Form):
 LISTED = 5000
 
 
-def _csv(issued: list[IssuedInvitation]) -> str:
-    file = io.StringIO()
-    writer = CsvWriter(file)
-    writer.writerow(["pseudonym", "code", "link"])
-    writer.writerows((new.pseudonym, new.code, new.link) for new in issued)
-    return file.getvalue()
-
-
 def _letters(request: SignedInRequest, study: Study, issued: list[IssuedInvitation], left_out: int = 0) -> HttpResponse:
     """The letters of new invitations, whose codes are shown only now; of many their lists, and forms for parts."""
     few = len(issued) <= MOST
     parts = [] if few else [issued[start : start + MOST] for start in range(0, len(issued), MOST)]
     context = {
         "made": len(issued),
-        "letters": [(new, qr_code(new.link)) for new in issued] if few else [],
+        "letters": [(new, qr_code(new.link)) for new in issued[:SHOWN]] if few else [],
         "form": LettersForm(study=study, issued=issued) if few else None,
         "parts": [
             (1 + number * MOST, part, LettersForm(study=study, issued=part, auto_id=f"id_{number}_%s"))
             for number, part in enumerate(parts)
         ],
         "lists": [
-            (1 + start, min(start + LISTED, len(issued)), f"data:text/csv;charset=utf-8,{quote(_csv(part))}")
+            (1 + start, min(start + LISTED, len(issued)), csv_link(part))
             for start in range(0, len(issued), LISTED)
             if (part := issued[start : start + LISTED])
         ],

@@ -1,9 +1,11 @@
 """Letters on paper: which are due, how they look, and their pages as PDF."""
 
+import io
 import unicodedata
 from collections.abc import Sequence
 from datetime import date
 from typing import Any
+from urllib.parse import quote
 
 import segno
 from django import forms
@@ -20,6 +22,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_POST
 
 from common.requests import SignedInRequest
+from common.spreadsheets import CsvWriter
 from consent.documents import letters as documents
 from consent.documents.letters import LetterWritten, default_texts
 from consent.documents.paper import FormsOnPaper, FormWritten, sample_form_pdf
@@ -192,6 +195,8 @@ class LetterheadForm(forms.Form):
 
 #: More letters than this make a page that browsers print badly, and a PDF that nobody waits for.
 MOST = 500
+#: Letters that a page shows as they will be printed: enough to check them, all are in the PDF.
+SHOWN = 3
 
 #: Choice of the main text for forms on paper, beside the keys of variants.
 _MAIN = "main"
@@ -224,10 +229,13 @@ def letters(request: SignedInRequest, study: Study) -> HttpResponse:
             language = request.POST.get("language", "")
             language = language if language in dict(settings.LANGUAGES) else settings.LANGUAGE_CODE
             return pdf_answer(receipts_pdf(study, receipts, language), f"receipts-{study.slug}.pdf", is_saved=True)
+        issued = [one.issued for one in printed if one.issued]
         context = {
             "kind": Letter.Kind(kind),
-            "letters": [(letter, letter.issued and qr_code(letter.issued.link)) for letter in printed],
-            "form": LettersForm(study=study, issued=[one.issued for one in printed if one.issued], kind=kind),
+            "made": len(printed),
+            "letters": [(letter, letter.issued and qr_code(letter.issued.link)) for letter in printed[:SHOWN]],
+            "list": csv_link(issued),
+            "form": LettersForm(study=study, issued=issued, kind=kind),
         }
         return render_page(request, study, "staff/people/letters_printed.html", context)
     rows = [(kind, len(letters_due(study, kind)), len(letters_due(study, kind, again=True))) for kind in Letter.Kind]
@@ -249,6 +257,15 @@ def name_searched(request: SignedInRequest) -> str:
     """Pseudonym, or a part of it, that a list is searched for; empty where it is not."""
     name = request.GET.get("name", "").replace("\0", "")  # PostgreSQL takes no text with a zero character
     return unicodedata.normalize("NFC", name).strip()
+
+
+def csv_link(issued: Sequence[IssuedInvitation]) -> str:
+    """Return an address that holds a CSV file of pseudonyms, codes and links, which the site does not keep."""
+    file = io.StringIO()
+    writer = CsvWriter(file)
+    writer.writerow(["pseudonym", "code", "link"])
+    writer.writerows((new.pseudonym, new.code, new.link) for new in issued)
+    return f"data:text/csv;charset=utf-8,{quote(file.getvalue())}"
 
 
 def qr_code(link: str) -> SafeString:

@@ -383,6 +383,9 @@ def test_new_invitations_are_shown_once_with_letters_and_list(study: Study) -> N
     assert "data:text/csv;charset=utf-8,pseudonym%2Ccode%2Clink%0D%0AP-1%2C" in html
     assert html.count('name="letters"') == 1 and html.count("&quot;code&quot;") == 3
     assert "/join/" not in operator.get(path).text
+    many = operator.post(path, {"open_places": 200}).text
+    assert many.count('<li class="card letter">') == 3 and "The first 3 letters of 200" in many
+    assert many.count("&quot;code&quot;") == 200, "all are in the PDF"
     assert "1 person is left out" in operator.post(path, {"pseudonyms": "P-1\nP-3"}).text
     DataHolder.objects.create(study=study, pseudonym="=WEBSERVICE(B2)")  # registered before such names were refused
     again = operator.post(reverse("staff:invitations_everyone", args=[study.slug])).text
