@@ -1,4 +1,9 @@
-"""One account per holder in Gaussian differential privacy: the δ behind its cap, and the filter that keeps to it."""
+"""One account per holder in Gaussian differential privacy: the δ behind its cap, and the filter that keeps to it.
+
+Charges are added as pairs (high, low) of doubles, which stand for the real number high + low: low is what rounding took
+from high. Dekker, "A floating-point technique for extending the available precision" (1971); Knuth, "The Art of
+Computer Programming", volume 2, section 4.2.2.
+"""
 
 import math
 from collections.abc import Iterable

@@ -25,9 +25,9 @@ from learning.students.student import UNKEPT, TrainingCheckpoint
 if TYPE_CHECKING:
     from learning.exports.graph import Graph
 
-_BENDS = 4
+_BENDS = 4  # along each side of an image
 
-_HIDDEN = 128
+_HIDDEN = 128  # numbers before the last layer
 _CONVOLUTIONS = 3
 """Convolutions of a network that is not deep."""
 _LARGE = 16
@@ -37,7 +37,7 @@ _POOLED = 4
 
 _MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
-_WEAK = 0.5
+_WEAK = 0.5  # of the strong moves
 _WARM_UP = 0.25
 _WEIGHT_DECAY = 0.01
 _NOTED = 100

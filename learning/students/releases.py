@@ -19,6 +19,7 @@ Floats = NDArray[np.float64]
 _LEAST_MARGIN = 1.0
 """A lead of fewer standard deviations than this tells nothing: the label is not used."""
 
+# Of the integral over counts before noise, see `leading_probabilities`.
 _REACH = 8.0  # standard deviations on either side of the counts; beyond it there is less than 1e-15
 _STEPS = 161
 _NEVER = -1e4  # the logarithm of no probability, and still a number to subtract

@@ -27,7 +27,7 @@ from learning.representations import FittedRepresentation, LinearModel, represen
 
 Floats = NDArray[np.float64]
 
-_CANDIDATES = np.geomspace(0.02, 8.0, 61)
+_CANDIDATES = np.geomspace(0.02, 8.0, 61)  # for the spread of the weights
 
 MOST_PUBLIC = 4000
 """So many public points at most say how a step is shaped."""
