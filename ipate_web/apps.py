@@ -11,8 +11,7 @@ class IpateWebConfig(AppConfig):
 
     def ready(self) -> None:
         from ipate_web.catalogues import catalogues_check
-        from ipate_web.confinement_check import confinement_check
-        from ipate_web.signing_key import key_check
+        from ipate_web.checks import confinement_check, key_check
         from ipate_web.watching import register
 
         register()

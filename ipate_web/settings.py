@@ -85,24 +85,24 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
-    "ipate_web.metrics.requests.BeforeMiddleware",
+    "ipate_web.metrics.BeforeMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "csp.middleware.CSPMiddleware",
     "django_permissions_policy.PermissionsPolicyMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.locale.LocaleMiddleware",
-    "ipate_web.time_zones.reader_zone",
+    "ipate_web.middleware.reader_zone",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "allauth.account.middleware.AccountMiddleware",
-    "ipate_web.accounts.idle.idle_staff_signed_out",
+    "ipate_web.accounts.second_factor.idle_staff_signed_out",
     "ipate_web.accounts.second_factor.SecondFactorMiddleware",
-    "ipate_web.too_many_tries.TooManyTriesMiddleware",
+    "ipate_web.middleware.TooManyTriesMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
-    "ipate_web.metrics.requests.AfterMiddleware",
+    "ipate_web.metrics.AfterMiddleware",
 ]
 
 ROOT_URLCONF = "ipate_web.urls"
@@ -375,7 +375,7 @@ ACCOUNT_EMAIL_UNKNOWN_ACCOUNTS = False
 ACCOUNT_EMAIL_SUBJECT_PREFIX = ""
 ACCOUNT_MAX_EMAIL_ADDRESSES = 5
 ACCOUNT_REAUTHENTICATION_TIMEOUT = 900
-# Ours count in the database, for all processes together (ipate_web.accounts.limits, common.sign_in).
+# Ours count in the database, for all processes together (ipate_web.accounts.forms, common.sign_in).
 ACCOUNT_RATE_LIMITS = False
 ACCOUNT_FORMS = {
     "login": "ipate_web.accounts.forms.SignInForm",
@@ -512,12 +512,12 @@ REST_FRAMEWORK = {
     ],
     "DEFAULT_PERMISSION_CLASSES": [
         "rest_framework.permissions.IsAuthenticated",
-        "ipate_web.api.scopes.WithinScope",
-        "ipate_web.api.scopes.SecondFactor",
+        "ipate_web.api.requests.WithinScope",
+        "ipate_web.api.requests.SecondFactor",
     ],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["ipate_web.api.parsing.LimitedJSONParser"],
-    "DEFAULT_PAGINATION_CLASS": "ipate_web.api.pagination.Pages",
+    "DEFAULT_PARSER_CLASSES": ["ipate_web.api.requests.LimitedJSONParser"],
+    "DEFAULT_PAGINATION_CLASS": "ipate_web.api.requests.Pages",
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "EXCEPTION_HANDLER": "ipate_web.api.problems.problem_response",
     "DEFAULT_THROTTLE_CLASSES": [
@@ -552,7 +552,7 @@ SPECTACULAR_SETTINGS = {
     },
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
-        "ipate_web.api.choices_schema.choices_in_schema",
+        "ipate_web.api.parts.choices_in_schema",
         "ipate_web.api.problems.problems_in_schema",
     ],
 }

@@ -12,11 +12,10 @@ from consent.disclosure import SEES_PEOPLE
 from consent.models import DataHolder, Membership, Role, Study
 from consent.permissions import administers, studies_with_permission
 from consent.views.visits import visit_of
-from ipate_web.backups.records import backup_last
 from ipate_web.first_run import first_run
 from ipate_web.staff.budgets import BudgetOverview, budget_overview
 from ipate_web.waiting import waiting_for
-from ipate_web.watching import alarms
+from ipate_web.watching import alarms, backup_last
 from training.models import Run
 from training.queue import queue_for, queue_watchable
 from training.watch import installation_watch, watches

@@ -25,12 +25,11 @@ from django.utils import timezone
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
-from common.models import Pulse
+from common.models import BackupRecord, Pulse
 from common.outbound import RefusedAddressError, post
 from consent.models import Study
 from consent.permissions import administrators
 from consent.services.mail import MailKind, kinds_register, mails_send
-from ipate_web.backups.records import backup_age, backup_last
 from training.watch import OVERDUE, all_watches, budgets_watch
 
 logger = logging.getLogger(__name__)
@@ -195,3 +194,14 @@ def register() -> None:
 def _found() -> dict[str, list[str | Promise]]:
     problems = list(alarms().values())
     return {"alarms": problems} if problems else {}
+
+
+def backup_last() -> datetime | None:
+    """Moment of the last backup that succeeded; None: there was none, as far as this database knows."""
+    return BackupRecord.objects.order_by("-made_at").values_list("made_at", flat=True).first()
+
+
+def backup_age() -> timedelta:
+    """Time since then; the largest there is where there was none."""
+    last = backup_last()
+    return timezone.now() - last if last else timedelta.max

@@ -7,7 +7,7 @@ class AccountsConfig(AppConfig):
     name = "ipate_web.accounts"
 
     def ready(self) -> None:
-        from ipate_web.accounts import mail_kinds, signals
+        from ipate_web.accounts import signals
 
-        mail_kinds.register()
+        signals.register()
         signals.connect()

@@ -1,5 +1,9 @@
-"""Forms of django-allauth in the site's words and behind its limits; name and wishes; accounts of staff."""
+"""Forms of django-allauth in the site's words, and of accounts of staff; limits on tries of codes and on mails.
 
+The limits count in the database, for all processes together.
+"""
+
+from datetime import timedelta
 from typing import Any
 
 from allauth.account.forms import (
@@ -12,12 +16,16 @@ from allauth.account.forms import (
     SetPasswordForm,
 )
 from allauth.account.models import EmailAddress
+from allauth.core.internal.cryptokit import normalize_user_code
+from allauth.mfa import app_settings
 from allauth.mfa.adapter import get_adapter
 from allauth.mfa.base.forms import AuthenticateForm
 from allauth.mfa.base.forms import ReauthenticateForm as CodeReauthenticateForm
 from allauth.mfa.totp.forms import ActivateTOTPForm
 from allauth.mfa.webauthn.forms import AddWebAuthnForm, EditWebAuthnForm
 from django import forms
+from django.conf import settings
+from django.contrib.auth.base_user import AbstractBaseUser
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxLengthValidator
@@ -25,12 +33,48 @@ from django.http import HttpRequest
 from django.utils.translation import get_language
 from django.utils.translation import gettext_lazy as _
 
-from common.throttle import TooManyTriesError
+from common.requests import client_address
+from common.throttle import Attempt, Counter, TooManyTriesError, attempt_begin, keyed_hash
 from consent.forms import INVALID_EMAIL, PASSWORD_HELP, PASSWORDS_DIFFER
 from consent.models import MailWishes
 from consent.services.accounts import username_check
 from consent.services.mail import mails_send
-from ipate_web.accounts.limits import code_try, code_use, mail_try
+
+
+def code_try(user: AbstractBaseUser) -> Attempt:
+    """Record a try of a one-time code of ``user``; it counts as a wrong one until it is forgotten.
+
+    Raises:
+        TooManyTriesError: too many were wrong; this one is not looked at.
+    """
+    window = timedelta(seconds=settings.SIGN_IN_WAIT)
+    return attempt_begin([Counter(keyed_hash("second factor", str(user.pk)), settings.SIGN_IN_TRIES, window)])
+
+
+def code_use(user: AbstractBaseUser, code: str) -> None:
+    """Use up a right one-time code of ``user``, however it is typed, for as long as it would be right.
+
+    Raises:
+        TooManyTriesError: it was used before, in whatever process.
+    """
+    window = timedelta(seconds=app_settings.TOTP_PERIOD * (2 * app_settings.TOTP_TOLERANCE + 1))
+    attempt_begin([Counter(keyed_hash("one-time code", str(user.pk), normalize_user_code(code)), 1, window)])
+
+
+def mail_try(request: HttpRequest, address: str) -> None:
+    """Record that a mail to ``address`` is asked for, from a network address.
+
+    Raises:
+        TooManyTriesError: too many were asked for.
+    """
+    window = timedelta(seconds=settings.SIGN_IN_WAIT)
+    attempt_begin(
+        [
+            Counter(keyed_hash("mail to", address.lower()), settings.SIGN_IN_TRIES, window),
+            Counter(keyed_hash("mail from", client_address(request)), settings.SIGN_IN_TRIES_ADDRESS, window),
+        ]
+    )
+
 
 _ADDRESS = (_("E-mail address"), "")
 _NEW = (_("New password"), PASSWORD_HELP)

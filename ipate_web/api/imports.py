@@ -13,8 +13,8 @@ from consent.models import Level, Study
 from consent.services.paper import PaperError, paper_consents_record, paper_list_read
 from ipate_web.api.base import ApiView, StrictSerializer, body_of, operation, request_user, visible_study
 from ipate_web.api.datasets import UploadSerializer
-from ipate_web.api.parsing import LimitedMultiPartParser
 from ipate_web.api.problems import CONFLICT, MOST_FAULTS
+from ipate_web.api.requests import LimitedMultiPartParser
 from ipate_web.api.studies import HeadCountSerializer
 from ipate_web.tokens.models import Scope
 from learning.formats import schema_from_json

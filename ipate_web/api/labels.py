@@ -12,7 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from ipate_web.api.base import ApiView, operation, request_user
-from ipate_web.api.pagination import LabelPages
+from ipate_web.api.requests import LabelPages
 from ipate_web.api.run_documents import visible_run
 from training.models import Query
 from training.services.downloads import LABEL_FORMATS, download_record

@@ -1,4 +1,4 @@
-"""Endpoints of student models: cards, files, predictions."""
+"""Endpoints of student models: cards, files, predictions, and the keys that check their signatures."""
 
 import base64
 from typing import Any
@@ -19,6 +19,7 @@ from rest_framework.response import Response
 from rest_framework.throttling import ScopedRateThrottle
 
 from common.artifacts import model_fetch
+from common.signing import public_keys
 from consent.permissions import studies_with_permission
 from ipate_web.api.base import (
     ApiView,
@@ -29,8 +30,8 @@ from ipate_web.api.base import (
     permission_check,
     request_user,
 )
-from ipate_web.api.pagination import LARGEST
 from ipate_web.api.problems import CONFLICT, GONE
+from ipate_web.api.requests import LARGEST
 from ipate_web.tokens.models import Scope
 from learning.published import published_format
 from training.models import StudentModel
@@ -397,3 +398,31 @@ class ModelPredict(VersionView):
         predictions = student_predict(model, rows)
         predictions_record(model=model, records=len(rows), acting_user=request_user(request))
         return Response(predictions)
+
+
+class KeySerializer(serializers.Serializer):
+    """A JSON Web Key (RFC 7517, 8037), and the same as PEM."""
+
+    kty = serializers.CharField()
+    crv = serializers.CharField()
+    x = serializers.CharField()
+    alg = serializers.CharField()
+    use = serializers.CharField()
+    kid = serializers.CharField(help_text="By which a signature names it.")
+    pem = serializers.CharField()
+
+
+class KeysSerializer(serializers.Serializer):
+    keys = KeySerializer(many=True, help_text="The one in use first.")
+
+
+class KeyList(ApiView):
+    """For everybody: whoever gets a model from somebody else has no account here."""
+
+    authentication_classes = ()
+    permission_classes = ()
+
+    @operation("Keys of signatures", "labels and models", KeysSerializer)
+    def get(self, request: Request) -> Response:
+        """The public keys of this site. Signatures of models are JSON Web Signatures with Ed25519."""
+        return Response(KeysSerializer({"keys": public_keys()}).data)

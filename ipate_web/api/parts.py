@@ -1,4 +1,4 @@
-"""Endpoints that list what a run can be made of, with its parameters."""
+"""What a run can be made of, with its parameters: endpoints, and the same in the OpenAPI schema."""
 
 from collections.abc import Mapping
 from dataclasses import fields
@@ -9,14 +9,62 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from ipate_web.api.base import ApiView, operation
-from ipate_web.api.choices_schema import JSON_TYPES
 from learning.learners import LEARNERS, parameter_fields
 from learning.learners.learner import Parametrised
+from learning.mechanisms.choices import Choice, Choices
 from learning.mechanisms.pate import AGGREGATORS
 from learning.representations import REPRESENTATIONS
 from learning.students import STUDENTS
 from training.methods import IMPLEMENTED, METHODS, MethodOutcome, RunMethod
 from training.models import Run
+
+JSON_TYPES = {int: "integer", float: "number", bool: "boolean", str: "string", dict: "object"}
+
+
+def choices_in_schema(result: dict[str, Any], **_: Any) -> dict[str, Any]:
+    """Add the document of each method's choices to the OpenAPI schema, and ``Choices``, which is one of them.
+
+    A document may leave out what has a default, so that it may be one of two methods: their variant tells.
+    """
+    schemas, kinds = result["components"]["schemas"], {method.choices: method for method in IMPLEMENTED}
+    for kind, method in kinds.items():
+        schemas[_component(kind)] = _document(kind, f"{method.name}: {', '.join(filter(None, method.variants))}")
+    schemas["Choices"] = {
+        "description": "Choices of the run's method, see GET /api/v1/methods; what is missing has its default.",
+        "anyOf": [{"$ref": f"#/components/schemas/{_component(kind)}"} for kind in kinds],
+    }
+    return result
+
+
+def _component(kind: type[Choices]) -> str:
+    return f"ChoicesOf{kind.__name__.removesuffix('Choices')}"
+
+
+def _document(kind: type[Choices], title: str) -> dict[str, Any]:
+    described = kind.described()
+    document = {
+        "type": "object",
+        "title": title.removesuffix(": "),
+        "properties": {choice.name: _property(choice) for choice in described},
+        "additionalProperties": False,
+    }
+    required = [choice.name for choice in described if choice.default is None and not choice.optional]
+    return document | ({"required": required} if required else {})
+
+
+def _property(choice: Choice) -> dict[str, Any]:
+    schema: dict[str, Any] = {
+        "type": JSON_TYPES[choice.type],
+        "description": " ".join(filter(None, (f"{choice.label}.", choice.help))),
+        "minimum": choice.minimum,
+        "maximum": choice.maximum,
+        "default": choice.default,
+    }
+    if choice.type is str and choice.named is not None:
+        schema["enum"] = choice.named
+    return {name: value for name, value in schema.items() if value is not None} | (
+        {"nullable": True} if choice.optional else {}
+    )
 
 
 class LearnerParameterSerializer(serializers.Serializer):

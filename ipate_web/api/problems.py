@@ -12,7 +12,7 @@ from rest_framework import exceptions
 from rest_framework.views import exception_handler
 
 from common.slots import WAIT, NoSlotError
-from ipate_web.api.parsing import TooLarge
+from ipate_web.api.requests import TooLarge
 from learning.formats import DataError, DataErrors
 from learning.mechanisms.protocol import PlanError
 

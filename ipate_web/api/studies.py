@@ -1,7 +1,8 @@
-"""Endpoints of studies: public facts, the datasets that a run can use, and new rehearsals."""
+"""Endpoints of studies: public facts, datasets that a run can use, new rehearsals, and what waits for the caller."""
 
 from typing import Any
 
+from django.conf import settings
 from drf_spectacular.utils import OpenApiExample, extend_schema_field, extend_schema_view
 from rest_framework import exceptions, generics, serializers, status
 from rest_framework.request import Request
@@ -17,8 +18,9 @@ from consent.permissions import studies_with_permission, study_permissions
 from consent.selectors import policy_in_force
 from consent.services import study_create
 from consent.services.accounts import account_of_staff
-from ipate_web.api.base import ApiView, StrictSerializer, body_of, operation, request_user, visible_study
+from ipate_web.api.base import ApiView, MinuteField, StrictSerializer, body_of, operation, request_user, visible_study
 from ipate_web.tokens.models import Scope
+from ipate_web.waiting import Kind, waiting_for
 from learning.formats import schema_from_json
 from training.models import Dataset
 
@@ -259,3 +261,44 @@ class StudyDetail(ApiView):
     def get(self, request: Request, slug: str) -> Response:
         """Purpose and controller, the levels with their ε, what the committee decided, head counts, and datasets."""
         return Response(study_document(visible_study(request.user, slug), request.user))
+
+
+#: Told on pages alone: they follow from how long private work takes, and from who decided what.
+_PAGES_ALONE = frozenset({Kind.SILENT, Kind.ERASURES, Kind.LETTERS})
+
+
+class TaskSerializer(serializers.Serializer):
+    """Task, and the page on which it is done."""
+
+    study = serializers.CharField(source="study.slug")
+    kind = serializers.ChoiceField([(kind.value, kind.value) for kind in Kind if kind not in _PAGES_ALONE])
+    text = serializers.CharField()
+    url = serializers.SerializerMethodField(help_text="Of a page of the site.")
+    since = MinuteField(help_text="To the minute.")
+    answer_by = serializers.DateField(
+        allow_null=True, help_text="The last day on which an answer is wanted; null where none was named."
+    )
+    own = serializers.BooleanField(
+        source="is_own", help_text="Whether you proposed it yourself, so that somebody else has to decide."
+    )
+
+    def get_url(self, task: object) -> str:
+        return settings.SITE_URL.rstrip("/") + task.url  # type: ignore[attr-defined]
+
+
+class WaitingSerializer(serializers.Serializer):
+    waiting = TaskSerializer(many=True, help_text="By the day on which an answer is wanted, then oldest first.")
+
+
+class WaitingList(ApiView):
+    """Tasks that you can act on now."""
+
+    @operation("What waits for you", "studies", WaitingSerializer)
+    def get(self, request: Request) -> Response:
+        """Proposals to decide, runs that failed, and what your studies lack, by your role in each of them.
+
+        Runs that no worker is at, records that are to be erased and letters that are to be printed are told on the
+        overview alone: no answer of this interface follows from how long private work takes or from who decided what.
+        """
+        waiting = [task for task in waiting_for(request_user(request)) if task.kind not in _PAGES_ALONE]
+        return Response(WaitingSerializer({"waiting": waiting}).data)

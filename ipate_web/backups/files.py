@@ -1,19 +1,25 @@
 """Copies of the files in storages: of what has come or changed since the last look; and their return.
 
-A file returns beside what is there: under its name where nothing has it, else under ``restoring/`` until the database
-has been replaced. So no file that the live database names is touched before.
+Which files there are follows from the rows that name them, as one moment of the database has them. A file returns
+beside what is there: under its name where nothing has it, else under ``restoring/`` until the database has been
+replaced. So no file that the live database names is touched before.
 """
 
+import fcntl
 import hashlib
 import json
 import os
+import shutil
 import tarfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
 
+from django.apps import apps
+from django.conf import settings
 from django.core.files.base import File
 from django.core.files.storage import Storage, storages
 from django.db import DatabaseError, connection
@@ -22,7 +28,59 @@ from tqdm import tqdm
 from common.sealed_storage import UNFINISHED, SealError
 from ipate_web.backups import LEFT_OUT, STORAGES, BackupError
 from ipate_web.backups.archives import digest_of
-from ipate_web.backups.references import Name, referenced_files
+from ipate_web.backups.databases import Query, beside_remove
+
+#: A file: the storage and its name there.
+Name = tuple[str, str]
+
+#: Fields that name a file: model, field, storage.
+FIELDS = (
+    ("accounting.Release", "charges", "private"),
+    ("accounting.AccountBook", "artifact", "private"),
+    ("training.Dataset", "artifact", "private"),
+    ("training.Encoder", "artifact", "private"),
+    ("training.Run", "assignment", "private"),
+    ("training.TeacherChunk", "artifact", "private"),
+    ("training.Shard", "artifact", "private"),
+    ("training.StudentTraining", "artifact", "private"),
+    ("training.Round", "artifact", "private"),
+    ("training.Batch", "attempt", "private"),
+    ("training.Batch", "released", "private"),
+    ("training.JointQuestion", "answer", "private"),
+    ("training.JointQuestion", "attempt", "private"),
+    ("training.JointQuestion", "total", "private"),
+    ("training.JointAnswer", "artifact", "private"),
+    ("training.StudentModel", "artifact", "models"),
+    ("training.StudentModel", "onnx", "models"),
+    ("training.RunResult", "artifact", "models"),
+)
+
+
+def referenced_files(query: Query) -> set[Name]:
+    """Every file that a row names."""
+    named = set()
+    for label, field_name, alias in FIELDS:
+        model = apps.get_model(label)
+        column = model._meta.get_field(field_name).column
+        table = model._meta.db_table
+        named |= {(alias, name) for (name,) in query(f"SELECT {column} FROM {table} WHERE {column} <> ''")}  # noqa: S608
+    return named
+
+
+def heads_of(query: Query) -> dict[str, dict[str, list]]:
+    """Ends of all chains: short name of the study → chain → sequence and hash."""
+    heads: dict[str, dict[str, list]] = {}
+    for slug, chain, sequence, hash in query(
+        "SELECT s.slug, h.chain, h.sequence, h.hash FROM consent_chainhead h JOIN consent_study s ON s.id = h.study_id"
+    ):
+        heads.setdefault(slug, {})[chain] = [sequence, hash]
+    return heads
+
+
+def migrations_of(query: Query) -> list[list[str]]:
+    """Migrations that the database has been through."""
+    return sorted([app, name] for app, name in query("SELECT app, name FROM django_migrations"))
+
 
 _STAGED = "restoring/"
 
@@ -208,3 +266,31 @@ def files_named_now() -> set[Name]:
 def _digest(alias: str, name: str) -> str:
     with storages[alias].open(name) as file:
         return digest_of(file)
+
+
+@contextmanager
+def workspace() -> Iterator[Path]:
+    """Empty folder that is deleted in the end, for one backup or restoration at a time.
+
+    What a restoration has brought into the storages and what never came to belong to the database is taken away again:
+    in the end, or by the next one where it was killed.
+    """
+    folder = Path(settings.VAR_DIR, "backup")
+    with open(folder.with_suffix(".lock"), "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BackupError("Another backup or restoration is under way. Wait for its end.") from None
+        _clear(folder)
+        folder.mkdir(mode=0o700)
+        try:
+            yield folder
+        finally:
+            _clear(folder)
+
+
+def _clear(folder: Path) -> None:
+    beside_remove()
+    leftovers_remove(folder)
+    if folder.exists():
+        shutil.rmtree(folder)

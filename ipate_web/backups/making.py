@@ -29,9 +29,15 @@ from consent.models import Disposal, Study
 from ipate_web.backups import MANIFEST, BackupError
 from ipate_web.backups.archives import Digesting, archive_write, digest_of
 from ipate_web.backups.databases import dump_name, snapshot
-from ipate_web.backups.files import FileCopies, files_named_now, member_add
-from ipate_web.backups.references import heads_of, migrations_of, referenced_files
-from ipate_web.backups.workspace import workspace
+from ipate_web.backups.files import (
+    FileCopies,
+    files_named_now,
+    heads_of,
+    member_add,
+    migrations_of,
+    referenced_files,
+    workspace,
+)
 
 FORMAT = 2
 TRIES = 5

@@ -26,10 +26,8 @@ from consent.models import Study
 from ipate_web.backups import MANIFEST, STORAGES, BackupError
 from ipate_web.backups.archives import archive_open, blocks_of, digest_of
 from ipate_web.backups.databases import database_beside
-from ipate_web.backups.files import FilesBeside, names_in
+from ipate_web.backups.files import FilesBeside, Name, names_in, workspace
 from ipate_web.backups.making import FORMAT
-from ipate_web.backups.references import Name
-from ipate_web.backups.workspace import workspace
 from training.models import DatasetImport, Verification
 
 

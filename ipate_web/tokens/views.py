@@ -1,22 +1,72 @@
-"""Page on which users create, list and revoke their API tokens."""
+"""Page of the API tokens of the user."""
 
 from collections.abc import Callable
+from datetime import timedelta
 from functools import wraps
 from typing import Any
 
+from django import forms
 from django.contrib import messages
+from django.contrib.auth.base_user import AbstractBaseUser
 from django.contrib.auth.decorators import login_required
+from django.contrib.auth.models import AnonymousUser
+from django.core.exceptions import ValidationError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_variables
 from django.views.decorators.http import require_http_methods
 
 from consent.permissions import studies_with_permission
-from ipate_web.tokens.forms import TokenForm
-from ipate_web.tokens.models import ApiToken
+from ipate_web.tokens.models import ApiToken, Scope
+
+#: No token lives for ever: what was forgotten stops working by itself.
+LIFETIMES = [("30", gettext_lazy("30 days")), ("90", gettext_lazy("90 days")), ("365", gettext_lazy("one year"))]
+
+
+class TokenForm(forms.Form):
+    """Form for the name and lifetime of a new token of ``user``."""
+
+    name = forms.CharField(
+        label=gettext_lazy("Name"),
+        max_length=60,
+        help_text=gettext_lazy("What will use it, so that you know later which one to revoke: “analysis notebook”."),
+    )
+    lifetime = forms.ChoiceField(label=gettext_lazy("Valid for"), choices=LIFETIMES, initial="90")
+    scopes = forms.MultipleChoiceField(
+        label=gettext_lazy("What it is for"),
+        choices=Scope.choices,
+        initial=[Scope.READ, Scope.PROPOSE, Scope.PREDICT],
+        widget=forms.CheckboxSelectMultiple,
+        help_text=gettext_lazy("Whatever you choose, it may do nothing that you may not do yourself."),
+    )
+
+    def __init__(self, *args: Any, user: AbstractBaseUser | AnonymousUser, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.user = user
+
+    def clean_name(self) -> str:
+        name = self.cleaned_data["name"]
+        if ApiToken.objects.filter(user_id=self.user.pk, name=name).exists():
+            raise ValidationError(
+                gettext_lazy("You have a token with this name. Choose another, or revoke that one first.")
+            )
+        return name
+
+    def save(self) -> str:
+        """Create the token.
+
+        Returns:
+            The token itself, which cannot be retrieved later.
+        """
+        lifetime = timedelta(days=int(self.cleaned_data["lifetime"]))
+        _token, secret = ApiToken.objects.create(
+            self.user, expiry=lifetime, name=self.cleaned_data["name"], scopes=self.cleaned_data["scopes"]
+        )
+        return secret
 
 
 def _api_user_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:

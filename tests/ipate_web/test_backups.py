@@ -43,8 +43,7 @@ from consent.services import consent_withdraw
 from consent.services.paper import scan_delete, scan_load, scan_store
 from ipate_web.backups import MANIFEST, STORAGES
 from ipate_web.backups.archives import archive_open, archive_write, identities_read
-from ipate_web.backups.files import member_add, names_in
-from ipate_web.backups.references import FIELDS
+from ipate_web.backups.files import FIELDS, member_add, names_in
 from ipate_web.tokens.models import ApiToken
 from tests.databases import database_url
 from tests.factories import user_create

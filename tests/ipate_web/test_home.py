@@ -19,7 +19,7 @@ from consent import services
 from consent.models import Study
 from consent.services.accounts import administrator_set
 from ipate_web import environment as env
-from ipate_web.time_zones import COOKIE, reader_zone
+from ipate_web.middleware import COOKIE, reader_zone
 from tests import factories
 from tests.pages import as_
 from tests.training.runs import TABLE_RUN, run_draft, study_with_table

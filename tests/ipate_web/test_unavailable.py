@@ -46,7 +46,7 @@ def test_programs_read_a_problem_document_after_any_other_failure(
         raise RuntimeError("a defect")
 
     client.raise_request_exception = False
-    monkeypatch.setattr("ipate_web.api.keys.KeyList.get", fail)
+    monkeypatch.setattr("ipate_web.api.models.KeyList.get", fail)
     response = client.get("/api/v1/keys")
     assert (response.status_code, response["Content-Type"]) == (500, "application/problem+json")
     assert "a defect" not in response.content.decode()

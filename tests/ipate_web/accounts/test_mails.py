@@ -25,7 +25,7 @@ from consent.models import (
 from consent.services import mail
 from consent.services.invitations import link_reissue
 from consent.services.mail import MAILS
-from ipate_web.accounts.mail_kinds import CHANGES
+from ipate_web.accounts.signals import CHANGES
 from tests import factories
 from tests.consent.readability import FORMULAS, as_page, sentences
 from tests.ipate_web.accounts.conftest import Mailbox, subject, words

@@ -8,7 +8,7 @@ from django.contrib.auth.models import User
 from django.test import Client as BrowserClient
 
 from consent.models import Study
-from ipate_web.api import parsing
+from ipate_web.api import requests
 from tests.factories import user_create
 from tests.ipate_web.api.conftest import Client
 
@@ -93,9 +93,12 @@ def test_requests_up_to_the_limit_are_read_and_larger_ones_refused(client: Clien
     ada = client("ada") if sign_in == "token" else BrowserClient()
     if sign_in == "browser":
         ada.force_login(user_create("ben"))
-    for size, message in ((parsing.MAX_BYTES - 100, "Correct what “errors” lists"), (parsing.MAX_BYTES + 1, "16 MiB")):
+    for size, message in (
+        (requests.MAX_BYTES - 100, "Correct what “errors” lists"),
+        (requests.MAX_BYTES + 1, "16 MiB"),
+    ):
         response = ada.post("/api/v1/runs", json.dumps({"title": "a" * size}), content_type="application/json")
-        assert message in problem(response, 400 if size < parsing.MAX_BYTES else 413)["detail"]
+        assert message in problem(response, 400 if size < requests.MAX_BYTES else 413)["detail"]
 
 
 def test_without_its_cache_the_site_answers(client: Client, study: Study, settings) -> None:

@@ -11,7 +11,7 @@ from accounting.models import HeadCount
 from consent.models import ConsentEvent, Role, RoleChange, Study
 from consent.services import membership_add
 from consent.services.accounts import administrator_set
-from ipate_web.api import parsing
+from ipate_web.api import requests
 from ipate_web.tokens.models import ApiToken, Scope
 from tests.factories import holder_create, user_create
 from tests.ipate_web.api.conftest import SCHEMA, Client
@@ -224,7 +224,7 @@ def test_a_wrong_file_or_field_is_named_and_nothing_is_stored(
         assert answer.status_code == 400 and wrong.keys() <= errors(answer).keys(), wrong
     del good["schema"]
     assert errors(ada.post(DATASETS, good | {"file": rows(10)})).keys() == {"schema"}, "there is no earlier one"
-    monkeypatch.setattr(parsing, "MAX_BYTES", 1000)
+    monkeypatch.setattr(requests, "MAX_BYTES", 1000)
     assert ada.post(DATASETS, good | {"file": rows(100)}).status_code == 413
     assert not rehearsal.datasets.exists() and not rehearsal.holders.exists()
 

@@ -20,7 +20,7 @@ from rest_framework.test import APIClient
 from accounting.models import Release
 from consent.models import Role, Study
 from consent.services import membership_add
-from ipate_web.accounts import idle
+from ipate_web.accounts import second_factor
 from learning.mechanisms.counts.tables import CountTable
 from learning.mechanisms.synthesis.rows import SyntheticRows
 from tests import factories
@@ -131,7 +131,7 @@ def test_a_malformed_filter_is_said(study: Study) -> None:
 def test_the_number_of_queries_does_not_grow_with_the_list(
     study: Study, runs: dict[str, Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(idle, "_PRECISION", 3600)  # else a slow machine notes again when the last request came
+    monkeypatch.setattr(second_factor, "_PRECISION", 3600)  # else a slow machine notes again when the last request came
     client = as_("researcher")
     client.get(reverse("staff:runs", args=[study.slug]))  # the first request of a session notes when it came
     for address in (reverse("staff:runs", args=[study.slug]), reverse("api:runs")):

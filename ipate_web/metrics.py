@@ -1,31 +1,41 @@
-"""Metrics of the work in the background, read from database and broker when they are asked for.
+"""Metrics for Prometheus: requests, and the work in the background, read from database and broker when asked for.
 
 Nothing in them is about a holder or a single run: sums over the installation, durations in classes so wide that they
 tell no size of a batch, and what privacy groups of studies have used, by public bounds. None moves by the decision of
 one person, from which mails and tasks follow: mails to holders are left out, waiting tasks are counted in hundreds, and
 silences in minutes.
+
+How often pages of holders or of data stewards are opened follows the people of a study: a request more may be one more
+withdrawal. Such requests are not counted, however they are called, unless the site failed on them; no sizes of answers
+are kept.
 """
 
 import logging
 import math
+import os
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
+from secrets import compare_digest
+from typing import Any
 
 from amqp.exceptions import ChannelError
 from celery import current_app
 from django.conf import settings
 from django.db.models import Max, Min
+from django.http import Http404, HttpRequest, HttpResponse
 from django.utils import timezone
+from django_prometheus.middleware import Metrics, PrometheusAfterMiddleware, PrometheusBeforeMiddleware
 from kombu.exceptions import OperationalError
+from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 from common.worker_heartbeats import live_worker_count
 from consent.models import Checkpoint, Mail, Study
 from consent.services.mail import KINDS
-from ipate_web.backups.records import backup_age, backup_last
-from ipate_web.watching import beat_age, certificate_lifetime, disk_free
+from ipate_web.watching import backup_age, backup_last, beat_age, certificate_lifetime, disk_free
 from training.selectors import STAGES, longest_silence, runs_by_status, stage_durations, study_budgets, worker_deaths
 from training.watch import all_watches, alliances_silence, longest_time_unverified
 
@@ -186,3 +196,95 @@ class WorkCollector(Collector):
                 yield family()
             except (OperationalError, OSError):
                 logger.exception("A metric of the broker could not be read.")
+
+
+#: Pages and addresses of the API that are counted, each by itself; what is not named here may follow a person.
+COUNTED = (
+    *("staff:stud", "staff:run", "staff:polic", "staff:dataset", "staff:ledger", "healthz", "readyz"),
+    *("api:aggregators", "api:learners", "api:methods", "api:model", "api:representations", "api:run", "api:schema"),
+    *("api:students", "api:studies", "api:study-datasets", "api:study-encoders"),
+)
+#: The view of all others, where the site failed on them.
+OTHER = "other"
+#: Exceptions with which a page refuses a request: no failures of the site.
+_REFUSALS = ("Http404", "PermissionDenied")
+
+_KEPT = {
+    "django_http_requests_latency_including_middlewares_seconds",
+    "django_http_requests_latency_seconds_by_view_method",
+    "django_http_responses_total_by_status_view_method",
+    "django_http_exceptions_total_by_type",
+}
+
+
+class _Dropped:
+    """Metric that keeps nothing."""
+
+    def labels(self, **_: str) -> "_Dropped":
+        return self
+
+    def inc(self) -> None:
+        pass
+
+    def observe(self, _: float) -> None:
+        pass
+
+
+class RequestMetrics(Metrics):
+    """Metrics of django-prometheus that are kept; the others exist without a content."""
+
+    def register_metric(
+        self, metric_cls: type, name: str, documentation: str, labelnames: Any = (), **kwargs: Any
+    ) -> Any:
+        if name not in _KEPT:
+            return _Dropped()
+        return super().register_metric(metric_cls, name, documentation, labelnames, **kwargs)
+
+
+def _is_counted(request: HttpRequest) -> bool:
+    return request.resolver_match is not None and request.resolver_match.view_name.startswith(COUNTED)
+
+
+class BeforeMiddleware(PrometheusBeforeMiddleware):
+    """First middleware: measures whole requests."""
+
+    metrics_cls = RequestMetrics
+
+    def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
+        return super().process_response(request, response) if _is_counted(request) else response
+
+
+class AfterMiddleware(PrometheusAfterMiddleware):
+    """Last middleware: measures views."""
+
+    metrics_cls = RequestMetrics
+
+    def label_metric(
+        self, metric: Any, request: HttpRequest, response: HttpResponse | None = None, **labels: str
+    ) -> Any:
+        if "status" in labels:
+            labels["status"] = f"{labels['status'][0]}xx"
+        if not _is_counted(request):
+            is_failure = labels.get("status") == "5xx" or labels.get("type", "Http404") not in _REFUSALS
+            if not is_failure:
+                return _Dropped()
+            labels |= {name: value for name, value in (("view", OTHER), ("method", "any")) if name in labels}
+        return super().label_metric(metric, request, response, **labels)
+
+
+def _is_allowed(request: HttpRequest) -> bool:
+    token = request.headers.get("Authorization", "").removeprefix("Bearer ")
+    return bool(settings.METRICS_TOKEN) and compare_digest(token.encode(), settings.METRICS_TOKEN.encode())
+
+
+def metrics(request: HttpRequest) -> HttpResponse:
+    """Metrics of all processes of this site and of the work in the background; 404 without the token."""
+    if not _is_allowed(request):
+        raise Http404
+    registry = CollectorRegistry()
+    if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
+        MultiProcessCollector(registry)
+    else:
+        registry.register(REGISTRY)
+    registry.register(WorkCollector())
+    return HttpResponse(generate_latest(registry), content_type=CONTENT_TYPE_LATEST)

@@ -1,8 +1,4 @@
-"""Request parsers: JSON of limited size and depth, and forms with files of limited size.
-
-JSON allows more than a database can hold. Numbers that are infinite as floats or beyond 64 bits, characters that
-PostgreSQL cannot store, and names given twice are refused here, before any field sees them.
-"""
+"""What a request may be: the size of its body, the page of a list that it asks for, what its token may do."""
 
 import json
 import math
@@ -10,9 +6,15 @@ from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from django.conf import settings
-from rest_framework import status
+from rest_framework import serializers, status
 from rest_framework.exceptions import APIException, ParseError
+from rest_framework.pagination import LimitOffsetPagination
 from rest_framework.parsers import JSONParser, MultiPartParser
+from rest_framework.permissions import SAFE_METHODS, BasePermission
+from rest_framework.request import Request
+
+from ipate_web.accounts.second_factor import NEEDED, lacks_second_factor
+from ipate_web.tokens.models import ApiToken
 
 #: More than a thousand MNIST images take; a request is held in memory as a whole.
 MAX_BYTES: int = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
@@ -117,3 +119,68 @@ class LimitedMultiPartParser(MultiPartParser):
             _discard(stream)
             raise FileTooLarge
         return super().parse(stream, media_type, parser_context)
+
+
+LARGEST = 2**31 - 1
+"""More than any list has, and what every database counts to."""
+
+
+class Pages(LimitOffsetPagination):
+    """Pagination by ``?limit=`` and ``?offset=``; larger limits are reduced to the maximum."""
+
+    default_limit = 50
+    max_limit = 1000
+
+    def get_limit(self, request: Request) -> int:
+        limit = _whole_number(request, self.limit_query_param, 1, self.default_limit)
+        return min(limit, self.max_limit)
+
+    def get_offset(self, request: Request) -> int:
+        return _whole_number(request, self.offset_query_param, 0, 0)
+
+    def get_schema_operation_parameters(self, view: Any) -> list[dict[str, Any]]:
+        parameters = super().get_schema_operation_parameters(view)
+        for parameter, least in zip(parameters, (1, 0), strict=True):
+            parameter["schema"] |= {"minimum": least, "maximum": LARGEST}
+        return parameters
+
+
+class LabelPages(Pages):
+    """Pages as large as the labels of a usual run, so that one request fetches them all."""
+
+    default_limit = 1000
+    max_limit = 10_000
+
+
+def _whole_number(request: Request, name: str, least: int, otherwise: int) -> int:
+    text = request.query_params.get(name)
+    if text is None:
+        return otherwise
+    if not (text.isascii() and text.isdigit() and len(text) <= 10 and least <= int(text) <= LARGEST):
+        raise serializers.ValidationError({name: f"“{text[:20]}” is no whole number from {least} to {LARGEST}."})
+    return int(text)
+
+
+class WithinScope(BasePermission):
+    """Refusal of what a token was not made for; whoever signs in by a browser has no scopes.
+
+    Reading takes the one that an endpoint names as ``reading_scope``, “read” with few exceptions. What else it does
+    takes the one that it names as ``scope``.
+    """
+
+    def has_permission(self, request: Request, view: Any) -> bool:
+        token = request.auth
+        if not isinstance(token, ApiToken) or request.method == "OPTIONS":
+            return True
+        scope = view.reading_scope if request.method in SAFE_METHODS else view.scope
+        self.message = f"This token has no scope “{scope}”. Make one that has, on the page “API tokens”."
+        return scope in token.scopes
+
+
+class SecondFactor(BasePermission):
+    """Refusal of tokens of staff who lack the second factor that the site asks for; they may be older than the rule."""
+
+    message = NEEDED
+
+    def has_permission(self, request: Request, view: Any) -> bool:
+        return not lacks_second_factor(request.user)

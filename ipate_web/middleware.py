@@ -1,6 +1,9 @@
-"""The page for those who have to wait after too many failed tries."""
+"""Middleware of all pages: the reader's time zone, and the page for those who have to wait."""
 
 import math
+from collections.abc import Callable
+from functools import cache
+from zoneinfo import ZoneInfo, available_timezones
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -8,6 +11,22 @@ from django.utils import timezone
 from django.utils.deprecation import MiddlewareMixin
 
 from common.throttle import TooManyTriesError
+
+#: Set by static/js/zone.js; without JavaScript, times are in the site's own zone.
+COOKIE = "zone"
+
+_known = cache(available_timezones)
+
+
+def reader_zone(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable[[HttpRequest], HttpResponse]:
+    """Middleware that activates the browser's time zone, or the site's."""
+
+    def middleware(request: HttpRequest) -> HttpResponse:
+        name = request.COOKIES.get(COOKIE, "")
+        with timezone.override(ZoneInfo(name) if name in _known() else timezone.get_default_timezone()):
+            return get_response(request)
+
+    return middleware
 
 
 class TooManyTriesMiddleware(MiddlewareMixin):

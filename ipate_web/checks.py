@@ -1,11 +1,29 @@
-"""The private key of signed checkpoints: whatever answers requests must not be able to read it."""
+"""System checks: what a reader of strangers' files can reach, and whether the site could sign checkpoints."""
 
 import os
 from collections.abc import Iterable
 from typing import Any
 
 from django.conf import settings
-from django.core.checks import CheckMessage, Error
+from django.core.checks import CheckMessage, Error, Warning
+
+from common.confinement import protections
+
+_WHAT = {"network": "the network", "files": "the other files of the site's user"}
+
+
+def confinement_check(app_configs: Any, **_: object) -> Iterable[CheckMessage]:
+    """Check of ``manage.py check --deploy``."""
+    protection = protections()
+    return [
+        Warning(
+            f"On this machine a process that reads an uploaded file can reach {words}.",
+            hint="Run the site on Linux 5.13 or later, x86_64 or aarch64, with seccomp and Landlock.",
+            id=f"ipate.W00{number}",
+        )
+        for number, (name, words) in enumerate(_WHAT.items(), 1)
+        if not protection.get(name)
+    ]
 
 
 def key_is_readable() -> bool:
