@@ -7,8 +7,9 @@ from django.urls import include, path
 from consent.urls import joining_patterns
 from consent.views.addresses import address
 from consent.wording.glossary import glossary
-from ipate_web import metrics, site_pages
+from ipate_web import site_pages
 from ipate_web.health import healthz, readyz
+from ipate_web.metrics import metrics
 from ipate_web.staff import runs
 from ipate_web.views import home
 
