@@ -10,21 +10,26 @@ everything else that is charged meanwhile has to leave room for it: :func:`share
 docs/gaussian-accounts.md.
 """
 
+import math
+from bisect import bisect_right
 from collections import defaultdict
+from collections.abc import Iterator
+from datetime import datetime
 from uuid import UUID
 
 import numpy as np
 from django.conf import settings
-from django.db.models import F, QuerySet
+from django.db.models import F, Q, QuerySet
 
-from accounting.accounts import caps_largest, floors
-from accounting.book import balances_load
+from accounting.accounts import accounts_stand, caps_largest, floors
+from accounting.book import balances_load, charges_of
 from accounting.caps import caps_of
-from accounting.models import EndedReach, Release
+from accounting.models import EndedReach, Release, ShareRecord
 from accounting.restores import missing_rows
 from accounting.shares import Share, opened_share, shares
-from consent.models import DataHolder, Study
-from consent.selectors import epsilon_promised_largest
+from common.counted import counted
+from consent.models import ConsentEvent, DataHolder, Study
+from consent.selectors import GRANTING, epsilon_promised_largest
 
 #: A query may name so many holders; beyond that it asks for all of a study.
 _FEW = 500
@@ -121,3 +126,188 @@ def reach_keep(study: Study) -> None:
     users = DataHolder.objects.filter(study=study, user__isnull=False).values_list("user_id", flat=True)
     EndedReach.objects.bulk_create([EndedReach(user_id=user) for user in users], ignore_conflicts=True)
     EndedReach.objects.filter(user__holdings__study=study).update(mu_squared=F("mu_squared") + reached)
+
+
+#: What sums of charges may exceed the ceiling by: each is tested against its own limit up to the rounding of sums.
+_ROUNDING = 1e-8
+
+
+def ceiling_faults(study: Study) -> Iterator[str]:
+    """Accounts that were charged for a release of any study although their person's ceiling left no room for it.
+
+    A charge beside an open share of the study leaves room for what may still be charged under that share. What was
+    charged before the ceiling was set or lowered stays, and so does what was opened before an account was linked to
+    both studies: nobody knew then that these holders are one person.
+    """
+    with_ceiling = Release.objects.filter(content__has_key="ceiling").values_list("content", flat=True)
+    lowest = min((content["ceiling"] for content in with_ceiling), default=None)
+    if lowest is None:
+        return
+    people = _people_above(study, lowest)
+    if not people:
+        return
+    holders = {holder.pk: holder for own in people.values() for holder in own}
+    ids = np.array(sorted(holders), dtype=np.int64)
+    opened = dict(ShareRecord.objects.filter(kind=ShareRecord.Kind.OPENED).values_list("subject", "recorded_at"))
+    charged = Release.objects.filter(study__in={holder.study_id for holder in holders.values()}).exclude(charges="")
+    spent, in_force = np.zeros(len(ids)), _Ceilings()
+    known = _Known(holders, ids)
+    raised, held = _Raised(known), _Held(known)
+    beyond = set()
+    for release in charged.order_by("recorded_at", "pk").iterator(chunk_size=100):
+        charges, ceiling = charges_of(release).of(ids), release.content.get("ceiling")
+        spent += charges
+        held.charge(release, charges)
+        if ceiling is None:
+            continue
+        began = release.recorded_at if release.run is None else opened.get(release.run, release.recorded_at)
+        # nobody falls silent in a vote of teachers, whatever is set meanwhile
+        if release.kind in (Release.Kind.LABELS, Release.Kind.TALLIES):
+            ceiling = max(ceiling, in_force.at(began, ceiling))
+        known.advance(release.recorded_at)
+        stands = spent + raised.at(release.recorded_at) + held.beside(release)
+        for place in np.flatnonzero(charges):
+            user = _account(holders[int(ids[place])])
+            places = np.searchsorted(ids, sorted(holder.pk for holder in people[user]))
+            linked = all(_linked(holders[int(ids[own])]) <= began for own in places[stands[places] > 0])
+            if linked and stands[places].sum() > ceiling * (1 + _ROUNDING):
+                beyond.add(user)
+    if beyond:
+        accounts = counted(len(beyond), "account", "accounts")
+        yield f"Charged beyond the ceiling of their person over all studies: {accounts}."
+
+
+class _Ceilings:
+    """Ceilings that were in force by the charges of all studies that note them."""
+
+    def __init__(self) -> None:
+        charged = Release.objects.exclude(charges="").exclude(kind=Release.Kind.GAP).order_by("recorded_at", "pk")
+        self._noted = list(charged.values_list("recorded_at", "content__ceiling"))
+
+    def at(self, moment: datetime, otherwise: float) -> float:
+        """The ceiling at a moment, infinite if there was none; ``otherwise`` where nothing was charged before."""
+        place = bisect_right(self._noted, moment, key=lambda each: each[0])
+        if not place:
+            return otherwise
+        ceiling = self._noted[place - 1][1]
+        return math.inf if ceiling is None else float(ceiling)
+
+
+class _Known:
+    """Holders of any studies, and the largest cap that each was promised by one moment after the other.
+
+    What raises an account later was not known.
+    """
+
+    def __init__(self, holders: dict[int, DataHolder], ids: np.ndarray) -> None:
+        self.ids, self.caps = ids, np.zeros(len(ids))
+        self.study = np.array([holders[holder].study_id for holder in ids.tolist()])
+        self.studies = {holder.study_id: holder.study for holder in holders.values()}
+        events = ConsentEvent.objects.filter(study__in=self.studies, kind__in=GRANTING).order_by("-recorded_at")
+        consents = events.select_related("policy", "study").iterator(chunk_size=10_000)
+        # The latest one first: the end of the list is taken.
+        self._promised = [event for event in consents if event.holder_id in holders]
+
+    def advance(self, moment: datetime) -> None:
+        """Go on to a moment, not before that of the last call."""
+        while self._promised and self._promised[-1].recorded_at <= moment:
+            event = self._promised.pop()
+            assert event.policy is not None, "who gives consent does so under a policy"
+            place = np.searchsorted(self.ids, event.holder_id)
+            cap = float(caps_of(event.policy.epsilon(event.level), event.study.delta))
+            self.caps[place] = max(self.caps[place], cap)
+
+
+class _Raised:
+    """Amounts by which gaps after restores raise some accounts, by the caps that are known."""
+
+    def __init__(self, known: _Known) -> None:
+        self._known = known
+        self._floors = {pk: own for pk, study in known.studies.items() if (own := list(floors(study)))}
+
+    def at(self, moment: datetime) -> np.ndarray:
+        """Return the amounts at a moment, (H,) μ²."""
+        known = self._known
+        raised = np.zeros(len(known.ids))
+        for study, own in self._floors.items():
+            mine = known.study == study
+            for floor in own:
+                if floor.settled_at <= moment:
+                    raised[mine] = np.maximum(raised[mine], floor.missing(known.ids[mine], known.caps[mine]))
+        return raised
+
+
+class _Held:
+    """Amounts that may still be charged under other shares of a study that are open when a release is charged."""
+
+    def __init__(self, known: _Known) -> None:
+        self._known = known
+        self._charged: dict[UUID, np.ndarray] = defaultdict(lambda: np.zeros(len(known.ids)))
+        rows = ShareRecord.objects.filter(study__in=known.studies).exclude(kind=ShareRecord.Kind.GRANTED)
+        self._opened: dict[UUID, ShareRecord] = {}
+        self._settled: dict[UUID, datetime] = {}
+        for row in rows.order_by("study", "sequence"):
+            if row.kind == ShareRecord.Kind.OPENED:
+                self._opened[row.subject] = row
+            else:
+                self._settled[row.subject] = row.recorded_at
+
+    def charge(self, release: Release, charges: np.ndarray) -> None:
+        """Note what a release charges under its share."""
+        if release.run is not None:
+            self._charged[release.run] += charges
+
+    def beside(self, release: Release) -> np.ndarray:
+        """Return what other open shares of the study held when a release was charged, (H,) μ²."""
+        held, moment = np.zeros(len(self._known.ids)), release.recorded_at
+        there = [
+            (subject, row)
+            for subject, row in self._opened.items()
+            if row.study_id == release.study_id
+            and row.recorded_at <= moment
+            and (subject not in self._settled or self._settled[subject] > moment)
+        ]
+        # What is charged outside of a run has opened its own share last, in the same transaction.
+        own = release.run or (there[-1][0] if there else None)
+        mine = self._known.study == release.study_id
+        for subject, row in there:
+            if subject != own:
+                left = row.share * self._known.caps - self._charged[subject]
+                held[mine] += np.maximum(left, 0.0)[mine]
+        return held
+
+
+def _people_above(study: Study, ceiling: float) -> dict[int, list[DataHolder]]:
+    """Account → its holders, of people of a study who may come to more than ``ceiling`` over all studies.
+
+    That is by what they were charged and by what open shares hold. What they were charged in a study that a restore
+    has locked counts once that is settled: until then nobody knows.
+    """
+    known = DataHolder.objects.filter(user__isnull=False)
+    own = known.filter(Q(study=study) | Q(user__holdings__study=study)).distinct().order_by("study_id", "pk")
+    people: dict[int, list[DataHolder]] = defaultdict(list)
+    by_study: dict[int, list[DataHolder]] = defaultdict(list)
+    for holder in own.select_related("study").iterator(chunk_size=10_000):
+        people[_account(holder)].append(holder)
+        by_study[holder.study_id].append(holder)
+    totals: dict[int, float] = defaultdict(float)
+    for holders in by_study.values():
+        if missing_rows(holders[0].study):  # the backup may name a file of accounts that was replaced since
+            continue
+        owner, ids = holders[0].study, np.array([holder.pk for holder in holders], dtype=np.int64)
+        spent = accounts_stand(owner, ids)
+        for share in shares(owner).values():
+            if share.is_open:
+                spent = spent + share_held(owner, share, ids)
+        for holder, charged in zip(holders, spent.tolist(), strict=True):
+            totals[_account(holder)] += charged
+    return {user: own for user, own in people.items() if totals[user] > ceiling * (1 + _ROUNDING)}
+
+
+def _account(holder: DataHolder) -> int:
+    assert holder.user_id is not None, "only holders with an account are looked at"
+    return holder.user_id
+
+
+def _linked(holder: DataHolder) -> datetime:
+    return holder.linked_at or holder.created_at

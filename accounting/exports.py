@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from accounting.group_budgets import GroupBudget
 from accounting.models import Release, ShareRecord
-from common.pieces import csv_pieces, json_pieces
+from common.spreadsheets import csv_pieces, json_pieces
 from consent.models import Study
 
 _RELEASE = ("sequence", "recorded_at", "kind", "run", "batch", "charge", "content", "recorded_by", "hash")

@@ -11,7 +11,7 @@ from django.db.models import Q
 
 from accounting.accounts import accounts_stand, caps_largest
 from accounting.book import Balances, balances, balances_load
-from accounting.ceiling_checks import ceiling_faults
+from accounting.ceilings import ceiling_faults
 from accounting.models import AccountBook, HeadCount, Release
 from accounting.restores import is_distrusted, missing_rows
 from accounting.services import ROUNDING

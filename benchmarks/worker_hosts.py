@@ -219,7 +219,7 @@ class Course:
 
     def _look(self) -> bool:
         """Whether the run has ended, after a look at it and at the claims on its chunks."""
-        from common.jobs.leases import claimant
+        from common.jobs import claimant
 
         self.run.refresh_from_db()
         chunks = list(self.run.chunks.values_list("pk", "claimed_by", "state"))

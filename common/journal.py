@@ -30,8 +30,7 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.db import transaction
 from django.utils import timezone
 
-from common.encryption import cipher
-from common.keys import Purpose
+from common.keys import Purpose, cipher
 
 _ACTS = Purpose.RECORDS, "journal"
 

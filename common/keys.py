@@ -1,11 +1,14 @@
-"""Secret keys of the installation, one for each purpose: whoever has one of them has none of the others.
+"""Secret keys of the installation, one for each purpose, and what they encrypt.
 
-Where a purpose has no key of its own, what it needs follows from the site's secret key.
+Whoever has one of them has none of the others. Where a purpose has no key of its own, what it needs follows from the
+site's secret key.
 """
 
+import base64
 from enum import StrEnum
 from functools import lru_cache
 
+from cryptography.fernet import Fernet, MultiFernet
 from cryptography.hazmat.primitives import hashes, hmac
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from django.conf import settings
@@ -41,3 +44,8 @@ def digest(use: str, content: str, key: str | None = None) -> str:
 def key_derive(key: str, use: str) -> bytes:
     """32 bytes that follow from a key, for one use: HKDF-SHA256 (RFC 5869)."""
     return HKDF(hashes.SHA256(), 32, salt=None, info=f"ipate: {use}".encode()).derive(key.encode())
+
+
+def cipher(purpose: Purpose, use: str) -> MultiFernet:
+    """Cipher for one use of a purpose's keys: encrypts with today's, decrypts with earlier ones, too."""
+    return MultiFernet([Fernet(base64.urlsafe_b64encode(key_derive(key, use))) for key in keys_of(purpose)])

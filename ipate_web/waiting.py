@@ -19,8 +19,7 @@ from django.utils.translation import get_language_info, ngettext
 from django.utils.translation import gettext as _
 
 from accounting.models import HeadCount
-from common.jobs.leases import stale_before
-from common.jobs.parts import Part
+from common.jobs import Part, stale_before
 from consent.models import (
     ConsentForm,
     ConsentFormDraft,

@@ -15,7 +15,7 @@ from uuid import UUID
 from django.conf import settings
 from django.utils import timezone
 
-from common.jobs.leases import claimant, worker_claims
+from common.jobs import claimant, worker_claims
 from common.models import WorkerHeartbeat
 from common.worker_heartbeats import live_worker_count
 from consent.permissions import studies_with_permission

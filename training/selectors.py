@@ -13,8 +13,7 @@ from django.utils.translation import gettext_lazy as _
 
 from accounting.group_budgets import ChargedRun, GroupBudget, group_budgets
 from accounting.models import Release
-from common.jobs.leases import without_worker
-from common.jobs.parts import Part
+from common.jobs import Part, without_worker
 from consent.models import Study
 from consent.permissions import studies_with_permission
 from learning.mechanisms.pate import LEFT_OUT

@@ -32,7 +32,7 @@ def faults(studies: Studies, counts: Counter[str]) -> Iterator[str]:
 
     from accounting.restores import missing_rows
     from accounting.shares import share_free, shares
-    from accounting.sweep import files_sweep
+    from accounting.tasks import files_sweep
     from training.models import Run
     from training.verification import batches_kept
 

@@ -32,7 +32,7 @@ class Claim:
 
 def claims() -> list[Claim]:
     """All that is claimed now, by processes that live or have just died."""
-    from common.jobs.leases import claiming_process
+    from common.jobs import claiming_process
     from training.models import Run, Shard, StudentTraining, TeacherChunk
 
     found = list(Run.objects.filter(status__in=Run.ACTIVE).values_list("claimed_by", "status"))

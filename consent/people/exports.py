@@ -15,8 +15,8 @@ from typing import Any
 from django.utils import timezone
 
 from common.keys import Purpose, digest, keys_of
-from common.pieces import csv_pieces, json_pieces
 from common.row_hashes import hashed_columns
+from common.spreadsheets import csv_pieces, json_pieces
 from consent.documents.receipts import receipt_number
 from consent.models import (
     Circumstance,

@@ -5,7 +5,7 @@ secret key could still write a chain anew. A checkpoint is signed with a key tha
 installation by mail and to a second place. docs/checkpoints.md says what it proves, and what it does not.
 
 - All decisions and the ends of all chains are rows of one Merkle tree, the *state* of a moment
-  (:mod:`common.transparency.states`). Its root tells nothing, not even whether anything was recorded since the last.
+  (:mod:`common.transparency.trees`). Its root tells nothing, not even whether anything was recorded since the last.
 - The root, a number and the time are an *entry* of the installation's log, a Merkle tree that only grows, by one entry
   a day. The checkpoint is the signed root of that log. So what is mailed is a function of the day alone, but for hashes
   of random numbers: deciders read nothing of anybody in it (condition 1 of the guarantee).
@@ -29,8 +29,16 @@ from django.utils import timezone
 
 from common.artifacts import arrays_delete, arrays_list, arrays_load, arrays_save
 from common.transparency import notes
-from common.transparency.logs import consistency_path, inclusion_path, leaf_hash, root, roots
-from common.transparency.states import PlaceTakenError, State, hiding
+from common.transparency.trees import (
+    PlaceTakenError,
+    State,
+    consistency_path,
+    hiding,
+    inclusion_path,
+    leaf_hash,
+    root,
+    roots,
+)
 from consent.documents.receipts import STATES
 from consent.models import (
     ChainHead,

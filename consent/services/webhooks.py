@@ -29,8 +29,7 @@ from django.utils.translation import gettext_lazy
 
 from common import outbound
 from common.dispatch import send
-from common.encryption import cipher
-from common.keys import Purpose
+from common.keys import Purpose, cipher
 from consent.models import Study, WebhookDelivery, WebhookEndpoint
 from consent.services.changes import changes_recorded
 from consent.services.studies import study_open_check

@@ -12,8 +12,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.translation import gettext_lazy as _
 
-from common.encryption import cipher
-from common.keys import Purpose
+from common.keys import Purpose, cipher
 from common.requests import client_address
 from consent.models import AccountChange
 from consent.services.mail import mails_send

@@ -24,9 +24,8 @@ from accounting.book import balances, charges_of
 from accounting.caps import caps_of
 from accounting.models import Release, ShareRecord
 from accounting.verification import study_faults
-from common import dispatch
+from common import dispatch, jobs
 from common.artifacts import arrays_load, model_fetch
-from common.jobs import parts
 from consent import services
 from consent.models import ConsentForm, DataHolder, Study
 from consent.promises.questions import KEYS
@@ -590,7 +589,7 @@ def world_play(
         for questions in (Votes, GradientQuestions, TableCells, MarginalCells):
             patch.setattr(questions, "shard", math.ceil(sum(world.counts) / chunks))
         patch.setattr(engine_questions, "noise_of", lambda run: ForcedNoise(world.draws))
-        for sender in (dispatch, parts):
+        for sender in (dispatch, jobs):
             patch.setattr(sender, "send", world.send)
         patch.setattr(drawings, "SystemNoise", lambda: ForcedNoise(world.draws))
         if plant:

@@ -15,7 +15,7 @@ from django.core.management import CommandError, call_command
 from django.db import DatabaseError, IntegrityError, connection, transaction
 from pytest_django import DjangoCaptureOnCommitCallbacks as Commits
 
-from accounting import book, services, sweep
+from accounting import book, services, tasks
 from accounting.book import Balances, balances, balances_store, charges_of
 from accounting.caps import SLACKS, slack_of
 from accounting.models import AccountBook, Release
@@ -260,8 +260,8 @@ def test_old_files_that_nothing_names_are_deleted_and_no_others(monkeypatch: pyt
     for name in files(study):
         os.utime(Path(settings.PRIVATE_DIR) / name, times=(time.time() - 2 * 86_400,) * 2)
     with monkeypatch.context() as patch:
-        patch.setattr(sweep, "missing_rows", lambda study: {"accounting.release": 1})
-        assert sweep.files_sweep(study) == 0, "the study is locked after a restore"
+        patch.setattr(tasks, "missing_rows", lambda study: {"accounting.release": 1})
+        assert tasks.files_sweep(study) == 0, "the study is locked after a restore"
     fresh, _digest = balances_store(study, "charges", Balances(np.array([1]), np.array([0.5])))
     accounts_sweep()
     assert files(study) == named(study) | {fresh}, "a charge that was just written may be committed soon"

@@ -18,9 +18,8 @@ from django.utils import timezone
 from pythonjsonlogger.json import JsonFormatter
 
 from accounting.book import balances
-from common.jobs import leases
-from common.jobs.guards import guarded
-from common.jobs.leases import lease
+from common import jobs
+from common.jobs import guarded, lease
 from common.logging import RunFilter, logging_run
 from common.slots import NoSlotError, slot
 from tests.factories import user_create
@@ -81,11 +80,11 @@ def test_a_claim_stays_alive_as_long_as_the_work(settings: Any) -> None:
 def test_a_claim_names_the_process_that_holds_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     # A worker's processes inherit its name, which has the id of its main process.
     name = f"celery@{'a-host-with-a-long-name.' * 4}org:1"
-    monkeypatch.setattr(leases, "worker_name", lambda: name)
-    with leases.lease(Run, run.pk) as token:
+    monkeypatch.setattr(jobs, "worker_name", lambda: name)
+    with jobs.lease(Run, run.pk) as token:
         assert token is not None and len(token) <= Run._meta.get_field("claimed_by").max_length
-        assert leases.claiming_process(token) == os.getpid()
-        assert leases.worker_claims(name, token)
+        assert jobs.claiming_process(token) == os.getpid()
+        assert jobs.worker_claims(name, token)
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from accounting.book import balances, charges_of
 from accounting.caps import caps_of
 from accounting.models import Release
 from accounting.shares import share_free, shares
+from common import jobs
 from common.artifacts import arrays_delete
-from common.jobs import parts
 from common.noise import SimulationNoise
 from consent import services as consent_services
 from consent.models import DataHolder, Study
@@ -325,7 +325,7 @@ def test_a_shard_whose_worker_died_is_asked_again_but_not_for_ever_and_one_that_
     advance.shard_ask(shard.pk)
     shard.refresh_from_db()
     assert (shard.state, shard.deaths) == (Shard.State.DONE, 1)
-    Shard.objects.update(state="running", deaths=parts.DEATHS - 1)
+    Shard.objects.update(state="running", deaths=jobs.DEATHS - 1)
     advance.shard_ask(shard.pk)
     run.refresh_from_db()
     assert run.status == Run.Status.FAILED and "Workers died" in run.message

@@ -16,7 +16,7 @@ from kombu.exceptions import OperationalError
 from pytest_django import DjangoCaptureOnCommitCallbacks as Commits
 
 from common.artifacts import arrays_list
-from common.jobs.leases import claimant, lease, worker_claims
+from common.jobs import claimant, lease, worker_claims
 from common.models import WorkerHeartbeat
 from consent import services
 from consent.models import Level, Study

@@ -16,9 +16,8 @@ from accounting.book import balances
 from accounting.models import Release
 from accounting.shares import shares
 from accounting.verification import study_faults
-from common import __version__
+from common import __version__, jobs
 from common.artifacts import arrays_list, arrays_load, model_fetch, model_store
-from common.jobs import sweeping
 from common.row_hashes import json_digest
 from learning.formats import DataError, Rows
 from learning.published import published_load
@@ -276,7 +275,7 @@ def test_a_training_whose_worker_died_is_sent_on_and_done_once(run: Run, monkeyp
     rows = StudentTraining.objects.filter(pk=training.pk)
     rows.update(state="running", claimed_by="dead", heartbeat=timezone.now() - timezone.timedelta(hours=1))
     sent: list[Any] = []
-    monkeypatch.setattr(sweeping, "send", lambda task, pk: sent.append((task, pk)))
+    monkeypatch.setattr(jobs, "send", lambda task, pk: sent.append((task, pk)))
     advance.runs_sweep()
     assert ("training.tasks.student_learn", training.pk) in sent
     student_learn(training.pk)

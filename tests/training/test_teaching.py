@@ -17,8 +17,8 @@ from django.utils import timezone
 
 from accounting.book import balances
 from accounting.verification import study_faults
+from common import jobs
 from common.artifacts import arrays_load
-from common.jobs import parts
 from consent import services
 from consent.models import ConsentForm, Study
 from consent.selectors import consent_snapshot
@@ -233,12 +233,12 @@ def test_teachers_that_kill_every_worker_end_their_run_and_a_storage_that_does_n
     silent, chunk = run.chunks.order_by("start")[:2]
     with monkeypatch.context() as patch:
         patch.setattr(storages["private"], "_save", Mock(side_effect=OSError("the disk is full")))
-        for _ in range(parts.DEATHS + 1):
+        for _ in range(jobs.DEATHS + 1):
             advance.chunk_train(silent.pk)
     advance.chunk_train(silent.pk)
     silent.refresh_from_db()
     assert (silent.state, silent.deaths) == ("done", 0)
-    dead = {"claimed_by": "dead", "heartbeat": timezone.now() - timedelta(days=1), "deaths": parts.DEATHS - 1}
+    dead = {"claimed_by": "dead", "heartbeat": timezone.now() - timedelta(days=1), "deaths": jobs.DEATHS - 1}
     run.chunks.filter(pk=chunk.pk).update(state="running", **dead)
     advance.chunk_train(chunk.pk)
     run.refresh_from_db()

@@ -21,7 +21,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from common.artifacts import arrays_delete, arrays_list, arrays_load, arrays_save
-from common.jobs.parts import part_do, parts_send
+from common.jobs import part_do, parts_send
 from common.noise import Noise
 from consent.selectors import promises_possible
 from learning.mechanisms.protocol import Arrays, PartRelease, People, Question
@@ -307,7 +307,7 @@ def answers_delete(run: Run, until: int) -> None:
 
 
 def run_part_do(part: Any, *, status: str, work: Callable[[Any], str], died: str) -> bool:
-    """Do a part of a run while the run is in ``status``, see :func:`common.jobs.parts.part_do`."""
+    """Do a part of a run while the run is in ``status``, see :func:`common.jobs.part_do`."""
     done = part_do(part, is_due=lambda found: found.run.status == status, work=work, died=died)
     if done:
         Run.objects.filter(pk=part.run_id).update(heartbeat=timezone.now())

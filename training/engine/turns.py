@@ -22,7 +22,7 @@ from django.db.models import Exists, Min, OuterRef
 from django.utils import timezone
 
 from common import dispatch
-from common.jobs.leases import stale_before, without_worker
+from common.jobs import stale_before, without_worker
 from training.models import Run, Shard, StudentTraining, TeacherChunk, WorkerTime
 
 #: Seconds after which long work looks whether other work is due.

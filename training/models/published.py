@@ -7,7 +7,7 @@ from django.db.models import Q
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from common.jobs.parts import Part
+from common.jobs import Part
 from consent.models.recorded import actor_or_null
 from learning.published import released_itself
 from training.measures import measures_of

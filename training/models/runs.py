@@ -9,8 +9,8 @@ from django.db.models import F, Q
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from common.jobs.parts import Part
-from common.sentence_field import SentenceField
+from common.jobs import Part
+from common.models import SentenceField
 from consent.models import Recorded, Study, StudyChained
 from consent.models.recorded import actor, actor_or_null
 from learning.formats import outcome_of

@@ -15,10 +15,7 @@ from django.db.models import Q
 from django.utils.translation import gettext_noop
 
 from common.counted import counted
-from common.jobs.guards import guarded
-from common.jobs.leases import lease, stale_before
-from common.jobs.parts import PartDied
-from common.jobs.sweeping import send_on
+from common.jobs import PartDied, guarded, lease, send_on, stale_before
 from common.logging import logging_run
 from learning.formats import DataError
 from learning.mechanisms.protocol import PlanError

@@ -26,9 +26,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 from common.artifacts import arrays_delete
-from common.jobs.guards import guarded
-from common.jobs.leases import lease
-from common.jobs.sweeping import send_on
+from common.jobs import guarded, lease, send_on
 from common.keyrings import KeyGoneError
 from common.sentences import Sentence
 from consent.models import Disposal, Study

@@ -24,9 +24,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 from common.artifacts import arrays_delete, arrays_delete_folder, private_copy, private_load, private_save
-from common.jobs.guards import guarded
-from common.jobs.leases import lease
-from common.jobs.sweeping import send_on
+from common.jobs import guarded, lease, send_on
 from common.progress import Progress
 from common.scratch import scratch_sweep
 from common.sentences import Sentence

@@ -17,8 +17,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
-from common.jobs.guards import guarded
-from common.jobs.parts import PartDied
+from common.jobs import PartDied, guarded
 from common.logging import logging_run
 from common.progress import Progress
 from consent.services import study_lock

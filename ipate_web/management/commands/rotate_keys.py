@@ -14,9 +14,8 @@ from django.core.files.storage import storages
 from django.core.management.base import BaseCommand, CommandError
 from django.db import transaction
 
-from common.encryption import cipher
 from common.journal import acts_rotate
-from common.keys import Purpose
+from common.keys import Purpose, cipher
 from common.progress import progress_bar
 from common.sealed_storage import SealError
 from consent.models import ChainHead, InstallationHead, WebhookEndpoint

@@ -14,9 +14,18 @@ from ipate_client.checkpoints import (
     verify_inclusion,
 )
 
-from common.transparency.logs import consistency_path, inclusion_path, leaf_hash, root, roots
 from common.transparency.notes import NoteError, SigningKey, checkpoint_text, note_in, note_text, public_check
-from common.transparency.states import DEPTH, PlaceTakenError, State, hiding
+from common.transparency.trees import (
+    DEPTH,
+    PlaceTakenError,
+    State,
+    consistency_path,
+    hiding,
+    inclusion_path,
+    leaf_hash,
+    root,
+    roots,
+)
 
 #: Leaves of the tests of Certificate Transparency's reference implementation, and the root that it gives of all.
 LEAVES = [bytes.fromhex(leaf) for leaf in ("", "00", "10", "2021", "3031", "40414243", "5051525354555657")]
