@@ -27,7 +27,7 @@ from accounting.services import ROUNDING
 from accounting.shares import openings_lock, share_open
 from common.artifacts import arrays_load, arrays_save
 from common.counted import counted
-from common.jobs.parts import parts_send
+from common.jobs import parts_send
 from consent.models import ConsentEvent
 from consent.selectors import Promise, Snapshot, consent_snapshot, holders_lapsed_since
 from learning.learners import learner_create
