@@ -98,17 +98,6 @@ def test_no_app_names_a_page_or_a_template_of_the_site() -> None:
     assert [str(path.relative_to(ROOT)) for path in apps if arrow.search(path.read_text(encoding="utf-8"))] == []
 
 
-def test_a_page_of_a_study_has_one_summary_of_errors() -> None:
-    """It is in ``staff/page.html``; a page whose summary is of another form fills the block mistakes."""
-    twice = []
-    for path in (ROOT / "templates" / "staff").rglob("*.html"):
-        text = path.read_text(encoding="utf-8")
-        own = re.sub(r"{% block mistakes %}.*?{% endblock %}", "", text, flags=re.DOTALL)
-        if re.match(r'{% extends "staff/(page|confirm).html" %}', text) and "{% error_summary " in own:
-            twice.append(str(path.relative_to(ROOT)))
-    assert twice == []
-
-
 def test_collecting_tests_loads_no_slow_library(request: pytest.FixtureRequest) -> None:
     """Import them in the tests and functions that use them."""
     assert request.config.stash[LOADED] == set()

@@ -22,7 +22,6 @@ import yaml
 from aiosmtpd.controller import Controller
 from django.conf import settings
 from django.db import connection
-from prometheus_client.parser import text_string_to_metric_families
 
 from ipate_web.processes import running
 from tests.hooks import certificate_make
@@ -85,37 +84,6 @@ def test_compose_passes_every_variable_of_the_table() -> None:
         assert {key for key, text in given.items() if passed.get(key) != text} - FIXED == set(), name
 
 
-def docker_compose() -> list[str]:
-    """Docker Compose, which reads compose.yaml without its daemon; nothing where it is not installed."""
-    for command in (["docker", "compose"], ["docker-compose"]):
-        if shutil.which(command[0]) and not subprocess.run([*command, "version"], capture_output=True).returncode:
-            return command
-    return []
-
-
-@pytest.mark.skipif(not docker_compose(), reason="Docker Compose is not installed")
-def test_docker_compose_itself_reads_the_file_and_the_variables(tmp_path: Path) -> None:
-    # The first version of Docker Compose, which Debian has, knows no name of a project.
-    lines = (ROOT / "compose.yaml").read_text().splitlines(keepends=True)
-    (tmp_path / "compose.yaml").write_text("".join(line for line in lines if not line.startswith("name:")))
-    command = [*docker_compose(), *f"--project-directory {tmp_path} --file {tmp_path}/compose.yaml config".split()]
-    given = {name: f"value of {name}, 100 % of it" for name in documented()} | {"POSTGRES_PASSWORD": "p"}
-    given["IPATE_PRIVATE_STORAGE_OPTIONS"] = '{"bucket_name": "private", "endpoint_url": "https://s3.example.org"}'
-    (tmp_path / ".env").write_text("".join(f"{name}={text}\n" for name, text in given.items()))
-    clean = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-    found = subprocess.run(command, cwd=tmp_path, env=clean, capture_output=True, text=True, check=False)
-    assert found.returncode == 0, found.stderr
-    services = yaml.safe_load(found.stdout)["services"]
-    assert services.keys() == compose()["services"].keys()
-    for name in OURS:
-        passed = services[name]["environment"]
-        assert {key for key, text in given.items() if passed.get(key) != text} - FIXED == set(), name
-        assert passed["DATABASE_URL"] == "postgres://ipate:p@db:5432/ipate"
-    (tmp_path / ".env").write_text("IPATE_SECRET_KEY=s\n")
-    refused = subprocess.run(command, cwd=tmp_path, env=clean, capture_output=True, text=True, check=False)
-    assert refused.returncode != 0 and "see the first lines of compose.yaml" in refused.stderr
-
-
 def test_services_of_compose_may_do_little() -> None:
     everything = compose()
     for name, service in everything["services"].items():
@@ -132,31 +100,6 @@ def test_services_of_compose_may_do_little() -> None:
 
 def test_the_image_is_clean() -> None:
     checked(BIN / "hadolint", "deploy/Containerfile")
-
-
-@pytest.mark.exhaustive
-def test_the_last_steps_of_the_image_work_on_what_it_copies(tmp_path: Path) -> None:
-    ignored = [line for line in (ROOT / ".dockerignore").read_text().split() if not line.startswith("!")]
-    image = shutil.copytree(
-        ROOT, tmp_path / "image", ignore=shutil.ignore_patterns(*(re.sub(r"^\*\*/|/\*$", "", each) for each in ignored))
-    )
-    lines = (DEPLOY / "Containerfile").read_text().replace(" \\\n", " ").splitlines()
-    last = [line for line in lines if line.startswith("FROM ")][-1]
-    copied = lines.index("COPY . .", lines.index(last))
-    steps = [line.removeprefix("RUN ") for line in lines[copied:] if line.startswith("RUN ")]
-    assert len(steps) == 1
-    started = json.loads(lines[-1].removeprefix("CMD "))
-    environment = {"PATH": f"{BIN}:{os.environ['PATH']}", "IPATE_VAR_DIR": str(tmp_path / "var")}
-    linked = tmp_path / "ipate"
-    steps = [each.replace("/opt/ipate", str(image)).replace("/usr/local/bin/ipate", str(linked)) for each in steps]
-    (image / ".venv").symlink_to(BIN.parent)
-    environment["IPATE_SECRET_KEY"] = "s" * 50
-    (tmp_path / "var").mkdir()
-    for command in (["sh", "-c", *steps], [linked, "check"], [linked, *started[1:], "--check-config"]):
-        done = subprocess.run(command, cwd=image, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-    packages = {path.parent.name for path in image.glob("*/apps.py")} | {"ipate_web"}
-    assert packages <= {path.name for path in image.iterdir() if (path / "__pycache__").is_dir()}, "compiled"
 
 
 def test_every_variable_of_an_installation_is_documented() -> None:
@@ -315,29 +258,6 @@ def test_a_mail_goes_from_the_site_by_the_worker_to_the_server(installation: Ins
     (mail,) = wait_for(lambda: installation.mails, installation)
     assert mail["To"] == ADDRESS
     assert f"https://{HOST}/" in words(mail)
-
-
-@starts
-def test_the_processes_of_the_site_count_together(installation: Installation) -> None:
-    def answered() -> float:
-        page = client.get("/metrics", headers={"Authorization": f"Bearer {TOKEN}"})
-        families = text_string_to_metric_families(page.text)
-        return sum(
-            sample.value
-            for family in families
-            for sample in family.samples
-            if sample.name == "django_http_responses_total_by_status_view_method_total"
-            and sample.labels["view"] == "healthz"
-        )
-
-    with served(installation, "/healthz") as client:
-        wait_for(lambda: answered() > 0, installation)
-        before = answered()
-        for _ in range(20):
-            with installation.client() as another:  # another connection, maybe another process
-                another.get("/healthz")
-        assert answered() == before + 20
-        assert client.get("/metrics").status_code == 404
 
 
 # --- The proxy ------------------------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ import pytest
 from django.contrib.auth.models import User
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connection, transaction
-from django.urls import reverse
 from django.utils import timezone
 
 from accounting.book import balances
@@ -27,10 +26,7 @@ from consent.models import ConsentForm, DataHolder, Study
 from consent.promises.odds import right_guesses_at
 from consent.promises.questions import KEYS
 from ipate_web import environment
-from tests.accounting.charging import share_charge
 from tests.factories import consent_choose, user_create
-from tests.pages import as_
-from tests.restored import backup_of, restore, settle
 from tests.snapshots import built_once
 from tests.training.asking import ASKING_RUN, SAMPLED_RUN, STEPS_RUN, attempt, batch_ask, commit, run_ask, vote_batch
 from tests.training.runs import TABLE_RUN, run_finish, run_start, run_teach, study_with_table
@@ -300,25 +296,6 @@ def test_a_vote_that_was_under_way_when_the_ceiling_was_lowered_is_no_fault(
     assert BEYOND in list(study_faults(two)), "a vote after that is one"
 
 
-@pytest.mark.django_db(transaction=True)
-def test_a_level_that_is_raised_after_a_restore_makes_no_fault_of_charges_before(settings: Any, hanna: User) -> None:
-    """It raises the floor of the account to what the person can have been charged at that level; nobody knew then."""
-    studies = [study_with_table(slug, levels=levels, holders=6) for slug, levels in (("one", "H"), ("two", "L"))]
-    for study in studies:
-        services.holder_link(holder=first(study), user=hanna)
-    one, two = studies
-    settings.PERSON_CEILING = 1.1 * CAP
-    backup = backup_of(one)
-    share_charge(one, 0.6)
-    restore(one, backup)
-    settle(one)
-    name = first(one).pseudonym
-    assert share_charge(two, 0.5)[name] == pytest.approx(0.5 * CAP)
-    assert share_charge(one, 0.2)[name] > 0
-    consent_choose(holder=first(one), level="LOW", form=ConsentForm.objects.get(study=one))
-    assert list(study_faults(one)) == list(study_faults(two)) == []
-
-
 @pytest.mark.parametrize("ceiling", [1.2 * CAP, None])
 def test_an_ended_study_still_counts_where_there_is_a_ceiling(
     settings: Any, pair: tuple[Study, Study], hanna: User, ceiling: float | None
@@ -333,22 +310,6 @@ def test_an_ended_study_still_counts_where_there_is_a_ceiling(
     kept = EndedReach.objects.values_list("mu_squared", flat=True)
     assert list(kept) == ([] if ceiling is None else [pytest.approx(reached)])
     assert left(two) == (np.inf if ceiling is None else pytest.approx(ceiling - reached))
-
-
-def test_the_page_of_all_studies_tells_the_ceiling(settings: Any, pair: tuple[Study, Study], hanna: User) -> None:
-    settings.PERSON_CEILING = None
-    client = as_(hanna)
-
-    def page() -> str:
-        return client.get(reverse("consent:my_studies")).content.decode()
-
-    assert "limit of this site" not in page()
-    settings.PERSON_CEILING = CAP
-    assert f"at most <strong>{right_guesses_at(math.sqrt(CAP))} times in 100</strong>" in page()
-    assert "nothing is left" not in page()
-    run_ask(run_start(pair[0], **LOUD))
-    html = page()
-    assert "nothing is left" in html and "Study two" in html.rpartition("nothing is left")[2]
 
 
 # --- Two studies at once --------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from tests.factories import user_create
 from tests.pages import as_, text
 from tests.restored import backup_of, restore, settle
 from tests.training.asking import ASKING_RUN, COUNTS_RUN, SAMPLED_RUN, SYNTHESIS_RUN, run_ask, vote_batch
-from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_start, run_teach, study_with_table
+from tests.training.runs import TABLE_RUN, run_finish, run_start, run_teach, study_with_table
 from training.methods.pate_teachers import vote_open
 from training.models import Encoder, Run, RunResult, StudentModel
 from training.services.advance import shard_ask, step_of
@@ -37,7 +37,6 @@ from training.services.drawings import SHARE, head_counts_draw, head_counts_ente
 from training.services.encoders import encoder_withdraw
 from training.services.restores import restore_settle
 from training.services.results import result_withdraw
-from training.services.runs import run_cancel
 from training.services.students import student_withdraw
 from training.verification import release_faults
 
@@ -217,22 +216,6 @@ def test_what_was_withdrawn_after_the_backup_is_withdrawn_again(fields: dict[str
     assert list(release_faults(Run.objects.get(pk=run.pk))) == []
     listed = text(as_(olga).get(f"/studies/{study.slug}/recruitment/erasures/"))
     assert "Model or table withdrawn A small run" in listed
-
-
-def test_a_backup_that_is_restored_twice_brings_nothing_back_that_had_ended() -> None:
-    study, olga = study_with_table(), user_create("olga")
-    draft = run_draft(study, **TABLE_RUN)
-    backup = backup_of(study)
-    run_cancel(run=draft, acting_user=olga)
-    dataset_remove(dataset=draft.test_dataset, reason="Wrong file.", acting_user=olga)
-    for _ in range(3):
-        restore(study, backup)
-        draft.refresh_from_db()
-        assert (draft.status, draft.test_dataset.removed_at) == (Run.Status.DRAFT, None)
-        assert "consent.disposal" in missing_rows(study)
-        settle(study)
-        draft.refresh_from_db()
-        assert draft.status == Run.Status.CANCELLED and draft.test_dataset.removed_at
 
 
 @pytest.mark.parametrize("end", ["removed", "closed"])

@@ -10,18 +10,13 @@ import pytest
 from django.conf import settings
 
 from benchmarks import anchor
-from benchmarks.reproduce.cache import kept_array, kept_json
 from benchmarks.reproduce.divided import SIZES
 from benchmarks.reproduce.folders import DIVISIONS, WEAKER
 from benchmarks.reproduce.registry import TABLES
-from benchmarks.reproduce.rehearsals import VARIANTS, by_accounts, by_paper, groups_of, plan_of, tally
-from benchmarks.reproduce.rendering import DOCUMENT, document, remarks_read, text_of
-from benchmarks.reproduce.results import RESULTS, Case, Promises, Row, keep, kept, measured
-from benchmarks.reproduce.tables.pate2017 import accounts_epsilon
-from benchmarks.reproduce.verdicts import judged, tallied, verdict
+from benchmarks.reproduce.rendering import DOCUMENT, document, remarks_read
+from benchmarks.reproduce.results import RESULTS, Row, kept
+from benchmarks.reproduce.verdicts import judged, verdict
 from benchmarks.reproduce.votes import Votes, printed_votes
-
-PROMISES = Promises("digits", (0.5, 7.0), (0.5, 0.5))
 
 
 @pytest.fixture
@@ -69,26 +64,6 @@ def test_a_cell_is_met_within_a_point_a_tenth_or_two_standard_errors() -> None:
     assert [judged(table, cases[0], sigma) for table in ("thesis-6.4", "idpsgd-table6")] == ["met", "below"]
 
 
-def test_labels_by_laplace_noise_cost_a_holder_in_more_teachers_more() -> None:
-    by_teachers = [accounts_epsilon(500, 0.05, number) for number in (1, 2, 6, 37)]  # of a holder, however many
-    assert by_teachers == sorted(by_teachers) and np.isfinite(by_teachers).all()
-
-
-def test_bias_is_told_where_every_cell_is_met() -> None:
-    numbers = (("labels", 100.0, 95.0), ("labels", 200.0, 210.0), ("student, %", 80.0, 79.5), ("points", None, 3.0))
-    cases = [
-        {"seeds": [0], "setting": f"{place}, {variant}", "rows": [vars(Row(*row, weaker=row[2] - 20.0))]}
-        for place, (variant, row) in enumerate(
-            zip(("PATE", "vanishing", "weighting", "weighting"), numbers, strict=True)
-        )
-    ]
-    found = tallied("thesis-6.4", cases)
-    assert (found.met, found.above, found.below, found.lower, found.higher) == (3, 0, 0, 2, 1)
-    assert (found.share, found.points) == (pytest.approx(0.0), -0.5)
-    assert tallied("thesis-6.4", cases, variant="vanishing").share == pytest.approx(0.05)
-    assert tallied("thesis-6.4", cases, weaker=True).below == 2
-
-
 def test_the_documents_are_current() -> None:
     about, remarks = remarks_read()
     assert about.startswith("# Reproduction")
@@ -98,47 +73,6 @@ def test_the_documents_are_current() -> None:
     for line in anchor.lines():
         assert any(line.numbers), line.data
         assert "benchmarks." in line.measured, line.data
-
-
-def test_a_case_is_kept_with_seeds_versions_and_hardware(tmp_path: Path) -> None:
-    row = Row("labels", 10.0, 12.0, spread=1.0, accounts=3.0, holders="labels", weaker=10.5)
-    keep("some-table", [measured(Case("one", (1, 2), lambda: [row], PROMISES))], tmp_path)
-    beside = Case(PROMISES.setting, (1,), lambda: [Row("labels", None, 9_000.0)])
-    keep("every-holder", [measured(beside)], tmp_path)
-    (found,) = kept("some-table", tmp_path)
-    assert found["seeds"] == [1, 2]
-    assert {"python", "numpy", "torch", "machine", "cores"} <= set(found["environment"])
-    assert kept("another", tmp_path) == []
-    shown = text_of("some-table", [found], tmp_path).splitlines()[1].split()
-    assert " ".join(shown) == "one labels 10.0 ± 1.000 12.0 +2 above 10.5 +0.5 met 3.000 9,000"
-
-
-def test_cached_rows_are_not_computed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("IPATE_REPRODUCE_CACHE", str(tmp_path / "cache"))
-    for computed, seed, expected in ((3, 1, 3), (4, 1, 3), (4, 2, 4)):
-        assert len(kept_array({"name": "numbers", "seed": seed}, lambda: np.arange(computed))) == expected  # noqa: B023
-    assert kept_json({"name": "words"}, lambda: {"a": 1}) == kept_json({"name": "words"}, lambda: {"a": 2})
-
-
-def test_larger_promises_give_more_labels_by_both_ways_of_counting(votes: Votes) -> None:
-    for variant in VARIANTS:
-        groups = groups_of((1.0, 2.0), (0.5, 0.5))
-        made, again = (by_paper(votes, plan_of(variant, groups), groups, seed=0) for _ in range(2))
-        assert 0 < len(made.rows) <= made.queries == again.queries < len(votes.truth) and made.right > 0.9, variant
-    same, more = groups_of((1.0, 1.0001), (0.5, 0.5)), groups_of((1.0, 3.0), (0.5, 0.5))
-    for count in (
-        lambda groups: by_paper(votes, plan_of("weighting", groups), groups, 1),
-        lambda groups: by_accounts(votes, "weighting", groups, 1),
-    ):
-        assert tally([count(more)]).labels > 1.5 * tally([count(same)]).labels
-    held = by_accounts(votes, "PATE", groups_of((1.0,), (1.0,)), seed=0)
-    assert 45 <= len(held.rows) <= 57, "57 labels at ε = 1, σ 40 (GUARANTEE: without a check); the check takes its part"
-
-
-def test_teachers_of_the_strict_are_absent_as_in_the_thesis(votes: Votes) -> None:
-    plan = plan_of("vanishing", groups_of((1.0, 2.0, 5.0), (0.4, 0.4, 0.2)))
-    assert [group.participants for group in plan.groups] == [2, 8, 50], "1 in 50 of 100, 8 in 100 of 100, and all 50"
-    assert plan.aggregator.sigma == pytest.approx(40 * 60 / 250)
 
 
 @pytest.mark.exhaustive

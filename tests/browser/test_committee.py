@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 
-from consent import services
 from consent.models import ConsentForm, Study
 from tests import factories
-from tests.browser.conftest import each_language, each_way
+from tests.browser.conftest import each_way
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
@@ -88,25 +87,3 @@ def test_a_form_is_written_compared_and_published(visit: Any, study: Study, size
     site.open("/studies/digits/consent-form/2/")
     site.says("What changed since version 1")
     site.is_in_order()
-
-
-@pytest.mark.exhaustive
-@each_language
-def test_on_a_phone_odds_and_consequences_come_first(visit: Any, study: Study, language: str) -> None:
-    services.epsilon_policy_propose(
-        study=study, acting_user=factories.user_create("carla"), high=0.5, average=2, low=4, reason="More of it."
-    )
-    site = visit("phone", person="conrad")
-    site.speak(language)
-    site.open("/studies/digits/policies/2/approve/")
-    cells = site.page.locator(".comparison tbody tr").first.locator("th, td")
-    level, odds, consequence, *others = [cell.bounding_box() for cell in cells.all()]
-    for box in (level, odds, consequence):
-        assert box["x"] + box["width"] <= 390, "seen without scrolling"
-    assert all(box["x"] >= consequence["x"] for box in others)
-    assert odds["y"] < 844 * 1.5
-    factories.form_propose(study, {"en": "More.", "de": "Mehr."})
-    site.open("/studies/digits/consent-form/proposals/2/")
-    affected, changes = (site.page.locator(f"#{name}").bounding_box() for name in ("affected", "changes"))
-    assert affected["y"] < 844 * 1.1, "on the first screen, or just below it"
-    assert affected["y"] < changes["y"]

@@ -20,7 +20,6 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.urls import get_resolver, resolve, reverse
 from django.utils import timezone
-from playwright.sync_api import Locator
 
 from common.models import ThrottleEntry
 from common.throttle import TooManyTriesError
@@ -38,11 +37,6 @@ from training.models import Alliance, Run
 from training.services.closing import study_close
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
-
-#: The points of each line of each chart.
-DRAWN = """() => [...document.querySelectorAll("canvas")].flatMap(
-  (canvas) => Chart.getChart(canvas).data.datasets.map((set) => set.data)
-)"""
 
 
 class Tour:
@@ -378,22 +372,3 @@ def test_every_page_is_accessible_and_fits(visit: Callable[..., Site], settings:
     pages = {name for name in addresses(get_resolver().url_patterns) if is_page(name)}
     assert sorted(pages - tour.seen) == [], "visit them here, or say in NO_PAGES why nobody looks at them"
     assert tour.problems == [], "\n".join(tour.problems)
-
-
-@pytest.mark.exhaustive
-def test_a_report_shows_all_of_its_columns_and_its_charts_are_printed_on_white(visit: Callable[..., Site]) -> None:
-    study_with_everything()
-    tour = Tour(visit, "dark")
-    tour.begin("olga")
-    tour.open("staff:ledger_report", "digits", run_of("First vote"), look=False)
-    page = tour.site.page
-    beyond = "tables => tables.map(table => table.offsetWidth - table.parentElement.clientWidth)"
-    assert max(page.locator(".table").evaluate_all(beyond)) <= 0, "on a desk"
-    assert [len(points) for points in page.evaluate(DRAWN)] == [4, 4, 4, 4, 4, 4], "lines and limits"
-    page.emulate_media(media="print")
-    page.set_viewport_size({"width": 659, "height": 900})
-    assert max(page.locator(".table").evaluate_all(beyond)) <= 0, "on A4"
-    assert {box["width"] <= 659 for box in map(Locator.bounding_box, page.locator("canvas").all())} == {True}
-    ink = page.evaluate("Chart.getChart(document.querySelector('canvas')).options.scales.x.ticks.color")
-    assert ink == "#333", "the colour for paper, whatever the screen's"
-    assert page.pdf().startswith(b"%PDF")

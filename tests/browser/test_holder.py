@@ -1,6 +1,5 @@
 """A data holder's whole path, in a real browser."""
 
-import re
 import time
 from typing import Any
 
@@ -13,22 +12,10 @@ from consent.promises.questions import KEYS
 from consent.services import invitations
 from tests import factories
 from tests.browser.conftest import SIZES, Site, each_way
-from tests.ipate_web.accounts.conftest import Mailbox, link_in
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
-NEW = "a pass phrase that is new"
 WARNING = "Your visit ends in a few minutes. Do you need more time?"
-#: A voice that keeps what it is given in place of sounding.
-VOICE = """
-window.said = [];
-Object.defineProperty(window, "speechSynthesis", {
-  value: {
-    speak: (speech) => window.said.push([speech.lang, speech.text]),
-    cancel: () => window.said.push(["stop", ""]),
-  },
-});
-"""
 
 
 @pytest.fixture
@@ -138,55 +125,6 @@ def test_a_holder_needs_no_mouse(visit: Any, study: Study) -> None:
 # --- An account, or a visit by invitation -----------------------------------------------------------------------------
 
 
-def account_take(site: Site, email: str) -> None:
-    site.page.get_by_label("E-mail address").fill(email)
-    site.page.get_by_label("Password", exact=True).fill(factories.PASSWORD)
-    site.page.get_by_label("The password again").fill(factories.PASSWORD)
-    site.press("Use this account from now on")
-    site.says(f"We have sent a mail to {email}")
-
-
-@pytest.mark.exhaustive
-def test_a_mistyped_address_is_corrected_and_a_password_forgotten(visit: Any, mailbox: Mailbox, path: str) -> None:
-    first = visit("phone")
-    first.open(path)
-    first.open(reverse("account"))
-    account_take(first, "hana@example.org")
-
-    site = visit("phone")  # the link, on another device
-    site.open(path)
-    choose(site, "Low")
-    site.press("Yes, this is my decision")
-    site.says("You have set up an account with hana@example.org, which is not confirmed yet.")
-    site.press("Correct the account")
-    account_take(site, "hanna@example.org")
-    sent = {mail["To"]: mail for mail in mailbox.deliver()}
-    site.open(link_in(sent["hanna@example.org"]))
-    site.press("Yes, this is my address")
-    site.says("The address hanna@example.org is confirmed.")
-    site.page.get_by_role("button", name="Sign out").click()
-    site.open(path)
-    site.says("This invitation opens nothing")
-
-    site.open("/sign-in/")
-    site.press("Password forgotten")
-    site.page.get_by_label(re.compile("E-mail")).fill("hanna@example.org")
-    site.press("Send the mail")
-    site.says("a mail with a link is on its way to it")
-    (reset,) = mailbox.deliver()
-    site.open(link_in(reset))
-    for label in ("New password", "The new password again"):
-        site.page.get_by_label(label, exact=True).fill(NEW)
-    site.press("Set the password")
-    site.says("Sign in with it now.")
-    site.press("Sign in")
-    site.page.get_by_label("E-mail address or user name").fill("hanna@example.org")
-    site.page.get_by_label("Password").fill(NEW)
-    site.press("Sign in")
-    site.says("You take part: low protection.")
-    assert first.complaints + site.complaints == []
-
-
 @pytest.mark.exhaustive
 def test_it_warns_and_lasts_longer_without_losing_what_was_entered(visit: Any, path: str) -> None:
     site = visit("phone")
@@ -232,28 +170,6 @@ def test_back_after_deciding_shows_a_page_each_time(visit: Any, path: str) -> No
 
 
 # --- Scripts of holders' pages ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.exhaustive
-def test_the_text_is_read_aloud_in_its_language(visit: Any, study: Study) -> None:
-    site = visit("phone")
-    site.page.add_init_script(VOICE)
-    site.sign_in("hanna")
-    site.open("/my/digits/?text=de")
-    site.page.get_by_role("button", name="Read aloud").click()
-    stop = site.page.get_by_role("button", name="Stop reading")
-    stop.wait_for()
-    said = site.page.evaluate("window.said")
-    assert said[1] == ["de", "Worum wir bitten"]
-    assert said[2][0] == "de" and said[2][1].startswith("Wir möchten aus Ihren Daten lernen")
-    stop.click()
-    assert site.page.evaluate("window.said").pop() == ["stop", ""]
-    site.is_in_order()
-
-    without = visit(javascript=False, person="hanna")
-    without.open("/my/digits/")
-    without.says("What you should know")
-    assert not without.page.get_by_text("Read aloud").is_visible()
 
 
 @pytest.mark.exhaustive

@@ -35,7 +35,7 @@ def fill_in(site: Site) -> None:
     page.locator("[name=learner-nearest_neighbour-copies]").fill("2")
     page.locator("[name=teachers]").fill("20")
     page.locator("[name=aggregator]").select_option("confident_gnmax")
-    page.locator("[name=student_learner-consistency-steps]").fill("30")  # it learns well enough, and soon
+    page.locator("[name=student_learner]").select_option("logistic_regression")  # it learns well enough, and soon
     for name, value in {"sigma": "12", "sigma_threshold": "24", "threshold": "8"}.items():
         page.locator(f"[name=aggregator-confident_gnmax-{name}]").fill(value)
 

@@ -5,12 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from django.utils import timezone
 
-from consent.models import ConsentEvent, Invitation, Study
-from consent.services import consent_give
+from consent.models import Invitation, Study
 from tests.browser.conftest import Site
-from tests.factories import holder_create, steward_add, study_open
+from tests.factories import steward_add, study_open
 from tests.learning.encoders.networks import image_encoder
 from tests.learning.formats.test_image_files import archive, dicom, picture
 from tests.reading import read_here  # noqa: F401
@@ -94,46 +92,6 @@ def test_a_steward_imports_and_invites_in_the_browser(sven: Site, study: Study, 
 
 
 @pytest.mark.exhaustive
-def test_a_time_with_its_event_is_declared_in_fields(sven: Site, study: Study, tmp_path: Path) -> None:
-    page = sven.page
-    rows = "ada,50,2026-01-01,2026-03-03,dead\nben,25,2026-01-01,2026-07-20,alive\n"
-    begun = upload(sven, "patients", f"who,age,came,seen,state\n{rows}", tmp_path)
-    for place, use in ((2, "ignore"), (3, "time"), (4, "event")):
-        page.get_by_label("What it is").nth(place).select_option(use)
-    page.get_by_label("Counted", exact=True).nth(3).select_option("since")
-    page.get_by_label("Date, or a column of dates").nth(3).fill("came")
-    page.get_by_label("In", exact=True).nth(3).select_option("days")
-    page.get_by_label("Other spellings, one a line").nth(4).fill("dead = 1\nalive = 0")
-    assert page.locator("#id_classes").is_visible() and not page.locator("#id_ends").is_visible()
-    page.get_by_label("What is to be learned").select_option("times")
-    assert page.locator("#id_ends").is_visible() and not page.locator("#id_classes").is_visible()
-    page.locator("#id_ends").fill("30\n90\n365")
-    page.locator("#id_unit").fill("days")
-    declare(sven, "", {})
-    sven.is_in_order()
-    check(sven, begun, "2 rows were checked, and none has an error.")
-    sven.says("61 days")
-
-
-@pytest.mark.exhaustive
-def test_many_columns_fit_on_a_page(sven: Site, study: Study, tmp_path: Path) -> None:
-    ten = "who,age,sex,bmi,pulse,height,weight,code,smokes,back\n" + "ada,50,f,20.5,60,1.8,70,I50,y,no\n" * 20
-    upload(sven, "few", ten, tmp_path)
-    for size, most in (("desktop", 2700), ("phone", 3500)):
-        sven.resize(size)
-        assert sven.page.locator("html").evaluate("html => html.scrollHeight") < most
-    names = [f"lab_{number}" for number in range(118)]
-    lines = [["who", *names, "back"], *([f"p{n}", *["0.5"] * 118, "ny"[n % 2]] for n in range(9))]
-    upload(sven, "many", "\n".join(",".join(line) for line in lines), tmp_path)
-    sven.is_in_order()
-    sven.press("Keep these columns, and go on")
-    sven.page.get_by_text("51–100").wait_for()
-    sven.press("Many columns at once")
-    sven.says("Columns that are now")
-    sven.is_in_order()
-
-
-@pytest.mark.exhaustive
 def test_photographs_are_imported_and_encoded(sven: Site, study: Study, tmp_path: Path) -> None:
     path = archive(
         tmp_path,
@@ -176,30 +134,3 @@ def test_photographs_are_imported_and_encoded(sven: Site, study: Study, tmp_path
     sven.press("Yes, withdraw it")
     sven.says("This encoder was withdrawn on")
     sven.is_in_order()
-
-
-@pytest.mark.exhaustive
-def test_decisions_on_paper_are_recorded_with_their_scans_and_recruitment_is_drawn(sven: Site, study: Study) -> None:
-    for pseudonym in ("P-1", "P-2"):
-        holder = holder_create(study, pseudonym)
-    consent_give(holder=holder, level="HIGH", form=study.consent_forms.get(), acting_user=None)
-    scan = {"name": "a.pdf", "mimeType": "application/pdf", "buffer": b"%PDF-1.7"}
-    today = timezone.now().date().isoformat()
-    rows = f"pseudonym,level,form_version,signed_on,evidence\nP-1,LOW,1,{today},{{}}\n"
-    sven.open("/studies/ward/recruitment/")
-    sven.page.locator("canvas[data-chart=levels]").wait_for()
-    points = "Chart.getChart(document.querySelector('canvas')).data.datasets.map((set) => set.data.at(-1))"
-    assert sven.page.evaluate(points) == [1, 0, 0]
-    sven.page.get_by_text("The numbers").click()
-    sven.is_in_order()
-    sven.press("Record a decision on paper", "Record a list")
-    for name, message in (("b.pdf", "Row 2: the scan “b.pdf” is missing"), ("a.pdf", "1 decision can be recorded.")):
-        content = {"name": "list.csv", "mimeType": "text/csv", "buffer": rows.format(name).encode()}
-        sven.page.locator("[name=list]").set_input_files(content)
-        sven.page.locator("[name=scans]").set_input_files(scan)
-        sven.press("Try it")
-        sven.says(message)
-        sven.is_in_order()
-    sven.press("Record them")  # of the same files: trying keeps them
-    sven.says("1 decision is recorded.")
-    assert ConsentEvent.objects.get(channel="paper").level == "LOW"

@@ -15,13 +15,12 @@ import pytest
 from django.conf import settings
 from django.db import connection
 from django.utils import timezone
-from ipate_client import LocalModel, ProblemError, RunEndedError, Site, signature_verify
+from ipate_client import LocalModel, ProblemError, RunEndedError, Site
 
 from consent.models import Study
 from consent.services.accounts import administrator_set
-from consent.services.webhooks import webhooks_deliver
 from tests.factories import user_create
-from tests.hooks import Receiver, receiver
+from tests.hooks import receiver
 from tests.ipate_web.api.test_runs import proposal
 from tests.training.asking import COUNTS_RUN, SYNTHESIS_RUN, run_ask
 from tests.training.runs import run_draft, run_like
@@ -87,19 +86,6 @@ def test_an_operator_gives_a_model_a_stage_and_withdraws_it(
     with pytest.raises(ProblemError, match="A defect in the data") as caught:
         site.model(pk)
     assert caught.value.status == 410
-
-
-def test_the_budget_of_each_privacy_group(run: Run, site: Site) -> None:
-    study = site.study("ward")
-    frame = study.budget()
-    assert frame["level"].tolist() == ["HIGH", "AVERAGE", "LOW"]
-    assert (frame[["share_used", "share_reserved", "share_left"]].sum(axis=1) - 1).abs().max() < 1e-9
-    costs = site.costs(str(run.pk)).set_index("name")
-    for group in frame.to_dict("records"):
-        (use,) = group["runs"]
-        assert use["run"] == str(run.pk) and use["share"] == pytest.approx(group["share_used"])
-        assert use["share"] == pytest.approx((costs["spent"] / costs["cap"])[group["level"]])
-        assert f"used: {100 * use['share']:.1f} %" in study.budget_plot().svg
 
 
 def test_a_rehearsal_from_nothing(transactional_db: object, site_of: Callable[[str], Site], tmp_path: Path) -> None:
@@ -302,40 +288,3 @@ def test_it_can_be_installed_without_the_site(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(str(installed))
     assert (installed / "ipate_client" / "py.typed").exists()
-
-
-def test_images_are_taken_as_arrays_or_lists() -> None:
-    from learning.exports.files import onnx_file
-    from learning.formats import catalogue_load
-    from learning.learners import learner_create
-
-    splits = catalogue_load("digits")
-    fitted = learner_create("logistic_regression").fit(splits.public.x, splits.public.y, classes=10, seed=1)
-    model = LocalModel(onnx_file(fitted, splits.schema, {}))
-    images = splits.test.x[:5]
-    expected = fitted.predict_proba(images)
-    for rows in (images, list(images), images.tolist()):
-        assert model.predict(rows).probabilities == pytest.approx(expected, abs=1e-6)
-    with pytest.raises(ValueError, match="shape"):
-        model.predict(np.zeros((1, 3, 3)))
-
-
-def test_an_operator_makes_tests_and_removes_a_webhook(
-    study: Study, site: Site, site_of: Callable[[str], Site], receiver: Receiver
-) -> None:
-    operator = site_of("operator")
-    made = operator.make_webhook("ward", receiver.url, events=["run.finished"])
-    assert made["secret"].startswith("whsec_")
-    assert [each["id"] for each in operator.webhooks(operator.study("ward"))] == [made["id"]]
-    delivery = operator.test_webhook("ward", made["id"])
-    webhooks_deliver()
-    signature_verify(*reversed(receiver.received[0]), made["secret"])
-    deliveries = operator.webhook_deliveries("ward")
-    assert deliveries[["id", "event", "state"]].values.tolist() == [[delivery["id"], "test", "sent"]]
-    operator.remove_webhook("ward", made["id"])
-    assert operator.webhooks("ward") == [] and operator.webhook_deliveries("ward").empty
-    with pytest.raises(ProblemError, match="scope “webhooks”"):
-        site.webhooks("ward")
-    with pytest.raises(ProblemError, match="begins with https://") as caught:
-        operator.make_webhook("ward", "http://hooks.example.org/", events=["run.finished"])
-    assert caught.value.errors[0]["field"] == "url"

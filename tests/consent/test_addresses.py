@@ -20,7 +20,7 @@ from consent.services.mail import mails_deliver
 from tests import factories
 from tests.consent.conftest import circumstance, link_opened
 from tests.factories import user_create
-from tests.pages import as_, text
+from tests.pages import text
 from training.services.erasures import records_erase
 
 pytestmark = pytest.mark.django_db
@@ -220,20 +220,6 @@ def account(holder: DataHolder) -> User:
     user.emailaddress_set.create(email=user.email, verified=True)
     services.holder_link(holder=holder, user=user)
     return user
-
-
-def test_an_account_leads_to_its_mail_settings_and_gets_reminders(holder, monkeypatch) -> None:
-    after(monkeypatch, 0)  # midnight does not come meanwhile
-    client = as_(account(holder))
-    assert 'type="email"' not in client.get(LATER).text
-    assert "You have an account: mails go to its address." in text(client.get(TOLD))
-    client.post(TOLD, {"way": "mail", "email": "other@example.org"})
-    assert not HolderAddress.objects.exists()
-    client.post(LATER, {"days": "14"})
-    after(monkeypatch, 13)
-    assert delivered() == []
-    after(monkeypatch, 1)
-    assert [(message.to, message.subject) for message in delivered()] == [(["hanna@example.org"], REMINDER)]
 
 
 @pytest.mark.parametrize("meanwhile", ["an account", "decided", "unconfirmed", "handed over"])

@@ -14,7 +14,7 @@ from consent.selectors import consent_current
 from consent.services.erasures import erasures_waiting, holders_waiting
 from consent.services.invitations import invitations_create
 from tests.consent.conftest import answer, circumstance, link_opened
-from tests.factories import form_publish, study_open, user_create
+from tests.factories import study_open, user_create
 from training.services.closing import study_close
 from training.services.erasures import records_erase
 
@@ -165,29 +165,3 @@ def test_links_of_a_closed_study_lead_to_a_page_that_says_so() -> None:
     assert "was closed on" in page and url("withdraw") in page and "Read again or change" not in page
     client.post(url("withdraw"), {"records": "erase"})
     assert consent_current(holder).kind == "withdrawn" and holders_waiting(study) == {holder.pk}
-
-
-@pytest.mark.parametrize("level", ["LOW", ""])
-def test_a_closed_study_asks_nobody_to_decide_again(level: str) -> None:
-    study = study_open()
-    client, holder = invited(study, level)
-    form_publish(study, {"en": "More words.", "de": "Mehr Worte."}, renewal="required")
-    listed = client.get(reverse("consent:my_studies")).text
-    assert f'href="{url("study")}"' in listed and "Closed studies" not in listed
-    again = ("you can take part again later", "If you take part again later")
-    assert not level or all(words in client.get(url("withdraw")).text for words in again)
-    sent = answer(study)
-    client.post(url("study"), sent)
-    close(study)
-    for page in (reverse("consent:my_studies"), *map(url, ("choice", "uses", "results"))):
-        shown = client.get(page).text
-        assert f'href="{url("study")}"' not in shown and "ecide again" not in shown and "Until you do" not in shown
-    listed = client.get(reverse("consent:my_studies")).text
-    assert "Closed studies" in listed and "was closed on" in listed and f'href="{url("choice")}"' in listed
-    assert client.post(url("decide"), sent).headers["Location"] == url("study"), "it comes too late"
-    assert holder.consent_events.count() == bool(level)
-    if level:
-        asked = client.get(url("withdraw")).text
-        client.post(url("withdraw"), {"records": "keep"})
-        assert "you cannot take part again" in asked
-        assert all(words not in asked + client.get(url("erase")).text for words in again)

@@ -149,30 +149,6 @@ def test_the_promised_last_day_only_comes_earlier_and_the_contact_just_changes(d
     assert study.contact == "new@example.org", "without a new consent"
 
 
-def test_the_pages_of_an_open_study_change_facts_through_a_draft(study: Study) -> None:
-    facts = reverse("staff:consent_form_facts", args=[study.slug])
-    assert 'name="recipients"' not in as_("olga").get(reverse("staff:study_edit", args=[study.slug])).text
-    page = as_("olga").get(facts)
-    assert 'name="recipients"' in page.text and 'name="delta"' not in page.text
-    sent = {name: value for name, value in facts_of(study).items() if isinstance(value, str)}
-    as_("olga").post(facts, sent | {"recipients": "Acme.", "without_officer": "on", "languages": "en"})
-    study.refresh_from_db()
-    assert study.recipients == "", "a draft changes nothing"
-    publish = reverse("staff:consent_form_publish", args=[study.slug])
-    shown = as_("olga").get(publish)
-    assert "Acme." in text(shown)
-    seen = shown.context["form"]["seen"].value()
-    as_correction = as_("olga").post(publish, {"seen": seen, "renewal": "correction"})
-    assert "A correction changes no fact." in text(as_correction)
-    refused = as_("olga").post(publish, {"seen": seen, "renewal": "not_asked"})
-    assert "People consented to other facts" in text(refused)
-    assert as_("olga").post(publish, {"seen": seen, "renewal": "required"}).status_code == 302
-    proposal = study.consent_form_proposals.latest("sequence")
-    services.consent_form_approve(proposal=proposal, acting_user=user_create("conrad"))
-    study.refresh_from_db()
-    assert (study.recipients, study.without_recipients) == ("Acme.", False)
-
-
 def test_a_small_correction_is_announced_and_comes_into_force_by_itself(study, give, clock) -> None:
     holder = factories.holder_create(study, user=user_create("hanna"))
     give(holder, "HIGH")

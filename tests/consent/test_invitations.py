@@ -4,7 +4,7 @@ import csv
 import io
 import json
 import re
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 import pytest
 from allauth.account.models import EmailAddress, EmailConfirmationHMAC
@@ -366,32 +366,6 @@ def test_addresses_and_codes_are_not_kept_and_old_tries_are_deleted(invited, clo
     assert entries_sweep() == 0
     clock.days_pass(1)
     assert entries_sweep() > 0 and not ThrottleEntry.objects.exists()
-
-
-def test_behind_a_proxy_the_proxys_word_counts(client, invited, settings) -> None:
-    settings.BEHIND_PROXY, settings.INVITATION_TRIES = True, 3
-    for n in range(3):
-        client.get(link("wrong"), HTTP_X_FORWARDED_FOR=f"10.0.0.{n}, {HERE}")  # what a guesser adds stands to the left
-    assert client.get(link(invited.code), HTTP_X_FORWARDED_FOR=HERE).url == reverse("join")
-    assert client.get(link(invited.code), HTTP_X_FORWARDED_FOR="198.51.100.1").url != reverse("join")
-
-
-def test_new_invitations_are_shown_once_with_letters_and_list(study: Study) -> None:
-    operator, path = as_("olga"), reverse("staff:invitations", args=[study.slug])
-    html = operator.post(path, {"pseudonyms": "P-1\nP-2", "open_places": 1}).text
-    assert html.count('<li class="card letter">') == html.count('<svg aria-hidden="true" viewBox="0 0 ') == 3
-    assert "data:text/csv;charset=utf-8,pseudonym%2Ccode%2Clink%0D%0AP-1%2C" in html
-    assert html.count('name="letters"') == 1 and html.count("&quot;code&quot;") == 3
-    assert "/join/" not in operator.get(path).text
-    many = operator.post(path, {"open_places": 200}).text
-    assert many.count('<li class="card letter">') == 3 and "The first 3 letters of 200" in many
-    assert many.count("&quot;code&quot;") == 200, "all are in the PDF"
-    assert "1 person is left out" in operator.post(path, {"pseudonyms": "P-1\nP-3"}).text
-    DataHolder.objects.create(study=study, pseudonym="=WEBSERVICE(B2)")  # registered before such names were refused
-    again = operator.post(reverse("staff:invitations_everyone", args=[study.slug])).text
-    assert quote("\r\n'=WEBSERVICE(B2),") in again, "no pseudonym is a formula in the list"
-    nobody = operator.post(path, {"pseudonyms": " "})
-    assert nobody.status_code == 422 and "Give a pseudonym or an open place" in nobody.text
 
 
 def test_operators_invite_and_revoke_and_see_no_level(study: Study, invited: IssuedInvitation, give: Decide) -> None:

@@ -9,8 +9,6 @@ from consent import services
 from consent.models import DataHolder, Study
 from consent.wording.facts import facts_of
 from tests import factories
-from tests.factories import user_create
-from tests.pages import as_
 from tests.snapshots import built_once
 
 TEXTS = {"en": "We ask.", "de": "Wir fragen.", "fr": "Nous demandons."}
@@ -80,14 +78,3 @@ def test_after_a_decision_translations_can_be_added_and_not_changed(study: Study
     changed = added | {"translations": facts["translations"] | {"de": {"purpose": "Mehr."}}}
     with pytest.raises(ValidationError, match="People consented to other facts: Purpose"):
         factories.form_publish(study, TEXTS, facts=changed)
-
-
-def test_the_form_of_a_study_has_its_texts_in_each_language(db: None) -> None:
-    study, browser = factories.study_create("plain"), as_(user_create("olga", is_superuser=True))
-    page = reverse("staff:study_edit", args=["plain"])
-    assert 'name="purpose_de"' in browser.get(page).text
-    sent = {name: getattr(study, name) for name in ("title", "purpose", "controller", "contact")}
-    german = {"title_de": "Schlicht", "purpose_de": "Ziffern lesen."}
-    assert browser.post(page, sent | german | {"languages": "en de", "delta": "1e-5"}).status_code == 302
-    study.refresh_from_db()
-    assert study.translations == {"de": {"title": "Schlicht", "purpose": "Ziffern lesen."}}

@@ -8,17 +8,14 @@ from datetime import date
 
 import pytest
 from django.core.exceptions import ValidationError
-from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
 from PIL import Image, PngImagePlugin
 
-from consent.documents import receipts
 from consent.documents.letters import LetterWritten, letter_context, letters_pdf
 from consent.documents.paper import FormsOnPaper, FormWritten
 from consent.documents.receipts import receipt_context, receipt_digests, receipt_number, receipt_pdf
-from consent.documents.typeset import html_tree
-from consent.models import Answerer, ConfigurationChange, ConsentEvent, Letterhead, Study
+from consent.models import Answerer, ConfigurationChange, Letterhead, Study
 from consent.people.circumstances import Answering
 from consent.people.lists import Invited, invitees_read
 from consent.services.changes import change_faults
@@ -145,28 +142,6 @@ def test_unknown_letters_are_refused(study: Study, issued: IssuedInvitation) -> 
         invitees_read("pseudonym,answers,until,language\nP-1,,,xx")
 
 
-def test_operators_write_the_words_and_see_them_before_they_are_saved(study: Study) -> None:
-    factories.steward_add(study)
-    operator, path = as_("olga"), page("letterhead", study)
-    assert as_("sven").get(path).status_code == 403
-
-    def send(**fields: object):
-        logo = SimpleUploadedFile("logo.png", png())
-        return operator.post(path, {"refusal_en": "It is up to you.", "picture": logo, **fields})
-
-    for kind in ("letter-en", "form-de", "receipt-de"):
-        shown = send(preview=kind)
-        assert shown["Content-Type"] == "application/pdf" and not Letterhead.objects.exists(), kind
-        assert b"/Subtype/Image" in shown.content, "the new logo"
-    assert send().status_code == 302
-    head = Letterhead.objects.get()
-    assert head.texts == {"en": {"refusal": "It is up to you."}} and head.logo
-    assert operator.post(path, {"closing_de": "Herzlich"}).status_code == 302
-    assert letterhead_of(study).logo == head.logo, "a logo stays until another comes"
-    assert operator.post(path, {"no_logo": "on"}).status_code == 302
-    assert not letterhead_of(study).logo
-
-
 def rows_of(parts: list) -> list[list[dict]]:
     """Cells of every row of a tree, whatever it stands in."""
     rows = []
@@ -174,20 +149,6 @@ def rows_of(parts: list) -> list[list[dict]]:
         if isinstance(part, dict):
             rows += [part["parts"]] if part["tag"] == "tr" else rows_of(part["parts"])
     return rows
-
-
-def test_a_letter_about_a_new_form_says_before_and_now(study: Study, issued: IssuedInvitation) -> None:
-    first = letter_context(study, LetterWritten(issued, "en", "new_form"), letterhead_of(study))
-    assert first["changes"] == [], "nobody was promised anything else"
-    factories.consent_choose(holder=factories.holder_create(study, "P-9"), level="HIGH", form=study.consent_forms.get())
-    factories.policy_approve(study, 2, 4, 8)
-    changes = letter_context(study, LetterWritten(issued, "en", "new_form"), letterhead_of(study))["changes"]
-    result = words(changes)
-    odds = ("High protection 56 in 100 60 in 100", "61 in 100 70 in 100")
-    for part in (*odds, "Before", "Now", "right at most", "separate yes", "equally likely beforehand"):
-        assert part in result, "the harder question and the condition are told, too"
-    assert [sum(cell.get("columns", 1) for cell in row) for row in rows_of(changes)] == [5] * 5
-    assert letter_context(study, LetterWritten(issued, "en"), letterhead_of(study))["changes"] == []
 
 
 def test_a_receipt_is_a_letter_with_before_and_now_and_its_digests_on_a_page_of_their_own(study: Study) -> None:
@@ -207,16 +168,6 @@ def test_a_receipt_is_a_letter_with_before_and_now_and_its_digests_on_a_page_of_
     assert [value for _term, value in receipt_digests(event)] == [event.form.digest, receipt_number(event.hash)]
     pdf = receipt_pdf(event)
     assert b"/Count 2" in pdf and b"/Subtype/Image" in pdf and b"pdfuaid:part>1<" in pdf
-
-
-def test_receipts_on_paper_speak_the_language_that_was_read(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[dict] = []
-    monkeypatch.setattr(receipts, "tagged_pdf", lambda _template, message: made.append(message) or b"")
-    for name, code in (("P-1", "de"), ("P-2", "")):
-        holder = factories.holder_create(study, name)
-        factories.consent_choose(holder=holder, level="LOW", form=study.consent_forms.get(), text_read=code)
-    receipts.receipts_pdf(study, ConsentEvent.objects.order_by("sequence"), "en")
-    assert [message["lang"] for message in made[0]["receipts"]] == ["de", "en"]
 
 
 def said(message: object) -> str:
@@ -247,39 +198,6 @@ def test_the_form_has_all_that_an_institution_sends(study: Study, issued: Issued
     assert issued.code not in sent_back.lower() and issued.spelled not in sent_back, "the code stays with the person"
 
 
-def test_variants_say_that_the_main_text_counts(study: Study) -> None:
-    study.languages = ["en", "en-x-easy"]
-    study.save()
-    factories.form_publish(study, {"en": "Long words.", "de": "Lang.", "en-x-easy": "Short."})
-    document = FormsOnPaper(study).context(FormWritten("en-x-easy"))
-    assert "Short." in said(document["reading"]) and "The main text is what counts." in said(document["reading"])
-    assert "en-x-easy" in document["version"], "staff enter it with the decision"
-    assert "The main text" not in said(FormsOnPaper(study).context(FormWritten("en"))["reading"])
-
-
-def test_a_guardian_reads_about_the_person_and_declares_the_right(study: Study) -> None:
-    document = FormsOnPaper(study).context(FormWritten("en", "P-7", GUARDIAN))
-    assert "You answer for P-7, as parent or guardian." in document["paragraphs"]
-    assert "P-7's records" in said(document) and document["signed"] == "Your own name and signature"
-    for part in ("☐ Parental responsibility", "☐ I may decide about this person's records."):
-        assert part in said(document["declaration"])
-    assert "power of attorney" not in said(document), "a right of proxies"
-    for kept in ("your records", "whether you took part"):
-        assert kept not in said([document["paragraphs"], document["decision"]])
-
-
-def test_before_and_now_follow_from_policies_alone(study: Study) -> None:
-    for name, level in (("P-1", "HIGH"), ("P-2", "LOW")):
-        holder = factories.holder_create(study, name)
-        factories.consent_choose(holder=holder, level=level, form=study.consent_forms.get())
-    factories.policy_approve(study, 2, 4, 8)
-    forms = FormsOnPaper(study)
-    first, second = (forms.context(FormWritten("en", name)) for name in ("P-1", "P-2"))
-    assert first["decision"] == second["decision"], "nobody learns a choice from a form"
-    for part in ("Before", "Now", "☐ Yes, I accept weaker protection than I was promised."):
-        assert part in said(first["decision"])
-
-
 def test_forms_go_out_behind_letters(study: Study) -> None:
     steward: Client = as_("olga")
     made = invitations_create(study=study, acting_user=None, pseudonyms=["P-1", "P-2"])
@@ -289,10 +207,3 @@ def test_forms_go_out_behind_letters(study: Study) -> None:
     alone, together = (steward.post(path, sent | {"paper": paper}).content for paper in ("", "main"))
     assert alone.startswith(b"%PDF") and b"/Count 2" in alone
     assert b"pdfuaid:part>1<" in together and len(together) > len(alone) and b"/Count 2" not in together
-
-
-def test_pages_keep_their_form_on_paper_and_words_that_look_like_markup_are_words() -> None:
-    (part,) = html_tree("<p>#panic() <script>x</script>&lt;b&gt; <em>a</em></p>")
-    assert part == {"tag": "p", "parts": ["#panic() ", "x", "<b> ", {"tag": "em", "parts": ["a"]}]}
-    tree = html_tree('<ul class="boxes">\n<li>☐ yes</li></ul><div lang="pt-br"><p>sim</p></div><div><hr></div>')
-    assert [part["tag"] for part in tree] == ["boxes", "lang", "hr"] and tree[1]["lang"] == "pt"

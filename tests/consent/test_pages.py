@@ -5,17 +5,13 @@ import re
 
 import pytest
 from django.contrib.auth.models import User
-from django.core.exceptions import ValidationError
 from django.test import Client
 from django.urls import reverse
-from django.utils import translation
 
 from accounting.caps import caps_of
-from consent import selectors, services
-from consent.documents.receipts import receipt_facts
+from consent import selectors
 from consent.models import CheckAnswers, DataHolder, Study
 from consent.promises.questions import questions
-from consent.wording.facts import contact_text
 from tests import factories
 from tests.consent.conftest import Decide, answer, events, member
 from tests.factories import user_create
@@ -56,14 +52,6 @@ def checked(client: Client, holder: DataHolder, choice: str):
     return client.get(submit(client, "study", holder, choice).url)
 
 
-def test_the_list_says_what_stands(browser: Client, holder: DataHolder, give: Decide) -> None:
-    assert "You have not decided yet" in text(browser.get(url("my_studies")))
-    give(holder, "AVERAGE")
-    assert "You take part: average protection." in text(browser.get(url("my_studies")))
-    browser.force_login(user_create("nobody"))
-    assert "No study asks for your data" in text(browser.get(url("my_studies")))
-
-
 def test_the_study_page_says_who_asks_for_what_and_the_odds(browser: Client, holder: DataHolder) -> None:
     response = browser.get(url("study", holder.study))
     caps = caps_of([1.0, 2.0, 3.0], holder.study.delta)
@@ -100,22 +88,6 @@ def test_every_number_of_guesses_stands_with_its_condition(browser: Client, hold
             assert "equally likely beforehand" in html[max(match.start() - 900, 0) : match.end() + 600], (page, match)
 
 
-def test_contact_is_shown_with_telephone_and_hours_everywhere(browser, holder, give) -> None:
-    with pytest.raises(ValidationError, match="Digits"):
-        services.study_update(study=holder.study, contact_telephone="call me")
-    contact = {"contact_name": "Dr Ada Example", "contact_telephone": "+49 (30) 123-45", "contact_hours": "9 to 12"}
-    german = {"de": {"contact_hours": "9 bis 12 Uhr"}}
-    study = services.study_update(study=holder.study, **contact, translations=german)
-    event = give(holder, "HIGH")
-    message = "Dr Ada Example, telephone +49 (30) 123-45 (9 to 12), study@example.org"
-    for path in (url("study", study), url("choice", study), reverse("consent:receipt", args=[study.slug, 1])):
-        assert message in text(browser.get(path))
-    assert 'href="tel:+493012345"' in browser.get(url("choice", study)).text
-    assert ("Questions", message) in receipt_facts(event)
-    with translation.override("de"):
-        assert "(9 bis 12 Uhr)" in contact_text(study)
-
-
 def test_all_pages_show_the_same_odds(browser: Client, hanna: User) -> None:
     study, right = factories.study_open("everywhere", delta=1e-3), 58
     holder = factories.holder_create(study, user=hanna)
@@ -145,15 +117,6 @@ def test_one_of_four_equal_answers_is_needed_and_none_is_preselected(
     response = browser.get(url("study", holder.study))
     assert "You take part: low protection." in text(response)
     assert " checked" not in response.text
-
-
-def test_a_study_in_preparation_asks_nothing(browser: Client, hanna: User) -> None:
-    study = factories.study_create("early")
-    holder = factories.holder_create(study, user=hanna)
-    assert "nothing to decide yet" in text(browser.get(url("study", study)))
-    csrf = token(browser, url("my_studies"))
-    assert browser.post(url("decide", study), {"choice": "HIGH", "csrfmiddlewaretoken": csrf}).status_code == 302
-    assert events(holder) == []
 
 
 def opened(client: Client, holder: DataHolder, question: str, right: bool, also: dict[str, str] | None = None):
@@ -256,16 +219,6 @@ def test_holder_asked_again_reads_changes_since_their_consent(browser, holder, g
         assert "read handwriting" not in changed[:80], "what is the same is left out"
     submit(browser, "decide", holder, "HIGH")
     assert "differs in these lines" not in text(browser.get(url("choice", holder.study)))
-
-
-def test_a_bound_that_excludes_nothing_is_not_called_one(browser, holder, give, settings) -> None:
-    settings.EPSILON_CAP = 50
-    factories.policy_approve(holder.study, 1, 2, 50)
-    give(holder, "LOW")
-    for page, message in (("study", "nearly always"), ("choice", "nearly always instead of 50 times in 100")):
-        shown = text(browser.get(url(page, holder.study)))
-        assert message in shown
-        assert "100 times in 100" not in shown and "100 in 100" not in shown
 
 
 def test_withdrawing_takes_one_page_and_one_click(browser: Client, holder: DataHolder, give: Decide) -> None:

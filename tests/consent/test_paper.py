@@ -1,12 +1,8 @@
 """Tests of decisions on paper."""
 
-import io
 from datetime import date
-from pathlib import Path
 
 import pytest
-from django.core.management import call_command
-from django.core.management.base import CommandError
 
 from consent import selectors, services
 from consent.models import ConsentEvent, Disposal, Mail, Study
@@ -161,20 +157,6 @@ def test_long_lists_are_recorded_in_parts_and_whole(study: Study, monkeypatch: p
     assert list(ConsentEvent.chain_faults(study.pk)) == []
 
 
-def test_a_list_takes_the_declaration_of_a_guardian(study: Study) -> None:
-    for pseudonym in ("P-1", "P-3"):
-        circumstance(study, "guardian", pseudonym=pseudonym)
-    head = HEAD.strip() + ",authority,text\n"
-    text = head + "P-1,LOW,1,2026-01-05,a.pdf,Parents,de\nP-2,LOW,1,2026-01-05,a.pdf,,\nP-3,NONE,1,2026-01-05,a.pdf,,\n"
-    record(study, *paper_list_read(text.encode()))
-    declared, other, refusal = ConsentEvent.objects.order_by("sequence")
-    assert (refusal.kind, refusal.authority) == ("refused", ""), "a guardian says no without a declaration"
-    assert (declared.answered_by, declared.authority, declared.text_read) == ("guardian", "parents", "de")
-    assert declared.statement.startswith("Ich darf über die Daten dieser Person entscheiden"), "as on the form"
-    assert (other.authority, other.statement, other.text_read) == ("", "", "")
-    assert list(ConsentEvent.chain_faults(study.pk)) == []
-
-
 def test_a_list_is_read_whatever_the_order_of_its_columns_or_says_why_not() -> None:
     text = "level,pseudonym,evidence,signed_on,form_version,remark\nlow, P-1 ,a.pdf,2026-01-05,1,x\n"
     assert paper_list_read(text.encode()) == [row(level="LOW")]
@@ -188,28 +170,3 @@ def test_a_list_is_read_whatever_the_order_of_its_columns_or_says_why_not() -> N
         with pytest.raises(PaperError) as error:
             paper_list_read(text.encode())
         assert message in str(error.value)
-
-
-def test_the_command_tries_first_and_then_records(study: Study, tmp_path: Path) -> None:
-    scan, written = tmp_path / "a.pdf", tmp_path / "list.csv"
-    written.write_text(HEAD + "P-1,LOW,1,2026-01-05,a.pdf\nP-2,NONE,1,2026-01-06,a.pdf\n")
-
-    def run(*options: str, by: str = "olga") -> str:
-        out = io.StringIO()
-        arguments = ("digits", str(written), "--scans", str(tmp_path), "--by", by, *options)
-        call_command("import_paper_consents", *arguments, stdout=out)
-        return out.getvalue()
-
-    with pytest.raises(CommandError, match=r"Nothing is recorded\.\nRow 2: the scan “a.pdf” is missing"):
-        run()
-    scan.write_bytes(PDF)
-    user_create("carla")
-    with pytest.raises(CommandError, match="“carla” may not record consents"):
-        run(by="carla")
-    assert run("--dry-run") == "2 decisions can be recorded; this was a dry run.\n"
-    assert not ConsentEvent.objects.exists()
-    assert run() == "2 decisions are recorded.\n"
-    assert events(study.holders.get(pseudonym="P-1")) == [("given", "LOW")]
-    written.unlink()
-    with pytest.raises(CommandError, match="No such file"):
-        run()

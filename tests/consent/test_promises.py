@@ -10,7 +10,6 @@ from django.urls import reverse
 
 from accounting.head_counts import people_promised_more
 from consent import selectors, services
-from consent.documents.receipts import receipt_facts, receipt_json
 from consent.models import ConsentEvent, DataHolder, Mail, Role, Study
 from consent.people.exports import decisions
 from consent.promises.comparisons import level_changes
@@ -97,21 +96,6 @@ def test_an_answer_from_another_tab_is_not_taken_for_a_promise_that_is_gone(high
     assert send(browser, high, "decide", "NONE", promise="1.0").status_code == 302, "leaving needs no promise"
 
 
-def test_receipts_say_both(high: DataHolder, give: Decide) -> None:
-    event = give(high, "HIGH")
-    facts = dict(receipt_facts(event))
-    assert facts["Before this decision"] == (
-        "high protection: whether you took part, right at most 56 times in 100; "
-        "which records are yours, right at most 61 times in 100"
-    )
-    assert "at most 60 times in 100, before at most 56 times in 100" in facts["Weaker protection"]
-    assert "at most 70 times in 100, before at most 61 times in 100" in facts["Weaker protection"]
-    document = receipt_json([event])["consent_record"]["events"][0]["extension"]
-    assert (document["before"]["right_guesses_in_100"], document["right_guesses_in_100"]) == (56, 60)
-    assert (document["before"]["right_record_guesses_in_100"], document["right_record_guesses_in_100"]) == (61, 70)
-    assert document["weaker_accepted"] is True
-
-
 def test_mails_say_what_every_level_meant_before(high: DataHolder, hanna: User) -> None:
     hanna.emailaddress_set.create(email="hanna@example.org", verified=True, primary=True)
     policy = selectors.policy_in_force(high.study)
@@ -122,20 +106,6 @@ def test_mails_say_what_every_level_meant_before(high: DataHolder, hanna: User) 
         assert "Where two answers are equally likely beforehand" in body, "odds are told with their condition"
         assert "It becomes weaker only with a separate yes to exactly that." in body
     assert [change.now.right_guesses for change in level_changes(high.study)] == [60, 68, 80]
-
-
-def test_a_stronger_policy_is_called_stronger(study: Study, holder: DataHolder, give: Decide, hanna: User) -> None:
-    give(holder, "HIGH")
-    address = reverse("consent:choice", args=["digits"])
-    assert "before and now" not in text(as_(hanna).get(address)), "nothing has changed"
-    factories.form_publish(study, {"en": "More."}, renewal="required")
-    assert "Did you take part? at most 56 in 100 at most 56 in 100" in text(as_(hanna).get(address))
-    give(holder, "HIGH")
-    policy = factories.policy_approve(study, 0.5, 1, 1.5)
-    page = text(as_(hanna).get(address))
-    assert "Your protection is stronger than when you decided" in page
-    assert "Did you take part? at most 56 in 100 at most 53 in 100" in page
-    assert [change.before[0].right_guesses for change in level_changes(study, policy)] == [56, 60, 65]
 
 
 @pytest.mark.parametrize("yes", [None, 1.5])

@@ -1,23 +1,14 @@
 """Reading level of holders' pages: grade 8 or less in English, Sachtextformel 9 or less in German."""
 
-from datetime import timedelta
-
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
-from django.utils import timezone
 
-from consent import services
-from consent.documents.letters import LetterWritten, letter_context
 from consent.models import Study
-from consent.services.invitations import invitations_create
-from consent.services.letters import letterhead_of
 from tests import factories
-from tests.consent.conftest import Decide
 from tests.consent.readability import FORMULAS, flesch_kincaid, sentences, wiener_sachtextformel
 from tests.pages import as_
 from tests.snapshots import built_once
-from training.services.closing import study_close
 
 #: What a study says of itself, which the site does not write.
 OWN_WORDS = {"controller": "Klinik", "purpose": "Lesen.", "data_categories": "Bilder.", "recipients": ""}
@@ -58,32 +49,6 @@ def test_holders_read_plain_sentences(browser, study, hanna, give, language: str
         assert response.status_code == 200, page
         hard |= too_hard(page, response.text, language)
     assert hard == {}, "shorter sentences, shorter words"
-
-
-@pytest.mark.parametrize("language", FORMULAS)
-def test_the_ways_out_are_plain(browser: Client, study: Study, hanna: User, give: Decide, language: str) -> None:
-    holder = factories.holder_create(study, user=hanna)
-    give(holder, "HIGH")
-    services.consent_withdraw(holder=holder, acting_user=hanna, keep=True)
-    browser.cookies["django_language"] = language
-    hard = too_hard("erase", browser.get("/my/digits/erase/").text, language)
-    study_close(study=study, reason="Done.", acting_user=hanna, erase_after=timezone.localdate() + timedelta(days=9))
-    for page in ("/my/digits/", "/my/digits/choice/"):
-        response = browser.get(page)
-        assert "closed" in response.text or "geschlossen" in response.text
-        hard |= too_hard(f"closed {page}", response.text, language)
-    assert hard == {}, "shorter sentences, shorter words"
-
-
-@pytest.mark.parametrize("kind", ["", "new_form", "renewal", "answerer"])
-@pytest.mark.parametrize("language", FORMULAS)
-def test_letters_are_plain(study: Study, language: str, kind: str) -> None:
-    factories.holder_create(study)
-    (issued,) = invitations_create(study=study, acting_user=None, pseudonyms=["P-1"])
-    document = letter_context(study, LetterWritten(issued, language, kind), letterhead_of(study), timezone.localdate())
-    words = [*document["paragraphs"], document["keep"]]
-    page = f"<main>{''.join(f'<p>{paragraph}</p>' for paragraph in words)}</main>"
-    assert too_hard(f"letter {kind}", page, language) == {}, "shorter sentences, shorter words"
 
 
 def too_hard(page: str, html: str, language: str) -> dict[str, tuple[float, list[str]]]:

@@ -19,7 +19,7 @@ from django.utils import timezone
 
 from common.append_only import triggers_remove
 from consent import services
-from consent.documents.receipts import receipt_code, receipt_context, receipt_event, receipt_facts, receipt_number
+from consent.documents.receipts import receipt_code, receipt_event, receipt_facts, receipt_number
 from consent.models import ConsentEvent, DataHolder, Level, Study
 from consent.services.holders import holder_level_access
 from consent.services.paper import PaperConsent, paper_consents_record
@@ -131,18 +131,6 @@ def test_the_pdf_is_tagged_and_whole_in_every_alphabet_it_promises(
     assert not caplog.records or language == "en"
 
 
-def test_an_older_form_stays_readable_after_newer_versions(browser, study, holder, give) -> None:
-    give(holder, "HIGH")
-    factories.form_publish(study, {"en": "All is new.", "de": "Alles ist neu."})
-    page = browser.get(url("receipt_text", study, 1))
-    assert "read handwriting" in text(page) and "All is new." not in text(page)
-    assert "Version 2 is in force now." in text(page)
-    assert "Handschrift" in text(browser.get(url("receipt_text", study, 1), {"text": "de"}))
-    assert url("receipt_text", study, 1) in browser.get(url("choice", study)).content.decode()
-    services.consent_withdraw(holder=holder, acting_user=None)
-    assert browser.get(url("receipt_text", study, 2)).status_code == 404, "nothing was read for it"
-
-
 def test_the_copy_tells_a_bound_of_the_account_and_never_the_amount(browser, study, holder, give) -> None:
     give(holder, "HIGH")
     account = browser.get(url("export", study)).json()["account"]
@@ -230,17 +218,6 @@ def test_numbers_of_earlier_keys_and_receipts_are_found(study, holder, give, set
         assert "is as it was recorded" in checked(each)
 
 
-def test_nobody_else_reaches_them(client: Client, study: Study, holder: DataHolder, give: Decide) -> None:
-    give(holder, "HIGH")
-    names = {"receipt": [1], "receipt_pdf": [1], "receipt_json": [1], "uses": [], "export": []}
-    paths = [url(name, study, *args) for name, args in names.items()]
-    for path in paths:
-        assert client.get(path).url == f"{reverse('account_login')}?next={path}"
-    for who in ("another", "olga", "root"):
-        client.force_login(user_create(who, is_superuser=who == "root"))
-        assert [client.get(path).status_code for path in paths] == [404] * len(paths), who
-
-
 def test_a_receipt_keeps_the_words_that_were_read(give: Decide, db: None) -> None:
     names = ("data_categories", "recipients", "retention", "jurisdiction")
     before, after = (dict(zip(names, (f"{when} {n}" for n in range(4)), strict=True)) for when in ("before", "after"))
@@ -256,31 +233,3 @@ def test_a_receipt_keeps_the_words_that_were_read(give: Decide, db: None) -> Non
     for name in names:
         assert before[name] in first and after[name] not in first
         assert after[name] in second and before[name] not in second
-
-
-@pytest.mark.parametrize(
-    ("renewal", "says"), [("asked", "Until then your decision stands."), ("required", "Your records are not used now.")]
-)
-def test_a_renewal_page_says_which_decision_counts_until_the_answer(
-    browser: Client, study: Study, holder: DataHolder, give: Decide, renewal: str, says: str
-) -> None:
-    give(holder, "HIGH")
-    factories.form_publish(study, {"en": "More."}, renewal)
-    for page in (url("choice", study), url("study", study), url("uses", study), url("receipt", study, 1), "/my/"):
-        html = browser.get(page).content.decode()
-        assert says in html, page
-        assert "ecide again" in html, "what to do"
-        assert "That stands until you decide otherwise" not in html
-        assert ("You take part: high protection." in html) is (renewal == "asked"), page
-    assert says in dict(receipt_context(ConsentEvent.objects.get())["facts"]).popitem()[1], "in the PDF"
-    issued = browser.get(url("receipt_json", study, 1)).json()["extension"]
-    assert issued["counts_when_issued"] is (renewal == "asked")
-    assert ConsentEvent.objects.count() == 1
-
-
-def test_a_receipt_says_that_somebody_talked_about_it(browser: Client, study: Study, holder: DataHolder) -> None:
-    answers = {"form_version": 1, "policy_version": 1, "choice": "HIGH"}
-    browser.post(url("decide", study), {**answers, "talked": "on"})
-    assert ConsentEvent.objects.get().talked
-    browser.post(url("decide", study), {**answers, "choice": "LOW", "promise": "1.0", "weaker": "on"})
-    assert not ConsentEvent.objects.latest("sequence").talked, "it belongs to one decision"

@@ -24,7 +24,6 @@ from consent.wording.third_person import WORDS, in_third_person
 from tests import factories
 from tests.consent.conftest import answer, link_opened
 from tests.factories import user_create
-from training.services.erasures import records_erase
 
 NAME = "Anna <Example> 100%"
 SENT = {"authority": "parents", "declared": "on"}
@@ -72,49 +71,6 @@ def test_every_page_of_a_guardian_is_about_the_person(guardian: Client, study: S
         assert NAME in page
     assert f"{NAME}'s records" in response if language == "en" else f"Daten von {NAME}" in response
     assert theirs in checked
-
-
-@pytest.mark.parametrize("language", ["en", "de"])
-def test_guardian_reads_of_the_persons_promise_where_it_has_become_weaker(guardian, study, language: str) -> None:
-    """A promise from before the guardian, a policy that gives less, and a form that has to be answered."""
-    holder = DataHolder.objects.get(study=study)
-    factories.consent_choose(holder=holder, level="HIGH", form=study.consent_forms.get())
-    factories.policy_approve(study, 2, 4, 8)
-    factories.form_publish(study, {"en": "More.", "de": "Mehr."}, renewal="required")
-    guardian.cookies["django_language"] = language
-    sent = answer(study, "HIGH", promise=repr(1.0))
-    pages = [read(guardian, name) for name in ("study", "choice")]
-    guardian.post(reverse("consent:study", args=["digits"]), sent)
-    pages.append(read(guardian, "check"))
-    guardian.post(reverse("consent:decide", args=["digits"]), sent | SENT | {"weaker": "on"})
-    pages.append(read(guardian, "receipt", 2))
-    yours = {
-        "en": r"[Yy]ou (?:took|take) part|[Yy]ou were promised|[Yy]our (?:promise|protection)|is yours|are yours|"
-        r"\bI (?:took|keep|was)|is mine|you (?:agreed|decided) ?\(",
-        "de": r"Sie mitgemacht|Sie teilgenommen|Ihnen zugesagt|Ihre? (?:Zusage|Schutz)|ist Ihre?[.?r]|"
-        r"Daten Ihre sind|ich mitgemacht|mir zugesagt|meine ist",
-    }[language]
-    for page in pages:
-        assert re.search(yours, page) is None, (re.search(yours, page), page)
-    assert holder.consent_events.latest("sequence").epsilon_before == 1
-
-
-@pytest.mark.parametrize("language", ["en", "de"])
-def test_no_page_of_a_guardian_calls_the_person_by_a_code_after_an_erasure(guardian, study, language: str) -> None:
-    guardian.cookies["django_language"] = language
-    guardian.post(reverse("consent:decide", args=["digits"]), answer(study, **SENT))
-    guardian.post(reverse("consent:withdraw", args=["digits"]))
-    records_erase(study.pk)
-    assert DataHolder.objects.get(study=study).known_as == ""
-    html = [guardian.get(reverse("consent:choice", args=["digits"])).content.decode()]
-    html += [guardian.get(reverse("consent:my_studies")).content.decode()]
-    pages = [read(guardian, name) for name in ("study", "choice", "uses")] + [read(guardian, "receipt", 1)]
-    assert not [page for page in [*html, *pages] if "erased:" in page]
-    theirs = {
-        "en": ("You answer for this person, as", "This person's stored records were erased on"),
-        "de": ("für N. N., als", "Die gespeicherten Daten von N. N. wurden am"),
-    }[language]
-    assert theirs[0] in " ".join(html[0].split()) and theirs[1] in pages[1]
 
 
 @pytest.mark.parametrize(

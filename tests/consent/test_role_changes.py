@@ -11,7 +11,7 @@ from django.db.models import ProtectedError
 from django.urls import reverse
 
 from consent import services
-from consent.models import AccountChange, Mail, Membership, Role, RoleChange, Study
+from consent.models import AccountChange, Membership, Role, RoleChange, Study
 from consent.selectors import role_faults
 from consent.services.accounts import account_create, administrator_set
 from tests import factories
@@ -384,25 +384,3 @@ def test_a_role_that_one_person_gave_alone_makes_no_second_person(watched: Study
     appoint(watched, "gift", "operator", user_create("olga"))
     confirm(watched, user_create("clara"))
     assert run_approve(run=run, acting_user=gift).status == "approved"
-
-
-def recipients() -> set[str]:
-    names = set(Mail.objects.filter(kind="role_changed").values_list("user__username", flat=True))
-    Mail.objects.all().delete()
-    return names
-
-
-def test_a_change_notifies_everybody_in_the_study(watched: Study, otto: User) -> None:
-    everybody = set(Membership.objects.values_list("user__username", flat=True))
-    clara = user_create("clara")
-    recipients()
-    new = appoint(watched, "new", "researcher", otto)
-    assert recipients() == everybody - {"otto"}, "who proposed it knows"
-    confirm(watched, clara)
-    assert recipients() == everybody - {"clara"} | {"new"}
-    services.membership_remove(membership=new.memberships.get(), acting_user=otto)
-    assert recipients() == everybody - {"otto"} | {"new"}
-    services.role_change_drop(proposal=latest(watched), acting_user=clara)
-    assert recipients() == everybody - {"clara"} | {"new"}
-    services.membership_remove(membership=new.memberships.get(), acting_user=None)
-    assert recipients() == everybody | {"new"}, "whose role is gone, too"

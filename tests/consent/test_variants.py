@@ -1,7 +1,6 @@
 """Variants of a study's text, for young people or easy to read: data of the study, chosen by the reader, on record."""
 
 import pytest
-from django.core.exceptions import ValidationError
 from django.test import Client
 from django.urls import reverse
 
@@ -72,16 +71,3 @@ def test_it_is_recorded_which_text_was_read(reader: Client, study: Study) -> Non
     assert "We ask you. Short." in read, "what was read then"
     assert services.consent_withdraw(holder=event.holder, acting_user=None).text_read == ""
     assert list(ConsentEvent.chain_faults(study.pk)) == []
-
-
-def test_a_variant_is_known_and_stands_beside_its_main_text(study: Study) -> None:
-    for codes, says in (
-        (["en", "de-x-easy"], "Add the language of: de-x-easy"),
-        (["en", "en-x-loud"], "Unknown"),
-        (["en", "klingon"], "Unknown language: klingon"),
-        (["de"], "keep “en”"),
-    ):
-        with pytest.raises(ValidationError, match=says):
-            services.study_update(study=study, languages=codes)
-    with pytest.raises(ValidationError, match="Deutsch, for young people"):
-        factories.form_publish(study, {code: f"{text} More." for code, text in TEXTS.items() if code != "de-x-young"})

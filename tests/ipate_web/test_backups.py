@@ -58,7 +58,6 @@ from training.services.erasures import records_erase
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
-    pytest.mark.both,
     pytest.mark.usefixtures("storages_apart"),
 ]
 
@@ -210,6 +209,7 @@ def settle(slug: str, *options: str) -> None:
     call_command("verify_ledger", stdout=StringIO())
 
 
+@pytest.mark.both
 @pytest.mark.parametrize(
     "worker_is_up", [False, pytest.param(True, marks=[pytest.mark.worker, pytest.mark.exhaustive])]
 )
@@ -330,7 +330,7 @@ def test_a_copy_of_keys_is_not_replaced_where_keys_are_missing(tmp_path: Path) -
     assert (tmp_path / KEYS).read_bytes() == before
 
 
-@pytest.mark.parametrize("journal", ["lost", "older"])
+@pytest.mark.parametrize("journal", ["lost", pytest.param("older", marks=pytest.mark.exhaustive)])
 def test_everything_counts_as_used_with_a_shorter_journal(tmp_path: Path, journal: str) -> None:
     study = study_with_table()
     shutil.copytree(settings.JOURNAL_DIR, tmp_path / "older")
@@ -476,6 +476,7 @@ def study_since(folder: Path) -> Path:
     return made
 
 
+@pytest.mark.both
 def test_a_restoration_that_fails_leaves_database_and_files_whole(tmp_path: Path) -> None:
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM django_migrations WHERE app = 'common' AND name = '0001_initial'")
@@ -493,6 +494,7 @@ def test_a_restoration_that_fails_leaves_database_and_files_whole(tmp_path: Path
         is_left_whole(before)
 
 
+@pytest.mark.both
 def test_a_backup_of_an_earlier_version_is_migrated(tmp_path: Path) -> None:
     call_command("migrate", "tokens", "zero", verbosity=0)
     try:
@@ -503,6 +505,7 @@ def test_a_backup_of_an_earlier_version_is_migrated(tmp_path: Path) -> None:
     assert not ApiToken.objects.exists()
 
 
+@pytest.mark.both
 @pytest.mark.parametrize(
     "step", ["_locked", *(pytest.param(step, marks=pytest.mark.exhaustive) for step in OTHER_STEPS)]
 )
@@ -656,6 +659,7 @@ def test_every_field_that_names_a_file_is_known(tmp_path: Path) -> None:
     assert fields <= {(label, field) for label, field, _ in FIELDS}
 
 
+@pytest.mark.both
 @pytest.mark.exhaustive
 def test_a_new_installation_takes_a_backup(tmp_path: Path, identity: Path) -> None:
     """By the command line, into an empty folder or database of a user without rights, the journal moved there first."""
@@ -680,6 +684,8 @@ def test_a_new_installation_takes_a_backup(tmp_path: Path, identity: Path) -> No
         manage("verify_ledger", "--replay")
 
 
+@pytest.mark.both
+@pytest.mark.exhaustive
 def test_a_drill_restores_elsewhere_and_changes_nothing(tmp_path: Path, identity: Path) -> None:
     study = study_with_run(retain_votes=True)
     made = backup(tmp_path / "backup")

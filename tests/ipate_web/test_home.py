@@ -2,11 +2,8 @@
 
 import re
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
 
 import pytest
-from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 from django.test import Client, RequestFactory
@@ -18,7 +15,6 @@ from django.views import defaults
 from consent import services
 from consent.models import Study
 from consent.services.accounts import administrator_set
-from ipate_web import environment as env
 from ipate_web.middleware import COOKIE, reader_zone
 from tests import factories
 from tests.pages import as_
@@ -138,66 +134,6 @@ def test_methods_that_no_page_knows_are_not_allowed(client: Client, method: str)
     for address in ("/", "/healthz", "/readyz", "/privacy/", "/glossary/", "/my/", "/join/x/", "/api/v1/"):
         assert client.generic(method, address).status_code == 405, address
     assert client.generic(method, "/sign-in/").status_code == 302
-
-
-def test_a_page_that_is_not_allowed_names_who_can_change_that(study: Study) -> None:
-    researcher = signed_in("rita", study, "researcher")
-    of_study = researcher.get(reverse("staff:members", args=[study.slug]))
-    assert of_study.status_code == 403 and "Your role in this study" in of_study.text
-    for page in ("queue", "staff_accounts", "staff:study_new"):
-        other = as_("nobody").get(reverse(page)) if page == "queue" else researcher.get(reverse(page))
-        assert other.status_code == 403, page
-        assert "ask the administration of this site" in other.text and "study" not in other.text.split("<main")[1], page
-
-
-def test_closed_studies_come_last_and_have_nothing_left(study: Study) -> None:
-    over = factories.study_open("over", title="A study that is over")
-    services.membership_add(study=over, user=factories.user_create("otto"), role="operator", acting_user=None)
-    operator = signed_in("otto", study, "operator")
-
-    def cards() -> list[str]:
-        return operator.get("/").text.split("All studies")[1].split("<h3>")[1:]
-
-    assert "A study that is over" in cards()[0] and all("% free." in card for card in cards())
-    Study.objects.filter(pk=over.pk).update(closed_at="2026-01-01T00:00:00Z")
-    first, last = cards()
-    assert study.title in first and "% free." in first
-    assert "A study that is over" in last and "closed" in last and "% free." not in last
-
-
-def test_the_installations_name_logo_and_contact_are_shown(client: Client, settings: Any, tmp_path: Path) -> None:
-    assert client.get("/logo").status_code == 404 and "– iPATE</title>" in client.get("/").content.decode()
-    picture = tmp_path / "logo.svg"
-    picture.write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
-    settings.SITE_NAME, settings.SITE_LOGO = "Clinic & Friends", str(picture)
-    settings.SITE_OPERATOR, settings.SITE_CONTACT = "Clinic, 1 Road", "site@example.org"
-    page = client.get("/privacy/").content.decode()
-    assert "– Clinic &amp; Friends</title>" in page and '<img src="/logo"' in page
-    assert "Clinic, 1 Road" in page and "mailto:site@example.org" in page
-    served = client.get("/logo")
-    assert served["Content-Type"] == "image/svg+xml" and b"".join(served.streaming_content) == picture.read_bytes()
-    assert "default-src 'self'" in served["Content-Security-Policy"], "no script of a picture runs"
-
-
-def test_an_installation_can_say_it_in_its_own_words(client: Client, settings: Any, tmp_path: Path) -> None:
-    assert "followed" in client.get("/privacy/").content.decode()
-    settings.SITE_PAGES = str(tmp_path)
-    (tmp_path / "privacy.en.md").write_text("# Ours\n<script>x</script> **own words**")
-    (tmp_path / "privacy.de.md").write_text("Eigene *Worte*", encoding="utf-8")
-    page = client.get("/privacy/").content.decode()
-    assert "<strong>own words</strong>" in page and "<script>x" not in page and "followed" not in page
-    client.cookies["django_language"] = "de"
-    assert '<div class="prose" lang="de">' in client.get("/privacy/").content.decode()
-    assert "WCAG" in client.get("/accessibility/").content.decode(), "what is not replaced stays"
-
-
-def test_a_logo_that_is_not_there_is_said_at_the_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    kind = env.file_of({".svg", ".png"})
-    (tmp_path / "logo.txt").touch()
-    for path in (tmp_path / "logo.svg", tmp_path / "logo.txt"):
-        monkeypatch.setenv("IPATE_SITE_LOGO", str(path))
-        with pytest.raises(ImproperlyConfigured, match="IPATE_SITE_LOGO should be the path of a file"):
-            env.read("IPATE_SITE_LOGO", kind, default="")
 
 
 NOON = datetime(2026, 7, 1, 12, tzinfo=UTC)

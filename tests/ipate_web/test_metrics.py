@@ -27,7 +27,7 @@ from tests import factories
 from tests.test_roles import TABLE
 from tests.training.asking import ASKING_RUN, run_ask
 from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_start, study_with_table
-from training.models import Alliance, Run
+from training.models import Run
 from training.selectors import study_budgets
 
 TOKEN = "t" * 32
@@ -120,21 +120,6 @@ def test_the_age_of_the_last_checkpoint(ask: Callable[[], dict[Sample, float]], 
     made_at = timezone.now() - timedelta(hours=30)
     Checkpoint.objects.create(number=1, day=made_at.date(), entry="{}", note="", made_at=made_at)
     assert ask()[age] == pytest.approx(30 * 3600, abs=60)
-
-
-def test_the_silence_of_hubs_and_sites(ask: Callable[[], dict[Sample, float]]) -> None:
-    silence = ("ipate_alliance_silence_seconds", frozenset[tuple[str, str]]())
-    assert ask()[silence] == 0, "there is none"
-    study, now = factories.study_create(), timezone.now()
-    hub = Alliance.objects.create(study=study, name="Clinics")
-    site = hub.sites.create(name="A", code_digest="", joined_at=now, last_contact=now - timedelta(hours=1))
-    hub.sites.create(name="B", code_digest="", last_contact=now - timedelta(hours=9))
-    assert ask()[silence] == pytest.approx(3600, abs=60), "one that has not joined is not waited for"
-    of_site = Alliance.objects.create(study=study, name="Wards", own_name="W", last_contact=now - timedelta(hours=2))
-    assert ask()[silence] == pytest.approx(2 * 3600, abs=60)
-    Alliance.objects.filter(pk=of_site.pk).update(left_at=now)
-    hub.sites.filter(pk=site.pk).update(left_at=now)
-    assert ask()[silence] == 0
 
 
 def test_metrics_are_independent_of_who_takes_part(

@@ -88,18 +88,6 @@ def fields(transactional_db: None, settings) -> dict[str, tuple[dict[str, str], 
     }
 
 
-def test_the_limit_holds_across_processes_and_ends(elsewhere: BrowserProcess, fields) -> None:
-    for path, judged in ((SIGN_IN, 200), (JOIN, 422)):
-        wrong, right = fields[path]
-        assert statuses(path, wrong, 3) == [judged] * 3
-        assert elsewhere.statuses(path, wrong, 2) == [judged] * 2
-        for post in (statuses, elsewhere.statuses):
-            assert post(path, wrong, 1) == post(path, right, 1) == [429]
-        time_passes()
-        assert statuses(path, wrong, 1) == [judged]
-        assert elsewhere.statuses(path, right) == [302]
-
-
 def test_tries_at_the_same_time_do_not_exceed_the_limit(elsewhere: BrowserProcess, fields) -> None:
     for path in (SIGN_IN, JOIN):
         wrong, _right = fields[path]
@@ -272,7 +260,6 @@ def test_the_next_try_is_possible_once_every_limit_has_room() -> None:
     assert refused.value.until == now + timedelta(minutes=30)
 
 
-@pytest.mark.both
 @pytest.mark.skipif(not site_settings.BROKER_URL.startswith("redis"), reason="processes share counts over Redis")
 def test_processes_that_share_redis_count_requests_together() -> None:
     query = f"""

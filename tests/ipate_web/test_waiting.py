@@ -11,18 +11,16 @@ from django.utils import timezone
 
 from consent import services
 from consent.models import ConsentEvent, Disposal, Role, Study
-from consent.promises.standing import REMINDED
 from consent.services.erasures import erasure_ask
 from consent.services.letters import letters_print
 from consent.services.paper import PaperConsent, paper_consents_record
 from ipate_web.waiting import Kind, Waiting, waiting_for
 from tests import factories
 from tests.pages import as_
-from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_draft, run_start, study_with_table
-from training.models import Dataset, Run, StudentModel
+from tests.training.runs import TABLE_RUN, run_draft, run_start, study_with_table
+from training.models import Run
 from training.services.closing import study_close
 from training.services.erasures import records_erase
-from training.services.students import student_publish, student_withdraw
 
 pytestmark = pytest.mark.django_db
 
@@ -128,75 +126,6 @@ def test_letters_to_print_wait_for_the_steward() -> None:
     decided = study.holders.exclude(consent_events=None).distinct().count()
     assert tasks_of(study, Kind.LETTERS) == {"steward": [f"{decided} letters on paper to print"]}
     assert task(study, "steward", Kind.LETTERS).since == published
-
-
-def test_a_letter_waits_from_the_day_on_which_it_is_due(study: Study) -> None:
-    """As soon as a consent ends within the month."""
-    ends = timezone.localdate() + timedelta(days=20)
-    form = factories.form_publish(study, valid=services.Valid(until=ends))
-    holder = study.holders.filter(consent_events__level="LOW").earliest("pk")
-    event = services.consent_give(holder=holder, level="HIGH", form=form, acting_user=None)
-    assert tasks_of(study, Kind.LETTERS) == {}, "no answer to this form counts longer"
-    factories.form_publish(study, valid=services.Valid(until=ends + timedelta(days=100)))
-    assert task(study, "steward", Kind.LETTERS).since == event.renew_by - REMINDED
-    assert tasks_of(study, Kind.LETTERS) == {"steward": ["1 letter on paper to print"]}
-
-
-def test_a_version_requested_by_a_researcher_waits_for_operators(study: Study) -> None:
-    run = run_draft(study, title="First", **TABLE_RUN)
-    rosa = member(study, "researcher")
-    fields = {"run": run, "learner": "any", "artifact": "none", "card": {}, "calibration": {"scale": 1, "offsets": []}}
-    run.student = StudentModel.objects.create(**fields)
-    run.save()
-    StudentModel.objects.create(**fields, version=2, requested_by=member(study, "operator"))  # who decides themself
-    assert tasks_of(study, Kind.VERSION) == {}
-    wanted = StudentModel.objects.create(**fields, version=3, requested_by=rosa)
-    words = "Version 3 of the student of “First”, to be published or withdrawn"
-    assert tasks_of(study, Kind.VERSION) == {"operator": [words]}
-    assert task(study, "operator", Kind.VERSION).since == wanted.created_at
-    student_publish(run=run, version=3, acting_user=member(study, "operator"))
-    assert tasks_of(study, Kind.VERSION) == {}
-    wanted = StudentModel.objects.create(**fields, version=4, requested_by=rosa)
-    student_withdraw(run=run, version=4, reason="Worse.", acting_user=member(study, "operator"))
-    assert tasks_of(study, Kind.VERSION) == {}
-
-
-def test_unfinished_work_waits_for_those_who_can_end_it(study: Study) -> None:
-    services.consent_form_draft_save(study=study, acting_user=factories.user_create("olga"), texts=factories.FORM)
-    assert set(tasks_of(study, Kind.DRAFT)) == {"operator", "committee", "chair"}
-    assert set(tasks_of(study, Kind.PROVENANCE)) == {"operator", "steward"}
-    Dataset.objects.filter(study=study, kind="public").update(provenance="Of the archive.")
-    assert tasks_of(study, Kind.PROVENANCE) == {}
-    Study.objects.filter(pk=study.pk).update(languages=["en", "de"])
-    assert tasks_of(study, Kind.TRANSLATION) == {"operator": ["The study's texts are incomplete in German"]}
-
-
-def test_a_young_study_says_to_each_what_comes_next(study: Study) -> None:
-    young, first_run = factories.study_create("young"), ["Propose a first run"]
-    written = ["Write the form that holders read", "Propose what the three levels mean"]
-    assert tasks_of(young, Kind.SETUP) == {
-        "operator": written[:1],
-        "steward": ["Import private and public data"],
-        **dict.fromkeys(("committee", "chair"), written),
-    }
-    for ready in (study, rehearsal_with_table()):
-        assert tasks_of(ready, Kind.SETUP) == {"operator": first_run, "researcher": first_run}
-    run_draft(study, **TABLE_RUN)
-    assert tasks_of(study, Kind.SETUP) == {}
-
-
-def test_users_see_that_a_second_person_is_missing() -> None:
-    study = factories.study_create("alone")
-    olga, chair = factories.user_create("olga"), factories.user_create("clara")
-    services.membership_add(study=study, user=chair, role=Role.CHAIR, acting_user=None)
-    assert [each.text for each in waiting_for(olga) if each.kind == Kind.PEOPLE] == [
-        "A second operator is needed: nobody approves a run that they proposed"
-    ]
-    assert [each.text for each in waiting_for(chair) if each.kind == Kind.PEOPLE] == [
-        "A second person is needed on the committee: nobody approves what they proposed"
-    ]
-    member(study, "operator"), member(study, "committee")
-    assert not [each for user in (olga, chair) for each in waiting_for(user) if each.kind == Kind.PEOPLE]
 
 
 def test_a_closed_study_and_another_ones_tasks_wait_for_nobody(study: Study) -> None:

@@ -8,7 +8,6 @@ from accounting.privacy import gdp_epsilon
 from benchmarks.attacks.canaries import CANARIES, Canary
 from benchmarks.attacks.estimate import gdp_bound, one_run_doubt, one_run_mu
 from benchmarks.attacks.faults import FAULTS
-from benchmarks.attacks.membership import attack, between, likelihood_ratios
 from benchmarks.attacks.one_run import MECHANISMS, guesses_right
 
 DOUBT = 1e-5
@@ -48,26 +47,6 @@ def test_a_planted_fault_is_found(fault, name):
     canary = next(each for each in QUICK if each.name == name)
     with FAULTS[fault]():
         assert exceeds(canary, 160_000 if fault in ("weight-squared", "colluders-counted") else 20_000)
-
-
-def test_a_planted_fault_without_a_canary_is_reported(monkeypatch, capsys):
-    """Canaries that only see whether noise is whole: of the faults, they find one."""
-    from benchmarks.attacks import __main__ as attacks
-    from common.noise import SystemNoise
-
-    whole = SystemNoise.rounded_normal
-
-    def canaries(transcripts, doubt):
-        bound = 0.9 if SystemNoise.rounded_normal is whole else 1.1
-        yield {"mechanism": "made up", "promise": 1.0, "bound": bound}
-
-    monkeypatch.setattr(attacks, "canaries", canaries)
-    monkeypatch.setattr("sys.argv", ["attacks", "canaries", "--plant", "every"])
-    with pytest.raises(SystemExit) as stopped:
-        attacks.main()
-    missed = "charge-dropped, colluders-counted, records-added-up, weight-squared"
-    assert str(stopped.value) == f"Planted, and not found: {missed}."
-    assert "noise-halved: made up" in capsys.readouterr().out
 
 
 @pytest.mark.statistical
@@ -132,41 +111,3 @@ def test_one_run_of_the_real_mechanisms(name):
     right = guesses_right(takes_part, scores, 100)
     assert right > 75
     assert one_run_mu(400, 100, right, doubt=DOUBT) < 1.6
-
-
-@pytest.mark.statistical
-def test_likelihood_ratios_find_members_of_a_model_that_remembers():
-    """Confidences of those who took part are higher by μ standard deviations: the area is Φ(μ/√2)."""
-    random, mu = np.random.default_rng(9), 1.5
-    taking = random.random((64, 400)) < 0.5
-    logits = random.standard_normal(400) + mu * taking + random.standard_normal((64, 400))
-    found = attack(taking, likelihood_ratios(taking, logits), mu)
-    assert found.most_area == pytest.approx(norm.cdf(mu / np.sqrt(2)))
-    assert found.area == pytest.approx(found.most_area, abs=0.02)
-    assert 0.3 * found.most_found < found.found <= found.most_found + 0.02
-    assert found.curve[0.001] == pytest.approx(found.found, abs=1e-4)
-    for rate in (0.1, 0.2, 0.5):
-        assert found.curve[rate] == pytest.approx(norm.cdf(norm.ppf(rate) + mu), abs=0.04)
-    assert found.curve[1.0] == 1.0
-    # Noise alone: were a study's own confidence among those it is compared with, the area would not be a half.
-    taking = random.random((16, 5_000)) < 0.5
-    found = attack(taking, likelihood_ratios(taking, random.standard_normal((16, 5_000))), 0.1)
-    assert abs(found.area - 0.5) < 0.02
-    assert found.found < 0.004
-
-
-@pytest.mark.statistical
-def test_people_who_allow_more_are_found_more_easily_only_where_they_are():
-    """Confidences move by 0.2 or 0.6 standard deviations; then by 0.4 for everybody."""
-    random = np.random.default_rng(10)
-    taking, more = random.random((64, 800)) < 0.5, np.arange(800) < 400
-    noise = random.standard_normal((64, 800))
-    apart, alike = (
-        between(taking, likelihood_ratios(taking, taking * move + noise), more)
-        for move in (np.where(more, 0.6, 0.2), np.full(800, 0.4))
-    )
-    assert apart.areas[0] < apart.areas[2] < apart.areas[1] and len(apart.targets) == 5
-    assert apart.gap == pytest.approx(norm.cdf(0.6 / np.sqrt(2)) - norm.cdf(0.2 / np.sqrt(2)), abs=0.03)
-    assert apart.t == pytest.approx(apart.gap / apart.uncertain)
-    assert apart.p < 1e-6 < 1e-3 < alike.p
-    assert all(t > 0 for t, _ in apart.targets) and max(p for _, p in apart.targets) < 0.2

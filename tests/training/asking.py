@@ -69,7 +69,7 @@ def shards_ask(run: Run) -> Run:
     """Do what workers would until every shard of the batch under way is done, where every holder votes."""
     if run.status == Run.Status.ASKING and run.method != Run.Method.PATE:
         run_advance(run.pk)
-        for shard in run.shards.all():
+        for shard in run.shards.exclude(state="done"):
             shard_ask(shard.pk)
     run.refresh_from_db()
     return run
@@ -103,7 +103,7 @@ def run_ask(run: Run, batches: int | None = None) -> Run:
         if run.has_ended or (batches is not None and run.batches.count() >= batches):
             return run
         run_advance(run.pk)
-        for shard in run.shards.all():
+        for shard in run.shards.exclude(state="done"):
             shard_ask(shard.pk)
     raise AssertionError(f"The run does not get on: {run.status}, {run.message}")
 

@@ -2,23 +2,28 @@
 
 from functools import cache
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from django.contrib.auth.models import User
+from django.db import transaction
+from django.utils import timezone
 
 from accounting.book import charges_of
 from accounting.models import Release
 from accounting.verification import study_faults
 from consent import services
-from consent.models import ConsentEvent, ConsentForm, Level, Role, Study
+from consent.models import Answerer, ConsentEvent, ConsentForm, Level, Role, Study
+from consent.people.circumstances import day_of, renew_by
 from consent.people.counts import holders_per_level
+from consent.selectors import policy_in_force
 from learning.formats import Rows, Splits, TabularSchema, catalogue_load
 from learning.formats.columns import NumericColumn
 from learning.mechanisms.pate.teachers import Teachers
 from tests.factories import consent_choose, study_create, study_open, user_create
 from tests.snapshots import built_once
 from tests.training.asking import asking_of, shards_ask
-from training.methods.pate_teachers import run_prepare
+from training.methods import pate_teachers
 from training.models import Dataset, Run
 from training.services.advance import chunk_train, run_advance
 from training.services.datasets import dataset_import
@@ -53,12 +58,30 @@ def consents_give(study: Study, levels: str = "HHHAAAALLL") -> None:
     """Every registered holder consents; ``levels`` are repeated: H, A, L, or - for no decision."""
     names = {"H": "HIGH", "A": "AVERAGE", "L": "LOW"}
     form = ConsentForm.objects.filter(study=study).latest("version")
-    # Only somebody who has decided before has a promise that the new one could be weaker than.
-    give = consent_choose if ConsentEvent.objects.filter(study=study).exists() else services.consent_give
-    for place, holder in enumerate(study.holders.order_by("pk")):
-        letter = levels[place % len(levels)]
-        if letter in names:
-            give(holder=holder, level=names[letter], form=form, acting_user=None)
+    holders = enumerate(study.holders.order_by("pk"))
+    chosen = [(holder, names[letter]) for place, holder in holders if (letter := levels[place % len(levels)]) in names]
+    if ConsentEvent.objects.filter(study=study).exists() or any(holder.user_id for holder, _level in chosen):
+        for holder, level in chosen:
+            consent_choose(holder=holder, level=level, form=form)
+        return
+    # As the services record first decisions of people without an account or an address, but all at once.
+    policy = policy_in_force(study)
+    with transaction.atomic():
+        services.study_lock(study.pk)
+        ConsentEvent.append(
+            ConsentEvent(
+                study=study,
+                holder=holder,
+                kind=ConsentEvent.Kind.GIVEN,
+                level=level,
+                form=form,
+                policy=policy,
+                answered_by=Answerer.PERSON,
+                renew_by=renew_by(form, day_of(now := timezone.now())),
+                recorded_at=now,
+            )
+            for holder, level in chosen
+        )
 
 
 @built_once
@@ -193,15 +216,20 @@ def run_begun(run: Run) -> Run:
 
 def run_prepared(run: Run) -> Run:
     """Do what a worker would until the run's people are shared out over its teachers."""
-    run_prepare(run)
+    pate_teachers.run_prepare(run)
     run.refresh_from_db()
     return run
 
 
+#: Into so many chunks the teachers of a run are cut here: what each costs beside its teachers is most of it.
+CHUNKS = 3
+
+
 def run_teach(run: Run) -> Run:
     """Do what workers would up to the last teacher; the vote has not begun."""
-    run_advance(run.pk)
-    for chunk in run.chunks.all():
+    with patch.object(pate_teachers, "CHUNKS", CHUNKS):
+        run_advance(run.pk)
+    for chunk in run.chunks.exclude(state="done"):
         chunk_train(chunk.pk)
     run.refresh_from_db()
     return run

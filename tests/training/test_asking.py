@@ -26,7 +26,6 @@ from consent.services.changes import changes_recorded
 from consent.services.holders import circumstance_record
 from learning.formats import Rows
 from learning.mechanisms.protocol import PlanError
-from learning.representations import LearnedNetwork
 from tests.factories import form_publish, policy_approve, user_create
 from tests.training.asking import ASKING_RUN, asking_of, assert_whole, attempt, commit, run_end
 from tests.training.people import HOLDERS, assert_refused, decide, everybody, small_study, withdraw
@@ -46,12 +45,11 @@ from tests.training.runs import (
 )
 from training.engine import asking, questions, spending
 from training.engine.records import records_load
-from training.methods import method_of, neighbours, space
+from training.methods import method_of, neighbours
 from training.methods.neighbours import Votes
 from training.methods.pate_teachers import vote_open
 from training.models import Query, Run, Shard
 from training.services import advance, runs
-from training.services import runs as run_commands
 from training.services.datasets import dataset_import
 from training.services.drawings import head_counts_enter
 
@@ -462,22 +460,6 @@ def test_a_proposal_that_cannot_be_carried_out_is_refused_by_field(
     whitened = {"representation": "whitened"} if "representation_parameters" in fields["choices"] else {}
     assert_refused(field, message, **ASKING_RUN | {"choices": whitened | fields["choices"]})
     assert not Run.objects.exists()
-
-
-def test_an_embedding_is_learned_once_for_plan_and_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    study = small_study()
-    learned = {"representation": "learned", "representation_parameters": {"steps": 2, "components": 3}}
-    chosen = learned | {"rounds": 2, "first_queries": 4, "sigma": 3.0}
-    draft = run_draft(study, **ASKING_RUN | {"choices": chosen})
-    planned = method_of(draft).plan(draft)
-    assert "learned from the public points alone" in planned.representation
-    monkeypatch.setattr(LearnedNetwork, "fit", lambda *_: pytest.fail("it was learned for the plan"))
-    monkeypatch.setattr(space, "_space", space._space.__wrapped__)  # another process
-    run = run_finish(run_commands.run_approve(run=draft, acting_user=user_create("olga"), share=0.5))
-    assert run.status == Run.Status.FINISHED, run.message
-    for each in run.student.card["privacy"]["mechanism"]["rounds"]:
-        assert "learned from the public points alone" in each["representation"]["template"]
-    assert_whole(run)
 
 
 def test_no_plan_without_counted_holders_or_with_too_much_noise() -> None:

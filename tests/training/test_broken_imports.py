@@ -358,18 +358,6 @@ def test_an_import_that_fails_in_the_middle_leaves_nothing_and_can_be_repeated(
     assert begun.state == "done" and Dataset.objects.count() == 1
 
 
-def test_a_duplicate_name_makes_the_import_a_draft_again(study: Study) -> None:
-    first, second = (begin(study, "a.csv", (HEADER + GOOD).encode(), TABLE, declared=True) for _ in range(2))
-    for begun in (first, second):
-        work(begun)
-        confirm(begun)
-    work(first)
-    work(second)
-    assert (first.state, second.state) == ("done", "draft")
-    assert "already has a dataset" in json.dumps(second.message)
-    assert [path.name for path in rows_of_datasets()] == [f"{first.pk}.npz"]
-
-
 # --- ``manage.py import_dataset`` ---
 
 WARD = {**TABLE, "columns": [column for column in TABLE["columns"] if column["name"] != "sex"]}
@@ -425,16 +413,6 @@ def test_a_dry_run_checks_everything_and_writes_nothing(study: Study, folder: Pa
     assert Dataset.objects.get(name="points").seen_classes == [], "in the schema of the study, without labels"
     run(folder / "rows.csv", kind="public", name="labelled points", with_labels=True)
     assert Dataset.objects.get(name="labelled points").seen_classes == [0, 1]
-
-
-def test_idx_images_with_labels_each_owned_by_a_person_of_its_own(study: Study, folder: Path) -> None:
-    images, labels = folder / "images.idx", folder / "labels.idx"
-    images.write_bytes(idx(2, 2, 3, values=bytes([0] * 6 + [255] * 6)))
-    labels.write_bytes(idx(2, values=bytes([1, 0])))
-    run(images, schema=folder / "images.json", labels=[labels], holder_per_row="child")
-    arrays = records_load(Dataset.objects.get())
-    assert arrays["x"].shape == (2, 2, 3) and arrays["y"].tolist() == [1, 0]
-    assert set(DataHolder.objects.values_list("pseudonym", flat=True)) == {"child-1", "child-2"}
 
 
 def test_all_errors_of_several_files_are_reported_at_once_and_none_is_imported(study: Study, folder: Path) -> None:

@@ -1,43 +1,32 @@
 """Many workers and operators at once: nothing is promised twice, started twice, or voted on side by side."""
 
 import threading
-import time
-from collections import defaultdict
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from typing import Any
 
 import pytest
 from celery import current_app
 from django.core.exceptions import ValidationError
 from django.core.files.storage import storages
-from django.db import IntegrityError, connection, transaction
+from django.db import connection
 
-from accounting.book import balances
-from accounting.caps import caps_of
 from accounting.shares import share_free, shares
 from accounting.verification import study_faults
-from common.artifacts import arrays_load
 from learning.mechanisms.protocol import PlanError
 from tests.factories import user_create
 from tests.training.runs import (
     TABLE_RUN,
-    assert_labels_and_register_agree,
     run_draft,
-    run_start,
     study_with_table,
 )
 from training.engine.attempts import run_folder
-from training.models import Run, TeacherChunk
-from training.services.advance import chunk_train, run_advance
+from training.models import Run
 from training.services.runs import run_approve
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.both]
 
 #: What the worker is told about mails, which approvals and ends of runs send, too.
 MAIL = ("mails_deliver",)
-#: μ² of each level of the policy in force, at the δ of ``study_with_table``.
-CAPS = dict(zip(("HIGH", "AVERAGE", "LOW"), caps_of([1.0, 2.0, 3.0], 1e-4).tolist(), strict=True))
 
 
 @pytest.fixture
@@ -117,47 +106,3 @@ def test_a_run_that_ten_approve_at_once_is_approved_once(sent: list[tuple[str, s
     assert [message for message in sent if message != MAIL] == [("run_advance", str(draft.pk))]
     assert share_free(study) == 0.5
     assert list(study_faults(study)) == []
-
-
-@pytest.mark.exhaustive
-def test_runs_that_many_workers_carry_on_vote_one_after_the_other(sent: list[tuple[str, str]]) -> None:
-    study = study_with_table(retain_votes=True)
-    fields = TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 14.0}, "batch_size": 3}
-    runs = [run_start(study, **fields, share=share) for share in (0.1, 0.2, 0.3, 0.4)]
-    voting, beside = Run.objects.filter(study=study, status=Run.Status.ASKING), []
-    deadline = time.monotonic() + 120
-
-    def work(first: int) -> None:
-        """Carry on one run after the other, as messages in any order would have it, until all have ended."""
-        turn = runs[first % 4 :] + runs[: first % 4]
-        while Run.objects.filter(study=study, status__in=Run.ACTIVE).exists() and time.monotonic() < deadline:
-            for run in turn:
-                run_advance(run.pk)
-                for chunk in run.chunks.exclude(state=TeacherChunk.State.DONE):
-                    chunk_train(chunk.pk)
-                if voting.count() > 1:
-                    beside.append(list(voting))
-
-    assert at_once([lambda first=first: work(first) for first in range(4)]) == [None] * 4
-    assert beside == []
-    ended = list(study.runs.order_by("spending_began_at"))
-    assert ended == runs, "they spend in the order in which they were approved"
-    assert [(run.status, run.message) for run in ended] == [(Run.Status.FINISHED, "")] * 4
-    for before, after in pairwise(ended):
-        assert before.batches.latest("index").recorded_at < after.spending_began_at, (
-            "a vote began before another had ended"
-        )
-    spent: dict[int, float] = defaultdict(float)
-    for run in ended:
-        assert run.labels == run.plan["answers"] > 0
-        assert_labels_and_register_agree(run)
-        assignment = arrays_load(run.assignment)
-        for holder, group in zip(assignment["holder"].tolist(), assignment["group"].tolist(), strict=True):
-            spent[holder] += run.labels * 2 * (run.plan["groups"][group]["weight"] / 14.0) ** 2
-    accounts = balances(study)
-    assert dict(zip(accounts.holders.tolist(), accounts.spent.tolist(), strict=True)) == pytest.approx(spent)
-    for holder, charged in spent.items():
-        assert charged <= CAPS[study.consent_events.get(holder=holder).level]
-    assert list(study_faults(study)) == []
-    with pytest.raises(IntegrityError), transaction.atomic():
-        Run.objects.filter(pk__in=[run.pk for run in runs[:2]]).update(status=Run.Status.ASKING)

@@ -27,17 +27,17 @@ from tests.learning.encoders.networks import (
 )
 from tests.snapshots import built_once
 from tests.training.asking import STEPS_RUN
-from tests.training.runs import TABLE_RUN, consents_give, head_counts_state, run_draft, run_finish, run_like, run_start
+from tests.training.runs import consents_give, head_counts_state, run_draft, run_finish, run_like
 from training.engine.records import records_key, records_load
 from training.methods.space import Space, labelled_points, points_of
-from training.models import Dataset, Encoder, Encoding, Run
+from training.models import Dataset, Encoder, Encoding
 from training.services.closing import dataset_remove
 from training.services.datasets import dataset_import
 from training.services.encoders import encoder_register, encoder_withdraw, encoding_work, encodings_sweep
 from training.services.erasures import records_erase
 from training.services.runs import run_withdraw
 from training.services.students import student_predict
-from training.verification import release_faults, replay_faults
+from training.verification import replay_faults
 
 pytestmark = pytest.mark.django_db
 
@@ -117,16 +117,6 @@ def test_a_run_learns_from_vectors_and_its_file_takes_an_image():
     assert session.run(["probabilities"], {"image": rows})[0] == on_the_site
     here = LocalModel(model_fetch(run.students.get().onnx)).predict(rows)
     assert here.probabilities == on_the_site and here.labels.tolist() == found["predictions"]
-
-
-def test_teachers_have_voted_on_the_same_points_whatever_encodes_them_later():
-    study = study_of()
-    run = run_finish(run_start(study, **TABLE_RUN | {"student_learner": "logistic_regression"}))
-    assert run.status == "finished", run.message
-    before = stored(study)
-    registered(study)
-    work()
-    assert stored(study) != before and list(release_faults(Run.objects.get(pk=run.pk))) == []
 
 
 def test_classes_of_test_points_are_read_from_the_file_that_was_written_meanwhile(django_capture_on_commit_callbacks):
@@ -329,20 +319,3 @@ def test_a_run_learns_from_texts_by_an_encoder_and_its_file_takes_a_sentence():
     assert np.array(said) == on_the_site
     here = LocalModel(content).predict(rows)
     assert here.probabilities == on_the_site and here.labels.tolist() == found["predictions"]
-
-
-def test_a_run_learns_from_texts_without_an_encoder():
-    study = study_of("messages")
-    with pytest.raises(ValidationError, match="by gradient steps"):
-        run_draft(study, method="neighbours", choices={})
-    run = run_finish(run_like(study, STEPS_RUN, choices={"sigma": 1.0, "steps": 6}, share=0.9))
-    assert run.status == "finished", run.message
-    model = run.students.get()
-    assert model.card["encoder"] is None and list(replay_faults(run.batches.first())) == []
-    rows, content = [{"message": "free prize"}, {"message": "see you at noon"}], model_fetch(model.onnx)
-    on_the_site = pytest.approx(np.array(student_predict(model, rows)["probabilities"]), abs=1e-9)
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(content)
-    assert session.run(["probabilities"], {"text": MESSAGES.encode(rows)})[0] == on_the_site
-    assert LocalModel(content).predict(rows).probabilities == on_the_site

@@ -225,24 +225,6 @@ def test_returning_holder_keeps_their_account_and_is_stored_only_with_consent(
     assert faults(study) == []
 
 
-def test_a_paper_withdrawal_erases_where_the_study_promises_it(django_capture_on_commit_callbacks: Commits) -> None:
-    study = small_study(after_withdrawal=AfterWithdrawal.ERASED, levels="-AL")
-    scan_add(study, "p-000")
-    event = ConsentEvent.objects.get(holder__pseudonym="p-000")
-    holder = event.holder
-    row = PaperConsent(1, "p-000", "NONE", 1, timezone.now().date() + timedelta(days=1), "no.pdf")
-    with django_capture_on_commit_callbacks(execute=True), pytest.MonkeyPatch.context() as patch:
-        tomorrow = timezone.now() + timedelta(days=1)
-        patch.setattr("consent.services.paper.timezone.now", lambda: tomorrow)
-        paper_consents_record(
-            study=study, consents=[row], scans={"no.pdf": SCAN + b"!"}, acting_user=user_create("steward")
-        )
-    with django_capture_on_commit_callbacks(execute=True):
-        assert records_erase(study.pk) == 1
-    assert holder.pk not in owners_of(private(study))
-    assert files(f"evidence/{study.pk}") == set()
-
-
 @pytest.mark.parametrize(
     ("kind", "answered"),
     [(ASKING_RUN, True), (ASKING_RUN, False), (STEPS_RUN, True), (SAMPLED_RUN, True)],

@@ -2,27 +2,20 @@
 
 from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 from allauth.account.models import EmailAddress
-from django.conf import settings
 from django.contrib.auth.models import User
 from django.core import mail as outbox
-from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test import Client
 from django.utils import timezone
 from prometheus_client.parser import text_string_to_metric_families
 
-from accounting.models import Release
 from common.append_only import triggers_remove
-from common.journal import head_note
-from common.models import BackupRecord
 from consent.models import ConsentEvent, Mail, Study
 from consent.services import consent_withdraw
-from consent.services.accounts import administrator_set
 from consent.services.mail import mails_deliver
 from tests import factories
 from tests.pages import as_, study_with_roles, text, url
@@ -127,30 +120,6 @@ def night_before(study: Study) -> None:
     Verification.objects.filter(study=study).update(verified_at=day_ago, claimed_at=day_ago)
 
 
-def test_a_locked_study_is_shown_until_it_is_settled(study: Study, metric: Callable[[str], float]) -> None:
-    head = Release.head(study.pk)
-    head_note(study.pk, "accounting.release", head.sequence + 1, "lost")
-    with_faults = False
-    try:
-        call_command("verify_ledger")
-    except CommandError:
-        with_faults = True
-    assert Verification.objects.get(study=study).locked
-    assert metric("ipate_studies_locked") == 1
-    assert state() == ("fault found" if with_faults else "study locked")
-    for role in STAFF:
-        for page in pages(study, role):
-            assert "This study is locked." in page
-    answer = Client().get("/readyz").json()
-    assert answer["status"] == "ready" or "not heard from" in answer["worker"], "it does not take the site away"
-    night_before(study)
-    studies_verify()
-    assert set(mailed()) == {"auditor", "committee", "chair"}
-    Path(settings.JOURNAL_DIR, f"study-{study.pk}.json").unlink()
-    assert metric("ipate_studies_locked") == 0
-    assert "This study is locked." not in pages(study, "operator")[1]
-
-
 def test_deciders_never_see_a_holders_choice(
     study: Study, metric: Callable[[str], float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,18 +172,3 @@ def test_a_study_that_a_worker_is_at_is_left_to_it(study: Study) -> None:
     Verification.objects.filter(study=study).update(claimed_at=timezone.now() - timedelta(hours=4))
     studies_verify()
     assert Verification.objects.get(study=study).verified_at is not None
-
-
-def test_administrators_read_when_the_last_backup_succeeded(study: Study, metric: Callable[[str], float]) -> None:
-    administrator = factories.user_create("ada")
-    administrator_set(user=administrator, appointed=True, acting_user=factories.user_create("root", is_superuser=True))
-    assert metric("ipate_backup_age_seconds") == float("inf")
-    assert Client().get("/readyz").json()["backup"] == "ok", "a new site has a day for its first"
-    assert "No backup has succeeded" not in text(as_(administrator).get("/"))
-    BackupRecord.objects.create(made_at=timezone.now() - timedelta(hours=27), encrypted=True)
-    assert "No backup has succeeded for 26 hours. The last one succeeded:" in text(as_(administrator).get("/"))
-    BackupRecord.objects.create(made_at=timezone.now() - timedelta(hours=1), encrypted=True)
-    assert metric("ipate_backup_age_seconds") == pytest.approx(3600, abs=60)
-    assert Client().get("/readyz").json()["backup"] == "ok"
-    assert "The last backup succeeded:" in text(as_(administrator).get("/"))
-    assert "backup" not in text(as_("operator").get("/"))

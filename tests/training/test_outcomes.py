@@ -21,7 +21,7 @@ from ipate_client import LocalModel
 from common.artifacts import model_fetch
 from consent.models import DataHolder, Study
 from consent.promises.uses import results_of, usage_of
-from learning.formats import DataError, Report, Rows, read_file, schema_from_json, schema_to_json
+from learning.formats import DataError, Rows, read_file, schema_from_json, schema_to_json
 from learning.outcomes import OUTCOME_LABELS
 from tests.factories import study_open, user_create
 from tests.pages import as_, text, url
@@ -206,6 +206,7 @@ def test_holders_read_what_was_learned_and_which_records_are_theirs(run: Run) ->
     assert run.private_dataset.seen_classes == []
 
 
+@one_kind("times", of="study")
 def test_what_does_not_learn_an_outcome_is_refused_when_proposed(study: Study) -> None:
     words = OUTCOME_LABELS[study.slug]
     for method in (TABLE_RUN, *([ASKING_RUN] if study.slug == "times" else [])):
@@ -241,19 +242,6 @@ def test_a_model_that_knows_nothing_is_not_published(study: Study, tmp_path: Pat
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_faults_of_a_file_name_row_and_column(kind: str, tmp_path: Path) -> None:
-    path = tmp_path / "wrong.csv"
-    wrong = {"numbers": "x", "times": "-3,gone", "labels": "maybe,2"}[kind]
-    heading, first, *_rest = lines(kind, 3, 1)
-    path.write_text("\n".join([heading, first, f"p-9,0.5,0.5,{wrong}"]))
-    report = Report()
-    read_file(path, schema_from_json(document(kind)), report=report)
-    faults = [(fault.row, fault.column) for fault in report.faults]
-    names = [column["name"] for column in TARGETS[kind]["columns"] if column["role"] == "target"]
-    assert faults == [(3, name) for name in names]
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_arrays_hold_a_column_for_each_part(kind: str, tmp_path: Path) -> None:
     schema, path = schema_from_json(document(kind)), tmp_path / "rows.npz"
     y = {"numbers": [12.5, 50.0], "times": [[3.0, 1.0], [50.0, 0.0]], "labels": [[1, 0], [1, 1]]}[kind]
@@ -268,21 +256,6 @@ def test_arrays_hold_a_column_for_each_part(kind: str, tmp_path: Path) -> None:
     np.savez(path, x=np.zeros((2, 2)), y=np.full((2, 3), np.nan))
     with pytest.raises(DataError, match="Save numbers with these columns"):
         read_file(path, schema, holders=False)
-
-
-@one_kind("times")
-def test_lists_and_comparisons_tell_the_first_measure_in_place_of_an_accuracy(run: Run) -> None:
-    study, card = run.study, run.student.card
-    page = as_("olga").get(reverse("staff:runs", args=[study.slug]))
-    assert measure_named(card) in html.unescape(text(page))
-    counted = run_start(study, share=0.1, **COUNTS_RUN | {"choices": {"column": "length", "bins": 2}})
-    found = as_("olga").get(reverse("staff:run_compare", args=[study.slug]), {"run": [run.pk, counted.pk]})
-    assert found.status_code == 200
-    names, rows = zip(*((name, row) for name, _shared, row in found.context["measures"]), strict=True)
-    assert len(names) == len(card["evaluation"]["measures"])
-    assert f"{names[0]} {rows[0][0].value}" == measure_named(card) and rows[0][1].value == "–"
-    for of_classes in ("Accuracy on the test data", "Most frequent class", "Labels that are right"):
-        assert of_classes not in found.text
 
 
 WAYS: dict[str, dict[str, Any]] = {
@@ -300,7 +273,7 @@ WAYS: dict[str, dict[str, Any]] = {
 
 
 #: One kind of outcome for each way to learn; the others are tested at night.
-QUICK = {("numbers", "votes"), ("times", "samples"), ("labels", "student of steps"), ("labels", "network")}
+QUICK = {("numbers", "votes"), ("times", "samples"), ("labels", "network")}
 
 
 @pytest.mark.parametrize(
@@ -345,7 +318,7 @@ def test_another_student_learns_from_the_same_releases(run: Run) -> None:
     assert len(student_predict(version, [ROW])["values"][0]) == len(run.learns.columns)
 
 
-@one_kind("times", "labels", of="study")
+@one_kind("times", of="study")
 def test_pages_and_api_tell_what_a_student_learned_from_true_answers(study: Study, tmp_path: Path) -> None:
     schema, rows = schema_from_json(document(study.slug)), rows_of(study.slug, 60, 5, tmp_path, holders=False)
     public = dataset_import(study=study, name="answered", kind="public", rows=rows, schema=schema)
@@ -392,7 +365,7 @@ def test_eight_labels_are_learned_without_a_student(tmp_path: Path) -> None:
         student_ask(run=run, student_learner="shares", student_parameters={}, acting_user=user_create("olga"))
 
 
-@one_kind("times", "labels")
+@one_kind("times")
 def test_every_number_of_a_card_follows_from_the_file_and_the_test_data(run: Run, tmp_path: Path) -> None:
     """By the scripts of the documents, which have their own formulas."""
     kind = run.study.slug

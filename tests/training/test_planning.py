@@ -3,32 +3,27 @@
 import json
 from io import StringIO
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import call_command
 from django.urls import reverse
-from django.utils import translation
 
 from accounting.caps import caps_of
 from accounting.models import HeadCount
-from accounting.shares import share_free, share_grant, suggested_share
+from accounting.shares import share_free, suggested_share
 from common.artifacts import arrays_load
 from common.noise import SimulationNoise
-from common.sentences import Sentence, in_words
 from consent import services
 from consent.models import Study
 from ipate_web.staff.charts import plan_charts
-from ipate_web.staff.templatetags.run_words import said
-from learning.forecasts import Forecast
 from learning.mechanisms.pate.aggregators import AGGREGATORS
 from learning.mechanisms.protocol import PlanError
 from tests import factories
 from tests.factories import policy_approve, study_create, user_create
 from tests.pages import as_
 from tests.snapshots import built_once
-from tests.training.asking import ASKING_RUN, EVERYBODY, SAMPLED_RUN, STEPS_RUN
+from tests.training.asking import ASKING_RUN, SAMPLED_RUN, STEPS_RUN
 from tests.training.runs import (
     TABLE,
     TABLE_RUN,
@@ -48,7 +43,7 @@ from training.methods.pate_plan import teachers_plan
 from training.models import Dataset, Run
 from training.services.datasets import dataset_import
 from training.services.drawings import head_counts_draw, head_counts_enter
-from training.services.forecasts import Alternative, alternatives_notes, forecast
+from training.services.forecasts import forecast
 from training.services.runs import run_approve, run_cancel
 
 pytestmark = pytest.mark.django_db
@@ -204,34 +199,6 @@ def test_page_api_and_command_tell_the_same_and_a_share_that_nobody_names_is_not
     assert suggested_share(rehearsal_with_table()) == 1.0
 
 
-def test_a_poor_forecast_for_a_small_share_is_warned_of(study: Study) -> None:
-    HeadCount.objects.filter(study=study).update(count=300)
-    draft = run_draft(study, **EVERYBODY)
-
-    def warned(share: float | None = None) -> list[str]:
-        return [note for note in forecast(draft, share).notes if "the whole cap" in note]
-
-    assert not warned(), "a quarter"
-    assert [note.endswith("Give the run a larger share: 100 % is free.") for note in warned(0.01)] == [True]
-    for share in (0.96, 0.03):
-        share_grant(study=study, subject=uuid4(), purpose="run", share=share, acting_user=None)
-    assert [note.startswith("Only 1 % of every holder's cap is left") for note in warned()] == [True]
-    assert as_("ada").get(f"/api/v1/studies/{study.slug}").json()["share_free"] == 0.01
-
-
-def test_the_command_says_it_to_people_and_refuses_in_words(study: Study) -> None:
-    run, out = run_draft(study, title="First", **TABLE_RUN), StringIO()
-    call_command("run_plan", str(run.pk), "--share", "0.5", stdout=out)
-    assert out.getvalue().startswith("First: teachers vote, 50 % of every cap\n")
-    assert "Note: Nobody has stated" in out.getvalue()
-    for arguments, words in ((["0", "--json"], "There is no run 0"), ([str(run.pk), "--share", "2"], "at most 1")):
-        with pytest.raises(CommandError, match=words):
-            call_command("run_plan", *arguments, stdout=StringIO())
-    Run.objects.filter(pk=run.pk).update(choices=run.choices | {"teachers": 1000})
-    with pytest.raises(CommandError, match="too few"):
-        call_command("run_plan", str(run.pk), stdout=StringIO())
-
-
 @pytest.mark.parametrize("classes", [2, 100])
 @pytest.mark.parametrize("teachers", [20, 250])
 def test_suggested_values_warn_of_nothing_and_a_check_that_cannot_tell_agreement_does(
@@ -248,44 +215,6 @@ def test_suggested_values_warn_of_nothing_and_a_check_that_cannot_tell_agreement
     ):
         vote = AGGREGATORS["confident_gnmax"](sigma=20.0, sigma_threshold=sigma, threshold=threshold)  # type: ignore[call-arg]
         assert any(words in warning for warning in vote.warnings(100, 2))
-
-
-@pytest.mark.parametrize("recipe", [ASKING_RUN, STEPS_RUN], ids=["votes", "steps"])
-def test_a_plan_says_what_levels_bring(study: Study, recipe: dict[str, Any]) -> None:
-    run = run_draft(study, **recipe)
-    expected = forecast(run)
-    levels, threshold, smallest = expected.alternatives
-    mu = np.sqrt(caps_of([1.0, 2.0, 3.0], study.delta))  # ten people of each
-    assert (levels.holders, levels.signal) == (30, pytest.approx(10 * mu.sum()))
-    best = int(np.argmax(mu * [30, 20, 10]))
-    assert (threshold.epsilon, threshold.holders) == (best + 1.0, 30 - 10 * best)
-    assert threshold.signal == pytest.approx((mu * [30, 20, 10]).max())
-    assert (smallest.epsilon, smallest.holders, smallest.signal) == (1.0, 30, pytest.approx(30 * mu[0]))
-    assert all(each.forecast is not None and 0 <= each.forecast.noisy <= 1 for each in expected.alternatives)
-    assert planned(run)["alternatives"] == in_words([each.to_json() for each in expected.alternatives])
-    approval = as_("ada").get(reverse("staff:run_approve", args=[study.slug, run.pk])).text
-    assert "What levels bring" in approval and f"all at ε = {best + 1}" in approval
-
-
-def test_a_plan_of_teachers_says_how_many_labels_the_strictest_cost(study: Study) -> None:
-    run = run_draft(study, **TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 6.0}})
-    expected = forecast(run, 0.9)
-    levels, _threshold, smallest, lenient = expected.alternatives
-    documents = {each["kind"]: each for each in planned(run, share=0.9)["alternatives"]}
-    page = as_("ada").get(reverse("staff:run_approve", args=[study.slug, run.pk])).text
-    assert '<th scope="row">everybody but High protection, as they chose</th>' in page
-    HeadCount.objects.filter(study=study, level="HIGH").update(count=0)
-    without = forecast(run, 0.9).plan.labels
-    assert levels.labels is not None and without is not None and smallest.labels is not None
-    assert (lenient.labels, lenient.holders, lenient.left_out) == (without, 20, ("HIGH",))
-    assert smallest.labels < levels.labels < without < 12, "of 12 public points"
-    assert (documents["lenient"]["labels"], documents["lenient"]["left_out"]) == (without, ["HIGH"])
-    (note,) = [note for note in expected.notes if "strictest promise" in str(note)]
-    more = without - levels.labels
-    assert f"costs {more} labels: without the 10 holders of HIGH, accounts would afford {without} in" in str(note)
-    with translation.override("de"):
-        words = f"der Stufe Hoher Schutz würden die Konten für {without} statt {levels.labels} reichen"
-        assert words in said(note)
 
 
 def test_what_a_proposal_leaves_open_the_plan_chooses_by_forecast() -> None:
@@ -319,15 +248,6 @@ def test_what_a_proposal_leaves_open_the_plan_chooses_by_forecast() -> None:
     assert [series.name for series in cost.series] == ["noisy counts", "labels", "this plan", "suggested"]
     assert cost.rows[cost.x.index(6)][1][2] == pytest.approx(cost.rows[cost.x.index(6)][1][0]), "it has counts, too"
     assert teachers_plan(run_draft(study, **TABLE_RUN | {"title": "All"}), 0.9).compared == ()
-
-
-@pytest.mark.parametrize(("value", "is_noted"), [(0.902, True), (0.91, False)])
-def test_a_plan_says_where_its_forecast_gains_little_by_levels(value: float, is_noted: bool) -> None:
-    compared = [
-        Alternative(kind, 2.0, 30, signal, Forecast("model", each, 0.8, 1.0, 0.95, 100, Sentence("points")))
-        for kind, signal, each in (("levels", 20.0, value), ("threshold", 10.0, 0.9), ("smallest", 5.0, 0.9))
-    ]
-    assert ["half a point" in note for note in alternatives_notes(compared)] == [True] * is_noted
 
 
 @pytest.mark.parametrize(

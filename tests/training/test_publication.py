@@ -41,7 +41,7 @@ from tests.training.runs import (
     study_with_table,
 )
 from training.engine import questions
-from training.measures import cautions, evaluated
+from training.measures import evaluated
 from training.models import Run, StudentModel
 from training.services.datasets import dataset_import
 from training.services.downloads import onnx_store, version_load
@@ -53,7 +53,6 @@ from training.verification import release_faults
 pytestmark = pytest.mark.django_db
 
 GOOD = TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 40.0}}
-ROW = {"length": 0.1, "width": 0.5}
 NOISY = {"student_learner": "logistic_regression"}
 
 
@@ -103,22 +102,6 @@ def test_only_a_useful_and_well_tested_model_is_published_automatically(settings
     evaluation = evaluated(np.column_stack([1 - at_risk, at_risk]), rare.astype(np.int64), names)
     assert evaluation["area"] == 1, "it can tell who is at risk"
     assert "no more often than the most frequent class" in publication_doubts(evaluation)[0], "and always says no"
-
-
-def test_a_model_that_names_one_class_or_is_too_sure_says_so() -> None:
-    truth = np.repeat([0, 1], [90, 30])
-    same = np.tile([0.75, 0.25], (120, 1))
-    assert [str(each) for each in cautions(evaluated(same, truth, ["no", "yes"]), 1.0)] == [
-        "For every point of the test data it names the same class, “no”. Use its probabilities, or choose a threshold."
-    ]
-    sure = np.where(np.arange(120)[:, None] % 2 == [0, 1], 0.99, 0.01)
-    [caution] = cautions(evaluated(sure, truth, ["no", "yes"]), 1.0)
-    assert "it is 99 % sure of its answers, and 50 % of them are right" in caution
-    good = np.where(truth[:, None] == [0, 1], 0.9, 0.1)
-    assert cautions(evaluated(good, truth, ["no", "yes"]), 1.0) == []
-    [caution] = cautions(evaluated(good, truth, ["no", "yes"]), 0.6)
-    assert "too sure of itself" in caution and "0.60" in caution
-    assert cautions(None, 1.0) == []
 
 
 def study_of_chance() -> Study:

@@ -16,7 +16,7 @@ from kombu.exceptions import OperationalError
 from pytest_django import DjangoCaptureOnCommitCallbacks as Commits
 
 from common.artifacts import arrays_list
-from common.jobs import claimant, lease, worker_claims
+from common.jobs import lease, worker_claims
 from common.models import WorkerHeartbeat
 from consent import services
 from consent.models import Level, Study
@@ -39,8 +39,8 @@ from training import tasks
 from training.engine import turns
 from training.engine.turns import send, worker_time_note
 from training.methods.lessons import checkpoints_folder
-from training.models import Run, StudentTraining, TeacherChunk
-from training.queue import queue_for, queue_watchable, run_wait
+from training.models import Run, StudentTraining
+from training.queue import queue_for, run_wait
 from training.services import advance
 from training.services.advance import run_advance, step_of
 from training.services.drawings import head_counts_enter
@@ -84,25 +84,6 @@ def test_runs_wait_in_the_order_in_which_they_were_approved(study: Study, operat
     first.refresh_from_db()
     assert (place(first), place(second)) == (None, 1)
     assert [row.run for row in queue_for(operator).under_way] == [first]
-
-
-def test_a_workers_claims_say_what_it_is_at(study: Study, operator: User, monkeypatch: pytest.MonkeyPatch) -> None:
-    run, now = run_start(study, **TABLE_RUN), timezone.now()
-    WorkerHeartbeat.objects.create(name=WORKER, heard_at=now)
-    WorkerHeartbeat.objects.create(name="celery@there:1", heard_at=now - timedelta(hours=1))
-    monkeypatch.setattr("common.worker_heartbeats._own_name", WORKER)
-    with lease(Run, run.pk) as claim:
-        assert claim is not None
-        assert claimant(claim) == WORKER
-        alive, dead = queue_for(operator).workers
-        assert (alive.name, alive.is_alive, alive.runs, alive.elsewhere) == (WORKER, True, (run,), 0)
-        assert (dead.is_alive, dead.runs) == (False, ())
-        assert [row.workers for row in queue_for(operator).waiting] == [(WORKER,)]
-    assert queue_for(operator).workers[0].runs == ()
-    run_teach(run)
-    chunk = TeacherChunk.objects.filter(run=run).first()
-    TeacherChunk.objects.filter(pk=chunk.pk).update(claimed_by=claim, heartbeat=timezone.now())
-    assert queue_for(operator).workers[0].runs == (run,)
 
 
 def test_when_a_run_is_expected_to_begin_and_to_end(study: Study, operator: User) -> None:
@@ -158,17 +139,6 @@ def test_the_queue_shows_only_the_number_of_runs_of_other_studies(study: Study, 
     page = as_(boss).get("/queue/live/").content.decode()
     assert page.count("A run of another study") == 2
     assert "Mine" not in page
-
-
-def test_only_operators_and_administrators_watch_it(study: Study, operator: User) -> None:
-    assert queue_watchable(operator)
-    for role in ("steward", "committee", "auditor", "researcher"):
-        user = factories.user_create(role)
-        services.membership_add(study=study, user=user, role=role, acting_user=None)
-        assert not queue_watchable(user)
-        assert as_(user).get("/queue/").status_code == 403
-        assert "/queue/" not in as_(user).get("/").content.decode()
-    assert "/queue/" in as_(operator).get("/").content.decode()
 
 
 @pytest.mark.exhaustive

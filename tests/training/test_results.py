@@ -30,12 +30,11 @@ from tests import factories
 from tests.factories import user_create
 from tests.ipate_web.accounts.test_mails import person
 from tests.pages import as_, text
-from tests.training.asking import ASKING_RUN, COUNTS_RUN, EVERYBODY, run_ask
+from tests.training.asking import ASKING_RUN, EVERYBODY, run_ask
 from tests.training.runs import (
     TABLE_RUN,
     rehearsal_with_table,
     run_finish,
-    run_like,
     run_start,
     run_teach,
     study_with_table,
@@ -47,8 +46,7 @@ from training.services.downloads import predictions_record
 from training.services.drawings import head_counts_draw
 from training.services.erasures import records_erase
 from training.services.publication import model_stage_set
-from training.services.results import result_withdraw
-from training.services.students import student_publish, student_withdraw
+from training.services.students import student_withdraw
 
 pytestmark = pytest.mark.django_db
 
@@ -162,32 +160,6 @@ def test_a_rehearsal_publishes_nothing_to_people() -> None:
     assert results_of(study) == []
     assert "This is a rehearsal on data that are nobody's secret." in page_of(study.holders.earliest("pk"))
     assert not News.objects.exists()
-
-
-def test_people_read_of_a_table_as_of_a_model() -> None:
-    study, olga = study_with_table(), factories.user_create("olga")
-    run, holder = run_ask(run_like(study, COUNTS_RUN, title="How many smoke")), held(study, "LOW")
-    (result,) = results_of(study, holder)
-    assert (result.cells, result.takers) == (3, 0) and result.cost.after > result.cost.before
-    page = page_of(holder)
-    assert "How many smoke" in page and "It is a table of 3 counts of people, with random noise in each." in page
-    assert "Nobody has taken it yet." in page
-    assert [each.about for each in News.objects.all()] == [str(run.pk)]
-    result_withdraw(run=run, reason="Twice the same.", acting_user=olga)
-    assert "Twice the same." in page_of(holder)
-
-
-def test_a_model_that_was_held_back_is_news_when_a_person_publishes_it(settings) -> None:
-    settings.LEAST_TEST_POINTS = 10_000
-    study, olga = study_with_table(), factories.user_create("olga")
-    run = publish(study)
-    assert results_of(study) == [] and not News.objects.exists()
-    student_publish(run=run, version=1, acting_user=olga, reason="It is a demonstration.")
-    (result,) = results_of(study)
-    assert result.published_at == Release.objects.get(kind=Release.Kind.CHOICE).recorded_at
-    assert result.changed_at is None
-    student_publish(run=run, version=1, acting_user=olga, reason="Again.")
-    assert News.objects.count() == 1
 
 
 # --- Mails ----------------------------------------------------------------------------------------------------------
@@ -345,19 +317,6 @@ def test_uses_of_a_holder_begin_when_they_join() -> None:
     (use,) = usage_of(late).uses
     # The second of three batches was being asked when they joined.
     assert use.since == Release.objects.get(run=run.pk, batch=2).recorded_at
-    assert usage_of(late).mu_squared >= balances(study).of(np.array([late.pk]))[0]
-
-
-def test_unused_shares_count_for_later_members() -> None:
-    """Or the bound would be below what they can have spent."""
-    study = study_with_table(levels="L-")
-    late = DataHolder.objects.filter(study=study, consent_events=None).earliest("pk")
-    first = run_ask(ask(study, share=0.5, choices={"sigma": 3.0}))
-    services.consent_give(holder=late, level="LOW", form=ConsentForm.objects.get(study=study), acting_user=None)
-    second = run_ask(ask(study, share=0.2, choices={"sigma": 3.0}))
-    used = [shares(study)[run.pk].committed for run in (first, second)]
-    assert min(used) > 0.1
-    assert usage_of(late).mu_squared == pytest.approx(sum(used) * float(caps_of(3.0, study.delta)))
     assert usage_of(late).mu_squared >= balances(study).of(np.array([late.pk]))[0]
 
 

@@ -1,12 +1,9 @@
 """Private gradient steps: what is released, what it costs whom, and what takes the place of public points."""
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from django.conf import settings
 from django.core.exceptions import ValidationError
 
 from accounting.book import balances, charges_of
@@ -18,7 +15,7 @@ from consent.models import DataHolder, Study
 from consent.selectors import consent_snapshot
 from learning.mechanisms.protocol import PlanError
 from learning.mechanisms.steps.linear import CLIP_STEPS
-from tests.training.asking import COUNTED_STEPS_RUN, STEPS_RUN, NoNoise, asking_of, assert_whole, attempt, commit
+from tests.training.asking import COUNTED_STEPS_RUN, STEPS_RUN, NoNoise, assert_whole, attempt, commit
 from tests.training.people import assert_refused, decide, everybody, small_study, withdraw
 from tests.training.recipes import charged as charged_by
 from tests.training.runs import (
@@ -31,7 +28,7 @@ from tests.training.runs import (
     study_with_data,
     study_with_table,
 )
-from training.engine import asking, questions
+from training.engine import questions
 from training.engine.questions import state_before
 from training.engine.records import records_load
 from training.methods import method_of, steps
@@ -99,10 +96,6 @@ def heard(run: Run, batch: int, among: list[DataHolder]) -> None:
         assert charged(run, batch)[who.pk] == pytest.approx(due, rel=0.01)
 
 
-def files(run: Run, folder: str = "runs") -> list[str]:
-    return sorted(path.name for path in (Path(settings.PRIVATE_DIR) / folder / str(run.pk)).glob("*"))
-
-
 # --- From the approval to the end -----------------------------------------------------------------------------------
 
 
@@ -156,20 +149,6 @@ def test_digits_are_learned_through_wavelets_and_the_student_is_published(exact:
     assert run.student.accuracy == accuracies["nearest_neighbour"] > 0.3, "ten classes, a few hundred people"
     assert card["learned_from"]["queries"] == 30
     assert card["privacy"]["mechanism"]["rounds"][0]["steps"] == 30
-
-
-@pytest.mark.exhaustive
-def test_the_second_round_learns_in_the_layer_of_the_student_of_the_first() -> None:
-    study = study_with_data(retain_votes=True)
-    network = {"student_learner": "cnn", "student_parameters": {"epochs": 3}}
-    run = run_finish(learning_run(study, choices={"rounds": 2, "steps": 4}, batch_size=4, **network))
-    assert run.status == Run.Status.FINISHED, run.message
-    first, second = run.rounds.all()
-    assert "inner layer" in second.representation["template"] != first.representation["template"]
-    assert list(run.batches.values_list("round__index", "start", "size")) == [(0, 0, 4), (1, 4, 4)]
-    assert [each["until"] for each in run.plan["rounds"]] == [0.5, 1.0]
-    assert [each["steps"] for each in run.student.card["privacy"]["mechanism"]["rounds"]] == [4, 4]
-    assert_whole(run)
 
 
 @pytest.mark.parametrize(("publish", "learner"), [("model", "linear"), ("student", "nearest_neighbour")])
@@ -226,31 +205,6 @@ def test_who_joins_withdraws_or_changes_their_level_in_a_chunk_is_heard_as_their
     run = commit(run)
     heard(run, 2, [who for who in people if who != people[4]])
     assert_whole(run_finish(run))
-
-
-# --- Workers, messages and endings ----------------------------------------------------------------------------------
-
-
-def test_files_of_a_failed_commit_are_deleted(
-    monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Callable[..., Any]
-) -> None:
-    study = small_study()
-    with django_capture_on_commit_callbacks(execute=True):
-        run = begun(study)
-    real = asking._kept
-
-    def fails(*args: Any) -> str:
-        real(*args)
-        raise OSError("no space left")
-
-    with monkeypatch.context() as patch, pytest.raises(OSError, match="space"):
-        patch.setattr(asking, "_kept", fails)
-        asking_of(run).step(run)
-    assert len(files(run, "rounds")) == 2, "the round, and what nobody has seen"
-    with django_capture_on_commit_callbacks(execute=True):
-        run = commit(run)
-    assert files(run, "rounds") == sorted([Path(run.rounds.get().artifact).name, Path(run.batches.get().released).name])
-    assert not [name for name in files(run) if name.startswith("shard")]
 
 
 # --- Plans and proposals --------------------------------------------------------------------------------------------

@@ -9,14 +9,12 @@ import numpy as np
 import pytest
 from django.core.exceptions import ValidationError
 from django.core.files.storage import storages
-from django.core.management import CommandError, call_command
-from django.utils import timezone
 
 from accounting.book import balances
 from accounting.models import Release
 from accounting.shares import shares
 from accounting.verification import study_faults
-from common import __version__, jobs
+from common import __version__
 from common.artifacts import arrays_list, arrays_load, model_fetch, model_store
 from common.row_hashes import json_digest
 from learning.formats import DataError, Rows
@@ -40,9 +38,9 @@ from tests.training.runs import (
 from training.measures import published_accuracy
 from training.methods import lesson_of, lessons
 from training.methods.lessons import checkpoints_folder
-from training.models import Dataset, Run, StudentModel, StudentTraining
+from training.models import Dataset, Run, StudentModel
 from training.selectors import run_versions
-from training.services import advance, trainings
+from training.services import trainings
 from training.services.closing import dataset_remove
 from training.services.datasets import dataset_import
 from training.services.forecasts import forecast
@@ -269,41 +267,6 @@ def test_trainings_end_where_the_public_points_were_removed_before_a_worker_came
         assert "The public points were removed" in training.message
 
 
-def test_a_training_whose_worker_died_is_sent_on_and_done_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    training = student_ask(run=run, acting_user=None, **BOOSTED)
-    stale = StudentTraining.objects.select_related("run__study").get(pk=training.pk)
-    rows = StudentTraining.objects.filter(pk=training.pk)
-    rows.update(state="running", claimed_by="dead", heartbeat=timezone.now() - timezone.timedelta(hours=1))
-    sent: list[Any] = []
-    monkeypatch.setattr(jobs, "send", lambda task, pk: sent.append((task, pk)))
-    advance.runs_sweep()
-    assert ("training.tasks.student_learn", training.pk) in sent
-    student_learn(training.pk)
-    student_learn(training.pk)
-    trainings._version_train(stale, lambda done, total: None)  # by a worker that believes that it is still its own
-    assert run.students.count() == 2 and rows.get().state == "done"
-    sent.clear()
-    advance.runs_sweep()
-    assert ("training.tasks.student_learn", training.pk) not in sent
-    assert faults(run) == []
-
-
-def test_why_no_student_came_of_it_is_told_and_another_can_be_asked_for(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise ValueError("The points do not suit it.")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(trainings, "student_teach", fail)
-        trained(run)
-    entry = run_versions(run).training
-    assert entry is not None and entry.message == "The points do not suit it."
-    assert run.students.count() == 1
-    trained(run)
-    assert (run_versions(run).training, run.students.count()) == (None, 2)
-
-
 # --- Assessment -----------------------------------------------------------------------------------------------------
 
 
@@ -358,46 +321,7 @@ def test_publisher_of_another_version_is_on_record_and_tampering_is_found(run: R
     assert any("not the one that was chosen" in fault for fault in faults(run))
 
 
-# --- Command --------------------------------------------------------------------------------------------------------
-
-
-def test_the_command_trains_a_version_here_and_now(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    call_command("student_train", str(run.pk), "--student", "boosting", "--set", "iterations=2", "--set", "leaf=1")
-    version = run.students.latest("version")
-    assert (version.version, version.learner, version.requested_by) == (2, "boosting", None)
-    assert version.card["learner"]["parameters"] == {"iterations": 2, "leaf": 1}
-    assert "Version 2 of the student: boosting" in capsys.readouterr().out
-    for wrong in (["--set", "iterations=many"], ["--set", "iterations=0"]):
-        with pytest.raises(CommandError):
-            call_command("student_train", str(run.pk), "--student", "boosting", *wrong)
-    with pytest.raises(CommandError, match="There is no run"):
-        call_command("student_train", "nowhere")
-
-
 # --- Progress and checkpoints ---------------------------------------------------------------------------------------
-
-
-def test_progress_is_shown_for_runs_and_versions_and_then_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[tuple[float | None, ...]] = []
-    network = {"student_learner": "consistency", "student_parameters": {"steps": 200, "batch": 8}}
-    run = run_start(study_with_data(levels="LLLL"), **EVERYBODY, choices={"rounds": 1}, batch_size=300, **network)
-    original = lessons.student_learn
-
-    def watched(*args: Any, progress: Any, **kwargs: Any) -> Any:
-        def watched_progress(done: int, total: int) -> None:
-            progress(done, total)
-            shares = StudentTraining.objects.filter(run=run, state="running").values_list("progress", flat=True)
-            seen.append((Run.objects.get(pk=run.pk).student_progress, *shares))
-
-        return original(*args, progress=watched_progress, **kwargs)
-
-    monkeypatch.setattr(lessons, "student_learn", watched)
-    run = run_finish(run)
-    assert (run.status, seen, run.student_progress) == (Run.Status.FINISHED, [(0.25,), (0.5,), (0.75,), (1.0,)], None)
-    seen.clear()
-    trained(run, **network)
-    assert seen == [(None, 0.25), (None, 0.5), (None, 0.75), (None, 1.0)]
-    assert arrays_list(checkpoints_folder(run)) == []
 
 
 def test_a_resumed_student_equals_the_uninterrupted_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,7 @@ from learning.learners import LEARNERS
 from learning.mechanisms.pate import NO_VOTE
 from tests.factories import user_create
 from tests.pages import as_
+from tests.training import runs
 from tests.training.runs import TABLE_RUN, run_finish, run_prepared, run_start, run_teach, study_with_table
 from tests.workers import wait_until, worker
 from training.engine.attempts import run_folder
@@ -38,6 +39,11 @@ from training.services import advance
 from training.services.runs import run_cancel
 
 pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def _each_teacher_learns_in_a_chunk_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "CHUNKS", pate_teachers.CHUNKS)
 
 
 @pytest.fixture

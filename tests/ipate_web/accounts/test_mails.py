@@ -27,7 +27,6 @@ from consent.services.invitations import link_reissue
 from consent.services.mail import MAILS
 from ipate_web.accounts.signals import CHANGES
 from tests import factories
-from tests.consent.readability import FORMULAS, as_page, sentences
 from tests.ipate_web.accounts.conftest import Mailbox, subject, words
 from tests.snapshots import built_once
 from tests.training.runs import TABLE_RUN, run_draft, run_finish, study_with_table
@@ -221,54 +220,6 @@ def test_no_kind_of_mail_tells_a_level(people: dict[str, User]) -> None:
     assert set(Mail.objects.values_list("kind", flat=True)) == set(mail.KINDS), "cause the new kind above, too"
 
 
-@pytest.mark.parametrize("language", FORMULAS)
-def test_mails_are_plain_to_read(people: dict[str, User], language: str) -> None:
-    formula, largest = FORMULAS[language]
-    MailWishes.objects.filter(user__in=people.values()).update(language=language)
-    hard = {}
-    for row in Mail.objects.filter(user=people["LOW"]).select_related("study"):
-        message = mail.mail_render(row)
-        if message is None:
-            continue
-        read = sentences(as_page(message.body.partition("\n-- \n")[0]))
-        if (level := formula(read)) > largest:
-            hard[row.kind, row.about] = (round(level, 1), read)
-    assert hard == {}, "shorter sentences, shorter words"
-
-
-def test_mails_name_study_and_site_as_their_reader_knows_them(people: dict[str, User], settings) -> None:
-    Study.objects.update(translations={"de": {"title": "Ziffern lesen"}})
-    MailWishes.objects.update(language="de")
-    settings.SITE_NAME = "Klinik & Söhne"
-    rows = Mail.objects.filter(user=people["LOW"]).select_related("study")
-    mails = {row.kind: message for row in rows if (message := mail.mail_render(row)) is not None}
-    for kind in ("receipt", "new_form", "new_policy", "renewal", "handed_over", "study_closed", "new_use", "new_link"):
-        assert "„Ziffern lesen“" in mails[kind].subject
-    assert "Klinik & Söhne" in mails["confirm_address"].body
-    for message in mails.values():
-        assert not any(name in message.subject + message.body for name in ("Reading digits", "iPATE"))
-
-
-def test_a_study_says_how_mails_to_its_people_begin(people: dict[str, User]) -> None:
-    study = Study.objects.get()
-    services.study_update(
-        study=study, mail_opening="Dear <participant>,", translations={"de": {"mail_opening": "Guten Tag!"}}
-    )
-    services.study_update(study=study, mail_opening="Dear & kind,")  # also after people have decided
-    rows = Mail.objects.filter(user=people["LOW"]).select_related("study")
-    opened = {row.kind for row in rows if "Dear & kind,\n\n" in _body(row)}
-    entries = ("receipt", "new_form", "new_policy", "renewal", "handed_over", "study_closed", "new_use", "new_link")
-    entries += ("correction", *MAILS.values())
-    assert opened == set(entries)
-    MailWishes.objects.update(language="de")
-    assert {row.kind for row in rows if _body(row).startswith("Guten Tag!\n\n")} == opened
-
-
-def _body(row: Mail) -> str:
-    message = mail.mail_render(row)
-    return message.body if message else ""
-
-
 def test_a_server_that_does_not_answer_is_tried_again_later(
     mailbox: Mailbox, holder: DataHolder, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -322,20 +273,6 @@ def test_news_goes_to_every_account_of_the_study(study: Study, holder: DataHolde
         *(("new_form", name, str(form.pk)) for name in everybody),
         *(("new_policy", name, str(policy.pk)) for name in everybody),
     }
-
-
-def test_the_mail_about_a_role_names_both_people(mailbox: Mailbox, study: Study) -> None:
-    for name, role in (("clara", Role.CHAIR), ("aud", Role.AUDITOR)):
-        services.membership_add(study=study, user=person(name), role=role, acting_user=None)
-    mailbox.deliver()
-    olga, new = User.objects.get(username="olga"), person("new")
-    services.membership_add(study=study, user=new, role=Role.RESEARCHER, acting_user=olga)
-    assert {sent["To"] for sent in mailbox.deliver()} == {"clara@example.org", "aud@example.org"}
-    services.role_change_confirm(proposal=study.role_changes.last(), acting_user=User.objects.get(username="clara"))
-    confirmed = mailbox.deliver()
-    assert {sent["To"] for sent in confirmed} == {"aud@example.org", "new@example.org"}
-    for line in ("Person: new", "Role: researcher", "Change: given", "Proposed by: olga", "Confirmed by: clara"):
-        assert line in words(confirmed[0])
 
 
 def test_mails_about_uses_go_to_those_who_wish_them(study: Study) -> None:

@@ -11,10 +11,9 @@ from accounting.models import Release
 from consent.models import Study
 from learning.mechanisms.neighbours.rounds import NeighbourChoices
 from learning.published import published_load
-from learning.representations import representation_create
 from tests.ipate_web.api.conftest import HEAD_COUNTS, POINTS, Client
-from tests.ipate_web.api.test_runs import RUNS, assert_refused
-from tests.training.asking import SAMPLED_RUN, STEPS_RUN, run_ask
+from tests.ipate_web.api.test_runs import RUNS
+from tests.training.asking import SAMPLED_RUN, run_ask
 from tests.training.runs import run_start
 from training.models import Dataset, Query, Run
 from training.services.runs import suggested_method
@@ -29,17 +28,6 @@ def proposal(of: Study, **fields: Any) -> dict[str, Any]:
         **datasets,
         **fields,
     }
-
-
-def test_nothing_of_teachers_has_to_be_given(study: Study, client: Client) -> None:
-    assert_refused(client, [proposal(study, choices="gently")], [("choices", "dictionary")])
-    answer = client("researcher").post(RUNS, proposal(study, choices={"rounds": 2}), format="json")
-    assert answer.status_code == 201, answer.content
-    run = answer.json()
-    assert (run["method"], run["status"], run["variant"]) == ("neighbours", "draft", "")
-    assert "teachers" not in run["choices"]
-    assert (run["choices"]["rounds"], run["choices"]["sigma"]) == (2, None), "what it says nothing of is told"
-    assert run["progress"]["stages"] == [{"stage": "asking", "share": 0}]
 
 
 def test_missing_fields_take_the_suggestion_for_the_study(study: Study, client: Client) -> None:
@@ -126,25 +114,8 @@ def test_noisy_counts_come_with_the_labels_and_their_points(asking_run: Run, cli
     assert client("auditor").get(address, {"format": "npz"}).status_code == 403
 
 
-def test_representations_are_listed_with_valid_parameters(study: Study, client: Client) -> None:
-    listed = {each["name"]: each for each in client("researcher").get("/api/v1/representations").json()}
-    of_images, of_all = {"wavelets", "patches", "learned"}, {"standardised", "thresholds", "evened", "whitened"}
-    assert listed.keys() == of_images | of_all | {"embedding", "words", "encoder"}, "those of a first round"
-    for name, each in listed.items():
-        defaults = {parameter["name"]: parameter["default"] for parameter in each["parameters"]}
-        assert representation_create(name, defaults).parameters() == defaults
-    assert listed["wavelets"]["images"] and not listed["whitened"]["images"]
-    assert "without the private data" in listed["embedding"]["statement"]
-
-
 def steps(of: Study, **fields: Any) -> dict[str, Any]:
     return proposal(of, title="Steps", method="sgd", **fields)
-
-
-@pytest.fixture
-def learned(study: Study) -> Run:
-    body = {"steps": 6, "sigma": 20.0, "publish": "model"}
-    return finished(study, STEPS_RUN | {"choices": body})
 
 
 @pytest.fixture
@@ -156,63 +127,6 @@ def finished(study: Study, recipe: dict[str, Any]) -> Run:
     run = run_ask(run_start(study, **recipe, share=0.5, title="Learned"))
     assert run.status == Run.Status.FINISHED, run.message
     return run
-
-
-def test_a_proposal_needs_nothing_of_teachers_nor_of_points(study: Study, client: Client) -> None:
-    answer = client("researcher").post(RUNS, steps(study, choices={"steps": 9}), format="json")
-    assert answer.status_code == 201, answer.content
-    run = answer.json()
-    assert (run["method"], run["status"], run["variant"], run["batch_size"]) == ("sgd", "draft", "individual", 10)
-    assert (run["choices"]["steps"], run["choices"]["sigma"]) == (9, None), "what it says nothing of is told"
-    assert run["progress"]["stages"] == [{"stage": "asking", "share": 0}]
-
-    body = steps(study, variant="scale", choices={"steps": 6, "expected": 1e6})
-    del body["public_dataset"], body["student_learner"]
-    answer = client("researcher").post(RUNS, body, format="json")
-    assert answer.status_code == 201, answer.content
-    run = answer.json()
-    assert (run["variant"], run["public_dataset"], run["student_learner"], run["batch_size"]) == ("scale", None, "", 50)
-    assert (run["choices"]["network"], run["choices"]["clip_norm"]) == ("linear", None)
-
-
-def test_a_finished_run_tells_its_steps_its_costs_and_its_model(learned: Run, client: Client) -> None:
-    researcher = client("researcher")
-    document = researcher.get(f"{RUNS}/{learned.pk}").json()
-    assert (document["status"], document["stop_reason"], document["labels"]) == ("finished", "steps", 0)
-    stages = [{"stage": "asking", "share": 1.0}]
-    assert document["progress"] == {"stages": stages, "queries": 6, "points": 6, "labels": 0, "student": None}
-    assert researcher.get(f"{RUNS}/{learned.pk}/labels").json()["results"] == []
-    assert researcher.get(RUNS, {"method": "sgd"}).json()["count"] == 1
-
-    costs = researcher.get(f"{RUNS}/{learned.pk}/costs").json()
-    largest = max(group["cap"] for group in costs["groups"])
-    for group in costs["groups"]:
-        assert group["spent"] == pytest.approx(6 / 20**2 * group["cap"] / largest)
-    assert (costs["history"]["queries"], costs["history"]["labels"]) == ([2, 4, 6], [0, 0, 0])
-
-    model = researcher.get(f"{MODELS}/{learned.pk}").json()
-    assert (model["learner"], model["labels"]) == ("linear", 0)
-    file = researcher.get(f"{MODELS}/{learned.pk}/file")
-    assert file.headers["Content-Disposition"].rpartition(".")[2].strip('"') == "safetensors"
-    assert published_load("linear", file.content).classes == len(learned.public_dataset.classes)
-    result = Release.objects.get(run=learned.pk, kind=Release.Kind.DOWNLOAD, content__what="model")
-    assert result.recorded_by.username == "researcher"
-
-
-def test_a_plan_over_samples_says_what_everybody_is_charged_before_the_first_step(study: Study, client: Client) -> None:
-    body = steps(study, variant="scale", choices={"steps": 6, "expected": 1e6}, share=0.5)
-    plan = client("researcher").post(f"{RUNS}/plan", body, format="json").json()
-    people = sum(HEAD_COUNTS.values())
-    (planned,) = plan["rounds"]
-    (phase,) = planned["plan"]["phases"]
-    assert (planned["plan"]["steps"], planned["plan"]["expected"], planned["until"]) == (6, people, 1)
-    assert (phase["rates"], phase["expected"]) == ([1.0] * len(plan["promises"]), people)
-    for charge, budget in zip(planned["plan"]["charges"], plan["budgets"], strict=True):
-        assert 0.99 * budget["allowed"] < charge <= budget["allowed"]
-    assert planned["plan"]["slack"] == pytest.approx(study.delta / 1000)
-    assert any("before its first step" in note for note in plan["notes"])
-    assert plan["forecasts"] == [] and not {"queries", "radius_share"} & planned.keys(), "those are of other methods"
-    assert not Run.objects.exists()
 
 
 def test_a_run_over_samples_costs_everything_first_and_leads_to_a_network(

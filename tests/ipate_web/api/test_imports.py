@@ -12,7 +12,6 @@ from consent.models import ConsentEvent, Role, RoleChange, Study
 from consent.services import membership_add
 from consent.services.accounts import administrator_set
 from ipate_web.api import requests
-from ipate_web.tokens.models import ApiToken, Scope
 from tests.factories import holder_create, user_create
 from tests.ipate_web.api.conftest import SCHEMA, Client
 from tests.ipate_web.api.test_runs import errors
@@ -73,23 +72,6 @@ def test_pseudonyms_that_look_alike_are_named_before_anybody_is_registered(study
     found = steward.get(f"/api/v1/studies/ward/imports/{begun['id']}").json()
     assert found["look_alikes"] == [["Eve-1", "eve1"], ["ada", "\u0430da"]] and not found["faults"]
     assert not study.holders.filter(pseudonym="ada").exists()
-
-
-def test_faults_of_rows_are_reported_and_nothing_is_stored(steward: Any, client: Client) -> None:
-    begun = begin(steward, TEXT + "eve,old,no,ill\n").json()
-    import_work(begun["id"])
-    address = f"/api/v1/studies/ward/imports/{begun['id']}"
-    found = steward.get(address).json()
-    assert (found["faults"], found["problems"][0]["row"], found["problems"][0]["column"]) == (1, 4, "age")
-    assert "no number" in found["problems"][0]["message"]
-    program = client("stella")
-    ApiToken.objects.update(scopes=[scope for scope in Scope.values if scope != Scope.RECORDS])
-    assert program.get(address).status_code == 403, "errors tell of people"
-    ApiToken.objects.update(scopes=[Scope.RECORDS])
-    assert steward.post(f"{address}/store").status_code == 409
-    assert steward.delete(address).status_code == 204
-    assert steward.get(address).status_code == 404
-    assert not DatasetImport.objects.exists()
 
 
 def test_a_wrong_request_leaves_no_import(steward: Any) -> None:
@@ -227,22 +209,6 @@ def test_a_wrong_file_or_field_is_named_and_nothing_is_stored(
     monkeypatch.setattr(requests, "MAX_BYTES", 1000)
     assert ada.post(DATASETS, good | {"file": rows(100)}).status_code == 413
     assert not rehearsal.datasets.exists() and not rehearsal.holders.exists()
-
-
-def test_a_study_that_cannot_be_is_not_set_up(ada: Any) -> None:
-    wrong: list[tuple[dict[str, Any], str]] = [
-        *(({"rehearsal": value}, "rehearsal") for value in (False, "true")),
-        *(({"slug": value}, "slug") for value in ("new", "a b", 0)),
-        ({"contact": "nobody"}, "contact"),
-        ({"delta": 0.5}, "delta"),
-        ({"jurisdiction": "Germany"}, "jurisdiction"),
-        ({"members": [{"username": "nobody", "role": "operator"}]}, "members.0.username"),
-        ({"members": [{"username": "ada", "role": "chair"}]}, "members.0.role"),
-    ]
-    for change, field in wrong:
-        answer = ada.post(STUDIES, {**STUDY, **change}, format="json")
-        assert answer.status_code == 400 and field in errors(answer), change
-    assert not Study.objects.exists()
 
 
 def test_only_administrators_set_up_rehearsals(tryout: Study, client: Client) -> None:

@@ -8,15 +8,14 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.utils import timezone
 
 from accounting.caps import caps_of
 from accounting.models import Release
 from common.slots import slot
 from consent.models import Study
 from tests.factories import user_create
-from tests.ipate_web.api.conftest import HEAD_COUNTS, HOLDERS, UNDECIDED, Client
-from tests.training.runs import run_draft, run_finish, teachers_chosen
+from tests.ipate_web.api.conftest import HEAD_COUNTS, Client
+from tests.training.runs import run_draft, teachers_chosen
 from training.models import Batch, Dataset, Query, Run, StudentModel
 from training.services.runs import run_approve
 
@@ -63,16 +62,6 @@ def test_a_researcher_proposes_a_draft_and_an_operator_approves_it(study: Study,
     assert client("operator").post(f"{RUNS}/{run['id']}/approve").json()["status"] == "approved"
     assert client("researcher").post(f"{RUNS}/{run['id']}/cancel").status_code == 403
     assert client("operator").post(f"{RUNS}/{run['id']}/cancel").json()["status"] == "cancelled"
-
-
-def test_nobody_approves_what_they_proposed(study: Study, client: Client) -> None:
-    run = run_draft(study)  # by otto
-    answer = client("otto").post(f"{RUNS}/{run.pk}/approve")
-    assert answer.status_code == 403
-    assert answer.json()["detail"] == "You proposed this run yourself. Another operator has to approve it."
-    Run.objects.update(created_by=None)  # the account is gone
-    assert client("operator").post(f"{RUNS}/{run.pk}/approve").status_code == 403
-    assert Run.objects.get().status == Run.Status.DRAFT
 
 
 WRONG: list[tuple[dict[str, Any], str, str]] = [
@@ -204,21 +193,6 @@ def _charges(run: Run) -> list[list[float]]:
     return [content["charges"] for content in batches.values_list("content", flat=True)]
 
 
-def test_runs_are_filtered_and_come_in_pages(study: Study, client: Client, django_assert_num_queries: Any) -> None:
-    researcher = client("researcher")
-    for title in ("one", "two", "three"):
-        run_draft(study, title=title)
-        with django_assert_num_queries(4):  # token, its expired siblings, count, page: however many there are
-            researcher.get(RUNS)
-    run_draft(study, title="upsampled", variant="upsampling")
-    page = researcher.get(RUNS, {"limit": 2, "variant": "weighting"}).json()
-    assert page["count"] == 3
-    assert [run["title"] for run in page["results"]] == ["three", "two"]
-    assert [run["title"] for run in researcher.get(page["next"]).json()["results"]] == ["one"]
-    assert researcher.get(RUNS, {"study": "elsewhere"}).json()["count"] == 0
-    assert researcher.get(RUNS, {"status": "draft"}).json()["count"] == 4
-
-
 def test_labels_as_json_and_as_a_table(run: Run, client: Client, django_assert_max_num_queries: Any) -> None:
     released = dict(Query.objects.filter(run=run, label__isnull=False).values_list("row", "label"))
     researcher = client("researcher")
@@ -299,36 +273,6 @@ def test_predictions_of_a_model_are_in_the_register_once(run: Run, client: Clien
     assert downloads(run) == [("predictions", "researcher"), ("predictions", "operator")]
 
 
-def test_a_rehearsal_is_marked_and_used_like_any_run(tryout: Study, client: Client) -> None:
-    researcher = client("researcher")
-    body = proposal(tryout, seed=5, rehearsed={"method": "data_independent"}, aggregator={"name": "gnmax", "sigma": 20})
-    plan = researcher.post(f"{RUNS}/plan", body, format="json").json()
-    assert (plan["budgets"], plan["answers"]) == ([], None)
-    assert sum(group["holders"] for group in plan["groups"]) == sum(HOLDERS.values()) + UNDECIDED
-    draft = researcher.post(RUNS, body, format="json").json()
-    assert (draft["rehearsal"], draft["seed"], draft["rehearsed"]["method"]) == (True, 5, "data_independent")
-    assert draft["rehearsed"]["levels"]["HIGH"] == {"share": 0.34, "epsilon": 1.0}, "what it says nothing of is told"
-    address = f"{RUNS}/{draft['id']}"
-    assert client("operator").post(f"{address}/approve").json()["status"] == "approved"
-    run_finish(Run.objects.get(pk=draft["id"]))
-    done = researcher.get(address).json()
-    assert all(0 < level["spent"] <= level["epsilon"] for level in done["outcome"]["epsilons"])
-    assert researcher.get(f"{address}/costs").json()["groups"] == []
-    assert researcher.get(f"/api/v1/models/{draft['id']}").json()["card"]["rehearsal"] is True
-    assert not Release.objects.exists(), "nobody's secret, so no register"
-
-
-def test_a_wrong_rehearsal_is_refused(tryout: Study, client: Client) -> None:
-    wrong: list[tuple[dict[str, Any], str]] = [
-        ({"method": "wishful"}, "counted by one of"),
-        ({"levels": {"HIGH": {"share": 1}}}, "numbers above 0"),
-        ({"levels": {"TOP": {"share": 1, "epsilon": 1}}}, "HIGH, AVERAGE and LOW"),
-        ({"holders": 3}, "Unknown parameters: holders"),
-    ]
-    sent = [proposal(tryout, rehearsed=rehearsed) for rehearsed, _ in wrong]
-    assert_refused(client, sent, [("rehearsed", words) for _, words in wrong])
-
-
 def test_an_approval_says_which_share_of_every_cap_the_run_may_use(study: Study, client: Client) -> None:
     operator, run, other = client("operator"), run_draft(study), run_draft(study)
     for wrong in ({"share": 2}, {"share": 0}, {"share": "half"}, {"portion": 0.5}, {"epsilons": {"HIGH": 0.1}}):
@@ -357,23 +301,6 @@ def test_a_proposal_with_a_key_is_saved_once(study: Study, client: Client) -> No
         refused = researcher.post(RUNS, proposal(study), format="json", headers={"Idempotency-Key": wrong})
         assert refused.status_code == 400, wrong
     assert Run.objects.count() == 2
-
-
-def test_an_ended_run_is_neither_approved_nor_cancelled(study: Study, client: Client) -> None:
-    operator, researcher, draft = client("operator"), client("researcher"), run_draft(study)
-    assert researcher.get(f"{RUNS}/{draft.pk}").json()["reason"] == ""
-    Run.objects.filter(pk=draft.pk).update(status="failed", message="The data were gone.", ended_at=timezone.now())
-    for what in ("approve", "cancel"):
-        assert operator.post(f"{RUNS}/{draft.pk}/{what}").status_code == 409, what
-    assert operator.get(f"{RUNS}/{draft.pk}").json()["message"] == "The data were gone."
-    seen = researcher.get(f"{RUNS}/{draft.pk}").json()
-    assert (seen["reason"], seen["message"]) == ("The data were gone.", None), "messages are for staff"
-    Run.objects.filter(pk=draft.pk).update(status="finished", message="", stop_reason="used_up")
-    assert operator.post(f"{RUNS}/{draft.pk}/cancel").status_code == 409
-    assert researcher.get(f"{RUNS}/{draft.pk}").json()["reason"] == "every public point was put to the vote"
-    other = run_draft(study)
-    operator.post(f"{RUNS}/{other.pk}/cancel")
-    assert operator.post(f"{RUNS}/{other.pk}/approve").status_code == 409
 
 
 def test_parameters_that_nobody_knows_or_can_read_are_refused(study: Study, client: Client) -> None:

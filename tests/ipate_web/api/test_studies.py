@@ -2,19 +2,11 @@
 
 from typing import Any
 
-import pytest
-from django.core.exceptions import ValidationError
-
 from consent.models import Role, Study
 from consent.services import conflict_declare, epsilon_policy_approve, epsilon_policy_propose
-from learning.learners import LEARNERS, learner_create
-from learning.mechanisms.pate import AGGREGATORS
-from learning.students import STUDENTS, student_create
 from tests.factories import HARM, study_create, study_open, user_create
 from tests.ipate_web.api.conftest import HEAD_COUNTS, POINTS, Client
-from training.models import Run
 from training.services.drawings import head_counts_draw
-from training.services.runs import run_check
 
 STUDIES = "/api/v1/studies"
 
@@ -82,25 +74,3 @@ def test_a_draw_of_head_counts_states_its_noise(study: Study, client: Client) ->
     entries = [(item["level"], item["count"], item["sigma"]) for item in document["head_counts"]]
     assert entries == [(count.level, count.count, count.sigma) for count in drawn]
     assert document["share_free"] == 0.99
-
-
-def test_each_listed_learner_and_student_can_be_created(client: Client, db: Any) -> None:
-    for address, known, create in (("learners", LEARNERS, learner_create), ("students", STUDENTS, student_create)):
-        listed = client("anyone").get(f"/api/v1/{address}").json()
-        assert {each["name"] for each in listed} == set(known)
-        for each in listed:
-            create(each["name"], {field["name"]: field["default"] for field in each["parameters"]})
-
-
-def test_each_listed_aggregator_can_be_chosen(client: Client, study: Study) -> None:
-    listed = client("anyone").get("/api/v1/aggregators").json()
-    assert [each["name"] for each in listed] == list(AGGREGATORS)
-    for each in listed:
-        fields = {field.name: field for field in AGGREGATORS[each["name"]].fields()}
-        described = [(field.symbol, field.label, field.help) for field in fields.values()]
-        assert [(field["symbol"], field["label"], field["help"]) for field in each["parameters"]] == described
-        suggested = {field["name"]: fields[field["name"]].suggested(100) for field in each["parameters"]}
-        choices = {"teachers": 100, "learner": "random_forest", "aggregator": {"name": each["name"], **suggested}}
-        with pytest.raises(ValidationError) as refused:  # for what else a run needs
-            run_check(Run(study=study, choices=choices))
-        assert not any(name.startswith("choices") for name in refused.value.message_dict), each["name"]

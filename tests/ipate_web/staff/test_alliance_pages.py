@@ -1,21 +1,15 @@
 """Pages of alliances and of runs over sites, on both sides."""
 
-import json
-
 import pytest
 from django.urls import reverse
 
 from consent.models import ConsentFormDraft, Role
 from consent.services import consent_form_draft_save, membership_add
 from consent.wording.facts import facts_of
-from learning.mechanisms.protocol import PlanError
 from tests.factories import user_create
 from tests.pages import as_, text, url
 from tests.training.sites.alliances import Installations, InThisProcess, advance, olga
-from tests.training.sites.renewals import renewed_make
-from training.alliances import renewals
 from training.alliances.exchange import exchange
-from training.alliances.runs import joint_run_take
 from training.alliances.wire import Hub
 from training.models import Run
 from training.services.runs import run_approve
@@ -98,61 +92,3 @@ def test_a_site_declines_what_it_is_proposed() -> None:
     assert "People are counted" in page and "Clinic A, Clinic B, Clinic C" in page and "50.0 % of every cap" in page
     assert browser.post(take, {"decline": "1"}).status_code == 302
     assert browser.get(take).status_code == 404
-
-
-def test_a_plan_that_uses_more_than_the_share_is_not_approved() -> None:
-    there = Installations()
-    run = there.propose(method=Run.Method.SGD, choices={"steps": 3, "sigma": 10.0}, student_learner="nearest_neighbour")
-    site = there.sites[0]
-    exchange(site)
-    private = there.dataset(site.study, "private")
-    taken = joint_run_take(alliance=site, number=run.pk.hex, private_dataset=private, acting_user=user_create("otto"))
-    document = json.loads(taken.joint.proposal)
-    for until in (5.0, -1.0, None):
-        document["plan"]["rounds"][0]["until"] = until
-        taken.joint.proposal = json.dumps(document)
-        taken.joint.save()
-        with pytest.raises(PlanError, match="more than the share"):
-            run_approve(run=taken, acting_user=olga(), share=0.5)
-
-
-def test_a_key_is_replaced_on_pages_of_the_hub_the_site_and_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    renewed = renewed_make(monkeypatch)
-    browser, otto, there = as_("olga"), as_("otto"), renewed.there
-    at_hub, at_site, at_other = (
-        url("alliance_keys", alliance.study, alliance.pk) for alliance in (there.hub, *there.sites[:2])
-    )
-    assert "changes IPATE_SECRET_KEY" in text(browser.get(at_site)), "nothing is to be registered"
-    page = text(otto.post(at_hub, {"site": "Clinic A"}))
-    assert "It is shown only now" in page
-    invitation = next(word for word in page.split() if word.startswith("http") and "#" in word)
-    assert "has not registered it yet" in text(browser.get(at_hub))
-    renewed.lose()
-    renewed.as_first()
-    waits = text(browser.get(at_site))
-    (own,) = [renewals.own_renewal(renewed.first)]
-    assert own is not None and own.former in waits and own.fingerprint in waits
-    wrong = browser.post(at_site, {"invitation": "https://hub.example.org/#1.2"})
-    assert wrong.status_code == 422 and "This is no invitation" in text(wrong)
-    assert browser.post(at_site, {"invitation": invitation}).status_code == 302
-    renewed.as_others()
-    for person, may in ((otto, False), (browser, True)):
-        page = text(person.get(at_hub))
-        assert own.former in page and own.fingerprint in page and "by a number that you have from elsewhere" in page
-        assert ("They are the same: confirm" in page) == may and ("You asked for this key yourself" in page) != may
-    refused = text(otto.post(at_hub, {"fingerprint": own.fingerprint}, follow=True))
-    assert "You asked for this key yourself" in refused and renewed.hub.renewal
-    assert browser.post(at_hub, {"fingerprint": own.fingerprint}).status_code == 302
-    assert (
-        text(browser.get(url("alliance", there.hub_study, there.hub.pk))).count("has not confirmed a new key yet") == 3
-    )
-    renewed.contact(1)
-    assert "The key of a site is to be replaced" in text(
-        browser.get(url("alliance", there.studies[1], there.sites[1].pk))
-    )
-    assert own.fingerprint in text(browser.get(at_other))
-    assert browser.post(at_other, {"fingerprint": own.fingerprint}).status_code == 302
-    renewed.contact(1)
-    assert [site.name for site in renewed.hub.sites.all() if site.is_eligible] == ["Clinic B"]
-    assert otto.post(at_hub, {"site": "Clinic C"}).status_code == 200
-    assert browser.post(at_hub, {"drop": "1"}).status_code == 302 and not renewed.hub.renewal

@@ -17,7 +17,6 @@ from consent.models import (
     ConsentEvent,
     DataHolder,
     HolderAddress,
-    Invitation,
     Letter,
     LevelAccess,
     Role,
@@ -30,7 +29,6 @@ from consent.services.paper import PaperConsent, paper_consents_record
 from tests import factories
 from tests.pages import as_, person_confirm, text
 from tests.snapshots import built_once
-from training.services.closing import study_close
 
 pytestmark = pytest.mark.django_db
 
@@ -60,15 +58,6 @@ def later(days: int):
 
 def record(study: Study, pseudonym: str, kind: str, **fields) -> None:
     circumstance_record(study=study, pseudonym=pseudonym, kind=kind, reason="Register.", acting_user=None, **fields)
-
-
-def test_a_stale_page_prints_no_letters_of_a_closed_study(study: Study) -> None:
-    olga = as_("olga")
-    assert olga.get(LETTERS).status_code == 200
-    study_close(study=study, reason="Done.", acting_user=factories.user_create("olga"), erase_after=later(9))
-    for kind in Letter.Kind.values:
-        assert olga.post(LETTERS, {"kind": kind}).status_code in (200, 302), kind
-    assert not Invitation.objects.exists()
 
 
 def answer(client: Client, choice: str = "LOW") -> None:
@@ -129,30 +118,6 @@ def test_holder_who_can_no_longer_decide_can_still_withdraw(study: Study) -> Non
     assert "It is on record that this person cannot decide" in text(browser.get("/my/digits/"))
     browser.post("/my/digits/withdraw/")
     assert selectors.consent_current(holder).kind == "withdrawn"
-
-
-# --- How long a consent counts --------------------------------------------------------------------------------------
-def test_a_version_is_published_with_its_validity_and_holders_read_it(study: Study) -> None:
-    olga, author, texts = as_("olga"), factories.user_create("olga"), {"en": "A year.", "de": "Ein Jahr."}
-    draft = services.consent_form_draft_save(study=study, acting_user=author, texts=texts)
-    publish = "/studies/digits/consent-form/publish/"
-    sent = {"seen": services.form_digest(draft.texts, services.draft_facts(draft)), "renewal": "not_asked"}
-    both = sent | {"valid_months": 12, "valid_until": later(90).isoformat()}
-    assert "Say one of the two" in text(olga.post(publish, both))
-    over = sent | {"valid_until": later(-1).isoformat()}
-    assert "Nobody could consent to it any more." in text(olga.post(publish, over))
-    olga.post(publish, sent | {"valid_months": 12})
-    proposal = study.consent_form_proposals.latest("sequence")
-    page = text(olga.get(f"/studies/digits/consent-form/proposals/{proposal.sequence}/"))
-    assert "How long a consent counts: 12 months" in page
-    services.consent_form_approve(proposal=proposal, acting_user=factories.user_create("conrad"))
-    factories.holder_create(study, "P-1")
-    browser, choice = by_link(study, "P-1"), {"form_version": 2, "policy_version": 1, "choice": "LOW"}
-    assert "A consent counts for 12 months. Then you are asked again." in text(browser.get("/my/digits/"))
-    browser.post("/my/digits/decide/", choice)
-    day = selectors.consent_current(study.holders.get()).renew_by - timedelta(seconds=1)
-    assert f"Your consent counts up to {day.day} {day:%B %Y}" in text(browser.get("/my/digits/choice/"))
-    assert "Counts up to" in text(browser.get("/my/digits/receipts/1/"))
 
 
 # --- Letters --------------------------------------------------------------------------------------------------------
@@ -223,20 +188,6 @@ def test_letters_go_to_holders_whom_no_mail_reaches(study: Study) -> None:
     assert Letter.objects.filter(kind="new_form").count() == 4
 
 
-def test_a_new_representative_gets_a_letter(study: Study) -> None:
-    factories.holder_create(study, "P-1")
-    record(study, "P-1", "guardian", until=later(900))
-    page = print_letters("answerer")
-    assert "&quot;kind&quot;: &quot;answerer&quot;" in page
-    assert "You answer for P-1, as parent or guardian" in page
-    assert "None is due." in text(as_("olga").get(LETTERS))
-    record(study, "P-1", "person")
-    assert not Invitation.objects.filter(revoked_at=None).exists()
-    assert "1 letter is made." in print_letters("answerer")
-    record(study, "P-1", "died")
-    assert "0 letters are made." in print_letters("answerer", again="1")
-
-
 def test_receipts_on_paper_are_on_record_as_looks(study: Study) -> None:
     factories.holder_create(study, "P-1")
     paper = PaperConsent(1, "P-1", "AVERAGE", 1, timezone.localdate(), "a.pdf")
@@ -281,23 +232,6 @@ def answers_by(study: Study, kind: str, until: date | None = None) -> None:
     circumstance_record(study=study, acting_user=olga, pseudonym="P-1", kind=kind, until=until, reason="x")
 
 
-def test_one_decision_is_recorded_with_who_did_it(olga: Client) -> None:
-    assert "checked" not in olga.get(ONE).text, "nothing is chosen beforehand"
-    for changes, message in (
-        ({"pseudonym": "P-9"}, "Nobody in this study is called so."),
-        ({"scan": ""}, "Scan: This field is required."),
-        ({"scan": scan(content=b"MZ")}, "a.pdf is no PDF, PNG or JPEG file"),
-        ({"form_version": "7"}, "7 is not one of the available choices"),
-        ({"level": ""}, "What they chose: This field is required."),
-    ):
-        response = person_confirm(olga, ONE, one(**changes))
-        assert response.status_code == 422 and message in text(response), changes
-        assert not ConsentEvent.objects.exists()
-    assert "1 decision is recorded." in text(person_confirm(olga, ONE, one(), follow=True))
-    event = ConsentEvent.objects.get()
-    assert (event.level, event.channel, event.recorded_by.username) == ("LOW", "paper", "olga")
-
-
 def test_a_list_is_tried_and_then_recorded(olga: Client) -> None:
     for sent, message in (
         (many("P-1,LOW,1,2020-01-01,b.pdf\n", record="1"), "Row 2: the scan “b.pdf” is missing"),
@@ -310,32 +244,6 @@ def test_a_list_is_tried_and_then_recorded(olga: Client) -> None:
     assert not ConsentEvent.objects.exists()
     assert "1 decision is recorded." in text(olga.post(MANY, many(rows, record="1"), follow=True))
     assert ConsentEvent.objects.count() == 1
-
-
-def test_the_form_is_made_as_pdf_for_people_who_can_decide(olga: Client, study: Study) -> None:
-    path = f"{ONE}form/"
-    assert "Save as PDF" in text(olga.get(path))
-    shown = olga.post(path, {"text": "de", "pseudonym": "", "answer_by": "2031-05-04"})
-    assert shown["Content-Type"] == "application/pdf" and shown["Content-Disposition"].startswith("inline")
-    saved = olga.post(path, {"text": "en", "pseudonym": "P-1", "save": "1"})
-    assert saved["Content-Disposition"] == 'attachment; filename="form-digits.pdf"'
-    assert b"pdfuaid:part>1<" in saved.content and b"/StructTreeRoot" in saved.content
-    wrong = olga.post(path, {"text": "en", "pseudonym": "P-9"})
-    assert wrong.status_code == 422 and "Nobody in this study is called so." in text(wrong)
-    answers_by(study, "incapable")
-    assert "cannot decide" in text(olga.post(path, {"text": "en", "pseudonym": "P-1"}))
-    factories.study_create("empty")
-    assert olga.get("/studies/empty/recruitment/paper/form/").status_code == 302
-
-
-def test_a_declaration_comes_with_the_decision(olga: Client, study: Study) -> None:
-    answers_by(study, "guardian", date(2040, 1, 1))
-    lacking = person_confirm(olga, ONE, one())
-    assert lacking.status_code == 422 and "Without a declaration the paper does not count." in text(lacking)
-    assert "1 decision is recorded." in text(
-        person_confirm(olga, ONE, one(authority="parents", text="de"), follow=True)
-    )
-    assert ConsentEvent.objects.get().authority == "parents" and ConsentEvent.objects.get().text_read == "de"
 
 
 def test_a_person_is_shown_before_something_is_recorded_about_them(olga: Client, study: Study) -> None:

@@ -77,15 +77,6 @@ def test_a_draft_begins_with_the_words_in_force_and_is_kept(olga: Client) -> Non
         assert "New words" in shown, "the draft, where there is no number of a proposal"
 
 
-def test_an_unfinished_draft_is_kept_but_not_taken_on_to_publication(olga: Client) -> None:
-    page = olga.post(BASE + "new/", {"en": "", "de": "Nur Deutsch.", "publish": "1"})
-    assert page.status_code == 422
-    assert "Write this text before you publish the form." in text(page)
-    assert "Nur Deutsch." in page.text, "nothing typed is lost"
-    assert not ConsentFormDraft.objects.exists()
-    assert olga.post(BASE + "new/", {"en": "", "de": "Nur Deutsch."}).status_code == 302
-
-
 def test_nobody_writes_over_a_draft_that_they_have_not_seen(study: Study, olga: Client) -> None:
     otto = factories.user_create("otto")
     draft = services.consent_form_draft_save(study=study, acting_user=otto, texts={"en": "By Otto"})
@@ -134,35 +125,7 @@ def test_an_unseen_form_is_not_published(olga: Client) -> None:
     assert olga.post(BASE + "publish/", again).status_code == 302
 
 
-def test_the_page_says_why_a_form_cannot_be_published(olga: Client) -> None:
-    for texts, renewal, message in (
-        ({"de": "Hallo"}, "asked", "needs a text in English"),
-        (factories.FORM, "asked", "what the version in force says"),
-        (factories.FORM | {"en": MORE["en"]}, "not_asked", "The text in English has changed, that in Deutsch has not"),
-        (factories.FORM | {"en": MORE["en"]}, "required", "The text in English has changed, that in Deutsch has not"),
-    ):
-        response = publish(olga, texts, renewal=renewal)
-        assert response.status_code == 422 and message in text(response), texts
-    assert ConsentFormProposal.objects.count() == ConsentForm.objects.count() == 1
-
-
 # --- Two people -----------------------------------------------------------------------------------------------------
-
-
-def test_deciders_see_waiting_tasks_at_once(study: Study) -> None:
-    waiting = ("ε policy, version 2", "Consent form that asks people again")
-    assert waiting[0] not in text(as_("conrad").get("/"))
-    policy, form = policy_propose(study), factories.form_propose(study, MORE)
-    home = as_("conrad").get("/")
-    assert POLICY in home.text and PROPOSAL in home.text
-    assert all(words in text(home) for words in ("Waiting for you", *waiting))
-    assert "You proposed it: somebody else decides." not in text(home)
-    assert "You proposed it: somebody else decides." in text(as_("carla").get("/"))
-    assert waiting[0] not in text(as_("olga").get("/")), "an operator does not decide on these"
-    conrad = factories.user_create("conrad")
-    services.proposal_remark(proposal=policy, acting_user=conrad, kind="rejection", text="Too much.")
-    services.consent_form_approve(proposal=form, acting_user=conrad)
-    assert not any(words in text(as_("conrad").get("/")) for words in waiting)
 
 
 def test_a_policy_is_commented_on_and_rejected_with_a_reason(study: Study) -> None:
@@ -239,16 +202,3 @@ def test_affected_holders_are_shown_as_noisy_counts_and_never_exactly(study: Stu
     public = {"HIGH": 10, "AVERAGE": 20, "LOW": 30}
     head_counts_enter(study=study, acting_user=factories.user_create("olga"), counts=public)
     assert "About 60 people take part (a public number" in text(as_("conrad").get(PROPOSAL))
-
-
-def test_the_preview_is_the_page_itself_in_every_language(study: Study) -> None:
-    factories.form_propose(study, MORE)
-    conrad = as_("conrad")
-    for language, words in (("en", "At most 56 times in 100"), ("de", "höchstens 56 von 100 Mal")):
-        page = conrad.get(f"{BASE}as-read/{language}/?proposal=2")
-        assert f'<html lang="{language}">' in page.text
-        assert words.lower() in text(page).lower(), "with the odds"
-        assert ("Mehr als zuvor." in page.text) is (language == "de")
-        assert re.search(r'<button class="button button-primary" disabled>', page.text), "nobody can answer there"
-    assert conrad.get(f"{BASE}as-read/fr/?proposal=2").status_code == 404
-    assert conrad.get(f"{BASE}as-read/en/").url == BASE + "new/", "there is no draft yet"

@@ -8,7 +8,6 @@ from django.urls import reverse
 
 from accounting.head_counts import head_counts
 from accounting.models import HeadCount, Release
-from accounting.services import release_record
 from accounting.shares import share_free
 from consent.models import CheckAnswers, Study
 from consent.permissions import ROLE_PERMISSIONS
@@ -87,20 +86,6 @@ def test_a_drawing_that_nothing_is_left_for_is_refused_and_a_closed_study_offers
     assert "Draw head counts" not in page and "Enter these numbers" not in page
 
 
-def test_public_numbers_are_entered_and_cost_nothing(table: Study, operator: Client) -> None:
-    before, address = counted(table), url("head_counts", table)
-    for value in ("", "-1", "1.5", "9" * 30):
-        page = operator.post(address, {**ENTERED, "LOW": value})
-        assert page.status_code == 422 and "LOW" in page.context["form"].errors, value
-    assert counted(table) == before
-    page = operator.post(address, ENTERED, follow=True)
-    assert "The numbers are entered." in page.text and "entered as a public number" in page.text
-    assert counted(table) == {"HIGH": 100, "AVERAGE": 200, "LOW": 300}
-    assert share_free(table) == 1
-    newest = Release.objects.filter(study=table).latest("sequence")
-    assert (newest.charge, newest.recorded_by) == (0, factories.user_create("olga"))
-
-
 def test_nobody_is_counted_without_a_policy_or_in_a_rehearsal() -> None:
     young, rehearsal = factories.study_create("young"), factories.study_create("rehearsal", rehearsal=True)
     client, message = as_("olga"), "The study has no approved ε policy."
@@ -120,29 +105,6 @@ def test_nobody_is_counted_without_a_policy_or_in_a_rehearsal() -> None:
 @built_once
 def study() -> Study:
     return roles_fill(study_with_consents("checks"))
-
-
-def record(study: Study, sigma: float, right: dict[str, tuple[int, int]]) -> None:
-    """Record a count of right and wrong answers to each question."""
-    numbers = [{"question": key, "right": good, "wrong": bad} for key, (good, bad) in right.items()]
-    content = {"form_version": 1, "sigma": sigma, "questions": numbers}
-    release_record(study=study, kind=Release.Kind.ANSWERS, content=content)
-
-
-def test_the_editor_names_each_question_the_worst_first_with_its_interval(study: Study) -> None:
-    committee, editor = as_("committee"), url("consent_form_new", study)
-    for client, page in ((as_("olga"), url("consent_forms", study)), (committee, editor)):
-        html = text(client.get(page))
-        assert "Answers were not counted yet." in html
-        assert "What happens if I withdraw?" in html
-        assert "My records are used for nothing new. Yes, from that moment." in html
-    record(study, 10.0, dict.fromkeys(KEYS, (500, 500)) | {"odds": (310, 690), "access": (930, 70)})
-    page = text(committee.get(editor))
-    assert "About 31 of 100 answered this right, between 29 and 33." in page
-    places = [page.index(words) for words in ("what is that?", "What does high protection mean?", "Who sees my")]
-    assert places == sorted(places)
-    record(study, 76.0, {"odds": (9, -3)})
-    assert "Too few answers: the noise hides how many were right." in text(committee.get(editor))
 
 
 def test_an_operator_counts_once_and_nothing_stays(study: Study) -> None:

@@ -8,7 +8,6 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from django.conf import settings as django_settings
 from django.core.files.uploadedfile import SimpleUploadedFile
@@ -136,21 +135,6 @@ def test_a_file_is_uploaded_declared_checked_and_imported(client: Client, study:
     assert [path.name for path in files()] == [f"{begun.pk}.npz"]
 
 
-def test_all_errors_are_on_the_page_and_in_a_file(client: Client, study: Study) -> None:
-    lines = "".join(f"p{number},x{number},f,no\n" for number in range(60))
-    url, begun = begin(client, CSV + lines + "=cmd,1,d,maybe\n")
-    changes = {"columns-1-use": "numeric", "columns-1-minimum": 0, "columns-1-maximum": 50}
-    page = check(client, url, begun, **changes, **{"columns-2-values": "f\nm", "classes": "no\nyes"})
-    for words in ("63 errors: nothing is imported", "“x0” is no number.", "And 13 more."):
-        assert words in page
-    html = client.get(f"{url}errors.csv").content.decode("utf-8-sig").splitlines()
-    assert len(html) == 64
-    assert "rows.csv,5,age,“x0” is no number." in html[1]
-    assert any("65,who" in line for line in html[-3:])
-    assert store(client, url, begun) is None
-    assert not DataHolder.objects.exists()
-
-
 def test_holders_with_too_many_rows_are_named_to_stewards_alone(client: Client, study: Study, settings: Any) -> None:
     settings.MOST_RECORDS = 1
     DataHolder.objects.create(study=study, pseudonym="ADA-0")
@@ -190,19 +174,6 @@ def test_an_upload_that_cannot_be_used_is_refused_and_not_kept(client: Client, s
         assert page.status_code == 422 and message in page.text, message
         assert not DatasetImport.objects.exists()
         assert not files()
-
-
-def test_images_and_texts_are_drafted_checked_and_shown(client: Client, study: Study) -> None:
-    buffer = io.BytesIO()
-    np.savez(buffer, x=np.full((3, 4, 4), 7, np.uint8), y=np.array([0, 1, 9]), holder=np.array(["a", "b", "c"]))
-    url, begun = begin(client, buffer.getvalue(), "digits.npz")
-    assert (begun.schema["kind"], begun.schema["height"]) == ("image", 4)
-    assert "data:image/png;base64," in check(client, url, begun)
-    rows = "".join(f'p{number},"message {number}, as it was written",{"yn"[number % 2]}\n' for number in range(50))
-    url, begun = begin(client, f"who,message,label\n{rows}")
-    assert begun.schema["columns"][1] == {"name": "message", "role": "text", "length": 2000}
-    check(client, url, begun, **{"columns-1-length": 9, "classes": "n\ny"})
-    assert (begun.state, begun.faults, begun.schema["columns"][1]["length"]) == ("checked", 0, 9)
 
 
 AMOUNT = {"columns-2-use": "value", "learned": "numbers", "smallest": 30, "largest": 150, "unit": "kg"}

@@ -14,7 +14,6 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
-from django.utils import timezone
 from rest_framework.test import APIClient
 
 from accounting.models import Release
@@ -26,10 +25,9 @@ from learning.mechanisms.synthesis.rows import SyntheticRows
 from tests import factories
 from tests.pages import as_, study_with_finished_run, study_with_roles, url
 from tests.snapshots import built_once
-from tests.training.asking import CLEAR_RUN, COUNTS_RUN, SAMPLED_RUN, STEPS_RUN, SYNTHESIS_RUN, run_ask
+from tests.training.asking import CLEAR_RUN, COUNTS_RUN, STEPS_RUN, SYNTHESIS_RUN, run_ask
 from tests.training.runs import (
     TABLE_RUN,
-    rehearsal_with_table,
     run_draft,
     run_finish,
     run_like,
@@ -41,7 +39,6 @@ from training.models import Run, StudentModel
 from training.services.closing import dataset_remove
 from training.services.publication import model_stage_set
 from training.services.results import result_withdraw
-from training.services.runs import run_cancel
 from training.services.students import student_withdraw
 from training.services.trainings import student_learn
 from training.verification import release_faults
@@ -99,22 +96,6 @@ def test_the_list_and_the_api_find_the_same(study: Study, runs: dict[str, Run]) 
         answer = browse(f"{reverse('api:runs')}?{query}").json()
         assert [run["title"] for run in answer["results"]] == titles, query
         assert ("No run is like this" in page.text) is (not titles)
-
-
-def test_the_list_tells_accuracy_proposer_and_method(study: Study, runs: dict[str, Run]) -> None:
-    run_draft(study, **SAMPLED_RUN)
-    address = reverse("staff:runs", args=[study.slug])
-    page = browse(address).text
-    sampled = "<td>private gradient steps, samples, each level clipped to its own norm</td>"
-    for words in ('<td class="number">75.0 %<br>', '<option value="otto">otto</option>', sampled):
-        assert words in page, words
-    found = browse(reverse("api:runs")).json()["results"]
-    told = {run["title"]: (run["accuracy"], run["created_by"]) for run in found}
-    assert told | {"Alpha vote": (0.75, "otto"), "Gamma vote": (None, "researcher")} == told
-    StudentModel.objects.filter(run=runs["Alpha vote"]).update(withdrawn_at=timezone.now(), withdrawal_reason="Wrong.")
-    page = browse(address).text
-    cells = next(row for row in page.split("<tr>") if "Alpha vote" in row)
-    assert "75.0 %" in cells and "model withdrawn" in cells and page.count("model withdrawn") == 1
 
 
 def test_a_malformed_filter_is_said(study: Study) -> None:
@@ -181,22 +162,6 @@ def test_runs_side_by_side(study: Study) -> None:
     assert document["runs"][1]["minutes"] == 2 and document["runs"][1]["share"] == 0.5
 
 
-def test_a_choice_that_cannot_be_compared_says_what_to_do(study: Study) -> None:
-    runs = [run_draft(study, **TABLE_RUN) for _ in range(7)]
-    assert "No run is chosen" in compared(study).text
-    assert "One run alone" in compared(study, runs[0], runs[0]).text
-    too_many = compared(study, *runs)
-    assert too_many.status_code == 404 and "Choose at most 6" in too_many.text
-    assert compared(study, *runs[:6]).status_code == 200
-    assert browse(f"{reverse('staff:run_compare', args=[study.slug])}?run={runs[0].pk}&run=x").status_code == 404
-    api, one, other = reverse("api:run-comparison"), runs[0].pk, run_draft(study_with_table("other"), **TABLE_RUN)
-    for sent in ("", "x", f"{one}", f"{one},{one}", f"{one},{one}x", ",".join([str(one)] * 7)):
-        answer = browse(f"{api}?runs={sent}")
-        assert answer.status_code == 400 and answer.json()["errors"][0]["field"] == "runs", sent
-    assert compared(study, runs[0], other).status_code == 404, "a run of another study"
-    assert browse(f"{api}?runs={one},{other.pk}").status_code == 404
-
-
 # --- Files and models of a finished run -------------------------------------------------------------------------------
 
 
@@ -218,15 +183,6 @@ def finished() -> Run:
 
 
 # --- Files ------------------------------------------------------------------------------------------------------------
-
-
-def test_the_page_of_a_run_leads_to_its_records_and_files(finished: Run) -> None:
-    records = [url("ledger_report", finished), url("ledger_report_pdf", finished), f'/ledger/?run={finished.pk}"']
-    files = [url("run_labels_file", finished, kind) for kind in ("csv", "parquet", "npz")]
-    shown = {name: browse(url("run", finished), name).text for name in ("operator", "researcher", "auditor")}
-    assert [all(each in shown["operator"] for each in part) for part in (records, files)] == [True, True]
-    assert [any(each in shown["researcher"] for each in part) for part in (records, files)] == [False, True]
-    assert [any(each in shown["auditor"] for each in part) for part in (records, files)] == [True, False]
 
 
 def test_labels_as_parquet_and_with_the_public_points(study: Study) -> None:
@@ -431,18 +387,6 @@ def test_the_api_tells_cells_intervals_and_card(run: Run) -> None:
     assert {group["epsilon"] for group in table["card"]["privacy"]["groups"]} == {1.0, 2.0, 3.0}
 
 
-def test_page_and_api_tell_means_and_quartiles_of_each_group() -> None:
-    choices = {"choices": {"column": "class", "across": "length", "bins": 4}}
-    run = run_ask(run_like(study_with_table(), COUNTS_RUN | choices))
-    rosa = browser(run, Role.RESEARCHER)
-    summaries = rosa.get(reverse("api:run-table", args=[run.pk])).json()["summaries"]
-    assert [(each["column"], each["group"]) for each in summaries] == [("length", name) for name in "abc"]
-    for each in summaries:
-        assert all(0 <= part["low"] <= part["value"] <= part["high"] <= 1 for part in each["quantiles"])
-    html, median = rosa.get(url("run", run)).text, summaries[0]["quantiles"][1]
-    assert "Mean and quartiles of length" in html and f"({median['low']:g}–{median['high']:g})" in html
-
-
 @pytest.mark.parametrize("where", ["page", "api"])
 def test_a_withdrawn_table_is_given_to_nobody(run: Run, where: str) -> None:
     rosa, oda = browser(run, Role.RESEARCHER), browser(run, Role.OPERATOR)
@@ -459,33 +403,6 @@ def test_a_withdrawn_table_is_given_to_nobody(run: Run, where: str) -> None:
     assert "Numbers of people in each cell" not in rosa.get(url("run", run)).text
     assert api({"reason": "Again."}).status_code == 409
     assert oda.get(withdraw).status_code == 302
-
-
-def test_a_table_of_a_rehearsal_is_shown_and_on_no_record() -> None:
-    run = run_ask(run_like(rehearsal_with_table(), COUNTS_RUN, seed=1))
-    olga = as_("olga")
-    assert "nothing is promised" in olga.get(url("run", run)).text
-    assert olga.get(url("run_result_file", run)).status_code == 200
-    result_withdraw(run=run, reason="Done.", acting_user=factories.user_create("olga"))
-    assert not Release.objects.filter(study=run.study).exists()
-
-
-def test_a_table_has_no_student_versions_and_begins_a_similar_form(run: Run) -> None:
-    oda = browser(run, Role.OPERATOR)
-    form = oda.get(f"{reverse('staff:run_new', args=[run.study.slug])}?like={run.pk}").context["form"]
-    assert (form["method"].value(), form["counts-column"].value()) == ("counts", "class")
-    sent = {"student_learner": "logistic_regression"}
-    answer = oda.post(reverse("api:run-students", args=[run.pk]), sent, content_type="application/json")
-    assert answer.status_code == 400
-    assert oda.get(reverse("staff:run_student_new", args=[run.study.slug, run.pk])).status_code == 302
-    assert oda.get(reverse("api:model", args=[run.pk])).status_code == 404
-
-
-def test_a_draft_that_was_cancelled_has_a_page() -> None:
-    study = study_with_table()
-    for fields in (COUNTS_RUN, SYNTHESIS_RUN):
-        draft = run_cancel(run=run_draft(study, **fields), acting_user=factories.user_create("olga"))
-        assert "An operator has cancelled the run." in as_("olga").get(url("run", draft)).text
 
 
 @pytest.fixture
@@ -525,10 +442,3 @@ def test_the_page_of_synthetic_rows_tells_what_was_counted_and_gives_the_file(dr
     result_withdraw(run=drawn, reason="A bin was wrong.", acting_user=factories.user_create("olga"))
     assert {rosa.get(each).status_code for each in (url("run_result_file", drawn), address)} == {410}
     assert "A bin was wrong." in rosa.get(url("run", drawn)).text
-
-
-def test_plausible_deniability_is_offered_in_a_rehearsal_alone() -> None:
-    study, real, olga = rehearsal_with_table(), study_with_table(), as_("olga")
-    form = olga.get(url("run_new", study)).context["form"]
-    assert {name for name, _label in form["synthesis-variant"].field.choices} == {"marginals", "deniability"}
-    assert not {"synthesis-variant", "synthesis-plausible"} & set(olga.get(url("run_new", real)).context["form"].fields)

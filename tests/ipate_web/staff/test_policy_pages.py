@@ -1,14 +1,9 @@
 """Pages of policies and of the ethics committee: odds, consequences, what ε affords, quorum, conflicts, harm."""
 
-import re
-from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.template.defaultfilters import floatformat
-from django.utils import timezone
 
-from accounting.models import HeadCount
 from accounting.shares import share_free
 from consent import selectors, services
 from consent.models import ConflictOfInterest, EpsilonPolicy, Role, Study
@@ -126,31 +121,7 @@ def test_a_second_person_sees_whom_it_reaches_and_puts_it_in_force(study: Study)
     assert "waits for a second person" not in conrad.get(BASE).text
 
 
-def test_a_policy_for_a_later_date_says_that_it_gives_way_to_a_newer_one(study: Study) -> None:
-    propose(study)
-    conrad, later = as_("conrad"), timezone.localtime() + timedelta(days=1)
-    page = text(conrad.post(APPROVE, {"effective_from": f"{later:%Y-%m-%dT%H:%M}"}, follow=True))
-    assert "counts from the date that you gave" in page and "not yet" in page
-    assert selectors.policy_in_force(study).version == 1
-    assert selectors.policy_in_force(study, timezone.now() + timedelta(days=2)).version == 2
-    assert "ε policy, version 2, comes into force" in text(conrad.get(COMMITTEE))
-    factories.policy_approve(study, 0.5, 1, 1.5)
-    assert "ε policy, version 2, comes into force" not in text(conrad.get(COMMITTEE))
-    page = text(conrad.get(BASE))
-    assert "never: a newer one took its place" in page and "not yet" not in page
-
-
 # --- The committee --------------------------------------------------------------------------------------------------
-def test_the_page_counts_approvals_and_operators_read_conditions(study: Study) -> None:
-    for name, quorum, code in (("conrad", 3, 403), ("olga", 3, 403), ("chris", 12, 422), ("chris", 2, 302)):
-        assert as_(name).post(COMMITTEE, {"quorum": quorum, "quorum_set": "1"}).status_code == code, name
-    propose(study)
-    as_("conrad").post(APPROVE, {"conditions": "A report after six months.", "effective_from": ""})
-    assert "1 of 2" in text(as_("chris").get(COMMITTEE))
-    assert "A report after six months." not in text(as_("olga").get("/studies/digits/"))
-    assert "Version 2 is in force." in text(as_("chris").post(APPROVE, {"effective_from": ""}, follow=True))
-    for page in ("/studies/digits/", COMMITTEE):
-        assert "A report after six months." in text(as_("olga").get(page))
 
 
 def test_a_declared_conflict_blocks_the_members_next_approval(study: Study) -> None:
@@ -161,25 +132,6 @@ def test_a_declared_conflict_blocks_the_members_next_approval(study: Study) -> N
     propose(study)
     assert "conflict of interest" in text(as_("conrad").post(APPROVE, {"effective_from": ""}, follow=True))
     assert selectors.policy_in_force(study).version == 1
-
-
-def test_people_read_the_example_of_harm_and_why_a_name_says_too_much() -> None:
-    other = factories.committee_fill(factories.study_create("other", harm=""))
-    page, carla, policies = "/studies/other/committee/", as_("carla"), "/studies/other/policies/"
-    assert as_("olga").post(page, {"harm_en": "Mine.", "harm": "1"}).status_code == 403
-    assert carla.post(page, {"harm_en": "", "harm": "1"}).status_code == 422
-    carla.post(page, {"harm_en": "An insurer asks for more.", "harm": "1"})
-    factories.form_publish(other)
-    values = {"high": "1", "average": "2", "low": "8", "reason": "More of it.", "confirmed": "1"}
-    refused = carla.post(policies + "new/", values)
-    assert refused.status_code == 422 and "These names promise more than the odds hold" in text(refused)
-    carla.post(policies + "new/", values | {"name_reason": "The records are of machines."})
-    as_("conrad").post(policies + "1/approve/", {"effective_from": ""})
-    factories.holder_create(other, user=factories.user_create("hanna"))
-    shown = text(as_("hanna").get("/my/other/"))
-    assert "An insurer asks for more." in shown
-    assert "The reason, by the ethics committee: The records are of machines." in shown
-    assert carla.post(page, {"harm_en": "Nothing.", "harm": "1"}).status_code == 422
 
 
 # --- What a policy affords: from public values alone ----------------------------------------------------------------
@@ -198,31 +150,6 @@ def table() -> Study:
 def forecast_page(study: Study, values: dict[str, str], *, htmx: bool = True, **changes: str) -> Any:
     sent = {"public_dataset": str(study.datasets.get(kind="public").pk), **HOLDERS, **values, **changes}
     return as_("carla").post(url("policy_affordable", study), sent, headers={"HX-Request": "true"} if htmx else {})
-
-
-def test_the_values_in_force_stand_beside_the_proposed_ones(table: Study) -> None:
-    page = forecast_page(table, SMALLER)
-    shown = text(page)
-    now, proposed = page.context["forecasts"]
-    for each in (now, proposed):
-        forecast = each["affordable"].forecast.labels
-        low, expected, high = forecast.low, forecast.value, forecast.high
-        assert f"{100 * expected:.1f} % {100 * low:.1f} to {100 * high:.1f} %" in shown
-        assert each["affordable"].forecast.queries == 12
-        for row in each["levels"]:
-            assert 0 <= row["left"] <= share_free(table)
-            votes = (floatformat(row["forecast"].votes_cast, 1), floatformat(row["forecast"].votes_asked, 1))
-            assert "{} of {}".format(*votes) in shown
-    assert now["affordable"].forecast.margin > 2 * proposed["affordable"].forecast.margin
-    for words in ("1 / 2 / 3", "0.2 / 0.3 / 0.4", "High protection", "labelled points of the test dataset"):
-        assert words in shown
-    assert "<html" not in page.text, "a part of the page"
-    whole = forecast_page(table, SMALLER, htmx=False)
-    assert "<html" in whole.text and "0.2 / 0.3 / 0.4" in text(whole)
-    assert EpsilonPolicy.objects.count() == 1
-    for holder in table.holders.all()[:15]:
-        services.consent_withdraw(holder=holder, acting_user=None)
-    assert forecast_page(table, SMALLER).text == page.text, "nobody's consent is looked at"
 
 
 def test_it_is_what_the_plan_of_a_run_of_one_round_says(table: Study) -> None:
@@ -256,28 +183,3 @@ def test_too_few_people_and_missing_levels_are_said_and_the_whole_cap_counts_tho
     before = text(forecast_page(table, SAME))
     run_start(table, **CLEAR_RUN, share=1.0)
     assert share_free(table) == 0 and text(forecast_page(table, SAME)) == before
-
-
-def test_all_pages_of_a_proposal_offer_it(table: Study) -> None:
-    counts = {"HIGH": 31, "AVERAGE": 41, "LOW": 51}
-    head_counts_enter(study=table, acting_user=factories.user_create("olga"), counts=counts)
-    new, carla = url("policy_new", table), as_("carla")
-    pages = [carla.get(new), carla.post(new, EPSILONS | {"reason": "Better so."})]
-    pages.append(as_("conrad").get(url("policy_approve", table, propose(table).version)))
-    for place, page in enumerate(pages):
-        assert "Show what is affordable" in page.text and "A forecast from public points and head counts" in page.text
-        for level, count in counts.items():
-            assert re.search(rf'name="holders-{level}" value="{count}"', page.text)
-        assert place == 0 or '<input type="hidden" name="high" value="0.5">' in page.text
-    HeadCount.objects.all().delete()
-    assert "There are no head counts yet. Give how many people you expect" in carla.get(new).text
-
-
-def test_a_first_policy_has_a_forecast_once_there_are_public_points(table: Study) -> None:
-    first = factories.committee_fill(factories.study_create("first"))
-    page = as_("carla").get(url("policy_new", first)).text
-    assert "ask a data steward to import a public dataset" in page and "Show what is affordable" not in page
-    table.datasets.filter(kind="public").update(study=first)
-    page = forecast_page(first, SMALLER)
-    assert [each["title"] for each in page.context["forecasts"]] == ["ε proposed"]
-    assert "An assumption, since no public points" in text(page), "no test dataset"

@@ -5,14 +5,11 @@ import hashlib
 import io
 import json
 import re
-from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.urls import reverse
-from django.utils import timezone
 from pytest_django import DjangoCaptureOnCommitCallbacks as Commits
 from rest_framework.test import APIClient
 
@@ -22,10 +19,10 @@ from accounting.verification import study_faults
 from consent.models import Role, Study
 from consent.permissions import ROLE_PERMISSIONS
 from consent.services import membership_add
-from ipate_web.staff.proposals import RunForm, initial_for
-from learning.students import STUDENTS, suggested_student
+from ipate_web.staff.proposals import initial_for
+from learning.students import STUDENTS
 from tests import factories
-from tests.pages import as_, proposal_is_refused, run_form_filled, study_with_finished_run, study_with_roles, url
+from tests.pages import as_, run_form_filled, study_with_finished_run, study_with_roles, url
 from tests.snapshots import built_once
 from tests.training.runs import (
     TABLE,
@@ -37,7 +34,7 @@ from tests.training.runs import (
     run_teach,
     table_rows,
 )
-from training.models import ProposalChange, Run, StudentModel, TeacherChunk
+from training.models import ProposalChange, Run, StudentModel
 from training.services.datasets import dataset_import
 from training.services.drawings import head_counts_enter
 from training.services.runs import run_approve, run_edit, run_withdraw
@@ -79,19 +76,6 @@ def filled_in(study: Study, **changes: Any) -> dict[str, Any]:
 # --- Proposing ------------------------------------------------------------------------------------------------------
 
 
-def test_the_form_opens_with_what_suits_the_records_and_says_why(study: Study) -> None:
-    values = initial_for(study)
-    assert (values["teachers"], values["aggregator"], values["learner"]) == (None, "", "random_forest")
-    form = RunForm(study=study, acting_user=factories.user_create("operator"), initial=values)
-    assert form["method"].value() == "sgd"
-    label = dict(form.fields["method"].choices)["sgd"]
-    assert form.fields["method"].help_text.startswith(f"Suggested for this study: {label}. Of ")
-    assert form["student_learner"].value() == suggested_student("table").name
-    page = as_("operator").get(url("run_new", study)).text
-    for of_a_rehearsal in ('name="seed"', 'name="counted"', 'name="HIGH-share"', "calibrated"):
-        assert of_a_rehearsal not in page
-
-
 def test_a_plan_is_checked_changed_and_saved_as_it_was_checked(study: Study) -> None:
     client = as_("operator")
     changes = {"learner": "random_forest", "learner-random_forest-trees": 7, "learner-random_forest-balanced": "on"}
@@ -110,20 +94,6 @@ def test_a_plan_is_checked_changed_and_saved_as_it_was_checked(study: Study) -> 
     run = Run.objects.get(created_by__username="operator")
     assert (run.status, run.title, run.choices["teachers"]) == ("draft", "First", 6)
     assert run.choices["learner_parameters"] | {"trees": 7, "balanced": True} == run.choices["learner_parameters"]
-
-
-def test_the_page_shows_errors_beside_their_fields(study: Study) -> None:
-    forest, confident = {"learner": "random_forest"}, {"aggregator": "confident_gnmax"}
-    for changes, field, message in (
-        ({"title": ""}, "title", "required"),
-        ({"teachers": 0}, "teachers", "greater than"),
-        ({"aggregator-gnmax-sigma": -1}, "aggregator-gnmax-sigma", "Give a number above 0."),
-        (forest | {"learner-random_forest-trees": 0}, "learner-random_forest-trees", "greater than"),
-        (confident | {"aggregator-confident_gnmax-threshold": -5}, "aggregator-confident_gnmax-threshold", "above 0."),
-    ):
-        proposal_is_refused(study, filled_in(study, **changes), field, message)
-    unchosen = {"learner-cnn-epochs": "many", "aggregator-confident_gnmax-threshold": "", "aggregator-lnmax-gamma": "x"}
-    assert as_("operator").post(url("run_new", study), filled_in(study, **forest, **unchosen)).status_code == 200
 
 
 def test_a_run_that_cannot_be_planned_can_be_saved_but_not_approved() -> None:
@@ -186,22 +156,6 @@ def test_nobody_approves_their_own_run_and_the_page_says_who_does(study: Study) 
     Run.objects.filter(pk=run.pk).update(created_by=None)
     page = as_("olga").get(approval).text
     assert "The account that proposed this run is gone" in page and "Yes, start the run" not in page
-
-
-def test_the_plan_is_shown_with_another_share_before_anything_starts(study: Study) -> None:
-    run, client = run_draft(study, **TABLE_RUN), as_("operator")
-    allowed = {}
-    for per_cent in ("20", "80"):
-        page = client.post(url("run_approve", run), {"per_cent": per_cent, "look": "1"})
-        allowed[per_cent] = [budget.allowed for _group, budget in page.context["plan"].groups]
-        assert page.context["form"]["per_cent"].value() == per_cent
-        assert all(f'<td class="number">{number:.4f}</td>' in page.text for number in allowed[per_cent])
-        answers = page.context["plan"].answers
-        assert f"The share pays for {answers} answered quer" in page.text
-    assert [4 * number for number in allowed["20"]] == pytest.approx(allowed["80"])
-    run.refresh_from_db()
-    assert run.status == Run.Status.DRAFT, "looking changes nothing"
-    assert shares(study) == {}
 
 
 def test_a_mistake_in_the_share_starts_nothing(study: Study) -> None:
@@ -365,49 +319,6 @@ def test_the_api_changes_and_withdraws_until_the_approval(study: Study, draft: R
 # --- Watching -------------------------------------------------------------------------------------------------------
 
 
-def test_the_live_part_asks_for_itself_until_the_run_has_ended(study: Study) -> None:
-    run, client = run_start(study, **TABLE_RUN), as_("auditor")
-    address = url("run_live", run)
-    page = client.get(address)
-    assert f'hx-get="{address}"' in page.text
-    assert 'hx-swap-oob="true"' in page.text, "the timeline goes along"
-    assert "HX-Refresh" not in page.headers
-    run_finish(run)
-    page = client.get(address)
-    assert "hx-get" not in page.text and page.headers["HX-Refresh"] == "true"
-
-
-def test_a_run_that_nobody_works_on_is_said_to_wait(study: Study) -> None:
-    run = run_start(study, **TABLE_RUN)
-    waits, goes_on, help = "No worker has picked it up yet.", "It goes on where it stopped", "docs/operations.md"
-
-    def shown(role: str = "operator") -> set[str]:
-        page = as_(role).get(url("run", run)).text
-        return {words for words in (waits, goes_on, help) if words in page}
-
-    Run.objects.filter(pk=run.pk).update(heartbeat=timezone.now())  # however long the machine took
-    assert waits not in shown(), "a few seconds are no reason to worry"
-    long_ago = timezone.now() - timedelta(seconds=2 * settings.HEARTBEAT_TIMEOUT)
-    Run.objects.filter(pk=run.pk).update(heartbeat=long_ago)
-    assert shown() == {waits, help}
-    assert shown("researcher") == {waits}, "who cannot reach the server"
-    Run.objects.filter(pk=run.pk).update(started_at=long_ago)
-    assert goes_on in shown() and waits not in shown(), "one had picked it up"
-    Run.objects.filter(pk=run.pk).update(claimed_by="a worker", heartbeat=timezone.now())
-    assert goes_on not in shown()
-
-
-def test_the_page_shows_progress_of_teachers_in_steps(study: Study) -> None:
-    """In upsampling their number follows from the sizes of groups; the steps are the same whatever it is."""
-    run = run_teach(run_start(study, **TABLE_RUN | {"variant": "upsampling", "teachers": 4}))
-    TeacherChunk.objects.filter(run=run, start__gte=3).update(state=TeacherChunk.State.PENDING, artifact="")
-    bar = re.compile(r'(?s)Training teachers</label>\s*<span class="number">([^<]*)</span>.*?value="(\d+)" max="(\d+)"')
-    for page in ("run", "run_live"):
-        for role in ("operator", "researcher"):
-            html = bar.search(as_(role).get(url(page, run)).text)
-            assert html is not None and html.groups() == ("25 %", "25", "100"), role
-
-
 def test_a_finished_run_shows_public_charges_and_the_student(finished: Run) -> None:
     page = as_("committee").get(url("run", finished))
     groups = page.context["groups"]
@@ -477,20 +388,6 @@ def test_everybody_reads_why_a_run_failed_and_staff_why_it_waits(study: Study) -
     assert "Ask an operator of the study what can be done." in as_("researcher").get(url("run", ended)).text
 
 
-def test_a_finished_run_without_a_model_says_so_everywhere(study: Study) -> None:
-    run = run_finish(run_start(study, **TABLE_RUN, wanted_labels=1))
-    why, client = "This run has no model: 1 label was released", as_("operator")
-    for page in ("run", "ledger_report"):
-        assert why in client.get(url(page, run)).text
-    for page in (url("run", run), url("runs", study)):
-        assert "no model" in client.get(page).text
-    api = APIClient()
-    api.force_authenticate(factories.user_create("researcher"))
-    document = api.get(f"/api/v1/runs/{run.pk}").json()
-    assert document["status"] == "finished" and document["model"] is None
-    assert document["without_model"].startswith(why) and document["reason"].startswith(why)
-
-
 def test_labels_are_listed_and_taken_away_with_their_class(finished: Run) -> None:
     finished.queries.filter(row=0).update(label=None)
     finished.queries.filter(row=2).update(reinforced=True)
@@ -539,33 +436,6 @@ def test_the_model_is_handed_out_as_it_was_stored_and_named_by_its_format(
 EPSILONS = {"HIGH": 1, "AVERAGE": 2, "LOW": 3}
 LEVELS = dict.fromkeys(("HIGH-share", "AVERAGE-share", "LOW-share"), 1)
 LEVELS |= {f"{level}-epsilon": epsilon for level, epsilon in EPSILONS.items()}
-MARK = "Its data are nobody's secret: no holders were asked, nothing is promised, and no account is charged."
-
-
-def test_the_form_of_a_rehearsal_asks_who_is_at_which_level(rehearsal: Study) -> None:
-    client, new = as_("operator"), url("run_new", rehearsal)
-    page = client.get(new)
-    form = page.context["form"]
-    assert form["HIGH-share"].value() == 0.34
-    assert form["counted"].value() == "exact"
-    assert form["teachers"].value() == round(30 / 13), "from the owners of its data, of whom there are 30"
-    assert 'name="seed"' in page.text and 'value="vanishing"' in page.text
-    for changes, field in (
-        ({"HIGH-share": 0}, "__all__"),
-        ({"HIGH-epsilon": ""}, "HIGH-epsilon"),
-        ({"LOW-epsilon": -1}, "LOW-epsilon"),
-        ({"counted": "guessing"}, "counted"),
-        ({"seed": -1}, "seed"),
-    ):
-        page = client.post(new, filled_in(rehearsal, **changes))
-        assert page.status_code == 422 and set(page.context["form"].errors) == {field}
-    assert not Run.objects.exists()
-    levels = {"HIGH": {"share": 2.0, "epsilon": 0.5}, "LOW": {"share": 1.0, "epsilon": 4.0}}
-    run = run_draft(rehearsal, **TABLE_RUN, seed=5, rehearsed={"levels": levels, "method": "data_dependent"})
-    assert client.get(new, {"like": "nonsense"}).status_code == 200
-    form = client.get(new, {"like": str(run.pk)}).context["form"]
-    names = ("HIGH-epsilon", "LOW-share", "counted", "seed")
-    assert [form[name].value() for name in names] == [0.5, 1.0, "data_dependent", None], "all but the seed"
 
 
 def test_a_rehearsal_is_proposed_approved_and_finished_without_a_share(rehearsal: Study) -> None:
@@ -586,18 +456,3 @@ def test_a_rehearsal_is_proposed_approved_and_finished_without_a_share(rehearsal
     assert run.status == Run.Status.FINISHED, run.message
     assert "What it would have cost each level" in as_("researcher").get(url("run", run)).text
     assert not Release.objects.exists() and shares(rehearsal) == {}
-
-
-def test_a_rehearsal_is_marked_on_every_page(rehearsal: Study, study: Study) -> None:
-    run = run_finish(run_start(rehearsal, **TABLE_RUN, seed=1))
-    draft = run_draft(rehearsal, **TABLE_RUN)
-    dataset = rehearsal.datasets.get(kind="private")
-    pages = [(name,) for name in ("study", "study_edit", "members", "datasets", "runs", "run_new")]
-    pages += [("run", run.pk), ("run_labels", run.pk), ("run", draft.pk), ("run_approve", draft.pk)]
-    pages += [("run_cancel", draft.pk), ("dataset", dataset.pk)]
-    for name, *arguments in pages:
-        assert as_("olga").get(url(name, rehearsal, *arguments)).text.count(MARK) == 1, name
-    assert MARK not in as_("operator").get(url("study", study)).text
-    assert ">rehearsal</span>" in as_("operator").get(reverse("home")).text
-    assert run.title in as_("operator").get(url("runs", rehearsal)).text
-    assert as_("operator").get(url("run_student_model", run, 1)).status_code == 200

@@ -10,7 +10,7 @@ from django.utils import timezone, translation
 from common.sentences import Sentence
 from common.templatetags.components import component_render
 from ipate_web.staff.charts import Chart, Series
-from ipate_web.staff.templatetags.run_words import chosen_words, group_label, parameter_words, percent, said, trimmed
+from ipate_web.staff.templatetags.run_words import percent, said, trimmed
 
 CHART = Chart(
     [1.02, 2.0], [Series("High", [0.5, None], limit=1.0), Series("Low", [float("inf"), 123456.0])], x_label="order"
@@ -21,27 +21,6 @@ def test_numbers_are_rounded_and_lose_the_zeros_that_say_nothing() -> None:
     shares = [percent(share) for share in (0.8579, 0.9999, 0.25, 0.0, None)]
     assert shares == ["85.8 %", "100.0 %", "25.0 %", "0.0 %", "–"]
     assert [trimmed(number) for number in (0.5, 200.0, 1.06182)] == ["0.5", "200", "1.062"]
-
-
-def test_parameters_are_translated() -> None:
-    parameters = {"inverse_penalty": 0.5, "iterations": 200, "balanced": True}
-    result = parameter_words(parameters, "logistic_regression")
-    assert "balanced" not in result.split(": ")[0]
-    assert result.endswith(": yes")
-    assert ": 0.5, " in result and ": 200, " in result
-    assert parameter_words({"depth": 3}, "of_old") == "depth: 3"
-    assert chosen_words({"penalty": 1e-4, "depth": 3.0}) == "ridge penalty: 0.0001, depth: 3"
-    with translation.override("de"):
-        assert parameter_words(parameters, "logistic_regression").endswith(": ja")
-        assert ": 0,5, " in parameter_words(parameters, "logistic_regression")
-        assert chosen_words({"penalty": 0.5}) == "Ridge-Strafterm: 0,5"
-
-
-def test_groups_are_called_by_their_levels() -> None:
-    called = [group_label(name) for name in ("HIGH", "LOW 2", "other")]
-    assert called == ["High protection", "Low protection 2", "other"]
-    with translation.override("de"):
-        assert group_label("LOW 2") == "Niedriger Schutz 2"
 
 
 def test_stored_sentences_are_translated_for_the_reader() -> None:

@@ -19,7 +19,6 @@ from accounting.shares import share_free
 from accounting.verification import Check
 from common.append_only import triggers_remove
 from common.artifacts import arrays_delete, arrays_list, arrays_load, arrays_save, model_fetch
-from common.models import WorkerHeartbeat
 from common.sentences import Sentence
 from consent.models import DataHolder, Mail, Study
 from consent.selectors import consent_snapshot
@@ -30,15 +29,12 @@ from learning.sites.documents import Refused, Withdrawal, sign
 from tests.factories import committee_fill, form_publish, policy_approve, study_create, user_create
 from tests.restored import backup_of, restore
 from tests.snapshots import built_once
-from tests.training.asking import ASKING_RUN, COUNTS_RUN, NoNoise
+from tests.training.asking import ASKING_RUN, NoNoise
 from tests.training.runs import (
     TABLE,
-    TABLE_RUN,
     consents_give,
     head_counts_state,
-    run_finish,
     run_start,
-    study_with_table,
 )
 from tests.training.sites.alliances import POINTS, Installations, advance, finish, olga
 from training import tasks
@@ -52,16 +48,13 @@ from training.alliances.services import (
     alliance_contact,
     alliance_leave,
     alliances_contact,
-    private_datasets,
-    schema_differences,
 )
 from training.alliances.wire import Hub, Unreachable
 from training.engine.records import records_load
 from training.methods import joint
 from training.methods.pate import vote_question
 from training.methods.pate_teachers import ballot_load
-from training.models import Alliance, Dataset, Encoder, JointAnswer, JointQuestion, Run, RunResult
-from training.queue import run_wait
+from training.models import Alliance, Encoder, JointAnswer, JointQuestion, Run, RunResult
 from training.services.closing import dataset_remove, records_expire, study_close
 from training.services.datasets import dataset_import
 from training.services.erasures import records_erase
@@ -278,16 +271,6 @@ def test_a_site_takes_over_no_model_that_the_hub_has_withdrawn(monkeypatch: pyte
         assert "withdrawn. It is wrong." in str(run.message) and faults(run.study) == []
 
 
-def test_a_site_that_was_away_for_long_hears_how_its_run_has_ended() -> None:
-    there = Installations()
-    hub, *sites = finish(there.start(**STEPS), lambda runs: JointAnswer.objects.count() == 9)
-    while not hub.has_ended:
-        hub = advance(hub)
-    Run.objects.filter(pk=hub.pk).update(ended_at=timezone.now() - timedelta(days=40))
-    sites = finish(sites)
-    assert {run.status for run in sites} == {Run.Status.FINISHED}, [str(run.message) for run in sites]
-
-
 @pytest.mark.parametrize(
     ("fields", "is_left"),
     [(STEPS, True), (COUNTS, False), pytest.param(SYNTHESIS, True, marks=pytest.mark.exhaustive)],
@@ -316,14 +299,6 @@ def test_what_a_hub_withdraws_is_withdrawn_at_its_sites_however_late(
             assert faults(run.study) == []
 
 
-@pytest.mark.exhaustive
-def test_runs_without_a_hub_are_left_alone() -> None:
-    study = study_with_table()
-    model, table = (run_finish(run_start(study, share=0.4, **fields)) for fields in (TABLE_RUN, COUNTS_RUN))
-    joint_runs.withdrawals_follow()
-    assert not model.students.get().is_withdrawn and not table.result.is_withdrawn
-
-
 def test_a_withdrawal_that_the_hub_has_not_signed_is_refused() -> None:
     there = Installations()
     joint = there.take(there.propose(**STEPS), 0).joint
@@ -333,23 +308,6 @@ def test_a_withdrawal_that_the_hub_has_not_signed_is_refused() -> None:
         withdrawals_keep(there.sites[0], [sent])
     joint.refresh_from_db()
     assert joint.withdrawn == {}
-
-
-def test_a_run_that_sites_have_not_approved_is_not_next_and_delays_nobody() -> None:
-    there = Installations()
-    WorkerHeartbeat.objects.create(name="celery@here:1", heard_at=timezone.now())
-    at_hub = there.propose(share=0.2, **STEPS)
-    at_site = there.take(at_hub, 0, share=0.2)
-    counting = {"public_dataset": None, "test_dataset": None, "student_learner": "", "batch_size": 1}
-    later = run_start(there.studies[0], share=0.2, **COUNTS | counting)
-    waits = [run_wait(run) for run in (at_hub, at_site, later)]
-    assert [wait.is_next for wait in waits if wait] == [False, False, True]
-    for place in (1, 2):
-        there.take(at_hub, place, share=0.2)
-        exchange(there.sites[place])
-    exchange(there.sites[0])
-    waits = [run_wait(Run.objects.get(pk=run.pk)) for run in (at_hub, at_site)]
-    assert [wait.is_next for wait in waits if wait] == [True, True], "now all have"
 
 
 def test_a_hub_hears_of_a_site_that_left_however_late_and_waits_for_it_no_more(
@@ -514,19 +472,6 @@ def test_altered_charges_of_answers_are_found_also_after_an_erasure() -> None:
     assert faults(study) == []
     arrays_save(files[0], **arrays | {"cap": 0.5 * arrays["cap"]})
     assert faults(study), "those who are left are still looked at"
-
-
-@pytest.mark.exhaustive
-def test_private_data_from_which_everybody_is_gone_still_count_as_private_data() -> None:
-    there, empty = Installations(), "records at sites 1"
-    for study in (there.hub_study, there.studies[0]):
-        rows = Rows(np.ones((1, 2), np.float32), np.zeros(1, np.int64), ["last"])
-        dataset_import(study=study, name="own", kind="private", rows=rows, schema=TABLE)
-        Dataset.objects.filter(study=study, kind="private").update(rows=0)
-    assert [there.draft(**STEPS).private_dataset.name for _ in range(2)] == [empty, empty]
-    assert schema_differences(there.sites[0]) == []
-    assert "own" in [dataset.name for dataset in private_datasets(there.hub_study)]
-    assert empty not in [dataset.name for dataset in private_datasets(there.hub_study)]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import time
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import pytest
@@ -15,13 +14,13 @@ from consent.models import ConfigurationChange, Mail
 from consent.selectors import consent_form_in_force
 from ipate_web.staff.templatetags.run_words import said
 from learning.sites.documents import Refused, sign
-from tests.factories import study_create, user_create
+from tests.factories import user_create
 from tests.training.sites.alliances import ADDRESS, Installations, advance, finish, olga
 from tests.training.sites.renewals import Renewed, renewed_make
-from training.alliances import keys, renewals, services, wire
+from training.alliances import keys, renewals, wire
 from training.alliances.approvals import form_tells
-from training.alliances.documents import documents_of, roster
-from training.alliances.exchange import exchange, exchange_answer
+from training.alliances.documents import roster
+from training.alliances.exchange import exchange
 from training.alliances.keys import invitation_write
 from training.alliances.runs import joint_run_take
 from training.alliances.selectors import participant_rows
@@ -235,24 +234,6 @@ def test_documents_that_do_not_follow_are_refused_and_old_ones_cannot_be_replaye
     assert renewed.contact(1).content == site.content and not renewed.contact(1).offered
 
 
-def test_a_site_that_was_away_for_two_of_them_confirms_both_at_once(
-    renewed: Renewed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    renewed.lose()
-    renewed.confirm(None, renewed.register())
-    renewed.contact(0)
-    # the first site's key is replaced once more, by a third secret key
-    monkeypatch.setattr(renewed, "as_first", partial(renewed.as_first, "a third"))
-    fingerprint = renewed.register()
-    renewed.confirm(None, fingerprint)
-    site = renewed.contact(2)
-    assert [each.site for each in renewals.renewals_waiting(site)] == ["Clinic A", "Clinic A"]
-    site = renewed.confirm(2, fingerprint)
-    assert site.content == renewed.hub.content and len(site.former) == 2
-    assert [each.document for each in documents_of(site)] == [each.document for each in documents_of(renewed.hub)]
-    assert form_tells(site)
-
-
 def test_a_hub_or_site_that_was_restored_replaces_the_key_anew(renewed: Renewed) -> None:
     before = {alliance.pk: alliance for alliance in (renewed.hub, renewed.contact(1))}
     keys = list(renewed.hub.sites.values("pk", "public_key", "signature"))
@@ -281,17 +262,6 @@ def test_a_hub_or_site_that_was_restored_replaces_the_key_anew(renewed: Renewed)
     for place in range(3):
         assert not renewed.contact(place).offered, "they have confirmed it before"
     assert all(each.is_eligible for each in renewed.hub.sites.all())
-
-
-def test_an_exchange_of_an_earlier_version_and_a_key_that_is_still_known_are_understood(renewed: Renewed) -> None:
-    site = renewed.hub.sites.get(name="Clinic B")
-    said = {"protocol": "ipate-sites-1", "version": "0.9", "joined": None, "left": False, "head_counts": [], "runs": {}}
-    assert exchange_answer(site, said)["alliance"]["former"] == []
-    renewed.keeps = True
-    renewed.lose()
-    assert renewed.contact(0).problem == "", "the former key is among the fallbacks"
-    renewed.everywhere()
-    assert renewed.contact(0).problem == ""
 
 
 # --- What site and hub say to each other where clocks, versions, keys or certificates do not fit ---
@@ -350,12 +320,3 @@ def test_a_secret_key_is_rotated_and_the_alliance_goes_on(settings: LazySettings
     settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = "another " * 8, [secret]
     runs = finish(there.start(**STEPS))
     assert {run.status for run in runs} == {Run.Status.FINISHED}, [str(run.message) for run in runs]
-
-
-def test_invalid_certificates_are_refused_at_their_field() -> None:
-    there, study = Installations(joined=False), study_create("other")
-    fields = {"invitation": invitation_write(there.hub, there.codes["Clinic A"], ADDRESS), "acting_user": olga()}
-    for certificate in ("no certificate", "ä"):
-        with pytest.raises(ValidationError) as refused:
-            services.alliance_connect(study=study, certificate=certificate, **fields)
-        assert "certificate" in refused.value.message_dict
