@@ -77,15 +77,14 @@ def templates() -> dict[str, str]:
 
 
 def parts(name: str, texts: dict[str, str]) -> set[str]:
-    """Return the template and all that it extends or includes by name or as ``<c-name>``, directly or not."""
+    """Return the template and all that it extends, includes by name or takes a component from, directly or not."""
+    defined = {tag: file for file, text in texts.items() for tag in re.findall(r"{% component (\w+)", text)}
     seen, waiting = {name}, [name]
     while waiting:
         text = texts[waiting.pop()]
-        names = {*re.findall(r"""["']([\w/.-]+\.(?:html|txt|md))["']""", text)}
-        for component in re.findall(r"<c-([\w.-]+)", text):
-            file = component.replace(".", "/").replace("-", "_") + ".html"
-            names |= {f"{folder}/{file}" for folder in ("components", "cotton")}
-        new = (names & texts.keys()) - seen
+        named = re.findall(r"""["']([\w/.-]+\.(?:html|txt|md))["']""", text)
+        used = (defined[tag] for tag in re.findall(r"{% (\w+)", text) if tag in defined)
+        new = ({*named, *used} & texts.keys()) - seen
         seen |= new
         waiting += new
     return seen

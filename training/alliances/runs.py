@@ -19,7 +19,7 @@ from django.utils.translation import gettext as _
 
 from accounting.models import Release
 from accounting.services import release_record
-from common.artifacts import model_store
+from common.artifacts import arrays_load, model_store
 from common.logging import logging_run
 from common.sentences import Sentence, gettext_noop
 from consent.services import study_lock
@@ -220,8 +220,6 @@ def points_content(alliance: Alliance) -> bytes:
     terms = alliance.terms["public"]
     for dataset in Dataset.objects.filter(study=alliance.study, kind=Dataset.Kind.PUBLIC, removed_at=None):
         if terms and points_digest(dataset) == terms["digest"]:
-            from common.artifacts import arrays_load
-
             buffer = io.BytesIO()
             np.savez(buffer, allow_pickle=False, **arrays_load(dataset.artifact, "x"))
             return buffer.getvalue()
