@@ -9,6 +9,7 @@ before it counts no more. A withdrawal or refusal is recorded without the form t
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import date
 from itertools import zip_longest
 from typing import Any
 
@@ -35,13 +36,13 @@ class Lost:
 
     Attributes:
         rows: unsaved, by model, oldest first.
-        unknown: how many more there are that refer to what the database has forgotten, too.
+        unrecordable: those that refer to a person, form or policy which the database has forgotten, too.
         is_complete: whether the journal still has all of them.
-        consents: those of the unknown that are consents of people whom the database knows, oldest first.
+        consents: those of the unrecordable that are consents of people whom the database knows, oldest first.
     """
 
     rows: dict[type[Chained], list[Any]] = field(default_factory=dict)
-    unknown: int = 0
+    unrecordable: list[Chained] = field(default_factory=list)
     is_complete: bool = True
     consents: list[ConsentEvent] = field(default_factory=list)
 
@@ -49,7 +50,8 @@ class Lost:
 def acts_lost(study: Study) -> Lost:
     """Acts of people that a restored database has forgotten."""
     rows: dict[type[Chained], list[Any]] = defaultdict(list)
-    unknown, is_complete, consents = 0, True, []
+    unrecordable: list[Chained] = []
+    is_complete, consents = True, []
     for model in acts_models():
         acts, whole = model.acts_lost(study.pk)
         is_complete &= whole
@@ -61,10 +63,32 @@ def acts_lost(study: Study) -> Lost:
             if not gone:
                 rows[model].append(row)
                 continue
-            unknown += 1
+            unrecordable.append(row)
             if isinstance(row, ConsentEvent) and "holder_id" not in gone:
                 consents.append(row)
-    return Lost(dict(rows), unknown, is_complete, consents)
+    return Lost(dict(rows), unrecordable, is_complete, consents)
+
+
+#: What a list calls the rows of each chain of people's acts.
+ACTS = {ConsentEvent: "decision", Circumstance: "who answers", Disposal: "erasure"}
+
+
+def unrecordable_listed(study: Study, lost: Lost) -> list[tuple[str, str, date]]:
+    """Return pseudonym, kind (one of `ACTS`) and day of each act that cannot be recorded, oldest first.
+
+    The pseudonym is empty where the backup is older than the person's registration.
+    """
+    holders = {getattr(row, "holder_id", None) for row in lost.unrecordable}
+    known = dict(DataHolder.objects.filter(study=study, pk__in=holders - {None}).values_list("pk", "pseudonym"))
+    listed = [
+        (
+            "" if "holder_id" in _references_lost(row) else known.get(getattr(row, "holder_id", None), ""),
+            ACTS.get(type(row), "other"),
+            row.recorded_at.date(),
+        )
+        for row in lost.unrecordable
+    ]
+    return sorted(listed, key=lambda each: each[2])
 
 
 def acts_apply(study: Study, lost: Lost) -> list[Disposal]:

@@ -12,7 +12,8 @@ from uuid import uuid4
 
 import numpy as np
 import pytest
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
+from django.utils import timezone
 
 from accounting.caps import caps_of
 from accounting.ceilings import ceilings_left
@@ -21,11 +22,11 @@ from accounting.restores import missing_rows
 from accounting.shares import share_free, share_grant, share_open
 from accounting.verification import study_faults
 from common.journal import acts_forget
-from consent.models import ConsentEvent, DataHolder, Level, Study
+from consent.models import ConsentEvent, DataHolder, Level, Role, Study
 from consent.people.circumstances import Lapse
 from consent.promises.standing import standing
 from consent.selectors import answerer_faults, consent_form_in_force, consent_snapshot, promise_faults, promise_last
-from consent.services import consent_refuse, holder_link
+from consent.services import consent_refuse, holder_link, membership_add
 from consent.services.erasures import holders_waiting
 from consent.services.replays import acts_lost
 from ipate_web.backups.keys import NAME as KEYS
@@ -49,7 +50,7 @@ def restore(made: Path) -> None:
 
 
 def settle(study: Study, *options: str) -> None:
-    unknown = acts_lost(study).unknown
+    unknown = len(acts_lost(study).unrecordable)
     call_command("settle_restore", study.slug, "--user", "olga", "--give-up", str(unknown), *options, stdout=StringIO())
 
 
@@ -114,6 +115,13 @@ def test_a_consent_counts_no_more_after_a_stricter_one_that_cannot_be_recorded(t
         choose(each, Level.HIGH)
     restore(made)
     choose(other, Level.AVERAGE)
+    file = tmp_path / "unrecordable.csv"
+    with pytest.raises(CommandError, match="not a data steward"):
+        call_command("settle_restore", study.slug, "--user", user_create("nina").username, "--list", str(file))
+    membership_add(study=study, user=user_create("sam"), role=Role.STEWARD, acting_user=None)
+    call_command("settle_restore", study.slug, "--user", "sam", "--list", str(file), stdout=StringIO())
+    today = f"{timezone.now():%Y-%m-%d}"
+    assert file.read_text().split() == ["pseudonym,kind,day", *(f"P-{n},decision,{today}" for n in (1, 2))]
     settle(study)
     snapshot = consent_snapshot(study)
     assert (snapshot.holders.tolist(), snapshot.epsilons.tolist()) == ([other.pk], [1.5])

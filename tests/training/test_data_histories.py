@@ -202,7 +202,7 @@ class History:
         self.files_copy("copies", "var")
 
     def settle(self) -> None:
-        restore_settle(study=self.study, acting_user=self.olga, given_up=acts_lost(self.study).unknown)
+        restore_settle(study=self.study, acting_user=self.olga, given_up=len(acts_lost(self.study).unrecordable))
 
     def files_copy(self, source: str, to: str) -> None:
         """Copy what is not there of what a backup has; keys are not among it."""

@@ -109,14 +109,15 @@ def _acts_check(study: Study, lost: Lost, given_up: int, entered: bool) -> None:
                 "that were removed. Then call this again with --decisions-entered."
             )
         )
-    if lost.unknown != given_up:
+    unknown = len(lost.unrecordable)
+    if unknown != given_up:
         raise ValidationError(
             _(
                 "%(count)d decisions since the backup cannot be recorded again: the person, the form or the policy "
-                "that they name was lost, too. Invite these people anew. To go on without these decisions, call this "
-                "again with --give-up %(count)d."
+                "that they name was lost, too. List them with --list FILE and invite these people again. To continue "
+                "without these decisions, call this again with --give-up %(count)d."
             )
-            % {"count": lost.unknown}
+            % {"count": unknown}
         )
 
 

@@ -5,7 +5,9 @@ what may have been released meanwhile, and the runs that were under way at the b
 while the journal knows decisions that cannot be recorded.
 """
 
+import os
 from argparse import ArgumentParser
+from functools import partial
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -13,7 +15,11 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError
 
 from accounting.restores import is_distrusted, missing_rows
+from common.counted import counted
+from common.spreadsheets import CsvWriter
 from consent.management.lookups import study_argument, study_by_slug
+from consent.models import Study
+from consent.services.replays import acts_lost, unrecordable_listed
 from training.services.restores import restore_settle
 
 
@@ -36,6 +42,13 @@ class Command(BaseCommand):
             help="go on without N decisions that name a person, form or policy which was lost, too",
         )
         parser.add_argument(
+            "--list",
+            dest="listed",
+            metavar="FILE",
+            help="write the decisions that cannot be recorded as CSV (pseudonym, kind, day), and change nothing; "
+            "--user must be a data steward of the study",
+        )
+        parser.add_argument(
             "--decisions-entered",
             action="store_true",
             help="confirm that all decisions and erasures since the backup are entered, where the journal lacks some",
@@ -49,12 +62,16 @@ class Command(BaseCommand):
         share: float | None,
         give_up: int,
         decisions_entered: bool,
+        listed: str | None,
         **options: Any,
     ) -> None:
         row = study_by_slug(study)
         account = User.objects.filter(username=user, is_active=True).first()
         if account is None:
             raise CommandError(f"There is no open account “{user}”. Give the name with which you sign in.")
+        if listed is not None:
+            self._list(row, account, listed)
+            return
         missing = missing_rows(row)
         if not missing:
             self.stdout.write(f"{study} is not locked: its database is as new as the journal.")
@@ -81,3 +98,13 @@ class Command(BaseCommand):
             else "nothing is charged"
         )
         self.stdout.write(f"{study}: {done}; the study is unlocked.")
+
+    def _list(self, study: Study, account: User, path: str) -> None:
+        if not account.has_perm("consent.view_holder_level", study):
+            raise CommandError(f"{account.username} is not a data steward of this study. Name one with --user.")
+        rows = unrecordable_listed(study, acts_lost(study))
+        with open(path, "w", encoding="utf-8", newline="", opener=partial(os.open, mode=0o600)) as file:
+            writer = CsvWriter(file)
+            writer.writerow(["pseudonym", "kind", "day"])
+            writer.writerows(rows)
+        self.stdout.write(f"{counted(len(rows), 'row', 'rows')} written to {path}. Invite these people again.")
