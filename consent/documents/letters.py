@@ -13,13 +13,13 @@ from typing import Any
 
 import segno
 from django.conf import settings
-from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils import timezone, translation
 from django.utils.formats import date_format
 from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 
+from common.templatetags.components import component_render
 from consent.documents.codes import code_of
 from consent.documents.typeset import Part, html_tree, tagged_pdf
 from consent.models import Invitation, Letter, Letterhead, Study
@@ -186,7 +186,7 @@ def document_context(study: Study, name: str) -> dict[str, Any]:
 def _changes(study: Study, kind: str) -> list[Part]:
     """What the levels mean for whoever agreed before, and now, in a letter about new information."""
     changes = level_changes(study) if kind == Letter.Kind.NEW_FORM else []
-    return html_tree(render_to_string("consent/letter_changes.html", {"level_changes": changes})) if changes else []
+    return html_tree(component_render("level_changes_of_letter", level_changes=changes)) if changes else []
 
 
 def address_lines(study: Study) -> list[str]:

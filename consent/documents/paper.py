@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.template.loader import render_to_string
 from django.utils import timezone, translation
 from django.utils.formats import date_format
 from django.utils.translation import gettext as _
 
+from common.templatetags.components import component_render
 from consent.documents.letters import (
     address_lines,
     code_context,
@@ -90,9 +90,9 @@ class FormsOnPaper:
         text = consent_text(self.form, written.text)
         about = (written.pseudonym or None) if written.answering.represents else None
         with translation.override(words_language(text.code)), voice(about):
-            context = {"study": self.study, "text": text, "form": self.form, "policy": self.policy, "on_paper": True}
+            context = {"study": self.study, "text": text, "form": self.form, "policy": self.policy}
             if (text.code, about) not in self._read:
-                self._read[text.code, about] = html_tree(render_to_string("consent/paper_reading.html", context))
+                self._read[text.code, about] = html_tree(component_render("paper_reading", **context))
             decision = context | {
                 "options": options(self.policy, self.study.delta),
                 "level_changes": level_changes(self.study),
@@ -127,8 +127,8 @@ class FormsOnPaper:
                 "back": _("Send this sheet back to: %(address)s")
                 % {"address": ", ".join([self.study.controller, *address_lines(self.study)])},
                 "decision_heading": _("Your decision"),
-                "decision": html_tree(render_to_string("consent/paper_decision.html", decision)),
-                "declaration": html_tree(render_to_string("consent/paper_declaration.html", declaration)),
+                "decision": html_tree(component_render("paper_decision", **decision)),
+                "declaration": html_tree(component_render("paper_declaration", **declaration)),
                 "known_as": _("Known to the study as"),
                 "pseudonym": written.pseudonym,
                 "day": _("Day"),

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.template.loader import render_to_string
 from django.utils import timezone, translation
 from django.utils.formats import date_format
 from django.utils.text import capfirst
@@ -27,6 +26,7 @@ from django.utils.translation import gettext as _
 
 from common.keys import Purpose, digest, keys_of
 from common.moments import moment_words
+from common.templatetags.components import component_render
 from consent.documents.codes import code_in_groups, code_normalise, code_of
 from consent.documents.letters import document_context, example_address, letter_words, reference, sender, voice
 from consent.documents.typeset import html_tree, tagged_pdf
@@ -406,7 +406,7 @@ def receipt_context(event: ConsentEvent, head: Letterhead | None = None, address
         "subject": _("Receipt of your decision"),
         "salutation": words["salutation"],
         "sentence": receipt_sentence(event),
-        "columns": html_tree(render_to_string("consent/before_and_now.html", {"columns": columns}))
+        "columns": html_tree(component_render("before_and_now", columns=columns))
         if (columns := _columns(event))
         else [],
         "facts": _stated(facts),

@@ -4,11 +4,11 @@ from dataclasses import dataclass, field
 from datetime import date, timedelta
 
 from django.conf import settings
-from django.template.loader import render_to_string
 from django.utils import timezone
 from django.utils.formats import date_format
 from django.utils.translation import gettext as _
 
+from common.templatetags.components import component_render
 from consent.models import ConsentEvent, ConsentForm, ConsentFormProposal, DataHolder, Renewal, Study
 from consent.people.circumstances import Answering, Lapse, answering_for, counts_after, last_day
 from consent.promises.comparisons import Column, agreement_of, columns_since, odds_words, offer_of, promise_of
@@ -163,8 +163,7 @@ class Standing:
         spoken = language if language in agreement_of and language in proposed else settings.LANGUAGE_CODE
         changed = [line for line in line_differences(agreement_of[spoken], proposed[spoken]) if line.change != "same"]
         before, now = (
-            " ".join(render_to_string("consent/validity.html", {"form": form}).split())
-            for form in (self.current.form, self.renewal)
+            " ".join(component_render("validity", form=form).split()) for form in (self.current.form, self.renewal)
         )
         differences = fact_differences(
             *(study_of_form(form, self.current.study) for form in (self.current.form, self.renewal))
