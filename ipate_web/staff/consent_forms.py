@@ -21,6 +21,7 @@ from accounting.head_counts import head_count_total
 from accounting.models import Release
 from accounting.shares import share_free
 from common.requests import SignedInRequest
+from common.templatetags.components import component_render
 from consent import selectors, services
 from consent.languages import language_of, translated_name
 from consent.models import ConsentForm, ConsentFormDraft, ConsentFormProposal, Renewal, Study
@@ -332,7 +333,7 @@ def consent_form_facts(request: SignedInRequest, study: Study) -> HttpResponse:
 def consent_form_preview(request: SignedInRequest, study: Study) -> HttpResponse:
     """Preview of the draft, which htmx replaces while somebody types."""
     texts = _rendered(ConsentFormForm(request.POST, study=study, draft=None, acting_user=request.user).texts)
-    return render(request, "staff/consent/texts.html", {"texts": texts})
+    return HttpResponse(component_render("form_texts", texts=texts))
 
 
 @study_form("consent.publish_consentform")
