@@ -78,7 +78,7 @@ def components_read(folder: Path) -> dict[str, Component]:
 COMPONENTS = components_read(Path(settings.BASE_DIR, "templates"))
 
 
-def component_render(name: str, *, autoescape: bool = True, **values: Any) -> SafeString:
+def component_render(name: str, /, *, autoescape: bool = True, **values: Any) -> SafeString:
     """Render a component outside of a template; ``values`` that it does not declare are left out."""
     component = COMPONENTS[name]
     context = Context(autoescape=autoescape)

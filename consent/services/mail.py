@@ -24,12 +24,12 @@ from django.core.mail import EmailMessage
 from django.core.signing import BadSignature, Signer
 from django.db import transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
-from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils import timezone, translation
 from django.utils.functional import Promise
 
 from common.dispatch import send
+from common.templatetags.components import component_render
 from consent.models import (
     Circumstance,
     ConsentEvent,
@@ -68,7 +68,7 @@ def _confirmed(mail: Mail) -> str:
 
 @dataclass(frozen=True)
 class MailKind:
-    """Kind of mail: its words are the template ``mail/<name>.txt``, of which the first line is the subject.
+    """Kind of mail: its words are the component ``mail_<name>``, of which the first line is the subject.
 
     Attributes:
         label: for the record of mails.
@@ -182,7 +182,7 @@ def mail_render(mail: Mail) -> EmailMessage | None:
         if context is None:
             return None
         everything = {"study": mail.study, "site": settings.SITE_URL, "left": left, **context}
-        words = render_to_string(f"mail/{kind.name}.txt", everything)
+        words = component_render(f"mail_{kind.name}", autoescape=False, **everything)
     subject, _, body = words.strip().partition("\n")
     return EmailMessage(subject.strip(), body.strip() + "\n", to=[address], headers=headers)
 

@@ -186,7 +186,7 @@ class QuestionUnderstood:
 
 
 def understanding(study: Study) -> dict[str, Any]:
-    """Context of ``staff/consent/understanding.html``; without questions where nobody is asked any."""
+    """Context of the component ``understanding``; without questions where nobody is asked any."""
     form, policy = consent_form_in_force(study), policy_in_force(study)
     if form is None or policy is None or study.is_closed:
         return {}

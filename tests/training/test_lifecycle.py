@@ -13,7 +13,6 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.db import DatabaseError
-from django.template.loader import render_to_string
 from django.utils import timezone
 from pytest_django import DjangoCaptureOnCommitCallbacks as Commits
 
@@ -22,6 +21,7 @@ from accounting.shares import share_free, shares
 from common.artifacts import arrays_save
 from common.noise import SimulationNoise
 from common.sentences import Sentence
+from common.templatetags.components import component_render
 from consent import services as consent_services
 from learning.formats import TabularSchema
 from learning.mechanisms.protocol import PlanError
@@ -275,7 +275,7 @@ def test_a_run_with_too_few_labels_finishes_without_a_model_says_so_and_forgets(
     assert ("may end with 1 label" in notes) == bool(labels)
     assert run.ended_at and files(run) == []
     assert list(release_faults(run)) == []
-    assert "without a published model" in render_to_string("mail/run_ended.txt", {"run": run, "study": run.study})
+    assert "without a published model" in component_render("mail_run_ended", run=run, study=run.study)
     (use,) = usage(run.study.holders.earliest("pk")).uses
     assert use.state == "It is finished: no model was published."
 
