@@ -192,6 +192,6 @@ def _entries(run: Run) -> list[tuple[Release, str]] | None:
 
 
 def _charges(run: Run) -> dict[str, Any]:
-    """Context of templates/staff/runs/charges.html; nothing of a run that was never approved."""
+    """Context of the component ``charges_of_run``; nothing of a run that was never approved."""
     groups, history = run_groups(run), run_cost_history(run)
     return {"groups": groups, "costs": cost_chart(history, groups), "history": history}

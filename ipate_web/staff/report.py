@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.template.loader import render_to_string
 from django.utils import timezone
 from django.utils.formats import number_format
 from django.utils.html import strip_tags
@@ -15,6 +14,7 @@ from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 
 from accounting.models import Release
+from common.templatetags.components import component_render
 from consent.documents.typeset import tagged_pdf
 from ipate_web.staff.measures import measures
 from ipate_web.staff.templatetags.moments import moment_text
@@ -22,13 +22,13 @@ from ipate_web.staff.templatetags.run_words import (
     group_label,
     interval,
     learner_label,
-    part,
     percent,
     right_ones,
     said,
     trimmed,
 )
 from training.comparison import Fairness
+from training.methods import method_of
 from training.models import Run
 from training.selectors import GroupSpending
 from training.services.publication import without_model
@@ -69,7 +69,7 @@ def report_pdf(
 
 
 def _facts(run: Run, made: str) -> list[tuple[str, str]]:
-    mechanism = render_to_string(part(run, "vote"), {"run": run})
+    mechanism = component_render(f"{method_of(run).parts}_vote", run=run)
     facts = [
         (_("Study"), run.study.title),
         (_("Run"), str(run.pk)),

@@ -86,7 +86,7 @@ class RunMethod(Protocol):
         rehearsed_variants: those of them that only a rehearsal may have.
         outcome: what its runs lead to.
         learns: kinds of `learning.outcomes` that it can learn, or count without.
-        parts: the folder of ``templates/staff/runs`` that renders its parts of pages.
+        parts: the prefix of the components that show it on pages, such as ``sgd`` of ``sgd_plan``.
         needs_public_points: whether a run has to name a public dataset.
         steps: what is done in each status of a run of this method, from its approval until everything is released.
         release_kind: the kind of its releases that belong to a batch, but for those that `kind_of` names.

@@ -314,7 +314,7 @@ class SgdSampled(GradientSteps):
     )
     rehearsed_variants: tuple[str, ...] = BASELINES
     choices = Samples
-    parts = "sgd/sampled"
+    parts = "sampled"
     needs_public_points = False
     charges_ahead = True
     questions = SampledGradients()

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from django import template
+from django.template import Context
 from django.utils.formats import get_format, number_format
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
@@ -16,7 +17,7 @@ from django.utils.translation import get_language, ngettext
 from django.utils.translation import gettext as _
 
 from common.sentences import Sentence
-from common.templatetags.components import component_render
+from common.templatetags.components import COMPONENTS, component_render
 from consent.models import Level
 from ipate_web.staff.measures import Measure, decimal, ends_words, measures, target_measure
 from learning.learners import parameter_fields
@@ -181,10 +182,12 @@ def localised(number: str) -> str:
     return number.replace(".", get_format("DECIMAL_SEPARATOR"))
 
 
-@register.filter
-def part(run: Run, name: str) -> str:
-    """The template with which the run's method renders the part ``name`` of a page."""
-    return f"staff/runs/{method_of(run).parts}/{name}.html"
+@register.simple_tag(takes_context=True)
+def part_of_method(context: Context, run: Run, name: str, **values: Any) -> SafeString:
+    """Return the part ``name`` of a page as the run's method shows it: its component ``<method>_<name>``."""
+    component = COMPONENTS[f"{method_of(run).parts}_{name}"]
+    known = {"run": run, **values}
+    return component.render(context, {key: known[key] for key in component.parameters if key in known})
 
 
 @register.filter
