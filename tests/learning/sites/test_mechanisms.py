@@ -18,7 +18,7 @@ from learning.sites.lattice import IncludedNoise
 from learning.sites.protocol import question_for, total_spread
 from tests.learning.mechanisms import test_counts, test_questions
 from tests.learning.mechanisms import test_synthesis as synthesis
-from tests.learning.mechanisms.pate import test_question as test_teachers
+from tests.learning.mechanisms.pate import test_ballots as test_teachers
 from tests.learning.sites.alliances import Joint, Mode, NoNoise
 
 DRAWS = Draws(SimulationNoise(1), 1)
