@@ -1,7 +1,7 @@
 """Accuracy of the student of a vote of teachers that releases noisy counts, by the product's defaults.
 
     python -m benchmarks.teachers digits
-    python -m benchmarks.teachers mnist [--splits 1]
+    python -m benchmarks.teachers mnist [--splits 1 2]
 
 The public and test points of each split are drawn anew from all that are not private, as in `benchmarks.students`. The
 teachers learn once for each split, and answer for every set of promises.
@@ -86,8 +86,8 @@ def votes_of(name: str, split: int, teachers: int) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", choices=sorted(TEACHERS))
-    parser.add_argument("--splits", type=int, default=3)
+    parser.add_argument("--splits", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--teachers", type=int)
     chosen = parser.parse_args()
-    for number in range(chosen.splits):
+    for number in chosen.splits:
         votes_of(chosen.name, number, chosen.teachers or TEACHERS[chosen.name])

@@ -108,9 +108,13 @@ def plan_charts(plan: MethodPlan) -> list[tuple[str, Chart]]:
         return []
     taken = plan.plan.teachers, plan.plan.aggregator.releases_counts
     charts = []
+    right, cost = (
+        _("Points that the student is expected to be told right"),
+        _("What an answered query costs of all that the run may charge"),
+    )
     for caption, y_label, y_max, value in (
-        (_("Points that the student is expected to be told right"), _("right (%)"), 100.0, lambda each: each.right),
-        (_("What an answered query costs"), _("of what the run may charge (%)"), None, lambda each: each.charge),
+        (right, _("right (%)"), 100.0, lambda each: each.right),
+        (cost, _("share (%)"), None, lambda each: each.charge),
     ):
         series = []
         for name, releases in ((_("noisy counts"), "counts"), (_("labels"), "labels")):
@@ -119,7 +123,8 @@ def plan_charts(plan: MethodPlan) -> list[tuple[str, Chart]]:
         for each in plan.compared:
             is_taken = (each.teachers, each.releases == "counts") == taken
             if is_taken or each.is_suggested:
-                name = _("this plan") if is_taken else _("suggested")
+                names = {(True, True): _("this plan, as suggested"), (True, False): _("this plan")}
+                name = names.get((is_taken, each.is_suggested), _("suggested"))
                 series.append(Series(name, [100 * value(each) if each.teachers == at else None for at in numbers]))
         series = [each for each in series if any(y is not None for y in each.values)]
         charts.append((caption, Chart(numbers, series, x_label=_("teachers"), y_label=y_label, y_max=y_max)))

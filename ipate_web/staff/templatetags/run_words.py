@@ -376,7 +376,7 @@ def aggregator_words(parameters: Mapping[str, Any]) -> str:
     aggregator = AGGREGATORS.get(name)
     symbols = {field.name: field.symbol for field in aggregator.fields()} if aggregator else {}
     values = (f"{symbols.get(key, key)} = {trimmed(value)}" for key, value in parameters.items() if key != "name")
-    return ", ".join([aggregator.label if aggregator else name, *values])
+    return ", ".join([_(aggregator.label) if aggregator else name, *values])
 
 
 @register.filter
