@@ -394,8 +394,9 @@ def _column(name: str, values: list[str], holder: str | None, label: str | None,
         return feature | {"type": "date"} | until | ends | {"missing": missing}
     is_name = bool(numbers) and _is_identifier(name, values, known)
     if numbers and not is_name:
-        negative = sum(count for value, count in counts.items() if (as_number(value, decimal) or 0) < 0)
-        if 0 < negative * _RARE <= len(values):
+        cells = {value: each for value in known if (each := as_number(value, decimal)) is not None}
+        negative = sum(counts[value] for value, each in cells.items() if each < 0)
+        if 0 < negative * _RARE <= sum(counts[value] for value in cells):
             numbers = [number for number in numbers if number >= 0]
         low, high = round_range(*_usual(numbers))
         return feature | {"type": "numeric", "minimum": low, "maximum": high, "missing": missing}

@@ -67,8 +67,9 @@ def column_remarks(column: dict[str, Any], values: Sequence[str], places: Sequen
         yield from _cells(_ONE_NO_NUMBER, _NO_NUMBERS, name, none, len(values))
         yield from _thousands(name, values, places)
         negative = [at for at, each in zip(places, numbers, strict=True) if each is not None and each < 0]
-        if len(negative) == 1 or len(negative) * _RARE <= len(values):
-            yield from _cells(_ONE_NEGATIVE, _NEGATIVE, name, negative, len(values))
+        known = sum(each is not None for each in numbers)
+        if known > 1 and (len(negative) == 1 or len(negative) * _RARE <= known):
+            yield from _cells(_ONE_NEGATIVE, _NEGATIVE, name, negative, known)
     if column.get("type") == "categorical":
         for word in PERHAPS_VALUES:
             if word in column["values"]:
