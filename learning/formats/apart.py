@@ -15,8 +15,6 @@ from pathlib import Path
 from signal import SIGKILL, SIGXCPU
 from typing import Any
 
-import numpy as np
-
 from common.confinement import ConfinedProcess
 from common.frames import frame_read
 from common.progress import Progress, silent
@@ -26,6 +24,8 @@ from common.sentences import gettext_noop as _
 from learning.formats.balance import Balance
 from learning.formats.documents import schema_to_json
 from learning.formats.draft import Draft
+from learning.formats.keeping import RowFiles
+from learning.formats.read import no_rows
 from learning.formats.reader import fault_from_json, sentence_from_json
 from learning.formats.report import Report
 from learning.formats.rows import DataError, Rows
@@ -91,15 +91,14 @@ def read_apart(
             answer = _answer(request, folder, allowance, progress or silent)
         except DataError as error:
             report.add(error.at(file=path))
-            return Rows(np.empty((0, *schema.shape), schema.dtype))
+            return Rows(no_rows(schema))
         faults = Report([fault_from_json(fault) for fault in answer["faults"]], answer["count"])
         for changed in ("clipped", "unknown", "missing"):
             setattr(faults, changed, Counter(answer[changed]))
         faults.records, faults.balance = answer["records"], Balance.from_json(answer["balance"])
         report.take(faults, path)
-        x = np.load(folder / "x.npy", allow_pickle=False)
-        y = np.load(folder / "y.npy", allow_pickle=False) if answer["labels"] else None
-    return Rows(x, y, answer["holders"])
+        # The file of records goes with its folder, and stays mapped as long as they are used.
+        return RowFiles(folder).rows(answer["rows"], no_rows(schema), labels=labels, holders=holders)
 
 
 def _answer(request: dict[str, Any], folder: Path, allowance: Allowance, progress: Progress) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from learning.formats.arrays import Array, checked_rows
 from learning.formats.files import kind_of, open_content
 from learning.formats.idx import idx_arrays
 from learning.formats.image_files import image_arrays
+from learning.formats.keeping import Keeper, RowLists
 from learning.formats.mat import mat_arrays
 from learning.formats.npz import npz_arrays
 from learning.formats.parquet import parquet_batches
@@ -81,33 +82,66 @@ def read_file(
     Raises:
         DataError: everything that is wrong, unless there is a ``report``.
     """
-    faults, followed = Report() if report is None else report, progress or silent
-    own, rows = Report(), None
+    faults, kept = Report() if report is None else report, RowLists()
+    read_into(
+        kept,
+        path,
+        schema,
+        label_file=label_file,
+        member=member,
+        labels=labels,
+        holders=holders,
+        progress=progress,
+        report=faults,
+    )
+    if report is None:
+        faults.raise_faults()
+    return kept.rows(no_rows(schema), labels=labels, holders=holders)
+
+
+def no_rows(schema: Schema) -> Array:
+    """Return an array of no records."""
+    return np.empty((0, *schema.shape), schema.dtype)
+
+
+def read_into(
+    keeper: Keeper,
+    path: Path,
+    schema: Schema,
+    *,
+    label_file: Path | None,
+    member: str | None,
+    labels: bool,
+    holders: bool,
+    progress: Progress | None,
+    report: Report,
+) -> None:
+    """Give a keeper the records that `read_file` returns; what is wrong goes to the report."""
+    followed, own = progress or silent, Report()
     with own.noting():
         kind = "table" if member else format_of(path)
         if isinstance(schema, ImageSchema) or kind == "npz":
             if holders and kind not in _WITH_HOLDERS:
-                faults.add(DataError(_("The format has no place for holders."), _NO_HOLDERS, file=path))
+                own.add(DataError(_("The format has no place for holders."), _NO_HOLDERS, file=path))
             if labels and kind == "idx" and label_file is None:
                 problem = _("An idx file of images holds no labels.")
-                faults.add(DataError(problem, _("Give the file of labels as well."), file=path))
+                own.add(DataError(problem, _("Give the file of labels as well."), file=path))
             wanted = ["x", *(["y"] if labels else []), *(["holder"] if holders and kind in _WITH_HOLDERS else [])]
             arrays = _arrays(path, kind, schema, wanted, label_file if labels else None, own, followed)
             rows = checked_rows(schema, own, arrays)
             own.balance.check()
+            if rows is not None:
+                keeper.add(rows.x, rows.y, rows.holders)
         elif kind in ("MATLAB", "idx", "images"):
             raise DataError(_("The file holds images, the schema declares a table."), _("Change one of them."))
         else:
-            encoder = RecordEncoder(schema, own, labels=labels, holders=holders)
+            encoder = RecordEncoder(schema, own, keeper, labels=labels, holders=holders)
             with own.noting():
                 for columns, numbers in _batches(path, kind, encoder, member, followed):
                     encoder.add(columns, numbers)
                 own.balance.check()
-            rows = encoder.rows()
-    faults.take(own, path)
-    if report is None:
-        faults.raise_faults()
-    return Rows(np.empty((0, *schema.shape), schema.dtype)) if rows is None else rows
+            encoder.end()
+    report.take(own, path)
 
 
 def _arrays(

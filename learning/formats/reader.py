@@ -9,15 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from common.confinement import answers, confine
 from common.frames import frame_write
 from common.sentences import Sentence
 from learning.formats.documents import schema_from_json
 from learning.formats.draft import schema_draft
 from learning.formats.files import check_sha256
-from learning.formats.read import read_file
+from learning.formats.keeping import RowFiles
+from learning.formats.read import read_into
 from learning.formats.report import Report
 from learning.formats.rows import DataError
 
@@ -64,7 +63,9 @@ def _rows(request: dict[str, Any], folder: Path, progress: Callable[[int, int], 
     report, label_file = Report(), request["label_file"]
     if request["sha256"]:
         check_sha256(Path(request["path"]), request["sha256"], request["member"])
-    rows = read_file(
+    files = RowFiles(folder)
+    read_into(
+        files,
         Path(request["path"]),
         schema_from_json(request["schema"]),
         label_file=Path(label_file) if label_file else None,
@@ -74,12 +75,8 @@ def _rows(request: dict[str, Any], folder: Path, progress: Callable[[int, int], 
         progress=progress,
         report=report,
     )
-    np.save(folder / "x.npy", rows.x, allow_pickle=False)
-    if rows.y is not None:
-        np.save(folder / "y.npy", rows.y, allow_pickle=False)
     return {
-        "labels": rows.y is not None,
-        "holders": rows.holders,
+        "rows": files.to_json(),
         "faults": [fault_to_json(fault) for fault in report.faults],
         "count": report.count,
         "clipped": report.clipped,

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 from common.identities import PseudonymError, canonical, spelling
 from common.sentences import Sentence
@@ -16,8 +12,9 @@ from learning.formats import limits
 from learning.formats.balance import ROWS
 from learning.formats.columns import NumericColumn, TargetColumn, shown
 from learning.formats.combining import COUNT, Combinable, OneRecord, combined
+from learning.formats.keeping import Keeper
 from learning.formats.report import MOST, Report
-from learning.formats.rows import DataError, Rows
+from learning.formats.rows import DataError
 from learning.formats.schema import TabularSchema
 from learning.formats.vectors import Vector, are_missing, taken
 
@@ -116,12 +113,9 @@ def check_names(
 class RecordEncoder:
     """Encoder of a file's records, chunk by chunk; faulty records are left out, and the report says why."""
 
-    def __init__(self, schema: TabularSchema, report: Report, *, labels: bool, holders: bool) -> None:
+    def __init__(self, schema: TabularSchema, report: Report, keeper: Keeper, *, labels: bool, holders: bool) -> None:
         self.schema, self.report, self.labels, self.holders = schema, report, labels, holders
-        self._count, self._read = 0, False
-        self._x: list[npt.NDArray[Any]] = []
-        self._y: list[npt.NDArray[np.int64]] = []
-        self._holders: list[str] = []
+        self._count, self._read, self._keeper = 0, False, keeper
         self._found: list[DataError] = []
         self._single: list[Columns] = []
 
@@ -217,7 +211,12 @@ class RecordEncoder:
             self._encode(made, count)
 
     def _encode(self, columns: Columns, count: int) -> None:
-        self._x.append(self.schema.encode_columns(columns, count))
+        holder = self.schema.holder
+        self._keeper.add(
+            self.schema.encode_columns(columns, count),
+            self.schema.encode_answers(columns) if self._has_answers(columns) else None,
+            list(map(spelling, columns[holder.name])) if self.holders and holder and holder.name in columns else None,
+        )
         for column in self.schema.features:
             notes = column.notes(columns[column.name])
             for counter, number in zip(
@@ -225,26 +224,17 @@ class RecordEncoder:
             ):
                 if number:
                     counter[column.name] += number
-        holder = self.schema.holder
-        if self._has_answers(columns):
-            self._y.append(self.schema.encode_answers(columns))
-        if self.holders and holder and holder.name in columns:
-            self._holders += map(spelling, columns[holder.name])
 
     def _has_answers(self, columns: Columns) -> bool:
         answers = self.schema.answers
         return self.labels and bool(answers) and all(column.name in columns for column in answers)
 
-    def rows(self) -> Rows:
-        """The records without a fault; that there were none at all is a fault of the file."""
+    def end(self) -> None:
+        """Keep what can be kept only when all was read; that there were no records at all is a fault of the file."""
         if not self._read and not self.report.count:
             self.report.add(DataError(_("The file holds no records."), _("Add some.")))
         if self._single:
             self._combine()
-        x = np.concatenate(self._x) if self._x else np.empty((0, *self.schema.shape), self.schema.dtype)
-        y = np.concatenate(self._y) if self._y else np.empty(0, np.int64)
-        has_labels, has_holders = self.labels and len(y) == len(x), self.holders and len(self._holders) == len(x)
-        return Rows(x, y if has_labels else None, self._holders if has_holders else None)
 
     def _note(self, faults: Iterable[DataError], rows: Sequence[int], faulty: set[int]) -> None:
         for fault in faults:

@@ -29,7 +29,7 @@ from learning.formats.schema import TabularSchema
 from learning.formats.vectors import Vector, blank_rows
 
 _CHUNK = 10_000
-_BLOCK = 1 << 22
+_BLOCK = 1 << 20
 _NEWLINE, _RETURN = b"\n\r"
 SEPARATORS = (",", ";", "\t", "|")
 #: What bytes that are no UTF-8 are read as, so that they can be found by row and column.
