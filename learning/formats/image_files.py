@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageOps
 
+from common.identities import spelling
 from common.progress import Progress
 from common.sentences import Sentence
 from common.sentences import gettext_noop as _
@@ -41,6 +42,7 @@ _COLUMNS = {
     "class": ("class", "label"),
     "holder": ("holder", "pseudonym", "patient"),
 }
+_TWO_PEOPLE = _("The table and the DICOM file name different people.")
 _NOT_READ = _("The image cannot be read (%(error)s).")
 
 
@@ -91,7 +93,7 @@ def image_arrays(
     with open_images(path, table) as (archive, entries):
         limits.check_numbers(len(entries), *schema.shape)
         x = np.zeros((len(entries), *schema.shape), np.uint8)
-        y, holders = np.zeros(len(entries), np.int64), []
+        y, holders, is_used = np.zeros(len(entries), np.int64), [], np.ones(len(entries), bool)
         numbers = {name: number for number, name in enumerate(schema.classes)}
         _count_others(archive, entries, report)
         for place, entry in enumerate(entries):
@@ -99,6 +101,10 @@ def image_arrays(
             with report.noting():
                 try:
                     x[place], patient = _read(archive, entry.member, schema)
+                    if "holder" in wanted and holder and patient and spelling(holder) != spelling(patient):
+                        report.balance.see(IMAGES)
+                        report.balance.leave_out(IMAGES, _TWO_PEOPLE, place=place + 1)
+                        is_used[place] = False
                     holder = holder or patient
                     if "y" in wanted:
                         y[place] = _number_of(entry, numbers)
@@ -107,6 +113,8 @@ def image_arrays(
             holders.append(holder)
             progress(size * (place + 1) // len(entries), size)
     arrays: dict[str, Array] = {"x": x, "y": y, "holder": np.array(holders)}
+    if not is_used.all():
+        arrays = {name: array[is_used] for name, array in arrays.items()}
     if "holder" in wanted and not any(holders):
         remedy = _("Add a table with the columns file and holder, or a prefix if every image has a person of its own.")
         report.add(array_missing("holder", remedy))

@@ -29,7 +29,7 @@ from common.progress import Progress
 from common.scratch import scratch_sweep
 from common.sentences import Sentence
 from consent.models import Study
-from consent.people.pseudonyms import look_alikes_in
+from consent.people.pseudonyms import look_alikes_in, look_alikes_said
 from consent.services import study_lock, study_open_check
 from learning.formats import DataError, Report, Rows, Schema, schema_from_json
 from learning.formats.apart import Allowance, draft_apart, read_apart
@@ -48,7 +48,11 @@ KEPT = timedelta(days=1)
 
 
 MOST_LOOK_ALIKES = 200
-"""Groups of pseudonyms that look alike which a report keeps."""
+"""Groups of pseudonyms that look alike which a report shows."""
+_LOOK_ALIKE = gettext_noop(
+    "Since the file was checked, people with pseudonyms that look like new ones were registered: %(names)s. Check the "
+    "file again."
+)
 
 
 @dataclass(frozen=True)
@@ -236,6 +240,7 @@ def _check(row: DatasetImport, mine: Any) -> None:
             dataset_check(study=row.study, name=row.name, kind=row.kind, rows=rows)
         except DataError as error:
             report.add(error)
+    look_alikes = look_alikes_in(row.study, rows.holders or ())
     document = {
         "faults": [_fault(fault) for fault in report.faults],
         "count": report.count,
@@ -248,7 +253,8 @@ def _check(row: DatasetImport, mine: Any) -> None:
         "holders": len(set(rows.holders)) if rows.holders is not None else None,
         "most": settings.MOST_RECORDS,
         "beyond": sorted(holders_beyond(rows).items()),
-        "look_alikes": look_alikes_in(row.study, rows.holders or ())[:MOST_LOOK_ALIKES],
+        "look_alikes": look_alikes[:MOST_LOOK_ALIKES],
+        "all_look_alikes": look_alikes,
     }
     private_save(f"{row.folder}/report", ContentFile(json.dumps(document).encode()))
     changed = mine.update(
@@ -261,6 +267,7 @@ def _check(row: DatasetImport, mine: Any) -> None:
 def _store(row: DatasetImport, mine: Any) -> None:
     """Store the dataset and note that it is done, in one transaction; or say why not, and store nothing."""
     report, artifact = Report(), f"datasets/{row.pk}.npz"
+    known = {tuple(group) for group in import_report(row).get("all_look_alikes", ())}
     rows = _read(row, report, mine)
     try:
         report.raise_faults()
@@ -268,6 +275,9 @@ def _store(row: DatasetImport, mine: Any) -> None:
             study_lock(row.study_id)
             if not mine.exists():
                 return
+            if new := [group for group in look_alikes_in(row.study, rows.holders or ()) if group not in known]:
+                names = "; ".join(look_alikes_said(new))
+                raise DataError(Sentence(_LOOK_ALIKE, names=names), "")
             try:
                 stored = dataset_import(
                     study=row.study,

@@ -16,7 +16,7 @@ from django.test import Client
 from django.urls import reverse
 
 from consent.models import DataHolder, Role, Study
-from consent.services import membership_add
+from consent.services import holders_register, membership_add
 from tests.factories import steward_add, study_create, user_create
 from tests.pages import as_, text
 from tests.reading import read_here  # noqa: F401
@@ -133,6 +133,17 @@ def test_a_file_is_uploaded_declared_checked_and_imported(client: Client, study:
     assert (dataset.rows, dataset.holders, dataset.imported_by.username) == (3, 2, "sven")
     assert "3 rows are imported" in client.get(url).text
     assert [path.name for path in files()] == [f"{begun.pk}.npz"]
+
+
+def test_a_look_alike_that_was_registered_since_the_check_stops_the_import(client: Client, study: Study) -> None:
+    url, begun = begin(client, b"who,age,sex,back\nP-17,50,f,yes\nP-0017,25,m,no\nQ-1,75,f,no\n")
+    assert "“P-0017”" in check(client, url, begun, **TYPED)
+    holders_register(study=study, pseudonyms=["q1"])
+    assert store(client, url, begun) is None and study.holders.count() == 1
+    page = client.get(url).text
+    assert "Since the file was checked" in page and "“Q-1”" in page and "“q1”" in page and "“P-17”" not in page
+    assert "“q1”" in check(client, url, begun, **TYPED)
+    assert store(client, url, begun) is not None, "who has seen that they look alike may go on"
 
 
 def test_holders_with_too_many_rows_are_named_to_stewards_alone(client: Client, study: Study, settings: Any) -> None:

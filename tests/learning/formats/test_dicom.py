@@ -43,6 +43,21 @@ def reading(folder: Path, content: bytes, schema: ImageSchema = GREY, report: Re
     return read_file(folder / "a.zip", schema, report=report)
 
 
+def test_an_image_of_which_table_and_file_name_two_people_belongs_to_neither(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        for place, patient in enumerate(("P-1", " P-2", "", "P-4")):
+            archive.writestr(f"{place}.dcm", dicom(RAMP, PatientID=patient))
+        archive.writestr("table.csv", "file,class,holder\n0.dcm,a,\n1.dcm,a,P-2\n2.dcm,b,P-3\n3.dcm,b,P-5\n")
+    report = Report()
+    rows = read_file(tmp_path / "a.zip", GREY, report=report)
+    assert rows.holders == ["P-1", "P-2", "P-3"]
+    assert not report.count and rows.y is not None and rows.y.tolist() == [0, 0, 1]
+    part = report.balance.parts["images"]
+    left = part.left_out["The table and the DICOM file name different people."]
+    assert (part.seen, part.used, left.count, left.places) == (4, 3, 1, [4])
+    assert len(read_file(tmp_path / "a.zip", GREY, holders=False)) == 4, "of public images it does not matter"
+
+
 def test_a_palette_is_read_as_its_colours() -> None:
     rows = read_file(FIELD / "dicom-palette.zip", COLOUR)
     assert rows.x[0].tolist() == [[[255, 255, 255], [0, 0, 0]], [[255, 0, 0], [255, 255, 255]]]
