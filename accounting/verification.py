@@ -104,7 +104,7 @@ def study_faults(study: Study) -> Iterator[str]:
 def _lost_faults(study: Study) -> Iterator[str]:
     """Is the database as new as the journal, or was it put back to an earlier state?"""
     if is_distrusted(study):
-        yield "The journal was lost or older than the backup: what the restored database has forgotten is not known."
+        yield "The journal does not continue the restored backup: what the database has forgotten is not known."
         return
     for chain, rows in missing_rows(study).items():
         yield f"{chain}: {rows} rows that the journal knows are missing: the database was put back to an earlier state."

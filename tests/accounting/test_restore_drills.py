@@ -84,6 +84,22 @@ def test_promises_hold_after_the_journal_lost_decisions(tmp_path: Path) -> None:
     assert max(spent.values()) <= float(caps_of(3.0, study.delta)) * (1 + 1e-9)
 
 
+def test_a_backup_that_an_earlier_restore_gave_up_is_named_as_such(tmp_path: Path) -> None:
+    study, spent = study_open("drill"), 0.0
+    choose(holder_create(study, "P-1"), Level.HIGH)
+    before = backup(tmp_path / "before")
+    for _run in range(3):
+        spent += sum(share_charge(study, 0.1).values())
+    given_up = backup(tmp_path / "given up")
+    restore(before)
+    settle(study, "--share", "0.3")
+    restore(given_up)
+    with pytest.raises(CommandError, match="an earlier restore that gave up what the backup holds"):
+        settle(study)
+    settle(study, "--decisions-entered")
+    assert list(study_faults(study)) == [] and share_free(study) < 1e-6 < spent
+
+
 def test_a_withdrawal_counts_though_the_form_that_was_read_is_lost(tmp_path: Path) -> None:
     study = study_open("drill")
     leaves, stays = (holder_create(study, name) for name in ("P-1", "P-2"))

@@ -102,13 +102,19 @@ def restore_settle(
 def _acts_check(study: Study, lost: Lost, given_up: int, entered: bool) -> None:
     """Refuse to unlock a study while fewer acts of people are there than the journal knows."""
     if (not lost.is_complete or is_distrusted(study)) and not entered:
-        raise ValidationError(
-            _(
-                "The journal does not have all that people decided since the backup. Enter it from mails and letters: "
-                "withdrawals, consents, deaths and who answers for whom; ask again for erasures, remove the datasets "
-                "that were removed. Then call this again with --decisions-entered."
+        why = _("The journal does not have all that people decided since the backup.")
+        if is_distrusted(study):
+            why = _(
+                "The journal does not continue this backup. It was lost or is older, or the backup was made before an "
+                "earlier restore that gave up what the backup holds; then restore one that was made afterwards, if you "
+                "can."
             )
+        what = _(
+            "Enter what people decided since the backup from mails and letters: withdrawals, consents, deaths and who "
+            "answers for whom; ask again for erasures, remove the datasets that were removed. Then call this again "
+            "with --decisions-entered."
         )
+        raise ValidationError(f"{why} {what}")
     unknown = len(lost.unrecordable)
     if unknown != given_up:
         raise ValidationError(

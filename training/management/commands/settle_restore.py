@@ -78,7 +78,7 @@ class Command(BaseCommand):
             return
         if is_distrusted(row):
             self.stdout.write(
-                "The journal did not reach as far as the backup: what was released since is not known. Without --share "
+                "The journal does not continue the backup: what was released since is not known. Without --share "
                 "all that is left of every account counts as used."
             )
         else:
