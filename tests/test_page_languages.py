@@ -29,15 +29,16 @@ from django.utils import timezone, translation
 from django.utils.translation import trans_real
 
 from consent.documents import letters, paper, receipts
-from consent.models import Answerer, HolderAddress, Letter, Mail, MailWishes, Study
+from consent.models import Answerer, HolderAddress, Letter, Mail, MailWishes, Role, Study
 from consent.people.circumstances import Answering
 from consent.people.lists import Invited
-from consent.services import consent_give, invitations
+from consent.services import consent_give, holder_link, invitations, membership_add
 from consent.services.mail import address_link, mail_render
 from ipate_web.staff import report
 from tests import factories
 from tests.everything import addresses, imports_begin, is_page, study_with_everything
 from tests.ipate_web.accounts.test_mails import people_with_mails
+from tests.training.runs import TABLE_RUN, run_finish, run_start, study_with_table
 from training.models import Run
 from training.services.closing import study_close
 
@@ -360,7 +361,10 @@ CHOSEN = {
 
 
 def test_chosen_pages_of_the_german_site_are_not_in_english(marked_german: None) -> None:
-    study_with_everything()
+    study = study_with_table("digits", title="Reading digits")
+    holder_link(holder=study.holders.earliest("pk"), user=factories.user_create("hanna"))
+    membership_add(study=study, user=factories.user_create("carla"), role=Role.CHAIR, acting_user=None)
+    run_finish(run_start(study, title="First vote", share=0.5, **TABLE_RUN))
     found: dict[str, set[str]] = {}
     for person, names in CHOSEN.items():
         reader = Reader(Start(person), found)

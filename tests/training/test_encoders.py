@@ -25,6 +25,7 @@ from tests.learning.encoders.networks import (
     noisy_network,
     text_encoder,
 )
+from tests.reading import encode_here  # noqa: F401
 from tests.snapshots import built_once
 from tests.training.asking import STEPS_RUN
 from tests.training.runs import consents_give, head_counts_state, run_draft, run_finish, run_like
@@ -39,7 +40,7 @@ from training.services.runs import run_withdraw
 from training.services.students import student_predict
 from training.verification import replay_faults
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("encode_here")]
 
 SCHEMA = ImageSchema(8, 8, 3, ("red", "blue"))
 

@@ -38,6 +38,7 @@ from tests.workers import wait_until, worker
 from training import tasks
 from training.engine import turns
 from training.engine.turns import send, worker_time_note
+from training.methods import pate_teachers
 from training.methods.lessons import checkpoints_folder
 from training.models import Run, StudentTraining
 from training.queue import queue_for, run_wait
@@ -192,6 +193,7 @@ class Broker:
 @pytest.fixture
 def broker(monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Commits) -> Broker:
     made = Broker(django_capture_on_commit_callbacks)
+    monkeypatch.setattr(pate_teachers, "CHUNKS", 3)
     monkeypatch.setattr(current_app._get_current_object(), "send_task", made.send_task)
     return made
 

@@ -15,12 +15,13 @@ from learning.formats import ImageSchema, Rows
 from tests.factories import steward_add, study_open
 from tests.learning.encoders.networks import image_encoder
 from tests.pages import as_, roles_fill, text
+from tests.reading import encode_here  # noqa: F401
 from tests.snapshots import built_once
 from training.models import Encoder, Encoding
 from training.services.datasets import dataset_import
 from training.services.encoders import encoding_work
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("encode_here")]
 
 
 @pytest.fixture
