@@ -239,9 +239,8 @@ def _sampled(
 @lru_cache(maxsize=32)
 def _weights(network: str, shape: tuple[int, ...], classes: int) -> int:
     """Number of weights of the network. Raises ValueError where it takes no such records."""
-    from learning.mechanisms.sampled_steps.networks import (
-        weights_number,  # PyTorch takes a second, the site may not need it
-    )
+    # PyTorch takes a second, the site may not need it
+    from learning.mechanisms.sampled_steps.network_states import weights_number
 
     return weights_number(network, shape, classes)
 
@@ -416,7 +415,7 @@ def _question(artifact: str, document: str, caps: tuple[float, ...]) -> SampledQ
 
 def round_open(run: Run) -> Round:
     """The only round of a run, in a new file; the caller's transaction writes the row. Nothing private is looked at."""
-    from learning.mechanisms.sampled_steps.networks import steps_begin  # PyTorch takes a second to import
+    from learning.mechanisms.sampled_steps.network_states import steps_begin  # PyTorch takes a second to import
 
     planned, inputs = run.plan["rounds"][0]["plan"], inputs_of(run, Samples.from_json(run.choices))
     outcome = run.learns
@@ -479,7 +478,7 @@ def published_follows(run: Run, question: SampledQuestion, state: SampledSteps) 
 
 def _calibration(opened_round: Round, question: SampledQuestion, points: np.ndarray) -> Calibration:
     """Calibration of the last state. Raises FileNotFoundError where a file of what was released is missing."""
-    from learning.mechanisms.sampled_steps.released_gradients import network_calibration  # imports PyTorch
+    from learning.mechanisms.sampled_steps.network_states import network_calibration  # imports PyTorch
 
     names = opened_round.batches.exclude(released="").order_by("index").values_list("released", flat=True)
     states = [question.begin, *(question.state(arrays_load(name)) for name in names)]
@@ -488,6 +487,6 @@ def _calibration(opened_round: Round, question: SampledQuestion, points: np.ndar
 
 
 def _model(question: SampledQuestion, state: SampledSteps) -> Model:
-    from learning.mechanisms.sampled_steps.networks import network_model  # PyTorch takes a second to import
+    from learning.mechanisms.sampled_steps.network_states import network_model  # PyTorch takes a second to import
 
     return network_model(question, state)

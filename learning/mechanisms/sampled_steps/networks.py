@@ -1,4 +1,4 @@
-"""Networks that private gradient steps train: layers, states, and storage as safetensors.
+"""Networks that private gradient steps train, and their storage as safetensors.
 
 Imported where they are used: PyTorch takes a second, which the site should not spend to start.
 """
@@ -19,7 +19,6 @@ from torch import nn
 from torch.nn.utils import vector_to_parameters
 
 from learning.learners.learner import Model, Records
-from learning.mechanisms.sampled_steps.training import SampledQuestion, SampledSteps
 from learning.outcomes import Target, target_from_json
 from learning.representations import FittedRepresentation
 from learning.representations.storage import representation_load, representation_save
@@ -218,30 +217,6 @@ def network_from_bytes(name: str, data: bytes) -> NetworkModel:
     except (SafetensorError, KeyError, RuntimeError, TypeError, ValueError) as error:
         raise ValueError("The stored network cannot be read; train it again.") from error
     return NetworkModel(network, outputs, shape, space=space, scale=scale, target=target)
-
-
-def weights_number(network: str, shape: tuple[int, ...], classes: int) -> int:
-    """Number of weights of a network. Raises ValueError where it takes no records of this shape."""
-    return len(SampledSteps.start(network_create(network, shape, classes)).weights)
-
-
-def steps_begin(network: str, shape: tuple[int, ...], classes: int, seed: int) -> SampledSteps:
-    """The state before the first step: weights that follow from a public seed."""
-    return SampledSteps.start(network_create(network, shape, classes, seed))
-
-
-def network_model(question: SampledQuestion, state: SampledSteps) -> NetworkModel:
-    """The network with the weights of a state; a function of what was released."""
-    network = network_create(question.network, question.shape, question.classes)
-    shape = question.shape if question.fitted is None else question.fitted.encoder.shape
-    return NetworkModel(
-        with_weights(network, state.weights),
-        question.classes,
-        shape,
-        space=question.fitted,
-        scale=question.scale,
-        target=question.target,
-    )
 
 
 def _max_pool(maps: torch.Tensor) -> torch.Tensor:

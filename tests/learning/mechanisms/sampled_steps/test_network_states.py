@@ -16,8 +16,7 @@ from learning.mechanisms.steps.records import owned_records
 from tests.learning.lazily import Lazy, network_create, torch
 
 PEOPLE = 3000
-network_states = Lazy("learning.mechanisms.sampled_steps.networks")
-released_gradients = Lazy("learning.mechanisms.sampled_steps.released_gradients")
+network_states = Lazy("learning.mechanisms.sampled_steps.network_states")
 
 
 def question_of(network: str, shape: tuple[int, ...]) -> SampledQuestion:
@@ -66,7 +65,7 @@ def test_a_network_of_clipped_steps_is_too_sure_before_and_calibrated_after(
     states = trained(question, *people_like(shape, PEOPLE, 0))
     public, _unknown = people_like(shape, 1000, 1)
     test, truth = people_like(shape, 4000, 2)
-    found = released_gradients.network_calibration(question, states, public, records=1.0)
+    found = network_states.network_calibration(question, states, public, records=1.0)
     before = network_states.network_model(question, states[-1]).predict_proba(test)
     after = found.applied(before)
     assert calibration(before, truth)[0].value > 0.15, "or there is nothing to calibrate"
@@ -85,8 +84,8 @@ def test_releases_of_a_chunk_are_read_from_two_states() -> None:
         taken.append(rng.normal(size=begin.weights.shape))
         after = after.after(taken[-1], step_size=question.step_size, momentum=question.momentum)
     network = network_states.network_model(question, state)
-    features, logits = released_gradients._entering(network, people_like((8,), 20, 4)[0])
-    check = released_gradients._check(question, state, after, features, logits)
+    features, logits = network_states._entering(network, people_like((8,), 20, 4)[0])
+    check = network_states._check(question, state, after, features, logits)
     mean = np.mean(taken, axis=0)
     assert check.intercept == pytest.approx(mean[-2:])
     assert check.along == pytest.approx(float(mean[-66:] @ state.weights[-66:]))
@@ -98,11 +97,11 @@ def test_releases_of_a_chunk_are_read_from_two_states() -> None:
 def test_lengths_are_those_of_whole_gradients(network: str, shape: tuple[int, ...]) -> None:
     question, points = question_of(network, shape), people_like(shape, 5, 5)[0]
     module = network_create(network, shape, 2)
-    whole, unit = released_gradients._as_in_steps(question, points)
-    gradients = released_gradients.RecordGradients(module, shape)
+    whole, unit = network_states._as_in_steps(question, points)
+    gradients = network_states.RecordGradients(module, shape)
     gradients.load(question.begin.weights, unit=unit)
     probabilities = network_states.network_model(question, question.begin).predict_proba(points)
-    found = released_gradients._lengths(gradients, whole, probabilities)
+    found = network_states._lengths(gradients, whole, probabilities)
     for place, point in enumerate(points):
         for number in range(2):
             module.zero_grad()
@@ -115,5 +114,5 @@ def test_lengths_are_those_of_whole_gradients(network: str, shape: tuple[int, ..
 
 def test_a_run_without_a_step_is_left_as_it_is() -> None:
     question = question_of("linear", (8,))
-    found = released_gradients.network_calibration(question, [question.begin], people_like((8,), 10, 1)[0], records=1.0)
+    found = network_states.network_calibration(question, [question.begin], people_like((8,), 10, 1)[0], records=1.0)
     assert found == Calibration.none(2)

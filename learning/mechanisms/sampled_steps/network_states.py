@@ -1,6 +1,7 @@
-"""Calibration of a network by the gradients that its chunks of steps released, and public points.
+"""States of a network that private steps train: the first one, the published model, and its calibration.
 
-Imported where it is used: PyTorch takes a second, which the site should not spend to start.
+The calibration rests on the gradients that chunks of steps released, and on public points. Imported where it is used:
+PyTorch takes a second, which the site should not spend to start.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from scipy.special import softmax
 
 from learning.calibration import Calibration, StepCheck, fit_to_sums
 from learning.learners.learner import Records
-from learning.mechanisms.sampled_steps.networks import NetworkModel, network_create, network_model
+from learning.mechanisms.sampled_steps.networks import NetworkModel, network_create, with_weights
 from learning.mechanisms.sampled_steps.rates import phases_within
 from learning.mechanisms.sampled_steps.training import SampledQuestion, SampledSteps
 from learning.mechanisms.sampled_steps.whole_gradients import RecordGradients
@@ -28,6 +29,30 @@ _GRADIENTS = 10_000
 _POINTS = 3000
 
 Floats = NDArray[np.float64]
+
+
+def weights_number(network: str, shape: tuple[int, ...], classes: int) -> int:
+    """Number of weights of a network. Raises ValueError where it takes no records of this shape."""
+    return len(SampledSteps.start(network_create(network, shape, classes)).weights)
+
+
+def steps_begin(network: str, shape: tuple[int, ...], classes: int, seed: int) -> SampledSteps:
+    """The state before the first step: weights that follow from a public seed."""
+    return SampledSteps.start(network_create(network, shape, classes, seed))
+
+
+def network_model(question: SampledQuestion, state: SampledSteps) -> NetworkModel:
+    """The network with the weights of a state; a function of what was released."""
+    network = network_create(question.network, question.shape, question.classes)
+    shape = question.shape if question.fitted is None else question.fitted.encoder.shape
+    return NetworkModel(
+        with_weights(network, state.weights),
+        question.classes,
+        shape,
+        space=question.fitted,
+        scale=question.scale,
+        target=question.target,
+    )
 
 
 def network_calibration(
