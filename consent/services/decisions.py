@@ -49,44 +49,31 @@ def declaration_statement() -> str:
     )
 
 
-def _decide(
-    *,
-    holder: DataHolder,
-    kind: str,
-    answered_by: Answerer,
-    acting_user: AbstractBaseUser | None,
-    channel: str,
-    level: str = "",
-    form: ConsentForm | None = None,
-    policy: EpsilonPolicy | None = None,
-    epsilon_before: float | None = None,
-    declared: Declaration | None = None,
-    text_read: str = "",
-    talked: bool = False,
-) -> ConsentEvent:
-    """Append one consent event of whoever answers for the holder; the caller holds the study's lock."""
-    now = timezone.now()
-    event = ConsentEvent(
-        study_id=holder.study_id,
-        holder=holder,
-        kind=kind,
-        level=level,
-        form=form,
-        policy=policy,
-        channel=channel,
-        answered_by=answered_by,
-        renew_by=renew_by(form, day_of(now)),
-        epsilon_before=epsilon_before,
-        authority=declared.authority if declared else "",
-        statement=declared.statement if declared else "",
-        text_read=text_read,
-        talked=talked,
-        recorded_by_id=acting_user.pk if acting_user else None,
-        recorded_at=now,
-    )
-    ConsentEvent.append([event])
-    holder_mail("receipt", holder)
-    return event
+@dataclass(frozen=True)
+class Decision:
+    """What is recorded of a decision beside its holder and its time.
+
+    Attributes:
+        acting_user: who recorded it; None for the bearer of an invitation.
+        channel: one of :class:`consent.models.ConsentEvent.Channel`.
+        form: the version that they read, if any.
+        declared: what whoever decides for the person declares about their right to.
+        text_read: code of the text of the form that they read; empty where it is not known.
+        talked: whether they said that they had talked to somebody about it.
+        level: of a consent, one of :class:`consent.models.Level`.
+        policy: of a consent, the policy that says what the level means.
+        epsilon_before: of a consent to weaker protection, ε of the promise that they gave up.
+    """
+
+    acting_user: AbstractBaseUser | None
+    channel: str
+    form: ConsentForm | None = None
+    declared: Declaration | None = None
+    text_read: str = ""
+    talked: bool = False
+    level: str = ""
+    policy: EpsilonPolicy | None = None
+    epsilon_before: float | None = None
 
 
 @transaction.atomic
@@ -139,19 +126,20 @@ def consent_give(
             _("This is weaker protection than you were promised. It counts only with your separate yes to that."),
             code="weaker",
         )
-    epsilon_before = accepts_weaker_than if weakens else None
     return _take_part(
         holder,
         current,
-        level,
-        form,
-        policy_in_force,
-        acting_user,
-        channel,
-        epsilon_before=epsilon_before,
-        declared=declared,
-        text_read=text_read,
-        talked=talked,
+        Decision(
+            acting_user=acting_user,
+            channel=channel,
+            form=form,
+            declared=declared,
+            text_read=text_read,
+            talked=talked,
+            level=level,
+            policy=policy_in_force,
+            epsilon_before=accepts_weaker_than if weakens else None,
+        ),
     )
 
 
@@ -198,78 +186,16 @@ def consent_keep(
     return _take_part(
         holder,
         selectors.consent_current(holder),
-        last.level,
-        form,
-        last.policy,
-        acting_user,
-        channel,
-        declared=declared,
-        text_read=text_read,
-        talked=talked,
-    )
-
-
-def _policy_for(study: Study, form: ConsentForm, policy: EpsilonPolicy | None) -> EpsilonPolicy:
-    """The policy in force. Raises ValidationError unless the form is in force, too, and ``policy`` is the one."""
-    study_open_check(study)
-    if form != selectors.consent_form_in_force(study):
-        raise ValidationError(_("The consent form has changed since you opened it. Please read the new one."))
-    policy_in_force = selectors.policy_in_force(study)
-    if policy_in_force is None:
-        raise ValidationError(_("This study cannot take consents yet: its ethics committee has approved no policy."))
-    if policy not in (None, policy_in_force):
-        raise ValidationError(_("What the levels mean has changed since you opened the form. Please read it again."))
-    return policy_in_force
-
-
-def _take_part(
-    holder: DataHolder,
-    current: ConsentEvent | None,
-    level: str,
-    form: ConsentForm,
-    policy: EpsilonPolicy,
-    acting_user: AbstractBaseUser | None,
-    channel: str,
-    *,
-    epsilon_before: float | None = None,
-    declared: Declaration | None = None,
-    text_read: str = "",
-    talked: bool = False,
-) -> ConsentEvent:
-    """Append a consent to ``level`` under ``policy``, or return the ``current`` one if it says the same and counts."""
-    answers = answering_for(holder)
-    if not answers.consents:
-        raise ValidationError(
-            _(
-                "It is on record that this person cannot decide, and nobody else is on record who answers for them. "
-                "Write to the study. Withdrawing is possible at any time."
-            )
-        )
-    if declared is not None and declared.authority not in AUTHORITIES.get(answers.role, ()):
-        raise ValidationError(_("Who answers for this person has changed since you opened the page. Open it again."))
-    now = timezone.now()
-    renews = renew_by(form, day_of(now))
-    if renews is not None and renews <= now:
-        raise ValidationError(_("Consents to this form counted until a day that is over. Wait for a new form."))
-    same = (level, form.pk, policy.pk, renews)
-    is_same = current and (current.level, current.form_id, current.policy_id, current.renew_by) == same
-    is_same = is_same and current and (declared is None or current.authority == declared.authority)
-    if current and is_same and selectors.lapse_of(current) is None:
-        return current
-    kind = ConsentEvent.Kind.CHANGED if current and current.grants else ConsentEvent.Kind.GIVEN
-    return _decide(
-        holder=holder,
-        kind=kind,
-        answered_by=answers.role,
-        acting_user=acting_user,
-        channel=channel,
-        level=level,
-        form=form,
-        policy=policy,
-        epsilon_before=epsilon_before,
-        declared=declared,
-        text_read=text_read,
-        talked=talked,
+        Decision(
+            acting_user=acting_user,
+            channel=channel,
+            form=form,
+            declared=declared,
+            text_read=text_read,
+            talked=talked,
+            level=last.level,
+            policy=last.policy,
+        ),
     )
 
 
@@ -301,26 +227,11 @@ def consent_refuse(
     """
     study = study_lock(holder.study_id)
     current = selectors.consent_current(holder)
-    answered_by = answering_for(holder).role
-    same = (form.pk if form else None, answered_by)
+    same = (form.pk if form else None, answering_for(holder).role)
     if current and not current.grants and (current.form_id, current.answered_by) == same:
         return current
-    withdraws = current is not None and current.grants
-    check_answers_forget([holder.pk])
-    kind = ConsentEvent.Kind.WITHDRAWN if withdraws else ConsentEvent.Kind.REFUSED
-    event = _decide(
-        holder=holder,
-        kind=kind,
-        answered_by=answered_by,
-        acting_user=acting_user,
-        channel=channel,
-        form=form,
-        text_read=text_read,
-        talked=talked,
-    )
-    if withdraws:
-        withdrawals_follow(study, [holder.pk], keep=keep, acting_user=acting_user)
-    return event
+    decision = Decision(acting_user=acting_user, channel=channel, form=form, text_read=text_read, talked=talked)
+    return _take_no_part(study, holder, decision, withdraws=current is not None and current.grants, keep=keep)
 
 
 @transaction.atomic
@@ -347,13 +258,82 @@ def consent_withdraw(
     current = selectors.consent_current(holder)
     if current is None or not current.grants:
         raise ValidationError(_("There is no consent to withdraw."))
-    event = _decide(
-        holder=holder,
-        kind=ConsentEvent.Kind.WITHDRAWN,
-        answered_by=answering_for(holder).role,
-        acting_user=acting_user,
-        channel=channel,
-    )
+    decision = Decision(acting_user=acting_user, channel=channel)
+    return _take_no_part(study, holder, decision, withdraws=True, keep=keep)
+
+
+def _policy_for(study: Study, form: ConsentForm, policy: EpsilonPolicy | None) -> EpsilonPolicy:
+    """The policy in force. Raises ValidationError unless the form is in force, too, and ``policy`` is the one."""
+    study_open_check(study)
+    if form != selectors.consent_form_in_force(study):
+        raise ValidationError(_("The consent form has changed since you opened it. Please read the new one."))
+    policy_in_force = selectors.policy_in_force(study)
+    if policy_in_force is None:
+        raise ValidationError(_("This study cannot take consents yet: its ethics committee has approved no policy."))
+    if policy not in (None, policy_in_force):
+        raise ValidationError(_("What the levels mean has changed since you opened the form. Please read it again."))
+    return policy_in_force
+
+
+def _take_part(holder: DataHolder, current: ConsentEvent | None, decision: Decision) -> ConsentEvent:
+    """Append a consent, or return the ``current`` one if it says the same and counts."""
+    assert decision.form is not None and decision.policy is not None
+    answers = answering_for(holder)
+    if not answers.consents:
+        raise ValidationError(
+            _(
+                "It is on record that this person cannot decide, and nobody else is on record who answers for them. "
+                "Write to the study. Withdrawing is possible at any time."
+            )
+        )
+    declared = decision.declared
+    if declared is not None and declared.authority not in AUTHORITIES.get(answers.role, ()):
+        raise ValidationError(_("Who answers for this person has changed since you opened the page. Open it again."))
+    now = timezone.now()
+    renews = renew_by(decision.form, day_of(now))
+    if renews is not None and renews <= now:
+        raise ValidationError(_("Consents to this form counted until a day that is over. Wait for a new form."))
+    same = (decision.level, decision.form.pk, decision.policy.pk, renews)
+    is_same = current and (current.level, current.form_id, current.policy_id, current.renew_by) == same
+    is_same = is_same and current and (declared is None or current.authority == declared.authority)
+    if current and is_same and selectors.lapse_of(current) is None:
+        return current
+    kind = ConsentEvent.Kind.CHANGED if current and current.grants else ConsentEvent.Kind.GIVEN
+    return _append(holder, kind, answers.role, decision)
+
+
+def _take_no_part(study: Study, holder: DataHolder, decision: Decision, *, withdraws: bool, keep: bool) -> ConsentEvent:
+    """Append a refusal, or a withdrawal with what follows from it for stored records."""
+    kind = ConsentEvent.Kind.WITHDRAWN if withdraws else ConsentEvent.Kind.REFUSED
     check_answers_forget([holder.pk])
-    withdrawals_follow(study, [holder.pk], keep=keep, acting_user=acting_user)
+    event = _append(holder, kind, answering_for(holder).role, decision)
+    if withdraws:
+        withdrawals_follow(study, [holder.pk], keep=keep, acting_user=decision.acting_user)
+    return event
+
+
+def _append(holder: DataHolder, kind: str, answered_by: Answerer, decision: Decision) -> ConsentEvent:
+    """Append the event of a decision to the study's chain; the caller holds the study's lock."""
+    now = timezone.now()
+    acting_user, declared = decision.acting_user, decision.declared
+    event = ConsentEvent(
+        study_id=holder.study_id,
+        holder=holder,
+        kind=kind,
+        level=decision.level,
+        form=decision.form,
+        policy=decision.policy,
+        channel=decision.channel,
+        answered_by=answered_by,
+        renew_by=renew_by(decision.form, day_of(now)),
+        epsilon_before=decision.epsilon_before,
+        authority=declared.authority if declared else "",
+        statement=declared.statement if declared else "",
+        text_read=decision.text_read,
+        talked=decision.talked,
+        recorded_by_id=acting_user.pk if acting_user else None,
+        recorded_at=now,
+    )
+    ConsentEvent.append([event])
+    holder_mail("receipt", holder)
     return event
