@@ -7,7 +7,6 @@ from django import forms
 from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 from django.utils.functional import Promise
 from django.utils.text import format_lazy
-from django.utils.translation import gettext_lazy as _
 
 from consent.documents.codes import code_faults
 from consent.models import AUTHORITIES, ConsentForm, EpsilonPolicy, Level
@@ -23,6 +22,7 @@ from consent.promises.odds import (
 from consent.selectors import LastPromise
 from consent.services.decisions import Declaration, declaration_statement
 from consent.services.invitations import GROUPS
+from consent.wording.third_person import gettext_lazy as _
 
 #: The answer "I do not take part".
 NOT_TAKING_PART = "NONE"

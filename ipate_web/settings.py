@@ -131,7 +131,16 @@ TEMPLATES = [
                 "common.templatetags.components",
                 *(
                     f"consent.templatetags.{name}"
-                    for name in ("checkpoints", "navigation", "odds", "sections", "study_texts", "tables", "zones")
+                    for name in (
+                        "checkpoints",
+                        "navigation",
+                        "odds",
+                        "sections",
+                        "study_texts",
+                        "tables",
+                        "third_person",
+                        "zones",
+                    )
                 ),
                 *(f"ipate_web.staff.templatetags.{name}" for name in ("charts", "moments", "run_words")),
             ],

@@ -17,7 +17,6 @@ from django.urls import reverse
 from django.utils import timezone, translation
 from django.utils.formats import date_format
 from django.utils.translation import get_language
-from django.utils.translation import gettext as _
 
 from common.templatetags.components import component_render
 from consent.documents.codes import code_of
@@ -29,6 +28,7 @@ from consent.promises.uses import results_of
 from consent.services.invitations import GROUPS, IssuedInvitation
 from consent.services.letters import letterhead_of
 from consent.wording.facts import contact_text, study_text
+from consent.wording.third_person import gettext as _
 from consent.wording.third_person import in_third_person
 
 #: So many results a letter tells: it has one page.

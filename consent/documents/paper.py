@@ -13,7 +13,6 @@ from typing import Any
 from django.conf import settings
 from django.utils import timezone, translation
 from django.utils.formats import date_format
-from django.utils.translation import gettext as _
 
 from common.templatetags.components import component_render
 from consent.documents.letters import (
@@ -41,6 +40,7 @@ from consent.services.invitations import IssuedInvitation
 from consent.services.letters import letterhead_of
 from consent.wording.facts import contact_text, study_text
 from consent.wording.rendering import consent_text
+from consent.wording.third_person import gettext as _
 
 TEMPLATE = Path(__file__).with_name("paper_form.typ")
 

@@ -22,7 +22,6 @@ from django.utils import timezone, translation
 from django.utils.formats import date_format
 from django.utils.text import capfirst
 from django.utils.translation import get_language
-from django.utils.translation import gettext as _
 
 from common.keys import Purpose, digest, keys_of
 from common.moments import moment_words
@@ -40,6 +39,7 @@ from consent.promises.standing import standing
 from consent.selectors import consent_form_in_force, policy_in_force, promise_before
 from consent.services.letters import letterhead_of
 from consent.wording.facts import contact_text, study_of_form, study_text
+from consent.wording.third_person import gettext as _
 
 TEMPLATE = Path(__file__).with_name("receipt.typ")
 #: Groups of the code that stands for a receipt number.

@@ -6,11 +6,11 @@ from datetime import timedelta
 
 from django.utils.formats import date_format
 from django.utils.timezone import localtime
-from django.utils.translation import gettext as _
 
 from consent.forms import Option, level_option
 from consent.models import EpsilonPolicy, Level, Study
 from consent.selectors import LastPromise, policy_in_force, promises_possible
+from consent.wording.third_person import gettext as _
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,9 @@ import hashlib
 from dataclasses import dataclass
 from itertools import combinations
 
-from django.utils.translation import gettext as _
-
 from consent.models import DataHolder
 from consent.wording.facts import study_text
+from consent.wording.third_person import gettext as _
 
 #: Names of the questions, in their order, for what is stored and released.
 KEYS = ("protection", "odds", "access", "withdrawal")

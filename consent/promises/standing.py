@@ -6,7 +6,6 @@ from datetime import date, timedelta
 from django.conf import settings
 from django.utils import timezone
 from django.utils.formats import date_format
-from django.utils.translation import gettext as _
 
 from common.templatetags.components import component_render
 from consent.models import ConsentEvent, ConsentForm, ConsentFormProposal, DataHolder, Renewal, Study
@@ -15,6 +14,7 @@ from consent.promises.comparisons import Column, agreement_of, columns_since, od
 from consent.selectors import LastPromise, consent_current, consent_form_in_force, forms_waiting, lapse_of, promise_last
 from consent.wording.facts import fact_differences, study_of_form
 from consent.wording.rendering import Line, line_differences, sentence_differences
+from consent.wording.third_person import gettext as _
 
 #: So long before a consent ends people are reminded, and asked to decide again.
 REMINDED = timedelta(days=30)

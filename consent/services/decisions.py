@@ -6,8 +6,6 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
 
 from consent import selectors
 from consent.models import (
@@ -26,6 +24,8 @@ from consent.services.answers import check_answers_forget
 from consent.services.erasures import withdrawals_follow
 from consent.services.mail import holder_mail
 from consent.services.studies import study_open_check
+from consent.wording.third_person import gettext as _
+from consent.wording.third_person import gettext_lazy
 
 _PROMISE_CHANGED = gettext_lazy("What you were promised has changed since you opened the form. Please read it again.")
 

@@ -15,7 +15,6 @@ from django.shortcuts import redirect, render
 from django.template.loader import render_to_string
 from django.utils import timezone
 from django.utils.translation import get_language
-from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from consent import selectors, services
@@ -42,6 +41,7 @@ from consent.views.visits import (
     visit_of,
 )
 from consent.wording.rendering import consent_text
+from consent.wording.third_person import gettext as _
 
 #: Name of the button of somebody who decides later.
 _LATER = "later"

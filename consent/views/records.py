@@ -11,7 +11,6 @@ from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.utils import timezone
 from django.utils.translation import get_language
-from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from consent.documents.receipts import receipt_digests, receipt_facts, receipt_json, receipt_pdf, receipt_sentence
@@ -42,6 +41,7 @@ from consent.views.decision import events_of, option_in_force
 from consent.views.page import holder_page
 from consent.wording.facts import fact_words, study_of_form
 from consent.wording.rendering import consent_text
+from consent.wording.third_person import gettext as _
 
 
 def _receipt_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:

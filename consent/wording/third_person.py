@@ -1,16 +1,18 @@
 """Third person: what pages, receipts and mails say to somebody who answers for another person.
 
 Guardians and proxies read “Anna Example's records” where everybody else reads “your records”. The texts are chosen
-where texts are translated, so that templates and services say everything once. A text that has no third person is
-about the reader, and stays as it is.
+where texts are translated: by :func:`gettext` and :func:`gettext_lazy` of this module, and by the tags ``translate``
+and ``blocktranslate`` of every template (:mod:`consent.templatetags.third_person`), but not by ``_("…")`` within other
+tags. So templates and services say everything once. A text that has no third person is about the reader, and stays as
+it is.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from contextvars import ContextVar
 
-from django.conf import settings
-from django.utils.translation import trans_real
+from django.utils import translation
+from django.utils.functional import lazy
 
 from common.sentences import gettext_noop
 
@@ -602,43 +604,39 @@ _NAMELESS = gettext_noop("this person")
 _MARKS = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "%": "%%"})
 
 
-class _ThirdPerson:
-    """Translations that speak about ``person`` where ``translations`` would speak to them."""
-
-    def __init__(self, translations: Any, person: str) -> None:
-        self._translations, self._person = translations, person.translate(_MARKS)
-        self._at_start = self._person
-        if not person:
-            self._person = translations.gettext(_NAMELESS)
-            self._at_start = self._person[:1].upper() + self._person[1:]
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._translations, name)
-
-    def gettext(self, message: str) -> str:
-        """The translation of a text, in the third person where there is one."""
-        words = WORDS.get(message)
-        if words is None:
-            return str(self._translations.gettext(message))
-        said = str(self._translations.gettext(words))
-        if said.startswith(_NAME):
-            said = self._at_start + said.removeprefix(_NAME)
-        return said.replace(_NAME, self._person)
+#: Who is spoken about; None where the reader is spoken to.
+_spoken_about: ContextVar[str | None] = ContextVar("spoken about", default=None)
 
 
 @contextmanager
 def in_third_person(person: str) -> Iterator[None]:
-    """Let all that is translated within speak about ``person``, in the language that is active.
+    """Let the texts within speak about ``person``.
 
     Empty: somebody whose pseudonym was erased, who is called so that every text can have it.
     """
-    before = getattr(trans_real._active, "value", None)  # type: ignore[attr-defined]
-    translations = before or trans_real.translation(settings.LANGUAGE_CODE)
-    trans_real._active.value = _ThirdPerson(translations, person)  # type: ignore[attr-defined]
+    token = _spoken_about.set(person)
     try:
         yield
     finally:
-        if before is None:
-            del trans_real._active.value  # type: ignore[attr-defined]
-        else:
-            trans_real._active.value = before  # type: ignore[attr-defined]
+        _spoken_about.reset(token)
+
+
+def third_person(message: str) -> str | None:
+    """Return a text about the person, in the active language; None where there is none, or the reader is spoken to."""
+    person, words = _spoken_about.get(), WORDS.get(message)
+    if person is None or words is None:
+        return None
+    said = translation.gettext(words)
+    name = person.translate(_MARKS) or translation.gettext(_NAMELESS)
+    if said.startswith(_NAME):
+        said = (name if person else name[:1].upper() + name[1:]) + said.removeprefix(_NAME)
+    return said.replace(_NAME, name)
+
+
+def gettext(message: str) -> str:
+    """Return the translation of a text, in the third person where there is one."""
+    third = third_person(message)
+    return translation.gettext(message) if third is None else third
+
+
+gettext_lazy = lazy(gettext, str)

@@ -20,7 +20,7 @@ from consent.people.lists import Invited
 from consent.services import invitations
 from consent.services.decisions import Declaration
 from consent.services.mail import mail_render
-from consent.wording.third_person import WORDS, in_third_person
+from consent.wording.third_person import WORDS, gettext, in_third_person
 from tests import factories
 from tests.consent.conftest import answer, link_opened
 from tests.factories import user_create
@@ -100,9 +100,9 @@ def test_every_text_in_the_third_person_is_of_a_text_that_is_said() -> None:
 
 def test_the_voice_ends_with_its_block() -> None:
     with translation.override("de"), in_third_person("Anna"):
-        assert translation.gettext("My choice") == "Entscheidung für Anna"
+        assert gettext("My choice") == "Entscheidung für Anna"
         assert translation.get_language() == "de"
-    assert translation.gettext("My choice") == "My choice"
+    assert gettext("My choice") == "My choice"
 
 
 DECLARATION = Declaration("parents", "I may decide about this person")
