@@ -129,20 +129,8 @@ TEMPLATES = [
                 "django.templatetags.i18n",
                 "django.templatetags.static",
                 "common.templatetags.components",
-                *(
-                    f"consent.templatetags.{name}"
-                    for name in (
-                        "checkpoints",
-                        "navigation",
-                        "odds",
-                        "sections",
-                        "study_texts",
-                        "tables",
-                        "third_person",
-                        "zones",
-                    )
-                ),
-                *(f"ipate_web.staff.templatetags.{name}" for name in ("charts", "moments", "run_words")),
+                *(f"consent.templatetags.{name}" for name in ("elements", "navigation", "texts")),
+                *(f"ipate_web.staff.templatetags.{name}" for name in ("moments", "run_words")),
             ],
         },
     },

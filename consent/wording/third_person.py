@@ -2,7 +2,7 @@
 
 Guardians and proxies read “Anna Example's records” where everybody else reads “your records”. The texts are chosen
 where texts are translated: by :func:`gettext` and :func:`gettext_lazy` of this module, and by the tags ``translate``
-and ``blocktranslate`` of every template (:mod:`consent.templatetags.third_person`), but not by ``_("…")`` within other
+and ``blocktranslate`` of every template (:mod:`consent.templatetags.texts`), but not by ``_("…")`` within other
 tags. So templates and services say everything once. A text that has no third person is about the reader, and stays as
 it is.
 """

@@ -475,3 +475,9 @@ def said(sentence: str | dict[str, Any]) -> str:
     if isinstance(sentence, Sentence):
         text = _VALUE.sub(lambda place: _filled_in(place, sentence.values), text)
     return format_html('<span lang="en">{}</span>', text) if is_foreign else text
+
+
+@register.filter
+def significant(number: float | None) -> str:
+    """Number with four significant digits and the reader's decimal separator; a dash for a gap."""
+    return "–" if number is None else localised(f"{number:.4g}")

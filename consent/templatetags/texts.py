@@ -1,6 +1,7 @@
-"""The tags ``translate`` and ``blocktranslate`` of Django, with texts that speak about a person where they should.
+"""Tags and filters for texts: what a study says of itself, and what is said about another person.
 
-Within :func:`consent.wording.third_person.in_third_person` a text that has a third person is said in it.
+The tags ``translate`` and ``blocktranslate`` are Django's. Within :func:`consent.wording.third_person.in_third_person`
+they say a text in the third person, where it has one.
 """
 
 from copy import copy
@@ -10,11 +11,48 @@ from django import template
 from django.template import Context
 from django.template.base import Parser, Token, render_value_in_context
 from django.templatetags.i18n import BlockTranslateNode, TranslateNode, do_block_translate, do_translate
+from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
+from django.utils.translation import get_language
 
+from consent.models import Study
+from consent.wording.facts import contact_text, study_text, together
 from consent.wording.third_person import third_person
 
 register = template.Library()
+
+
+@register.filter
+def text_of(study: Study, field: str) -> SafeString | str:
+    """Text of a study for the reader, marked with its language where that is another than the page's."""
+    return text_in(study, field)
+
+
+@register.simple_tag
+def text_in(study: Study, field: str, language: str | None = None) -> SafeString | str:
+    """Text of a study in a language that the reader chose; their own by default."""
+    text = study_text(study, field, language)
+    if text.language == get_language():
+        return text.text
+    return format_html('<span lang="{}">{}</span>', text.language, text.text)
+
+
+@register.filter
+def words_of(study: Study, field: str) -> str:
+    """Text of a study for the reader, where no markup can stand: titles of pages, mails, addresses."""
+    return study_text(study, field).text
+
+
+@register.filter
+def contact_of(study: Study) -> str:
+    """Whom holders can ask, and how, where no markup can stand: mails and letters."""
+    return contact_text(study)
+
+
+@register.filter
+def together_of(study: Study) -> str:
+    """With whom a study learns together, and what leaves it for that; empty where it learns alone."""
+    return together(study.alliance)
 
 
 class Translate(TranslateNode):
