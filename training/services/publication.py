@@ -252,7 +252,7 @@ def _chosen(
 def _share(name: str, right: int, points: int) -> dict[str, Any]:
     share = published_accuracy(right, points)
     ends = accuracy_interval(share, points)
-    return {name: share, f"{name}_interval": None if ends is None else list(ends)}
+    return {name: share, f"{name}_points": points, f"{name}_interval": None if ends is None else list(ends)}
 
 
 # --- Withdrawal -------------------------------------------------------------------------------------------------------
