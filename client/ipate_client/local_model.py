@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import unicodedata
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -138,7 +140,7 @@ def _beyond(column: dict[str, Any], values: npt.NDArray[Any]) -> npt.NDArray[np.
     """Which numbers are beyond the declared range, and which categories are not declared where others are allowed."""
     if column["type"] in _NUMBERS:
         return np.asarray((values < column["minimum"]) | (values > column["maximum"]))
-    declared = {*column.get("values", []), *column["missing"]}
+    declared = {_cell(value) for value in (*column.get("values", []), *column["missing"])}
     return np.array([bool(column.get("other")) and value not in declared for value in values], bool)
 
 
@@ -147,4 +149,12 @@ def _values(column: dict[str, Any], values: pd.Series[Any]) -> npt.NDArray[Any]:
     cells = values.tolist()
     if column["type"] in _NUMBERS:
         return np.array([np.nan if value in column["missing"] else float(value) for value in cells])
-    return np.array([str(value) for value in cells], object)
+    spelled = _cell if column["type"] == "categorical" else str
+    return np.array([spelled(value) for value in cells], object)
+
+
+def _cell(value: object) -> str:
+    """A category as the site spells it: without spaces around it, 1.0 as 1, and TRUE as true."""
+    text = unicodedata.normalize("NFC", str(value)).strip()
+    whole = re.fullmatch(r"([+-]?[0-9]+)\.0+", text)
+    return whole[1] if whole else text.lower() if text.lower() in ("true", "false") else text

@@ -20,9 +20,14 @@ from learning.exports.graph import DOUBLE, FLOAT, STRING, UINT8, Graph
 from learning.formats import ImageSchema, Schema, TabularSchema
 from learning.formats.columns import SEVERAL, CategoricalColumn, CodeColumn, NumericColumn
 from learning.formats.documents import schema_to_json
+from learning.formats.values import key
 from learning.learners import Model
 
 _NONE, _REFUSED = -1, -2
+_CELLS = (
+    "Write texts as the site spells them: without spaces around them, in Unicode's normal form C. Categories and codes "
+    "are then matched letter by letter; “Yes” is not “yes”."
+)
 _BLANK = "[ \\t]*"
 IMAGE, TEXT, VECTORS = "image", "text", "vectors"
 """The names of the inputs of images, of texts, and of vectors of an encoder that the file does not contain."""
@@ -106,7 +111,9 @@ def encoded(
 
 def _documents(**documents: Any) -> dict[str, str]:
     """Documents that are stored in a file, as texts."""
-    return {name: json.dumps(document, ensure_ascii=False) for name, document in documents.items()}
+    return {
+        name: json.dumps(document, ensure_ascii=False) for name, document in (documents | {"cells": _CELLS}).items()
+    }
 
 
 def _all_allowed(graph: Graph, records: str) -> tuple[str, str]:
@@ -154,9 +161,23 @@ def _numeric(graph: Graph, column: NumericColumn) -> tuple[str, str]:
 
 def _categorical(graph: Graph, column: CategoricalColumn) -> tuple[str, str]:
     value = graph.input(column.name, STRING)
-    places = {each: place for place, each in enumerate(column.values)} | dict.fromkeys(column.missing, _NONE)
+    places = {each: place for place, value in enumerate(column.values) for each in _spellings(value)}
+    places |= {each: _NONE for marker in column.missing for each in _spellings(marker)}
     position = _positions(graph, value, places, len(column.values) if column.other else _REFUSED)
     return _one_hot(graph, position, len(column.features)), _allowed(graph, position)
+
+
+def _spellings(value: str) -> list[str]:
+    """Return how a declared value may be written in a row, apart from spaces around it, which a graph cannot trim.
+
+    >>> _spellings("1"), _spellings("TRUE"), _spellings("no")
+    (['1', '1.0'], ['TRUE', 'true', 'True'], ['no'])
+    """
+    name = key(value)
+    others = [name, name.title(), name.upper()] if name in ("true", "false") else [name]
+    if name.removeprefix("-").isdecimal() and name.isascii():
+        others.append(f"{name}.0")
+    return list(dict.fromkeys([value, *others]))
 
 
 def _codes(graph: Graph, column: CodeColumn) -> tuple[str, str]:

@@ -168,6 +168,25 @@ def test_rows_are_encoded_as_the_site_does_or_have_no_prediction(table_model: Mo
     assert labels[0] and list(labels[1:]) == ["", ""] and np.isnan(found[1:]).all(), "pixels beyond their range"
 
 
+def test_categories_are_matched_as_the_site_spells_them(table_model: Model) -> None:
+    values = ("Yes", "1", "TRUE", "M\u00fcller")
+    schema = TabularSchema((CategoricalColumn("v", values, missing=("-9",), other=True),), ("no", "yes"))
+    model = learner_create("logistic_regression").fit(
+        np.eye(5, dtype=np.float32)[np.arange(40) % 5], np.arange(40) % 5 % 2, classes=2, seed=1
+    )
+    content = onnx_file(model, schema, {})
+    written = [" Yes", "yes", "1.0", " 1", "1.00", "true", "True", "Mu\u0308ller ", "-9.0", "x", True, 1, 1.0]
+    rows = [{"v": value} for value in written]
+    found, places = LocalModel(content).predict(rows), schema.encode(rows)
+    assert found.probabilities == pytest.approx(model.predict_proba(places), abs=1e-7)
+    assert found.outside == schema.outside(rows)
+    session = onnxruntime.InferenceSession(content)
+    spelled = np.array(["1.0", "true", "True", "TRUE", "-9.0"], object)
+    alike = schema.encode([{"v": value} for value in spelled])
+    assert session.run(None, {"v": spelled})[1] == pytest.approx(model.predict_proba(alike), abs=1e-7)
+    assert "without spaces" in session.get_modelmeta().custom_metadata_map["cells"]
+
+
 def test_the_file_says_what_it_is_and_is_the_same_again(table_model: Model) -> None:
     """A column may even have the name of an output."""
     content = onnx_file(table_model, TABLE, {"purpose": "to test"})
