@@ -147,7 +147,11 @@ class Command(BaseCommand):
                 f"{_percent(report['student_accuracy']):>12} {_gain(report['student_accuracy'], baseline):>10}   "
                 f"{promised if not run.rehearsal else 'nothing'}\n"
             )
-        self.stdout.write("\nThe gain is in points of the student's accuracy, against the last line.\n\n")
+        self.stdout.write("\nThe gain is in points of the student's accuracy, against the last line.")
+        if student := runs[0].student:
+            share = _percent(student.card["evaluation"]["majority"]["share"])
+            self.stdout.write(f"A model that always names the most frequent class would have {share}.")
+        self.stdout.write("\n")
 
     def _print_logins(self, port: int, study: Study, logins: list[Login]) -> None:
         """Print where the site runs, who can sign in, and what goes on there."""
