@@ -8,6 +8,7 @@ times in 100 they count between 93 and 97 of 100; one that holds at least so oft
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -69,14 +70,18 @@ def _table(sums: NDArray[np.float64], heads: NDArray[np.float64], head_sigma: fl
 
 
 def _counted(
-    rng: np.random.Generator, weighing: str, head_sigma: float, spread: str
+    rng: np.random.Generator, weighing: str, head_sigmas: Sequence[float], spread: str
 ) -> tuple[CountTable, NDArray[np.float64], NDArray[np.float64]]:
-    """A table of eight cells, how many people are in each, and their numbers between 0 and 1, in order of the cells."""
+    """A table of eight cells, how many people are in each, and their numbers between 0 and 1, in order of the cells.
+
+    Each of ``head_sigmas`` is the noise of the head counts of one site.
+    """
     level = np.repeat(np.arange(3), PEOPLE)
     numbers = np.sort(rng.beta(2, 3, len(level)))
     if spread == "lot":
         rng.shuffle(level)  # else the strictest level has the smallest numbers
-    heads = np.maximum(PEOPLE + np.rint(head_sigma * rng.standard_normal(3)), 1.0)
+    noise = sum((np.rint(sigma * rng.standard_normal(3)) for sigma in head_sigmas), np.zeros(3))
+    heads, head_sigma = np.maximum(PEOPLE + noise, 1.0), math.hypot(*head_sigmas)
     plan = plan_counts(
         [PlannedLevel("", cap, 1.0) for cap in CAPS], cells=8, share=0.5, counts=Counts(column="c", weighing=weighing)
     )
@@ -86,11 +91,11 @@ def _counted(
     return table, np.bincount(cell, minlength=8).astype(np.float64), numbers
 
 
-def _count(weighing: str, head_sigma: float, spread: str, ends: str) -> Simulation:
+def _count(weighing: str, head_sigmas: Sequence[float], spread: str, ends: str) -> Simulation:
     def holds(rng: np.random.Generator, draws: int) -> Held:
         held = []
         for _ in range(max(1, draws // 8)):
-            table, counts, _numbers = _counted(rng, weighing, head_sigma, spread)
+            table, counts, _numbers = _counted(rng, weighing, head_sigmas, spread)
             low, high = ends.split(" to ")
             held += [getattr(cell, low) <= n <= getattr(cell, high) for cell, n in zip(table, counts, strict=True)]
         return np.array(held)
@@ -102,7 +107,7 @@ def _summary(which: str) -> Simulation:
     def holds(rng: np.random.Generator, draws: int) -> Held:
         held = []
         for _ in range(draws):
-            table, _counts, numbers = _counted(rng, "promise", 20.0, "lot")
+            table, _counts, numbers = _counted(rng, "promise", [20.0], "lot")
             (found,) = summaries(table)
             estimate, true = (
                 (found.mean, numbers.mean()) if which == "mean" else (found.quantiles[1], np.median(numbers))
@@ -258,11 +263,15 @@ def _survival(rng: np.random.Generator, draws: int) -> Held:
 
 
 INTERVALS: Sequence[Interval] = (
-    Interval("number of people, all alike", _count("alike", 0.0, "order", "low to high")),
-    Interval("number of people by promise, levels by lot", _count("promise", 20.0, "lot", "low to high")),
+    Interval("number of people, all alike", _count("alike", [0.0], "order", "low to high")),
+    Interval("number of people by promise, levels by lot", _count("promise", [20.0], "lot", "low to high")),
+    Interval(
+        "number of people by promise over three sites, levels by lot",
+        _count("promise", [20.0, 30.0, 10.0], "lot", "low to high"),
+    ),
     Interval(
         "number of people by promise, however levels are spread",
-        _count("promise", 20.0, "order", "least to most"),
+        _count("promise", [20.0], "order", "least to most"),
         at_least=True,
     ),
     Interval("mean of a column of a table", _summary("mean"), at_least=True),

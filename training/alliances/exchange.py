@@ -71,12 +71,16 @@ class Numbered(BaseModel):
 
 
 class HeadCountMessage(BaseModel):
-    """Released number of people of one promise; plans of the hub rest on it."""
+    """Released number of people of one promise; plans of the hub rest on it.
+
+    ``sigma`` is the standard deviation of its noise, 0 of a number that is public; earlier versions do not tell it.
+    """
 
     model_config = _JSON
     level: Literal["HIGH", "AVERAGE", "LOW"]
     epsilon: float = Field(gt=0, le=100)
     count: int = Field(ge=0, le=10**10)
+    sigma: float = Field(default=0.0, ge=0, le=10**10)
 
 
 class RunReport(BaseModel):
@@ -178,7 +182,7 @@ def exchange(alliance: Alliance) -> bool:
         **_own_signature(alliance),
         "left": alliance.left_at is not None,
         "head_counts": [
-            {"level": count.level, "epsilon": count.epsilon, "count": count.count}
+            {"level": count.level, "epsilon": count.epsilon, "count": count.count, "sigma": count.sigma or 0.0}
             for count in (head_counts(alliance.study) if alliance.joined_at else ())
         ],
         "runs": {key: _run_report(joint, alliance.own_name) for key, joint in runs.items()}

@@ -5,6 +5,7 @@ and ε; the run's seed decides who. Its vote is one computation without a ledger
 accounting, see :func:`learning.mechanisms.pate.simulate_vote`.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -21,7 +22,7 @@ from consent.selectors import policy_in_force
 from learning.mechanisms.pate.plan import largest_remainder
 from learning.mechanisms.protocol import PlanError
 from training.engine.records import owners_of
-from training.models import JointRun, Run
+from training.models import AllianceSite, JointRun, Run
 
 #: What of its share a run never plans to use: the rounding of sums.
 RESERVE = 1e-9
@@ -122,13 +123,8 @@ def sites_of(run: Run) -> int:
 
 def _at_sites(run: Run) -> list[tuple[str, str, float, int]]:
     """The same of the people of all sites that take part, by the head counts that these have released."""
-    alliance = run.alliance
-    assert alliance is not None, "of a run over sites"
-    joint = JointRun.objects.filter(run=run.pk).first()
     found: dict[tuple[float, str], int] = {}
-    for site in alliance.sites.all():
-        if not site.takes_part or (joint is not None and site.name not in joint.sites):
-            continue
+    for site in _sites_of(run):
         if not site.head_counts:
             text = gettext_noop("%(site)s has told no head counts yet. Ask its operators to draw or to enter them.")
             raise PlanError(Sentence(text, site=site.name))
@@ -141,6 +137,31 @@ def _at_sites(run: Run) -> list[tuple[str, str, float, int]]:
         alike = names[level] = names.get(level, 0) + 1
         promises.append((f"{level} {alike}" if alike > 1 else level, level, epsilon, number))
     return promises
+
+
+def _sites_of(run: Run) -> list[AllianceSite]:
+    """Return the sites that take part in a run over sites."""
+    assert run.alliance is not None, "of a run over sites"
+    joint = JointRun.objects.filter(run=run.pk).first()
+    sites = (site for site in run.alliance.sites.all() if site.takes_part)
+    return [site for site in sites if joint is None or site.name in joint.sites]
+
+
+def head_count_sigma(run: Run) -> float:
+    """Return the largest standard deviation of the noise in the number of people of a promise, 0 if all are known.
+
+    Over sites it is that of the sum of the sites' head counts.
+    """
+    if run.rehearsal:
+        return 0.0
+    if run.alliance is None:
+        return max((count.sigma or 0.0 for count in head_counts(run.study)), default=0.0)
+    variances: dict[tuple[float, str], float] = {}
+    for site in _sites_of(run) if run.alliance.is_hub else ():  # a site takes the plan of its hub
+        for count in site.head_counts:
+            promise = (float(count["epsilon"]), str(count["level"]))
+            variances[promise] = variances.get(promise, 0.0) + float(count.get("sigma", 0.0)) ** 2
+    return math.sqrt(max(variances.values(), default=0.0))
 
 
 def _rehearsed(run: Run) -> list[tuple[str, str, float, int]]:

@@ -9,7 +9,6 @@ import numpy as np
 from django.utils.translation import gettext as _
 from numpy.typing import NDArray
 
-from accounting.head_counts import head_counts
 from accounting.models import Release
 from common.artifacts import arrays_load
 from common.sentences import Sentence, gettext_noop
@@ -25,7 +24,7 @@ from learning.mechanisms.synthesis.rounds import is_counted
 from learning.outcomes import KINDS
 from training.alliances.documents import noise_factor
 from training.engine.attempts import attempt_load
-from training.engine.budgets import PlannedPromise, planned_promises
+from training.engine.budgets import PlannedPromise, head_count_sigma, planned_promises
 from training.engine.commits import charged_faults
 from training.engine.questions import Questions
 from training.engine.records import records_of
@@ -189,7 +188,7 @@ class CountsMethod(CountedMethod):
                 cells=cells,
                 share=share,
                 counts=counts,
-                head_count_sigma=_head_count_sigma(run),
+                head_count_sigma=head_count_sigma(run),
             )
         except ValueError as error:
             raise PlanError(str(error)) from error
@@ -205,13 +204,6 @@ class CountsMethod(CountedMethod):
         levels = [PlannedLevel(promise["name"], budget["cap"], promise["holders"]) for promise, budget in planned]
         table = CountTable.released(_question(run), sums_of(run.batches.get()), levels)
         return replace(table, sigma=table.sigma * noise_factor(run))
-
-
-def _head_count_sigma(run: Run) -> float:
-    """Return the noise of the study's head counts; sites do not tell theirs, and a rehearsal knows its people."""
-    if run.rehearsal or run.alliance_id:
-        return 0.0
-    return max((count.sigma or 0.0 for count in head_counts(run.study)), default=0.0)
 
 
 def _columns(run: Run, names: list[str], bins: int) -> tuple[Column, ...]:

@@ -50,8 +50,9 @@ from training.alliances.services import (
     alliances_contact,
 )
 from training.alliances.wire import Hub, Unreachable
+from training.engine.budgets import head_count_sigma
 from training.engine.records import records_load
-from training.methods import joint
+from training.methods import joint, method_of
 from training.methods.pate import vote_question
 from training.methods.pate_teachers import ballot_load
 from training.models import Alliance, Encoder, JointAnswer, JointQuestion, Run, RunResult
@@ -256,6 +257,23 @@ def test_a_draft_of_the_hub_is_told_to_nobody_and_a_site_approves_no_run_that_it
     with pytest.raises(ValidationError, match="The hub has ended the run: cancelled"):
         run_approve(run=taken, acting_user=olga(), share=0.5)
     assert not Mail.objects.filter(kind="new_use").exists() and share_free(site.study) == 1
+
+
+def test_a_table_over_sites_counts_the_noise_of_their_head_counts() -> None:
+    there = Installations()
+    run = there.draft(**COUNTS, asks=False)
+    sites = list(there.hub.sites.all())
+    assert {count["sigma"] for site in sites for count in site.head_counts} == {0.0} and head_count_sigma(run) == 0
+    exact = method_of(run).plan(run).rounds[0]["table"]["error"]
+    for site, sigma in zip(sites, (2.0, 3.0, 6.0), strict=True):
+        site.head_counts = [count | {"sigma": sigma} for count in site.head_counts]
+        site.save()
+    assert head_count_sigma(run) == 7.0
+    assert method_of(run).plan(run).rounds[0]["table"]["error"] > exact
+    for site in sites:  # as earlier versions tell it
+        site.head_counts = [{name: count[name] for name in ("level", "epsilon", "count")} for count in site.head_counts]
+        site.save()
+    assert method_of(run).plan(run).rounds[0]["table"]["error"] == exact
 
 
 def test_a_site_takes_over_no_model_that_the_hub_has_withdrawn(monkeypatch: pytest.MonkeyPatch) -> None:
