@@ -13,7 +13,7 @@ LOCK := $(RELEASE)/uv pip compile --quiet --universal --python-version 3.11 --ge
 
 .DEFAULT_GOAL := help
 .PHONY: help install install-dev demo up test test-all examples docs pictures reproduce lint lock sbom advisories release house clean
-CATALOGUE := locale/de/LC_MESSAGES/django.mo
+CATALOGUES := $(patsubst %.po,%.mo,$(wildcard locale/*/LC_MESSAGES/*.po))
 # Tests on SQLite and the file-system broker, whatever the environment names.
 LOCAL := env -u DATABASE_URL -u IPATE_BROKER_URL -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1
 
@@ -30,12 +30,12 @@ help: ## list the targets
 	$(PIP) -r requirements/encoders.txt
 	touch $@
 
-$(CATALOGUE): $(CATALOGUE:.mo=.po) | .venv/installed
+$(CATALOGUES): %.mo: %.po | .venv/installed
 	@$(BIN)/python -m ipate_web.catalogues
 
-install: .venv/installed $(CATALOGUE) ## install what the site needs into .venv and compile the translations
+install: .venv/installed $(CATALOGUES) ## install what the site needs into .venv and compile the translations
 
-install-dev: .venv/installed-dev $(CATALOGUE)
+install-dev: .venv/installed-dev $(CATALOGUES)
 
 demo: install ## serve a study on real data and carry it out (DATA=digits|mnist|adult|diabetes, PORT=8000, SITES=3)
 	@$(MANAGE) demo --data $(DATA) --port $(PORT) $(if $(SITES),--sites $(SITES))

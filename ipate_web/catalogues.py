@@ -1,4 +1,4 @@
-"""Compiled translations: ``python -m ipate_web.catalogues`` makes each ``django.mo`` of the ``django.po`` beside it."""
+"""Compiled translations: ``python -m ipate_web.catalogues`` makes the ``.mo`` of each ``.po`` beside it."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -33,7 +33,7 @@ def catalogues_check(app_configs: Any, **_: object) -> Iterable[CheckMessage]:
 
 def _changed() -> list[Path]:
     """Catalogues whose compiled file is missing or older."""
-    sources = sorted(FOLDER.glob("*/LC_MESSAGES/django.po"))
+    sources = sorted(FOLDER.glob("*/LC_MESSAGES/*.po"))
     return [source for source in sources if _modified_at(source.with_suffix(".mo")) < _modified_at(source)]
 
 

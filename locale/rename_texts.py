@@ -529,6 +529,17 @@ def document_rename(plan: Plan, path: Path) -> None:
         plan.files[path] = new
 
 
+def third_person_rename(plan: Plan, path: Path) -> None:
+    """Keep the texts about another person with those to the reader, and point out that they may have to change."""
+    catalogue = polib.pofile(str(path), wrapwidth=0)
+    changed = [entry for entry in catalogue if entry.msgid in plan.pairs]
+    for entry in changed:
+        entry.msgid = plan.pairs[entry.msgid]
+        plan.remarks.append(f"{path.relative_to(ROOT)}: change this, too: {entry.msgstr}")
+    if changed:
+        plan.files[path] = f"{catalogue}\n" if not str(catalogue).endswith("\n") else str(catalogue)
+
+
 # --- All of it --------------------------------------------------------------------------------------------------------
 
 
@@ -560,6 +571,8 @@ def table_apply(table: dict[str, Any]) -> Plan:
             if len(old.split()) >= FEW_WORDS:
                 text = text.replace(old, then)
         plan.files[faults] = text
+    for spoken in sorted((ROOT / "locale").glob("*/LC_MESSAGES/person.po")):
+        third_person_rename(plan, spoken)
     catalogue_rename(catalogue, renames)
     plan.files[path] = f"{catalogue}\n" if not str(catalogue).endswith("\n") else str(catalogue)
     return plan

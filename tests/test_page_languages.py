@@ -17,10 +17,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
+import polib
 import pytest
 from allauth.account.models import EmailAddress, EmailConfirmationHMAC
 from allauth.mfa.recovery_codes.internal.auth import RecoveryCodes
 from allauth.mfa.totp.internal.auth import TOTP, generate_totp_secret
+from django.conf import settings
 from django.db import transaction
 from django.http import HttpResponse
 from django.test import Client
@@ -34,6 +36,7 @@ from consent.people.circumstances import Answering
 from consent.people.lists import Invited
 from consent.services import consent_give, holder_link, invitations, membership_add
 from consent.services.mail import address_link, mail_render
+from consent.wording import third_person
 from ipate_web.staff import report
 from tests import factories
 from tests.everything import addresses, imports_begin, is_page, study_with_everything
@@ -67,6 +70,12 @@ def marked_german(monkeypatch: pytest.MonkeyPatch) -> None:
         for catalogue in german._catalog._catalogs
     ]
     monkeypatch.setitem(trans_real._translations, "de", german)
+    about = third_person.texts_in("de")
+    third = {
+        entry.msgid: marked(entry.msgstr)
+        for entry in polib.pofile(str(settings.BASE_DIR / "locale/de/LC_MESSAGES/person.po"))
+    }
+    monkeypatch.setattr(about, "gettext", lambda text: third.get(text, text))
 
 
 #: Attributes that are read out or shown.

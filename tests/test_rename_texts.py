@@ -92,6 +92,7 @@ def files(tmp_path: Path, tool: ModuleType, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(tool, "ROOT", tmp_path)
     texts = {
         "locale/de/LC_MESSAGES/django.po": CATALOGUE,
+        "locale/de/LC_MESSAGES/person.po": 'msgid "Begin anew"\nmsgstr "%(person)s beginnt von vorn"\n',
         "consent/module.py": MODULE,
         "templates/page.html": TEMPLATE,
         "tests/test_page.py": TEST,
@@ -112,6 +113,8 @@ def test_texts_are_renamed_everywhere_once(files: dict[str, Path], tool: ModuleT
     assert set(entries) == {long, "We tell %(n)s person.", "%(name)s gives away 5 %%.", "Start over"}
     assert entries["We tell %(n)s person."].msgstr_plural[1] == "Wir benachrichtigen %(n)s Personen."
     assert entries["%(name)s gives away 5 %%."].msgstr == "%(name)s gibt 5 %% davon weg."
+    (about,) = polib.pofile(str(files["person.po"]))
+    assert (about.msgid, about.msgstr) == ("Start over", "%(person)s beginnt von vorn")
     module = files["module.py"].read_text()
     assert f'return _("{long}")' in module and f'{{"{long}": "anew"}}' in module and '_("Start over")' in module
     template = files["page.html"].read_text()
