@@ -1,8 +1,10 @@
 """Plans of runs, which are functions of what is public, and one forecast on every way in."""
 
 import json
+from dataclasses import replace
 from io import StringIO
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -14,11 +16,14 @@ from accounting.models import HeadCount
 from accounting.shares import share_free, suggested_share
 from common.artifacts import arrays_load
 from common.noise import SimulationNoise
+from common.sentences import Sentence
 from consent import services
 from consent.models import Study
 from ipate_web.staff.charts import plan_charts
+from learning.forecasts import judged_forecast
 from learning.mechanisms.pate.aggregators import AGGREGATORS
 from learning.mechanisms.protocol import PlanError
+from learning.outcomes.labels import AREA
 from tests import factories
 from tests.factories import policy_approve, study_create, user_create
 from tests.pages import as_
@@ -41,6 +46,7 @@ from training.comparison import forecast_outcomes, outcomes_of
 from training.methods import method_of
 from training.methods.pate_plan import teachers_plan
 from training.models import Dataset, Run
+from training.services import forecasts
 from training.services.datasets import dataset_import
 from training.services.drawings import head_counts_draw, head_counts_enter
 from training.services.forecasts import forecast
@@ -197,6 +203,17 @@ def test_page_api_and_command_tell_the_same_and_a_share_that_nobody_names_is_not
     run_start(study, share=0.7, **TABLE_RUN)
     assert suggested_share(study) == pytest.approx(0.05), "what is free, where that is less"
     assert suggested_share(rehearsal_with_table()) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("of", "classes", "says"), [("model", 2, 1), ("labels", 2, 1), ("model", 3, 0), ("table", 2, 0)]
+)
+def test_a_plan_says_where_no_area_is_forecast(of: str, classes: int, says: int) -> None:
+    made = judged_forecast(of, 0.9, 0.95, judged=100, standing=100, rests_on=Sentence("Points."))
+    run, plan = Mock(classes=["a", "b", "c"][:classes]), Mock(forecasts=(made,))
+    assert len(list(forecasts._area_notes(run, plan))) == says
+    plan.forecasts = (made, replace(made, of="model", measure=AREA))
+    assert not list(forecasts._area_notes(run, plan))
 
 
 @pytest.mark.parametrize("classes", [2, 100])

@@ -14,9 +14,10 @@ from accounting.head_counts import head_counts
 from accounting.models import HeadCount
 from accounting.shares import ROUNDING, SUGGESTED, share_free, suggested_share
 from common.sentences import Sentence, gettext_noop
-from learning.forecasts import Forecast, headline, useless
+from learning.forecasts import TABLE, Forecast, headline, useless
 from learning.mechanisms.levels import PlannedLevel, best_threshold, signal
 from learning.mechanisms.protocol import PlanError
+from learning.outcomes.labels import AREA
 from training.engine.budgets import PlannedPromise
 from training.methods import MethodPlan, method_of
 from training.methods.planning import beside_majority
@@ -189,6 +190,12 @@ _LITTLE_GIVEN = gettext_noop(
     "With %(share).3g %% of every holder's cap about %(right)d of 100 are expected to be right, and with the whole cap "
     "about %(most)d. Give the run a larger share: %(free).3g %% is free."
 )
+_NO_AREA = Sentence(
+    gettext_noop(
+        "The area under the curve is not forecast for this run, only how many answers will be right. If one class is "
+        "rare, that says little: look at the area once the model is measured."
+    )
+)
 #: By so much a larger share improves the share of right ones at least where a plan says so.
 _WORSE = 0.05
 
@@ -226,11 +233,19 @@ def forecast(run: Run, share: float | None = None) -> RunForecast:
     notes = (
         *planned.notes,
         *useless(planned.forecasts),
+        *_area_notes(run, planned),
         *_notes(run),
         *_share_notes(run, planned, share),
         *alternatives_notes(others),
     )
     return RunForecast(planned, share, notes, others)
+
+
+def _area_notes(run: Run, planned: MethodPlan) -> Iterator[Sentence]:
+    """Whether only right answers are forecast of a model of two classes, whose area under the curve is measured too."""
+    of_answers = [each for each in planned.forecasts if each.of != TABLE]
+    if len(run.classes) == 2 and of_answers and all(each.measure != AREA for each in of_answers):
+        yield _NO_AREA
 
 
 def _share_notes(run: Run, planned: MethodPlan, share: float) -> Iterator[Sentence]:
