@@ -137,9 +137,9 @@ def olga() -> Any:
 def advance(run: Run) -> Run:
     """Do what a worker does of a run, once."""
     run_advance(run.pk)
-    for shard in run.shards.all():
+    for shard in run.shards.exclude(state="done"):
         shard_ask(shard.pk)
-    for chunk in run.chunks.all():
+    for chunk in run.chunks.exclude(state="done"):
         chunk_train(chunk.pk)
     return Run.objects.get(pk=run.pk)
 
