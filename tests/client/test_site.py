@@ -9,7 +9,6 @@ from threading import Thread
 
 import httpx
 import ipate_client.site
-import numpy as np
 import pandas as pd
 import pytest
 from django.conf import settings
@@ -18,7 +17,6 @@ from django.utils import timezone
 from ipate_client import LocalModel, ProblemError, RunEndedError, Site
 
 from consent.models import Study
-from consent.services.accounts import administrator_set
 from tests.factories import user_create
 from tests.hooks import receiver
 from tests.ipate_web.api.test_runs import proposal
@@ -86,33 +84,6 @@ def test_an_operator_gives_a_model_a_stage_and_withdraws_it(
     with pytest.raises(ProblemError, match="A defect in the data") as caught:
         site.model(pk)
     assert caught.value.status == 410
-
-
-def test_a_rehearsal_from_nothing(transactional_db: object, site_of: Callable[[str], Site], tmp_path: Path) -> None:
-    administrator_set(user=user_create("ada"), appointed=True, acting_user=None)
-    user_create("ben")
-    ada, ben = site_of("ada"), site_of("ben")
-    words = {"title": "Dry run", "purpose": "Compare.", "controller": "Hospital", "contact": "study@example.org"}
-    study = ada.set_up_rehearsal(slug="dry-run", members={"ben": "operator"}, **words)
-    assert study.rehearsal and study.datasets == []
-    columns = [{"name": "who", "role": "holder"}, number("size", 1), {"name": "kind", "role": "label"}]
-    schema = {"kind": "table", "classes": ["low", "high"], "columns": columns, "delimiter": ";", "decimal": ","}
-    size = np.linspace(0, 1, 60)
-    rows = pd.DataFrame(
-        {"who": [f"P-{row}" for row in range(60)], "size": size, "kind": np.where(size > 0.5, "high", "low")}
-    )
-    private = ada.import_dataset(study, rows, name="people", kind="private", schema=schema)
-    assert (private.kind, private.classes, private.shape) == ("private", ["low", "high"], (1,))
-    rows.drop(columns="who").to_csv(tmp_path / "points.csv", index=False, sep=";", decimal=",")
-    ada.import_dataset("dry-run", tmp_path / "points.csv", name="points", kind="public", provenance="Made up.")
-    with pytest.raises(ProblemError) as caught:
-        ada.import_dataset(study, rows[["size"]], name="tests", kind="test", schema=schema)
-    assert caught.value.status == 400 and [each.name for each in ada.study("dry-run").datasets] == ["people", "points"]
-    run = ada.propose(**proposal(Study.objects.get(slug="dry-run")))
-    with pytest.raises(ProblemError, match="yourself"):
-        ada.approve(run)
-    assert ben.approve(run).status == "approved"
-    assert ada.run(run).document["rehearsal"] is True
 
 
 def number(name: str, maximum: int) -> dict[str, object]:

@@ -404,35 +404,6 @@ def test_old_checkpoints_are_checked_with_the_old_key(study, clock, key, setting
         verified(mailed(first, tmp_path), "--key", new.public)
 
 
-def test_keys_that_cannot_be_used(study: Study, settings: LazySettings, tmp_path: Path, key: SigningKey) -> None:
-    file = Path(settings.CHECKPOINT_KEY_FILE)
-    assert file.stat().st_mode & 0o777 == 0o600
-    with pytest.raises(CommandError, match="never overwritten"):
-        call_command("checkpoint_key", str(file))
-    with pytest.raises(CommandError, match="no spaces"):
-        call_command("checkpoint_key", str(tmp_path / "x"), "--name", "our log")
-
-    def is_refused(words: str) -> None:
-        with pytest.raises(CheckpointError, match=words) as raised:
-            signing_key()
-        assert key.text not in str(raised.value)
-
-    file.chmod(0o640)
-    is_refused("chmod 600")
-    file.chmod(0o600)
-    settings.CHECKPOINT_KEYS = [SigningKey.made("other").public]
-    is_refused("IPATE_CHECKPOINT_KEYS")
-    file.write_text("nonsense")
-    is_refused("no private key")
-    settings.CHECKPOINT_KEY_FILE = str(tmp_path / "none")
-    is_refused("FileNotFoundError")
-    settings.CHECKPOINT_KEY_FILE, settings.CHECKPOINT_KEYS = "", []
-    checkpoints_make()
-    assert not Checkpoint.objects.exists() and list(study_faults(study)) == [], "no key, no checkpoints"
-    with pytest.raises(CommandError, match="IPATE_CHECKPOINT_KEY_FILE"):
-        call_command("checkpoint_sign")
-
-
 def test_the_site_must_not_be_able_to_read_the_key(settings: LazySettings) -> None:
     assert [fault.id for fault in key_check(None)] == ["ipate.E001"]
     file = settings.CHECKPOINT_KEY_FILE

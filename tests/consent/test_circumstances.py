@@ -20,7 +20,6 @@ from consent.selectors import answerer_faults
 from consent.services import Valid
 from consent.services.holders import circumstance_record, hand_overs
 from consent.services.invitations import invitation_open, invitations_create
-from consent.services.letters import letters_due
 from consent.services.reminders import reminders_send
 from consent.services.replays import Lost, acts_apply
 from tests import factories
@@ -193,28 +192,6 @@ def test_a_consent_counts_for_the_months_that_its_form_says(study, holder, give,
     again = give(holder, "LOW")
     assert (again.kind, again.renew_by.year) == ("changed", 2028)
     assert takes_part(holder)
-
-
-def test_nobody_is_asked_to_renew_where_only_a_new_form_helps(study, holder, hanna, give, clock: Clock) -> None:
-    """A form that counts up to a fixed day: who decides again is answered that nothing changes, or an error."""
-
-    def asked() -> tuple[bool, int, int]:
-        return standing(holder).asks, reminders_send(), len(letters_due(study, "renewal"))
-
-    factories.form_publish(study, texts={"en": "Till spring."}, valid=Valid(until=date(2026, 3, 31)))
-    event = give(holder, "LOW")
-    give(factories.holder_create(study, "P-9"), "LOW")
-    for month, day, says in ((3, 20, "31 March 2026"), (4, 2, "You can decide again when there is a new form.")):
-        at(clock, month, day)
-        assert asked() == (False, 0, 0)
-        assert says in str(standing(holder)) and "Read it and decide" not in str(standing(holder))
-        assert month == 4 or give(holder, "LOW") == event
-    factories.form_publish(study, texts={"en": "Till autumn."}, valid=Valid(until=date(2026, 9, 30)))
-    assert asked() == (True, 0, 2)
-    assert give(holder, "LOW").renew_by > clock.now()
-    factories.form_publish(study, texts={"en": "A year."}, valid=Valid(months=12))
-    at(clock, 9, 10)
-    assert asked()[:2] == (True, 1), "a form without an asking of its own, to which a consent counts longer"
 
 
 def test_a_consent_counts_until_the_day_that_its_form_says(study, holder, give, clock: Clock) -> None:

@@ -2,7 +2,6 @@
 
 from collections import Counter, deque
 from datetime import timedelta
-from pathlib import Path
 from unittest.mock import Mock
 from uuid import uuid4
 
@@ -16,7 +15,7 @@ from kombu.exceptions import OperationalError
 from pytest_django import DjangoCaptureOnCommitCallbacks as Commits
 
 from common.artifacts import arrays_list
-from common.jobs import lease, worker_claims
+from common.jobs import lease
 from common.models import WorkerHeartbeat
 from consent import services
 from consent.models import Level, Study
@@ -34,7 +33,6 @@ from tests.training.runs import (
     study_with_data,
     study_with_table,
 )
-from tests.workers import wait_until, worker
 from training import tasks
 from training.engine import turns
 from training.engine.turns import send, worker_time_note
@@ -140,26 +138,6 @@ def test_the_queue_shows_only_the_number_of_runs_of_other_studies(study: Study, 
     page = as_(boss).get("/queue/live/").content.decode()
     assert page.count("A run of another study") == 2
     assert "Mine" not in page
-
-
-@pytest.mark.exhaustive
-@pytest.mark.worker
-@pytest.mark.django_db(transaction=True)
-def test_a_real_workers_claims_lead_to_its_heartbeat(tmp_path: Path) -> None:
-    run = run_start(study_with_table(), **TABLE_RUN | {"batch_size": 1})
-    seen: set[str] = set()
-
-    def at_work() -> bool:
-        seen.update(Run.objects.exclude(claimed_by="").values_list("claimed_by", flat=True))
-        return bool(seen) or Run.objects.get(pk=run.pk).has_ended
-
-    log = tmp_path / "worker.log"
-    with worker(log):
-        wait_until(at_work, log)
-        wait_until(WorkerHeartbeat.objects.exists, log)
-        name = WorkerHeartbeat.objects.get().name
-    assert seen
-    assert all(worker_claims(name, claim) for claim in seen)
 
 
 # --- Turns of the workers ---

@@ -17,7 +17,6 @@ from django.db.models import TextChoices
 from accounting.book import balances, charges_of
 from accounting.caps import caps_of
 from accounting.models import Release
-from accounting.privacy.papers.deniability import composed_epsilon, row_cost
 from common.artifacts import arrays_load
 from consent.models import Mail
 from consent.selectors import consent_snapshot
@@ -210,23 +209,6 @@ def test_rows_are_public_points_of_a_further_run_until_they_are_withdrawn() -> N
 
 
 # --- Plausible deniability, in rehearsals -----------------------------------------------------------------------------
-
-
-def test_a_rehearsal_releases_rows_and_says_what_they_cost() -> None:
-    run = deniable()
-    assert (run.status, run.message, run.student) == (Run.Status.FINISHED, "", None)
-    lines = rows_of(run)
-    assert lines[0] == ["length", "width", "class"] and len(lines) == 41
-    assert {line[2] for line in lines[1:]} <= {"a", "b", "c"}
-    dataset = run.result.dataset
-    assert dataset is not None and (dataset.kind, dataset.rows) == (Dataset.Kind.PUBLIC, 40)
-    assert set(arrays_load(dataset.artifact)) == {"x"}
-    # All rows together, by the two theorems; every level has the same.
-    of_row = run.study.delta / 400
-    due = composed_epsilon(row_cost(20, 4.0, 2.0, of_row)[0], of_row, 40, run.study.delta)
-    assert [level["spent"] for level in run.outcome["epsilons"]] == pytest.approx([due] * 3)
-    assert due > 3 * run.outcome["epsilons"][-1]["epsilon"]
-    assert any("nobody could be promised that" in str(note) for note in run.plan["notes"])
 
 
 def test_the_paper_s_shapes_are_seen_in_what_passes() -> None:

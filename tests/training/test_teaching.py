@@ -1,10 +1,7 @@
 """Preparation of a run of teachers, assignment of holders to them, and withdrawals before the vote."""
 
-import os
-import signal
 from collections import defaultdict
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
@@ -16,7 +13,6 @@ from django.urls import reverse
 from django.utils import timezone
 
 from accounting.book import balances
-from accounting.verification import study_faults
 from common import jobs
 from common.artifacts import arrays_load
 from consent import services
@@ -28,7 +24,6 @@ from tests.factories import user_create
 from tests.pages import as_
 from tests.training import runs
 from tests.training.runs import TABLE_RUN, run_finish, run_prepared, run_start, run_teach, study_with_table
-from tests.workers import wait_until, worker
 from training.engine.attempts import run_folder
 from training.engine.records import records_load
 from training.methods import pate_teachers
@@ -329,33 +324,3 @@ def test_a_preparation_can_be_cancelled(
     assert (run.status, run.assignment, run.chunks.count()) == (Run.Status.CANCELLED, "", 0)
     assert max(seen) < 1, "it stopped at the next tenth"
     assert not storages["private"].exists(run_folder(run)) or not storages["private"].listdir(run_folder(run))[1]
-
-
-@pytest.mark.exhaustive
-@pytest.mark.worker
-@pytest.mark.django_db(transaction=True)
-def test_a_worker_killed_while_it_prepares_leaves_nothing_half_done(tmp_path: Path) -> None:
-    log = tmp_path / "worker.log"
-    study = study_with_table(levels="HAL")
-    run = run_start(study, **TABLE_RUN)
-    records = Path(storages["private"].path(run.private_dataset.artifact))
-    kept = records.rename(tmp_path / "records.npz")
-    os.mkfifo(records)  # whoever opens it waits
-
-    def state() -> Run:
-        return Run.objects.get(pk=run.pk)
-
-    with worker(log) as process:
-        wait_until(lambda: state().status != Run.Status.APPROVED, log)
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    killed = state()
-    assert (killed.status, killed.assignment, killed.chunks.count()) == (Run.Status.PREPARING, "", 0)
-    records.unlink()
-    kept.rename(records)
-    with worker(log):
-        wait_until(lambda: state().status not in (Run.Status.APPROVED, Run.Status.PREPARING), log)
-        wait_until(lambda: state().has_ended, log)
-    assert state().status == Run.Status.FINISHED, state().message
-    assert len(balances(study).holders) == 30
-    assert list(study_faults(study)) == []

@@ -17,7 +17,6 @@ from consent.models import (
     ConsentEvent,
     DataHolder,
     HolderAddress,
-    Letter,
     LevelAccess,
     Role,
     Study,
@@ -159,33 +158,6 @@ def test_stewards_read_ways_of_contact_and_no_address_or_choice(study: Study) ->
     for holder in study.holders.all():
         services.consent_refuse(holder=holder, acting_user=None)
     assert told() == ways
-
-
-def print_letters(kind: str, **fields: str) -> str:
-    return as_("olga").post(LETTERS, {"kind": kind, **fields}).content.decode()
-
-
-def test_letters_go_to_holders_whom_no_mail_reaches(study: Study) -> None:
-    for name, choice in (("P-1", "LOW"), ("P-2", "NONE")):
-        factories.holder_create(study, name)
-        answer(by_link(study, name), choice)
-    reached = factories.user_create("rita")
-    EmailAddress.objects.create(user=reached, email="rita@example.org", verified=True)
-    services.consent_refuse(holder=factories.holder_create(study, "P-3", user=reached), acting_user=None)
-    factories.holder_create(study, "P-4")  # never decided
-    factories.form_publish(study, {"en": "More.", "de": "Mehr."}, renewal="required")
-    assert "2 letters are due." in text(as_("olga").get(LETTERS))
-    page = print_letters("new_form")
-    assert re.findall(r"P-\d", page) == ["P-1", "P-2"]
-    assert page.count("&quot;kind&quot;: &quot;new_form&quot;") == 2
-    (link, *_others) = re.findall(r"<code>http://[^/]+(/join/\w+/)</code>", page)
-    opened = Client()
-    assert opened.get(link).url == "/my/digits/", "they took part, and are asked again"
-    assert "All are printed." in text(as_("olga").get(LETTERS))
-    assert "0 letters are made." in print_letters("new_form")
-    assert "2 letters are made." in print_letters("new_form", again="1")
-    assert Client().get(link).url == "/join/", "the newer link replaces it"
-    assert Letter.objects.filter(kind="new_form").count() == 4
 
 
 def test_receipts_on_paper_are_on_record_as_looks(study: Study) -> None:

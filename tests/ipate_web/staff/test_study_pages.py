@@ -18,7 +18,7 @@ from accounting.head_counts import head_counts
 from accounting.models import HeadCount, Release, ShareRecord
 from accounting.shares import shares
 from consent import services
-from consent.models import ConsentForm, DataHolder, Disposal, Membership, RoleChange, Study
+from consent.models import ConsentForm, DataHolder, Disposal, Study
 from consent.services.erasures import erasure_state
 from consent.services.invitations import invitations_create
 from tests import factories
@@ -203,38 +203,6 @@ def test_editable_fields_do_not_reveal_decisions(empty: Study) -> None:
 
 
 # --- People ---------------------------------------------------------------------------------------------------------
-
-
-def decide(person: str, study: Study, decision: str) -> str:
-    """Press the button about the latest proposal of a role; what the next page shows."""
-    sequence = RoleChange.chain(study.pk).filter(kind__in=RoleChange.PROPOSALS).last().sequence
-    return text(as_(person).post(url("role_change", study, sequence), {decision: "1"}, follow=True))
-
-
-def test_roles_need_an_operator_and_a_member_of_oversight(empty: Study) -> None:
-    factories.user_create("nadia")
-    people, hers = url("members", empty), Membership.objects.filter(study=empty, user__username="nadia")
-    client = as_("operator")
-    page = text(client.post(people, {"username": "nadia", "role": "researcher"}, follow=True))
-    assert "Role to be given: nadia, researcher" in page and "Can confirm it: auditor, chair, committee." in page
-    change = url("role_change", empty, RoleChange.chain(empty.pk).last().sequence)
-    own = text(client.get(change))
-    assert "Withdraw the proposal" in own and "Yes, confirm it" not in own
-    assert client.post(url("role_change", empty, 999)).status_code == 404
-    for person in ("steward", "researcher"):
-        assert as_(person).post(change, {"confirm": "1"}).status_code == 403
-    assert not hers.exists()
-    assert "The change is in effect." in decide("auditor", empty, "confirm")
-    assert "does not wait any more" in decide("auditor", empty, "confirm")
-    remove = url("member_remove", empty, hers.get().pk)
-    for person in ("committee", "operator"):
-        client.post(remove)
-        assert hers.exists()
-        assert "The proposal is dropped." in decide(person, empty, "drop")
-    client.post(remove)
-    decide("chair", empty, "confirm")
-    assert not hers.exists()
-    assert "nadia researcher taken away operator, confirmed by chair" in text(as_("auditor").get(people))
 
 
 def test_giving_a_role_does_not_reveal_an_account(empty: Study) -> None:

@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from django.conf import LazySettings
 from django.core.exceptions import ValidationError
 from django.utils import translation
 
@@ -313,10 +312,3 @@ def test_a_site_that_tells_impossible_head_counts_stops_no_plan_of_the_hub(monke
         said = {"level": "HIGH", "epsilon": 1.0, "count": 5} | wrong
         assert "The hub refuses (409): What the site sends cannot be read" in problem(there.sites[0])[0], wrong
     assert run_approve(run=Run.objects.get(pk=run.pk), acting_user=olga()).status == Run.Status.APPROVED
-
-
-def test_a_secret_key_is_rotated_and_the_alliance_goes_on(settings: LazySettings) -> None:
-    there, secret = Installations(), settings.SECRET_KEY
-    settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = "another " * 8, [secret]
-    runs = finish(there.start(**STEPS))
-    assert {run.status for run in runs} == {Run.Status.FINISHED}, [str(run.message) for run in runs]

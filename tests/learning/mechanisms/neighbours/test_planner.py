@@ -3,27 +3,9 @@
 import numpy as np
 import pytest
 
-from common.noise import SimulationNoise
 from learning.mechanisms.levels import PlannedLevel
-from learning.mechanisms.neighbours.released_counts import read_counts, release_counts
 from learning.mechanisms.neighbours.rounds import first_queries, next_round, plan_rounds
-from learning.mechanisms.neighbours.votes import neighbour_votes
-from tests.learning.mechanisms.neighbours.accounts import PlainAccounts
 from tests.learning.mechanisms.neighbours.test_forecast import CAP, blobs
-
-
-def ask(planned, public, private, classes_of, accounts, predicted=None) -> np.ndarray:
-    votes, _ = neighbour_votes(
-        public[planned.queries], public, private, classes_of, np.arange(len(private)), n_classes=4,
-        radius_share=planned.radius_share, accounts=accounts, sigma=planned.sigma, predicted=predicted,
-    )  # fmt: skip
-    return release_counts(votes, planned.sigma, SimulationNoise(0))
-
-
-def nearest_labels(public, query, labels) -> np.ndarray:
-    """Predictions of a nearest-neighbour student, as probabilities."""
-    apart = ((public[:, None].astype(int) - public[query][None].astype(int)) ** 2).sum(axis=2)
-    return np.eye(4)[labels[apart.argmin(axis=1)]]
 
 
 @pytest.mark.parametrize("rounds", [1, 2])
@@ -42,32 +24,6 @@ def test_the_planner_asks_each_point_once(rounds) -> None:
             assert one.forecast.sigma == one.sigma and one.forecast.queries == len(one.queries)
     first = plan_rounds(public, [PlannedLevel("ALL", CAP, 3000)], share=1.0, n_classes=4, rounds=2, first=33).rounds[0]
     assert len(first.queries) == 33
-
-
-def test_a_second_round_makes_more_labels_right() -> None:
-    """Of a fifth of the people who were expected."""
-    public, truth = blobs(0, 400)
-    private, classes_of = blobs(1, 1200)
-    levels = [PlannedLevel("ALL", CAP / 16, 6000)]
-    first = plan_rounds(public, levels, share=1.0, n_classes=4, rounds=2).rounds[0]
-    accounts = PlainAccounts([CAP / 16 * first.share] * len(private))
-    counts = ask(first, public, private, classes_of, accounts)
-    labels = read_counts(counts, first.sigma).labels
-    student = nearest_labels(public, first.queries, labels)
-    second, voters = next_round(first.held, public, counts, public, student, levels, share=1.0, n_classes=4)
-    guesses = student.argmax(axis=1)[second.queries]
-    assert len(second.queries) == 400 - len(first.queries) and second.residual
-    accounts = PlainAccounts([CAP / 16 - spent for spent in accounts.spent])
-    released = ask(second, public, private, classes_of, accounts, guesses)
-    read = read_counts(released, second.sigma, predicted=guesses, voters=voters).labels
-    assert (read == truth[second.queries]).mean() > (guesses == truth[second.queries]).mean() - 0.01
-    near, _ = neighbour_votes(
-        public[second.queries], public, private, classes_of, np.arange(len(private)), n_classes=4,
-        radius_share=second.radius_share, accounts=PlainAccounts([1e9] * len(private)), sigma=1.0,
-    )  # fmt: skip
-    assert voters.sum() >= 0.7 * near.sum()
-    again = next_round(first.held, public, counts, public, student, levels, share=1.0, n_classes=4)[0]
-    np.testing.assert_array_equal(again.queries, second.queries)
 
 
 def test_a_plan_says_why_there_are_so_many_rounds_if_it_chose_them() -> None:
