@@ -33,6 +33,8 @@ from consent.selectors import GRANTING, epsilon_promised_largest
 
 #: A query may name so many holders; beyond that it asks for all of a study.
 _FEW = 500
+#: What sums of charges may exceed the ceiling by: each is tested against its own limit up to the rounding of sums.
+_ROUNDING = 1e-8
 
 
 def reach(study: Study) -> float:
@@ -126,10 +128,6 @@ def reach_keep(study: Study) -> None:
     users = DataHolder.objects.filter(study=study, user__isnull=False).values_list("user_id", flat=True)
     EndedReach.objects.bulk_create([EndedReach(user_id=user) for user in users], ignore_conflicts=True)
     EndedReach.objects.filter(user__holdings__study=study).update(mu_squared=F("mu_squared") + reached)
-
-
-#: What sums of charges may exceed the ceiling by: each is tested against its own limit up to the rounding of sums.
-_ROUNDING = 1e-8
 
 
 def ceiling_faults(study: Study) -> Iterator[str]:

@@ -26,6 +26,12 @@ from common.dispatch import send
 from common.sentences import said_by
 from common.worker_heartbeats import worker_name
 
+#: So much of a worker's name fits into a claim, with its process and what makes the claim unique.
+_NAMED = 62
+#: How many workers may die over one part before it is given up: more than accidents explain.
+DEATHS = 20
+logger = logging.getLogger(__name__)
+
 
 def stale_before() -> datetime:
     """Time before which a heartbeat belongs to a dead worker."""
@@ -40,10 +46,6 @@ def silent() -> Q:
 def without_worker() -> Q:
     """Query for rows without a live worker."""
     return Q(claimed_by="") | silent()
-
-
-#: So much of a worker's name fits into a claim, with its process and what makes the claim unique.
-_NAMED = 62
 
 
 def worker_claims(name: str, claim: str) -> bool:
@@ -95,10 +97,6 @@ def _beat(mine: models.QuerySet, done: threading.Event) -> None:
                 connection.close()  # the next beat opens a new one
     finally:
         connection.close()
-
-
-#: How many workers may die over one part before it is given up: more than accidents explain.
-DEATHS = 20
 
 
 class PartDied(Exception):
@@ -170,9 +168,6 @@ def part_do(part: Any, *, is_due: Callable[[Any], bool], work: Callable[[Any], s
                 arrays_delete(artifact)  # it was done anew by somebody else, or nobody waits for it any more
             return False
     return True
-
-
-logger = logging.getLogger(__name__)
 
 
 @contextmanager

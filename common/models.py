@@ -7,6 +7,8 @@ from django.db import models
 
 from common.sentences import Sentence
 
+_MARK = '{"template": '
+
 
 class ThrottleEntry(models.Model):
     """One counted event, such as a failed sign-in, under a keyed hash of what it is counted for.
@@ -68,9 +70,6 @@ class Pulse(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name}, {self.at:%Y-%m-%d %H:%M:%S}"
-
-
-_MARK = '{"template": '
 
 
 class SentenceField(models.TextField):

@@ -97,6 +97,8 @@ ROLE_PERMISSIONS: dict[str, frozenset[str]] = {
 
 #: What an administrator of the installation may do. It is no role in any study: it opens none that is there.
 ADMINISTRATOR_PERMISSIONS = frozenset({"consent.add_study", "consent.manage_accounts"})
+#: The code of the ValidationError, by which the API knows it.
+SECOND_PERSON = "second_person"
 
 
 class StudyRoleBackend(BaseBackend):
@@ -192,10 +194,6 @@ def members_with_permission(study: Study, perm: str) -> QuerySet[Any]:
     roles = [role for role, permissions in ROLE_PERMISSIONS.items() if perm in permissions]
     users = get_user_model().objects.filter(memberships__study=study, memberships__role__in=roles, is_active=True)
     return users.distinct().order_by("username")
-
-
-#: The code of the ValidationError, by which the API knows it.
-SECOND_PERSON = "second_person"
 
 
 def second_person_check(study: Study, proposer_id: int | None, acting_user: AbstractBaseUser, *, own: str) -> None:

@@ -48,6 +48,22 @@ CLASSES = (10.0, 60.0, 600.0, 3600.0, 21600.0, 86400.0)
 #: Kinds of mail that follow no holder: those that staff can do without, and those about the installation.
 _STAFF_WISHES = ("approvals", "ends", "shares")
 _STAFF_KINDS = ("alarm", "checkpoint", "fault_found", "fault_found_committee", "installation_fault")
+#: Pages and addresses of the API that are counted, each by itself; what is not named here may follow a person.
+COUNTED = (
+    *("staff:stud", "staff:run", "staff:polic", "staff:dataset", "staff:ledger", "healthz", "readyz"),
+    *("api:aggregators", "api:learners", "api:methods", "api:model", "api:representations", "api:run", "api:schema"),
+    *("api:students", "api:studies", "api:study-datasets", "api:study-encoders"),
+)
+#: The view of all others, where the site failed on them.
+OTHER = "other"
+#: Exceptions with which a page refuses a request: no failures of the site.
+_REFUSALS = ("Http404", "PermissionDenied")
+_KEPT = {
+    "django_http_requests_latency_including_middlewares_seconds",
+    "django_http_requests_latency_seconds_by_view_method",
+    "django_http_responses_total_by_status_view_method",
+    "django_http_exceptions_total_by_type",
+}
 
 
 def queue_length() -> int:
@@ -196,25 +212,6 @@ class WorkCollector(Collector):
                 yield family()
             except (OperationalError, OSError):
                 logger.exception("A metric of the broker could not be read.")
-
-
-#: Pages and addresses of the API that are counted, each by itself; what is not named here may follow a person.
-COUNTED = (
-    *("staff:stud", "staff:run", "staff:polic", "staff:dataset", "staff:ledger", "healthz", "readyz"),
-    *("api:aggregators", "api:learners", "api:methods", "api:model", "api:representations", "api:run", "api:schema"),
-    *("api:students", "api:studies", "api:study-datasets", "api:study-encoders"),
-)
-#: The view of all others, where the site failed on them.
-OTHER = "other"
-#: Exceptions with which a page refuses a request: no failures of the site.
-_REFUSALS = ("Http404", "PermissionDenied")
-
-_KEPT = {
-    "django_http_requests_latency_including_middlewares_seconds",
-    "django_http_requests_latency_seconds_by_view_method",
-    "django_http_responses_total_by_status_view_method",
-    "django_http_exceptions_total_by_type",
-}
 
 
 class _Dropped:

@@ -15,6 +15,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+#: Height of the tree.
+DEPTH = 48
+#: So many levels below the root, hashes are kept, so that a proof need not compute half of the tree.
+_KEPT_BELOW = 12
+_HASH = 32
+
 
 def leaf_hash(data: bytes) -> bytes:
     """Hash of a leaf (RFC 6962, section 2.1)."""
@@ -75,13 +81,6 @@ def _subproof(leaves: Sequence[bytes], earlier: int, *, whole: bool) -> list[byt
     if earlier <= middle:
         return [*_subproof(left, earlier, whole=whole), root(right)]
     return [*_subproof(right, earlier - middle, whole=False), root(left)]
-
-
-#: Height of the tree.
-DEPTH = 48
-#: So many levels below the root, hashes are kept, so that a proof need not compute half of the tree.
-_KEPT_BELOW = 12
-_HASH = 32
 
 
 class PlaceTakenError(Exception):

@@ -7,6 +7,17 @@ from pathlib import Path
 from typing import Any
 
 FONTS = Path(__file__).with_name("fonts")
+#: Elements that stand in lines of their own: spaces at their ends mean nothing.
+_BLOCKS = {
+    *("p", "ul", "ol", "li", "dl", "dt", "dd", "table", "thead", "tbody", "tr", "th", "td", "blockquote", "pre"),
+    *("h2", "h3", "h4", "h5", "h6", "hr", "boxes"),
+}
+_KNOWN = {*_BLOCKS, "strong", "em", "code", "a", "br", "lang"}
+#: Elements that hold others and no words.
+_HOLDERS = {"ul", "ol", "dl", "table", "thead", "tbody", "tr", "boxes", "root"}
+_EMPTY = {"br", "hr", "img", "input"}
+_SPACES = re.compile(r"\s+")
+Part = str | dict[str, Any]
 
 
 def tagged_pdf(template: Path, context: dict[str, Any]) -> bytes:
@@ -30,20 +41,6 @@ def _compiled(template: Path, inputs: dict[str, str], **options: Any) -> bytes:
         str(template), root=str(template.parent), format="pdf", font_paths=[FONTS], sys_inputs=inputs, **options
     )
     return document
-
-
-#: Elements that stand in lines of their own: spaces at their ends mean nothing.
-_BLOCKS = {
-    *("p", "ul", "ol", "li", "dl", "dt", "dd", "table", "thead", "tbody", "tr", "th", "td", "blockquote", "pre"),
-    *("h2", "h3", "h4", "h5", "h6", "hr", "boxes"),
-}
-_KNOWN = {*_BLOCKS, "strong", "em", "code", "a", "br", "lang"}
-#: Elements that hold others and no words.
-_HOLDERS = {"ul", "ol", "dl", "table", "thead", "tbody", "tr", "boxes", "root"}
-_EMPTY = {"br", "hr", "img", "input"}
-_SPACES = re.compile(r"\s+")
-
-Part = str | dict[str, Any]
 
 
 def html_tree(html: str) -> list[Part]:

@@ -28,6 +28,9 @@ from consent.models.chains import StudyChained
 from consent.models.recorded import actor
 from consent.models.studies import Study
 
+#: The permission to confirm it, which those who watch a study have.
+CONFIRM = "consent.confirm_roles"
+
 
 class Role(models.TextChoices):
     """Role of a user in one study; see :mod:`consent.permissions`."""
@@ -49,8 +52,6 @@ GIVERS: dict[str, str] = {
     Role.COMMITTEE: "consent.appoint_committee",
     Role.CHAIR: "consent.appoint_committee",
 }
-#: The permission to confirm it, which those who watch a study have.
-CONFIRM = "consent.confirm_roles"
 WATCHING = (Role.COMMITTEE, Role.CHAIR, Role.AUDITOR)
 LASTING = (Role.OPERATOR, Role.CHAIR)
 

@@ -29,6 +29,14 @@ MANY = 10_000
 #: From so many registered holders on, their number is counted once in REGISTERED_FOR seconds.
 MANY_REGISTERED = 50_000
 REGISTERED_FOR = 60
+_COLUMNS = ("kind", "level", "form_id", "renew_by")
+#: So many days are drawn at most; of a longer history, evenly spaced ones and the last.
+DAYS_SHOWN = 60
+#: After a decision a holder is in one of these.
+STATES = (*LEVELS, "WITHDRAWN", "REFUSED")
+_STATE = Case(When(level="", then=Upper("kind")), default="level")
+#: In both databases a moment reads as its day and time in UTC; as dates, a million moments take seconds.
+_DAY = Substr(Cast("recorded_at", CharField()), 1, 10)
 
 
 class Decided(NamedTuple):
@@ -38,9 +46,6 @@ class Decided(NamedTuple):
     level: str
     form: int | None
     renew_by: datetime | None
-
-
-_COLUMNS = ("kind", "level", "form_id", "renew_by")
 
 
 def holders_per_level(study: Study) -> dict[str, int]:
@@ -140,15 +145,6 @@ def _to_json(decided: Decided) -> list[str | int | None]:
 def _from_json(row: list) -> Decided:
     kind, level, form, renew_by, _number = row
     return Decided(kind, level, form, parse_datetime(renew_by) if renew_by else None)
-
-
-#: So many days are drawn at most; of a longer history, evenly spaced ones and the last.
-DAYS_SHOWN = 60
-#: After a decision a holder is in one of these.
-STATES = (*LEVELS, "WITHDRAWN", "REFUSED")
-_STATE = Case(When(level="", then=Upper("kind")), default="level")
-#: In both databases a moment reads as its day and time in UTC; as dates, a million moments take seconds.
-_DAY = Substr(Cast("recorded_at", CharField()), 1, 10)
 
 
 @dataclass(frozen=True)

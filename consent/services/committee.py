@@ -25,6 +25,9 @@ from consent.selectors import forms_waiting, policies_waiting
 from consent.services.mail import mails_send
 from consent.services.studies import study_asks_check, study_update
 
+#: Days that the ethics committee has by default, and the most that a proposal gives it.
+ANSWER_DAYS, MOST_ANSWER_DAYS = 14, 365
+
 
 def harm_stated_check(study: Study) -> None:
     """Refuse to open a study in which people would read no example of harm. Raises ValidationError."""
@@ -177,10 +180,6 @@ def not_rejected_check(**about: Any) -> None:
     """Refuse to approve what was rejected. Raises ValidationError."""
     if Remark.objects.filter(kind=Remark.Kind.REJECTION, **about).exists():
         raise ValidationError(_("This proposal was rejected. Propose anew, with what the reason asks for."))
-
-
-#: Days that the ethics committee has by default, and the most that a proposal gives it.
-ANSWER_DAYS, MOST_ANSWER_DAYS = 14, 365
 
 
 def answer_day(wish: date | None) -> date:

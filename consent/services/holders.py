@@ -25,6 +25,11 @@ from consent.services.mail import mails_send
 from consent.services.studies import study_open_check
 
 _AT_ONCE = 500
+_KIND = Circumstance.Kind
+#: Reason on record where a day came, and nobody recorded anything.
+_DAY_CAME = "until"
+#: Kinds under which the person has their own link.
+_OWN = (_KIND.PERSON, _KIND.INCAPABLE)
 
 
 @transaction.atomic
@@ -97,13 +102,6 @@ def invitations_end(
         valid = Invitation.objects.filter(holder__in=holders[start : start + _AT_ONCE], revoked_at=None)
         with changes_recorded(valid, acting_user=acting_user):
             valid.update(revoked_at=timezone.now(), revoked_by=by.pk if by else None)
-
-
-_KIND = Circumstance.Kind
-#: Reason on record where a day came, and nobody recorded anything.
-_DAY_CAME = "until"
-#: Kinds under which the person has their own link.
-_OWN = (_KIND.PERSON, _KIND.INCAPABLE)
 
 
 @transaction.atomic

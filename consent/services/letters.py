@@ -64,6 +64,10 @@ from consent.services.mail import news_readers
 
 #: So many letters are printed at once; more make a page that browsers print badly.
 AT_ONCE = 500
+#: Largest logo: bytes as uploaded and as stored, and pixels of its longer side.
+MOST_BYTES, MOST_STORED, MOST_PIXELS = 500_000, 60_000, 1_600
+#: Pixels of the longer side of a logo as stored: enough for 5 cm on paper.
+_STORED_PIXELS = 600
 
 
 @dataclass(frozen=True)
@@ -268,12 +272,6 @@ def letters_print(*, study: Study, kind: str, acting_user: AbstractBaseUser, aga
         for each in due
     )
     return letters
-
-
-#: Largest logo: bytes as uploaded and as stored, and pixels of its longer side.
-MOST_BYTES, MOST_STORED, MOST_PIXELS = 500_000, 60_000, 1_600
-#: Pixels of the longer side of a logo as stored: enough for 5 cm on paper.
-_STORED_PIXELS = 600
 
 
 def letterhead_of(study: Study) -> Letterhead:

@@ -51,6 +51,8 @@ TRIES = 10
 #: A worker that died while it delivered a mail leaves it to the next after so long.
 _LEASE = timedelta(minutes=10)
 _AT_ONCE = 500
+#: Kind of mail of each kind of news.
+MAILS = {News.Kind.RESULT: "result_published", News.Kind.YEAR: "results_of_year"}
 
 
 def confirmed_address(user_id: int) -> str:
@@ -244,10 +246,6 @@ def _deliver(pk: int) -> None:
             mine.update(due_at=timezone.now() + timedelta(minutes=2 ** (mail.tries - 1)), fault=fault)
     else:
         mine.update(state=Mail.State.SENT, sent_at=timezone.now(), fault="")
-
-
-#: Kind of mail of each kind of news.
-MAILS = {News.Kind.RESULT: "result_published", News.Kind.YEAR: "results_of_year"}
 
 
 def news_readers(studies: Collection[Study]) -> QuerySet[ConsentEvent]:

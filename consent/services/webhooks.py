@@ -61,6 +61,19 @@ _LEASE = timedelta(minutes=5)
 _AT_ONCE = 100
 #: How long deliveries stay on the page.
 KEPT = timedelta(days=30)
+#: So many endpoints a study may have.
+MOST = 10
+_REFUSED: dict[str, str | Promise] = {
+    "scheme": gettext_lazy("Give an address that begins with https://."),
+    "malformed": gettext_lazy("Give an address such as https://hooks.example.org/ipate, without a password or #."),
+    "private": gettext_lazy(
+        "This host has a private address. Give a public one, or have the installation's administrator allow its "
+        "network with IPATE_WEBHOOK_NETWORKS."
+    ),
+    "port": gettext_lazy(
+        "Use port 443, or have the installation's administrator allow the host's network with IPATE_WEBHOOK_NETWORKS."
+    ),
+}
 
 
 def event_send(event: str, study: Study, **facts: Any) -> None:
@@ -149,22 +162,6 @@ def _posted(delivery: WebhookDelivery) -> tuple[int | None, str]:
     except Exception as error:  # whatever is wrong with one delivery must not keep the others waiting
         logger.error("Webhook delivery %s could not be made: %s.", delivery.pk, type(error).__name__)
         return None, type(error).__name__
-
-
-#: So many endpoints a study may have.
-MOST = 10
-
-_REFUSED: dict[str, str | Promise] = {
-    "scheme": gettext_lazy("Give an address that begins with https://."),
-    "malformed": gettext_lazy("Give an address such as https://hooks.example.org/ipate, without a password or #."),
-    "private": gettext_lazy(
-        "This host has a private address. Give a public one, or have the installation's administrator allow its "
-        "network with IPATE_WEBHOOK_NETWORKS."
-    ),
-    "port": gettext_lazy(
-        "Use port 443, or have the installation's administrator allow the host's network with IPATE_WEBHOOK_NETWORKS."
-    ),
-}
 
 
 @dataclass(frozen=True)

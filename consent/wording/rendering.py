@@ -24,6 +24,9 @@ _TOP_HEADING = 3  # A form stands under a heading of level 2.
 #: Characters up to which a text is no longer than its opening and the line behind which the rest is folded.
 _SHORT = 300
 _markdown = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
+Change = Literal["same", "added", "removed"]
+#: A line that shares less than this with another is a different line, not a changed one.
+_ALIKE = 0.5
 
 
 @dataclass(frozen=True)
@@ -136,12 +139,6 @@ def _opening_end(tokens: list[Token]) -> int:
     """Number of tokens up to the end of the first paragraph that stands by itself; all where there is none."""
     ends = (place + 1 for place, token in enumerate(tokens) if token.type == "paragraph_close" and token.level == 0)
     return next(ends, len(tokens))
-
-
-Change = Literal["same", "added", "removed"]
-
-#: A line that shares less than this with another is a different line, not a changed one.
-_ALIKE = 0.5
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,14 @@ from consent.models import MailWishes
 from consent.services.accounts import username_check
 from consent.services.mail import mails_send
 
+_ADDRESS = (_("E-mail address"), "")
+_NEW = (_("New password"), PASSWORD_HELP)
+_AGAIN = (_("The new password again"), "")
+#: Wishes of those whose records a study asks for.
+HOLDER_WISHES = ("uses", "results")
+#: Wishes of those who have a role in a study.
+STAFF_WISHES = ("approvals", "ends", "shares")
+
 
 def code_try(user: AbstractBaseUser) -> Attempt:
     """Record a try of a one-time code of ``user``; it counts as a wrong one until it is forgotten.
@@ -74,11 +82,6 @@ def mail_try(request: HttpRequest, address: str) -> None:
             Counter(keyed_hash("mail from", client_address(request)), settings.SIGN_IN_TRIES_ADDRESS, window),
         ]
     )
-
-
-_ADDRESS = (_("E-mail address"), "")
-_NEW = (_("New password"), PASSWORD_HELP)
-_AGAIN = (_("The new password again"), "")
 
 
 class Worded(forms.BaseForm):
@@ -219,12 +222,6 @@ class KeyNameForm(Worded, EditWebAuthnForm):
     """Form for another name of a key."""
 
     words = {"name": (_("Name of the key"), "")}
-
-
-#: Wishes of those whose records a study asks for.
-HOLDER_WISHES = ("uses", "results")
-#: Wishes of those who have a role in a study.
-STAFF_WISHES = ("approvals", "ends", "shares")
 
 
 class PersonForm(forms.ModelForm):

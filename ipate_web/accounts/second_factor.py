@@ -20,6 +20,10 @@ from consent.models import Administrator, Membership
 _OPEN = ("account_", "mfa_", "set_language", "healthz", "readyz", "metrics", "leave")
 
 NEEDED = "Set up a second factor on the site first."
+#: Key of a staff member's session: when their last request came, in seconds since 1970.
+_LAST = "last_request"
+#: Seconds within which requests count as one, so that not every request writes the session.
+_PRECISION = 60
 
 
 def is_staff_account(user: User) -> bool:
@@ -61,12 +65,6 @@ class SecondFactorMiddleware(MiddlewareMixin):
             return JsonResponse({"detail": NEEDED}, status=403)
         messages.warning(request, _("This site asks its staff for a second factor. Set one up to go on."))
         return redirect("mfa_index")
-
-
-#: Key of a staff member's session: when their last request came, in seconds since 1970.
-_LAST = "last_request"
-#: Seconds within which requests count as one, so that not every request writes the session.
-_PRECISION = 60
 
 
 def idle_staff_signed_out(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable[[HttpRequest], HttpResponse]:

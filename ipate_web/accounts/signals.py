@@ -30,6 +30,22 @@ from consent.services.mail import MailKind, kinds_register, language_note
 _NUMBERED_AT_RANDOM = (User, EmailAddress, Authenticator, SocialAccount)
 #: Ten digits always, as the length of an answer tells something, too; and no more than a column of 32 bits holds.
 _SMALLEST, _LARGEST = 10**9, 2**31 - 1
+#: What happened to an account, by the name of allauth's template.
+CHANGES = {
+    "password_changed": _("The password was changed."),
+    "password_reset": _("The password was set anew with a link in a mail."),
+    "password_set": _("A password was set."),
+    "email_changed": _("Mails go to another address now."),
+    "email_confirm": _("An address was confirmed."),
+    "email_deleted": _("An address was removed."),
+    "totp_activated": _("An authenticator app was set up."),
+    "totp_deactivated": _("The authenticator app was removed."),
+    "recovery_codes_generated": _("New recovery codes were made."),
+    "webauthn_added": _("A key was added."),
+    "webauthn_removed": _("A key was removed."),
+    "account_connected": _("An account of your organisation was connected."),
+    "account_disconnected": _("An account of your organisation was disconnected."),
+}
 
 
 def _number(sender: type[Model], instance: Model, raw: bool = False, **_: Any) -> None:
@@ -81,24 +97,6 @@ def connect() -> None:
     password_reset.connect(_reset, dispatch_uid="accounts reset")
     user_logged_in.connect(_signed_in, dispatch_uid="accounts signed in")
     factors_given.connect(_factors_given, dispatch_uid="accounts joined")
-
-
-#: What happened to an account, by the name of allauth's template.
-CHANGES = {
-    "password_changed": _("The password was changed."),
-    "password_reset": _("The password was set anew with a link in a mail."),
-    "password_set": _("A password was set."),
-    "email_changed": _("Mails go to another address now."),
-    "email_confirm": _("An address was confirmed."),
-    "email_deleted": _("An address was removed."),
-    "totp_activated": _("An authenticator app was set up."),
-    "totp_deactivated": _("The authenticator app was removed."),
-    "recovery_codes_generated": _("New recovery codes were made."),
-    "webauthn_added": _("A key was added."),
-    "webauthn_removed": _("A key was removed."),
-    "account_connected": _("An account of your organisation was connected."),
-    "account_disconnected": _("An account of your organisation was disconnected."),
-}
 
 
 def _unconfirmed(mail: Mail) -> EmailAddress | None:

@@ -18,6 +18,8 @@ from ipate_web.tokens.models import ApiToken
 
 #: More than a thousand MNIST images take; a request is held in memory as a whole.
 MAX_BYTES: int = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+LARGEST = 2**31 - 1
+"""More than any list has, and what every database counts to."""
 
 
 class TooLarge(APIException):
@@ -119,10 +121,6 @@ class LimitedMultiPartParser(MultiPartParser):
             _discard(stream)
             raise FileTooLarge
         return super().parse(stream, media_type, parser_context)
-
-
-LARGEST = 2**31 - 1
-"""More than any list has, and what every database counts to."""
 
 
 class Pages(LimitOffsetPagination):

@@ -38,6 +38,8 @@ REHEARSAL_STUDY = OpenApiExample(
         "members": [],
     },
 )
+#: Told on pages alone: they follow from how long private work takes, and from who decided what.
+_PAGES_ALONE = frozenset({Kind.SILENT, Kind.ERASURES, Kind.LETTERS})
 
 
 class StudySerializer(serializers.ModelSerializer):
@@ -261,10 +263,6 @@ class StudyDetail(ApiView):
     def get(self, request: Request, slug: str) -> Response:
         """Purpose and controller, the levels with their ε, what the committee decided, head counts, and datasets."""
         return Response(study_document(visible_study(request.user, slug), request.user))
-
-
-#: Told on pages alone: they follow from how long private work takes, and from who decided what.
-_PAGES_ALONE = frozenset({Kind.SILENT, Kind.ERASURES, Kind.LETTERS})
 
 
 class TaskSerializer(serializers.Serializer):

@@ -54,6 +54,7 @@ FIELDS = (
     ("training.StudentModel", "onnx", "models"),
     ("training.RunResult", "artifact", "models"),
 )
+_STAGED = "restoring/"
 
 
 def referenced_files(query: Query) -> set[Name]:
@@ -80,9 +81,6 @@ def heads_of(query: Query) -> dict[str, dict[str, list]]:
 def migrations_of(query: Query) -> list[list[str]]:
     """Migrations that the database has been through."""
     return sorted([app, name] for app, name in query("SELECT app, name FROM django_migrations"))
-
-
-_STAGED = "restoring/"
 
 
 def names_in(storage: Storage, folder: str = "") -> Iterator[str]:

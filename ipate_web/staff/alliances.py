@@ -24,6 +24,15 @@ from training.alliances.services import private_datasets
 from training.models import Alliance, Dataset, JointRun, Run
 from training.selectors import runs_visible_to
 
+#: Methods that a hub proposes on its page; votes of teachers need choices that the API alone takes.
+_METHODS = (Run.Method.SGD, Run.Method.NEIGHBOURS, Run.Method.COUNTS, Run.Method.SYNTHESIS)
+_MAY = "training.manage_alliances"
+_ACTS = {
+    "sign": services.alliance_sign,
+    "tell": services.alliance_tell,
+    "join": services.alliance_join,
+}
+
 
 class FoundForm(forms.Form):
     """Form with which a hub founds an alliance."""
@@ -90,10 +99,6 @@ class ConnectForm(InvitationForm):
         widget=forms.Textarea(attrs={"rows": 3, "spellcheck": "false"}),
         help_text=Alliance._meta.get_field("certificate").help_text,
     )
-
-
-#: Methods that a hub proposes on its page; votes of teachers need choices that the API alone takes.
-_METHODS = (Run.Method.SGD, Run.Method.NEIGHBOURS, Run.Method.COUNTS, Run.Method.SYNTHESIS)
 
 
 class _ChoicesField(forms.JSONField):
@@ -169,9 +174,6 @@ def datasets(study: Study, kind: str) -> Any:
     return Dataset.objects.filter(study=study, kind=kind, removed_at=None)
 
 
-_MAY = "training.manage_alliances"
-
-
 @study_form("consent.view_dashboard")
 def alliances(request: SignedInRequest, study: Study) -> HttpResponse:
     """List the alliances; let one be founded, or an invitation be accepted."""
@@ -218,13 +220,6 @@ def alliance(request: SignedInRequest, study: Study, pk: int) -> HttpResponse:
     if not found.is_hub:
         context |= {"differences": services.schema_differences(found), "form_tells": form_tells(found)}
     return render_page(request, study, "staff/alliances/alliance.html", context)
-
-
-_ACTS = {
-    "sign": services.alliance_sign,
-    "tell": services.alliance_tell,
-    "join": services.alliance_join,
-}
 
 
 @require_POST

@@ -16,6 +16,10 @@ from training.methods.planning import MethodPlan
 from training.models import StudentModel
 from training.selectors import CostHistory, GroupSpending
 
+MOST_SERIES = 8
+"""Values of a second column that a chart of a table can tell apart."""
+MOST_BARS = 60
+
 
 @dataclass(frozen=True)
 class Series:
@@ -92,11 +96,6 @@ def cost_chart(history: CostHistory, groups: list[GroupSpending]) -> Chart | Non
     ]
     x, x_label = (history.labels, _("labels released")) if history.labelled else (history.positions, _("steps taken"))
     return Chart([0, *x], series, x_label=x_label, y_label=_("share of the cap"))
-
-
-MOST_SERIES = 8
-"""Values of a second column that a chart of a table can tell apart."""
-MOST_BARS = 60
 
 
 def plan_charts(plan: MethodPlan) -> list[tuple[str, Chart]]:

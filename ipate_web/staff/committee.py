@@ -21,6 +21,13 @@ from consent.models import ConflictOfInterest, ConsentFormProposal, EpsilonPolic
 from consent.models.studies import HARM_LENGTH
 from ipate_web.staff.pages import faults_in, render_page, study_form
 
+#: What each button of the page needs.
+_NEEDED = {
+    "harm": "consent.propose_epsilonpolicy",
+    "quorum_set": "consent.appoint_committee",
+    "conflict": "consent.approve_epsilonpolicy",
+}
+
 
 class HarmForm(forms.Form):
     """Form for the study's example of harm, one field for each language."""
@@ -97,14 +104,6 @@ def remark_make(request: SignedInRequest, proposal: EpsilonPolicy | ConsentFormP
         messages.success(request, _("The proposal is rejected.") if rejects else _("Your comment is kept."))
         return True
     return False
-
-
-#: What each button of the page needs.
-_NEEDED = {
-    "harm": "consent.propose_epsilonpolicy",
-    "quorum_set": "consent.appoint_committee",
-    "conflict": "consent.approve_epsilonpolicy",
-}
 
 
 @study_form("consent.view_dashboard")

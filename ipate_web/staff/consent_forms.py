@@ -49,6 +49,16 @@ from training.services.drawings import (
     drawing_last,
 )
 
+#: Decision that the draft is a small correction.
+CORRECTION = "correction"
+_CORRECTION_TOLD = format_lazy(
+    gettext_lazy(
+        "Nothing: it is a small correction, which changes no fact and few words. It comes into force after {days} days "
+        "unless somebody of the committee objects"
+    ),
+    days=OBJECTION_DAYS,
+)
+
 
 class ConsentFormForm(forms.Form):
     """Form for the texts of a consent form, one field for each language. A draft may be unfinished.
@@ -99,17 +109,6 @@ class ConsentFormForm(forms.Form):
     def texts(self) -> dict[str, str]:
         """Non-empty texts by language code."""
         return {code: str(text) for code in self.languages if (text := self[code].value())}
-
-
-#: Decision that the draft is a small correction.
-CORRECTION = "correction"
-_CORRECTION_TOLD = format_lazy(
-    gettext_lazy(
-        "Nothing: it is a small correction, which changes no fact and few words. It comes into force after {days} days "
-        "unless somebody of the committee objects"
-    ),
-    days=OBJECTION_DAYS,
-)
 
 
 class PublicationForm(forms.Form):

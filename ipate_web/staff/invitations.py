@@ -30,6 +30,8 @@ from ipate_web.staff.people import person_page
 
 #: So many are made in one transaction, in seconds; the command has no such limit.
 AT_ONCE = 20_000
+#: Rows of a list that is saved from the page: browsers take no longer address of a file than 2 MB.
+LISTED = 5000
 
 
 class InvitationsForm(forms.Form):
@@ -111,10 +113,6 @@ class LinkForm(forms.Form):
             "name for good."
         ),
     )
-
-
-#: Rows of a list that is saved from the page: browsers take no longer address of a file than 2 MB.
-LISTED = 5000
 
 
 def _letters(request: SignedInRequest, study: Study, issued: list[IssuedInvitation], left_out: int = 0) -> HttpResponse:

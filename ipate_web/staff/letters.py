@@ -44,6 +44,19 @@ from consent.services.letters import (
 from ipate_web.staff.fields import DayField
 from ipate_web.staff.pages import faults_show, paginate, pdf_answer, render_page, study_form, study_page
 
+#: More letters than this make a page that browsers print badly, and a PDF that nobody waits for.
+MOST = 500
+#: Letters that a page shows as they will be printed: enough to check them, all are in the PDF.
+SHOWN = 3
+#: Choice of the main text for forms on paper, beside the keys of variants.
+_MAIN = "main"
+#: What can be seen before it is saved: name, and what makes it of a study, letterhead and language.
+SAMPLES = {
+    "letter": (gettext_lazy("Preview of a letter"), documents.sample_pdf),
+    "form": (gettext_lazy("Preview of the form on paper"), sample_form_pdf),
+    "receipt": (gettext_lazy("Preview of a receipt"), sample_receipt_pdf),
+}
+
 
 class LettersForm(forms.Form):
     """Form to make letters as PDF: the codes that the page before showed, the language, and a day to answer by."""
@@ -193,15 +206,6 @@ class LetterheadForm(forms.Form):
         return "" if self.cleaned_data.get("no_logo") else self.head.logo
 
 
-#: More letters than this make a page that browsers print badly, and a PDF that nobody waits for.
-MOST = 500
-#: Letters that a page shows as they will be printed: enough to check them, all are in the PDF.
-SHOWN = 3
-
-#: Choice of the main text for forms on paper, beside the keys of variants.
-_MAIN = "main"
-
-
 def _papers(study: Study) -> FormsOnPaper | None:
     """Forms on paper of a study, if it asks anybody at the moment."""
     try:
@@ -288,14 +292,6 @@ def letters_pdf(request: SignedInRequest, study: Study) -> HttpResponse:
     answer_by = form.cleaned_data["answer_by"]
     pdf = documents.letters_pdf(study, written, answer_by, forms=form.forms(written, answer_by))
     return pdf_answer(pdf, f"letters-{study.slug}.pdf", is_saved=True)
-
-
-#: What can be seen before it is saved: name, and what makes it of a study, letterhead and language.
-SAMPLES = {
-    "letter": (gettext_lazy("Preview of a letter"), documents.sample_pdf),
-    "form": (gettext_lazy("Preview of the form on paper"), sample_form_pdf),
-    "receipt": (gettext_lazy("Preview of a receipt"), sample_receipt_pdf),
-}
 
 
 def _sample(

@@ -32,6 +32,18 @@ from ipate_web.staff.fields import DayField, ReasonForm
 from ipate_web.staff.pages import faults_in, paginate, render_page, study_form, study_page
 from training.uses import result_titles
 
+#: Field of the page, which names the person who was shown.
+_SHOWN = "person"
+#: What staff are told of a consent that does not count.
+_SAID = {
+    None: "",
+    Lapse.FORM: gettext_lazy("It does not count until they have answered the new form."),
+    Lapse.EXPIRED: gettext_lazy("It has ended, and does not count until they decide again."),
+    Lapse.ANSWERER: gettext_lazy("It does not count: somebody else answers now, and has not decided."),
+    Lapse.INCAPACITY: gettext_lazy("It does not count: it is on record that they cannot decide."),
+    Lapse.DEATH: gettext_lazy("It does not count: it is on record that they have died."),
+}
+
 
 class LevelAccessForm(forms.Form):
     """Form for access to one holder's choice: pseudonym and reason."""
@@ -98,10 +110,6 @@ class CircumstanceForm(forms.Form):
             "What you have seen, such as a certificate, and since when it holds. It is kept with your name."
         ),
     )
-
-
-#: Field of the page, which names the person who was shown.
-_SHOWN = "person"
 
 
 def is_confirmed(request: SignedInRequest) -> bool:
@@ -197,17 +205,6 @@ def _words(form: forms.Form, name: str) -> str:
     if isinstance(field, forms.DateField):
         return date_format(value) if value else "–"
     return spelling(value) or "–"
-
-
-#: What staff are told of a consent that does not count.
-_SAID = {
-    None: "",
-    Lapse.FORM: gettext_lazy("It does not count until they have answered the new form."),
-    Lapse.EXPIRED: gettext_lazy("It has ended, and does not count until they decide again."),
-    Lapse.ANSWERER: gettext_lazy("It does not count: somebody else answers now, and has not decided."),
-    Lapse.INCAPACITY: gettext_lazy("It does not count: it is on record that they cannot decide."),
-    Lapse.DEATH: gettext_lazy("It does not count: it is on record that they have died."),
-}
 
 
 @study_form("consent.view_holder_level")

@@ -39,6 +39,17 @@ from training.services import runs as run_commands
 from training.services.forecasts import forecast
 from training.services.runs import run_check, suggestion_for
 
+_DATASETS = {
+    "private_dataset": gettext_lazy("Private dataset"),
+    "public_dataset": gettext_lazy("Public dataset"),
+    "test_dataset": gettext_lazy("Test dataset"),
+    "labelled_dataset": gettext_lazy("Labelled public rows"),
+}
+_OF_THE_MODEL = ("title", "purpose", *_DATASETS, "wanted_labels", "seed")
+_FOR_A_MODEL = ("public_dataset", "test_dataset", "labelled_dataset", "wanted_labels")
+"""Fields that count only for a method whose runs lead to a model."""
+_LEVELS = [(level, name) for name in ("share", "epsilon") for level in Level]
+
 
 class ShareForm(forms.Form):
     """A share in per cent. It is held until the run has ended; what was not used publicly is free again then.
@@ -76,18 +87,6 @@ class ShareForm(forms.Form):
     def share(self) -> float:
         """The share, above 0 and at most 1."""
         return min(self.cleaned_data.get("per_cent", 100) / 100, 1.0)
-
-
-_DATASETS = {
-    "private_dataset": gettext_lazy("Private dataset"),
-    "public_dataset": gettext_lazy("Public dataset"),
-    "test_dataset": gettext_lazy("Test dataset"),
-    "labelled_dataset": gettext_lazy("Labelled public rows"),
-}
-_OF_THE_MODEL = ("title", "purpose", *_DATASETS, "wanted_labels", "seed")
-_FOR_A_MODEL = ("public_dataset", "test_dataset", "labelled_dataset", "wanted_labels")
-"""Fields that count only for a method whose runs lead to a model."""
-_LEVELS = [(level, name) for name in ("share", "epsilon") for level in Level]
 
 
 class RunForm(StudyForm):

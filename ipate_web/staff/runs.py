@@ -65,6 +65,8 @@ from training.services.publication import publication_doubts
 from training.services.results import result_withdraw
 
 T = TypeVar("T")
+CELLS_SHOWN = 200
+"""Cells of a table that a page shows; its file has all."""
 
 
 def _any_of(choices: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
@@ -247,10 +249,6 @@ def run_labels_file(request: SignedInRequest, study: Study, pk: str, kind: str) 
     chosen = LABEL_FORMATS[kind]
     charset = "; charset=utf-8" if chosen.media_type.startswith("text/") else ""
     return attachment(chosen.content(found), f"{file_name(found)}-labels.{kind}", chosen.media_type + charset)
-
-
-CELLS_SHOWN = 200
-"""Cells of a table that a page shows; its file has all."""
 
 
 def result_context(result: RunResult) -> dict[str, Any]:

@@ -49,6 +49,8 @@ from training.services.publication import (
 from training.services.students import student_publish, student_withdraw
 from training.services.trainings import recipe_check, student_ask
 
+_Stage = StudentModel.Stage
+
 
 class StudentForm(forms.Form):
     """A student with its parameters, which can learn from the public points of ``run``."""
@@ -220,9 +222,6 @@ def _taken(
         download_record(run=run, what=gettext_noop("model"), digest=file.digest, acting_user=request.user)
     name = f"{file_name(run)}-v{chosen.version}.{file.format}"
     return attachment(model_fetch(file.artifact), name, "application/octet-stream")
-
-
-_Stage = StudentModel.Stage
 
 
 @require_safe

@@ -59,6 +59,8 @@ _CONTACT = FACTS.index("contact") + 1
 _FURTHER = tuple(name for name in FACTS[_CONTACT:] if name != "alliance")
 #: The example of harm is the ethics committee's to write, on its own page.
 _TRANSLATED_HERE = tuple(name for name in TRANSLATED if name != "harm")
+LATEST_RUNS = 5
+_A_PAGE = 20
 
 
 class StudyForm(forms.ModelForm):
@@ -206,9 +208,6 @@ class ChangesFilter(FilterForm):
         self.fields["by"].choices = [("", gettext_lazy("all")), *((name, name) for name in people)]  # type: ignore[attr-defined]
 
 
-LATEST_RUNS = 5
-
-
 @never_cache
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -330,9 +329,6 @@ def study_closing(request: SignedInRequest, study: Study) -> HttpResponse:
             messages.success(request, _("The study is closed."))
             return redirect("staff:study", study.slug)
     return render_page(request, study, "staff/study/close.html", {"form": form})
-
-
-_A_PAGE = 20
 
 
 @require_safe

@@ -40,6 +40,10 @@ _VALUE = re.compile(r"%\((?P<name>\w+)\)[.\d]*[a-z]")
 
 
 register.filter(encoder_of)
+#: How a status looks; all others are under way.
+_LOOKS = {Run.Status.FINISHED: "good", Run.Status.FAILED: "bad"} | dict.fromkeys(
+    (Run.Status.DRAFT, Run.Status.CANCELLED, Run.Status.WITHDRAWN), ""
+)
 
 
 @register.filter
@@ -313,12 +317,6 @@ def badges(run: Run) -> SafeString:
         words.append((_("rehearsal"), "warn"))
     parts = [component_render("badge", text=text, kind=kind) for text, kind in words]
     return mark_safe("".join(parts))  # noqa: S308, two rendered templates
-
-
-#: How a status looks; all others are under way.
-_LOOKS = {Run.Status.FINISHED: "good", Run.Status.FAILED: "bad"} | dict.fromkeys(
-    (Run.Status.DRAFT, Run.Status.CANCELLED, Run.Status.WITHDRAWN), ""
-)
 
 
 @register.filter
