@@ -256,6 +256,7 @@ def test_what_a_proposal_leaves_open_the_plan_chooses_by_forecast() -> None:
     assert any("The plan takes" in note for note in document["notes"])
     page = as_("olga").get(reverse("staff:run_approve", args=[study.slug, run.pk])).text
     assert "What the plan compared" in page
+    assert len(method_of(run).tiles(run)) == 3, "pages show it, too, though its choices name no vote"
     named = teachers_plan(run_draft(study, **TABLE_RUN | {"title": "Named", "teachers": 6, "aggregator": None}), 0.9)
     assert 6 in {each.teachers for each in named.compared} and named.plan.teachers == 6
     for number, each in ((plan.plan.teachers, plan), (plan.plan.teachers, named)):

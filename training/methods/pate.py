@@ -279,7 +279,9 @@ class Pate(EngineMethod):
 
     @staticmethod
     def _reinforced(run: Run) -> list[Tile]:
-        if not Teachers.from_json(run.choices).vote().reinforces:
+        # Where the choices leave the vote open, the plan has chosen it; plans never choose one that reinforces.
+        chosen = Teachers.from_json(run.choices)
+        if chosen.aggregator is None or not chosen.vote().reinforces:
             return []
         return [(gettext_noop("Labels reinforced"), run.reinforced, Sentence(gettext_noop("free of charge")))]
 
