@@ -27,7 +27,7 @@ class LeftOut:
 
 
 @dataclass
-class Part:
+class BalancePart:
     """Counts of one table, or of one kind of resource, of a file."""
 
     seen: int = 0
@@ -54,7 +54,7 @@ class Balance:
     [3]
     """
 
-    parts: dict[str, Part] = field(default_factory=dict)
+    parts: dict[str, BalancePart] = field(default_factory=dict)
 
     def see(self, part: str, count: int = 1) -> None:
         """Count items that the reader met."""
@@ -146,7 +146,7 @@ class Balance:
         balance = cls()
         for each in document:
             left_out = {_read(line["reason"]): LeftOut(line["count"], line["places"]) for line in each["left_out"]}
-            balance.parts[each["part"]] = Part(each["seen"], each["used"], each["refused"], left_out)
+            balance.parts[each["part"]] = BalancePart(each["seen"], each["used"], each["refused"], left_out)
         return balance
 
     def lines(self) -> Iterator[str]:
@@ -157,8 +157,8 @@ class Balance:
                 rows = ", ".join(map(str, each.places))
                 yield f"{name}: {each.count:,} left out: {reason}{f' (first: {rows})' if rows else ''}"
 
-    def _part(self, name: str) -> Part:
-        return self.parts.setdefault(name, Part())
+    def _part(self, name: str) -> BalancePart:
+        return self.parts.setdefault(name, BalancePart())
 
 
 ROWS = _("rows")

@@ -32,7 +32,7 @@ _AGAIN = _("Save it anew with the program that made it, or as CSV.")
 
 
 @dataclass(frozen=True)
-class Records:
+class FileRecords:
     """Records of a file.
 
     Attributes:
@@ -58,7 +58,7 @@ class Records:
     above: tuple[int, ...] = ()
 
 
-def open_records(path: Path, kind: str, declared: Collection[str] = ()) -> Records:
+def open_records(path: Path, kind: str, declared: Collection[str] = ()) -> FileRecords:
     """Records of a file of one of `KINDS`; what is wrong may also show while they are read.
 
     The names of ``declared`` columns tell the header of a sheet from titles above it.
@@ -114,7 +114,7 @@ def _fits(number: int, row: Sequence[object], columns: int, report: Report) -> b
     return not beyond
 
 
-def _sheet(path: Path, declared: Collection[str] = ()) -> Records:
+def _sheet(path: Path, declared: Collection[str] = ()) -> FileRecords:
     """The first sheet of a workbook; its header names the columns. Rows are counted as Excel does."""
     from python_calamine import CalamineWorkbook
 
@@ -141,13 +141,13 @@ def _sheet(path: Path, declared: Collection[str] = ()) -> Records:
         remarks.append(Sentence(_("The header is row %(row)d: what stands above it is not read."), row=header + 1))
     records = enumerate(itertools.chain(first[header + 1 :], rows), header + 2)
     above = tuple(place for place, row in enumerate(first[:header], 1) if any(value != "" for value in row))
-    return Records(names, records, sheet.height, tuple(remarks), above=above)
+    return FileRecords(names, records, sheet.height, tuple(remarks), above=above)
 
 
-def _statistics(reader: str) -> Callable[[Path], Records]:
+def _statistics(reader: str) -> Callable[[Path], FileRecords]:
     """Records of a file that pyreadstat reads; values that have a label are read as this."""
 
-    def records(path: Path) -> Records:
+    def records(path: Path) -> FileRecords:
         import pyreadstat
 
         read = getattr(pyreadstat, reader)
@@ -155,7 +155,7 @@ def _statistics(reader: str) -> Callable[[Path], Records]:
         count = about.number_rows
         limits.check_numbers(max(count or 0, 0), len(about.column_names))
         labels = about.variable_value_labels
-        return Records(about.column_names, enumerate(_parts(read, path, count, labels), 1), max(count or 0, 1))
+        return FileRecords(about.column_names, enumerate(_parts(read, path, count, labels), 1), max(count or 0, 1))
 
     return records
 
@@ -176,7 +176,7 @@ def _parts(
             return
 
 
-def _arff(path: Path) -> Records:
+def _arff(path: Path) -> FileRecords:
     """Records of an ARFF file; ``?`` is a value that is not known."""
     import arff
 
@@ -187,25 +187,27 @@ def _arff(path: Path) -> Records:
 
     with path.open(encoding="utf-8-sig") as file:
         names = [name for name, _kind in arff.load(file, return_type=arff.DENSE_GEN)["attributes"]]
-    return Records(names, enumerate(rows(), 1), max(1, path.stat().st_size // max(1, 4 * len(names))))
+    return FileRecords(names, enumerate(rows(), 1), max(1, path.stat().st_size // max(1, 4 * len(names))))
 
 
-def _extract(facts: Callable[[Path, Balance], Iterator[Fact]]) -> Callable[[Path], Records]:
+def _extract(facts: Callable[[Path, Balance], Iterator[Fact]]) -> Callable[[Path], FileRecords]:
     """Records of a file of a health system."""
 
-    def records(path: Path) -> Records:
+    def records(path: Path) -> FileRecords:
         balance = Balance()
         names, rows, counted = flat(facts(path, balance))
         balance.check()
         limits.check_numbers(len(rows), len(names))
         listed = ([cell(row.get(name)) for name in names] for row in rows)
         numbered = enumerate(listed, 1)
-        return Records(names, numbered, max(1, len(rows)), ordered_by=MOMENT, counted=tuple(counted), balance=balance)
+        return FileRecords(
+            names, numbered, max(1, len(rows)), ordered_by=MOMENT, counted=tuple(counted), balance=balance
+        )
 
     return records
 
 
-KINDS: dict[str, Callable[[Path], Records]] = {
+KINDS: dict[str, Callable[[Path], FileRecords]] = {
     "Excel": _sheet,
     "SPSS": _statistics("read_sav"),
     "SPSS portable": _statistics("read_por"),

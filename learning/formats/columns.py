@@ -21,9 +21,8 @@ from common.identities import is_inexact
 from common.sentences import Sentence
 from common.sentences import gettext_noop as _
 from learning.formats.codes import CODE_SYSTEMS, CodeSystem
-from learning.formats.dates import UNITS, WRITTEN, day_number
 from learning.formats.rows import DataError
-from learning.formats.values import has_thousands, inexact_fault, key, number
+from learning.formats.values import DATE_ORDERS, DATE_UNITS, day_number, has_thousands, inexact_fault, key, number
 from learning.formats.vectors import are_missing, mapped, numbers
 
 
@@ -48,8 +47,8 @@ class Dated:
     Attributes:
         reference: A date (year, month, day), or the name of a column of dates.
         since: Whether time is counted from the reference to the date; else from the date to the reference.
-        unit: One of ``UNITS``.
-        written: One of ``WRITTEN``: how this column, and the one it refers to, write a date.
+        unit: One of ``DATE_UNITS``.
+        written: One of ``DATE_ORDERS``: how this column, and the one it refers to, write a date.
     """
 
     name: str
@@ -91,7 +90,7 @@ class Dated:
         """
         fixed = day_number(self.reference, "ymd")
         days = {value: day_number(value, self.written) for value in {*map(str, values), *map(str, references)}}
-        sign, unit = (1 if self.since else -1), UNITS[self.unit]
+        sign, unit = (1 if self.since else -1), DATE_UNITS[self.unit]
         durations: list[object] = []
         for place, value in enumerate(values):
             day, start = days[str(value)], fixed
@@ -119,7 +118,7 @@ class Dated:
                 continue
             if day_number(values[place], self.written) is None:
                 problem = Sentence(_("“%(value)s” is no date."), value=shown(values[place]))
-                remedy: str = Sentence(_("Write %(written)s, or change the schema."), written=WRITTEN[self.written])
+                remedy: str = Sentence(_("Write %(written)s, or change the schema."), written=DATE_ORDERS[self.written])
             else:
                 text = _("The date that it is counted from is “%(value)s” (column %(reference)s).")
                 problem = Sentence(text, value=shown(references[place]), reference=self.reference)

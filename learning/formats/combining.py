@@ -27,9 +27,8 @@ from learning.formats.columns import (
     TargetColumn,
     shown,
 )
-from learning.formats.dates import day_number
 from learning.formats.rows import DataError
-from learning.formats.values import key, number
+from learning.formats.values import day_number, key, number
 from learning.formats.vectors import are_missing, numbers
 
 LAST, ANY, ALL, MEAN, MINIMUM, MAXIMUM, COUNT = "last", "any", "all", "mean", "minimum", "maximum", "count"

@@ -22,11 +22,10 @@ import numpy as np
 
 from common.sentences import Sentence
 from common.sentences import gettext_noop as _
-from learning.formats import cells, idx, image_files, limits, mat, npz
+from learning.formats import array_files, cells, image_files, limits
 from learning.formats.arrays import array_missing
 from learning.formats.codes import CODE_SYSTEMS
 from learning.formats.columns import SEVERAL, shown
-from learning.formats.dates import WRITTEN, day_number
 from learning.formats.draft_columns import OF_VALUES, PERHAPS_VALUES, as_number, column_remarks, most_numbers
 from learning.formats.files import open_content
 from learning.formats.parquet import open_parquet, sound_parquet, values_of
@@ -34,7 +33,7 @@ from learning.formats.read import format_of
 from learning.formats.records import header_place
 from learning.formats.rows import DataError
 from learning.formats.table import SEPARATORS, check_text, separator_line, text_of
-from learning.formats.values import cell, has_thousands
+from learning.formats.values import DATE_ORDERS, cell, day_number, has_thousands
 
 _FIRST = 1000
 _MOST_VALUES = 40
@@ -150,7 +149,7 @@ def _draft(path: Path) -> Draft:
 
 
 def _of_npz(path: Path) -> Draft:
-    shapes = npz.shapes(path)
+    shapes = array_files.npz_shapes(path)
     if "x" not in shapes:
         raise array_missing("x", _("Save the records as the array x."))
     shape, _dtype = shapes["x"]
@@ -167,14 +166,14 @@ def _of_npz(path: Path) -> Draft:
 
 
 def _of_mat(path: Path) -> Draft:
-    shapes = mat.shapes(path)
+    shapes = array_files.mat_shapes(path)
     if "X" not in shapes:
-        raise array_missing("X", mat.NO_DIGITS)
+        raise array_missing("X", array_files.NO_DIGITS)
     return _of_images(shapes["X"][:-1])
 
 
 def _of_idx(path: Path) -> Draft:
-    shape = idx.shape_of(path)
+    shape = array_files.idx_shape(path)
     if len(shape) < 3:
         raise DataError(_("This is no idx file of images."), _("Choose the file of images, not of labels."))
     return _of_images(shape[1:])
@@ -231,7 +230,7 @@ def _of_cells(path: Path, kind: str) -> Draft:
     return Draft(draft.document, (*records.remarks, *draft.remarks))
 
 
-def _of_extract(draft: Draft, records: cells.Records) -> Draft:
+def _of_extract(draft: Draft, records: cells.FileRecords) -> Draft:
     """The draft with what an extract of a health system says of its columns, and no class that was only guessed."""
     declared: dict[str, dict[str, Any]] = {
         records.ordered_by: {"name": records.ordered_by, "role": "ignore"},
@@ -460,7 +459,7 @@ def _numbers(values: Iterable[str], decimal: str) -> list[float]:
 
 def _written(values: Sequence[str]) -> str | None:
     """The order in which all values are dates, if there is one."""
-    fitting = (written for written in WRITTEN if all(day_number(value, written) is not None for value in values))
+    fitting = (written for written in DATE_ORDERS if all(day_number(value, written) is not None for value in values))
     return next(fitting, None) if values else None
 
 

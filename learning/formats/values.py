@@ -1,4 +1,4 @@
-"""The one reading of a cell, whichever format it comes from: texts, whole numbers, other numbers.
+"""The one reading of a cell, whichever format it comes from: texts, whole numbers, other numbers, dates.
 
 Whole columns are in `vectors`.
 """
@@ -19,6 +19,17 @@ from common.sentences import gettext_noop as _
 NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2}(?:,[0-9]{3})+(?:\.[0-9]+)?")
 _DIGITS_16 = 10**15
+
+_DATE = re.compile(r"(\d{1,4})([-./])(\d{1,2})\2(\d{1,4})\.?(?:[T ].*)?", re.ASCII)
+_DATE_TOGETHER = re.compile(r"(\d{4})(\d{2})(\d{2})", re.ASCII)
+DATE_ORDERS = {
+    "ymd": _("year, month, day: 2026-03-31"),
+    "dmy": _("day, month, year: 31.03.2026"),
+    "mdy": _("month, day, year: 03/31/2026"),
+}
+"""Orders in which a date is written, with an example. What separates the parts does not matter."""
+DATE_UNITS = {"years": 365.2425, "months": 365.2425 / 12, "days": 1.0}
+"""Days of each unit, in the mean of the Gregorian calendar."""
 
 
 def cell(value: object) -> object:
@@ -88,3 +99,27 @@ def inexact_fault(value: str) -> tuple[str, str]:
     """Return problem and remedy of a number that stands for something and may have lost digits."""
     text = _("%(value)s is a number of more than 15 digits, some of which the file may have lost.")
     return Sentence(text, value=value), _("Save the column as text.")
+
+
+def day_number(value: object, written: str) -> int | None:
+    """Number of a day, counted without gaps; None where this is no date. A time of the day is left out.
+
+    >>> day_number("2026-03-01", "ymd") - day_number("28.02.2026", "dmy"), day_number("31.02.2026", "dmy")
+    (1, None)
+    """
+    text = str(value).strip()
+    together = _DATE_TOGETHER.fullmatch(text)
+    if together and written == "ymd":
+        parts = [int(part) for part in together.groups()]
+    else:
+        match = _DATE.fullmatch(text)
+        if not match:
+            return None
+        by_name = dict(zip(written, (match[1], match[3], match[4]), strict=True))
+        if len(by_name["y"]) != 4:
+            return None
+        parts = [int(by_name[name]) for name in "ymd"]
+    try:
+        return date(*parts).toordinal()
+    except ValueError:
+        return None

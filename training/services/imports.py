@@ -34,7 +34,7 @@ from consent.services import study_lock, study_open_check
 from learning.formats import DataError, Report, Rows, Schema, schema_from_json
 from learning.formats.apart import Allowance, draft_apart, read_apart
 from learning.formats.draft import schema_complete
-from learning.formats.preview import preview
+from learning.formats.read import preview
 from training.engine.turns import send
 from training.errors import STATE, translated
 from training.models import Dataset, DatasetImport

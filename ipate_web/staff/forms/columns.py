@@ -15,8 +15,8 @@ from ipate_web.staff.fields import LinesField
 from ipate_web.staff.forms.targets import DATED, PARTS, part_document, part_initial, whole
 from learning.formats.codes import CODE_SYSTEMS
 from learning.formats.combining import ALL, LAST, RULES
-from learning.formats.dates import WRITTEN
 from learning.formats.table import SEPARATORS
+from learning.formats.values import DATE_ORDERS
 
 AT_ONCE = 50
 """Columns on a page: a request holds at most 1,000 fields."""
@@ -59,7 +59,7 @@ class ColumnForm(forms.Form):
     written = forms.ChoiceField(
         label=_("How dates are written"),
         required=False,
-        choices=[(written, _(example)) for written, example in WRITTEN.items()],
+        choices=[(written, _(example)) for written, example in DATE_ORDERS.items()],
     )
     values = LinesField(label=_("Values, one a line"), rows=1)
     length = forms.IntegerField(label=_("Bytes that are kept"), required=False, min_value=1)

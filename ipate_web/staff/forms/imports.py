@@ -14,7 +14,7 @@ from ipate_web.staff.fields import LinesField
 from ipate_web.staff.forms.columns import AT_ONCE, ColumnFormSet, Columns
 from ipate_web.staff.forms.targets import TargetForm
 from learning.formats import DataError, DataErrors, schema_from_json
-from learning.formats.dates import WRITTEN
+from learning.formats.values import DATE_ORDERS
 from training.errors import translated
 from training.models import Dataset, DatasetImport
 from training.services.imports import Upload
@@ -178,7 +178,7 @@ class TableForm(_SchemaForm):
     by_written = forms.ChoiceField(
         label=_("How these dates are written"),
         required=False,
-        choices=[(written, _(example)) for written, example in WRITTEN.items()],
+        choices=[(written, _(example)) for written, example in DATE_ORDERS.items()],
     )
     field_order = ("delimiter", "decimal", "header", "comment", "combined", "by", "by_written", "known")
 

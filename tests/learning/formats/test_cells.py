@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from learning.formats import DataError, Report, TabularSchema, read_file, schema_draft, schema_from_json, table
-from learning.formats.balance import Part
+from learning.formats.balance import BalancePart
 from learning.formats.columns import CategoricalColumn, HolderColumn, IgnoredColumn, LabelColumn, NumericColumn
 from learning.formats.table import _WholeBlocks
 from learning.formats.values import number
@@ -270,7 +270,7 @@ def test_every_row_is_used_left_out_or_refused(tmp_path_factory: pytest.TempPath
         written(path.parent, frame, kind)
     records, _faults, report = reading(path, SHORT)
     report.balance.check()
-    counts = report.balance.parts.get("rows", Part())
+    counts = report.balance.parts.get("rows", BalancePart())
     assert (counts.seen, counts.used) == (len(rows), len(records))
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from learning.formats import DataError, Report, read_file, schema_draft, schema_from_json, schema_to_json
 from learning.formats.columns import DateColumn
-from learning.formats.dates import day_number
+from learning.formats.values import day_number
 
 BORN = {"name": "born", "role": "feature", "type": "date", "minimum": 0, "maximum": 100, "until": "2026-01-01"}
 STAY = {"name": "left", "role": "feature", "type": "date", "since": "came", "minimum": 0, "maximum": 20}

@@ -19,7 +19,7 @@ from learning.formats.columns import (
     texts,
 )
 from learning.formats.files import check_sha256
-from learning.formats.preview import preview
+from learning.formats.read import preview
 from learning.formats.rows import as_numbers, is_text
 
 FEATURES = NumericColumn("age", 0, 100), CategoricalColumn("sex", ("f", "m"))
