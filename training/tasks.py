@@ -27,8 +27,9 @@ alliance_contact = task_of("training.tasks.alliance_contact", alliances.alliance
 
 @shared_task
 def alliances_contact(*_: object, **__: object) -> None:
-    """Ask the hubs of all alliances what is new, withdraw what they have, and tell operators who is silent."""
+    """Ask the hubs of all alliances what is new, follow their models, and tell operators who is silent."""
     alliances.alliances_contact()
+    joint_runs.models_follow()
     joint_runs.withdrawals_follow()
     alliances.silences_tell()
 

@@ -10,13 +10,11 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from functools import partial
 from typing import Any
 from uuid import uuid4
 
 import numpy as np
-from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
@@ -44,7 +42,7 @@ from training.alliances.documents import (
     vector_load,
     vector_save,
 )
-from training.alliances.exchange import answer_send, exchange, total_fetch
+from training.alliances.exchange import answer_send, exchange, silent_sites, total_fetch
 from training.alliances.keys import known_identity, site_of
 from training.alliances.wire import Unreachable, wait_most
 from training.engine import asking, attempts
@@ -176,8 +174,8 @@ class HubAsking(JointAsking):
         if gone := [site for site in waits_for if site in joint.dropped]:
             question_end(run, Sentence.from_json(joint.dropped[gone[0]]), [])
             return True
-        if question.moved_at < timezone.now() - timedelta(seconds=settings.SITES_PATIENCE):
-            question_end(run, Sentence(_LATE, sites=", ".join(waits_for)), waits_for)
+        if silent := silent_sites(question):
+            question_end(run, Sentence(_LATE, sites=", ".join(silent)), silent)
             return True
         message_set(run, Sentence(_SITES, sites=", ".join(waits_for)))
         return False

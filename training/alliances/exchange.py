@@ -11,8 +11,9 @@ from datetime import timedelta
 from typing import Any, Literal
 from uuid import UUID
 
+from django.conf import settings
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import Max, QuerySet
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -107,7 +108,11 @@ class SiteMessage(BaseModel):
 
 
 class QuestionMessage(BaseModel):
-    """Question with what has become of it; ``ended`` is a sentence, empty while it goes on."""
+    """Question with what has become of it.
+
+    ``ended`` is a sentence, empty while it goes on. ``answered`` are the sites whose answers the hub holds; earlier
+    versions do not say.
+    """
 
     model_config = _JSON
     number: int
@@ -116,6 +121,7 @@ class QuestionMessage(BaseModel):
     endorsements: dict[str, str]
     ended: dict[str, Any] | str
     total: SignedText | None
+    answered: list[str] | None = None
 
 
 class ModelMessage(SignedText):
@@ -289,28 +295,30 @@ def _ended_report(why: str) -> dict[str, Any]:
     return {"after": 0, "approval": None, "ended": why, "endorsement": None}
 
 
-def _proposals_keep(alliance: Alliance, answer: Mapping[str, Any], known: Mapping[str, JointRun]) -> bool:
-    """Keep proposals that nobody has taken up here."""
-    proposals = {}
-    if alliance.joined_at and not alliance.left_at:
-        for key, message in answer["runs"].items():
-            if alliance.proposals.get(key, {}).get("declined"):
-                proposals[key] = alliance.proposals[key]
-            elif (
-                key not in known
-                and message["told"]
-                and message["status"] not in Run.ENDED
-                and alliance.own_name in _proposal(alliance, message).participants
-            ):
-                proposals[key] = {name: message[name] for name in ("content", "signature", "told")}
-    if proposals == alliance.proposals:
-        return False
+def _proposals_keep(alliance: Alliance, answer: Mapping[str, Any], known: Collection[str]) -> bool:
+    """Keep proposals that nobody has taken up or declined here, also while the hub was asked."""
     with transaction.atomic():
-        Alliance.objects.filter(pk=alliance.pk).update(proposals=proposals)
-        if set(proposals) - set(alliance.proposals):
+        held = Alliance.objects.select_for_update().get(pk=alliance.pk)
+        known = set(known) | {_key(joint) for joint in _signed(held)}
+        proposals = {}
+        if held.joined_at and not held.left_at:
+            for key, message in answer["runs"].items():
+                if held.proposals.get(key, {}).get("declined"):
+                    proposals[key] = held.proposals[key]
+                elif (
+                    key not in known
+                    and message["told"]
+                    and message["status"] not in Run.ENDED
+                    and held.own_name in _proposal(held, message).participants
+                ):
+                    proposals[key] = {name: message[name] for name in ("content", "signature", "told")}
+        is_changed, is_new = proposals != held.proposals, bool(set(proposals) - set(held.proposals))
+        if is_changed:
+            Alliance.objects.filter(pk=alliance.pk).update(proposals=proposals)
+        if is_new:
             joint_proposed_tell(alliance)
     alliance.proposals = proposals
-    return True
+    return is_changed
 
 
 def _proposal(alliance: Alliance, message: Mapping[str, Any]) -> RunDocument:
@@ -326,6 +334,8 @@ def _runs_keep(answer: Mapping[str, Any], known: Mapping[str, JointRun]) -> bool
     changed = False
     for key, joint in known.items():
         if joint.run.has_ended:
+            if joint.run.status == Run.Status.FINISHED and key in answer["runs"]:
+                changed |= _model_keep(joint.pk, answer["runs"][key]["model"])
             continue
         if key in answer["runs"]:
             changed |= _run_keep(joint.pk, answer["runs"][key])
@@ -333,6 +343,17 @@ def _runs_keep(answer: Mapping[str, Any], known: Mapping[str, JointRun]) -> bool
             why = _("It knows nothing of this run any more, as after a restored backup.")
             changed |= bool(JointRun.objects.filter(pk=joint.pk, ended="").update(ended=why))
     return changed
+
+
+@transaction.atomic
+def _model_keep(pk: Any, message: Mapping[str, Any] | None) -> bool:
+    """Keep what the hub has signed of another version that it has published since the run finished here."""
+    joint = JointRun.objects.select_for_update().get(pk=pk)
+    if not message or not joint.model or message == joint.model:
+        return False
+    joint.model = message
+    joint.save(update_fields=["model"])
+    return True
 
 
 @transaction.atomic
@@ -383,7 +404,10 @@ def _question_keep(joint: JointRun, message: Mapping[str, Any]) -> bool:
     row.ended = message["ended"]
     if message["total"] is not None:
         row.total_content, row.total_signature = message["total"]["content"], message["total"]["signature"]
-    if row.pk and before == (row.pk, row.endorsements, row.ended, row.total_content):
+    is_lost = row.sent_at is not None and message["answered"] is not None and not (row.ended or row.total_content)
+    if is_lost and joint.run.alliance.own_name not in message["answered"]:  # type: ignore[union-attr]
+        row.sent_at = None  # the hub was restored from a backup: it gets the same bytes again
+    elif row.pk and before == (row.pk, row.endorsements, row.ended, row.total_content):
         return False
     row.moved_at = timezone.now()
     row.save()
@@ -410,6 +434,7 @@ def exchange_answer(site: AllianceSite, said: Any) -> dict[str, Any]:
         )
     site = AllianceSite.objects.select_for_update().select_related("alliance__study").get(pk=site.pk)
     alliance = site.alliance
+    _hearing_note(alliance)
     site.last_contact, site.version = timezone.now(), message["version"]
     if message["joined"] and not site.signature and alliance.is_signed:
         document = alliance.document
@@ -447,6 +472,35 @@ def exchange_answer(site: AllianceSite, said: Any) -> dict[str, Any]:
     return {"protocol": DOMAIN, "version": __version__, "alliance": terms, "runs": runs, "withdrawn": gone}
 
 
+def _hearing_note(alliance: Alliance) -> None:
+    """Begin to count the silence of sites anew if the hub has heard none of them for a while.
+
+    Then it was probably the hub that was away, or its network.
+    """
+    now = timezone.now()
+    last = alliance.sites.aggregate(last=Max("last_contact"))["last"]
+    if last is None or last < now - timedelta(seconds=settings.SITES_SILENCE):
+        Alliance.objects.filter(pk=alliance.pk).update(heard_since=now)
+
+
+def silent_sites(question: JointQuestion) -> list[str]:
+    """Return the sites for which an open question waits and that were silent for `SITES_PATIENCE` seconds.
+
+    Silence counts since the last word about the question, the site's last signed contact, and the moment since which
+    the hub hears sites without a gap. While it hears none of them it takes none to be silent.
+    """
+    now, waits_for = timezone.now(), question.waits_for
+    alliance = question.joint.run.alliance
+    assert alliance is not None, "a joint run is one of an alliance"
+    heard = dict(alliance.sites.values_list("name", "last_contact"))
+    last = max(filter(None, heard.values()), default=None)
+    if last is None or last < now - timedelta(seconds=settings.SITES_SILENCE):
+        return []
+    since = max(filter(None, (question.moved_at, alliance.heard_since)))
+    before = now - timedelta(seconds=settings.SITES_PATIENCE)
+    return [site for site in waits_for if max(since, heard.get(site) or since) < before]
+
+
 def _run_message(joint: JointRun, said: Mapping[str, Any] | None) -> dict[str, Any]:
     """What a site is told of a run: the plan only as long as it does not say that it has it."""
     questions = joint.questions.filter(number__gt=said["after"]) if said else joint.questions.none()
@@ -476,6 +530,7 @@ def _question_message(question: JointQuestion) -> dict[str, Any]:
         "endorsements": question.endorsements,
         "ended": question.ended,
         "total": total,
+        "answered": list(question.answers.values_list("site", flat=True)),
     }
 
 

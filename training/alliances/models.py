@@ -25,7 +25,7 @@ class Alliance(Recorded):
     )
     # Long, and for programs: people read names and fingerprints on the alliance's page.
     sealed_fields = ("content", "signature", "former")
-    working_fields = ("last_contact", "problem", "silence_is_known", "version", "proposals", "offered")
+    working_fields = ("last_contact", "heard_since", "problem", "silence_is_known", "version", "proposals", "offered")
 
     study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="alliances")
     key = models.UUIDField(_("number"), default=uuid.uuid4, editable=False, help_text="The same at hub and sites.")
@@ -70,6 +70,11 @@ class Alliance(Recorded):
         _("left on"), null=True, blank=True, help_text="When the site has left, or the hub has ended it."
     )
     last_contact = models.DateTimeField(null=True, blank=True, help_text="At a site: when the hub last answered.")
+    heard_since = models.DateTimeField(
+        null=True,
+        blank=True,
+        help_text="At the hub: since when it hears sites without a gap.",
+    )
     problem = models.JSONField(default=str, blank=True, help_text="At a site: why the hub could not be asked.")
     silence_is_known = models.BooleanField(default=False, help_text="At a site: operators know that the hub is silent.")
     version = models.CharField(max_length=40, blank=True, help_text="Of the other side's software.")

@@ -26,7 +26,7 @@ from consent.services import study_lock
 from learning.formats import Rows, schema_from_json
 from learning.mechanisms.protocol import content_digest
 from learning.published import published_load
-from learning.sites.documents import Refused, RunDocument, Signed, Withdrawal
+from learning.sites.documents import Publication, Refused, RunDocument, Signed, Withdrawal
 from learning.students import suggested_student
 from training.alliances.approvals import COMMON, refusal, renewal_check, sites_fault
 from training.alliances.asking import ENDED, question_end
@@ -115,9 +115,7 @@ def joint_run_take(
         ValidationError: There is no such proposal, it was taken up before, it is not signed by the hub, or the public
             points cannot be fetched.
     """
-    proposal = alliance.proposals.get(number)
-    if proposal is None or proposal.get("declined"):
-        raise ValidationError(_("The hub proposes no such run, or it was taken up before."))
+    proposal = _proposal_open(alliance, number)
     renewal_check(alliance)
     try:
         document = RunDocument.read(proposal["content"].encode())
@@ -129,6 +127,10 @@ def joint_run_take(
     planned = json.loads(proposal["told"])
     public = None if planned["points"] is None else _points(alliance, planned["points"], acting_user)
     with transaction.atomic():
+        study_lock(alliance.study_id)
+        held = Alliance.objects.select_for_update().get(pk=alliance.pk)
+        if _proposal_open(held, number) != proposal:
+            raise ValidationError(_("The hub has changed this proposal meanwhile. Read it again."))
         run = run_propose(
             study=alliance.study,
             acting_user=acting_user,
@@ -142,10 +144,17 @@ def joint_run_take(
         joint.proposal, joint.content, joint.signature = proposal["told"], proposal["content"], proposal["signature"]
         joint.full_clean()
         joint.save()
-        left = Alliance.objects.select_for_update().get(pk=alliance.pk)
-        left.proposals.pop(number, None)
-        left.save(update_fields=["proposals"])
+        del held.proposals[number]
+        held.save(update_fields=["proposals"])
     return run
+
+
+def _proposal_open(alliance: Alliance, number: str) -> dict[str, Any]:
+    """Return a proposal of the hub that can still be taken up. Raises ValidationError."""
+    proposal = alliance.proposals.get(number)
+    if proposal is None or proposal.get("declined") or alliance.left_at is not None:
+        raise ValidationError(_("The hub proposes no such run, or it was taken up before."))
+    return proposal
 
 
 @transaction.atomic
@@ -156,7 +165,7 @@ def joint_run_decline(*, alliance: Alliance, number: str, acting_user: AbstractB
         ValidationError: There is no such proposal, or it was taken up: such a run is cancelled.
     """
     held = Alliance.objects.select_for_update().get(pk=alliance.pk)
-    if number not in held.proposals:
+    if number not in held.proposals or held.left_at is not None:
         raise ValidationError(_("The hub proposes no such run, or it was taken up before."))
     held.proposals[number] = held.proposals[number] | {"declined": True}
     held.save(update_fields=["proposals"])
@@ -254,8 +263,7 @@ def model_take(run: Run) -> bool:
             message_set(run, _WAITS)
             return False
         document, facts = model_verify(joint)
-        content, onnx = file_fetch(joint, "file", document.file), file_fetch(joint, "onnx", document.onnx)
-        published_load(facts["learner"], content)
+        artifact = _files_take(joint, document, facts)
     except Unreachable as error:
         if joint.ended:  # a hub gives nobody a model that it has withdrawn
             raise RunError(Sentence(ENDED, why=joint.ended)) from error
@@ -263,32 +271,12 @@ def model_take(run: Run) -> bool:
         return False
     except (Refused, ValueError, KeyError) as error:
         raise RunError(Sentence(_NOT_OURS, why=getattr(error, "sentence", error))) from error
-    artifact = f"students/{run.pk}-{uuid4().hex[:12]}.model"
-    model_store(artifact, content)
-    model_store(f"{artifact}.onnx", onnx)
     with transaction.atomic():
         study_lock(run.study_id)
         run = Run.objects.select_for_update(of=("self",)).select_related("study").get(pk=run.pk)
         if run.status != Run.Status.LEARNING:
             return False
-        version = StudentModel.objects.create(
-            run=run,
-            version=1,
-            artifact=artifact,
-            digest=document.file,
-            onnx=f"{artifact}.onnx",
-            onnx_digest=document.onnx,
-            **{name: facts[name] for name in FIELDS},
-        )
-        said = {"learner": version.learner, "labels": run.labels, "version": 1, "calibration": version.calibration}
-        said |= {"card": card_digest(version.card)}
-        release_record(
-            study=run.study,
-            kind=Release.Kind.MODEL,
-            run=run.pk,
-            content={"digest": version.digest, "onnx": version.onnx_digest, "published": facts["published"], **said},
-            acting_user_id=run.approved_by_id,
-        )
+        version = _version_record(run, 1, artifact, document, facts, is_published=facts["published"])
         run.student = version if facts["published"] else None
         run.status, run.ended_at, run.message = Run.Status.FINISHED, timezone.now(), ""
         run.save(update_fields=["student", "status", "ended_at", "message"])
@@ -297,6 +285,81 @@ def model_take(run: Run) -> bool:
             published_tell(run)
     logger.info("The model of the hub was taken over.")
     return True
+
+
+def _files_take(joint: JointRun, document: Publication, facts: dict[str, Any]) -> str:
+    """Fetch the files of the hub's model, and return the name under which they are stored."""
+    content, onnx = file_fetch(joint, "file", document.file), file_fetch(joint, "onnx", document.onnx)
+    published_load(facts["learner"], content)
+    artifact = f"students/{joint.run_id}-{uuid4().hex[:12]}.model"
+    model_store(artifact, content)
+    model_store(f"{artifact}.onnx", onnx)
+    return artifact
+
+
+def _version_record(
+    run: Run, number: int, artifact: str, document: Publication, facts: dict[str, Any], *, is_published: bool
+) -> StudentModel:
+    version = StudentModel.objects.create(
+        run=run,
+        version=number,
+        artifact=artifact,
+        digest=document.file,
+        onnx=f"{artifact}.onnx",
+        onnx_digest=document.onnx,
+        **{name: facts[name] for name in FIELDS},
+    )
+    said = {"learner": version.learner, "labels": run.labels, "version": number, "calibration": version.calibration}
+    said |= {"card": card_digest(version.card)}
+    release_record(
+        study=run.study,
+        kind=Release.Kind.MODEL,
+        run=run.pk,
+        content={"digest": version.digest, "onnx": version.onnx_digest, "published": is_published, **said},
+        acting_user_id=run.approved_by_id,
+    )
+    return version
+
+
+def models_follow() -> None:
+    """Publish at the sites of this installation the version that the hub of a finished run has published since.
+
+    A hub that cannot be reached, or whose word is not right, is asked again next time.
+    """
+    finished = JointRun.objects.filter(run__status=Run.Status.FINISHED, run__alliance__left_at=None)
+    for joint in finished.exclude(run__alliance__own_name="").exclude(model={}).select_related("run__alliance__study"):
+        try:
+            document, facts = model_verify(joint)
+            shown = joint.run.student
+            if not facts["published"] or (shown is not None and shown.digest == document.file):
+                continue
+            known = joint.run.students.filter(digest=document.file).first()
+            if known is None or not known.is_withdrawn:
+                _version_follow(joint, document, facts, "" if known else _files_take(joint, document, facts))
+        except (Unreachable, Refused, ValueError, KeyError) as error:
+            logger.warning("The hub's new version of run %s could not be taken over: %s", joint.pk, error)
+
+
+@transaction.atomic
+def _version_follow(joint: JointRun, document: Publication, facts: dict[str, Any], artifact: str) -> None:
+    study_lock(joint.run.study_id)
+    run = Run.objects.select_for_update(of=("self",)).select_related("study").get(pk=joint.pk)
+    version = run.students.filter(digest=document.file).first()
+    if version is None:
+        number = run.students.count() + 1
+        version = _version_record(run, number, artifact, document, facts, is_published=False)
+    if run.student_id == version.pk or version.is_withdrawn:
+        return
+    run.student = version
+    run.save(update_fields=["student"])
+    published_tell(run)
+    release_record(
+        study=run.study,
+        kind=Release.Kind.CHOICE,
+        run=run.pk,
+        content={"version": version.version, "digest": version.digest, "reason": ""},
+        acting_user_id=None,
+    )
 
 
 def withdrawals_follow() -> None:

@@ -43,7 +43,7 @@ from training.alliances import runs as joint_runs
 from training.alliances.documents import withdrawals_keep
 from training.alliances.exchange import exchange
 from training.alliances.keys import known_identity
-from training.alliances.runs import joint_run_take
+from training.alliances.runs import joint_run_decline, joint_run_take
 from training.alliances.services import (
     alliance_contact,
     alliance_leave,
@@ -61,7 +61,8 @@ from training.services.datasets import dataset_import
 from training.services.erasures import records_erase
 from training.services.results import result_withdraw
 from training.services.runs import run_approve, run_cancel
-from training.services.students import student_withdraw
+from training.services.students import student_publish, student_withdraw
+from training.services.trainings import student_ask, student_learn
 from training.verification import batches_kept, checks_of, release_faults, replay_faults
 
 pytestmark = pytest.mark.django_db
@@ -320,6 +321,23 @@ def test_what_a_hub_withdraws_is_withdrawn_at_its_sites_however_late(
             assert faults(run.study) == []
 
 
+def test_sites_publish_the_version_that_their_hub_has_published_since(settings: Any) -> None:
+    settings.SITES_INTERVAL = 0
+    there = Installations()
+    hub, *sites = finished(there.start(**STEPS))
+    recipe = {"student_learner": hub.student_learner, "student_parameters": {}}
+    student_learn(student_ask(run=hub, acting_user=olga(), **recipe).pk)
+    student_publish(run=hub, version=2, acting_user=olga(), reason="It is better.")
+    student_withdraw(run=hub, version=1, reason="It is wrong.", acting_user=olga())
+    second = hub.students.get(version=2)
+    for _ in range(2):
+        tasks.alliances_contact()
+        for site in sites:
+            site.refresh_from_db()
+            assert site.student is not None and (site.student.version, site.student.digest) == (2, second.digest)
+            assert site.students.get(version=1).is_withdrawn and faults(site.study) == []
+
+
 def test_a_withdrawal_that_the_hub_has_not_signed_is_refused() -> None:
     there = Installations()
     joint = there.take(there.propose(**STEPS), 0).joint
@@ -399,6 +417,71 @@ def test_a_site_whose_answer_is_lost_sends_the_same_bytes_and_charges_once(monke
     for run in runs[1:]:
         assert Release.objects.filter(run=run.pk, kind="sums").count() == 3
         assert faults(run.study) == []
+
+
+def _asked_until_two_have_answered(there: Installations, monkeypatch: pytest.MonkeyPatch) -> list[Run]:
+    """A run whose first question all have endorsed and only the first two sites have answered."""
+    send = asking.answer_send
+
+    def send_some(question: JointQuestion, vector: bytes) -> None:
+        if question.joint.run.alliance.own_name == there.names[2]:  # type: ignore[union-attr]
+            raise Unreachable(Sentence("The network is down."))
+        send(question, vector)
+
+    monkeypatch.setattr(asking, "answer_send", send_some)
+    return finish(there.start(**STEPS), lambda _: JointAnswer.objects.count() == 2)
+
+
+def test_a_hub_that_was_away_gives_its_sites_time_to_come_back(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
+    there, now = Installations(), timezone.now()
+    hub, *_ = _asked_until_two_have_answered(there, monkeypatch)
+    long_ago = now - 2 * timedelta(seconds=settings.SITES_PATIENCE)
+    Alliance.objects.filter(pk=there.hub.pk).update(heard_since=long_ago)
+    JointQuestion.objects.update(moved_at=long_ago)
+    there.hub.sites.update(last_contact=long_ago)
+    assert not advance(hub).joint.dropped, "nobody was heard: the hub itself may have been away"
+    exchange(there.sites[0])
+    assert not advance(hub).joint.dropped, "it is heard again since a moment"
+    there.hub.sites.update(last_contact=now)
+    Alliance.objects.filter(pk=there.hub.pk).update(heard_since=long_ago)
+    assert not advance(hub).joint.dropped, "the site is in contact, so it is still at work"
+    there.hub.sites.filter(name=there.names[2]).update(last_contact=long_ago)
+    assert list(advance(hub).joint.dropped) == [there.names[2]]
+
+
+def test_a_site_sends_the_same_bytes_again_when_a_restored_hub_lacks_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = Installations()
+    runs = _asked_until_two_have_answered(there, monkeypatch)
+    lost = JointAnswer.objects.get(site=there.names[0])
+    charges = Release.objects.filter(study=there.studies[0]).count()
+    lost.delete()
+    advance(runs[1])
+    again = JointAnswer.objects.get(site=there.names[0])
+    assert (again.content, again.signature) == (lost.content, lost.signature)
+    assert Release.objects.filter(study=there.studies[0]).count() == charges
+
+
+def test_a_proposal_is_taken_or_declined_once_whatever_the_hub_says_meanwhile() -> None:
+    there = Installations()
+    first, second = there.propose(share=0.2, **STEPS), there.propose(share=0.2, **STEPS)
+    site, otto = there.sites[0], user_create("otto")
+    exchange(site)
+    stale, private = Alliance.objects.get(pk=site.pk), there.dataset(site.study, "private")
+    joint_run_decline(alliance=stale, number=first.pk.hex, acting_user=otto)
+    taken = {"number": second.pk.hex, "private_dataset": private, "acting_user": otto}
+    joint_run_take(alliance=stale, **taken)
+    assert set(stale.proposals) == {first.pk.hex, second.pk.hex} and not stale.proposals[first.pk.hex].get("declined")
+    exchange(stale)  # read before both
+    held = Alliance.objects.get(pk=site.pk)
+    assert list(held.proposals) == [first.pk.hex] and held.proposals[first.pk.hex]["declined"]
+    for number in (first.pk.hex, second.pk.hex):
+        with pytest.raises(ValidationError, match="taken up before"):
+            joint_run_take(alliance=site, **{**taken, "number": number})
+    assert Run.objects.filter(study=site.study).count() == 1
+    stale = Alliance.objects.get(pk=site.pk)
+    alliance_leave(alliance=site, acting_user=olga())
+    exchange(stale)
+    assert Alliance.objects.get(pk=site.pk).proposals == {}
 
 
 def test_with_too_few_sites_left_a_run_ends_everywhere_with_a_reason() -> None:
