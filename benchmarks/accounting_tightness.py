@@ -14,8 +14,7 @@ from scipy.special import ndtr
 
 from accounting.privacy import DEFAULT_ORDERS, affordable_prefix, epsilon_from_rdp, gnmax_rdp, threshold_rdp
 from accounting.privacy.checks import FloatArray, Method
-from accounting.privacy.papers.argmax import argmax_divergences
-from accounting.privacy.papers.noise import GaussianNoise
+from accounting.privacy.papers.argmax import GaussianNoise, argmax_divergences
 
 SIGMA, THRESHOLD, SIGMA_CHECK, DELTA = 40.0, 200.0, 150.0, 1e-5
 METHODS: tuple[Method, ...] = ("data_independent", "data_dependent", "exact")

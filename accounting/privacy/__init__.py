@@ -9,11 +9,11 @@ from accounting.privacy.papers.curves import (
     DEFAULT_ORDERS,
     PAPER_ORDERS,
     Conversion,
+    affordable_prefix,
     epsilon_from_rdp,
     gaussian_rdp,
     sampled_gaussian_rdp,
 )
-from accounting.privacy.papers.filter import affordable_prefix
 from accounting.privacy.papers.votes import gnmax_rdp, lnmax_rdp, threshold_rdp
 from accounting.privacy.sampled_charge import sampled_gaussian_epsilon, sampled_gaussian_mu
 from accounting.privacy.teacher_charges import (

@@ -16,8 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_ndtr, ndtri_exp
 
 from accounting.privacy import gnmax_rdp, threshold_rdp
-from accounting.privacy.papers.argmax import log_miss_bound
-from accounting.privacy.papers.noise import GaussianNoise
+from accounting.privacy.papers.argmax import GaussianNoise, log_miss_bound
 from accounting.privacy.papers.votes import data_dependent_rdp
 
 Floats = NDArray[np.float64]

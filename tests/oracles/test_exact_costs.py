@@ -11,7 +11,7 @@ from scipy import stats
 
 from accounting.privacy import gnmax_rdp, lnmax_rdp, threshold_rdp
 from accounting.privacy.checks import METHODS, Method
-from accounting.privacy.papers.noise import ArgmaxNoise, GaussianNoise, LaplaceNoise
+from accounting.privacy.papers.argmax import ArgmaxNoise, GaussianNoise, LaplaceNoise
 from tests.oracles.noisy_argmax import LAPLACE, NORMAL, displacements, divergences, precise_win_probabilities, renyi
 
 

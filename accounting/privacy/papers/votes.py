@@ -9,9 +9,8 @@ from numpy.typing import ArrayLike
 from scipy.special import log_ndtr
 
 from accounting.privacy.checks import FloatArray, Method, checked_positive, checked_query
-from accounting.privacy.papers.argmax import argmax_rdp, extreme_maxima, log_miss_bound
+from accounting.privacy.papers.argmax import GaussianNoise, LaplaceNoise, argmax_rdp, extreme_maxima, log_miss_bound
 from accounting.privacy.papers.curves import DEFAULT_ORDERS
-from accounting.privacy.papers.noise import GaussianNoise, LaplaceNoise
 from accounting.privacy.papers.renyi import CLOSED_FORM_ERROR, divergences
 
 _BATCH_VALUES = 1 << 15  # numbers held at once, so that temporaries stay in the cache

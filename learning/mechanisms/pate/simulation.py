@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from accounting.privacy import DEFAULT_ORDERS, Conversion, Method, affordable_prefix, epsilon_from_rdp
-from accounting.privacy.papers.filter import Prefix
+from accounting.privacy.papers.curves import Prefix
 from common.noise import Noise, SimulationNoise
 from learning.mechanisms.pate.aggregators import REJECTED, LabelRelease, QueryCosts
 from learning.mechanisms.pate.ballots import Ballot, Stop, TeachersQuestion, VoteState

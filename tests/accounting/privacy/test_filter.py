@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accounting.privacy import affordable_prefix
-from accounting.privacy.papers import filter as budget_filter
+from accounting.privacy.papers import curves
 from accounting.privacy.papers.curves import conversion_penalty
 
 ORDERS = np.array([1.5, 3.0, 8.0, 24.0, 64.0, 512.0])
@@ -75,7 +75,7 @@ def test_cutting_into_batches_changes_no_bit(seed: int, queries: int, groups: in
     epsilons = np.full(groups, 3.0)
     whole = affordable_prefix(past, check, label, answered, epsilons, DELTA, ORDERS)
     with pytest.MonkeyPatch.context() as patch:  # as the filter itself cuts large batches
-        patch.setattr(budget_filter, "_BATCH_VALUES", 60)
+        patch.setattr(curves, "_BATCH_VALUES", 60)
         pieces = affordable_prefix(past, check, label, answered, epsilons, DELTA, ORDERS)
     assert (pieces.count, pieces.spent.tolist()) == (whole.count, whole.spent.tolist())
     first = affordable_prefix(past, check[:cut], label[:cut], answered[:cut], epsilons, DELTA, ORDERS)
