@@ -22,7 +22,7 @@ from tests.snapshots import built_once
 from tests.training.asking import NoNoise, assert_whole
 from tests.training.people import everybody, withdraw
 from tests.training.recipes import FORGERIES, RECIPES, charged, finish, released
-from tests.training.runs import rehearsal_with_table, run_draft
+from tests.training.runs import CHUNKS, rehearsal_with_table, run_draft
 from training.engine import commits, questions
 from training.methods import method_of, pate_teachers
 from training.models import Query, Run
@@ -31,6 +31,12 @@ from training.services.advance import run_advance
 from training.verification import release_faults, replay_faults
 
 pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def _few_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pate_teachers, "CHUNKS", CHUNKS)
+
 
 of_people = pytest.mark.parametrize("name", [name for name, recipe in RECIPES.items() if recipe.has_people])
 
@@ -102,7 +108,8 @@ def test_a_rehearsal_repeats_itself_by_its_seed_and_charges_nobody(name: str, mo
     """The second time messages come twice, and holders are asked in several shards, where the method has shards."""
     recipe = RECIPES[name]
     study, reports = rehearsal_with_table(holders=recipe.rehearsed), []
-    for seed, times in ((7, 1), (7, 2), (8, 1)):
+    another = [] if recipe.has_people else [(8, 1)]  # noise for people is drawn in one place for all methods
+    for seed, times in ((7, 1), (7, 2), *another):
         if times == 2 and recipe.shard:
             monkeypatch.setattr(import_string(recipe.shard), "shard", 1 + recipe.rehearsed // 4)
         run = finish(recipe.started(study, share=1.0, seed=seed), times=times)
@@ -111,8 +118,7 @@ def test_a_rehearsal_repeats_itself_by_its_seed_and_charges_nobody(name: str, mo
         assert all(level["spent"] > 0 for level in run.outcome["epsilons"])
         reports.append((released(run), run.outcome))
     assert reports[0] == reports[1]
-    numbers = slice(2) if recipe.has_people else slice(3)  # a publication may name its seed
-    assert reports[0][0][numbers] != reports[2][0][numbers]
+    assert not another or reports[0][0][:3] != reports[2][0][:3]
     assert not Release.objects.filter(study=study).exists() and not balances(study).holders.size
 
 
