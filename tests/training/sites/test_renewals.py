@@ -291,8 +291,8 @@ def test_clocks_and_versions_that_differ_are_refused_in_words(monkeypatch: pytes
     with monkeypatch.context() as patched:
         patched.setattr(wire, "request_authorization", late)
         english, german = problem(site)
-    assert "The hub refuses (401): The clocks of site and hub differ by 40" in english
-    assert "Die Zentrale weigert sich (401): Die Uhren von Standort und Zentrale gehen um 40" in german
+    assert "The hub refuses (401): The clocks of site and hub differ by 4" in english
+    assert "Die Zentrale weigert sich (401): Die Uhren von Standort und Zentrale gehen um 4" in german
     monkeypatch.setattr(Hub, "post", older)
     english, german = problem(site)
     assert "The hub speaks ipate-sites-1 and the site ipate-sites-0: update the older one" in english
