@@ -3,17 +3,13 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from consent.models import Invitation, Study
 from tests.browser.conftest import Site
 from tests.factories import steward_add, study_open
-from tests.learning.encoders.networks import image_encoder
-from tests.learning.formats.test_image_files import archive, dicom, picture
 from tests.reading import read_here  # noqa: F401
-from training.models import Dataset, DatasetImport, Encoder
-from training.services.encoders import encoding_work
+from training.models import Dataset, DatasetImport
 from training.services.imports import import_work
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("read_here")]
@@ -89,48 +85,3 @@ def test_a_steward_imports_and_invites_in_the_browser(sven: Site, study: Study, 
     name, path = sven.saved("Save as CSV")
     assert name == "invitations-ward.csv" and path.read_text().startswith("pseudonym,code,link\n")
     assert set(Invitation.objects.values_list("holder__pseudonym", flat=True)) == {"ada", "ben"}
-
-
-@pytest.mark.exhaustive
-def test_photographs_are_imported_and_encoded(sven: Site, study: Study, tmp_path: Path) -> None:
-    path = archive(
-        tmp_path,
-        {
-            "cats/a.png": picture((8, 8, 3)),
-            "cats/b.jpg": picture((20, 12, 3), kind="JPEG"),
-            "dogs/c.tif": picture((5, 7), kind="TIFF"),
-            "dogs/d.dcm": dicom(np.full((6, 6), 1000), patient="dora", window=(1000, 400)),
-            "holders.csv": b"file,holder\na.png,ada\nb.jpg,ben\nc.tif,cem\nd.dcm,dora\n",
-        },
-        "made.zip",
-    )
-    begun = upload(sven, "photographs", path.read_bytes(), tmp_path, "photographs.zip")
-    sven.is_in_order()
-    declare(sven, "cats\ndogs")
-    check(sven, begun, "4 rows were checked, and none has an error.")
-    dataset = store(sven, begun)
-    assert dataset.schema["classes"] == ["cats", "dogs"] and dataset.schema["channels"] == 3 and dataset.holders == 4
-    sven.open("/studies/ward/datasets/")
-    sven.press("Encoders")
-    sven.says("No encoder yet")
-    sven.is_in_order()
-    onnx = tmp_path / "small.onnx"
-    onnx.write_bytes(image_encoder().content)
-    sven.page.get_by_label("ONNX file").set_input_files(onnx)
-    values = {"name": "small", "size": "12", "mean": "0.5 0.5 0.5", "spread": "0.25 0.25 0.25"}
-    for field, text in {**values, "licence": "MIT", "source": "Made by a test."}.items():
-        sven.page.locator(f"#id_{field}").fill(text)
-    sven.page.get_by_label("I state").check()
-    sven.page.get_by_role("main").get_by_role("button", name="Register", exact=True).click()
-    sven.says("photographs: being encoded")
-    for encoding in Encoder.objects.get().encodings.all():
-        encoding_work(encoding.pk)
-    sven.open("/studies/ward/datasets/encoders/")
-    sven.says("photographs: encoded")
-    sven.is_in_order()
-    sven.press("Withdraw this encoder")
-    sven.says("its file and its vectors are deleted")
-    sven.page.get_by_label("Reason").fill("It was the wrong file.")
-    sven.press("Yes, withdraw it")
-    sven.says("This encoder was withdrawn on")
-    sven.is_in_order()

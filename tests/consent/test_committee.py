@@ -199,13 +199,3 @@ def test_no_mail_is_sent_about_decided_corrected_or_closed(staffed: Study, clock
     clock.days_pass(5)
     Study.objects.update(closed_at=clock.now())
     assert overdue_mails_send() == 0
-
-
-def test_the_page_asks_for_the_day_and_refuses_one_that_is_over(staffed: Study, clock: Clock) -> None:
-    browser, today = as_("committee"), day_of(clock.moment)
-    assert f'name="answer_by" value="{today + timedelta(days=14)}"' in browser.get(url("policy_new", staffed)).text
-    values = {**VALUES, "confirmed": "1"}
-    late = browser.post(url("policy_new", staffed), {**values, "answer_by": "2020-01-01"})
-    assert (late.status_code, "Give a day from today on" in text(late)) == (422, True)
-    browser.post(url("policy_new", staffed), {**values, "answer_by": str(today + timedelta(days=7))})
-    assert EpsilonPolicy.objects.get(version=2).answer_by == today + timedelta(days=7)

@@ -18,9 +18,6 @@ from consent.services.accounts import administrator_set
 from ipate_web.middleware import COOKIE, reader_zone
 from tests import factories
 from tests.pages import as_
-from tests.training.runs import TABLE_RUN, run_draft, study_with_table
-from training.services.drawings import head_counts_enter
-from training.services.runs import run_approve
 
 pytestmark = pytest.mark.django_db
 
@@ -48,21 +45,6 @@ def test_a_holder_goes_straight_to_their_studies(study: Study) -> None:
     factories.holder_create(study, user=factories.user_create("hanna"))
     assert holder.get("/").url == reverse("consent:my_studies")
     assert links(holder, "/my/") == {"My studies", "My account"}
-
-
-def test_the_home_page_tells_people_newest_run_budgets_and_workers() -> None:
-    study = study_with_table("digits")
-    counts, run = {"HIGH": 120, "AVERAGE": 310, "LOW": 0}, run_draft(study, **TABLE_RUN)
-    client = signed_in("otto", study, "operator")
-    head_counts_enter(study=study, acting_user=factories.user_create("otto"), counts=counts)
-    page = client.get("/").text
-    assert ">430 people<" in page and f"/runs/{run.pk}/" in page and "No worker takes tasks" in page
-    assert "High protection: 0.0 % used, 100.0 % free" in page
-    run_approve(run=run, acting_user=factories.user_create("olga"), share=0.25)
-    page = client.get("/").text
-    assert "High protection: 0.0 % used, 75.0 % free" in page and "1 run waits to be begun." in page
-    page = signed_in("rita", study, "researcher").get("/").text
-    assert run.title in page and "430" not in page.replace(str(run.pk), "") and "% used" not in page
 
 
 def test_a_role_finds_its_studies_and_no_others(study: Study) -> None:

@@ -8,7 +8,6 @@ import pytest
 from django.utils import translation
 
 from common.artifacts import model_fetch
-from common.noise import SimulationNoise
 from common.sentences import Sentence
 from consent.documents.typeset import tagged_pdf
 from consent.models import Study
@@ -17,7 +16,6 @@ from learning.formats import Rows
 from learning.published import published_load
 from learning.students import (
     labelled,
-    suggested_student,
 )
 from tests.factories import study_open
 from tests.pages import as_, text, url
@@ -29,7 +27,6 @@ from tests.training.runs import (
     head_counts_state,
     run_finish,
     run_start,
-    study_with_data,
     study_with_table,
     table_rows,
 )
@@ -44,45 +41,6 @@ from training.services.datasets import dataset_import
 from training.verification import release_faults
 
 pytestmark = pytest.mark.django_db
-
-SMALL = {"steps": 30, "batch": 16}
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize(
-    ("fields", "right"),
-    [
-        pytest.param(
-            EVERYBODY | {"choices": {"rounds": 1}, "batch_size": 300},
-            0.2,
-            id="neighbours",
-            marks=pytest.mark.exhaustive,
-        ),
-        pytest.param(
-            {"aggregator": {"name": "gnmax", "sigma": 5.0}, "teachers": 10, "wanted_labels": 20, "batch_size": 20},
-            0.0,
-            id="pate",
-            marks=pytest.mark.exhaustive,
-        ),
-        pytest.param(STEPS_RUN | {"choices": {"steps": 20, "publish": "student"}, "batch_size": 20}, 0.2, id="sgd"),
-    ],
-)
-def test_the_suggested_student_of_images_learns_from_every_method(
-    monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any], right: float
-) -> None:
-    monkeypatch.setattr(questions, "noise_of", lambda run: SimulationNoise(run.position))
-    student = suggested_student("image").name
-    study = study_with_data(levels="LLLL")
-    run = run_finish(run_start(study, student_learner=student, student_parameters=SMALL, **fields))
-    assert run.status == Run.Status.FINISHED, run.message
-    assert run.student.learner == student and not run.student.is_released_itself
-    card = run.student.card
-    assert card["learner"] == {"name": student, "parameters": SMALL, "chosen": {}}
-    assert 0 < card["learned_from"]["above_noise"] <= card["learned_from"]["labels"]
-    model, points = published_load(student, model_fetch(run.student.artifact)), points_of(run.test_dataset)
-    assert run.student.accuracy >= right, "ten classes, a few hundred people, a few steps"
-    again = student_fit(run, lesson_of(run))
-    np.testing.assert_array_equal(again.predict_proba(points), model.predict_proba(points))
 
 
 @pytest.mark.parametrize("student", ["shares", pytest.param("boosting", marks=pytest.mark.exhaustive)])

@@ -311,25 +311,6 @@ def likeness(vectors):
     return found[0] @ found[1], found[0] @ found[2]
 
 
-def test_efficientnet_sees_what_is_alike():
-    y, x = np.mgrid[:32, :32]
-    disc = (((x - 16) ** 2 + (y - 16) ** 2) < 100)[..., None] * np.array([200, 30, 30])
-    moved, lines = np.roll(disc, 3, axis=1), ((x // 4) % 2)[..., None] * np.array([255, 255, 255])
-    images = np.stack([disc, moved, lines]).astype(np.uint8)
-    from learning.encoders.making.efficientnet import efficientnet_lite0
-
-    encoder = efficientnet_lite0()
-    with EncoderProcess(encoder, (32, 32, 3)) as process:
-        assert process.width == 1280
-        vectors = process.encode(images)
-        assert (process.encode(images[::-1][:2])[::-1] == vectors[1:]).all(), "whoever else is there"
-    model = linear(Encoded(components=2).fit(vectors))
-    here = LocalModel(onnx_file(model, ImageSchema(32, 32, 3, ("one", "other")), {}, encoder))
-    assert here.predict(images / 255).probabilities == pytest.approx(model.predict_proba(vectors), abs=1e-5)
-    alike, other = likeness(vectors)
-    assert alike > 0.8 > other
-
-
 @pytest.mark.exhaustive
 def test_minilm_knows_what_means_the_same():
     from learning.encoders.making.minilm import minilm
