@@ -16,9 +16,11 @@ class JournalMixin:
 
     run_on_commit: list[tuple[Any, ...]]
 
-    def _commit(self) -> None:
+    def commit(self) -> None:
+        self.validate_thread_sharing()  # type: ignore[attr-defined]  # nothing is noted for a commit that is refused
+        self.validate_no_atomic_block()  # type: ignore[attr-defined]
         try:
             notes_write([callback for _, callback, *_ in self.run_on_commit if isinstance(callback, Note)])
         except OSError as error:
             raise OperationalError(f"The journal cannot be written: {error}") from error
-        super()._commit()  # type: ignore[misc]
+        super().commit()  # type: ignore[misc]

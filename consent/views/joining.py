@@ -1,7 +1,7 @@
 """Pages to open an invitation, close it, and replace it by an account."""
 
-from allauth.account.internal.flows.login import perform_login
-from allauth.account.models import EmailAddress, Login
+from allauth.account.models import EmailAddress
+from allauth.account.utils import perform_login
 from allauth.mfa.utils import is_mfa_enabled
 from django.contrib import messages
 from django.contrib.auth import logout
@@ -170,7 +170,7 @@ def _signed_in(request: HttpRequest, holder: DataHolder, user: User) -> HttpResp
     request.session.set_expiry(None)
     choice = reverse("consent:choice", args=[holder.study.slug])
     if is_mfa_enabled(user):
-        return perform_login(request, Login(user=user, redirect_url=choice, signal_kwargs={"joins": holder.pk}))
+        return perform_login(request, user, redirect_url=choice, signal_kwargs={"joins": holder.pk})
     address = EmailAddress.objects.filter(user=user, email=user.email).first()
     if address is not None and not address.verified:
         address.send_confirmation(request)
@@ -184,4 +184,4 @@ def _signed_in(request: HttpRequest, holder: DataHolder, user: User) -> HttpResp
         )
     else:
         messages.success(request, invitations.ACCOUNT_SET_UP)
-    return perform_login(request, Login(user=user, redirect_url=choice))
+    return perform_login(request, user, redirect_url=choice)
