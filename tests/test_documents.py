@@ -91,6 +91,14 @@ def test_the_picture_of_the_architecture_is_drawn_from_its_source() -> None:
     assert drawn == (DOCS / "architecture.svg").read_bytes(), "run: make pictures"
 
 
+def test_newcomers_find_every_place_that_is_named() -> None:
+    places = re.findall(r"`([\w/]+\.py)::(\w+)`", text_of(DOCS / "where-is.md"))
+    assert len(places) > 15
+    for path, name in places:
+        found = re.search(rf"^(def |class )?{name}\b", text_of(ROOT / path), re.MULTILINE)
+        assert found, f"{path} has no {name}"
+
+
 # --- What they say ----------------------------------------------------------------------------------------------------
 
 #: What other tests run: a command → the test.
