@@ -35,8 +35,8 @@ from training.models.datasets import DRAWN
 from training.services.publication import without_model
 
 register = template.Library()
-#: Where a sentence has a value, as in "δ = %(delta)g".
-_VALUE = re.compile(r"%\((?P<name>\w+)\)[.\d]*[a-z]")
+#: Where a sentence has a value, as in "δ = %(delta)g", or the sign of per cent.
+_VALUE = re.compile(r"%\((?P<name>\w+)\)[.\d]*[a-z]|%%")
 
 
 register.filter(encoder_of)
@@ -453,6 +453,8 @@ def group_labels(names: Iterable[str]) -> str:
 
 def _filled_in(place: re.Match[str], values: dict[str, Any]) -> str:
     """Value of a sentence at ``place``: another sentence, a name, of a group or whatever, or a number."""
+    if place["name"] is None:
+        return "%"
     value = values[place["name"]]
     if isinstance(value, Sentence):
         return said(value)

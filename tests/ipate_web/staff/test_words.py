@@ -31,6 +31,7 @@ def test_stored_sentences_are_translated_for_the_reader() -> None:
     large = "σ = %(sigma)g is large for %(votes)d votes: even a unanimous vote is often lost to the noise."
     numbers, unknown = Sentence(large, sigma=0.5, votes=30), Sentence("<%(count)d> of some kind", count=3)
     assert said(numbers) == numbers and said(unknown) == "<3> of some kind"
+    assert said(Sentence("about %(share)d %% of them", share=7)) == "about 7 % of them"
     with translation.override("de"):
         assert said(note) == said(stored) == "Gruppe „Hoher Schutz“ hat keine Betroffenen."
         assert said(numbers).startswith("σ = 0,5 ")
