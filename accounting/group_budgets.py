@@ -35,7 +35,7 @@ class ChargedRun:
 
 
 @dataclass(frozen=True)
-class Use:
+class BudgetUse:
     """Part of a group's budget that a run has used, or, where ``run`` is None, a release outside of runs.
 
     ``charge`` in μ² is by how much the most that anybody of the group can have been charged has grown by it. ``at`` is
@@ -76,7 +76,7 @@ class GroupBudget:
     cap: float
     used: float
     reserved: float
-    uses: list[Use] = field(default_factory=list)
+    uses: list[BudgetUse] = field(default_factory=list)
     history: list[tuple[datetime, float]] = field(default_factory=list)
 
     @property
@@ -277,12 +277,12 @@ class _Tally:
         self.used = used
         self.history.append((at, used))
 
-    def uses(self, cap: float, delta: float) -> list[Use]:
+    def uses(self, cap: float, delta: float) -> list[BudgetUse]:
         found = []
         for subject, charge in self.by_subject.items():
             kind, at = self._facts[subject]
             run = None if isinstance(subject, tuple) else subject
             known = self._runs.get(run) if run else None
             title = known.title if known else str(Release.Kind(kind).label)
-            found.append(Use(run, kind, title, charge, charge / cap, epsilon_at(charge, delta), at))
+            found.append(BudgetUse(run, kind, title, charge, charge / cap, epsilon_at(charge, delta), at))
         return found

@@ -87,7 +87,7 @@ def _studies() -> str:
 
 
 @dataclass(frozen=True)
-class Part:
+class WatchedPart:
     """Part of the installation that is watched.
 
     Attributes:
@@ -99,19 +99,19 @@ class Part:
     alarm: str | Promise
 
 
-PARTS: dict[str, Part] = {
-    "verification": Part(
+PARTS: dict[str, WatchedPart] = {
+    "verification": WatchedPart(
         _studies, _("A study is locked, has a fault, or was not verified for 26 hours. The home page says which.")
     ),
-    "backup": Part(_backup, _("No backup has succeeded for 26 hours.")),
-    "beat": Part(
+    "backup": WatchedPart(_backup, _("No backup has succeeded for 26 hours.")),
+    "beat": WatchedPart(
         lambda: "silent" if beat_age() > SILENCE else "ok",
         _("Periodic tasks have not run for a quarter of an hour: beat or all workers are gone."),
     ),
-    "disk": Part(
+    "disk": WatchedPart(
         lambda: "almost full" if disk_free() < LEAST_FREE else "ok", _("A disk has less than a tenth of its room left.")
     ),
-    "certificate": Part(
+    "certificate": WatchedPart(
         lambda: "ends soon" if certificate_lifetime() < LEAST_VALID else "ok",
         _("The certificate of the site ends within 14 days."),
     ),

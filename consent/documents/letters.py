@@ -20,7 +20,7 @@ from django.utils.translation import get_language
 
 from common.templatetags.components import component_render
 from consent.documents.codes import code_of
-from consent.documents.typeset import Part, html_tree, tagged_pdf
+from consent.documents.typeset import TreePart, html_tree, tagged_pdf
 from consent.models import Invitation, Letter, Letterhead, Study
 from consent.people.circumstances import Answering
 from consent.promises.comparisons import level_changes
@@ -183,7 +183,7 @@ def document_context(study: Study, name: str) -> dict[str, Any]:
     }
 
 
-def _changes(study: Study, kind: str) -> list[Part]:
+def _changes(study: Study, kind: str) -> list[TreePart]:
     """What the levels mean for whoever agreed before, and now, in a letter about new information."""
     changes = level_changes(study) if kind == Letter.Kind.NEW_FORM else []
     return html_tree(component_render("level_changes_of_letter", level_changes=changes)) if changes else []

@@ -28,7 +28,7 @@ from consent.documents.letters import (
     sender,
     voice,
 )
-from consent.documents.typeset import Part, html_tree, tagged_pdf
+from consent.documents.typeset import TreePart, html_tree, tagged_pdf
 from consent.forms import options
 from consent.languages import language_of
 from consent.models import AUTHORITIES, Letterhead, Study
@@ -83,7 +83,7 @@ class FormsOnPaper:
             raise LookupError(study.slug)
         self.study, self.form, self.policy = study, form, policy
         self.head = head or letterhead_of(study)
-        self._read: dict[tuple[str, str | None], list[Part]] = {}
+        self._read: dict[tuple[str, str | None], list[TreePart]] = {}
 
     def context(self, written: FormWritten, answer_by: date | None = None) -> dict[str, Any]:
         """All that a form says, in the language of its text."""

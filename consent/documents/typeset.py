@@ -17,7 +17,7 @@ _KNOWN = {*_BLOCKS, "strong", "em", "code", "a", "br", "lang"}
 _HOLDERS = {"ul", "ol", "dl", "table", "thead", "tbody", "tr", "boxes", "root"}
 _EMPTY = {"br", "hr", "img", "input"}
 _SPACES = re.compile(r"\s+")
-Part = str | dict[str, Any]
+TreePart = str | dict[str, Any]
 
 
 def tagged_pdf(template: Path, context: dict[str, Any]) -> bytes:
@@ -43,7 +43,7 @@ def _compiled(template: Path, inputs: dict[str, str], **options: Any) -> bytes:
     return document
 
 
-def html_tree(html: str) -> list[Part]:
+def html_tree(html: str) -> list[TreePart]:
     r"""Parts of sanitised HTML: words, and elements with a ``tag`` and their own ``parts``.
 
     A list of class “boxes” becomes the element ``boxes``, whatever names a language ``lang``; a cell that spans
@@ -61,9 +61,9 @@ def html_tree(html: str) -> list[Part]:
 class _Reader(HTMLParser):
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
-        self.root: list[Part] = []
+        self.root: list[TreePart] = []
         # Each open element with where its parts go: its own, or those of the one around it.
-        self._open: list[tuple[str, list[Part]]] = [("", self.root)]
+        self._open: list[tuple[str, list[TreePart]]] = [("", self.root)]
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         attributes, around = dict(attrs), self._open[-1][1]
@@ -93,10 +93,10 @@ class _Reader(HTMLParser):
         self._open[-1][1].append(data if in_code else _SPACES.sub(" ", data))
 
 
-def _tidied(tag: str, parts: list[Part]) -> list[Part]:
+def _tidied(tag: str, parts: list[TreePart]) -> list[TreePart]:
     """Parts without the spaces beside blocks and at the ends of one, each with its own parts tidied."""
     ends = tag in _BLOCKS or tag == "root"
-    kept: list[Part] = []
+    kept: list[TreePart] = []
     for place, part in enumerate(parts):
         if isinstance(part, dict):
             kept.append(part | {"parts": _tidied(part["tag"], part["parts"])})
@@ -110,5 +110,5 @@ def _tidied(tag: str, parts: list[Part]) -> list[Part]:
     return kept
 
 
-def _is_block(part: Part) -> bool:
+def _is_block(part: TreePart) -> bool:
     return isinstance(part, dict) and part["tag"] in _BLOCKS

@@ -28,7 +28,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Question:
+class CheckQuestion:
     """Question with its two answers in the order in which they are shown."""
 
     key: str
@@ -41,7 +41,7 @@ class Question:
         return next(answer for answer in self.answers if answer.right)
 
 
-def questions(holder: DataHolder, right_guesses: int) -> list[Question]:
+def questions(holder: DataHolder, right_guesses: int) -> list[CheckQuestion]:
     """Questions for a holder, whose order of answers is the same each time and differs between people.
 
     ``right_guesses``: the odds, in 100, of the level that the second question is about.
@@ -51,7 +51,7 @@ def questions(holder: DataHolder, right_guesses: int) -> list[Question]:
     listed = []
     for place, (text, wrong, right) in enumerate(_questions(holder, right_guesses)):
         answers = (Answer(*wrong, right=False), Answer(*right, right=True))
-        listed.append(Question(KEYS[place], text, answers[::-1] if place in right_first else answers))
+        listed.append(CheckQuestion(KEYS[place], text, answers[::-1] if place in right_first else answers))
     return listed
 
 

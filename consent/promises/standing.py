@@ -13,7 +13,7 @@ from consent.people.circumstances import Answering, Lapse, answering_for, counts
 from consent.promises.comparisons import Column, agreement_of, columns_since, odds_words, offer_of, promise_of
 from consent.selectors import LastPromise, consent_current, consent_form_in_force, forms_waiting, lapse_of, promise_last
 from consent.wording.facts import fact_differences, study_of_form
-from consent.wording.rendering import Line, line_differences, sentence_differences
+from consent.wording.rendering import DiffLine, line_differences, sentence_differences
 from consent.wording.third_person import gettext as _
 
 #: So long before a consent ends people are reminded, and asked to decide again.
@@ -152,7 +152,7 @@ class Standing:
             sentences += [stands if self.counts else _("This level now means %(now)s. You can keep your promise.")]
         return [sentence % values for sentence in sentences]
 
-    def changes(self, language: str) -> list[Line]:
+    def changes(self, language: str) -> list[DiffLine]:
         """Lines in which the form that is to be answered differs from the version agreed to, validity included.
 
         In ``language``, or in the site's first where one of the two has no such text. Facts come first.
@@ -176,7 +176,7 @@ class Announced:
     """Small correction that is announced and not in force yet, with the lines in which it differs."""
 
     proposal: ConsentFormProposal
-    lines: list[Line]
+    lines: list[DiffLine]
 
 
 def next_correction(study: Study, language: str) -> Announced | None:

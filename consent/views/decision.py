@@ -25,7 +25,7 @@ from consent.models import ConsentEvent, ConsentForm, DataHolder, EpsilonPolicy,
 from consent.people.circumstances import answering_for
 from consent.promises.comparisons import columns_of_answer, promise_of
 from consent.promises.odds import CHANCE, right_guesses_at
-from consent.promises.questions import KEYS, Question, questions
+from consent.promises.questions import KEYS, CheckQuestion, questions
 from consent.promises.standing import Standing, next_correction, standing
 from consent.promises.uses import results_of, right_guesses_together, usage_of
 from consent.services.erasures import erasure_ask, erasure_state
@@ -90,7 +90,7 @@ def _read(request: HttpRequest, holder: DataHolder, form: DecisionForm, chosen: 
     return render(request, "consent/study.html", context, status=422 if form.errors else 200)
 
 
-def questions_of(study: Study, policy: EpsilonPolicy) -> list[Question]:
+def questions_of(study: Study, policy: EpsilonPolicy) -> list[CheckQuestion]:
     """Check questions of a study under a policy, in the order in which they are asked of nobody in particular."""
     nobody = DataHolder(study=study, public_id=UUID(int=0))
     return questions(nobody, level_option(Level.HIGH, policy.high, study.delta).right_guesses)

@@ -23,7 +23,7 @@ from django.utils.translation import gettext as _
 
 from consent.languages import is_variant
 from consent.models import ConsentForm, ConsentFormProposal, LawfulBasis, Study
-from consent.wording.rendering import Line, sentence_differences
+from consent.wording.rendering import DiffLine, sentence_differences
 
 #: Fields that have a text in each language of a study.
 TRANSLATED = (
@@ -249,9 +249,9 @@ def languages_of_facts(study: Study) -> list[str]:
     return list(dict.fromkeys([settings.LANGUAGE_CODE, *study.languages, *study.translations]))
 
 
-def fact_differences(older: Study, newer: Study) -> list[Line]:
+def fact_differences(older: Study, newer: Study) -> list[DiffLine]:
     """Facts that differ, under their names: those of the reader's language, then those in other languages."""
-    lines: list[Line] = []
+    lines: list[DiffLine] = []
     for language in (None, *languages_of_facts(newer)):
         before, now = dict(fact_words(older, language)), dict(fact_words(newer, language))
         for label in {**now, **before}:

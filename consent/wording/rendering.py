@@ -24,7 +24,7 @@ _TOP_HEADING = 3  # A form stands under a heading of level 2.
 #: Characters up to which a text is no longer than its opening and the line behind which the rest is folded.
 _SHORT = 300
 _markdown = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
-Change = Literal["same", "added", "removed"]
+DiffKind = Literal["same", "added", "removed"]
 #: A line that shares less than this with another is a different line, not a changed one.
 _ALIKE = 0.5
 
@@ -142,23 +142,23 @@ def _opening_end(tokens: list[Token]) -> int:
 
 
 @dataclass(frozen=True)
-class Part:
+class DiffPart:
     """Part of a line: in both versions, only in the newer, or only in the older."""
 
-    change: Change
+    change: DiffKind
     text: str
 
 
 @dataclass(frozen=True)
-class Line:
+class DiffLine:
     """Line of text with its change as a whole: ``same``, ``added``, ``removed`` or ``changed``, and its kind."""
 
     change: str
-    parts: list[Part]
+    parts: list[DiffPart]
     kind: str = "text"
 
 
-def line_differences(older: str, newer: str) -> list[Line]:
+def line_differences(older: str, newer: str) -> list[DiffLine]:
     r"""Lines of both versions in reading order; a reworded line appears once, with its changed words marked.
 
     Args:
@@ -172,12 +172,12 @@ def line_differences(older: str, newer: str) -> list[Line]:
     return list(_lines(read_lines(older), read_lines(newer)))
 
 
-def sentence_differences(older: str, newer: str) -> list[Line]:
+def sentence_differences(older: str, newer: str) -> list[DiffLine]:
     """Differences between two sentences without Markdown; none where they are the same."""
     return [] if older == newer else list(_reworded(ReadLine("text", older), ReadLine("text", newer)))
 
 
-def _lines(older: list[ReadLine], newer: list[ReadLine]) -> Iterator[Line]:
+def _lines(older: list[ReadLine], newer: list[ReadLine]) -> Iterator[DiffLine]:
     for tag, a, b, c, d in SequenceMatcher(None, older, newer, autojunk=False).get_opcodes():
         if tag == "equal":
             yield from (_whole("same", line) for line in older[a:b])
@@ -190,11 +190,11 @@ def _lines(older: list[ReadLine], newer: list[ReadLine]) -> Iterator[Line]:
         yield from (_whole("added", line) for line in added[paired:])
 
 
-def _whole(change: Change, line: ReadLine) -> Line:
-    return Line(change, [Part(change, line.text)], line.kind)
+def _whole(change: DiffKind, line: ReadLine) -> DiffLine:
+    return DiffLine(change, [DiffPart(change, line.text)], line.kind)
 
 
-def _reworded(old: ReadLine, new: ReadLine) -> Iterator[Line]:
+def _reworded(old: ReadLine, new: ReadLine) -> Iterator[DiffLine]:
     a, b = (re.findall(r"\w+|\s+|[^\w\s]", line.text) for line in (old, new))
     matcher = SequenceMatcher(None, a, b, autojunk=False)
     if old.kind != new.kind or matcher.ratio() < _ALIKE:
@@ -204,10 +204,10 @@ def _reworded(old: ReadLine, new: ReadLine) -> Iterator[Line]:
     parts = []
     for tag, i, j, k, m in matcher.get_opcodes():
         if tag == "equal":
-            parts.append(Part("same", "".join(a[i:j])))
+            parts.append(DiffPart("same", "".join(a[i:j])))
             continue
         if i < j:
-            parts.append(Part("removed", "".join(a[i:j])))
+            parts.append(DiffPart("removed", "".join(a[i:j])))
         if k < m:
-            parts.append(Part("added", "".join(b[k:m])))
-    yield Line("changed", parts, new.kind)
+            parts.append(DiffPart("added", "".join(b[k:m])))
+    yield DiffLine("changed", parts, new.kind)

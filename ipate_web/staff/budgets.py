@@ -10,7 +10,7 @@ from uuid import UUID
 import numpy as np
 from django.utils.translation import gettext as _
 
-from accounting.group_budgets import GroupBudget, Use, epsilon_at
+from accounting.group_budgets import BudgetUse, GroupBudget, epsilon_at
 from consent.models import Study
 from ipate_web.staff.charts import Chart, Series
 from ipate_web.staff.templatetags.run_words import group_label, percent
@@ -48,7 +48,7 @@ class BudgetRow:
 class BudgetUses:
     """What used budgets: its look in the bars, and the part of each group's cap (None where it used nothing of it)."""
 
-    use: Use
+    use: BudgetUse
     look: str
     shares: list[float | None]
 
@@ -151,7 +151,7 @@ def _spaced(count: int, most: int) -> list[int]:
     return sorted(set(np.linspace(count - 1, 0, min(count, most)).round().astype(int).tolist()))
 
 
-def _key(use: Use) -> Any:
+def _key(use: BudgetUse) -> Any:
     return use.run or (use.kind, use.at)
 
 

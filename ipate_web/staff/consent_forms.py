@@ -27,13 +27,13 @@ from consent.languages import language_of, translated_name
 from consent.models import ConsentForm, ConsentFormDraft, ConsentFormProposal, Renewal, Study
 from consent.models.recorded import actor_name
 from consent.people.circumstances import day_of
-from consent.promises.questions import Question
+from consent.promises.questions import CheckQuestion
 from consent.selectors import consent_form_in_force, consent_form_languages, policy_in_force
 from consent.services import Valid, draft_facts, form_digest
 from consent.services.consent_forms import OBJECTION_DAYS
 from consent.views.decision import page_preview, questions_of
 from consent.wording.facts import fact_differences, fact_words, facts_missing, facts_of, study_of_form, study_with
-from consent.wording.rendering import Line, line_differences, markdown_html
+from consent.wording.rendering import DiffLine, line_differences, markdown_html
 from ipate_web.staff.committee import remark_form, remark_make
 from ipate_web.staff.fields import AnswerField, DayField
 from ipate_web.staff.pages import faults_in, faults_show, number_sent, render_page, study_form, study_page
@@ -180,7 +180,7 @@ class PublicationForm(forms.Form):
 class QuestionUnderstood:
     """Check question, and what the newest count says of it; None before the first."""
 
-    question: Question
+    question: CheckQuestion
     understood: Understanding | None
 
 
@@ -203,7 +203,7 @@ def understanding(study: Study) -> dict[str, Any]:
     }
 
 
-def _worst_first(questions: list[Question], counted: AnswerCounts | None) -> list[QuestionUnderstood]:
+def _worst_first(questions: list[CheckQuestion], counted: AnswerCounts | None) -> list[QuestionUnderstood]:
     by_key = {question.key: question for question in questions}
     if counted is None:
         return [QuestionUnderstood(question, None) for question in questions]
@@ -227,7 +227,7 @@ def _rendered(texts: dict[str, str]) -> list[tuple[str, str, SafeString]]:
 
 def _differences(
     older: dict[str, str], newer: dict[str, str], studies: tuple[Study, Study]
-) -> list[tuple[str, str, list[Line], bool]]:
+) -> list[tuple[str, str, list[DiffLine], bool]]:
     """(code, name, lines, whether they read alike) of the facts and each language's text, without unchanged ones."""
     differences = []
     facts = fact_differences(*studies)
