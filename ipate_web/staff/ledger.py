@@ -134,7 +134,8 @@ def ledger_check(request: SignedInRequest, study: Study) -> HttpResponse:
         after = max(0, model.head(study.pk).sequence - ROWS_CHECKED)
         check = Check(str(model._meta.verbose_name), partial(model.chain_faults, study.pk, after=after))
         chains.append(chain_report(model, study.pk, check.faults, sees_people=sees_all))
-    context = {"study": study, "chains": chains, "checked": ROWS_CHECKED}
+    whole = sum(chain.is_whole and not chain.faults for chain in chains)
+    context = {"study": study, "chains": chains, "whole": whole, "checked": ROWS_CHECKED}
     if request.headers.get("HX-Request"):
         return render(request, "staff/ledger/chains.html", context)
     return render_page(request, study, "staff/ledger/check.html", context)

@@ -7,6 +7,8 @@ from typing import Any
 from django.utils.formats import number_format
 from django.utils.translation import gettext as _
 
+from training.measures import FEWEST_STEPS, rounding_steps
+
 DECIMALS = 3
 
 
@@ -20,9 +22,9 @@ class Measure:
     compared: str
 
 
-def decimal(value: float | None) -> str:
+def decimal(value: float | None, decimals: int = DECIMALS) -> str:
     """A measure with three digits; a dash for what is unknown."""
-    return "–" if value is None else number_format(value, decimal_pos=DECIMALS)
+    return "–" if value is None else number_format(value, decimal_pos=decimals)
 
 
 def ends_words(ends: Sequence[float] | None) -> str:
@@ -38,7 +40,9 @@ def measures(evaluation: Mapping[str, Any]) -> list[Measure]:
         return [target_measure(each) for each in evaluation["measures"]]
     majority = evaluation.get("majority") or {}
     gain = {"gain": decimal(majority.get("gain")), "interval": ends_words(majority.get("gain_interval")) or "–"}
-    share = {"name": majority.get("class"), "share": decimal(majority.get("share"))}
+    # Shares of few points are rounded to whole per cent, and say no more here.
+    digits = DECIMALS if rounding_steps(evaluation.get("points") or 0) > FEWEST_STEPS else 2
+    share = {"name": majority.get("class"), "share": decimal(majority.get("share"), digits)}
     message = _("“%(name)s”, the most frequent class, for every point: %(share)s") % share
     above = _("difference %(gain)s (%(interval)s)") % gain
     base = _("the classes' shares for every point: %(loss)s") % {"loss": decimal(evaluation.get("base_log_loss"))}
@@ -52,7 +56,9 @@ def measures(evaluation: Mapping[str, Any]) -> list[Measure]:
     )
     entries = []
     for key, ends, name, compared in rows:
-        value = "∞" if key == "log_loss" and evaluation.get("impossible") else decimal(evaluation.get(key))
+        value = decimal(evaluation.get(key), digits if key == "accuracy" else DECIMALS)
+        if key == "log_loss" and evaluation.get("impossible"):
+            value = "∞"
         entries.append(Measure(name, value, ends_words(evaluation.get(ends)), compared))
     return entries
 

@@ -464,6 +464,33 @@ def _filled_in(place: re.Match[str], values: dict[str, Any]) -> str:
     return localised(text) if isinstance(value, float) else text
 
 
+#: Places of the items left out that a page names.
+_PLACES = 5
+
+
+@register.filter
+def balance_rows(balance: Sequence[Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Return the parts of a balance for its table, with those that were left out whole for one reason together.
+
+    ``parts`` are the others; ``whole`` has each reason with the names of the parts and how many items each has.
+    """
+    whole: dict[str, dict[str, Any]] = {}
+    for part in balance:
+        if part["seen"] and part["seen"] == part["left"] and len(part["left_out"]) == 1:
+            reason = said(part["left_out"][0]["reason"])
+            group = whole.setdefault(reason, {"reason": reason, "count": 0, "parts": []})
+            group["count"] += part["left"]
+            group["parts"].append(part)
+    folded = [group for group in whole.values() if len(group["parts"]) > 1]
+    names = {part["part"] for group in folded for part in group["parts"]}
+    parts = [
+        {**part, "left_out": [{**line, "places": line["places"][:_PLACES]} for line in part["left_out"]]}
+        for part in balance
+        if part["part"] not in names
+    ]
+    return {"parts": parts, "whole": folded}
+
+
 @register.filter
 def said(sentence: str | dict[str, Any]) -> str:
     """A sentence, or what a plan kept of one, in the reader's language; marked as English where it has no other."""
