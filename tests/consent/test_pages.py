@@ -107,7 +107,7 @@ def test_one_of_four_equal_answers_is_needed_and_none_is_preselected(
     browser: Client, holder: DataHolder, give: Decide
 ) -> None:
     html = browser.get(url("study", holder.study)).text
-    assert re.findall(r'type="radio" name="choice".*? value="(\w+)"', html) == ["HIGH", "AVERAGE", "LOW", "NONE"]
+    assert re.findall(r'type="radio" name="choice"[^>]*?\svalue="(\w+)"', html) == ["HIGH", "AVERAGE", "LOW", "NONE"]
     assert " checked" not in html
     for step, choice in (("study", ""), ("decide", "HIGHEST")):
         refused = submit(browser, step, holder, choice)

@@ -34,7 +34,7 @@ def reader(study: Study, client: Client) -> Client:
 
 
 def page(client: Client, **query: str) -> str:
-    return client.get(reverse("consent:study", args=["digits"]), query).content.decode()
+    return " ".join(client.get(reverse("consent:study", args=["digits"]), query).text.split())
 
 
 def test_readers_choose_a_variant_and_the_main_text_stays_binding(reader: Client) -> None:
