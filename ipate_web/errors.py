@@ -34,7 +34,7 @@ def server_error(request: HttpRequest) -> HttpResponse:
             else _("Something went wrong on the site's side, and it was logged. Try again in a few minutes."),
         )
     else:
-        response = render(None, f"{status.value}.html", status=status)  # type: ignore[arg-type]
+        response = render(None, f"{status.value}.html", status=status)
     if status == HTTPStatus.SERVICE_UNAVAILABLE:
         response["Retry-After"] = str(RETRY_AFTER)
     response["Cache-Control"] = "no-store"

@@ -6,6 +6,7 @@ from typing import Any
 from django.conf import settings
 from django.http import HttpResponse, HttpResponseBase
 from django.utils.cache import get_conditional_response, patch_vary_headers
+from django.utils.encoding import force_bytes
 from django.utils.translation import get_language
 from drf_spectacular.views import SpectacularAPIView
 from rest_framework.request import Request
@@ -24,7 +25,7 @@ class Schema(SpectacularAPIView):
         key = (language, renderer.media_type)
         if key not in _rendered:
             response = super().get(request, *args, **kwargs)
-            content = renderer.render(response.data, renderer.media_type, {"request": request, "response": response})
+            content = force_bytes(renderer.render(response.data, renderer.media_type, {"response": response}))
             rendered = HttpResponse(content, content_type=f"{renderer.media_type}; charset=utf-8")
             rendered["Content-Disposition"] = response["Content-Disposition"]
             rendered["ETag"] = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
@@ -32,4 +33,4 @@ class Schema(SpectacularAPIView):
         known = _rendered[key]
         response = HttpResponse(known.content, headers=dict(known.items()))
         patch_vary_headers(response, ("Accept", "Accept-Language", "Cookie"))
-        return get_conditional_response(request, etag=known["ETag"], response=response)
+        return get_conditional_response(request, etag=known["ETag"], response=response) or response
