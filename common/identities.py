@@ -182,11 +182,12 @@ def look_alikes(new: Iterable[str], others: Iterable[str] = ()) -> list[tuple[st
     >>> look_alikes(["P-17", "P-017", "Q-1"], others=["q1", "R-2"])
     [('P-017', 'P-17'), ('Q-1', 'q1')]
     """
+    seen = {name: resemblance(name) for name in new}
     groups: dict[str, set[str]] = {}
-    for name in new:
-        groups.setdefault(resemblance(name), set()).add(name)
+    for name, looks in seen.items():
+        groups.setdefault(looks, set()).add(name)
     for name in others:
-        group = groups.get(resemblance(name))
+        group = None if name in seen else groups.get(resemblance(name))
         if group is not None:
             group.add(name)
     return sorted(tuple(sorted(group)) for group in groups.values() if len(group) > 1)

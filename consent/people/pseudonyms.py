@@ -139,6 +139,8 @@ def spelling_fault(pseudonym: str) -> str:
 
 def _ids(study: Study, names: list[str]) -> dict[str, int]:
     ids: dict[str, int] = {}
+    if len(names) > _AT_ONCE and not DataHolder.objects.filter(study=study).exists():
+        return ids
     names = [name for name in names if "\0" not in name]  # PostgreSQL takes no text with a zero character
     for start in range(0, len(names), _AT_ONCE):
         holders = DataHolder.objects.filter(study=study, pseudonym__in=names[start : start + _AT_ONCE])
