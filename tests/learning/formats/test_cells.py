@@ -250,6 +250,18 @@ def test_a_draft_says_what_does_not_fit(tmp_path: Path) -> None:
     }
 
 
+def test_a_column_that_most_records_leave_empty_is_drafted_from_the_numbers_that_are_there(tmp_path: Path) -> None:
+    """Such as the T-scores of a few people in an extract of a hospital, all of them negative."""
+    scores = {7: "-2.5", 90: "-1.1", 300: "-0.4", 301: "-3.2"}
+    lines = [f"p{place},{scores.get(place, '')},{'yes' if place % 2 else 'no'}" for place in range(400)]
+    (tmp_path / "a.csv").write_text("\n".join(["who,score,ill", *lines]))
+    draft = schema_draft(tmp_path / "a.csv")
+    column = draft.document["columns"][1]
+    assert (
+        column["type"] == "numeric" and column["minimum"] < -3 and not any("below 0" in each for each in draft.remarks)
+    )
+
+
 CELLS = st.sampled_from(["", "1", "2.0", "x", "yes", "no", "ada", "=1+1", " ", "true"])
 SHORT = TabularSchema((COLUMNS[0], COLUMNS[1], COLUMNS[4]), ("no", "yes"))
 
