@@ -1,12 +1,11 @@
 """Failed sign-ins and wrong invitation codes are limited, in all processes together."""
 
-import json
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from datetime import timedelta
+from functools import partial
 from uuid import uuid4
 
 import pytest
@@ -19,80 +18,35 @@ from common.models import ThrottleEntry
 from common.requests import client_address
 from common.tasks import throttle_sweep
 from common.throttle import Counter, TooManyTriesError, attempt_begin, counters_check, keyed_hash
-from consent.services.invitations import invitations_create
 from tests import factories
-from tests.databases import database_url
-from tests.ipate_web.browser_process import statuses
+from tests.training.test_concurrency import at_once
 
 TRIES = 5
 SIGN_IN, JOIN = "/sign-in/", "/join/"
 
 
-def time_passes() -> None:
-    """The cool-off ends for all that is recorded."""
-    ThrottleEntry.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
-
-
-class BrowserProcess:
-    """Drives tests/ipate_web/browser_process.py."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self.process = process
-        assert self._line() == "ready\n"
-
-    def _line(self) -> str:
-        assert self.process.stdout is not None
-        return self.process.stdout.readline()
-
-    def begin(self, path: str, fields: dict[str, str], times: int = 1) -> None:
-        """Send the requests without waiting for the answers."""
-        assert self.process.stdin is not None
-        print(json.dumps([path, fields, times]), file=self.process.stdin, flush=True)
-
-    def end(self) -> list[int]:
-        """The status codes of what was begun."""
-        return json.loads(self._line())
-
-    def statuses(self, path: str, fields: dict[str, str], times: int = 1) -> list[int]:
-        self.begin(path, fields, times)
-        return self.end()
-
-
-@pytest.fixture(scope="module")
-def elsewhere(django_db_setup: None, django_db_blocker) -> Iterator[BrowserProcess]:
-    """Another process of the site, on the tests' database."""
-    with django_db_blocker.unblock():
-        url = database_url()
-    command = [sys.executable, "-m", "tests.ipate_web.browser_process"]
-    environment = os.environ | {
-        **{"DJANGO_SETTINGS_MODULE": "tests.settings", "DATABASE_URL": url},
-        **dict.fromkeys(("IPATE_SIGN_IN_TRIES", "IPATE_INVITATION_TRIES"), str(TRIES)),
-    }
-    pipe, folder = subprocess.PIPE, site_settings.BASE_DIR
-    with subprocess.Popen(command, cwd=folder, env=environment, stdin=pipe, stdout=pipe, text=True) as process:
-        yield BrowserProcess(process)
+def statuses(path: str, fields: dict[str, str], times: int) -> list[int]:
+    """Codes of the answers to a page's form, sent so often, or of the page where none is shown."""
+    client = Client(enforce_csrf_checks=True)
+    page = client.get(path)
+    if page.status_code != 200:
+        return [page.status_code] * times
+    sent = {**fields, "csrfmiddlewaretoken": client.cookies["csrftoken"].value}
+    return [client.post(path, sent).status_code for _ in range(times)]
 
 
 @pytest.fixture
-def fields(transactional_db: None, settings) -> dict[str, tuple[dict[str, str], dict[str, str]]]:
-    """For each page: what is wrong, and what is right."""
+def fields(transactional_db: None, settings) -> dict[str, dict[str, str]]:
+    """For each page what is wrong."""
     settings.SIGN_IN_TRIES = settings.INVITATION_TRIES = TRIES
     factories.user_create("root", is_superuser=True, is_staff=True)
-    study = factories.study_open()
-    (invitation,) = invitations_create(study=study, acting_user=None, pseudonyms=["P-1"])
-    wrong = {"login": "root", "password": "wrong"}
-    right = {"login": "root", "password": factories.PASSWORD}
-    return {
-        SIGN_IN: (wrong, right),
-        JOIN: ({"code": "a" * 32}, {"code": invitation.code}),
-    }
+    return {SIGN_IN: {"login": "root", "password": "wrong"}, JOIN: {"code": "a" * 32}}
 
 
-def test_tries_at_the_same_time_do_not_exceed_the_limit(elsewhere: BrowserProcess, fields) -> None:
-    for path in (SIGN_IN, JOIN):
-        wrong, _right = fields[path]
-        elsewhere.begin(path, wrong, 2 * TRIES)
-        codes = statuses(path, wrong, 2 * TRIES) + elsewhere.end()
+def test_tries_at_the_same_time_do_not_exceed_the_limit(fields: dict[str, dict[str, str]]) -> None:
+    for path, wrong in fields.items():
+        first, second = at_once([partial(statuses, path, wrong, 2 * TRIES)] * 2)
+        codes = first + second
         # Two that meet at the last place may both be refused.
         assert 0 < len(codes) - codes.count(429) <= TRIES
 
@@ -204,7 +158,7 @@ def test_the_sweep_deletes_what_counts_no_more(limits: None) -> None:
     sign_in()
     throttle_sweep()
     assert ThrottleEntry.objects.count() == 3
-    time_passes()
+    ThrottleEntry.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
     throttle_sweep()
     assert not ThrottleEntry.objects.exists()
     scheduled = [entry["task"] for entry in site_settings.CELERY_BEAT_SCHEDULE.values()]
