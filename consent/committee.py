@@ -102,7 +102,7 @@ def committee_state(study: Study) -> CommitteeState:
         text
         for is_missing, text in (
             (not study.harm, _("an example of harm")),
-            (policy is None, _("an ε policy in force")),
+            (policy is None, _("an approved ε policy")),
             (form is None, _("a published consent form")),
         )
         if is_missing
@@ -147,12 +147,12 @@ def _deadlines(study: Study, form: ConsentForm | None) -> Iterator[Deadline]:
     today = timezone.localdate()
     coming = policies_approved(study).filter(is_replaced=False, approval__effective_from__gt=timezone.now())
     for policy in coming.select_related("approval"):
-        message = _("ε policy, version %(version)d, comes into force") % {"version": policy.version}
+        message = _("ε policy, version %(version)d, takes effect") % {"version": policy.version}
         yield Deadline(timezone.localdate(policy.approval.effective_from), message)
     if form is not None and form.valid_until is not None and form.valid_until >= today:
-        yield Deadline(form.valid_until, _("last day on which consents to the form in force count"))
+        yield Deadline(form.valid_until, _("last day on which consents to the current form are valid"))
     if study.retention_until is not None and not study.is_closed:
-        yield Deadline(study.retention_until, _("last day of the records; then the study is closed"))
+        yield Deadline(study.retention_until, _("last day of the records, after which the study is closed"))
 
 
 def _history(study: Study, remarks: list[Remark], conflicts: list[ConflictOfInterest]) -> Iterator[Decided]:

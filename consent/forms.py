@@ -28,10 +28,10 @@ from consent.wording.third_person import gettext_lazy as _
 NOT_TAKING_PART = "NONE"
 #: The answer to keep a promise whose level is weaker by now.
 KEEPING = "KEEP"
-PASSWORD_HELP = _("At least eight characters, not only digits, and none that many people use.")
-PASSWORDS_DIFFER = _("The two passwords differ. Type the same one twice.")
+PASSWORD_HELP = _("At least eight characters, not only digits, and not a common password.")
+PASSWORDS_DIFFER = _("The passwords do not match. Type the same password twice.")
 #: In place of Django's own words, whose German says "Du".
-INVALID_EMAIL = _("Enter a valid e-mail address, such as name@example.org.")
+INVALID_EMAIL = _("Enter a valid email address, such as name@example.org.")
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class DecisionForm(forms.Form):
     policy_version = forms.IntegerField(widget=forms.HiddenInput)
     promise = forms.CharField(widget=forms.HiddenInput, required=False, max_length=40)
     weaker = forms.BooleanField(required=False)
-    talked = forms.BooleanField(label=_("I talked to somebody about it before I decided."), required=False)
+    talked = forms.BooleanField(label=_("I talked to somebody about this before I decided."), required=False)
     text = forms.CharField(widget=forms.HiddenInput, required=False)
     choice = forms.ChoiceField(
         label=_("Your decision"),
@@ -156,7 +156,7 @@ class DecisionForm(forms.Form):
         is_shown = data.get("choice") == NOT_TAKING_PART or data.get("promise") == self.shown
         if not (self.is_of_today and is_shown):
             raise ValidationError(
-                _("What you are asked has changed since you opened this page. Please read it again and then decide."),
+                _("The study's question has changed since you opened this page. Please read it again, then decide."),
                 code="changed",
             )
         return data
@@ -186,9 +186,9 @@ class DeclarationForm(forms.Form):
     """Form in which whoever answers for another person declares by which right they decide."""
 
     authority = forms.ChoiceField(
-        label=_("By which right do you decide?"),
+        label=_("What gives you the right to decide?"),
         widget=forms.RadioSelect,
-        error_messages={"required": _("Say by which right you decide.")},
+        error_messages={"required": _("Say what gives you the right to decide.")},
     )
     declared = forms.BooleanField(
         error_messages={"required": _("Confirm the statement, or do not decide for this person.")}
@@ -212,8 +212,8 @@ class CodeForm(forms.Form):
         label=_("Code of your invitation"),
         max_length=100,
         help_text=_(
-            "Seven groups of five letters and digits. Capital or small letters, with or without spaces; O counts as "
-            "zero, I and L as one."
+            "Seven groups of five letters and digits. You can use capital or small letters, with or without spaces. "
+            "O is read as zero, I and L as one."
         ),
         widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}),
     )
@@ -229,9 +229,9 @@ class AccountForm(forms.Form):
     """Form for an account in place of an invitation's link."""
 
     email = forms.EmailField(
-        label=_("E-mail address"),
+        label=_("Email address"),
         max_length=150,
-        help_text=_("It will be your user name. We send a mail there to see that it is yours."),
+        help_text=_("This will be your user name. We'll send an email there to check that it is yours."),
         widget=forms.EmailInput(attrs={"autocomplete": "username"}),
         error_messages={"invalid": INVALID_EMAIL},
     )
@@ -239,13 +239,13 @@ class AccountForm(forms.Form):
         label=_("Password"),
         strip=False,
         help_text=_(
-            "At least eight characters, not only digits, and none that many people use. If you already have an "
-            "account here: its password."
+            "At least eight characters, not only digits, and not a common password. If you already have an account "
+            "here, use its password."
         ),
         widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
     )
     password_again = forms.CharField(
-        label=_("The password again"),
+        label=_("Repeat the password"),
         strip=False,
         widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
     )
@@ -261,9 +261,9 @@ class AddressForm(forms.Form):
     """Form for an address that a holder without an account leaves."""
 
     email = forms.EmailField(
-        label=_("E-mail address"),
+        label=_("Email address"),
         max_length=150,
-        help_text=_("A mail with a link goes there. Nothing else is sent before you have opened it."),
+        help_text=_("We'll email a link to this address. We send nothing else until you have opened it."),
         error_messages={"invalid": INVALID_EMAIL},
         widget=forms.EmailInput(attrs={"autocomplete": "email"}),
     )
@@ -275,7 +275,7 @@ class LaterForm(AddressForm):
     DAYS = (3, 7, 14)
 
     days = forms.TypedChoiceField(
-        label=_("When to be reminded"),
+        label=_("When to remind you"),
         coerce=int,
         choices=[(days, format_lazy(_("in {} days"), days)) for days in DAYS],
         widget=forms.RadioSelect,

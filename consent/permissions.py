@@ -211,19 +211,20 @@ def second_person_check(study: Study, proposer_id: int | None, acting_user: Abst
             nobody can tell.
     """
     if ConflictOfInterest.objects.filter(study=study, user_id=acting_user.pk).exists():
-        message = _("You have declared a conflict of interest in this study, and approve nothing there.")
+        message = _("You have declared a conflict of interest in this study, so you cannot approve anything in it.")
         raise ValidationError(message, code=SECOND_PERSON)
     if proposer_id == acting_user.pk:
         raise ValidationError(own, code=SECOND_PERSON)
     if proposer_id is None or not get_user_model()._default_manager.filter(pk=proposer_id).exists():
         message = _(
-            "The account that proposed this is gone, and nobody can tell that you are another person. Propose anew."
+            "The account that proposed this was deleted, so we cannot check that you are a different person. Propose "
+            "it again."
         )
         raise ValidationError(message, code=SECOND_PERSON)
     if not study.rehearsal and in_one_hand(study, proposer_id, acting_user.pk):
         message = _(
-            "Your account and the one that proposed this count as one person here: one of them was made or changed by "
-            "the other, or has its role by the other alone. Ask somebody else to decide."
+            "Your account and the proposer's count as one person here, because one of them created or changed the "
+            "other or gave it its role. Ask another person to decide."
         )
         raise ValidationError(message, code=SECOND_PERSON)
 

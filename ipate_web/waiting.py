@@ -165,9 +165,9 @@ def _roles(desk: _Desk) -> Iterator[Waiting]:
     for change in role_changes_waiting(*proposing.union(desk.may(CONFIRM))):
         own = change.changed_by_id == desk.user_id
         if own or desk.may_in(CONFIRM, change.study_id):
-            words = _("Role to be given: %(user)s, %(role)s")
+            words = _("Give role: %(user)s, %(role)s")
             if change.kind == RoleChange.Kind.TO_TAKE:
-                words = _("Role to be taken away: %(user)s, %(role)s")
+                words = _("Remove role: %(user)s, %(role)s")
             text = words % {"user": change.user, "role": change.get_role_display()}
             url = reverse("staff:role_change", args=[change.study.slug, change.sequence])
             yield Waiting(change.study, Kind.ROLE, text, url, change.changed_at, is_own=own)

@@ -9,7 +9,7 @@ A table is a TOML file with one entry for each text::
 
 Texts are written as in the catalogue: ``%(name)s`` where a template has ``{{ name }}``. A text with a plural has
 ``new_plural`` as well, and its German is a list of two. Without ``de`` the translation stays. Nothing is written if an
-entry cannot be applied in full. Entries that were applied before are skipped.
+entry cannot be applied in full. An entry that was applied before changes only what was merged since.
 """
 
 import argparse
@@ -36,10 +36,16 @@ MARKS = {"_", "gettext", "gettext_lazy", "gettext_noop", "ngettext", "ngettext_l
 PLACEHOLDER = re.compile(r"%\((\w+)\)[sdf]")
 VALUES = re.compile(r"%\(\w+\)\w|%%|</?\w+")
 WIDTH = 120
+LONGEST_LINE = 160
+"""Of templates, where a text cannot be broken within a tag."""
 #: Fewest words of a text that is renamed wherever a string of the product equals it, marked for translation or not.
 FEW_WORDS = 4
 #: Fewest characters of a part of a text by which a test is taken to quote it.
 PART = 9
+#: By how many characters texts are looked up that a string may quote.
+START = 7
+#: Most characters of a key of a table of texts that stands in one line with ``: gettext_noop(``.
+KEY_WIDTH = 98
 
 
 @dataclass
@@ -53,6 +59,8 @@ class Rename:
     old_plural: str = ""
     old_german: tuple[str, ...] = ()
     places: int = 0
+    is_applied: bool = False
+    """Whether the catalogue has the new text, so that only places are left that were merged since."""
 
     def english(self) -> dict[str, str]:
         pairs = {self.old: self.new}
@@ -69,6 +77,7 @@ class Plan:
     files: dict[Path, str] = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
+    persons: int = 0
 
     def __post_init__(self) -> None:
         self.pairs: dict[str, str] = {}
@@ -77,6 +86,16 @@ class Plan:
             for old, new in rename.english().items():
                 self.pairs[old] = new
                 self.by_text[old] = rename
+        for rename in self.renames:
+            for new in rename.english().values():  # a place that has been merged already
+                self.pairs.setdefault(new, new)
+                self.by_text.setdefault(new, rename)
+        self.seen: set[str] = set()
+
+    def found(self, text: str) -> None:
+        """Count a place where a text of the plan stands, renamed or not."""
+        self.seen.add(text)
+        self.by_text[text].places += 1
 
     def read(self, path: Path) -> str:
         return self.files.get(path) or path.read_text(encoding="utf-8")
@@ -97,8 +116,14 @@ def renames_of(table: dict[str, Any], catalogue: polib.POFile) -> tuple[list[Ren
         )
         entry = known.get(rename.old)
         if entry is None:
-            if rename.new not in known:
-                errors.append(f"not in the catalogue: {rename.old}")
+            entry, rename.is_applied = known.get(rename.new), True
+        if entry is None:
+            errors.append(f"not in the catalogue: {rename.old}")
+            continue
+        if rename.is_applied:
+            rename.german, rename.old_plural = (), row.get("old_plural", "")
+            rename.new_plural = rename.new_plural if rename.old_plural else ""
+            renames.append(rename)
             continue
         rename.old_plural = entry.msgid_plural
         rename.old_german = tuple(entry.msgstr_plural.values()) if entry.msgid_plural else (entry.msgstr,)
@@ -133,6 +158,8 @@ def catalogue_rename(catalogue: polib.POFile, renames: Iterable[Rename]) -> None
     """Rename entries of the catalogue."""
     known = {entry.msgid: entry for entry in catalogue if not entry.obsolete}
     for rename in renames:
+        if rename.is_applied:
+            continue
         entry = known.pop(rename.old)
         other = known.get(rename.new)
         if other is not None:
@@ -229,8 +256,6 @@ def _source_edit(lines: list[str], node: ast.Constant, new: str, bracketed: bool
 def python_rename(plan: Plan, path: Path) -> None:
     """Rename texts in strings of a module of the product."""
     text = plan.read(path)
-    if not any(old[:12] in text or old.split(" ")[0] in text for old in plan.pairs):
-        return
     tree = ast.parse(text)
     marked = {
         id(argument)
@@ -239,6 +264,17 @@ def python_rename(plan: Plan, path: Path) -> None:
         for argument in call.args
     }
     inside = {id(part) for each in ast.walk(tree) if isinstance(each, ast.JoinedStr) for part in ast.walk(each)}
+    tables = [each for each in ast.walk(tree) if isinstance(each, ast.Dict)]
+    keys = (
+        {
+            id(key)
+            for table in tables
+            for key, value in zip(table.keys, table.values, strict=True)
+            if isinstance(value, ast.Call) and value.args and id(value.args[0]) in marked
+        }
+        if path.name == "third_person.py"
+        else set()
+    )
     offsets, lines, edits, bracketed = _offsets(text), text.splitlines(), [], None
     labels = _labels(tree) if "migrations" in path.parts else None
     for node in ast.walk(tree):
@@ -248,21 +284,24 @@ def python_rename(plan: Plan, path: Path) -> None:
         if new is None:
             continue
         where = f"{path.relative_to(ROOT)}:{node.lineno}"
-        if id(node) in inside:
+        if id(node) in inside and new != node.value:
             plan.errors.append(f"found only in part of an f-string, {where}: {node.value}")
         elif labels is not None:
             if id(node) not in labels:
                 continue
         elif id(node) not in marked:
-            if len(node.value.split()) < FEW_WORDS:
+            if len(node.value.split()) < FEW_WORDS and id(node) not in keys:
                 continue
-            plan.remarks.append(f"{where}: renamed, though not marked for translation: {node.value}")
+            if id(node) not in keys:
+                plan.remarks.append(f"{where}: renamed, though not marked for translation: {node.value}")
         else:
-            plan.by_text[node.value].places += 1
+            plan.found(node.value)
         if new != node.value:
             bracketed = bracketed or _is_bracketed(text)
             span = _span(node, offsets)
-            edits.append((*span, _source_edit(lines, node, new, bracketed[node.lineno])))
+            source = _source_edit(lines, node, new, bracketed[node.lineno])
+            too_long = id(node) in keys and len(source) > KEY_WIDTH
+            edits.append((*span, f"({source})" if too_long else source))
     if edits:
         plan.files[path] = _replaced(text, edits)
 
@@ -271,6 +310,13 @@ def _labels(tree: ast.AST) -> set[int]:
     """Strings of a migration that are labels: names, help texts, and the second of each choice."""
     named = {"verbose_name", "verbose_name_plural", "help_text"}
     found = {id(each.value) for each in ast.walk(tree) if isinstance(each, ast.keyword) and each.arg in named}
+    found |= {
+        id(value)
+        for each in ast.walk(tree)
+        if isinstance(each, ast.Dict)
+        for key, value in zip(each.keys, each.values, strict=True)
+        if isinstance(key, ast.Constant) and key.value in named
+    }
     pairs = [each.elts for each in ast.walk(tree) if isinstance(each, ast.Tuple) and len(each.elts) == 2]
     return found | {id(second) for _first, second in pairs}
 
@@ -318,14 +364,46 @@ def template_rename(plan: Plan, path: Path) -> None:
     for start, end, new in sorted(edits, reverse=True):
         text = text[:start] + new + text[end:]
     if edits:
-        plan.files[path] = text
+        plan.files[path] = "\n".join(_short(line) for line in text.split("\n"))
+
+
+TAG = r"\{%\s*(?:translate|trans)\s+(?P<mark>[\"'])(?P<text>(?:(?!(?P=mark)).)*)(?P=mark)\s*%\}"
+BLOCK = (
+    r"\{%\s*blocktranslate(?P<options>(?:(?! trimmed| asvar|%\}).)*?)\s*%\}"
+    r"(?P<body>(?:(?!\{% ).)*)\{%\s*endblocktranslate\s*%\}"
+)
+
+
+def _short(line: str) -> str:
+    """Return a line with its longest text in lines of its own, if it is too long for a template."""
+    if len(line) <= LONGEST_LINE:
+        return line
+    found = [*re.finditer(TAG, line), *re.finditer(BLOCK, line)]
+    if not found:
+        return line
+    match = max(found, key=lambda each: len(each[0]))
+    parts = match.groupdict()
+    options, body = parts.get("options") or "", parts.get("text") or parts.get("body") or ""
+    indent = " " * (len(line) - len(line.lstrip()))
+    before, after = line[: match.start()].rstrip(), line[match.end() :].lstrip()
+    inner = f"{indent}  " if before else indent
+    lines = [
+        *([_short(before)] if before else []),
+        f"{inner}{{% blocktranslate trimmed{options} %}}",
+        f"{inner}  {_wrapped(body, len(inner) + 2)}",
+        f"{inner}{{% endblocktranslate %}}",
+        *([_short(indent + after)] if after else []),
+    ]
+    return "\n".join(lines)
 
 
 def _block_edit(plan: Plan, text: str, tokens: list[Token], trimmed: bool) -> Iterator[tuple[int, int, str]]:
     found = _block_text(tokens, trimmed)
     if found not in plan.pairs:
         return
-    plan.by_text[found].places += 1
+    plan.found(found)
+    if plan.pairs[found] == found:
+        return
     start, end = _position(tokens[0])[0], _position(tokens[-1])[1]
     body, new = text[start:end], in_template(plan.pairs[found])
     stripped = body.strip()
@@ -359,7 +437,7 @@ def _tag_edits(plan: Plan, text: str, token: Token) -> Iterator[tuple[int, int, 
         msgid = match["text"].replace("%", "%%")
         if msgid not in plan.pairs:
             continue
-        plan.by_text[msgid].places += 1
+        plan.found(msgid)
         new = plan.pairs[msgid].replace("%%", "%")
         mark = match["mark"]
         if mark in new:
@@ -372,13 +450,15 @@ def _tag_edits(plan: Plan, text: str, token: Token) -> Iterator[tuple[int, int, 
 # --- Tests and documents ----------------------------------------------------------------------------------------------
 
 
-def plain_part(text: str) -> str:
-    """Return the longest part of a text that looks the same in a page, a mail and a regular expression.
+def plain_part(text: str, *, first: bool = False) -> str:
+    """Return the longest part of a text, or the first, that looks the same in a page, a mail and a regular expression.
 
     >>> plain_part("Don't ask (yet): %(person)s has not answered the question.")
-    ' has not answered the question'
+    'has not answered the question'
     """
-    return max(re.split(r"%\(\w+\)[sdf]|%%|<[^>]*>|[^\w ,;:’“”–-]", text), key=len)
+    parts = re.split(r"%\(\w+\)[sdf]|%%|<[^>]*>|['’]s |[^\w ,;:“”–-]", text)
+    chosen = parts[0] if first and len(parts[0].split()) > 2 else max(parts, key=len)
+    return chosen.strip(" ,;:“”–-")
 
 
 def _common(text: str, other: str) -> str:
@@ -404,11 +484,16 @@ class Quotes:
             old.replace("%%", "%"): new.replace("%%", "%") for old, new in pairs.items() if len(old.split()) > 1
         }
         self.filled = [
-            (re.compile(self._pattern(old), re.DOTALL), old, new)
+            (max(PLACEHOLDER.split(old)[::2], key=len), re.compile(self._pattern(old), re.DOTALL), old, new)
             for old, new in self.pairs.items()
             if "%(" in old and max(map(len, PLACEHOLDER.split(old)[::2])) >= PART
         ]
+        self.starts: dict[str, list[tuple[str, str]]] = {}
+        for old, new in self.pairs.items():
+            for pair in {(old, new), (html.escape(old), html.escape(new))}:
+                self.starts.setdefault(pair[0][:START], []).append(pair)
         self.all = "\0".join(self.pairs)
+        self.grams = {self.all[index : index + PART] for index in range(len(self.all))}
         self.first = {old: new for old, new in pairs.items() if len(old.split()) == 1}
 
     @staticmethod
@@ -432,23 +517,22 @@ class Quotes:
             return plain_part(new).strip() if is_pattern and re.search(r"[()?+*\[{]", new) else new
         if len(value) < PART or " " not in value.strip():
             return value
-        for old, new in self.pairs.items():
-            for mine, then in ((old, new), (html.escape(old), html.escape(new))):
-                if len(mine) >= PART and mine in value and re.search(rf"(?<!\w){re.escape(mine)}(?!\w)", value):
-                    value = value.replace(mine, then)
-                    break
-        for pattern, _old, new in self.filled:
-            if match := pattern.search(value):
+        starts = {value[index : index + START] for index in range(len(value) - START + 1)}
+        for mine, then in (pair for start in starts & self.starts.keys() for pair in self.starts[start]):
+            if len(mine) >= PART and mine in value and re.search(rf"(?<!\w){re.escape(mine)}(?!\w)", value):
+                value = value.replace(mine, then)
+        for piece, pattern, _old, new in self.filled:
+            if piece in value and (match := pattern.search(value)):
                 return value[: match.start()] + _filled(new, match.groupdict()) + value[match.end() :]
         bare = html.unescape(value.replace("\\", ""))
-        if bare not in self.all:
+        if len(bare) < PART + 3 or bare[:PART] not in self.grams or bare not in self.all:
             return value
         quoted = [(old, new) for old, new in self.pairs.items() if bare in old]
         if any(bare in new for _old, new in quoted):
             return value
         if not quoted:
             return value
-        part = plain_part(quoted[0][1])
+        part = plain_part(quoted[0][1], first=quoted[0][0].startswith(bare))
         for _old, new in quoted[1:]:
             part = _common(part, new)
         if bare in self.others or len(part) < PART:
@@ -471,7 +555,9 @@ def test_rename(plan: Plan, path: Path, quotes: Quotes) -> None:
     joined = [each for each in ast.walk(tree) if isinstance(each, ast.JoinedStr)]
     patterns = {id(each.value) for each in ast.walk(tree) if isinstance(each, ast.keyword) and each.arg == "match"}
     inside = {id(part) for each in joined for part in ast.walk(each)}
-    documented = {
+    # What a failed test says is no quotation.
+    remarks = {id(each.msg) for each in ast.walk(tree) if isinstance(each, ast.Assert) and each.msg}
+    documented = remarks | {
         id(each.body[0].value)
         for each in ast.walk(tree)
         if isinstance(each, ast.Module | ast.FunctionDef | ast.ClassDef)
@@ -529,15 +615,39 @@ def document_rename(plan: Plan, path: Path) -> None:
         plan.files[path] = new
 
 
-def third_person_rename(plan: Plan, path: Path) -> None:
-    """Keep the texts about another person with those to the reader, and point out that they may have to change."""
-    catalogue = polib.pofile(str(path), wrapwidth=0)
-    changed = [entry for entry in catalogue if entry.msgid in plan.pairs]
-    for entry in changed:
-        entry.msgid = plan.pairs[entry.msgid]
-        plan.remarks.append(f"{path.relative_to(ROOT)}: change this, too: {entry.msgstr}")
-    if changed:
-        plan.files[path] = f"{catalogue}\n" if not str(catalogue).endswith("\n") else str(catalogue)
+def third_person_rename(plan: Plan, table: dict[str, Any]) -> None:
+    """Rename texts about another person, and keep each with the text to the reader that it stands for.
+
+    Entries of the table whose old text is one about another person are taken out of it.
+    """
+    paths = {path.parents[1].name: path for path in (ROOT / "locale").glob("*/LC_MESSAGES/person.po")}
+    if not paths:
+        return
+    catalogues = {language: polib.pofile(str(path), wrapwidth=0) for language, path in paths.items()}
+    rows = {row["old"]: row for row in table["text"]}
+    changed = {entry.msgid: rows[entry.msgstr] for entry in catalogues.get("en", ()) if entry.msgstr in rows}
+    for language, catalogue in catalogues.items():
+        for entry in catalogue:
+            row = changed.get(entry.msgid)
+            if row:
+                entry.msgstr = row["new"] if language == "en" else row.get("de", entry.msgstr)
+            elif language == "en" and plan.pairs.get(entry.msgid, entry.msgid) != entry.msgid:
+                plan.remarks.append(f"{entry.msgid}: change what is said about another person, too: {entry.msgstr}")
+            entry.msgid = plan.pairs.get(entry.msgid, entry.msgid)
+        plan.files[paths[language]] = _written(catalogue)
+    plan.persons = len(changed)
+
+
+def _persons(table: dict[str, Any]) -> set[str]:
+    """Old texts of a table that are about another person."""
+    path = ROOT / "locale" / "en" / "LC_MESSAGES" / "person.po"
+    spoken = {entry.msgstr for entry in polib.pofile(str(path))} if path.exists() else set()
+    return {row["old"] for row in table["text"] if {row["old"], row["new"]} & spoken}
+
+
+def _written(catalogue: polib.POFile) -> str:
+    text = str(catalogue)
+    return text if text.endswith("\n") else f"{text}\n"
 
 
 # --- All of it --------------------------------------------------------------------------------------------------------
@@ -547,8 +657,11 @@ def table_apply(table: dict[str, Any]) -> Plan:
     """Return what renaming the texts of a table changes, without writing it."""
     path = ROOT / "locale" / "de" / "LC_MESSAGES" / "django.po"
     catalogue = polib.pofile(str(path), wrapwidth=0)
-    renames, errors = renames_of(table, catalogue)
+    persons = _persons(table)
+    rest = {"text": [row for row in table["text"] if row["old"] not in persons]}
+    renames, errors = renames_of(rest, catalogue)
     plan = Plan(renames, errors=errors)
+    third_person_rename(plan, table)
     others = "\0".join(
         f"{entry.msgid}\0{entry.msgid_plural}\0{entry.msgstr}" for entry in catalogue if entry.msgid not in plan.pairs
     )
@@ -558,7 +671,11 @@ def table_apply(table: dict[str, Any]) -> Plan:
         python_rename(plan, source)
     for template in sorted(each for each in (ROOT / "templates").rglob("*") if each.suffix in (".html", ".txt")):
         template_rename(plan, template)
-    plan.errors += [f"found in no source, or only in part: {each.old}" for each in renames if not each.places]
+    plan.errors += [
+        f"found in no source, or only in part: {each.old}"
+        for each in renames
+        if not each.is_applied and plan.seen.isdisjoint((each.old, each.new))
+    ]
     quotes = Quotes(plan, others)
     for test in sorted((ROOT / "tests").rglob("*.py")):
         test_rename(plan, test, quotes)
@@ -571,10 +688,8 @@ def table_apply(table: dict[str, Any]) -> Plan:
             if len(old.split()) >= FEW_WORDS:
                 text = text.replace(old, then)
         plan.files[faults] = text
-    for spoken in sorted((ROOT / "locale").glob("*/LC_MESSAGES/person.po")):
-        third_person_rename(plan, spoken)
     catalogue_rename(catalogue, renames)
-    plan.files[path] = f"{catalogue}\n" if not str(catalogue).endswith("\n") else str(catalogue)
+    plan.files[path] = _written(catalogue)
     return plan
 
 

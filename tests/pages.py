@@ -90,7 +90,7 @@ def rehearsal_is_shown(rehearsal: Study, sent: dict[str, Any], words: str) -> No
     run = run_ask(Run.objects.get())
     assert run.status == Run.Status.FINISHED, run.message
     page = as_("olga").get(url("run", rehearsal, run.pk))
-    for expected in ("What it would have cost each level", "in Gaussian differential privacy", words):
+    for expected in ("Cost for each level if people had been asked", "in Gaussian differential privacy", words):
         assert expected in page.text
 
 

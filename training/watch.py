@@ -186,14 +186,14 @@ def _low(mail: Mail) -> dict[str, Any] | None:
 def mail_kinds_register() -> None:
     """Register these kinds, once, at start-up."""
     kinds_register(
-        MailKind("run_waiting", _("a run waits for approval"), _waiting_run, wish="approvals"),
+        MailKind("run_waiting", _("a run is waiting for approval"), _waiting_run, wish="approvals"),
         MailKind("run_approved", _("a run was approved"), _run, wish="approvals"),
         MailKind("run_ended", _("a run has ended"), _run, wish="ends"),
         MailKind("share_used", _("a group has used most of a run's share"), _run, wish="shares"),
         MailKind("budget_low", _("a privacy group has little of its budget left"), _low, wish="shares"),
         MailKind("joint_proposed", _("a hub proposes a run over sites"), _proposal, wish="approvals"),
-        MailKind("key_waiting", _("a new key of a site waits to be confirmed"), _key, wish="approvals"),
-        MailKind("site_silent", _("a run over sites waits for a site or the hub"), _waiting_alliance, wish="ends"),
+        MailKind("key_waiting", _("a site's new key needs to be confirmed"), _key, wish="approvals"),
+        MailKind("site_silent", _("a run over sites is waiting for a site or the hub"), _waiting_alliance, wish="ends"),
         MailKind("model_withdrawn", _("a model that you took was withdrawn"), _model),
         MailKind("result_withdrawn", _("a table that you took was withdrawn"), _result),
         MailKind("new_use", _("a new run begins"), _run),

@@ -112,7 +112,7 @@ def _fault(part: str, place: int) -> str:
 def _said(place: int, part: str, fault: str) -> str:
     values = {"place": place, "part": part, "size": GROUP}
     if fault == "letter":
-        return _("Group %(place)d (%(part)s) has a character that no code has.") % values
+        return _("Group %(place)d (%(part)s) contains a character that codes don't have.") % values
     if fault == "length":
         return _("Group %(place)d (%(part)s) must have %(size)d letters or digits.") % values
     return _("Group %(place)d (%(part)s) has a typing error. Compare it letter by letter.") % values

@@ -58,11 +58,11 @@ def default_texts(study: Study) -> dict[str, str]:
     return {
         "salutation": _("Dear Sir or Madam,"),
         "text": _(
-            "%(controller)s asks whether it may learn from your records for the study “%(study)s”. Whether it may, and "
-            "how strongly your records are protected, is for you to decide."
+            "%(controller)s is asking for permission to learn from your records for the study “%(study)s”. You "
+            "decide whether it may, and how strongly your records are protected."
         )
         % {"controller": study.controller, "study": study_text(study, "title")},
-        "refusal": _("You may say no. You need give no reason, and nothing depends on it."),
+        "refusal": _("You may say no. You don't have to give a reason, and nothing depends on it."),
         "closing": _("Yours faithfully"),
     }
 
@@ -73,27 +73,27 @@ def _reasons(kind: str) -> list[str]:
         Letter.Kind.NEW_FORM: [
             _("There is new information about this study. Please read it and decide again."),
             _(
-                "If you took part: until you have, your records may not be used. The page says so. If you did not take "
-                "part, you need do nothing."
+                "If you took part, your records may not be used until you have decided again. The page tells you if "
+                "that is so. If you did not take part, you don't need to do anything."
             ),
         ],
         Letter.Kind.RENEWAL: [
-            _("In this study a consent counts for a time only. Please look at your decision again."),
+            _("In this study a consent is valid only for a limited time. Please review your decision."),
             _(
-                "If you take part and do not decide again, your records are not used once that time is over. If you "
-                "did not take part, you need do nothing."
+                "If you take part and do not decide again, your records are not used after that time. If you did not "
+                "take part, you don't need to do anything."
             ),
         ],
         Letter.Kind.ANSWERER: [
-            _("You decide about these records from now on. Until now somebody else did."),
+            _("From now on, you decide about these records. Until now, another person did."),
             _(
-                "What they decided does not bind you. Until you decide, the records are used for nothing new, unless "
-                "the study has said otherwise."
+                "Their decision does not bind you. Until you decide, the records are not used for anything new, "
+                "unless the study has told you otherwise."
             ),
         ],
     }
     return (
-        [*reasons[kind], _("This letter has a new link. It ends the one that you may have had.")]
+        [*reasons[kind], _("This letter contains a new link. If you already had one, it no longer works.")]
         if kind in reasons
         else []
     )
@@ -102,13 +102,13 @@ def _reasons(kind: str) -> list[str]:
 def _news(study: Study) -> list[str]:
     """What was learned, newest first, and where somebody reads what it cost them."""
     return [
-        _("We tell you what the study has learned. This goes to everybody who has decided and has not withdrawn."),
+        _("This letter is about what the study has learned. Everyone who has decided and has not withdrawn gets it."),
         *(" ".join(result.sentences) for result in results_of(study)[:_MOST_RESULTS]),
         _(
-            "If you took part, the page says what it cost your protection, which nobody else is told. There you can "
-            "change your decision or leave."
+            "If you took part, the page shows what it cost your protection. Only you can see that. You can also "
+            "change your decision or leave there."
         ),
-        _("This letter has a new link. It ends the one that you may have had."),
+        _("This letter contains a new link. If you already had one, it no longer works."),
     ]
 
 
@@ -163,13 +163,13 @@ def reference(pseudonym: str) -> str:
 def code_context(issued: IssuedInvitation) -> dict[str, Any]:
     """Where somebody answers on the site: link, code in groups, and both as a square code."""
     return {
-        "open": _("Read what is asked, and answer: scan the square with a telephone, or open"),
+        "open": _("Read what the study asks and answer. Scan the QR code with a phone, or open"),
         "link": issued.link,
         "type": _("Or go to %(address)s and type this code:")
         % {"address": settings.SITE_URL.rstrip("/") + reverse("join")},
         "code": issued.spelled.split(),
         "qr": segno.make(issued.link, error="m").svg_inline(border=4, dark="#000", light="#fff"),
-        "qr_alt": _("Square code of the link"),
+        "qr_alt": _("QR code of the link"),
     }
 
 
@@ -216,7 +216,7 @@ def letter_context(
         news = _news(study) if letter.kind == Letter.Kind.NEWS else [*_reasons(letter.kind), *request]
         code = code_context(letter.issued)
         if letter.kind == Letter.Kind.NEWS:
-            code["open"] = _("Read more, change your decision or leave: scan the square with a telephone, or open")
+            code["open"] = _("Read more, change your decision or leave. Scan the QR code with a phone, or open")
         return {
             "lang": letter.language,
             "sender": sender(study, head),
@@ -229,8 +229,8 @@ def letter_context(
             "changes": _changes(study, letter.kind),
             **code,
             "keep": _(
-                "Keep this letter: with it you can look up your decision, change it or withdraw at any time. Whoever "
-                "has it can decide for you."
+                "Keep this letter. You can use it at any time to look up your decision, change it or withdraw. "
+                "Anyone who has it can decide for you."
             ),
             "questions": _("Questions: %(contact)s") % {"contact": contact_text(study)},
             "closing": words["closing"],

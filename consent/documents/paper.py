@@ -102,7 +102,7 @@ class FormsOnPaper:
                 "statement": declaration_statement(),
             }
             words = letter_words(self.study, self.head)
-            question = _("%(controller)s asks whether it may learn from your records. You decide.")
+            question = _("%(controller)s is asking for permission to learn from your records. You decide.")
             return {
                 "lang": words_language(text.code),
                 "sender": sender(self.study, self.head),
@@ -116,11 +116,11 @@ class FormsOnPaper:
                     question % {"controller": self.study.controller},
                     words["refusal"],
                     *deadline(answer_by),
-                    _("Read this form. Then mark your decision on its last sheet, sign it and send that sheet back."),
+                    _("Read this form. Then tick your decision on the last sheet, sign it, and send that sheet back."),
                 ],
                 "reading": self._read[text.code, about],
                 "code_box": code_context(written.issued) if written.issued else None,
-                "keep": _("Keep these pages. Whoever has the code can decide for you: do not send it back."),
+                "keep": _("Keep these pages and do not send the code back: anyone who has it can decide for you."),
                 "questions": _("Questions: %(contact)s") % {"contact": contact_text(self.study)},
                 "closing": words["closing"],
                 "signature": self.study.contact_name or self.study.controller,

@@ -91,12 +91,12 @@ def _odds(right: int, right_records: int) -> str:
     """What a level means, in right guesses in 100 about whether the person took part and which records are theirs."""
     if right < 100:
         sentence = _(
-            "Someone who guesses whether you took part (whether your records were used) would be right at most "
-            "%(right)d times in 100 instead of 50."
+            "A guess about whether you took part (whether your records were used) would be right at most %(right)d "
+            "times in 100 instead of 50."
         ) % {"right": right}
     else:
         sentence = _(
-            "Someone who guesses whether you took part (whether your records were used) could be right nearly always."
+            "A guess about whether you took part (whether your records were used) could be right nearly always."
         )
     if right_records < 100:
         records = _(
@@ -108,7 +108,7 @@ def _odds(right: int, right_records: int) -> str:
             "Others may know that you take part and guess which of two sets of records is yours. They could be right "
             "nearly always."
         )
-    condition = _("Both hold where two answers are equally likely beforehand.")
+    condition = _("Both apply if two answers are equally likely beforehand.")
     return " ".join((sentence, records, condition))
 
 
@@ -139,8 +139,8 @@ def receipt_sentence(event: ConsentEvent) -> str:
             % words
         )
     if event.kind == ConsentEvent.Kind.WITHDRAWN:
-        return _("On %(when)s you withdrew your consent to the study “%(study)s” of %(controller)s.") % words
-    return _("On %(when)s you decided not to take part in the study “%(study)s” of %(controller)s.") % words
+        return _("On %(when)s you withdrew your consent to the study “%(study)s” by %(controller)s.") % words
+    return _("On %(when)s you decided not to take part in the study “%(study)s” by %(controller)s.") % words
 
 
 def _records_fate(event: ConsentEvent) -> str:
@@ -149,7 +149,7 @@ def _records_fate(event: ConsentEvent) -> str:
     rows = Disposal.objects.filter(holder=event.holder_id, kind__in=kinds, recorded_at__gte=event.recorded_at)
     first = rows.order_by("sequence").first()
     if first is not None and first.kind == Disposal.Kind.KEPT:
-        return _("They stay stored, as you said, and are not used. You can have them erased at any time.")
+        return _("They stay stored, as you asked, but are not used. You can have them erased at any time.")
     return _("They are erased here within a day.")
 
 
@@ -168,18 +168,20 @@ def _before(event: ConsentEvent) -> list[tuple[str, str]]:
         "records_now": record_odds_words(now),
     }
     sentence = _(
-        "%(level)s: whether you took part, right %(before)s; which records are yours, right %(records_before)s"
+        "%(level)s: a guess about whether you took part is right %(before)s; about which records are yours, "
+        "%(records_before)s"
     )
     facts = [(_("Before this decision"), sentence % odds)]
     if event.epsilon_before is not None:
         sentence = _(
-            "accepted with a separate yes: a guess whether you took part is right %(now)s, before %(before)s; which "
-            "records are yours, right %(records_now)s, before %(records_before)s"
+            "accepted in a separate yes: a guess about whether you took part is right %(now)s (before: %(before)s); "
+            "about which records are yours, %(records_now)s (before: %(records_before)s)"
         )
         facts.append((_("Weaker protection"), sentence % odds))
     elif before.can_be_kept and before.epsilon == now.epsilon:
         sentence = _(
-            "kept: whether you took part, right %(now)s; which records are yours, right %(records_now)s, as before"
+            "kept as before: a guess about whether you took part is right %(now)s; about which records are yours, "
+            "%(records_now)s"
         )
         facts.append((_("Promise"), sentence % odds))
     return facts
@@ -198,7 +200,7 @@ def _decision_facts(event: ConsentEvent) -> list[tuple[str, str]]:
     if event.authority:
         facts += [(_("Declared right"), capfirst(event.get_authority_display())), (_("Declared"), event.statement)]
     if event.talked:
-        facts.append((_("Talked about it"), _("yes, with somebody, before the decision")))
+        facts.append((_("Talked about it"), _("yes, with somebody before the decision")))
     return facts
 
 
@@ -206,18 +208,19 @@ def _meaning(event: ConsentEvent) -> list[tuple[str, str]]:
     """What a decision means for the person."""
     facts = []
     if event.grants and (ends := last_day(event)) is not None:
-        facts.append((_("Counts up to"), date_format(ends, "DATE_FORMAT")))
+        facts.append((_("Valid until"), date_format(ends, "DATE_FORMAT")))
     if event.policy is not None:
         mu = mu_of(event.policy.epsilon(event.level), event.study.delta)
         facts += [
             (_("What it means"), _odds(right_guesses_at(mu), right_record_guesses_at(mu))),
             *_before(event),
             (
-                _("What it does not cover"),
+                _("What this does not cover"),
                 _(
-                    "What is true of people like you, which can be found out whether or not you take part; when and "
-                    "how much data is sent over a network; what the records of others, such as relatives, tell about "
-                    "you; other studies. If you are in this study under several pseudonyms, each counts by itself."
+                    "What is true of people like you, which can be found out whether or not you take part; when data "
+                    "is sent over a network and how much; what other people's records, such as those of relatives, "
+                    "reveal about you; other studies. If this study knows you under several pseudonyms, the limit "
+                    "applies to each of them separately."
                 ),
             ),
         ]
@@ -232,7 +235,7 @@ def _study_facts(event: ConsentEvent) -> list[tuple[str, str]]:
     if event.form is not None:
         facts.append((_("Information read"), _("version %(version)d") % {"version": event.form.version}))
         if event.text_read:
-            facts.append((_("Text that was read"), own_name(event.text_read)))
+            facts.append((_("Text you read"), own_name(event.text_read)))
     return [
         *facts,
         (_("Who asks"), study.controller),
@@ -253,7 +256,7 @@ def _turning(event: ConsentEvent) -> list[tuple[str, str]]:
     """Whom to ask, and what to read out to them."""
     return [
         (_("Questions"), contact_text(_study_of(event))),
-        (_("To read out on the telephone"), receipt_code(receipt_number(event.hash))),
+        (_("To read out on the phone"), receipt_code(receipt_number(event.hash))),
     ]
 
 
@@ -263,7 +266,7 @@ def _stated(facts: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
 
 def receipt_facts(event: ConsentEvent) -> list[tuple[str, str]]:
     """Terms and values of a decision's receipt, in the reader's language."""
-    withdrawing = _("At any time, on the page “My choice”, without a reason and without any disadvantage.")
+    withdrawing = _("At any time on the page “My choice”, without giving a reason and without any disadvantage.")
     return _stated(
         [
             *_decision_facts(event),
@@ -395,7 +398,7 @@ def receipt_context(event: ConsentEvent, head: Letterhead | None = None, address
     # The table says what was promised before.
     facts = [(term, value) for term, value in _meaning(event) if term != _("Before this decision")]
     if event.holder.pk:
-        stands = _("What stands on %(date)s") % {"date": date_format(timezone.localdate(), "DATE_FORMAT")}
+        stands = _("Status on %(date)s") % {"date": date_format(timezone.localdate(), "DATE_FORMAT")}
         facts.append((stands, str(standing(event.holder))))
     return {
         "lang": (get_language() or settings.LANGUAGE_CODE).split("-")[0],
@@ -417,9 +420,9 @@ def receipt_context(event: ConsentEvent, head: Letterhead | None = None, address
         "questions": _("Questions: %(contact)s") % {"contact": contact_text(study)},
         "closing": words["closing"],
         "signature": study.contact_name or study.controller,
-        "details_heading": _("What the study told, and what computers compare"),
+        "details_heading": _("What the study told you, and checksums"),
         "details": _stated([*_decision_facts(event), *_study_facts(event)]),
-        "checking": _("To check this receipt"),
+        "checking": _("How to check this receipt"),
         "digests": receipt_digests(event),
     }
 
@@ -435,12 +438,12 @@ def _columns(event: ConsentEvent) -> list[Column]:
 def _changing(study: Study) -> str:
     if study.is_closed:
         return _(
-            "You can withdraw at any time, without a reason and without any disadvantage: here with the code of your "
-            "letter or with your account, or by a letter to the study."
+            "You can withdraw at any time, without giving a reason and without any disadvantage: here with the code "
+            "in your letter or with your account, or by letter to the study."
         )
     return _(
-        "You can change your decision or withdraw it at any time, without a reason and without any disadvantage: here "
-        "with the code of your letter or with your account, or by a letter to the study."
+        "You can change your decision or withdraw at any time, without giving a reason and without any disadvantage: "
+        "here with the code in your letter or with your account, or by letter to the study."
     )
 
 

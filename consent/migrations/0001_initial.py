@@ -133,8 +133,8 @@ class Migration(migrations.Migration):
                 *CHANGE,
             ],
             options={
-                "verbose_name": "change of the configuration",
-                "verbose_name_plural": "changes of the configuration",
+                "verbose_name": "configuration change",
+                "verbose_name_plural": "configuration changes",
                 "ordering": ["sequence"],
                 "constraints": [unique("configurationchange_sequence_is_unique", "study", "sequence")],
             },
@@ -191,8 +191,8 @@ class Migration(migrations.Migration):
                 actor("proposed_by", null=True),
             ],
             options={
-                "verbose_name": "change of a role",
-                "verbose_name_plural": "changes of roles",
+                "verbose_name": "role change",
+                "verbose_name_plural": "role changes",
                 "ordering": ["sequence"],
                 "constraints": [
                     unique("rolechange_sequence_is_unique", "study", "sequence"),
@@ -350,8 +350,8 @@ class Migration(migrations.Migration):
                 moment("made_at"),
             ],
             options={
-                "verbose_name": "remark on a proposal",
-                "verbose_name_plural": "remarks on proposals",
+                "verbose_name": "comment on a proposal",
+                "verbose_name_plural": "comments on proposals",
                 "ordering": ["sequence"],
                 "constraints": [
                     unique("remark_sequence_is_unique", "study", "sequence"),
@@ -456,8 +456,8 @@ class Migration(migrations.Migration):
                 moment("recorded_at"),
             ],
             options={
-                "verbose_name": "circumstance of a holder",
-                "verbose_name_plural": "circumstances of holders",
+                "verbose_name": "circumstance of a data holder",
+                "verbose_name_plural": "circumstances of data holders",
                 "ordering": ["sequence"],
                 "constraints": [
                     unique("circumstance_sequence_is_unique", "study", "sequence"),
@@ -567,8 +567,8 @@ class Migration(migrations.Migration):
                 moment("seen_at"),
             ],
             options={
-                "verbose_name": "look at a holder's choice",
-                "verbose_name_plural": "looks at holders' choices",
+                "verbose_name": "look-up of a data holder's choice",
+                "verbose_name_plural": "look-ups of data holders' choices",
                 "ordering": ["sequence"],
                 "constraints": [unique("levelaccess_sequence_is_unique", "study", "sequence")],
             },
@@ -621,8 +621,8 @@ class Migration(migrations.Migration):
                 moment("issued_at"),
             ],
             options={
-                "verbose_name": "new link for a holder",
-                "verbose_name_plural": "new links for holders",
+                "verbose_name": "new link for a data holder",
+                "verbose_name_plural": "new links for data holders",
                 "ordering": ["sequence"],
                 "constraints": [unique("linkreissue_sequence_is_unique", "study", "sequence")],
             },
@@ -641,8 +641,8 @@ class Migration(migrations.Migration):
                 moment("left_at"),
             ],
             options={
-                "verbose_name": "address that a holder left",
-                "verbose_name_plural": "addresses that holders left",
+                "verbose_name": "address left by a data holder",
+                "verbose_name_plural": "addresses left by data holders",
                 "ordering": ["pk"],
                 "constraints": [
                     check(
@@ -694,7 +694,7 @@ class Migration(migrations.Migration):
                 ("ends", models.BooleanField(default=True)),
                 ("shares", models.BooleanField(default=True)),
             ],
-            options={"verbose_name": "wishes about mails", "verbose_name_plural": "wishes about mails"},
+            options={"verbose_name": "email settings", "verbose_name_plural": "email settings"},
         ),
         migrations.CreateModel(
             "Letter",
@@ -766,8 +766,8 @@ class Migration(migrations.Migration):
                 ("sent_at", models.DateTimeField(blank=True, null=True)),
             ],
             options={
-                "verbose_name": "delivery of a webhook",
-                "verbose_name_plural": "deliveries of webhooks",
+                "verbose_name": "webhook delivery",
+                "verbose_name_plural": "webhook deliveries",
                 "ordering": ["-created_at", "-pk"],
                 "indexes": [models.Index(name="webhook_waiting", fields=["due_at"], condition=Q(state="waiting"))],
                 "constraints": [check("webhook_delivery_state_is_known", Q(state__in=["waiting", "sent", "failed"]))],
@@ -842,8 +842,8 @@ class Migration(migrations.Migration):
                 moment("changed_at"),
             ],
             options={
-                "verbose_name": "change of an account",
-                "verbose_name_plural": "changes of accounts",
+                "verbose_name": "account change",
+                "verbose_name_plural": "account changes",
                 "ordering": ["sequence"],
                 "constraints": [
                     unique("account_change_sequence_is_unique", "sequence"),

@@ -44,8 +44,8 @@ class HolderAddress(Recorded):
     left_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta:
-        verbose_name = _("address that a holder left")
-        verbose_name_plural = _("addresses that holders left")
+        verbose_name = _("address left by a data holder")
+        verbose_name_plural = _("addresses left by data holders")
         ordering = ["pk"]
         constraints = [
             models.CheckConstraint(
@@ -109,24 +109,24 @@ class MailWishes(models.Model):
     """Wishes of an account about its mails."""
 
     user = models.OneToOneField(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="mail_wishes")
-    language = models.CharField(_("language of mails"), max_length=10, choices=settings.LANGUAGES)
+    language = models.CharField(_("language of emails"), max_length=10, choices=settings.LANGUAGES)
     uses = models.BooleanField(
-        _("write to me when a new run may use my records"),
+        _("email me when a new run may use my records"),
         default=False,
-        help_text=_("The mail goes to everybody in the study who wishes it, whether they take part or not."),
+        help_text=_("The email goes to everyone in the study who wants it, whether they take part or not."),
     )
     results = models.BooleanField(
-        _("write to me what was learned, when a result is published and once a year"),
+        _("email me what was learned: when a result is published, and once a year"),
         default=True,
-        help_text=_("The mail goes to everybody who has decided and has not withdrawn, whether they take part or not."),
+        help_text=_("The email goes to everyone who has decided and has not withdrawn, whether they take part or not."),
     )
-    approvals = models.BooleanField(_("write to me when something waits for approval, or is approved"), default=True)
-    ends = models.BooleanField(_("write to me when a run of mine has finished or failed"), default=True)
-    shares = models.BooleanField(_("write to me when a group has used most of a run's share"), default=True)
+    approvals = models.BooleanField(_("email me when something needs approval or is approved"), default=True)
+    ends = models.BooleanField(_("email me when one of my runs has finished or failed"), default=True)
+    shares = models.BooleanField(_("email me when a group has used most of a run's share"), default=True)
 
     class Meta:
-        verbose_name = _("wishes about mails")
-        verbose_name_plural = _("wishes about mails")
+        verbose_name = _("email settings")
+        verbose_name_plural = _("email settings")
 
     def __str__(self) -> str:
         return f"user {self.user_id}: {self.language}"
@@ -140,7 +140,7 @@ class News(models.Model):
 
     class Kind(models.TextChoices):
         RESULT = "result", _("a result was published")
-        YEAR = "year", _("what was learned in a year")
+        YEAR = "year", _("what was learned this year")
 
     study = models.ForeignKey(Study, on_delete=models.CASCADE, related_name="news")
     kind = models.CharField(max_length=10, choices=Kind)
@@ -206,8 +206,8 @@ class WebhookDelivery(models.Model):
     sent_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
-        verbose_name = _("delivery of a webhook")
-        verbose_name_plural = _("deliveries of webhooks")
+        verbose_name = _("webhook delivery")
+        verbose_name_plural = _("webhook deliveries")
         ordering = ["-created_at", "-pk"]
         indexes = [models.Index(fields=["due_at"], condition=Q(state="waiting"), name="webhook_waiting")]
         constraints = [

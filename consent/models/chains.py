@@ -110,8 +110,8 @@ class ConfigurationChange(Change):
     """Change of ``open_fields``. How many there are follows from what staff decide, never from a holder."""
 
     class Meta(Change.Meta):
-        verbose_name = _("change of the configuration")
-        verbose_name_plural = _("changes of the configuration")
+        verbose_name = _("configuration change")
+        verbose_name_plural = _("configuration changes")
 
 
 class SealedChange(Change):

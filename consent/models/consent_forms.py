@@ -15,8 +15,8 @@ class Renewal(models.TextChoices):
     """Consequence of a new version of the consent form for those who consented to an earlier one."""
 
     NOT_ASKED = "not_asked", _("they are not asked again")
-    ASKED = "asked", _("they are asked again; their consent stands until they answer")
-    REQUIRED = "required", _("they are asked again; their consent does not count until they answer")
+    ASKED = "asked", _("they are asked again; their consent remains valid until they answer")
+    REQUIRED = "required", _("they are asked again; their consent is suspended until they answer")
 
 
 class Validity(models.Model):

@@ -209,8 +209,8 @@ class LevelAccess(StudyChained):
     seen_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta(StudyChained.Meta):
-        verbose_name = _("look at a holder's choice")
-        verbose_name_plural = _("looks at holders' choices")
+        verbose_name = _("look-up of a data holder's choice")
+        verbose_name_plural = _("look-ups of data holders' choices")
 
     def __str__(self) -> str:
         return f"{self.seen_by_id} at {self.seen_at:%Y-%m-%d %H:%M}"

@@ -21,9 +21,9 @@ class Disposal(StudyChained):
     is_act = True
 
     class Kind(models.TextChoices):
-        ASKED = "asked", _("erasure of a person's records was asked for")
-        ERASED = "erased", _("a person's records were erased")
-        KEPT = "kept", _("a person who withdrew wants their records to stay stored")
+        ASKED = "asked", _("erasure of a person's records requested")
+        ERASED = "erased", _("a person's records erased")
+        KEPT = "kept", _("a person who withdrew wants their records kept")
         DATASET = "dataset", _("dataset removed")
         ENCODER = "encoder", _("encoder withdrawn")
         RESULT = "result", _("model or table withdrawn")

@@ -68,11 +68,11 @@ class Answerer(models.TextChoices):
 class Authority(models.TextChoices):
     """Right by which somebody decides for another person, as they declare it."""
 
-    PARENTS = "parents", _("parental responsibility, which I share and we agree, or have alone")
+    PARENTS = "parents", _("parental responsibility, which I have alone or which we share and agree on")
     GUARDIANSHIP = "guardianship", _("guardianship, by decision of a court or authority")
     COURT = "court", _("legal representation, by decision of a court")
-    POWER = "power", _("power of attorney of the person")
-    OTHER = "other", _("another right by law")
+    POWER = "power", _("power of attorney from the person")
+    OTHER = "other", _("another right given by law")
 
 
 #: Rights that whoever answers in a role can declare.
@@ -114,8 +114,8 @@ class Circumstance(StudyChained):
     )
 
     class Meta(StudyChained.Meta):
-        verbose_name = _("circumstance of a holder")
-        verbose_name_plural = _("circumstances of holders")
+        verbose_name = _("circumstance of a data holder")
+        verbose_name_plural = _("circumstances of data holders")
         constraints = [
             *StudyChained.Meta.constraints,
             models.CheckConstraint(

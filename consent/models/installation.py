@@ -63,20 +63,20 @@ class AccountChange(InstallationChained):
     """Act on an account by an administrator or superuser or at the command line, or change of what it may do."""
 
     class Kind(models.TextChoices):
-        CREATED = "created", _("account made")
+        CREATED = "created", _("account created")
         # Of anybody, holders included: by it one sees whose account is in another's hands, and lists leave it out.
         CHANGED = "changed", _("account changed in the admin")
-        INVITED = "invited", _("link for a password sent again")
+        INVITED = "invited", _("password link sent again")
         APPOINTED = "appointed", _("made an administrator")
         DISMISSED = "dismissed", _("no longer an administrator")
         CLOSED = "closed", _("account closed")
-        REOPENED = "reopened", _("account opened again")
+        REOPENED = "reopened", _("account reopened")
         SUPERUSER = "superuser", _("made a superuser")
         NO_SUPERUSER = "no_superuser", _("no longer a superuser")
-        ADMIN = "admin", _("let into the site administration")
-        NO_ADMIN = "no_admin", _("no longer let into the site administration")
+        ADMIN = "admin", _("given access to the site administration")
+        NO_ADMIN = "no_admin", _("no longer has access to the site administration")
         DELETED = "deleted", _("account deleted")
-        REVIEWED = "reviewed", _("has reviewed all accounts of staff after a restored backup")
+        REVIEWED = "reviewed", _("has reviewed all staff accounts after a restored backup")
 
     user = actor()
     kind = models.CharField(max_length=20, choices=Kind)
@@ -84,8 +84,8 @@ class AccountChange(InstallationChained):
     changed_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta(InstallationChained.Meta):
-        verbose_name = _("change of an account")
-        verbose_name_plural = _("changes of accounts")
+        verbose_name = _("account change")
+        verbose_name_plural = _("account changes")
         constraints = [
             models.UniqueConstraint(fields=["sequence"], name="account_change_sequence_is_unique"),
             models.CheckConstraint(

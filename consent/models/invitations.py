@@ -54,8 +54,8 @@ class LinkReissue(StudyChained):
     issued_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta(StudyChained.Meta):
-        verbose_name = _("new link for a holder")
-        verbose_name_plural = _("new links for holders")
+        verbose_name = _("new link for a data holder")
+        verbose_name_plural = _("new links for data holders")
 
     def __str__(self) -> str:
         return f"by {self.issued_by_id} at {self.issued_at:%Y-%m-%d %H:%M}"
@@ -88,10 +88,10 @@ class Letter(models.Model):
     """
 
     class Kind(models.TextChoices):
-        NEW_FORM = "new_form", _("new information, decide again")
-        RENEWAL = "renewal", _("the consent ends or has ended, decide again")
-        ANSWERER = "answerer", _("somebody else answers now")
-        RECEIPT = "receipt", _("receipt of a decision on paper")
+        NEW_FORM = "new_form", _("new information: decide again")
+        RENEWAL = "renewal", _("the consent is ending or has ended: decide again")
+        ANSWERER = "answerer", _("another person answers now")
+        RECEIPT = "receipt", _("receipt for a decision on paper")
         NEWS = "news", _("what was learned")
 
     study = models.ForeignKey(Study, on_delete=models.CASCADE, related_name="letters")

@@ -30,7 +30,7 @@ class EpsilonPolicy(StudyChained):
     low = models.FloatField(_("ε at low protection"), validators=[MinValueValidator(0)])
     reason = models.TextField(_("reason"))
     name_reason = models.TextField(
-        _("reason for the names"),
+        _("reason for keeping the names"),
         blank=True,
         max_length=500,
         help_text=_(
@@ -111,8 +111,8 @@ class Remark(StudyChained):
     made_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta(StudyChained.Meta):
-        verbose_name = _("remark on a proposal")
-        verbose_name_plural = _("remarks on proposals")
+        verbose_name = _("comment on a proposal")
+        verbose_name_plural = _("comments on proposals")
         constraints = [
             *StudyChained.Meta.constraints,
             models.UniqueConstraint(
@@ -150,7 +150,7 @@ class ConflictOfInterest(StudyChained):
 
     study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="conflicts_of_interest")
     user = actor()
-    reason = models.TextField(_("what it consists in"), max_length=1000)
+    reason = models.TextField(_("description"), max_length=1000)
     declared_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta(StudyChained.Meta):

@@ -87,9 +87,9 @@ class Membership(models.Model):
                     condition=Q(role__in=roles),
                     name=name,
                     violation_error_message=_(
-                        "This person has a role in the study that excludes this one: nobody decides and watches, and "
-                        "nobody who sees exact numbers of people proposes runs without operating the study. Take the "
-                        "other role away first, or choose another person."
+                        "This person already has a role in the study that cannot be combined with this one. People "
+                        "who decide cannot also oversee, and people who see exact numbers cannot propose runs unless "
+                        "they operate the study. Remove the other role first, or choose another person."
                     ),
                 )
                 for name, roles in SEPARATE.items()
@@ -109,11 +109,11 @@ class RoleChange(StudyChained):
 
     class Kind(models.TextChoices):
         GIVEN = "given", _("given")
-        TAKEN = "taken", _("taken away")
-        HELD = "held", _("held when this record began")
-        TO_GIVE = "to_give", _("proposed: to be given")
-        TO_TAKE = "to_take", _("proposed: to be taken away")
-        DROPPED = "dropped", _("proposal dropped")
+        TAKEN = "taken", _("removed")
+        HELD = "held", _("existed before this log began")
+        TO_GIVE = "to_give", _("proposed: give role")
+        TO_TAKE = "to_take", _("proposed: remove role")
+        DROPPED = "dropped", _("proposal withdrawn")
 
     PROPOSALS = (Kind.TO_GIVE, Kind.TO_TAKE)
     added_columns = {"proposed_by_id": None}
@@ -128,8 +128,8 @@ class RoleChange(StudyChained):
     proposed_by = actor(null=True)
 
     class Meta(StudyChained.Meta):
-        verbose_name = _("change of a role")
-        verbose_name_plural = _("changes of roles")
+        verbose_name = _("role change")
+        verbose_name_plural = _("role changes")
         constraints = [
             *StudyChained.Meta.constraints,
             models.CheckConstraint(condition=Q(role__in=Role.values), name="role_change_role_is_known"),

@@ -25,8 +25,8 @@ class LawfulBasis(models.TextChoices):
 class Afterwards(models.TextChoices):
     """Fate of a consent when the person dies or can no longer decide."""
 
-    ENDS = "ends", _("consent ends: the records are used in nothing new")
-    STANDS = "stands", _("consent stands")
+    ENDS = "ends", _("consent ends: the records are not used for anything new")
+    STANDS = "stands", _("consent remains valid")
 
 
 class AfterWithdrawal(models.TextChoices):
@@ -59,100 +59,104 @@ class Study(Recorded):
         *("closed_at", "expired_at", "created_at"),
     )
 
-    slug = models.SlugField(_("short name"), unique=True, help_text=_("Used in addresses; cannot be changed later."))
+    slug = models.SlugField(
+        _("short name"), unique=True, help_text=_("Appears in addresses and cannot be changed later.")
+    )
     title = models.CharField(_("title"), max_length=200)
     purpose = models.TextField(_("purpose"), help_text=_("What will be learned, and for whom, in plain words."))
-    controller = models.CharField(_("controller"), max_length=200, help_text=_("The organisation that answers for it."))
+    controller = models.CharField(
+        _("controller"), max_length=200, help_text=_("The organisation responsible for the study.")
+    )
     controller_address = models.TextField(
         _("address of the controller"), blank=True, help_text=_("Postal address, as on a letter.")
     )
     data_protection_officer = models.TextField(
         _("data protection officer"),
         blank=True,
-        help_text=_("Name or office, and how to reach it."),
+        help_text=_("Name or office, and how to contact it."),
     )
     without_officer = models.BooleanField(
         _("no data protection officer is required"),
         default=False,
-        help_text=_("Only where the law asks for none (GDPR Article 37). Holders are told so."),
+        help_text=_("Only if the law does not require one (GDPR Article 37). Data holders can see this."),
     )
     supervisory_authority = models.TextField(
         _("supervisory authority"),
         blank=True,
-        help_text=_("With which people can lodge a complaint: name and address."),
+        help_text=_("Where people can lodge a complaint: name and address."),
     )
-    contact = models.EmailField(_("contact"), help_text=_("Where holders can ask questions."))
+    contact = models.EmailField(_("contact"), help_text=_("Where data holders can ask questions."))
     contact_name = models.CharField(
-        _("person to ask"),
+        _("contact person"),
         max_length=200,
         blank=True,
-        help_text=_("Who answers questions: such as a physician whom the people know."),
+        help_text=_("Who answers questions, such as a physician the people know."),
     )
     contact_telephone = models.CharField(
-        _("telephone"),
+        _("phone"),
         max_length=50,
         blank=True,
-        validators=[RegexValidator(r"^[+0-9][-+0-9 ()/.]*$", _("Digits, spaces and + ( ) / - . alone."))],
-        help_text=_("Where holders can ask questions, with the code of the country: +49 30 1234567."),
+        validators=[RegexValidator(r"^[+0-9][-+0-9 ()/.]*$", _("Only digits, spaces and + ( ) / - ."))],
+        help_text=_("Where data holders can ask questions, with the country code: +49 30 1234567."),
     )
     contact_hours = models.CharField(
-        _("hours of the telephone"),
+        _("phone hours"),
         max_length=200,
         blank=True,
-        help_text=_("When somebody answers, such as: Monday to Friday, 9 to 12."),
+        help_text=_("When the phone is answered, such as Monday to Friday, 9 to 12."),
     )
     data_categories = models.TextField(
-        _("which data"), blank=True, help_text=_("Which records of a person, in plain words: what, and from when.")
+        _("which data"), blank=True, help_text=_("Which of a person's records, in plain words: what, and since when.")
     )
     data_source = models.TextField(
         _("source of the data"),
         blank=True,
-        help_text=_("Where the records come from, such as: your treatment at our clinic."),
+        help_text=_("Where the records come from, such as “your treatment at our clinic”."),
     )
     recipients = models.TextField(
         _("who else sees raw records"),
         blank=True,
         help_text=_(
-            "People or bodies beside the controller, processors included. If one is outside the European Union, say "
-            "where, and what protects the records there."
+            "People or organisations other than the controller, including processors. If one is outside the European "
+            "Union, say where it is and what protects the records there."
         ),
     )
     without_recipients = models.BooleanField(
-        _("nobody else sees raw records"), default=False, help_text=_("Neither processors nor anybody else.")
+        _("no one else sees raw records"), default=False, help_text=_("Neither processors nor anyone else.")
     )
     retention = models.TextField(
-        _("how long"), blank=True, help_text=_("How long the records are kept for this, and what happens then.")
+        _("how long"), blank=True, help_text=_("How long the records are kept for this study, and what happens then.")
     )
     retention_until = models.DateField(
         _("last day of the records"),
         null=True,
         blank=True,
-        help_text=_("On the day after it the study is closed and its private records are erased. Empty: no such day."),
+        help_text=_("The day after, the study closes and its private records are erased. Leave empty for no end date."),
     )
     after_withdrawal = models.CharField(
         _("stored records after a withdrawal"),
         max_length=10,
         choices=AfterWithdrawal,
         default=AfterWithdrawal.ASKED,
-        help_text=_("Holders read it before they decide, and it is carried out."),
+        help_text=_("Data holders read this before they decide, and it is carried out automatically."),
     )
     lawful_basis = models.CharField(_("lawful basis"), max_length=20, choices=LawfulBasis, default=LawfulBasis.CONSENT)
     jurisdiction = models.CharField(
-        _("jurisdiction"), max_length=100, blank=True, help_text=_("Whose law holds, for example “Germany (EU)”.")
+        _("jurisdiction"), max_length=100, blank=True, help_text=_("Which law applies, for example “Germany (EU)”.")
     )
     after_death = models.CharField(
-        _("when somebody has died"),
+        _("if a person has died"),
         max_length=10,
         choices=Afterwards,
         default=Afterwards.ENDS,
-        help_text=_("Holders are told before they decide."),
+        help_text=_("Data holders read this before they decide."),
     )
     after_incapacity = models.CharField(
-        _("when somebody can no longer decide"),
+        _("if a person can no longer decide"),
         max_length=10,
         choices=Afterwards,
         default=Afterwards.ENDS,
-        help_text=_("Holders are told before they decide. Where it ends, a legal proxy is asked anew."),
+        help_text=_("Data holders read this before they decide. If it ends, we ask the legal proxy again."),
     )
     alliance = models.JSONField(
         _("learning together"),
@@ -166,30 +170,33 @@ class Study(Recorded):
         blank=True,
         max_length=HARM_LENGTH,
         help_text=_(
-            "One concrete case of what could happen to somebody, in plain words, for example: an insurer who knows "
-            "everything else about you wants to know whether you were ill. People read it where they choose."
+            "One concrete example of what could happen to a person, in plain words. For instance: an insurer who "
+            "knows everything else about you wants to know whether you were ill. People read this when they choose a "
+            "level."
         ),
     )
     quorum = models.PositiveSmallIntegerField(
-        _("approvals needed"),
+        _("required approvals"),
         default=1,
         validators=[MinValueValidator(1), MaxValueValidator(9)],
-        help_text=_("How many people, beside the one who proposes, have to approve an ε policy or a consent form."),
+        help_text=_("How many people besides the proposer have to approve an ε policy or a consent form."),
     )
     mail_opening = models.TextField(
-        _("opening of mails"),
+        _("email introduction"),
         blank=True,
         max_length=500,
         help_text=_(
-            "What mails to the people of this study begin with, for example a greeting and who writes. Whoever sees a "
-            "mail reads it: say nothing of anybody's decision."
+            "How emails to the people of this study begin, for example a greeting and who is writing. Other people "
+            "may see the email, so do not mention anyone's decision."
         ),
     )
     languages = models.JSONField(
         _("languages"),
         default=first_language,
         validators=[languages_check],
-        help_text=_("In which the consent form must be complete before it is published: codes like en, de, fr."),
+        help_text=_(
+            "Languages in which the consent form must be complete before it is published: codes such as en, de, fr."
+        ),
     )
     translations = models.JSONField(
         default=dict,
@@ -201,29 +208,29 @@ class Study(Recorded):
         "δ",
         default=1e-5,
         validators=[MinValueValidator(1e-9), MaxValueValidator(0.01)],
-        help_text=_("The δ at which every ε is stated; well below 1 / number of holders."),
+        help_text=_("The δ at which every ε is stated; well below 1 / number of data holders."),
     )
     rehearsal = models.BooleanField(
         _("rehearsal"),
         default=False,
         help_text=_(
-            "For data that are nobody's secret: no holders are asked and nothing is promised. Comparisons and tuning "
-            "belong here. It cannot be changed later."
+            "For data that is not secret: the study asks no one and makes no promises. Use it for comparisons and "
+            "tuning. It cannot be changed later."
         ),
     )
     retain_votes = models.BooleanField(
         _("keep the teachers' predictions after a run"),
         default=False,
-        help_text=_("Allows auditors to recompute every cost; the predictions are secrets."),
+        help_text=_("Lets auditors recompute every cost. The predictions are secret."),
     )
     budget_warning = models.FloatField(
-        _("warn when a group has little left"),
+        _("warn when a group's budget is low"),
         null=True,
         blank=True,
         validators=[MinValueValidator(0), MaxValueValidator(1)],
         help_text=_(
-            "The part of its budget, such as 0.1: operators get a mail, and the pages warn, when a privacy group has "
-            "less than this left. Empty: no warning."
+            "As a part of the budget, such as 0.1. Operators get an email, and the pages show a warning, when a "
+            "privacy group has less than this left. Leave empty for no warning."
         ),
     )
     closed_at = models.DateTimeField(null=True, blank=True, editable=False)
@@ -253,9 +260,13 @@ class Study(Recorded):
     def clean(self) -> None:
         """Refuse a statement together with its contrary. Raises ValidationError."""
         if self.recipients and self.without_recipients:
-            raise ValidationError({"without_recipients": _("Say who sees raw records, or that nobody does. Not both.")})
+            raise ValidationError(
+                {"without_recipients": _("Either say who sees raw records, or that no one does. You cannot do both.")}
+            )
         if self.data_protection_officer and self.without_officer:
-            raise ValidationError({"without_officer": _("Name the officer, or say that none is required. Not both.")})
+            raise ValidationError(
+                {"without_officer": _("Either name the officer, or say that none is required. You cannot do both.")}
+            )
 
     @property
     def telephone_link(self) -> str:

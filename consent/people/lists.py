@@ -85,7 +85,8 @@ def _names_check(names: Sequence[str]) -> None:
     unknown = [name for name in names if name not in COLUMNS]
     if unknown or len(set(names)) < len(names) or COLUMNS[0] not in names:
         message = _(
-            "The first line names the columns %(names)s. Write pseudonym, and what you need of %(others)s, each once."
+            "The first line must name the columns %(names)s. Write pseudonym and any of %(others)s that you need, "
+            "each once."
         )
         raise ValidationError(message % {"names": ", ".join(names), "others": ", ".join(COLUMNS[1:])})
 
@@ -99,13 +100,13 @@ def _listed(lines: Sequence[str], first: int, problems: list[str]) -> Iterator[I
         others = name.lower().split()[1:]
         if _ROW.search(name) or set(others) & set(ANSWERS):
             message = _(
-                "Row %(row)d looks like a row of a table. Begin with a line that names the columns, such as "
-                "pseudonym,answers,until, or write one pseudonym a line."
+                "Row %(row)d looks like a row of a table. Start with a line that names the columns, such as "
+                "pseudonym,answers,until, or write one pseudonym per line."
             )
             problems.append(message % {"row": row})
             return
         if row == first + 1 and _HEADING.fullmatch(re.sub(r"[\W_]+", "", name.lower())):
-            message = _("Row %(row)d, “%(name)s”, looks like a heading. Write pseudonym in its place, or remove it.")
+            message = _("Row %(row)d, “%(name)s”, looks like a heading. Replace it with pseudonym, or remove it.")
             problems.append(message % {"row": row, "name": name})
             return
         yield Invited(_spelled(name, row, problems))
@@ -130,7 +131,7 @@ def _people(
             continue
         known = rows.setdefault(person.pseudonym, (row, person))
         if known[1] != person:
-            message = _("Row %(row)d: “%(name)s” stands in row %(other)d, too, with other cells. Keep one of them.")
+            message = _("Row %(row)d: “%(name)s” also appears in row %(other)d with different cells. Keep one of them.")
             problems.append(message % {"row": row, "name": person.pseudonym, "other": known[0]})
         yield person
 
@@ -164,4 +165,4 @@ def _rows(lines: Sequence[str], separator: str) -> Iterator[tuple[int, list[str]
     try:
         yield from table_read("\n".join(lines), delimiter=separator)
     except UnreadableError as error:
-        raise ValidationError(_("This is no CSV (%(error)s).") % {"error": error}) from error
+        raise ValidationError(_("This is not a CSV file (%(error)s).") % {"error": error}) from error

@@ -34,8 +34,9 @@ def _key(study: Study) -> bytes:
     except FileNotFoundError:
         raise ValidationError(
             _(
-                "The key to the pseudonyms of people whose records were erased is missing from private storage: who "
-                "came back could not be told from who is new, and would be promised too much. Restore the file."
+                "The key to the pseudonyms of people whose records were erased is missing from private storage. "
+                "Without it, people who come back look like new people and would be promised too much. Restore the "
+                "file."
             )
         ) from None
 
@@ -122,7 +123,7 @@ def look_alikes_said(groups: Sequence[tuple[str, ...]], most: int = 20) -> list[
 
 def unknown_message(pseudonym: str) -> str:
     """Say why no holder of a study is found by a pseudonym."""
-    return spelling_fault(pseudonym) or _("Nobody in this study is called so. Check the spelling.")
+    return spelling_fault(pseudonym) or _("This study has no such pseudonym. Check the spelling.")
 
 
 def spelling_fault(pseudonym: str) -> str:

@@ -57,7 +57,7 @@ def columns_since(last: LastPromise) -> list[Column]:
     columns = [Column(_("Before: when you decided (%(day)s)") % {"day": day}, agreement_of(last))]
     if last.agreed != last.epsilon != last.offered:
         columns.append(Column(_("Your promise today"), promise_of(last)))
-    columns.append(Column(_("Now: for whoever decides today"), offer_of(last)))
+    columns.append(Column(_("Now: if you decide today"), offer_of(last)))
     return columns
 
 

@@ -60,7 +60,7 @@ def _questions(holder: DataHolder, guesses: int) -> list[tuple[str, tuple[str, s
     study, odds = holder.study, {"right": guesses}
     sees = _("Yes. It holds your records and prepares them for learning, so it sees them.")
     if study.recipients:
-        sees += " " + _("Besides, these see them: %(recipients)s") % {"recipients": study_text(study, "recipients")}
+        sees += " " + _("These can also see them: %(recipients)s") % {"recipients": study_text(study, "recipients")}
     return [
         (
             _("What does high protection mean?"),
@@ -70,20 +70,20 @@ def _questions(holder: DataHolder, guesses: int) -> list[tuple[str, tuple[str, s
             ),
             (
                 _("Guesses about me are right least often."),
-                _("Yes. Of the three levels it has the strictest limit on how often such guesses can be right."),
+                _("Yes. Of the three levels, it has the strictest limit on how often such guesses can be right."),
             ),
         ),
         (
-            _("“At most %(right)d times in 100”: what is that?") % odds,
+            _("What does “at most %(right)d times in 100” mean?") % odds,
             (
-                _("With %(right)d people in 100, the records get out.") % odds,
+                _("The records of %(right)d people in 100 become known.") % odds,
                 _("No. It is not about who gets to see records. It is about guessing whether you took part at all."),
             ),
             (
                 _("How often a guess about whether I took part can be right."),
                 _(
-                    "Yes. With a coin it would be 50 times. With all that is ever released, it is at most %(right)d, "
-                    "where both answers are equally likely beforehand."
+                    "Yes. Tossing a coin would be right 50 times. With everything that is ever released, it is at "
+                    "most %(right)d, if both answers are equally likely beforehand."
                 )
                 % odds,
             ),
@@ -92,7 +92,7 @@ def _questions(holder: DataHolder, guesses: int) -> list[tuple[str, tuple[str, s
             _("Who sees my records?"),
             (
                 _("The researchers who use what was learned."),
-                _("No. They see only results to which noise was added, and what was learned from those."),
+                _("No. They see only results with added noise, and what was learned from those."),
             ),
             (study.controller, sees),
         ),
@@ -100,11 +100,11 @@ def _questions(holder: DataHolder, guesses: int) -> list[tuple[str, tuple[str, s
             _("What happens if I withdraw?"),
             (
                 _("Everything that was ever learned from my records is undone."),
-                _("No. What was released before stays released. The limit that you chose still holds for it."),
+                _("No. What was released before cannot be taken back. The limit you chose still applies to it."),
             ),
             (
-                _("My records are used for nothing new."),
-                _("Yes, from that moment. What was released before stays released."),
+                _("My records are not used for anything new."),
+                _("Yes, from that moment. What was released before cannot be taken back."),
             ),
         ),
     ]

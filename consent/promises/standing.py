@@ -87,7 +87,7 @@ class Standing:
         if self.current is None:
             return [_("You have not decided yet. Until you do, your records are not used.")]
         if self.current.kind == ConsentEvent.Kind.WITHDRAWN:
-            return [_("You withdrew. Your records are not used any more.")]
+            return [_("You withdrew. Your records are no longer used.")]
         if not self.grants:
             return [_("You do not take part. Your records are not used.")]
         if self.lapse is not None:
@@ -95,13 +95,13 @@ class Standing:
         sentences = [_("You take part: %(level)s.") % {"level": self.current.get_level_display()}, *self._promised()]
         if self.renewal is not None:
             sentences += [
-                _("There is new information. Please read it and decide again. Until then your decision stands.")
+                _("There is new information. Please read it and decide again. Until then your decision remains valid.")
             ]
         if self.last_day is not None:
             day = {"date": date_format(self.last_day, "DATE_FORMAT")}
-            sentences += [_("Your consent counts up to %(date)s, and with that day.") % day]
+            sentences += [_("Your consent is valid until the end of %(date)s.") % day]
             if self.asks and self.renewal is None:
-                sentences += [_("Decide again before then if it is to go on.")]
+                sentences += [_("Decide again before then if you want to continue.")]
         return sentences
 
     @property
@@ -114,16 +114,20 @@ class Standing:
         assert self.current is not None, "what has lapsed was decided"
         values = {"level": self.current.get_level_display()}
         if lapse == Lapse.DEATH:
-            return [_("The records are not used any more: it is on record that this person has died.")]
+            return [_("The records are no longer used, because we have recorded that this person has died.")]
         if lapse == Lapse.INCAPACITY:
-            return [_("Your records are not used now: it is on record that you cannot decide at present.")]
+            return [_("Your records are not used at present, because we have recorded that you cannot decide.")]
         if lapse == Lapse.EXPIRED:
             values["date"] = date_format(self.last_day or timezone.localdate(), "DATE_FORMAT")
-            reason = _("Your records are not used now. Your consent (%(level)s) ended with %(date)s.") % values
+            reason = _("Your records are not used at present. Your consent (%(level)s) ended on %(date)s.") % values
         elif lapse == Lapse.ANSWERER:
-            reason = _("Your records are not used now. The consent was given when somebody else decided.")
+            reason = _(
+                "Your records are not used at present. The consent was given when another person decided for you."
+            )
         else:
-            reason = _("Your records are not used now. You agreed (%(level)s), but there is new information since.")
+            reason = _(
+                "Your records are not used at present. You agreed (%(level)s), but there is new information since then."
+            )
             reason %= values
         if self.is_closed:
             return [reason, *self._promised()]
@@ -143,13 +147,18 @@ class Standing:
         }
         if last.agreed > last.epsilon:
             sentences = [
-                _("Your protection is stronger than when you decided: a guess is right %(promise)s, before %(before)s.")
+                _(
+                    "Your protection is stronger than when you decided: a guess is right %(promise)s. "
+                    "Before, it was %(before)s."
+                )
             ]
         else:
             sentences = [_("You were promised that a guess is right %(promise)s.")]
         if last.can_be_kept and not self.is_closed:
-            stands = _("That stands. For whoever decides now, this level means %(now)s.")
-            sentences += [stands if self.counts else _("This level now means %(now)s. You can keep your promise.")]
+            stands = _("This remains valid. For people who decide now, this level means %(now)s.")
+            sentences += [
+                stands if self.counts else _("This level now means %(now)s. You can keep what you were promised.")
+            ]
         return [sentence % values for sentence in sentences]
 
     def changes(self, language: str) -> list[DiffLine]:

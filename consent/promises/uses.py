@@ -127,11 +127,13 @@ class Result:
             }
         match self.outcome:
             case "numbers":
-                return _("It estimates a number for a new record, and between which numbers the true one probably is.")
+                return _("It estimates a number for a new record, and the range that probably contains the true one.")
             case "times":
-                return _("It estimates for a new record how likely something has not happened yet after some time.")
+                return _(
+                    "It estimates for a new record how likely it is that something has not happened after some time."
+                )
             case "labels":
-                return _("It answers several questions about a new record, each with how likely yes is.")
+                return _("It answers several yes/no questions about a new record, each with the probability of yes.")
         if len(self.classes) > _MOST_CLASSES:
             return _("It says which of %(number)d answers fits a new record best.") % {"number": len(self.classes)}
         return _("It says which of these fits a new record best: %(answers)s.") % {"answers": ", ".join(self.classes)}
@@ -140,19 +142,19 @@ class Result:
     def quality(self) -> str:
         """How good the model or table is, in a sentence."""
         if self.cells:
-            return _("With each count stands a range, which holds the true number in about 95 of 100 cases.")
+            return _("Each count has a range that contains the true number in about 95 of 100 cases.")
         if self.rows:
-            return _("No row is the record of a person. Together they resemble the people of the study.")
+            return _("No row is a real person's record. Together they resemble the people of the study.")
         if self.worth is not None:
             return self._worth
         if self.right is None or self.commonest is None:
-            return _("How often it is right was not tested.")
+            return _("How often it is right has not been tested.")
         points = number_format(self.points, force_grouping=True)
         values = {"right": self.right, "commonest": self.commonest, "points": points}
         return (
             _(
-                "It is right in about %(right)d of 100 cases, judged on %(points)s test records. Always giving the "
-                "commonest answer would be right in %(commonest)d."
+                "It is right in about %(right)d of 100 cases, measured on %(points)s test records. Always giving the "
+                "most common answer would be right in %(commonest)d."
             )
             % values
         )
@@ -165,18 +167,18 @@ class Result:
         match self.outcome:
             case "numbers":
                 text = _(
-                    "Judged on %(points)s test records, it explains about %(number)d %% of how the numbers differ. "
-                    "Always giving the average would explain 0 %%."
+                    "Measured on %(points)s test records, it explains about %(number)d %% of the differences between "
+                    "the numbers. Always giving the average would explain 0 %%."
                 )
             case "times":
                 text = _(
-                    "Judged on %(points)s test records: of two people it says rightly in about %(number)d of 100 cases "
-                    "for whom it happens first. Guessing would be right in 50."
+                    "Measured on %(points)s test records: given two people, it is right in about %(number)d of 100 "
+                    "cases about who experiences the event first. Guessing would be right in 50."
                 )
             case _:
                 text = _(
-                    "Judged on %(points)s test records: of two records with different answers it says rightly in about "
-                    "%(number)d of 100 cases which one has the yes. Guessing would be right in 50."
+                    "Measured on %(points)s test records: given two records with different answers, it is right in "
+                    "about %(number)d of 100 cases about which one is the yes. Guessing would be right in 50."
                 )
         return text % values
 
@@ -188,23 +190,23 @@ class Result:
         if self.in_use_since is not None:
             sentences = [_("It has been in use since %(day)s.") % {"day": _day(self.in_use_since)}]
         else:
-            sentences = [_("The study has not put it into use: %(stage)s.") % {"stage": self.stage}]
+            sentences = [_("The study has not put it into use. Its stage: %(stage)s.") % {"stage": self.stage}]
         if self.takers:
             sentences.append(
                 ngettext(
-                    "%(number)d person or program has taken it or asked it for predictions.",
-                    "%(number)d people and programs have taken it or asked it for predictions.",
+                    "%(number)d person or program has downloaded it or asked it for predictions.",
+                    "%(number)d people and programs have downloaded it or asked it for predictions.",
                     self.takers,
                 )
                 % {"number": self.takers}
             )
         else:
-            sentences.append(_("Nobody has taken it or asked it for predictions yet."))
+            sentences.append(_("It has not been downloaded or asked for predictions yet."))
         if self.predictions:
             sentences.append(
                 ngettext(
-                    "This site has predicted %(number)s record with it.",
-                    "This site has predicted %(number)s records with it.",
+                    "This site has made a prediction for %(number)s record with it.",
+                    "This site has made predictions for %(number)s records with it.",
                     self.predictions,
                 )
                 % {"number": number_format(self.predictions, force_grouping=True)}
@@ -215,9 +217,11 @@ class Result:
     def _taken(self) -> str:
         """How many people and programs have taken the table."""
         if not self.takers:
-            return _("Nobody has taken it yet.")
+            return _("It has not been downloaded yet.")
         return ngettext(
-            "%(number)d person or program has taken it.", "%(number)d people and programs have taken it.", self.takers
+            "%(number)d person or program has downloaded it.",
+            "%(number)d people and programs have downloaded it.",
+            self.takers,
         ) % {"number": self.takers}
 
     @property
@@ -225,10 +229,10 @@ class Result:
         """When it was published, and what happened to it since, in a sentence or two."""
         sentences = [_("Published on %(day)s.") % {"day": _day(self.published_at)}]
         if self.changed_at is not None:
-            sentences.append(_("Another version took its place on %(day)s.") % {"day": _day(self.changed_at)})
+            sentences.append(_("It was replaced by another version on %(day)s.") % {"day": _day(self.changed_at)})
         if self.withdrawn_at is not None:
             day = {"day": _day(self.withdrawn_at), "reason": self.reason}
-            sentences.append(_("It was withdrawn on %(day)s and is given to nobody any more: %(reason)s") % day)
+            sentences.append(_("It was withdrawn on %(day)s and is no longer available: %(reason)s") % day)
         return " ".join(sentences)
 
     @property

@@ -67,7 +67,9 @@ def username_check(username: str) -> None:
         ValidationError: it has an @.
     """
     if "@" in username:
-        raise ValidationError(_("A user name of the staff has no @: with an address, holders sign in. Choose another."))
+        raise ValidationError(
+            _("Staff user names cannot contain @, because data holders sign in with an address. Choose another.")
+        )
 
 
 def staff_waiting() -> QuerySet[User]:
@@ -256,7 +258,7 @@ def account_close(*, user: User, acting_user: User | None) -> None:
         raise ValidationError(_("You cannot close your own account. Ask another administrator."))
     others = User.objects.filter(Q(pk__in=administrators) | Q(is_superuser=True), is_active=True).exclude(pk=user.pk)
     if (user.pk in administrators or user.is_superuser) and not others.exists():
-        raise ValidationError(_("This is the last administrator. Make somebody else one first."))
+        raise ValidationError(_("This is the last administrator. Make another person an administrator first."))
     with standing_record(user, acting_user=acting_user):
         user.is_active = False
         user.save(update_fields=["is_active"])

@@ -42,7 +42,7 @@ def address_leave(*, holder: DataHolder, email: str) -> HolderAddress:
     try:
         attempt_begin([Counter(keyed_hash("address left", each), _IN_A_DAY, day) for each in subjects])
     except TooManyTriesError as error:
-        raise ValidationError(_("Too many mails were sent to confirm an address. Try again tomorrow.")) from error
+        raise ValidationError(_("Too many confirmation emails were sent. Try again tomorrow.")) from error
     with transaction.atomic():
         reminders = list(Mail.objects.filter(address__holder=holder, kind="decide_later", state=Mail.State.WAITING))
         address = _kept(holder, HolderAddress.Way.MAIL, email)
@@ -70,7 +70,7 @@ def way_wish(*, holder: DataHolder, way: str) -> HolderAddress:
 
 def _kept(holder: DataHolder, way: str, email: str) -> HolderAddress:
     if holder.user_id is not None:
-        raise ValidationError(_("You have an account: mails go to its address."))
+        raise ValidationError(_("You have an account, so emails go to its address."))
     addresses_forget(holders=[holder.pk])
     address = HolderAddress(
         study_id=holder.study_id, holder=holder, way=way, email=email, key=new_key(), language=get_language() or ""

@@ -33,7 +33,7 @@ def harm_stated_check(study: Study) -> None:
     """Refuse to open a study in which people would read no example of harm. Raises ValidationError."""
     if not study.harm:
         raise ValidationError(
-            _("The ethics committee has written no example of harm yet, which people read where they choose.")
+            _("The ethics committee has not written an example of harm yet. People read it when they choose.")
         )
 
 
@@ -54,10 +54,10 @@ def harm_write(*, study: Study, acting_user: AbstractBaseUser, texts: Mapping[st
     first = settings.LANGUAGE_CODE
     missing = [code for code in study.languages if not texts.get(code, "").strip()]
     if missing:
-        message = _("Write the example in every language of the study, also in %(names)s.")
+        message = _("Write the example in every language of the study. Missing: %(names)s.")
         raise ValidationError(message % {"names": ", ".join(own_name(code) for code in missing)})
     if any(len(text.strip()) > HARM_LENGTH for text in texts.values()):
-        message = _("Write at most %(longest)d characters: it is read on a phone.")
+        message = _("Write at most %(longest)d characters, because people read it on a phone.")
         raise ValidationError(message % {"longest": HARM_LENGTH})
     translations = {code: dict(facts) for code, facts in study.translations.items()}
     for code in (code for code in texts if code != first and texts[code].strip()):
@@ -76,7 +76,7 @@ def quorum_set(*, study: Study, acting_user: AbstractBaseUser, quorum: int) -> S
     study = study_lock(study.pk)
     study_asks_check(study)
     if selectors.policies_waiting(study) or selectors.forms_waiting(study):
-        raise ValidationError(_("A proposal waits for approval under the present number. Decide about it first."))
+        raise ValidationError(_("A proposal is waiting for approval under the current number. Decide about it first."))
     return study_update(study=study, acting_user=acting_user, quorum=quorum)
 
 
@@ -89,7 +89,7 @@ def conflict_declare(*, study: Study, acting_user: AbstractBaseUser, reason: str
     """
     study = study_lock(study.pk)
     if ConflictOfInterest.objects.filter(study=study, user_id=acting_user.pk).exists():
-        raise ValidationError(_("You have declared a conflict of interest in this study already."))
+        raise ValidationError(_("You have already declared a conflict of interest in this study."))
     conflict = ConflictOfInterest(
         study=study, user_id=acting_user.pk, reason=reason.strip(), declared_at=timezone.now()
     )
@@ -125,11 +125,11 @@ def approval_record(
     """
     earlier = [remark.made_by_id for remark in selectors.approvals_of(proposal)]
     if acting_user.pk in earlier or any(in_one_hand(study, each, acting_user.pk) for each in earlier):
-        message = _("You have approved this already, be it by another account. Another person has to.")
+        message = _("You have already approved this, perhaps with another account. Another person must approve it.")
         raise ValidationError(message, code=SECOND_PERSON)
     if last and len(earlier) + 1 < study.quorum:
         raise ValidationError(
-            _("%(given)d of %(quorum)d approvals are there. It counts with the last one.")
+            _("%(given)d of %(quorum)d approvals so far. It takes effect with the last one.")
             % {"given": len(earlier), "quorum": study.quorum}
         )
     about = {"policy": proposal} if isinstance(proposal, EpsilonPolicy) else {"form": proposal}
@@ -160,10 +160,10 @@ def proposal_remark(
         ValidationError: no text, or the proposal was decided already.
     """
     if kind == Remark.Kind.APPROVAL or not text.strip():
-        raise ValidationError(_("Write a comment, or the reason for rejecting it."))
+        raise ValidationError(_("Write a comment, or the reason for rejecting."))
     study_lock(proposal.study_id)
     if not selectors.is_waiting(proposal):
-        raise ValidationError(_("This proposal is decided already. Propose anew if something has to change."))
+        raise ValidationError(_("This proposal has already been decided. Make a new one if something needs to change."))
     about = {"policy": proposal} if isinstance(proposal, EpsilonPolicy) else {"form": proposal}
     remark = Remark(
         study_id=proposal.study_id,
@@ -179,7 +179,7 @@ def proposal_remark(
 def not_rejected_check(**about: Any) -> None:
     """Refuse to approve what was rejected. Raises ValidationError."""
     if Remark.objects.filter(kind=Remark.Kind.REJECTION, **about).exists():
-        raise ValidationError(_("This proposal was rejected. Propose anew, with what the reason asks for."))
+        raise ValidationError(_("This proposal was rejected. Make a new one that takes the reason into account."))
 
 
 def answer_day(wish: date | None) -> date:
@@ -187,7 +187,7 @@ def answer_day(wish: date | None) -> date:
     today = day_of(timezone.now())
     day = wish or today + timedelta(days=ANSWER_DAYS)
     if not today <= day <= today + timedelta(days=MOST_ANSWER_DAYS):
-        message = _("Give a day from today on, at most %(days)d days ahead.")
+        message = _("Enter a day from today on, at most %(days)d days ahead.")
         raise ValidationError(message % {"days": MOST_ANSWER_DAYS})
     return day
 

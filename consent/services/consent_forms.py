@@ -155,13 +155,13 @@ def consent_form_propose(
     texts = consent_form_check(study, texts, valid, facts)
     latest = selectors.consent_form_in_force(study)
     if latest is None and renewal != Renewal.NOT_ASKED:
-        raise ValidationError(_("Nobody has consented to a version before this one, so nobody can be asked again."))
+        raise ValidationError(_("No one has consented to an earlier version, so there is no one to ask again."))
     if latest is not None and renewal != Renewal.REQUIRED:
         relied = [name for name in changed_facts(latest.facts, facts) if name in RELIED_ON]
         if relied:
             message = _(
-                "People consented to other facts: %(facts)s. Their consent cannot count for these before they have "
-                "answered. Choose that it does not count until they answer."
+                "People consented to other facts (%(facts)s), so their consent cannot cover the new ones before they "
+                "answer. Choose that it is suspended until they do."
             )
             raise ValidationError({"renewal": message % {"facts": ", ".join(map(fact_label, relied))}})
     return _proposal_append(
@@ -188,13 +188,15 @@ def consent_form_correct(
     study = study_lock(study.pk)
     latest = selectors.consent_form_in_force(study)
     if latest is None:
-        raise ValidationError(_("There is no version that could be corrected. Propose the first one."))
+        raise ValidationError(_("There is no version to correct yet. Propose the first one."))
     valid = Valid.of(latest)
     texts = consent_form_check(study, texts, valid, latest.facts)
     correction_check(latest.texts, texts)
     others = members_with_permission(study, "consent.approve_consentform").exclude(pk=acting_user.pk)
     if not any(not in_one_hand(study, acting_user.pk, member.pk) for member in others):
-        raise ValidationError(_("Nobody else is on the ethics committee who could object. Propose it as a version."))
+        raise ValidationError(
+            _("You are the only member of the ethics committee, so no one could object. Propose this as a new version.")
+        )
     until = day_begin(day_of(timezone.now()) + timedelta(days=OBJECTION_DAYS + 1))
     proposal = _proposal_append(
         study,
@@ -216,7 +218,7 @@ def correction_check(before: Mapping[str, str], after: Mapping[str, str]) -> Non
         ValidationError: they are more than that.
     """
     if set(before) != set(after):
-        raise ValidationError(_("A correction adds and removes no language. Propose it as a version."))
+        raise ValidationError(_("A correction cannot add or remove a language. Propose this as a new version."))
     for language, text in after.items():
         words = _words(before[language])
         old, new = _words_changed(words, _words(text))
@@ -224,14 +226,14 @@ def correction_check(before: Mapping[str, str], after: Mapping[str, str]) -> Non
         most = max(CORRECTED_WORDS, int(CORRECTED_PART * len(words)))
         if max(len(old), len(new)) > most:
             message = _(
-                "More than %(most)d words of the text in %(language)s change: this is no small correction. Propose it "
-                "as a version."
+                "More than %(most)d words of the text in %(language)s change, which is too much for a correction. "
+                "Propose this as a new version."
             )
             raise ValidationError(message % {"most": most, "language": own_name(language)})
         telling = sorted(word for word in changed if word in _TURNING or re.search(r"[\d@]|\w\.\w|n['’]t$", word))
         if telling:
             message = _(
-                "Numbers, addresses and words like “not” change what is said: %(words)s. Propose it as a version."
+                "Numbers, addresses and words like “not” change the meaning: %(words)s. Propose this as a new version."
             )
             raise ValidationError(message % {"words": ", ".join(telling)})
 
@@ -308,17 +310,19 @@ def consent_form_approve(
     study = study_lock(proposal.study_id)
     study_open_check(study)
     if proposal.is_correction:
-        raise ValidationError(_("A correction comes into force by itself, unless somebody objects."))
+        raise ValidationError(_("A correction takes effect automatically unless somebody objects."))
     second_person_check(
         study,
         proposal.proposed_by_id,
         acting_user,
-        own=_("A form is published by a second person, not by the one who proposed it."),
+        own=_("You proposed this form, so a second person must publish it."),
     )
     not_rejected_check(form=proposal)
     latest = selectors.consent_form_in_force(study)
     if (latest.version if latest else 0) != proposal.follows:
-        raise ValidationError(_("Another version has been published since. Propose this one again if it is needed."))
+        raise ValidationError(
+            _("Another version has been published since then. Propose this one again if you still need it.")
+        )
     if latest is None and facts_of(study) != proposal.facts:
         raise ValidationError(_("The study's settings have changed since this was proposed. Propose it again."))
     consent_form_check(study, proposal.texts, Valid.of(proposal), proposal.facts)
@@ -356,15 +360,15 @@ def consent_form_check(
             as the version in force, a change in some languages only, or a validity that is over already.
     """
     if valid.until is not None and valid.until <= day_of(timezone.now()):
-        raise ValidationError({"valid_until": _("Nobody could consent to it any more. Choose a later day.")})
+        raise ValidationError({"valid_until": _("No one could consent to it any more. Choose a later day.")})
     facts = facts_of(study) if facts is None else facts
     texts = _texts_given(texts)
     if settings.LANGUAGE_CODE not in texts:
-        raise ValidationError({"texts": _("The form needs a text in English.")})
+        raise ValidationError({"texts": _("The form needs an English text.")})
     missing = _names(code for code in study.languages if code not in texts)
     if missing:
         raise ValidationError(
-            {"texts": _("The study promises a text in %(languages)s, too. Write it first.") % {"languages": missing}}
+            {"texts": _("The study also promises a text in %(languages)s. Write it first.") % {"languages": missing}}
         )
     described = study_with(study, facts)
     _facts_check(described, texts)
@@ -372,12 +376,13 @@ def consent_form_check(
     if latest is None:
         return texts
     if latest.digest == form_digest(texts, facts) and valid == Valid.of(latest):
-        raise ValidationError({"texts": _("This is what the version in force says. Change it, then publish.")})
+        raise ValidationError({"texts": _("This is the same as the current version. Change it before you publish.")})
     if (promised := latest.facts.get("retention_until")) and (facts.get("retention_until") or "9999") > promised:
         raise ValidationError(
             {
                 "facts": _(
-                    "The last day of the records was promised: it can only come earlier. Begin a new study instead."
+                    "The last day of the records was promised, so it can only be moved earlier. For a later day, "
+                    "create a new study."
                 )
             }
         )
@@ -385,8 +390,8 @@ def consent_form_check(
     changed = [code for code in codes if texts[code] != latest.texts[code]]
     if changed and len(changed) < len(codes):
         message = _(
-            "The text in %(changed)s has changed, that in %(same)s has not: people would read different things. Make "
-            "the same change in every language."
+            "The text in %(changed)s has changed, but the text in %(same)s has not, so people would read different "
+            "things. Make the same change in every language."
         )
         same = _names(code for code in codes if code not in changed)
         raise ValidationError({"texts": message % {"changed": _names(changed), "same": same}})
@@ -397,20 +402,23 @@ def _facts_check(study: Study, texts: Mapping[str, str]) -> None:
     """Refuse a form without all that people have to be told, or against it. Raises ValidationError."""
     lacking = facts_missing(study)
     if lacking:
-        message = _("People have to be told (GDPR, Articles 13 and 14), and the study does not say yet: %(facts)s.")
+        message = _(
+            "The law requires you to tell people this (GDPR, Articles 13 and 14), but the study does not say "
+            "it yet: %(facts)s."
+        )
         raise ValidationError({"facts": message % {"facts": ", ".join(missing.label for missing in lacking)}})
     silent_languages = texts_missing(study)
     if silent_languages:
         message = _(
-            "The study's own texts (title, purpose and so on) are missing in %(languages)s. Write them in the study's "
+            "The study's own texts (title, purpose and so on) are missing in %(languages)s. Add them in the study's "
             "settings first."
         )
         raise ValidationError({"texts": message % {"languages": _names(silent_languages)}})
     against = list(dict.fromkeys(contradictions(texts, study)))
     if against:
         message = _(
-            "The text says “%(words)s”, and the facts say that nobody else sees raw records. Name who does in the "
-            "facts, or take it out of the text."
+            "The text says “%(words)s”, but according to the facts no one else sees raw records. Name the recipients "
+            "in the facts, or change the text."
         )
         raise ValidationError({"texts": message % {"words": "”, “".join(against)}})
 

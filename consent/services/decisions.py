@@ -113,7 +113,7 @@ def consent_give(
             the person, a right that whoever answers cannot have, or a weaker promise without a yes to it.
     """
     if level not in Level.values:
-        raise ValidationError(_("Choose one of the three levels, or that you do not take part."))
+        raise ValidationError(_("Choose one of the three levels, or choose not to take part."))
     study = study_lock(holder.study_id)
     policy_in_force = _policy_for(study, form, policy)
     current = selectors.consent_current(holder)
@@ -123,7 +123,10 @@ def consent_give(
     weakens = last is not None and policy_in_force.epsilon(level) > last.epsilon
     if weakens and accepts_weaker_than is None:
         raise ValidationError(
-            _("This is weaker protection than you were promised. It counts only with your separate yes to that."),
+            _(
+                "This protection is weaker than you were promised. It applies only if you agree to it in a "
+                "separate yes."
+            ),
             code="weaker",
         )
     return _take_part(
@@ -266,12 +269,14 @@ def _policy_for(study: Study, form: ConsentForm, policy: EpsilonPolicy | None) -
     """The policy in force. Raises ValidationError unless the form is in force, too, and ``policy`` is the one."""
     study_open_check(study)
     if form != selectors.consent_form_in_force(study):
-        raise ValidationError(_("The consent form has changed since you opened it. Please read the new one."))
+        raise ValidationError(_("The consent form has changed since you opened it. Please read the new version."))
     policy_in_force = selectors.policy_in_force(study)
     if policy_in_force is None:
-        raise ValidationError(_("This study cannot take consents yet: its ethics committee has approved no policy."))
+        raise ValidationError(
+            _("This study cannot accept consents yet, because its ethics committee has not approved a policy.")
+        )
     if policy not in (None, policy_in_force):
-        raise ValidationError(_("What the levels mean has changed since you opened the form. Please read it again."))
+        raise ValidationError(_("The levels have changed since you opened the form. Please read it again."))
     return policy_in_force
 
 
@@ -282,17 +287,19 @@ def _take_part(holder: DataHolder, current: ConsentEvent | None, decision: Decis
     if not answers.consents:
         raise ValidationError(
             _(
-                "It is on record that this person cannot decide, and nobody else is on record who answers for them. "
-                "Write to the study. Withdrawing is possible at any time."
+                "We have recorded that this person cannot decide, and no one is recorded who answers for them. Write "
+                "to the study. You can withdraw at any time."
             )
         )
     declared = decision.declared
     if declared is not None and declared.authority not in AUTHORITIES.get(answers.role, ()):
-        raise ValidationError(_("Who answers for this person has changed since you opened the page. Open it again."))
+        raise ValidationError(
+            _("The person who answers for these records has changed since you opened the page. Open it again.")
+        )
     now = timezone.now()
     renews = renew_by(decision.form, day_of(now))
     if renews is not None and renews <= now:
-        raise ValidationError(_("Consents to this form counted until a day that is over. Wait for a new form."))
+        raise ValidationError(_("Consents to this form are no longer valid. Wait for a new form."))
     same = (decision.level, decision.form.pk, decision.policy.pk, renews)
     is_same = current and (current.level, current.form_id, current.policy_id, current.renew_by) == same
     is_same = is_same and current and (declared is None or current.authority == declared.authority)

@@ -139,21 +139,30 @@ def circumstance_record(
     if (before, until_before) == (kind, until) and last is not None:
         return last
     if before == _KIND.DIED and kind != _KIND.PERSON:
-        message = _("It is on record that this person has died. If that was a mistake, record first that they answer.")
+        message = _(
+            "We have recorded that this person has died. If that is a mistake, first record that they answer "
+            "for themselves."
+        )
         raise ValidationError({"kind": message})
     if kind == _KIND.INCAPABLE and before in REPRESENTED:
-        raise ValidationError({"kind": _("Somebody else answers for this person already. Record who does now.")})
+        raise ValidationError({"kind": _("Another person already answers for these records. Record who does now.")})
     return circumstance_append(_new(holder, kind, until, reason, acting_user))
 
 
 def _day_check(kind: str, until: date | None) -> None:
     if kind not in REPRESENTED:
         if until is not None:
-            raise ValidationError({"until": _("Only a guardian or a proxy answers until a day. Leave it empty.")})
+            raise ValidationError(
+                {"until": _("You can set an end date only for a guardian or a proxy. Leave it empty.")}
+            )
     elif until is None and kind == _KIND.GUARDIAN:
-        raise ValidationError({"until": _("Say from which day on the person decides: when they come of age.")})
+        raise ValidationError(
+            {"until": _("Enter the day on which the person comes of age and decides for themselves.")}
+        )
     elif until is not None and until <= day_of(timezone.now()):
-        raise ValidationError({"until": _("This day is not to come. Record that the person answers instead.")})
+        raise ValidationError(
+            {"until": _("This day is in the past. Record that the person answers for themselves instead.")}
+        )
 
 
 def _new(

@@ -42,7 +42,7 @@ from consent.services.studies import study_asks_check
 #: Groups of a code, each with 20 random bits and a check letter.
 GROUPS = 7
 #: What is said once an account takes the place of a link.
-ACCOUNT_SET_UP = gettext_lazy("Your account is set up. From now on, sign in; the link opens nothing any more.")
+ACCOUNT_SET_UP = gettext_lazy("Your account is set up. Sign in from now on, because the link no longer works.")
 
 
 @dataclass(frozen=True)
@@ -294,7 +294,7 @@ def account_take(*, holder: DataHolder, email: str, password: str, request: Http
         account = authenticate(request, username=email, password=password)
         if account is None:
             raise ValidationError(
-                _("This e-mail address cannot be used with this password. If you have an account, use its password.")
+                _("This email address does not work with this password. If you have an account, use its password.")
             )
         user = account
         if is_mfa_enabled(user):
@@ -345,7 +345,9 @@ def _account_link(holder: DataHolder, user: User, pending: User | None) -> None:
 
 def _account_check(holder: DataHolder, user: User) -> None:
     if DataHolder.objects.filter(study=holder.study_id, user=user).exclude(pk=holder.pk).exists():
-        raise ValidationError(_("This account already decides for other records in this study. Use another address."))
+        raise ValidationError(
+            _("This account already decides for other records in this study. Use a different address.")
+        )
 
 
 def _pending_account(holder: DataHolder) -> User | None:

@@ -100,12 +100,12 @@ class LettersWaiting:
 class Way(models.TextChoices):
     """Ways in which people are told of decisions and news."""
 
-    ACCOUNT = "account", gettext_lazy("mails to the account")
-    ADDRESS = "address", gettext_lazy("mails to an address that they left")
-    UNCONFIRMED = "unconfirmed", gettext_lazy("letters, until their mail address is confirmed")
-    WISH = "wish", gettext_lazy("letters, receipts too, as they wish")
-    NO_NEWS = "no_news", gettext_lazy("letters that ask for a decision, and no news, as they wish")
-    LETTER = "letter", gettext_lazy("letters: they left no address")
+    ACCOUNT = "account", gettext_lazy("emails to the account")
+    ADDRESS = "address", gettext_lazy("emails to an address they left")
+    UNCONFIRMED = "unconfirmed", gettext_lazy("letters, until their email address is confirmed")
+    WISH = "wish", gettext_lazy("letters including receipts, as they asked")
+    NO_NEWS = "no_news", gettext_lazy("only letters that ask for a decision, as they asked")
+    LETTER = "letter", gettext_lazy("letters, because they left no address")
 
 
 def people_by_way(study: Study, name: str = "") -> QuerySet[DataHolder, tuple[str, str]]:
@@ -286,7 +286,7 @@ def logo_read(content: bytes) -> str:
         ValidationError: no PNG, or too large.
     """
     wrong = ValidationError(
-        _("The logo must be a picture of the kind PNG, at most 500 kB and 1,600 pixels wide or high.")
+        _("The logo must be a PNG picture of at most 500 kB, and at most 1,600 pixels wide or high.")
     )
     if len(content) > MOST_BYTES:
         raise wrong
@@ -295,7 +295,9 @@ def logo_read(content: bytes) -> str:
     except UnreadableError:
         raise wrong from None
     if len(drawn) > MOST_STORED:
-        raise ValidationError(_("The logo has too many details. Use a drawing with few colours, and no photograph."))
+        raise ValidationError(
+            _("The logo has too much detail. Use a drawing with few colours instead of a photograph.")
+        )
     return base64.b64encode(drawn).decode()
 
 

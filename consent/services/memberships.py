@@ -88,15 +88,15 @@ def role_change_confirm(*, proposal: RoleChange, acting_user: AbstractBaseUser) 
     _waiting_check(study, proposal)
     giving = proposal.kind == RoleChange.Kind.TO_GIVE
     if giving and proposal.user_id == acting_user.pk:
-        raise ValidationError(_("Nobody confirms a role of their own. Somebody else who watches the study has to."))
+        raise ValidationError(_("You cannot confirm your own role. Another person who oversees the study must."))
     second_person_check(
         study,
         proposal.changed_by_id,
         acting_user,
-        own=_("You proposed this yourself. Somebody else who watches the study has to confirm it."),
+        own=_("You proposed this yourself. Another person who oversees the study must confirm it."),
     )
     if proposal.role not in roles_given_by(proposal.changed_by, study):
-        raise ValidationError(_("Who proposed this may not give this role any more. Propose it anew."))
+        raise ValidationError(_("The proposer can no longer give this role. Propose it again."))
     if giving:
         membership_give(Membership(study=study, user_id=proposal.user_id, role=proposal.role), acting_user, proposal)
         return
@@ -151,7 +151,7 @@ def _proposer_check(study: Study, role: str, acting_user: AbstractBaseUser | Non
 def _waiting_check(study: Study, proposal: RoleChange) -> None:
     """Refuse a proposal that was decided. Raises ValidationError."""
     if proposal not in selectors.role_changes_waiting(study):
-        raise ValidationError(_("This proposal does not wait any more. The record says what became of it."))
+        raise ValidationError(_("This proposal is no longer waiting. See the log for the outcome."))
 
 
 def _others_check(membership: Membership) -> None:
@@ -159,7 +159,7 @@ def _others_check(membership: Membership) -> None:
     others = Membership.objects.filter(study_id=membership.study_id, role=membership.role, user__is_active=True)
     if membership.role in LASTING and not others.exclude(pk=membership.pk).exists():
         raise ValidationError(
-            _("The study needs somebody with the role “%(role)s”. Give it to somebody else first.")
+            _("The study needs at least one person with the role “%(role)s”. Give it to another person first.")
             % {"role": membership.get_role_display()}
         )
 

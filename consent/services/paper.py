@@ -131,9 +131,9 @@ def paper_list_read(content: bytes) -> list[PaperConsent]:
         separator, _names = heading(text.lstrip().partition("\n")[0], COLUMNS)
         return _decisions(table_read_named(text, delimiter=separator))
     except UnicodeDecodeError as error:
-        raise PaperError([Problem(0, _("The list is not UTF-8. Save it as “CSV UTF-8”."))]) from error
+        raise PaperError([Problem(0, _("The list is not in UTF-8. Save it as “CSV UTF-8”."))]) from error
     except UnreadableError as error:
-        raise PaperError([Problem(0, _("This is no CSV (%(error)s).") % {"error": error})]) from error
+        raise PaperError([Problem(0, _("This is not a CSV file (%(error)s).") % {"error": error})]) from error
 
 
 def _decisions(lines: Iterator[tuple[int, dict[str, str]]]) -> list[PaperConsent]:
@@ -149,7 +149,7 @@ def _decisions(lines: Iterator[tuple[int, dict[str, str]]]) -> list[PaperConsent
         try:
             version, signed_on = int(cells["form_version"]), day(cells["signed_on"])
         except ValueError:
-            message = _("form_version must be a whole number and signed_on a date such as 2026-03-31.")
+            message = _("form_version must be a whole number, and signed_on a date such as 2026-03-31.")
             problems.append(Problem(row, message))
             continue
         marked = _MARKS.get((fields.get(WEAKER) or "").strip().lower())
@@ -174,7 +174,7 @@ def scan_problem(name: str, content: bytes) -> str:
     if len(content) > LARGEST_SCAN:
         return _("%(name)s is larger than 20 MB. Scan it at a lower resolution.") % {"name": name}
     if not any(content.startswith(start) for start in SCANS):
-        return _("%(name)s is no PDF, PNG or JPEG file. Scan it as one of these.") % {"name": name}
+        return _("%(name)s is not a PDF, PNG or JPEG file. Scan it as one of these.") % {"name": name}
     return ""
 
 
@@ -281,7 +281,7 @@ def _repeated(consents: Iterable[PaperConsent]) -> Iterator[Problem]:
     first: dict[str, int] = {}
     for consent in consents:
         if (row := first.setdefault(spelling(consent.pseudonym), consent.row)) != consent.row:
-            message = _("“%(pseudonym)s” stands in row %(row)d, too. Keep the one that was signed last.")
+            message = _("“%(pseudonym)s” is also in row %(row)d. Keep the one that was signed last.")
             yield Problem(consent.row, message % {"pseudonym": consent.pseudonym, "row": row})
 
 
@@ -339,33 +339,37 @@ class _Paper:
             yield from _answerer_problems(consent, answered)
             yield from _declaration_problems(consent, answered)
             if consent.pseudonym not in holders:
-                message = _("nobody in this study is called “%(name)s”. Check it, or import their records first.")
+                message = _(
+                    "no one in this study has the pseudonym “%(name)s”. Check it, or import their records first."
+                )
                 fault = spelling_fault(consent.pseudonym)
                 yield Problem(consent.row, fault or message % {"name": consent.pseudonym})
             elif (event := standing.get(holders[consent.pseudonym])) and consent.signed_on <= _decided_on(event):
-                message = _("“%(name)s” has decided on %(day)s; what is newer stands. Leave this row out.")
+                message = _("“%(name)s” decided on %(day)s, which is newer. Remove this row.")
                 yield Problem(consent.row, message % {"name": consent.pseudonym, "day": _decided_on(event).isoformat()})
             if consent.level not in ANSWERS:
                 message = _("the level is “%(level)s”. Write one of %(levels)s.")
                 yield Problem(consent.row, message % {"level": consent.level, "levels": ", ".join(ANSWERS)})
             elif consent.records not in ("", KEEP) or (consent.records and consent.level != NOT_TAKING_PART):
-                message = _("records is “%(records)s”. Write keep for somebody who withdraws, or nothing.")
+                message = _("records is “%(records)s”. Write keep for a person who withdraws, or leave it empty.")
                 yield Problem(consent.row, message % {"records": consent.records})
             elif self.study.is_closed and consent.level != NOT_TAKING_PART:
-                yield Problem(consent.row, _("the study is closed: nobody can take part any more. Leave this row out."))
+                yield Problem(consent.row, _("the study is closed, so no one can join. Remove this row."))
             form = self.forms.get(consent.form_version)
             if consent.text and form is not None and consent.text not in form.texts:
                 message = _(
-                    "version %(version)d of the form has no text “%(text)s”. Write one of %(texts)s, or nothing."
+                    "version %(version)d of the form has no text “%(text)s”. Write one of %(texts)s, or leave it empty."
                 )
                 values = {"version": form.version, "text": consent.text, "texts": ", ".join(sorted(form.texts))}
                 yield Problem(consent.row, message % values)
             if form is None or day_of(form.published_at) > consent.signed_on:
-                message = _("version %(version)d of the form was not published on %(day)s. Check which one was signed.")
+                message = _(
+                    "version %(version)d of the form was not published on %(day)s. Check which version was signed."
+                )
                 day = consent.signed_on.isoformat()
                 yield Problem(consent.row, message % {"version": consent.form_version, "day": day})
             if consent.signed_on > day_of(self.now):
-                yield Problem(consent.row, _("the day of the signature has not come yet. Check the date."))
+                yield Problem(consent.row, _("the date of the signature is in the future. Check the date."))
             elif not self._policies_since(consent.signed_on):
                 yield Problem(consent.row, _("no ε policy was in force on that day. Check the date."))
             if consent.evidence not in scans:
@@ -442,11 +446,14 @@ def _answered(consent: PaperConsent, circumstance: Circumstance | None) -> Answe
 
 def _answerer_problems(consent: PaperConsent, answered: Answering) -> Iterator[Problem]:
     if consent.answered_by and consent.answered_by != answered.role:
-        message = _("on that day “%(role)s” answered for “%(name)s” by the record. Check it, or record first who does.")
+        message = _(
+            "on that day, “%(role)s” answered for “%(name)s” according to our records. Check this, or first "
+            "record who answers."
+        )
         role = Answerer(answered.role).label
         yield Problem(consent.row, message % {"role": role, "name": consent.pseudonym})
     if not answered.consents and consent.level != NOT_TAKING_PART:
-        message = _("it is on record that “%(name)s” has died or cannot decide. Only NONE can be recorded.")
+        message = _("“%(name)s” is recorded as having died or being unable to decide. Only NONE can be recorded.")
         yield Problem(consent.row, message % {"name": consent.pseudonym})
 
 
@@ -457,13 +464,13 @@ def _declaration_problems(consent: PaperConsent, answered: Answering) -> Iterato
         return
     if rights and consent.authority not in rights:
         message = _(
-            "“%(role)s” signed for “%(name)s”: write in authority which right they marked beside the statement, one of "
-            "%(rights)s. Without a declaration the paper does not count."
+            "“%(role)s” signed for “%(name)s”. In authority, write which right they ticked next to the statement, "
+            "one of %(rights)s. The paper does not count without a declaration."
         )
         values = {"role": Answerer(answered.role).label, "name": consent.pseudonym, "rights": ", ".join(rights)}
         yield Problem(consent.row, message % values)
     elif consent.authority and not rights:
-        message = _("on that day “%(name)s” answered for themselves by the record. Leave authority empty.")
+        message = _("on that day, “%(name)s” answered for themselves according to our records. Leave authority empty.")
         yield Problem(consent.row, message % {"name": consent.pseudonym})
 
 

@@ -46,11 +46,11 @@ def epsilon_policy_check(*, high: float, average: float, low: float) -> None:
     """
     if not 0 < high < average < low:
         raise ValidationError(
-            _("The values must rise from high to low protection: 0 < ε(high) < ε(average) < ε(low). Reorder them.")
+            _("The values must increase from high to low protection: 0 < ε(high) < ε(average) < ε(low).")
         )
     if low > settings.EPSILON_CAP:
         raise ValidationError(
-            _("ε at low protection is %(value)g, above this installation's cap of %(cap)g. Choose a smaller value.")
+            _("ε at low protection is %(value)g, above this installation's limit of %(cap)g. Choose a smaller value.")
             % {"value": low, "cap": settings.EPSILON_CAP}
         )
 
@@ -69,8 +69,8 @@ def _name_reason(study: Study, *, high: float, average: float, low: float, reaso
     ]
     if named and not reason.strip():
         message = _(
-            "These names promise more than the odds hold: %(levels)s. Choose a smaller ε, or write why the name is "
-            "right all the same. People read it where they choose."
+            "The odds are worse than these names suggest: %(levels)s. Choose a smaller ε, or explain why you keep "
+            "the name. People read this when they choose a level."
         )
         raise ValidationError({"name_reason": message % {"levels": ", ".join(named)}})
     return reason.strip() if named else ""
@@ -79,7 +79,7 @@ def _name_reason(study: Study, *, high: float, average: float, low: float, reaso
 def no_operator_check(study_id: int, acting_user: AbstractBaseUser) -> None:
     """Keep operators away from the study's ε, were they superusers. Raises ValidationError."""
     if Membership.objects.filter(study=study_id, user_id=acting_user.pk, role=Role.OPERATOR).exists():
-        raise ValidationError(_("You are an operator of this study. Its ε is for the ethics committee to decide."))
+        raise ValidationError(_("You are an operator of this study. Only the ethics committee can decide its ε."))
 
 
 @transaction.atomic
@@ -162,15 +162,17 @@ def epsilon_policy_approve(
         policy.study,
         policy.proposed_by_id,
         acting_user,
-        own=_("A policy is approved by a second person, not by the one who proposed it."),
+        own=_("You proposed this policy, so a second person must approve it."),
     )
     not_rejected_check(policy=policy)
     if EpsilonPolicyApproval.objects.filter(policy=policy).exists():
-        raise ValidationError(_("This policy is already approved."))
+        raise ValidationError(_("This policy has already been approved."))
     harm_stated_check(study)
     newer = EpsilonPolicyApproval.objects.filter(policy__study_id=policy.study_id, policy__version__gt=policy.version)
     if newer.exists():
-        raise ValidationError(_("A newer policy is already approved. Propose these values again as a new version."))
+        raise ValidationError(
+            _("A newer policy has already been approved. Propose these values again as a new version.")
+        )
     approval_record(study, policy, acting_user, conditions=conditions, last=True)
     now = timezone.now()
     approval = EpsilonPolicyApproval(
@@ -221,10 +223,10 @@ def proposal_approve(
         return consent_form_approve(proposal=proposal, acting_user=acting_user, conditions=conditions)
     study_open_check(study)
     if not selectors.is_waiting(proposal):
-        raise ValidationError(_("This proposal is decided already. Propose anew if something has to change."))
+        raise ValidationError(_("This proposal has already been decided. Make a new one if something needs to change."))
     if isinstance(proposal, EpsilonPolicy):
         no_operator_check(study.pk, acting_user)
-    own = _("It is approved by other people, not by the one who proposed it.")
+    own = _("You proposed this, so other people must approve it.")
     second_person_check(study, proposal.proposed_by_id, acting_user, own=own)
     approval_record(study, proposal, acting_user, conditions=conditions, last=False)
     return None

@@ -29,7 +29,7 @@ def study_slug_check(slug: str) -> None:
         ValidationError: one has.
     """
     if slug in _RESERVED_SLUGS:
-        raise ValidationError(_("This name is taken by the site itself. Choose another."))
+        raise ValidationError(_("This name is reserved. Choose another."))
 
 
 @transaction.atomic
@@ -82,14 +82,14 @@ def study_asks_check(study: Study) -> None:
         ValidationError: the study asks nobody.
     """
     if study.rehearsal:
-        raise ValidationError(_("A rehearsal study asks nobody. Set up another study for people's consents."))
+        raise ValidationError(_("A rehearsal study asks no one. Create another study to ask for consent."))
     study_open_check(study)
 
 
 def study_open_check(study: Study) -> None:
     """Refuse what a closed study does not do any more. Raises ValidationError."""
     if study.is_closed:
-        raise ValidationError(_("This study is closed: it asks nobody, stores nothing new, and learns nothing more."))
+        raise ValidationError(_("This study is closed. It no longer asks anyone, stores anything new, or learns."))
 
 
 def is_study_fixed(study: Study) -> bool:
@@ -126,27 +126,27 @@ def study_update(*, study: Study, acting_user: AbstractBaseUser | None = None, *
     """
     study = study_lock(study.pk)
     if fields.get("rehearsal", study.rehearsal) != study.rehearsal:
-        message = _("Whether a study is a rehearsal is decided when it is set up. Set up another study instead.")
+        message = _("You can only make a study a rehearsal when you create it. Create another study instead.")
         raise ValidationError({"rehearsal": message})
     draft = copy(study)
     for name, value in fields.items():
         setattr(draft, name, value)
     if are_facts_fixed(study) and (changed := _facts_differing(facts_of(study), facts_of(draft))):
         message = _(
-            "What people are told belongs to the version of the consent form that they read. Change it with a new "
-            "version, which a second person approves."
+            "This information belongs to the version of the consent form that people read. To change it, propose a "
+            "new version, which a second person approves."
         )
         raise ValidationError({name if name in fields else "translations": message for name in changed})
     if is_study_fixed(study) and fields.get("delta", study.delta) != study.delta:
         message = _(
-            "A consent form and an ε policy are in force: holders decide on this δ, which cannot change any more. "
-            "Begin a new study instead."
+            "A consent form and an ε policy are in force. Data holders decide on this δ, so it can no longer change. "
+            "Create a new study instead."
         )
         raise ValidationError({"delta": message})
     if is_study_fixed(study) and any(_harm(draft).get(code) != text for code, text in _harm(study).items()):
         message = _(
-            "A consent form and an ε policy are in force: holders decide on these words and this δ, which cannot "
-            "change any more. Begin a new study instead."
+            "A consent form and an ε policy are in force. Data holders decide on this text and this δ, so they can "
+            "no longer change. Create a new study instead."
         )
         raise ValidationError({"harm": message})
     for name, value in fields.items():

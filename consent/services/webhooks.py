@@ -38,18 +38,18 @@ logger = logging.getLogger(__name__)
 
 #: What endpoints can be told of.
 EVENTS: dict[str, str | Promise] = {
-    "run.proposed": gettext_lazy("a run waits for approval"),
+    "run.proposed": gettext_lazy("a run is waiting for approval"),
     "run.approved": gettext_lazy("a run was approved"),
     "run.finished": gettext_lazy("a run has finished"),
     "run.failed": gettext_lazy("a run has failed"),
     "run.cancelled": gettext_lazy("a run was cancelled"),
     "share.used": gettext_lazy("a group has used most or all of a run's share"),
-    "alliance.key": gettext_lazy("a new key of a site waits to be confirmed"),
+    "alliance.key": gettext_lazy("a site's new key needs to be confirmed"),
     "joint.proposed": gettext_lazy("a hub proposes a run over sites"),
-    "site.silent": gettext_lazy("a run over sites waits for a site or the hub"),
-    "policy.proposed": gettext_lazy("an ε policy waits for approval"),
+    "site.silent": gettext_lazy("a run over sites is waiting for a site or the hub"),
+    "policy.proposed": gettext_lazy("an ε policy is waiting for approval"),
     "policy.approved": gettext_lazy("an ε policy was approved"),
-    "form.proposed": gettext_lazy("a consent form waits for approval"),
+    "form.proposed": gettext_lazy("a consent form is waiting for approval"),
     "form.published": gettext_lazy("a consent form was published"),
 }
 #: Sent by the button on the page alone.
@@ -64,14 +64,14 @@ KEPT = timedelta(days=30)
 #: So many endpoints a study may have.
 MOST = 10
 _REFUSED: dict[str, str | Promise] = {
-    "scheme": gettext_lazy("Give an address that begins with https://."),
-    "malformed": gettext_lazy("Give an address such as https://hooks.example.org/ipate, without a password or #."),
+    "scheme": gettext_lazy("Enter an address that starts with https://."),
+    "malformed": gettext_lazy("Enter an address such as https://hooks.example.org/ipate, without a password or #."),
     "private": gettext_lazy(
-        "This host has a private address. Give a public one, or have the installation's administrator allow its "
+        "This host has a private address. Enter a public one, or ask the installation's administrator to allow its "
         "network with IPATE_WEBHOOK_NETWORKS."
     ),
     "port": gettext_lazy(
-        "Use port 443, or have the installation's administrator allow the host's network with IPATE_WEBHOOK_NETWORKS."
+        "Use port 443, or ask the installation's administrator to allow the host's network with IPATE_WEBHOOK_NETWORKS."
     ),
 }
 
@@ -185,13 +185,13 @@ def endpoint_create(*, study: Study, url: str, events: list[str], acting_user: A
     except outbound.RefusedAddressError as refused:
         errors["url"] = str(_REFUSED[refused.code])
     except OSError:
-        errors["url"] = _("No host of this name is known. Check the spelling.")
+        errors["url"] = _("This host name is unknown. Check the spelling.")
     if not events or not set(events) <= set(EVENTS):
         errors["events"] = _("Choose at least one event.")
     if errors:
         raise ValidationError(errors)
     if WebhookEndpoint.objects.filter(study=study).count() >= MOST:
-        raise ValidationError(_("A study has at most %(most)d webhooks. Remove one first.") % {"most": MOST})
+        raise ValidationError(_("A study can have at most %(most)d webhooks. Remove one first.") % {"most": MOST})
     secret = f"whsec_{secrets.token_urlsafe(32)}"
     endpoint = WebhookEndpoint(
         study=study,

@@ -48,7 +48,7 @@ def later(request: HttpRequest, holder: DataHolder) -> HttpResponse:
         return redirect("consent:choice", holder.study.slug)
     if "forget" in request.POST:
         answer_forget(request, holder)
-        messages.success(request, _("What you had ticked is forgotten."))
+        messages.success(request, _("Your ticks have been deleted."))
         return redirect("consent:study", holder.study.slug)
     form = LaterForm(request.POST or None, reached=is_reached(holder))
     if form.is_valid():
@@ -60,9 +60,9 @@ def later(request: HttpRequest, holder: DataHolder) -> HttpResponse:
             form.add_error(None, error)
         else:
             values = {"day": date_format(localtime(due_at), "DATE_FORMAT")}
-            messages.success(request, _("You get one mail on %(day)s. Nothing is decided.") % values)
+            messages.success(request, _("We'll email you once on %(day)s. You have not decided anything yet.") % values)
             if "email" in form.fields:
-                messages.info(request, _("A mail is on its way. Open the link in it to confirm your address."))
+                messages.info(request, _("We have sent you an email. Open the link in it to confirm your address."))
             return redirect("consent:choice", holder.study.slug)
     context = {"study": holder.study, "form": form, "ticked": answer_kept(request, holder) is not None}
     return render(request, "consent/later.html", context, status=422 if form.errors else 200)
@@ -72,13 +72,13 @@ def _tell(holder: DataHolder, way: str, form: AddressForm) -> str:
     """Do what was asked for; returns what is said of it."""
     if way == HolderAddress.Way.MAIL:
         addresses.address_leave(holder=holder, email=form.cleaned_data["email"])
-        return _("A mail is on its way. Open the link in it to confirm your address.")
+        return _("We have sent you an email. Open the link in it to confirm your address.")
     if way in (HolderAddress.Way.LETTER, HolderAddress.Way.NOTHING):
         addresses.way_wish(holder=holder, way=way)
         return (
-            _("You are told by letter from now on.")
+            _("From now on, we'll send you letters.")
             if way == HolderAddress.Way.LETTER
-            else _("No news is sent to you from now on.")
+            else _("From now on, we won't send you news.")
         )
     addresses.addresses_forget(holders=[holder.pk])
     return _("It is deleted.")

@@ -290,9 +290,9 @@ def decide(request: HttpRequest, holder: DataHolder) -> HttpResponse:
     if event == before and is_repeated:
         pass  # a second click: the first has said what there is to say
     elif event == before:
-        messages.info(request, _("This is what you had decided already. Nothing has changed."))
+        messages.info(request, _("This is what you had already decided. Nothing has changed."))
     else:
-        messages.success(request, _("Your decision is recorded. It counts from now on."))
+        messages.success(request, _("Your decision is recorded. It applies from now on."))
     return _decided(holder)
 
 
@@ -365,7 +365,7 @@ def withdraw(request: HttpRequest, holder: DataHolder) -> HttpResponse:
         with suppress(ValidationError):  # A second click came at the same moment and found it withdrawn.
             services.consent_withdraw(holder=holder, acting_user=acting_user(request), keep=_keeps_records(request))
         answer_forget(request, holder)
-        messages.success(request, _("Your consent is withdrawn. It counts from now on."))
+        messages.success(request, _("Your consent is withdrawn. This applies from now on."))
     return redirect("consent:choice", holder.study.slug)
 
 
@@ -386,7 +386,7 @@ def erase(request: HttpRequest, holder: DataHolder) -> HttpResponse:
         except ValidationError:  # They took part again in another window.
             messages.warning(
                 request,
-                _("Nothing was erased, because you take part. If you want your records erased, withdraw first."),
+                _("Your records were not erased, because you take part. To have them erased, withdraw first."),
             )
         else:
             messages.success(request, _("Your records are being erased."))

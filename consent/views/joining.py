@@ -58,8 +58,8 @@ def closed(request: HttpRequest) -> HttpResponse:
 def _opens_nothing() -> str:
     """What is said of every code that opens nothing, whatever the reason."""
     return _(
-        "This invitation opens nothing: perhaps it is mistyped, was replaced by a newer one, or you have an account by "
-        "now. Check it, sign in, or ask whoever invited you for a new one."
+        "This invitation doesn't work. It may have been mistyped or replaced by a newer one, or you may already have "
+        "an account. Check it, sign in, or ask the people who invited you for a new one."
     )
 
 
@@ -138,7 +138,7 @@ def stay(request: HttpRequest, holders: QuerySet[DataHolder]) -> HttpResponse:
 def leave(request: HttpRequest) -> HttpResponse:
     """This browser forgets the invitation; on a shared computer the next person finds nothing."""
     logout(request)
-    messages.success(request, _("This device has forgotten your invitation. Its link opens it again."))
+    messages.success(request, _("Your visit has ended on this device. Open your invitation's link to continue."))
     return redirect("join")
 
 
@@ -177,8 +177,8 @@ def _signed_in(request: HttpRequest, holder: DataHolder, user: User) -> HttpResp
         messages.success(
             request,
             _(
-                "Your account is set up. We have sent a mail to %(email)s: open the link in it. Until then the link of "
-                "your invitation still works, and you can correct the address with it."
+                "Your account is set up. We have sent an email to %(email)s: open the link in it. Until then, the "
+                "link in your invitation still works, and you can use it to correct the address."
             )
             % {"email": address.email},
         )

@@ -62,9 +62,9 @@ def own_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
             messages.warning(
                 request,
                 _(
-                    "Nothing was changed, because the link of your invitation opens nothing any more: it was replaced "
-                    "by a newer one, you have an account by now, or you no longer answer for this person. Open the "
-                    "newer link, sign in, or ask whoever invited you."
+                    "Nothing was changed, because your invitation's link no longer works. It may have been replaced "
+                    "by a newer one, you may have an account by now, or you may no longer answer for this person. "
+                    "Open the newer link, sign in, or ask the people who invited you."
                 ),
             )
         if visit is None or not visit.is_over:

@@ -107,7 +107,7 @@ def contact_text(study: Study, language: str | None = None) -> str:
     """Whom holders can ask, and how: person, telephone with its hours, address of mails."""
     hours, number = study_text(study, "contact_hours", language).text, study.contact_telephone
     if number:
-        number = _("telephone %(number)s") % {"number": number}
+        number = _("phone %(number)s") % {"number": number}
         number = f"{number} ({hours})" if hours else number
     return ", ".join(part for part in (study.contact_name, number, study.contact) if part)
 
@@ -220,9 +220,10 @@ def together(alliance: Mapping[str, Any]) -> str:
     if not alliance:
         return ""
     text = _(
-        "Together with %(sites)s. %(hub)s asks all of them the same questions and adds up what they answer. Records "
-        "stay where they are. Only sums over all people of an organisation leave it, changed at random. The limit that "
-        "each person chose holds for these, too. Whoever takes part at two of them is counted at each."
+        "Together with %(sites)s. %(hub)s asks all of them the same questions and adds up their answers. Records "
+        "stay where they are. Only sums over all people of an organisation leave it, after random noise is added. "
+        "The limit that each person chose also applies to these sums. People who take part in two of these "
+        "organisations are counted in each."
     )
     return text % {"sites": ", ".join(alliance["sites"]), "hub": alliance["hub"]}
 

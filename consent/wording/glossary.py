@@ -13,8 +13,8 @@ WORDS: Final[dict[str, tuple[str | Promise, str | Promise]]] = {
     "study": (
         _("Study"),
         _(
-            "One purpose for which one organisation wants to learn from people's records. Everything that "
-            "is ever released for it counts together."
+            "One purpose for which one organisation wants to learn from people's records. Everything ever released "
+            "for it counts together."
         ),
     ),
     "records": (
@@ -28,17 +28,17 @@ WORDS: Final[dict[str, tuple[str | Promise, str | Promise]]] = {
         _("Protection"),
         _(
             "A limit on how often a guess about a person can be right: whether they took part, or which records are "
-            "theirs. It holds for guesses from all that is released. High protection is the strictest limit, low "
-            "protection the loosest."
+            "theirs. It applies to guesses from everything that is released. High protection is the strictest limit, "
+            "low protection the loosest."
         ),
     ),
     "times": (
         _("Times in 100"),
         _(
-            "Imagine 100 guesses between two answers that are equally likely beforehand. One question: "
-            "did somebody take part? Another, for those who know that: which of two possible sets of "
-            "records is theirs? A coin is right 50 times. The number says how many guesses could be right "
-            "at most, even for somebody who knows everything else. Who has other reasons to believe one "
+            "Imagine 100 guesses between two answers that are equally likely beforehand. One question is whether a "
+            "person took part. Another, for someone who knows that they did, is which of two possible sets of "
+            "records is theirs. Tossing a coin would be right 50 times. The number says how many guesses could be "
+            "right at most, even if the guesser knows everything else. Someone with other reasons to believe one "
             "answer starts closer to it."
         ),
     ),
@@ -52,25 +52,24 @@ WORDS: Final[dict[str, tuple[str | Promise, str | Promise]]] = {
     "vote": (
         _("Vote"),
         _(
-            "Records, or small models that learned from them, say what they see in a public example. "
-            "Their answers are counted, and only what follows from the counts with random noise is passed "
-            "on."
+            "Records, or small models that learned from them, say what they see in a public example. Their answers "
+            "are counted and random noise is added. Only results from these noisy counts are passed on."
         ),
     ),
     "noise": (
         _("Noise"),
         _(
-            "Random numbers that are added to totals. They limit how often somebody can tell from the "
-            "results whether one person's records were part of them."
+            "Random numbers that are added to totals. They limit how often the results reveal whether one person's "
+            "records were included."
         ),
     ),
     "released": (
         _("Released"),
-        _("Passed on to people outside, and therefore impossible to call back."),
+        _("Passed on to people outside the organisation, and therefore impossible to take back."),
     ),
     "withdrawing": (
         _("Withdrawing"),
-        _("Ending your consent. From that moment your records are used for nothing new."),
+        _("Ending your consent. From that moment your records are not used for anything new."),
     ),
     "receipt": (
         _("Receipt"),
@@ -78,13 +77,13 @@ WORDS: Final[dict[str, tuple[str | Promise, str | Promise]]] = {
     ),
     "pseudonym": (
         _("Pseudonym"),
-        _("A name or number in place of yours, under which an organisation keeps your records."),
+        _("A name or number under which an organisation keeps your records instead of your name."),
     ),
     "epsilon": (
         _("ε and δ (epsilon and delta)"),
         _(
-            "The numbers with which experts write down the protection. δ is the same for everybody in a "
-            "study; the smaller ε is, the stronger the protection. You need neither of them to decide."
+            "The numbers experts use to state the protection. δ is the same for everyone in a study. The smaller ε "
+            "is, the stronger the protection. You don't need either of them to decide."
         ),
     ),
 }
@@ -93,15 +92,15 @@ WORDS_OF_STAFF: Final[dict[str, tuple[str | Promise, str | Promise]]] = {
     "policy": (
         _("ε policy"),
         _(
-            "What the three levels mean as numbers. The ethics committee proposes and approves it; a "
-            "larger ε holds only for those who say yes to it."
+            "The three levels as numbers. The ethics committee proposes and approves them. A larger ε applies only "
+            "to people who agree to it."
         ),
     ),
     "cap": (
         _("Cap"),
         _(
-            "The most that all runs together may take of one person's protection. It follows from the "
-            "level that the person chose, and is written as μ²."
+            "The most that all runs together may use of one person's protection. It follows from the level the "
+            "person chose and is written as μ²."
         ),
     ),
     "share": (
@@ -114,42 +113,42 @@ WORDS_OF_STAFF: Final[dict[str, tuple[str | Promise, str | Promise]]] = {
     "heads": (
         _("Head count"),
         _(
-            "How many people chose a level: drawn once with noise, or a number that is public anyway. "
-            "Plans rest on it, never on exact numbers."
+            "How many people chose a level: either drawn once with noise, or a number that is public anyway. Plans "
+            "use this number, never an exact count."
         ),
     ),
     "run": (
         _("Run"),
-        _(
-            "One use of people's records: questions that are asked of them, what is released, and the "
-            "model or table that follows."
-        ),
+        _("One use of people's records: the questions asked, what is released, and the resulting model or table."),
     ),
     "public": (
         _("Public points"),
         _(
-            "Rows or pictures that belong to nobody in the study. People's records are asked about them, "
-            "so they may be shown to anybody."
+            "Rows or pictures that do not belong to anyone in the study. People's records answer questions about "
+            "them, so anyone may see them."
         ),
     ),
     "student": (
         _("Student"),
-        _("The model that is published. It learns from releases alone, never from people's records."),
+        _("The published model. It learns only from releases, never from people's records."),
     ),
     "register": (
         _("Release register"),
-        _("The list of all that has ever left the study, with its cost. Nothing in it can be changed unnoticed."),
+        _(
+            "The list of everything that has ever left the study, and its cost. It cannot be changed without "
+            "being noticed."
+        ),
     ),
     "plan": (
         _("Plan"),
         _(
-            "What a run would ask, cost and bring, computed from public numbers before anybody is asked. "
-            "Planning costs nobody anything."
+            "What a run would ask, cost and achieve, computed from public numbers before the run starts. Planning "
+            "costs no budget."
         ),
     ),
     "rehearsal": (
         _("Rehearsal"),
-        _("A study on data that are nobody's secret. Nobody is asked and nothing is promised."),
+        _("A study on data that is not secret. It asks no one and makes no promises."),
     ),
 }
 

@@ -40,7 +40,7 @@ from consent.models import MailWishes
 from consent.services.accounts import username_check
 from consent.services.mail import mails_send
 
-_ADDRESS = (_("E-mail address"), "")
+_ADDRESS = (_("Email address"), "")
 _NEW = (_("New password"), PASSWORD_HELP)
 _AGAIN = (_("The new password again"), "")
 #: Wishes of those whose records a study asks for.
@@ -263,7 +263,7 @@ class StaffAccountForm(forms.Form):
     first_name = forms.CharField(label=_("First name"), max_length=150)
     last_name = forms.CharField(label=_("Last name"), max_length=150)
     email = forms.EmailField(
-        label=_("E-mail address"),
+        label=_("Email address"),
         max_length=150,
         help_text=_("A mail with a link goes there, with which the person chooses a password. Nobody else can."),
         error_messages={"invalid": INVALID_EMAIL},

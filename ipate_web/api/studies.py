@@ -79,7 +79,7 @@ class CommitteeSerializer(serializers.Serializer):
     """What the study's ethics committee has decided, as its page shows it."""
 
     quorum = serializers.IntegerField(
-        help_text="How many people, beside the one who proposes, have to approve an ε policy or a consent form."
+        help_text="How many people besides the proposer have to approve an ε policy or a consent form."
     )
     harm = serializers.CharField(help_text="Example of harm that people read where they choose; empty before it is.")
     conditions = ConditionSerializer(

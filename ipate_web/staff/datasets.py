@@ -91,7 +91,7 @@ class EncoderForm(forms.Form):
         label=gettext_lazy("Licence"), max_length=200, help_text=gettext_lazy("Such as Apache-2.0.")
     )
     source = forms.CharField(
-        label=gettext_lazy("Where it comes from"),
+        label=gettext_lazy("Source"),
         max_length=2000,
         widget=forms.Textarea(attrs={"rows": 3}),
         help_text=gettext_lazy("And on which data it was made. The model card says it."),

@@ -149,7 +149,7 @@ def link_new(request: SignedInRequest, study: Study) -> HttpResponse:
                 form,
                 action=_("Yes, make a new link"),
                 effects=[
-                    _("Every earlier link of theirs ends at once; what they decided stays."),
+                    _("All their earlier links stop working at once. Their decision remains valid."),
                     _("It is kept with your name and the reason for good."),
                 ],
                 back=reverse("staff:link_new", args=[study.slug]),

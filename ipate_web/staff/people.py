@@ -91,7 +91,7 @@ class CircumstanceForm(forms.Form):
 
     pseudonym = forms.CharField(label=gettext_lazy("Pseudonym"), max_length=200)
     kind = forms.ChoiceField(
-        label=gettext_lazy("What is the case"),
+        label=gettext_lazy("Current status"),
         choices=[(kind.value, capfirst(kind.label)) for kind in Circumstance.Kind],
         widget=forms.RadioSelect,
     )

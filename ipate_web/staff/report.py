@@ -109,7 +109,7 @@ def _measures(run: Run) -> list[dict[str, Any]]:
     if not evaluation.get("majority"):
         return []
     rows = [[each.name, each.value, each.interval or "–", each.compared] for each in measures(evaluation)]
-    columns = [_("Measure"), _("Value"), _("95 % interval"), _("To compare with")]
+    columns = [_("Measure"), _("Value"), _("95 % interval"), _("For comparison")]
     return _section(
         _("Measures on the test data"), tables=[_table(_("Measures on the test data"), columns, [3, 1, 2, 4], rows)]
     )
@@ -160,7 +160,7 @@ def _fairness(run: Run, fairness: Fairness | None) -> list[dict[str, Any]]:
         [each.name, str(each.points), percent(each.recall), interval(each.interval) or "–", percent(each.reference)]
         for each in fairness.classes
     ]
-    columns = [_("Class"), _("Test points"), _("Recall"), _("Confidence interval"), _("From true labels")]
+    columns = [_("Class"), _("Test points"), _("Recall"), _("Confidence interval"), _("Learned from true labels")]
     tables = [_table(_("Recall of each class, the lowest first"), columns, [2, 1, 1, 2, 1], classes)]
     if fairness.levels:
         levels = [
@@ -168,7 +168,7 @@ def _fairness(run: Run, fairness: Fairness | None) -> list[dict[str, Any]]:
             for each in fairness.levels
         ]
         columns = [_("Level"), "ε", _("Head count"), _("Part of all"), _("Share used")]
-        tables.append(_table(_("What is public of the levels"), columns, [2, 1, 1, 1, 1], levels))
+        tables.append(_table(_("Public information about levels"), columns, [2, 1, 1, 1, 1], levels))
     return _section(_("Fairness between classes"), [_(fairness.readable), _(fairness.unreadable)], tables)
 
 

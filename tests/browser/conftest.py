@@ -72,7 +72,7 @@ class Site:
 
     def sign_in(self, name: str) -> None:
         self.open("/sign-in/")
-        self.page.get_by_label("E-mail address or user name").fill(name)
+        self.page.get_by_label("Email address or user name").fill(name)
         self.page.get_by_label("Password").fill(factories.PASSWORD)
         self.page.get_by_role("main").get_by_role("button", name="Sign in", exact=True).click()
         self.page.get_by_role("button", name="Sign out").wait_for()

@@ -54,7 +54,7 @@ def test_a_holder_consents_changes_and_withdraws(visit: Any, path: str, size: st
     site.says("You take part: low protection.")
     site.is_in_order()
     site.page.get_by_role("button", name="Leave").click()
-    site.says("This device has forgotten your invitation.")
+    site.says("Your visit has ended on this device")
 
     later = visit(size, javascript=javascript)
     later.open("/join/")
@@ -178,7 +178,7 @@ def test_the_first_answer_that_is_opened_is_sent_once(visit: Any, study: Study, 
     site = visit("phone", person="hanna")
     site.open("/my/digits/")
     main = site.page.get_by_role("main")
-    main.get_by_text("Four questions: is it clear?").click()
+    main.get_by_text("Check your understanding: four questions").click()
     assert not CheckAnswers.objects.exists()
     answer = main.locator("details[data-right] > summary", has_text=study.controller)
     with site.page.expect_response(lambda response: response.url.endswith("/check-answer/")) as sent:
@@ -186,7 +186,7 @@ def test_the_first_answer_that_is_opened_is_sent_once(visit: Any, study: Study, 
     assert sent.value.status == 204
     kept = CheckAnswers.objects.get()
     assert (kept.answered, kept.right) == (1 << KEYS.index("access"),) * 2
-    site.says("Nobody is shown it of one person.")
+    site.says("For each question, the site stores whether")
     site.fits()
 
 

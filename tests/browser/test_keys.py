@@ -38,7 +38,7 @@ def test_a_passkey_is_added_asked_for_and_signs_in_alone(visit: Any) -> None:
     page.get_by_label("Name of the key").fill("My laptop")
     page.get_by_label("Sign in with this key alone").check()
     site.press("Add the key")
-    site.says("Each code signs you in once")
+    site.says("Each code lets you sign in once if you lose")
     key = Authenticator.objects.get(type="webauthn")
     site.open("/account/second-factor/webauthn/")
     site.says("My laptop")
@@ -51,10 +51,10 @@ def test_a_passkey_is_added_asked_for_and_signs_in_alone(visit: Any) -> None:
 
     page.get_by_role("button", name="Sign out").click()
     site.open("/sign-in/")
-    page.get_by_label("E-mail address or user name").fill("olga")
+    page.get_by_label("Email address or user name").fill("olga")
     page.get_by_label("Password").fill(factories.PASSWORD)
     page.get_by_role("main").get_by_role("button", name="Sign in", exact=True).click()
-    site.says("Your password was right. Now show the second factor.")
+    site.says("Your password is correct. Now use your second factor.")
     site.is_in_order()
     assert page.get_by_role("button", name="Sign out").count() == 0
     site.press("Use a key")

@@ -45,7 +45,7 @@ def draft(site: Site, plan: str) -> None:
     site.press("Check the plan")
     site.says(plan)
     site.is_in_order()
-    site.press("Save as a draft")
+    site.press("Save as draft")
     site.says("The run is saved as a draft.")
 
 
@@ -67,10 +67,10 @@ def test_a_run_from_proposal_to_student(visit: Any, study: Study, tmp_path: Path
     olga.open(f"/studies/digits/runs/{run.pk}/")
     olga.press("Check and approve")
     olga.page.get_by_label("Share of every holder's cap, in per cent").fill("90")
-    olga.press("Show the plan with this")
-    olga.says("answered queries at least")
+    olga.press("Show the plan with this share share share share share share share")
+    olga.says("answered queries, or more if queries are")
     olga.is_in_order()
-    olga.press("Yes, start the run")
+    olga.press("Approve and start")
     olga.says("No worker has picked it up yet.")
     with worker(tmp_path / "worker.log"):
         wait_until(lambda: Run.objects.get().has_ended, tmp_path / "worker.log", pause=0.2)
@@ -80,7 +80,7 @@ def test_a_run_from_proposal_to_student(visit: Any, study: Study, tmp_path: Path
     assert run.status == Run.Status.FINISHED
 
     rosa.open(f"/studies/digits/runs/{run.pk}/")
-    rosa.press("What it costs each group")
+    rosa.press("Cost for each group")
     rosa.page.locator("canvas[data-chart=costs]").wait_for()
     points = "Chart.getChart(document.querySelector('[data-chart=costs]')).data.datasets[0].data.length"
     assert rosa.page.evaluate(points) == run.batches.count() + 1
@@ -96,8 +96,8 @@ def test_a_run_is_proposed_without_scripts(visit: Any, study: Study) -> None:
     fill_in(site)
     site.page.locator("[name=learner-cnn-epochs]").fill("")  # a learner that was not chosen
     draft(site, "The plan")
-    site.says("You proposed this run yourself. Another operator has to approve it.")
-    assert site.page.get_by_role("button", name="Yes, start the run").count() == 0
+    site.says("You proposed this run yourself, so another operator must approve it.")
+    assert site.page.get_by_role("button", name="Approve and start").count() == 0
     assert Run.objects.get().choices["aggregator"]["sigma"] == 12
 
 

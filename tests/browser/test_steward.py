@@ -79,8 +79,8 @@ def test_a_steward_imports_and_invites_in_the_browser(sven: Site, study: Study, 
     assert store(sven, begun).holders == 2
     sven.press("Invite its holders")
     sven.says("2 people are not invited yet")
-    sven.press("Invite everyone not yet invited", "Invite 2 people")
-    sven.says("2 invitations are made.")
+    sven.press("Invite everyone who is not invited yet", "Invite 2 people")
+    sven.says("2 invitations were created.")
     sven.is_in_order()
     name, path = sven.saved("Save as CSV")
     assert name == "invitations-ward.csv" and path.read_text().startswith("pseudonym,code,link\n")

@@ -56,7 +56,7 @@ Many people come back to hospital soon after they have left. We want to know ear
 of all who take part vote on the right answer. Chance is added to every count, which limits what one person's records
 can change. The program learns from the counts alone, and is published for other hospitals.
 
-**Whom you can ask.** Every ward has our number. We answer on working days, also by telephone and in simple words.
+**Whom you can ask.** Every ward has our number. We answer on working days, also by phone and in simple words.
 """,
     "de": """## Worum es geht
 

@@ -111,7 +111,7 @@ def account_make(installation: Installation, name: str) -> None:
     admin.page.get_by_role("navigation", name="Site").get_by_role("link", name="Staff accounts").click()
     admin.press("New account")
     address = f"{name}@example.org"
-    texts = {"User name": name, "First name": name.title(), "Last name": "Doe", "E-mail address": address}
+    texts = {"User name": name, "First name": name.title(), "Last name": "Doe", "Email address": address}
     for label, text in texts.items():
         admin.page.get_by_label(label).fill(text)
     admin.press("Make the account")
@@ -154,13 +154,13 @@ def study_make(installation: Installation) -> None:
     }
     for name, text in texts.items():
         site.page.locator(f"[name={name}]").fill(text)
-    site.press("Set up the study")
-    site.says("What to do next")
+    site.press("Create study")
+    site.says("Next steps")
     site = installation.in_study("ada", "People")
     role_give(site, "olga", "operator")
     site.page.get_by_role("link", name="ada: operator").click()
-    site.press("Take the role away")
-    site.says("The role is taken away.")
+    site.press("Remove role")
+    site.says("The role is removed.")
     for name, role in FIRST.items():
         role_give(site, name, role)
 
@@ -171,8 +171,8 @@ def roles_give(installation: Installation) -> None:
         giver = "clara" if role == "ethics committee" else "olga"
         role_give(installation.in_study(giver, "People"), name, role, proposed=True)
         site = installation.in_study("carla", "People")
-        site.page.get_by_role("link", name=f"Role to be given: {name}, {role}").click()
-        site.press("Yes, confirm it")
+        site.page.get_by_role("link", name=f"Give role: {name}, {role}").click()
+        site.press("Confirm change")
         site.says("The change is in effect.")
     roles = installation.in_study("olga", "People").page.get_by_label("Role", exact=True)
     assert "ethics committee" not in roles.locator("option").all_inner_texts()
@@ -184,7 +184,7 @@ def roles_give(installation: Installation) -> None:
 def policy_agree(installation: Installation) -> None:
     site = installation.in_study("carla", "Ethics committee")
     site.page.locator("[name=harm_en]").fill("An insurer guesses who was ill, and asks them for more.")
-    site.press("Keep this example")
+    site.press("Save example")
     site.says("It is on record.")
     site = installation.in_study("carla", "ε policy")
     site.press("Propose a policy")
@@ -192,10 +192,10 @@ def policy_agree(installation: Installation) -> None:
         site.page.get_by_label(f"ε at {level} protection").fill(epsilon)
     site.page.get_by_label("Reason").fill("The records are old, and few people know them.")
     site.page.get_by_label("Why the names fit all the same").fill("They are those of the hospital's other studies.")
-    site.press("See what it means", "Yes, propose it")
-    site.says("Version 1 waits for a second person")
+    site.press("Show odds", "Propose version")
+    site.says("Version 1 is waiting for a second person")
     site = installation.in_study("conrad", "ε policy")
-    site.press("Look at it and decide", "Yes, put it in force")
+    site.press("Review and decide", "Approve policy")
     site.says("Version 1 is in force.")
 
 
@@ -203,10 +203,10 @@ def form_publish(installation: Installation) -> None:
     site = installation.in_study("olga", "Consent form")
     site.press("Write a new version")
     site.page.get_by_role("textbox", name="English").fill("# What we ask\nMay we **learn** from your records?")
-    site.press("Save and go on to publish", "Yes, propose it")
+    site.press("Save and continue to publishing", "Propose version")
     site.says("The form is proposed.")
     site = installation.in_study("conrad", "Consent form")
-    site.press("Look at it and decide", "Yes, publish it")
+    site.press("Review and decide", "Publish form")
     site.says("Version 1 is published")
 
 
@@ -255,8 +255,8 @@ def data_import(installation: Installation) -> None:
 def everyone_invite(installation: Installation) -> list[dict[str, str]]:
     """The steward invites all whose records were imported. Returns the saved letters: pseudonym, code and link."""
     site = installation.in_study("sven", "Invitations")
-    site.press("Invite everyone not yet invited", f"Invite {PEOPLE} people")
-    site.says(f"{PEOPLE} invitations are made.")
+    site.press("Invite everyone who is not invited yet", f"Invite {PEOPLE} people")
+    site.says(f"{PEOPLE} invitations were created.")
     with site.saved("Save as CSV")[1].open(newline="") as file:
         return list(csv.DictReader(file))
 
@@ -305,7 +305,7 @@ def run_propose(installation: Installation, title: str) -> None:
     site.page.get_by_label("Title").fill(title)
     site.press("Check the plan")
     site.says("The plan")
-    site.press("Save as a draft")
+    site.press("Save as draft")
     site.says("The run is saved as a draft.")
 
 
@@ -314,7 +314,7 @@ def run_approve(installation: Installation, name: str, title: str) -> Site:
     site = installation.enter(name)
     site.says("Waiting for you")
     site.press(title)
-    site.press("Yes, start the run")
+    site.press("Approve and start")
     site.says("The run is approved.")
     return site
 

@@ -161,7 +161,7 @@ def test_an_account_that_an_sql_prompt_raises_is_found() -> None:
     administrator_set(user=user, appointed=True, acting_user=None)
     triggers_remove(connection)
     sql("UPDATE consent_accountchange SET changed_by_id = %s", 77)
-    assert verified() == ["change of an account 1: its content is not what was recorded (hash differs)."]
+    assert verified() == ["account change 1: its content is not what was recorded (hash differs)."]
     sql("DELETE FROM consent_accountchange")
     sql("DELETE FROM consent_administrator")
     assert any("rows are missing" in fault for fault in verified())
@@ -200,7 +200,7 @@ def test_account_changes_missing_from_a_backup_are_faults_until_reviewed() -> No
     administrator_set(user=user_create("ada"), appointed=True, acting_user=None)
     assert verified() == []
     head_note(None, "consent.accountchange", 9, "f" * 64)
-    fault = "change of an account: the journal knows 8 rows that are not there."
+    fault = "account change: the journal knows 8 rows that are not there."
     assert verified() == [fault]
     call_command("review_accounts", stdout=io.StringIO())
     with pytest.raises(CommandError, match="--user NAME"):

@@ -71,7 +71,7 @@ def test_a_guardians_consent_counts_until_the_person_comes_of_age(study, holder,
     assert selectors.consent_state(study) != state, "a running vote looks again"
     assert selectors.holders_lapsed_since(study, before).tolist() == [holder.pk]
     assert selectors.consent_snapshot(study, before).holders.tolist() == [holder.pk], "the past stays as it was"
-    assert "somebody else decided" in str(standing(holder))
+    assert "another person decided" in str(standing(holder))
     hand_overs()
     assert not takes_part(holder)
     assert give(holder, "HIGH").answered_by == "person"
@@ -141,7 +141,7 @@ def test_an_ended_circumstance_does_not_return_by_itself(study, holder, give) ->
     record(holder, "died")
     record(holder, "person")
     assert not takes_part(holder)
-    assert "somebody else decided" in str(standing(holder)), "nobody is told that they have died"
+    assert "another person decided" in str(standing(holder)), "nobody is told that they have died"
     give(holder, "LOW")
     assert takes_part(holder)
 
@@ -163,11 +163,11 @@ def test_impossible_values_are_refused(study, holder) -> None:
     factories.holder_create(study, "P-2")
     circumstance(study, "died", pseudonym="P-2")
     for pseudonym, kind, until, says in (
-        ("P-1", "guardian", None, "come of age"),
-        ("P-1", "guardian", date(2025, 1, 1), "not to come"),
+        ("P-1", "guardian", None, "comes of age"),
+        ("P-1", "guardian", date(2025, 1, 1), "Record that the person answers for themselves"),
         ("P-1", "died", OF_AGE, "Leave it empty"),
         ("P-2", "proxy", None, "has died"),
-        ("P-1", "incapable", None, "answers for this person already"),
+        ("P-1", "incapable", None, "Another person already answers for these"),
     ):
         fields = {"pseudonym": pseudonym, "kind": kind, "until": until, "reason": "Register."}
         with pytest.raises(ValidationError, match=says):
@@ -188,7 +188,7 @@ def test_a_consent_counts_for_the_months_that_its_form_says(study, holder, give,
     clock.days_pass(26)
     assert not takes_part(holder)
     assert selectors.consent_state(study) != state
-    assert "ended with" in str(standing(holder))
+    assert "ended on" in str(standing(holder))
     again = give(holder, "LOW")
     assert (again.kind, again.renew_by.year) == ("changed", 2028)
     assert takes_part(holder)
@@ -204,14 +204,14 @@ def test_a_consent_counts_until_the_day_that_its_form_says(study, holder, give, 
     assert takes_part(holder)
     clock.days_pass(2 / 24)
     assert not takes_part(holder)
-    with pytest.raises(ValidationError, match="a day that is over"):
+    with pytest.raises(ValidationError, match="Consents to this form are no longer valid"):
         give(holder, "HIGH")
 
 
 def test_a_version_with_the_same_words_and_another_validity_is_another_version(study) -> None:
     form = factories.form_publish(study, texts=factories.FORM, valid=Valid(months=6))
     assert (form.version, form.valid_months) == (2, 6)
-    with pytest.raises(ValidationError, match="version in force"):
+    with pytest.raises(ValidationError, match="This is the same as the current version"):
         factories.form_publish(study, texts=factories.FORM, valid=Valid(months=6))
     assert factories.form_publish(study, factories.FORM, "required", Valid(months=3)).valid_months == 3
 

@@ -43,12 +43,12 @@ def test_a_withdrawal_without_an_answer_erases_the_records() -> None:
     client, holder = invited(study)
     page = client.get(url("withdraw")).text
     assert 'name="records" value="erase"' in page and "checked" not in page
-    assert "without an answer: then they are erased within a day" in page
+    assert "The records are then erased within a day" in page
     client.post(url("withdraw"))
     assert consent_current(holder).kind == "withdrawn"
     assert holders_waiting(study) == {holder.pk}
     assert "They are erased here within a day." in client.get(reverse("consent:receipt", args=["digits", 2])).text
-    assert "This is done within a day" in client.get(url("choice")).text
+    assert "stored records must be erased" in client.get(url("choice")).text
 
 
 @pytest.mark.parametrize("kind", ["guardian", "proxy"])
@@ -68,14 +68,16 @@ def test_wish_to_keep_records_is_on_record_and_they_can_be_erased_later() -> Non
     client.post(url("withdraw"), {"records": "keep"})
     assert not holders_waiting(study)
     assert [row.kind for row in Disposal.objects.all()] == ["kept"], "the answer is on record"
-    assert "No records of yours are stored here." in client.get(url("choice")).text
-    assert "They stay stored, as you said" in client.get(reverse("consent:receipt", args=["digits", 2])).text
+    assert "None of your records are stored here." in client.get(url("choice")).text
+    assert ("They stay stored, as you asked, but are not") in client.get(
+        reverse("consent:receipt", args=["digits", 2])
+    ).text
     assert url("erase") in client.get(url("choice")).text
     assert "cannot be undone" in client.get(url("erase")).text
     assert not holders_waiting(study), "reading changes nothing"
     client.post(url("erase"))
     assert holders_waiting(study) == {holder.pk}
-    assert "This is done within a day" in client.post(url("erase"), follow=True).text, "in a second window"
+    assert "stored records must be erased" in client.post(url("erase"), follow=True).text, "in a second window"
     assert Disposal.objects.filter(kind=Disposal.Kind.ASKED).count() == 1
     records_erase(study.pk)
     page = client.get(url("choice")).text
@@ -99,13 +101,13 @@ def test_the_answer_on_the_other_way_out_is_carried_out() -> None:
 def test_nobody_is_asked_in_a_study_that_promises_erasure() -> None:
     study = study_open(after_withdrawal=AfterWithdrawal.ERASED)
     client, holder = invited(study)
-    assert "then erased here, within a day" in client.get(url("study")).text
+    assert "stored records are then erased here within" in client.get(url("study")).text
     page = client.get(url("withdraw")).text
     assert 'name="records"' not in page and "then erased here" in page
     client.post(url("withdraw"))
     assert holders_waiting(study) == {holder.pk}
     page = client.get(url("choice")).text
-    assert "it was recorded that your stored records are to be erased" in page and "You asked" not in page
+    assert "we recorded that your stored records must" in page and "You asked" not in page
 
 
 @pytest.mark.parametrize("erased_before", [False, True])
@@ -118,11 +120,11 @@ def test_an_erasure_request_after_rejoining_erases_nothing(erased_before: bool) 
     decide(holder)
     page = client.post(url("erase"), follow=True)
     assert (page.status_code, page.redirect_chain) == (200, [(url("choice"), 302)])
-    assert "Nothing was erased, because you take part." in page.text and url("withdraw") in page.text
+    assert "Your records were not erased, because you" in page.text and url("withdraw") in page.text
     assert "are being erased" not in page.text
     assert Disposal.objects.filter(kind=Disposal.Kind.ASKED).count() == int(erased_before)
     assert not holders_waiting(study)
-    assert "Nothing was erased" not in client.get(url("erase"), follow=True).text, "nothing was pressed"
+    assert "records were not erased, because" not in client.get(url("erase"), follow=True).text, "nothing was pressed"
 
 
 def test_records_that_are_to_stay_are_not_erased_for_an_earlier_withdrawal() -> None:
@@ -132,7 +134,9 @@ def test_records_that_are_to_stay_are_not_erased_for_an_earlier_withdrawal() -> 
     decide(holder)
     records_erase(study.pk)
     client.post(url("withdraw"), {"records": "keep"})
-    assert "They stay stored, as you said" in client.get(reverse("consent:receipt", args=["digits", 4])).text
+    assert ("They stay stored, as you asked, but are not") in client.get(
+        reverse("consent:receipt", args=["digits", 4])
+    ).text
     assert holders_waiting(study) == set() and erasures_waiting([study]) == []
     client.post(url("erase"))
     assert holders_waiting(study) == {holder.pk}
@@ -162,6 +166,6 @@ def test_links_of_a_closed_study_lead_to_a_page_that_says_so() -> None:
     assert Client().get(reverse("closed")).headers["Location"] == reverse("join")
     assert client.get(url("study")).status_code == 410
     page = client.get(url("choice")).text
-    assert "was closed on" in page and url("withdraw") in page and "Read again or change" not in page
+    assert "It does not learn anything new" in page and url("withdraw") in page and "Read again or change" not in page
     client.post(url("withdraw"), {"records": "erase"})
     assert consent_current(holder).kind == "withdrawn" and holders_waiting(study) == {holder.pk}

@@ -56,11 +56,11 @@ def test_everyone_not_yet_invited_is_invited_at_once(study: Study, client: Clien
     page = client.get(f"/studies/{study.slug}/invitations/").content.decode()
     assert "2 people are not invited yet" in page
     url = f"/studies/{study.slug}/invitations/everyone/"
-    assert "2 letters are made" in client.get(url).content.decode()
+    assert "2 letters will be created" in client.get(url).content.decode()
     assert Invitation.objects.count() == 1
     made = client.post(url).context["letters"]
     assert [new.pseudonym for new, _qr in made] == ["P-3", "P-4"]
-    assert "Everybody in the data is invited" in client.get(url).content.decode()
+    assert "Everyone in the data is invited, has an account," in client.get(url).content.decode()
     assert "not invited yet" not in client.get(f"/studies/{study.slug}/invitations/").content.decode()
 
 
@@ -94,7 +94,7 @@ def test_no_one_is_invited_twice_unless_their_code_is_to_be_replaced(study, hold
     assert invitations.invitation_open(code=first.code, address=HERE) is None
     assert invitations.invitation_open(code=second.code, address=HERE) == second.invitation
     answer = join(client, first.spelled)
-    assert answer.status_code == 422 and "This invitation opens nothing" in answer.text
+    assert answer.status_code == 422 and "This invitation doesn" in answer.text
     assert f'value="{first.spelled}"' in answer.text, "what was typed stays"
     with pytest.raises(ValidationError, match="201 characters"):
         invite(study, "P" * 201)
@@ -202,9 +202,9 @@ def test_an_account_needs_a_link_an_address_and_a_good_password_twice(client, st
     assert client.get(reverse("account")).url.startswith(reverse("account_login"))
     client.get(link(invited.code))
     for fields, says in (
-        ({"again": "something else"}, "The two passwords differ."),
+        ({"again": "something else"}, "The passwords do not match"),
         ({"password": "12345"}, "too short"),
-        ({"email": "hanna"}, "Enter a valid e-mail address"),
+        ({"email": "hanna"}, "Enter a valid email address, such as name"),
     ):
         answer = take_account(client, **fields)
         assert answer.status_code == 422 and says in answer.text
@@ -273,7 +273,7 @@ def test_a_new_link_ends_the_old_one_and_is_on_record(steward, study, invited, g
     holder = Client()
     holder.get(link(code))
     assert "You take part: low protection." in page(holder, "choice", study)
-    assert "New links that were made for you" in page(holder, "choice", study)
+    assert "New links made for you" in page(holder, "choice", study)
     record = LinkReissue.objects.get()
     assert (record.holder.pseudonym, record.issued_by.username) == ("P-1", "stella")
     assert list(LinkReissue.chain_faults(study.pk)) == []
@@ -320,7 +320,7 @@ def test_all_wrong_codes_get_the_same_answer(study: Study, kind, django_assert_n
         answer = join(client, code)
     assert answer.status_code == 422
     for page in (says, answer.text):
-        assert "This invitation opens nothing" in page and study.title not in page
+        assert "This invitation doesn" in page and study.title not in page
     assert client.get(reverse("consent:my_studies")).status_code == 302
 
 

@@ -48,7 +48,7 @@ def test_a_holder_reads_the_text_in_each_language(study: Study, holder: DataHold
     assert '<a href="?text=fr" lang="fr" hreflang="fr">Français</a>' in html
     html = client.get(path, {"text": "fr"}).content.decode()
     assert '<div class="prose" lang="fr"><p>Nous demandons.</p>' in html
-    assert "no text in your language" not in html
+    assert "This text is not available in your language" not in html
     assert '<h1><span lang="fr">Étude Chiffres</span></h1>' in html and "Les archives." in html
     assert "We ask." in client.get(path, {"text": "xx"}).content.decode()
     client.cookies["django_language"] = "de"

@@ -52,14 +52,16 @@ def test_a_letter_has_all_that_one_of_an_institution_has(study: Study, issued: I
     sender = document["sender"]
     assert (sender["name"], sender["address"]) == ("University Hospital", ["1 Hospital Road", "12345 Town"])
     assert document["recipient"] == ["Erika Example", "1 Street", "12345 Town"]
-    assert "telephone +49 30 1234 (Monday to Friday, 9 to 12)" in document["questions"]
+    assert "phone +49 30 1234 (Monday to Friday, 9 to 12)" in document["questions"]
     assert document["salutation"] == "Dear Sir or Madam," and document["signature"] == "Dr Ada Example"
     for line in ("Please answer by 4 May 2031.", "You may say no."):
         assert any(paragraph.startswith(line) for paragraph in document["paragraphs"])
     assert document["code"] == issued.spelled.split() and document["link"] == issued.link
     assert document["date"] and document["reference"].endswith("P-1") and document["qr"].startswith("<svg")
     again = letter_context(study, LetterWritten(issued, "en", "renewal"), letterhead_of(study), date(2031, 5, 4))
-    assert again["paragraphs"][0].startswith("In this study a consent counts for a time only."), "why it is sent"
+    assert again["paragraphs"][0].startswith("In this study a consent is valid only for a limited time."), (
+        "why it is sent"
+    )
     assert again["paragraphs"][-1] == "Please answer by 4 May 2031. You can also answer later."
 
 
@@ -158,8 +160,8 @@ def test_a_receipt_is_a_letter_with_before_and_now_and_its_digests_on_a_page_of_
     event = factories.consent_choose(holder=holder, level="LOW", form=study.consent_forms.get())
     document = receipt_context(event)
     assert document["salutation"] == "Dear Sir or Madam," and document["signature"] == "Dr Ada Example"
-    assert "telephone +49 30 1234" in document["questions"] and document["sentence"].startswith("On ")
-    assert "with the code of your letter" in document["changing"]
+    assert "phone +49 30 1234" in document["questions"] and document["sentence"].startswith("On ")
+    assert "withdraw at any time, without giving a reason" in document["changing"]
     assert "at most 56 in 100 at most 65 in 100" in words(document["columns"])
     widths = [[cell.get("columns", 1) for cell in row] for row in rows_of(document["columns"])]
     assert widths == [[1, 1], [2], [1, 1], [2], [1, 1]], "before and now stand below their names"
@@ -185,7 +187,7 @@ def test_the_form_has_all_that_an_institution_sends(study: Study, issued: Issued
     assert document["declaration"] == []
     odds = ("Took part?", "Which records?", "56 in 100", "61 in 100")
     for name, parts in {
-        "questions": ["telephone +49 30 1234 (Monday to Friday, 9 to 12)"],
+        "questions": ["phone +49 30 1234 (Monday to Friday, 9 to 12)"],
         "paragraphs": ["You may say no.", "Please answer by 4 May 2031."],
         "reading": ["Learn to read handwritten digits.", "It does not cover", "Where the records come from"],
         "decision": [factories.HARM["en"], "☐ ", *odds, "weaker protection"],

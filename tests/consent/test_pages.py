@@ -67,8 +67,8 @@ def test_the_study_page_says_who_asks_for_what_and_the_odds(browser: Client, hol
         "What is true of people like you can be found out whether or not you take part.",
         f"up to {average} times (average) or {low} times (low) as much from your records as at high",
         *("sent over a network", "your family", "several pseudonyms", "other studies"),  # not covered by the limit
-        *("You can complain to: ", "You need not take part.", "take a copy", "corrected", "erased"),
-        *("You can withdraw at any time.", "No decision about you is made by a program here."),
+        *("You can complain to", "Nothing depends on it", "download a copy", "corrected", "erased"),
+        *("You can withdraw at any time.", "No computer program makes decisions about you here."),
     ):
         assert part in text(response), part
     assert rows(response)[1:] == [
@@ -141,7 +141,7 @@ def test_the_first_answer_to_a_check_question_is_kept_and_private(browser: Clien
         assert opened(browser, holder, question, right).status_code == 204
     right = {"odds": False, "withdrawal": True}
     assert kept(browser, holder) == [{"form_version": 1, "first_answer_right": right, "counted": False}]
-    assert "Nobody is shown it of one person." in text(browser.get(url("study", holder.study)))
+    assert "For each question, the site stores whether" in text(browser.get(url("study", holder.study)))
     csrf = token(browser, url("study", holder.study))
     Study.objects.filter(pk=holder.study_id).update(closed_at="2026-01-01T00:00:00Z")
     data = {"csrfmiddlewaretoken": csrf, "question": "odds", "answer": "0"}
@@ -171,7 +171,7 @@ def test_a_choice_takes_effect_only_after_it_was_checked(browser: Client, holder
         assert (done.status_code, done.url) == (302, url("choice", holder.study))
         if len(events(holder)) == 1:
             shown = text(browser.get(done.url))
-            assert "You do not take part." in shown and "No records of yours are stored here." in shown
+            assert "You do not take part." in shown and "None of your records are stored here." in shown
     assert events(holder) == [("refused", ""), ("given", "HIGH"), ("withdrawn", "")]
 
 
@@ -186,10 +186,10 @@ def test_a_second_click_shows_the_decision_that_the_first_recorded(browser: Clie
             assert (done.status_code, done.url) == (302, url("choice", holder.study))
         page = text(browser.get(done.url))
         assert page.count("Your decision is recorded") == 1
-        assert "has changed" not in page and "decided already" not in page
+        assert "has changed" not in page and "already decided" not in page
     assert events(holder) == [("given", "HIGH"), ("changed", "LOW"), ("withdrawn", ""), ("given", "HIGH")]
     checked(browser, holder, "HIGH")
-    assert "This is what you had decided already" in text(browser.get(submit(browser, "decide", holder, "HIGH").url))
+    assert "This is what you had already decided" in text(browser.get(submit(browser, "decide", holder, "HIGH").url))
 
 
 @pytest.mark.parametrize("what", ["form", "policy"])
@@ -226,8 +226,8 @@ def test_withdrawing_takes_one_page_and_one_click(browser: Client, holder: DataH
     assert browser.get(path).url == url("choice", holder.study), "there is nothing to withdraw yet"
     give(holder, "HIGH")
     page = browser.get(path)
-    assert "What was released before stays released" in text(page)
-    assert "Your stored records are then erased here, within a day. Only if you say that they stay" in text(page)
+    assert "What was released before cannot be taken back" in text(page)
+    assert "Your stored records are then erased here within a day, unless you tell us to keep them" in text(page)
     assert events(holder) == [("given", "HIGH")]
 
     csrf = {"csrfmiddlewaretoken": token(browser, path)}
@@ -261,7 +261,7 @@ def test_no_decision_is_taken_for_another_site_and_no_cache_keeps_pages(browser,
     for page in ("study", "decide", "withdraw"):
         response = browser.post(url(page, holder.study), data)
         assert response.status_code == 403
-        assert "Nothing was changed" in text(response)
+        assert "Your change was not saved" in text(response)
     assert events(holder) == [("given", "HIGH")]
     for page in PAGES:
         assert "no-store" in browser.get(url(page, holder.study))["Cache-Control"]

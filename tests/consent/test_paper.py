@@ -94,7 +94,7 @@ def test_days_on_paper_are_those_of_the_sites_zone(study: Study, give: Decide, c
     holder = study.holders.get(pseudonym="P-1")
     give(holder, "HIGH")
     services.consent_withdraw(holder=holder, acting_user=None)
-    assert "has decided on 2026-01-11; what is newer stands" in error_message(study, row("P-1", day=11))
+    assert "decided on 2026-01-11, which is newer" in error_message(study, row("P-1", day=11))
     assert record(study, row("P-2", day=11)) == 1, "the day has begun"
     policy = factories.policy_approve(study, high=0.5)
     assert record(study, row("P-3", day=11)) == 1
@@ -104,11 +104,11 @@ def test_days_on_paper_are_those_of_the_sites_zone(study: Study, give: Decide, c
 def test_newer_decisions_stand(study: Study, give: Decide) -> None:
     first = study.holders.get(pseudonym="P-1")
     give(first, "HIGH")
-    with pytest.raises(PaperError, match="has decided on 2026-01-11; what is newer stands"):
+    with pytest.raises(PaperError, match="decided on 2026-01-11, which is newer"):
         record(study, row(level="LOW", day=5))
     factories.form_publish(study, {"en": "More."}, renewal="required")
     record(study, row("P-2", day=5))
-    with pytest.raises(PaperError, match="has decided on 2026-01-05"):
+    with pytest.raises(PaperError, match="decided on 2026-01-05"):
         record(study, row("P-2", day=5))
     assert len(selectors.consent_snapshot(study)) == 0, "the version that was signed is not in force any more"
     assert standing(study.holders.get(pseudonym="P-2")).counts is False
@@ -130,18 +130,18 @@ def test_faults_are_reported_by_row_and_nothing_is_recorded(study: Study) -> Non
     circumstance(study, "guardian", pseudonym="P-2")
     rights = "one of parents, guardianship, other"
     for wrong, message in (
-        (row("P-9", number=7), "Row 7: nobody in this study is called “P-9”"),
+        (row("P-9", number=7), "Row 7: no one in this study has the pseudonym “P-9”"),
         (row(level="HIGHEST"), "Row 2: the level is “HIGHEST”. Write one of HIGH, AVERAGE, LOW, NONE"),
         (row(form_version=2), "Row 2: version 2 of the form was not published on 2026-01-05"),
-        (row(day=20), "Row 2: the day of the signature has not come yet"),
+        (row(day=20), "Row 2: the date of the signature is in the future"),
         (row(signed_on=date(2025, 12, 31)), "Row 2: no ε policy was in force on that day"),
         (row(evidence="b.pdf"), "Row 2: the scan “b.pdf” is missing"),
-        (row(records="yes"), "Row 2: records is “yes”. Write keep for somebody who withdraws, or nothing."),
-        (row(records="keep"), "Row 2: records is “keep”. Write keep for somebody who withdraws, or nothing."),
-        (row("P-3"), "Row 2: “P-3” stands in row 1, too"),
-        (row("P-2"), f"write in authority which right they marked beside the statement, {rights}"),
+        (row(records="yes"), "Row 2: records is “yes”. Write keep for a person who withdraws, or leave it empty."),
+        (row(records="keep"), "Row 2: records is “keep”. Write keep for a person who withdraws, or leave it empty."),
+        (row("P-3"), "Row 2: “P-3” is also in row 1"),
+        (row("P-2"), f"In authority, write which right they ticked next to the statement, {rights}"),
         (row("P-2", authority="power"), rights),
-        (row(authority="parents"), "“P-1” answered for themselves by the record. Leave authority empty."),
+        (row(authority="parents"), "“P-1” answered for themselves according to our records. Leave authority empty."),
         (row("P-2", authority="parents", text="fr"), "version 1 of the form has no text “fr”. Write one of de, en"),
     ):
         assert message in error_message(study, row("P-3", number=1), wrong)
@@ -163,9 +163,12 @@ def test_a_list_is_read_whatever_the_order_of_its_columns_or_says_why_not() -> N
     for text, message in (
         ("", "Columns are missing: pseudonym, level"),
         ("pseudonym,level\n", "Columns are missing: form_version, signed_on, evidence"),
-        (HEAD + "P-1,LOW,1,2026-01-05," + "a" * 140_000, "This is no CSV (line 2: field larger than field limit"),
+        (
+            HEAD + "P-1,LOW,1,2026-01-05," + "a" * 140_000,
+            "This is not a CSV file (line 2: field larger than field limit",
+        ),
         (HEAD + "P-1,LOW,one,2026-01-05,a.pdf\n", "Row 2: form_version must be a whole number"),
-        (HEAD + "P-1,LOW,1,2026-01-05,a\nP-2,LOW,1,5.1.2026,a\n", "Row 3: form_version must be a whole number and"),
+        (HEAD + "P-1,LOW,1,2026-01-05,a\nP-2,LOW,1,5.1.2026,a\n", "Row 3: form_version must be a whole number, and"),
     ):
         with pytest.raises(PaperError) as error:
             paper_list_read(text.encode())

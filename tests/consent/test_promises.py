@@ -43,7 +43,7 @@ def test_pages_say_before_and_now_in_odds(high: DataHolder, hanna: User) -> None
         assert "Did you take part? at most 56 in 100 at most 60 in 100" in page
         assert "Which of two records is yours? at most 61 in 100 at most 70 in 100" in page
         assert "You can keep what you were promised." in page
-        sentence = "That stands. For whoever decides now, this level means at most 60 times in 100." in page
+        sentence = "This remains valid. For people who decide now, this level means at most 60 times in 100." in page
         assert sentence is (name == "choice"), "the study page says it in the table, and not twice"
     assert "up to 4 times (average) or 12 times (low)" in page, "an answer more changes none of the others"
 
@@ -52,9 +52,9 @@ def test_nothing_weaker_counts_without_a_separate_yes(high: DataHolder, hanna: U
     browser = as_(hanna)
     assert send(browser, high, "study", "HIGH").status_code == 302
     check = text(browser.get(reverse("consent:check", args=["digits"])))
-    assert "Yes, I accept weaker protection: a guess whether I took part can be right 60 times in 100" in check
-    assert "before at most 56 times. A guess which of two possible sets of records is mine" in check
-    assert "can be right 70 times in 100, before at most 61 times." in check, "the harder question, too"
+    assert "Yes, I accept weaker protection: a guess about whether I took part can be right 60 times in 100" in check
+    assert "Before, it was at most 56 times. A guess about which of two possible sets of records is mine" in check
+    assert "can be right 70 times in 100. Before, it was at most 61 times." in check, "the harder question, too"
     assert send(browser, high, "decide", "HIGH").status_code == 422
     assert (epsilon_of(high), high.consent_events.count()) == (1, 1)
     send(browser, high, "decide", "HIGH", weaker="on")
@@ -64,7 +64,7 @@ def test_nothing_weaker_counts_without_a_separate_yes(high: DataHolder, hanna: U
 def test_the_promise_is_kept_after_a_form_that_has_to_be_answered(high: DataHolder, hanna: User) -> None:
     factories.form_publish(high.study, {"en": "More."}, renewal="required")
     browser = as_(hanna)
-    assert "You can keep your promise." in text(browser.get(reverse("consent:choice", args=["digits"])))
+    assert "You can keep what you were promised" in text(browser.get(reverse("consent:choice", args=["digits"])))
     send(browser, high, "decide", "KEEP")
     event = selectors.consent_current(high)
     assert (event.level, event.policy.version, event.epsilon_before, epsilon_of(high)) == ("HIGH", 1, None, 1)
@@ -103,8 +103,8 @@ def test_mails_say_what_every_level_meant_before(high: DataHolder, hanna: User) 
         body = mail_render(Mail(user=hanna, kind=kind, study=high.study, about=str(about))).body
         assert "high protection: before at most 56 times in 100, now at most 60 times in 100" in body
         assert "high protection: before at most 61 times in 100, now at most 70 times in 100" in body
-        assert "Where two answers are equally likely beforehand" in body, "odds are told with their condition"
-        assert "It becomes weaker only with a separate yes to exactly that." in body
+        assert "If two answers are equally likely beforehand" in body, "odds are told with their condition"
+        assert "It becomes weaker only if they agree to exactly" in body
     assert [change.now.right_guesses for change in level_changes(high.study)] == [60, 68, 80]
 
 
@@ -147,7 +147,7 @@ def test_the_committee_sees_counts_from_released_numbers_alone(study: Study, giv
     values = {"high": 2, "average": 2.5, "low": 2.9, "reason": "More is learned."}
     policy = services.epsilon_policy_propose(study=study, acting_user=proposer, **values)
     page = reverse("staff:policy_new", args=[study.slug])
-    assert "How many is not known" in text(carla.post(page, values))
+    assert "How many is unknown, because no head counts" in text(carla.post(page, values))
     olga = user_create("olga")
     head_counts_enter(study=study, acting_user=olga, counts={"HIGH": 1300, "AVERAGE": 2, "LOW": 70})
     shown = text(carla.post(page, values))

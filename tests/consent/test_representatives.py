@@ -53,7 +53,7 @@ def read(client: Client, name: str, *parts: object) -> str:
 def test_every_page_of_a_guardian_is_about_the_person(guardian: Client, study: Study, language: str) -> None:
     guardian.cookies["django_language"] = language
     response = read(guardian, "study")
-    chosen = {"en": "The limit that you chose", "de": "die Sie gewählt haben"}[language]
+    chosen = {"en": "The limit you chose", "de": "die Sie gewählt haben"}[language]
     assert chosen not in response, "the person may have, before somebody answered for them"
     guardian.post(reverse("consent:study", args=["digits"]), answer(study))
     checked = read(guardian, "check")
@@ -124,7 +124,7 @@ def test_a_guardian_is_asked_by_which_right_they_consent(guardian: Client, study
     assert "power of attorney" not in page, "that is a proxy's"
     refused = guardian.post(decide, answer(study))
     assert refused.status_code == 422
-    assert "Say by which right you decide." in refused.text
+    assert "Say what gives you the right to decide." in refused.text
     guardian.post(decide, answer(study, "NONE"))
     assert guardian.post(decide, answer(study, **SENT)).status_code == 302
     guardian.post(reverse("consent:withdraw", args=["digits"]), {"records": "keep"})
@@ -136,16 +136,16 @@ def test_a_guardian_is_asked_by_which_right_they_consent(guardian: Client, study
     assert "Parental responsibility" in receipt and "I may decide about this person" in receipt
     assert "Anna" not in event.statement, "it outlives the pseudonym"
     themself = link_opened(study, "P-2")
-    assert "whether it may learn from your records" in read(themself, "study")
+    assert "asking for permission to learn from your records" in read(themself, "study")
     themself.post(reverse("consent:study", args=["digits"]), answer(study))
-    assert "By which right" not in themself.get(check).text
+    assert "What gives you the right" not in themself.get(check).text
     assert themself.post(decide, answer(study)).status_code == 302
 
 
 def test_a_right_that_the_role_cannot_have_is_refused(study: Study, holder: DataHolder) -> None:
     form = study.consent_forms.latest("version")
     for one, authority in ((holder, "power"), (factories.holder_create(study), "parents")):
-        with pytest.raises(ValidationError, match="Who answers for this person has changed"):
+        with pytest.raises(ValidationError, match="The person who answers for these records"):
             declared = Declaration(authority, "I may.")
             services.consent_give(holder=one, level="LOW", form=form, acting_user=None, declared=declared)
 

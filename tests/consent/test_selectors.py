@@ -72,7 +72,7 @@ def test_a_snapshot_has_who_takes_part_and_nobody_else(study: Study, give: Decid
     assert undecided.pk not in snapshot.holders
 
 
-@pytest.mark.parametrize("few", [0, 500], ids=["everyone is read", "asked for by name"])
+@pytest.mark.parametrize("few", [0, 500], ids=["everyone is read", "requested by name"])
 def test_a_snapshot_among_some_holders_is_that_part_of_the_whole(study, give, few: int, monkeypatch) -> None:
     monkeypatch.setattr(selectors, "FEW_HOLDERS", few)
     holders = [factories.holder_create(study, f"among-{number}") for number in range(4)]

@@ -56,12 +56,20 @@ def test_consent_is_given_only_to_what_is_in_force_in_the_study(study: Study, ho
     factories.policy_approve(study, 2, 3, 4)
     attempts = [
         (holder, earlier, shown, "read it again"),
-        (holder, selectors.consent_form_in_force(factories.study_open("other")), None, "read the new one"),
-        (factories.holder_create(young), nothing_approved, None, "approved no policy"),
+        (
+            holder,
+            selectors.consent_form_in_force(factories.study_open("other")),
+            None,
+            "The consent form has changed since you opened",
+        ),
+        (factories.holder_create(young), nothing_approved, None, "This study cannot accept consents yet, because"),
     ]
     factories.form_publish(study, {"en": "More is asked now."})
     attempts[0] = (holder, selectors.consent_form_in_force(study), shown, "read it again")
-    for person, form, policy, says in [*attempts, (holder, earlier, None, "read the new one")]:
+    for person, form, policy, says in [
+        *attempts,
+        (holder, earlier, None, "The consent form has changed since you opened"),
+    ]:
         with pytest.raises(ValidationError, match=says):
             services.consent_give(holder=person, level="HIGH", form=form, policy=policy, acting_user=None)
     assert not ConsentEvent.objects.exists()
@@ -69,7 +77,7 @@ def test_consent_is_given_only_to_what_is_in_force_in_the_study(study: Study, ho
 
 def test_versions_of_a_form_differ_and_are_hashed_with_their_meaning_for_consents(study: Study) -> None:
     for texts, renewal, says in (
-        (factories.FORM, "asked", "what the version in force says"),
+        (factories.FORM, "asked", "This is the same as the current version"),
         ({"en": "More"}, "perhaps", "renewal"),
         ({"de": "Hallo", "en": " "}, "asked", "English"),
     ):
@@ -88,8 +96,12 @@ def test_values_rise_from_high_to_low_protection_up_to_the_cap(study: Study, han
     settings.EPSILON_CAP = 4
     nan, inf = math.nan, math.inf
     unordered = [(2, 1, 3), (1, 3, 2), (1, 1, 2), (1, 2, 2), (0, 1, 2), (-1, 1, 2), (nan, 1, 2), (1, 2, nan)]
-    above = "above this installation's cap of 4"
-    for values, says in [*((each, "must rise") for each in unordered), ((1, 2, 4.001), above), ((1, 2, inf), above)]:
+    above = "above this installation's limit of 4"
+    for values, says in [
+        *((each, "The values must increase from high to low") for each in unordered),
+        ((1, 2, 4.001), above),
+        ((1, 2, inf), above),
+    ]:
         with pytest.raises(ValidationError, match=says):
             factories.policy_approve(study, *values)
     with pytest.raises(ValidationError, match="reason"):
@@ -98,7 +110,7 @@ def test_values_rise_from_high_to_low_protection_up_to_the_cap(study: Study, han
     with pytest.raises(IntegrityError), transaction.atomic():
         EpsilonPolicy.objects.create(study=study, proposed_by=hanna, **unordered)
     policy = factories.policy_approve(study, 1, 2, 4)
-    with pytest.raises(ValidationError, match="already approved"):
+    with pytest.raises(ValidationError, match="policy has already been approved"):
         services.epsilon_policy_approve(policy=policy, acting_user=user_create("conrad"))
 
 

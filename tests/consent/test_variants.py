@@ -42,14 +42,14 @@ def test_readers_choose_a_variant_and_the_main_text_stays_binding(reader: Client
     assert "<p>We ask.</p>" in main
     assert '<a href="?text=en-x-easy" lang="en-x-easy" hreflang="en-x-easy">English, easy to read</a>' in main
     assert main.index("?text=en-x-easy") < main.index("<p>We ask.</p>"), "before the text"
-    assert "The main text is what counts" not in main
+    assert "This text is meant to help you understand" not in main
     easy = page(reader, text="en-x-easy")
     assert '<div class="prose" lang="en"><p>We ask you. Short.</p>' in easy
-    assert "The main text is what counts" in easy and '<a href="?text=en">Read the main text</a>' in easy
+    assert "This text is meant to help you understand" in easy and '<a href="?text=en">Read the main text</a>' in easy
     reader.cookies["django_language"] = "de"
     young = page(reader, text="de-x-young")
     assert 'lang="de"><p>Wir fragen dich.</p>' in young
-    assert "Es gilt der Haupttext." in young and "English, leicht zu lesen" in young
+    assert "Dieser Text soll beim Verstehen helfen" in young and "English, leicht zu lesen" in young
 
 
 def test_it_is_recorded_which_text_was_read(reader: Client, study: Study) -> None:
@@ -63,7 +63,7 @@ def test_it_is_recorded_which_text_was_read(reader: Client, study: Study) -> Non
     reader.post(reverse("consent:decide", args=["digits"]), sent)
     event = ConsentEvent.objects.latest("sequence")
     assert event.text_read == "en-x-easy"
-    assert dict(receipts.receipt_facts(event))["Text that was read"] == "English, easy to read"
+    assert dict(receipts.receipt_facts(event))["Text you read"] == "English, easy to read"
     assert receipts.receipt_json([event])["consent_record"]["events"][0]["extension"]["text_read"] == "en-x-easy"
     rows = list(exports.decisions(study))
     assert [row["text_read"] for row in rows] == ["", "en-x-easy"] and exports.export_faults(study, rows) == []

@@ -92,7 +92,7 @@ def postponed(visitor: Client, study: Study) -> Client:
     answer = {**ANSWER, "choice": "LOW", "text": "en"}
     visitor.post(url("study", study), answer)
     assert visitor.post(url("decide", study), {**answer, "talked": "on", "later": "1"}).url == url("later", study)
-    assert "What you have ticked is kept until you decide" in visitor.get(url("later", study)).text
+    assert "You will find it on any device where you" in visitor.get(url("later", study)).text
     assert not ConsentEvent.objects.exists()
     return visitor
 
@@ -126,7 +126,9 @@ def test_ticked_answers_expire(postponed: Client, study: Study, codes: list[str]
     clock.days_pass(31 if end == "a month" else 1)
     if end == "forgotten":
         again(postponed, codes[0])
-        assert "kept until you decide" not in postponed.post(url("later", study), {"forget": "1"}, follow=True).text
+        assert ("You will find it on any device where you") not in postponed.post(
+            url("later", study), {"forget": "1"}, follow=True
+        ).text
     elif end == "decided elsewhere":
         factories.consent_choose(holder=holder, level="HIGH", form=study.consent_forms.get())
     elif end == "a guardian":
@@ -194,15 +196,15 @@ def test_a_late_erasure_is_requested_again(late, study, codes, clock, meanwhile:
     if meanwhile == "requested":
         erasure_ask(holder=holder, acting_user=None)
         shown = again(late, codes[0])
-        assert shown.redirect_chain[-1][0] == url("choice", study) and "This is done within a day" in shown.text
+        assert shown.redirect_chain[-1][0] == url("choice", study) and "stored records must be erased" in shown.text
         return
     if meanwhile == "closed":
         close(study)
     shown = again(late, codes[0])
     assert shown.redirect_chain[-1][0] == url("erase", study)
-    assert "Nothing is erased yet: your visit had ended before you pressed the button." in shown.text
+    assert "Nothing has been erased yet, because your" in shown.text
     assert erasure_state(holder).requested_at is None, "opening a link changes nothing"
-    assert "Nothing is erased yet" not in late.get(url("erase", study)).text
+    assert "Nothing has been erased yet, because your" not in late.get(url("erase", study)).text
     late.post(url("erase", study))
     assert erasure_state(holder).requested_at is not None
     assert again(late, codes[0]).redirect_chain[-1][0] != url("erase", study)
@@ -231,7 +233,7 @@ def test_a_press_after_the_link_was_replaced_says_that_nothing_was_changed(visit
     new = invitations.link_reissue(study=study, pseudonym="P-1", reason="It was lost.", acting_user=olga)
     html = visitor.post(url(page, study), {"records": "erase"}, follow=True)
     assert html.status_code == 200
-    assert "Nothing was changed, because the link of your invitation opens nothing any more" in html.text
+    assert "link no longer works. It may have been replaced by a newer one" in html.text
     assert reverse("join") in html.text and "Your invitation stays open" not in html.text
     holder = DataHolder.objects.get(pseudonym="P-1")
     assert erasure_state(holder).requested_at is None

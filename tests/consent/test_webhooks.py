@@ -220,7 +220,7 @@ def test_an_answer_that_never_ends_is_broken_off(study, receiver, monkeypatch) -
 
 
 REFUSED = {
-    "begins with https://": ["http://hooks.example.org/", "ftp://hooks.example.org/"],
+    "starts with https://": ["http://hooks.example.org/", "ftp://hooks.example.org/"],
     "without a password": [
         *("https://user:word@hooks.example.org/", "https:///path", "https://localhost:99999/"),
         "https://localhost/#part",
@@ -230,7 +230,7 @@ REFUSED = {
         *("https://169.254.169.254/latest/meta-data", "https://[::1]/", "https://[::ffff:10.0.0.1]/"),
         *("https://[64:ff9b::a00:1]/", "https://[2002:a00:1::]/"),
     ],
-    "No host of this name": ["https://nowhere.invalid/"],
+    "This host name is unknown": ["https://nowhere.invalid/"],
     "port 443": ["https://8.8.8.8:8443/"],
 }
 

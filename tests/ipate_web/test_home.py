@@ -49,7 +49,7 @@ def test_a_holder_goes_straight_to_their_studies(study: Study) -> None:
 
 def test_a_role_finds_its_studies_and_no_others(study: Study) -> None:
     factories.study_open("elsewhere")
-    guide = "Your way to a first run"
+    guide = "Your first run"
     for role in ("operator", "committee", "auditor", "researcher"):
         client = signed_in(role, study, role)
         page = client.get("/").text
@@ -62,12 +62,12 @@ def test_a_role_finds_its_studies_and_no_others(study: Study) -> None:
     ada = factories.user_create("ada")
     administrator_set(user=ada, appointed=True, acting_user=None)
     assert links(as_(ada)) >= {"API tokens", "API docs", "Staff accounts"}
-    assert "Ask the operator" in as_("somebody").get("/").text
+    assert "Ask a study" in as_("somebody").get("/").text
 
 
 def test_signing_in_and_out(client: Client) -> None:
     assert "only as much as each" in client.get("/").text and links(client) == {"Sign in"}
-    assert "E-mail address or user name" in client.get("/sign-in/").text
+    assert "Email address or user name" in client.get("/sign-in/").text
     for name in ("hanna", "hanna@example.org"):
         factories.user_create(name)
         fields = {"login": name, "password": factories.PASSWORD, "next": "/my/"}
@@ -105,7 +105,7 @@ def test_a_chosen_language_is_kept_on_every_page_and_after_signing_out(study: St
     response = client.post("/language/setlang/", {"language": "de", "next": page})
     assert response["Location"] == page
     assert int(client.cookies["django_language"]["max-age"]) > 30 * 24 * 3600
-    assert "Kein Lauf ist so" in client.get(page).content.decode()
+    assert "Keine passenden Läufe" in client.get(page).content.decode()
     client.post("/sign-out/")
     assert "Aus Ihren Daten lernen" in client.get("/").content.decode()
 

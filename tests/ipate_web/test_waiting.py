@@ -180,5 +180,5 @@ def test_home_and_api_tell_the_same(study: Study) -> None:
     for each in document:
         assert f'href="{each["url"].removeprefix("http://127.0.0.1:8000")}"' in page
     auditor = as_(member(study, "auditor"))
-    assert "Nothing waits for you" in auditor.get("/").content.decode()
+    assert "No open tasks" in auditor.get("/").content.decode()
     assert auditor.get("/api/v1/waiting").json() == {"waiting": []}

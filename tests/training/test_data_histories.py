@@ -63,7 +63,7 @@ SEEDS = [
     pytest.param("times", 2, marks=pytest.mark.exhaustive),
     pytest.param("labels", 2, marks=pytest.mark.exhaustive),
 ]
-"""Histories by kind of records; in those of tables and numbers what had ended is forgotten by restores again."""
+"""Histories by kind of records; among those of tables and numbers what had ended is forgotten by restores again."""
 WORK = 60
 """Steps after which every run has come to its end."""
 

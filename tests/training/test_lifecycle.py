@@ -126,7 +126,7 @@ def test_nobody_approves_what_they_proposed_nor_what_cannot_be_planned(rehearsal
     otto = User.objects.get(username="otto")
     consent_services.membership_remove(membership=otto.memberships.get(), acting_user=None)
     otto.delete()
-    with pytest.raises(ValidationError, match="Propose anew"):
+    with pytest.raises(ValidationError, match="Propose it again"):
         run_commands.run_approve(run=Run.objects.get(pk=run.pk), acting_user=olga)
     assert {each.status for each in study.runs.all()} == {Run.Status.DRAFT} and files(run) == files(large) == []
     assert not ShareRecord.objects.exists()

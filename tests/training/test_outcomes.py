@@ -170,7 +170,7 @@ def test_a_run_is_learned_checked_published_and_told(run: Run) -> None:
     assert (forecast.forecast.measure, forecast.came) == (deciding["label"], deciding["value"])
     assert forecast.forecast.judged == 50 and forecast.forecast.low < forecast.forecast.high
     page = text(as_("olga").get(url("run", run)))
-    assert "Forecast and outcome" in page and "Judged by 150 points" in page and "choose the threshold" not in page
+    assert "Forecast and result" in page and "Measured on 150 points" in page and "choose a threshold" not in page
     with pytest.raises(ValidationError, match="threshold"):
         model_threshold_set(run=run, acting_user=user_create("olga"), class_name="a", missed=1, false_alarm=1)
 

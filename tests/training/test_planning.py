@@ -255,7 +255,7 @@ def test_what_a_proposal_leaves_open_the_plan_chooses_by_forecast() -> None:
     assert [each["right"] for each in document["compared"]] == [each.right for each in plan.compared]
     assert any("The plan takes" in note for note in document["notes"])
     page = as_("olga").get(reverse("staff:run_approve", args=[study.slug, run.pk])).text
-    assert "What the plan compared" in page
+    assert "Options compared by the plan" in page
     assert len(method_of(run).tiles(run)) == 3, "pages show it, too, though its choices name no vote"
     named = teachers_plan(run_draft(study, **TABLE_RUN | {"title": "Named", "teachers": 6, "aggregator": None}), 0.9)
     assert 6 in {each.teachers for each in named.compared} and named.plan.teachers == 6
@@ -290,7 +290,7 @@ def test_every_method_forecasts_in_one_form_and_is_held_against_what_came(
         assert each.inside == (each.forecast.low - 0.005 <= each.came <= each.forecast.high + 0.005)
     assert version.card["forecasts"] == [each.to_json() for each in forecast_outcomes(run)]
     page = as_("olga").get(reverse("staff:run", args=[run.study.slug, run.pk])).text
-    assert "Forecast and outcome" in page and ("in the interval" in page or "outside the interval" in page)
+    assert "Forecast and result" in page and ("in the interval" in page or "outside the interval" in page)
     document = as_("olga").get(reverse("api:run", args=[run.pk])).json()
     assert [(each["of"], each["came"], each["inside"]) for each in document["forecasts"]] == [
         (each.forecast.of, each.came, each.inside) for each in forecast_outcomes(run)

@@ -278,7 +278,7 @@ def test_registry_downloads_and_predictions_show_a_withdrawal(run: Run) -> None:
 
     page = url("run_student_withdraw", run, 1)
     operator = as_("olga")
-    assert "4 accounts get a mail" in operator.get(page).text
+    assert "4 accounts that downloaded the model" in operator.get(page).text
     assert operator.post(page, {"reason": " "}).status_code == 422
     assert not StudentModel.objects.get().is_withdrawn
     assert operator.post(page, {"reason": REASON}).status_code == 302

@@ -75,7 +75,7 @@ def test_runs_wait_in_the_order_in_which_they_were_approved(study: Study, operat
     queue = queue_for(operator)
     assert [(row.run, row.place) for row in queue.waiting] == [(first, 1), (second, 2)] and queue.under_way == []
     page = as_(operator).get(f"/studies/table/runs/{second.pk}/").text
-    assert "1 run is before it in the queue." in page
+    assert "1 run is ahead of it in the queue." in page
     assert as_(operator).get(f"/api/v1/runs/{second.pk}").json()["place"] == 2
     Run.objects.filter(pk=first.pk).update(started_at=timezone.now())
     assert first.started_at is None and place(first) is None, "a worker has begun it since it was read"
@@ -99,7 +99,7 @@ def test_when_a_run_is_expected_to_begin_and_to_end(study: Study, operator: User
     assert starts is not None and timedelta(minutes=10) <= starts - now < timedelta(minutes=11)
     document = as_(operator).get(f"/api/v1/runs/{second.pk}").json()
     assert "place 3 in the queue, expected to begin at" in run_of(document).standing
-    for run, words in ((second, "Expected start:"), (first, "It begins as soon as a worker is free.")):
+    for run, words in ((second, "Expected start:"), (first, "It starts as soon as a worker is free.")):
         assert words in as_(operator).get(f"/studies/table/runs/{run.pk}/").text
     waiting = next(row for row in queue_for(operator).waiting if row.run == first)
     assert (waiting.takes, waiting.ends) == (timedelta(minutes=10), None)

@@ -89,15 +89,18 @@ def test_a_result_says_what_how_good_how_used_and_what_it_cost() -> None:
     assert "Who smokes To help people stop. Published on" in page
     assert f"It says which of these fits a new record best: {', '.join(run.classes)}." in page
     assert (
-        f"It is right in about {round(100 * evaluation['accuracy'])} of 100 cases, judged on 21 test records. "
-        f"Always giving the commonest answer would be right in {round(100 * commonest)}."
+        f"It is right in about {round(100 * evaluation['accuracy'])} of 100 cases, measured on 21 test records. "
+        f"Always giving the most common answer would be right in {round(100 * commonest)}."
     ) in page
-    assert "The study has not put it into use: candidate. Nobody has taken it or asked it for predictions yet." in page
+    assert (
+        "The study has not put it into use. Its stage: candidate. It has not been downloaded or asked for "
+        "predictions yet."
+    ) in page
     after = usage_of(holder).right_guesses
     assert after > 50
-    assert "All numbers of right guesses hold where both answers are equally likely beforehand." in page
-    assert f"is yours, would be right at most {usage_of(holder).right_record_guesses} times in 100" in page
-    assert f"was right at most 50 times in 100 before it, and is right at most {after} times in 100 after it." in page
+    assert "All numbers of right guesses apply if both answers are equally likely beforehand." in page
+    assert f"is yours. They would be right at most {usage_of(holder).right_record_guesses} times in 100" in page
+    assert f"was right at most 50 times in 100 before. It is right at most {after} times in 100 now." in page
     for other in ("choice", "study"):
         links = as_(holder.user).get(reverse(f"consent:{other}", args=[study.slug])).text
         assert reverse("consent:results", args=[study.slug]) in links
@@ -127,15 +130,15 @@ def test_results_count_the_uses_of_a_model_and_say_that_it_was_withdrawn() -> No
     model_stage_set(run=run, stage=StudentModel.Stage.PRODUCTION, acting_user=olga)
     page = page_of(holder)
     assert "It has been in use since" in page
-    assert "2 people and programs have taken it or asked it for predictions." in page
-    assert "This site has predicted 1,503 records with it." in page
+    assert "2 people and programs have downloaded it or asked it for predictions." in page
+    assert "This site has made predictions for 1,503 records with it." in page
     assert "olga" not in page and "dan" not in page
     student_withdraw(run=run, version=1, reason="It misreads ages.", acting_user=olga)
     page = page_of(holder)
     assert "It was withdrawn on" in page and "It misreads ages." in page
     assert "How good it is" not in page
     assert f"at most {usage_of(holder).right_guesses} times in 100 after it" in page
-    assert "What was released cannot be called back" in page
+    assert "This stays, because what was released cannot" in page
 
 
 def test_it_works_by_link_for_a_guardian_and_after_the_end() -> None:
@@ -158,7 +161,7 @@ def test_a_rehearsal_publishes_nothing_to_people() -> None:
     study = rehearsal_with_table()
     run_finish(run_start(study, **TABLE_RUN, seed=1))
     assert results_of(study) == []
-    assert "This is a rehearsal on data that are nobody's secret." in page_of(study.holders.earliest("pk"))
+    assert "This is a rehearsal with data that is not" in page_of(study.holders.earliest("pk"))
     assert not News.objects.exists()
 
 
@@ -244,7 +247,7 @@ def test_a_letter_goes_to_whom_no_mail_reaches_and_tells_no_level() -> None:
     letter = LetterWritten(printed[0].issued, "en", Letter.Kind.NEWS)
     message = " ".join(letter_context(study, letter, letterhead_of(study))["paragraphs"])
     assert "Who smokes: To help people stop." in message and "of 100 cases" in message
-    assert "protection:" not in message and "asks whether" not in message
+    assert "protection:" not in message and "You decide whether it may, and how strongly" not in message
     publish(study, title="Who drinks", wanted_labels=12)
     assert len(letters_due(study, Letter.Kind.NEWS)) == 19, "of the newest news, once"
     way_wish(holder=holder, way="nothing")
@@ -265,9 +268,9 @@ def test_head_counts_are_told_and_the_limit_of_a_choice_is_no_limit_of_a_weaker_
     assert "Your protection so far" not in as_("hanna").get(uses).text
     head_counts_draw(study=study, acting_user=user_create("olga"), noise=SimulationNoise(1))
     page = text(as_("hanna").get(uses))
-    assert "nothing that was released has learned from your records" in page
+    assert "Nothing released has used your records" in page
     assert f"at most {usage_of(holder).right_guesses} times in 100 instead of 50" in page
-    assert "for example how many people take part" in page
+    assert "Other things that were released, such as" in page
     run_ask(ask(study, share=0.9, choices={"sigma": 3.0}))
     for address in (uses, reverse("consent:results", args=[study.slug])):
         shown = text(as_("hanna").get(address))
@@ -345,7 +348,10 @@ def test_holder_of_several_studies_reads_their_joint_limit_but_not_a_guardian(se
     if is_guardian:
         page = text(answer)
         assert "You take part: high protection." in page
-        assert "You answer for p-000, as parent or guardian" in page and "p-000&#x27;s records are not used now" in page
+        assert (
+            "You answer for p-000, as parent or guardian" in page
+            and "p-000&#x27;s records are not used at present" in page
+        )
         assert "All your studies together" not in page, "they are two people"
     else:
         assert f"<strong>{together} times in 100</strong> instead of 50" in answer.text

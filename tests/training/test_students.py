@@ -93,7 +93,7 @@ def test_the_student_also_learns_from_labelled_public_rows_which_plan_and_card_s
     assert any("30 public rows of “open data”" in note for note in forecast(with_rows).notes)
     assert [*study_faults(study), *release_faults(with_rows)] == []
     shown = text(as_("olga").get(url("run", with_rows)))
-    assert shown.count("30 rows of “open data”, whose own labels it learned from. A register.") == 1
+    assert shown.count("30 rows of “open data” with their own labels. A register.") == 1
     # Once they are removed, no further version can learn from them.
     olga = user_create("olga")
     dataset_remove(dataset=given["open data"], reason="Over.", acting_user=olga)

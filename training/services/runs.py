@@ -230,7 +230,7 @@ def _run_approve(run: Run, acting_user: AbstractBaseUser, share: float, revision
         run.study,
         run.created_by_id,
         acting_user,
-        own=_("You proposed this run yourself. Another operator has to approve it."),
+        own=_("You proposed this run yourself, so another operator must approve it."),
     )
     run.share = share
     run.plan = beside_majority(run_check(run).plan(run, share), run).to_json()

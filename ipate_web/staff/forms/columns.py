@@ -217,7 +217,7 @@ class ColumnsFileForm(forms.Form):
         try:
             rows = [row for _line, row in table_read_named(text, delimiter=max(SEPARATORS, key=first.count))]
         except UnreadableError as error:
-            raise ValidationError(_("This is no CSV (%(error)s).") % {"error": error}) from error
+            raise ValidationError(_("This is not a CSV file (%(error)s).") % {"error": error}) from error
         if not rows or not {"name", "use"} <= rows[0].keys():
             raise ValidationError(_("The first row does not name the fields: keep it as it was saved."))
         places = {each["name"]: place for place, each in enumerate(self._columns.initial)}

@@ -73,7 +73,7 @@ def test_passwords_must_be_the_same_and_not_weak(client: Client, hanna: User) ->
         fields = {"oldpassword": old, "password1": first, "password2": second}
         return client.post(reverse("account_change_password"), fields, follow=True).text
 
-    assert "The two passwords differ. Type the same one twice." in change(NEW, "something else 9")
+    assert "The passwords do not match. Type the same password twice." in change(NEW, "something else 9")
     assert "too short" in change("x4711", "x4711")
     assert "This is not your password at present." in change(NEW, NEW, old="wrong")
     assert "The password is changed." in change(NEW, NEW)
@@ -97,14 +97,14 @@ def test_name_and_wishes_are_kept(client: Client, hanna: User) -> None:
     client.force_login(hanna)
     assert "when a new run may use my records" not in client.get(reverse("account_overview")).text
     factories.holder_create(study, user=hanna)
-    assert "when something waits for approval" not in client.get(reverse("account_overview")).text
+    assert "email me when something needs approval or" not in client.get(reverse("account_overview")).text
     sent = {"first_name": "Hanna", "last_name": "Holder", "language": "de", "uses": "on"}
     assert client.post(reverse("account_overview"), sent).status_code == 302
     wishes = MailWishes.objects.get()
     hanna.refresh_from_db()
     assert (hanna.get_full_name(), wishes.language, wishes.uses) == ("Hanna Holder", "de", True)
     client.force_login(User.objects.get(username="olga"))
-    assert "when something waits for approval" in client.get(reverse("account_overview")).text
+    assert "email me when something needs approval or" in client.get(reverse("account_overview")).text
     client.post(reverse("account_overview"), {"language": "en", "ends": "on"})
     wishes = MailWishes.objects.get(user__username="olga")
     assert (wishes.approvals, wishes.ends, wishes.shares) == (False, True, False)
@@ -170,7 +170,7 @@ def test_an_address_that_one_side_does_not_vouch_for_opens_nothing(
 ) -> None:
     hanna_create(confirmed=confirmed)
     answer = sign_on(client, organisation, address, verified=verified)
-    assert "There is no account for you here yet" in answer.text
+    assert "You don't have an account here yet" in answer.text
     assert "_auth_user_id" not in client.session and User.objects.count() == 1
 
 
@@ -183,4 +183,4 @@ def test_the_second_factor_is_asked_for_here_too(client: Client, organisation: s
 def test_a_provider_that_does_not_answer_is_said(client: Client, organisation: str, settings) -> None:
     settings.SOCIALACCOUNT_PROVIDERS["openid_connect"]["APPS"][0]["settings"]["server_url"] = "http://127.0.0.1:9"
     answer = client.post(LOGIN)
-    assert "The sign-in did not work" in answer.text
+    assert "Sign-in failed" in answer.text

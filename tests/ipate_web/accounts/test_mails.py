@@ -301,7 +301,10 @@ def test_staff_hear_of_proposals_approvals_and_ends_as_they_wish(mailbox: Mailbo
     run = run_draft(study, title="First vote", **TABLE_RUN)
     conrad = User.objects.get(username="conrad")
     policy = services.epsilon_policy_propose(study=study, acting_user=conrad, high=1, average=2, low=4, reason="More.")
-    assert sent() == {("second", "a run waits for your approval"), ("clara", "an ε policy waits for your approval")}
+    assert sent() == {
+        ("second", "a run is waiting for your approval"),
+        ("clara", "an ε policy is waiting for your approval"),
+    }
     run_approve(run=run, acting_user=second, share=0.5)
     assert ("otto", "your run is approved") in sent()
     assert run_finish(run).status == "finished"

@@ -74,7 +74,7 @@ def test_an_app_is_set_up_with_the_code_that_it_shows(client: Client, olga: User
     wrong = client.post(reverse("mfa_activate_totp"), {"code": other_than(code)})
     assert "This code is wrong or was used already." in wrong.text
     codes = client.post(reverse("mfa_activate_totp"), {"code": code}, follow=True)
-    assert "Each code signs you in once" in codes.text
+    assert "Each code lets you sign in once if you lose" in codes.text
     assert len(re.findall(r"<li><code>\w+</code></li>", codes.text)) == 10
     stored = str(list(Authenticator.objects.values()))
     assert secret not in stored

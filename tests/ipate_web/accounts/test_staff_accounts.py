@@ -37,7 +37,7 @@ def test_a_new_account_gets_its_password_by_mail(administrator: Client, mailbox:
     html = administrator.post(reverse("staff_account_new"), PERSON, follow=True)
     assert "A mail with a link is on its way to dora@example.org." in html.text
     (sent,) = mailbox.deliver()
-    assert (sent["To"], subject(sent)) == ("dora@example.org", "An account was made for you")
+    assert (sent["To"], subject(sent)) == ("dora@example.org", "An account has been created for you")
     theirs = Client()
     page = theirs.get(link_in(sent), follow=True)
     theirs.post(page.request["PATH_INFO"], {"password1": factories.PASSWORD, "password2": factories.PASSWORD})
@@ -99,7 +99,7 @@ def test_they_operate_their_studies_and_appoint_no_committee_nor_each_other(admi
 def test_superusers_say_who_administers_on_record(ada: User) -> None:
     root = as_(factories.user_create("root", is_superuser=True, is_staff=True))
     page = reverse("administrator", args=[ada.pk])
-    assert "Dismiss ada as administrator?" in root.get(page).text
+    assert "Remove ada as an administrator?" in root.get(page).text
     root.post(page)
     assert not ada.has_perm("consent.manage_accounts")
     root.post(page)

@@ -44,14 +44,14 @@ def test_a_look_shows_the_choice_and_is_on_record_for_the_auditor(study: Study) 
     assert as_("auditor").post(LOOK, sent).status_code == 403
     for wrong, message in (
         ({"reason": " "}, "Reason: This field is required."),
-        ({"pseudonym": "P-9"}, "Nobody in this study is called so."),
+        ({"pseudonym": "P-9"}, "This study has no such pseudonym"),
     ):
         response = olga.post(LOOK, sent | wrong)
         assert response.status_code == 422
         assert message in text(response) and "LOW" not in text(response)
     assert not LevelAccess.objects.exists()
     page = text(person_confirm(olga, LOOK, sent))
-    assert "Consent given: low protection (" in page and "Your look is on record." in page
+    assert "Consent given: low protection (" in page and "Your look-up was logged." in page
     log = text(as_("auditor").get(LOOKS))
     assert re.search(r"olga\s*P-1\s*They called\.", log)
     assert "low" not in log.lower().replace("follow", ""), "the record does not tell what was seen"
@@ -78,8 +78,8 @@ def test_a_receipt_is_found_by_what_is_read_out_and_tells_no_choice(study: Study
     heard = [receipt_code(number), receipt_code(number).lower().replace("-", " "), number]
     for who, number in product(("olga", "auditor"), heard):
         page = text(as_(who).post(CHECK, {"number": number}))
-        assert "The decision is on record P-1," in page and "It is the last decision of this person." in page
-        assert "The record is as it was written." in page
+        assert "The decision is recorded P-1," in page and "It is the last decision of this person." in page
+        assert "The record has not been changed." in page
         assert "given" not in page and not re.search(r"\b(low|average|high) protection", page.lower())
     assert not LevelAccess.objects.exists()
 
@@ -93,7 +93,7 @@ def test_a_refusal_and_a_consent_look_the_same_and_an_older_receipt_is_said_to_b
     def page_of(row: ConsentEvent) -> str:
         return text(as_("olga").post(CHECK, {"number": receipt_code(receipt_number(row.hash))}))
 
-    found = [re.search(r"The decision is on record.*as it was written", page_of(row)) for row in (event, refusal)]
+    found = [re.search("The decision is recorded.*as it was written", page_of(row)) for row in (event, refusal)]
     consent, refused = (re.sub(r"P-\d, .*?, version", "", each.group()) for each in found if each is not None)
     assert consent == refused
     services.consent_withdraw(holder=event.holder, acting_user=None)

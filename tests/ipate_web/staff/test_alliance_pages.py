@@ -47,7 +47,7 @@ def test_both_sides_see_a_run_from_its_proposal_to_its_approval() -> None:
     for name in ("run", "run_approve"):
         page = browser.get(url(name, taken))
         assert page.status_code == 200
-    assert "This is a site: its records stay here." in text(browser.get(url("run", taken)))
+    assert "This is a site. Its records stay here." in text(browser.get(url("run", taken)))
 
 
 def test_operators_of_the_hub_go_on_without_a_silent_site_once_they_have_read_what_that_means() -> None:
@@ -57,10 +57,12 @@ def test_operators_of_the_hub_go_on_without_a_silent_site_once_they_have_read_wh
     for run in (*runs[1:], runs[0], *runs[2:]):  # all approve, the hub asks, and Clinic A is silent
         advance(run)
     page = browser.get(url("run", runs[0]))
-    assert "Go on without Clinic A" in text(page) and "Go on without Clinic B" not in text(page)
+    assert "Continue without Clinic A" in text(page) and "Continue without Clinic B" not in text(page)
     go_on = reverse("staff:joint_run_without", args=[there.hub_study.slug, runs[0].pk, 0])
     page = text(browser.get(go_on))
-    assert "Nobody is charged for it" in page and "The run ends: at least 3 sites have to be left" in page
+    assert (
+        "No one is charged for it, because not all"
+    ) in page and "The run ends, because at least 3 sites must be left" in page
     assert browser.post(go_on).status_code == 302
     assert "The run does not wait for this site any more." in text(browser.get(go_on, follow=True))
     assert advance(runs[0]).status == Run.Status.FAILED

@@ -76,7 +76,7 @@ def test_a_steward_records_who_answers_and_the_auditor_reads_it(study: Study) ->
     sent = {"pseudonym": "P-1", "kind": "guardian", "until": day.isoformat(), "reason": "Birth certificate."}
     assert auditor.post(ANSWERS, sent).status_code == 403
     page = olga.post(ANSWERS, sent | {"pseudonym": "P-9"})
-    assert page.status_code == 422 and "Nobody in this study is called so." in text(page)
+    assert page.status_code == 422 and "This study has no such pseudonym" in text(page)
     assert not Circumstance.objects.exists()
     assert "It is on record: P-1, a parent or guardian answers." in text(
         person_confirm(olga, ANSWERS, sent, follow=True)
@@ -85,7 +85,7 @@ def test_a_steward_records_who_answers_and_the_auditor_reads_it(study: Study) ->
     assert "Birth certificate." in page and "olga" in page
     rows = f"pseudonym,answers,until\nP-2,guardian,{day.isoformat()}\nP-3\n"
     page = text(olga.post(INVITATIONS, {"pseudonyms": rows, "open_places": 0}))
-    assert "2 invitations are made." in page
+    assert "2 invitations were created." in page
     recorded = list(Circumstance.objects.order_by("sequence").values_list("holder__pseudonym", "kind", "until"))
     assert recorded == [("P-1", "guardian", day), ("P-2", "guardian", day)]
     wrong = olga.post(INVITATIONS, {"pseudonyms": "pseudonym,answers\nP-4,aunt"})
@@ -111,10 +111,10 @@ def test_holder_who_can_no_longer_decide_can_still_withdraw(study: Study) -> Non
     browser = by_link(study, "P-1")
     answer(browser)
     record(study, "P-1", "incapable")
-    assert "it is on record that you cannot decide at present" in text(browser.get("/my/digits/choice/"))
+    assert "Your records are not used at present, because" in text(browser.get("/my/digits/choice/"))
     answer(browser, "HIGH")
     assert selectors.consent_current(holder).level == "LOW"
-    assert "It is on record that this person cannot decide" in text(browser.get("/my/digits/"))
+    assert "We have recorded that this person cannot" in text(browser.get("/my/digits/"))
     browser.post("/my/digits/withdraw/")
     assert selectors.consent_current(holder).kind == "withdrawn"
 
@@ -144,17 +144,17 @@ def test_stewards_read_ways_of_contact_and_no_address_or_choice(study: Study) ->
 
     ways = told()
     assert ways == {
-        "account": "mails to the account",
-        "left": "mails to an address that they left",
-        "fresh": "letters, until their mail address is confirmed",
-        "waits": "letters, until their mail address is confirmed",
-        "wish": "letters, receipts too, as they wish",
-        "quiet": "letters that ask for a decision, and no news, as they wish",
-        "plain": "letters: they left no address",
+        "account": "emails to the account",
+        "left": "emails to an address they left",
+        "fresh": "letters, until their email address is confirmed",
+        "waits": "letters, until their email address is confirmed",
+        "wish": "letters including receipts, as they asked",
+        "quiet": "only letters that ask for a decision, as they asked",
+        "plain": "letters, because they left no address",
     }
     found = as_("olga").get(LETTERS, {"name": "PLA"}).text
     assert '<th scope="row">plain</th>' in found and '<th scope="row">left</th>' not in found
-    assert "Nobody in this study is called so." in as_("olga").get(LETTERS, {"name": "nobody"}).text
+    assert "This study has no such pseudonym" in as_("olga").get(LETTERS, {"name": "nobody"}).text
     for holder in study.holders.all():
         services.consent_refuse(holder=holder, acting_user=None)
     assert told() == ways
@@ -207,7 +207,7 @@ def answers_by(study: Study, kind: str, until: date | None = None) -> None:
 def test_a_list_is_tried_and_then_recorded(olga: Client) -> None:
     for sent, message in (
         (many("P-1,LOW,1,2020-01-01,b.pdf\n", record="1"), "Row 2: the scan “b.pdf” is missing"),
-        (many("Jörg,LOW,1,2026-01-01,a.pdf\n", "latin-1"), "The list is not UTF-8."),
+        (many("Jörg,LOW,1,2026-01-01,a.pdf\n", "latin-1"), "The list is not in UTF-8"),
     ):
         response = olga.post(MANY, sent)
         assert response.status_code == 422 and message in text(response), message

@@ -135,14 +135,19 @@ def test_a_policy_is_commented_on_and_rejected_with_a_reason(study: Study) -> No
     assert "Your comment is kept." in text(conrad.post(POLICY, {"text": "Why 4?", "comment": "1"}, follow=True))
     assert selectors.is_waiting(policy)
     page = text(conrad.post(POLICY, {"text": "4 is too much.", "reject": "1"}, follow=True))
-    for message in ("The proposal is rejected.", "Why 4?", "4 is too much.", "not waiting any more"):
+    for message in (
+        "The proposal is rejected.",
+        "Why 4?",
+        "4 is too much.",
+        "is no longer waiting, because it was rejected",
+    ):
         assert message in page
-    assert "Yes, put it in force" not in page
+    assert "Approve policy" not in page
     conrad.post(POLICY, {"effective_from": ""})
     assert selectors.policy_in_force(study).version == 1
     with pytest.raises(ValidationError, match="was rejected"):
         services.epsilon_policy_approve(policy=policy, acting_user=factories.user_create("conrad"))
-    with pytest.raises(ValidationError, match="decided already"):
+    with pytest.raises(ValidationError, match="already been decided"):
         services.proposal_remark(proposal=policy, acting_user=factories.user_create("carla"), kind="comment", text="?")
     assert "rejected" in text(as_("carla").get("/studies/digits/policies/"))
     assert [remark.kind for remark in Remark.chain(study.pk)][-2:] == ["comment", "rejection"]
@@ -153,7 +158,7 @@ def test_a_policy_is_commented_on_and_rejected_with_a_reason(study: Study) -> No
 def test_a_form_needs_two_people(study: Study, author: str, renewal: str) -> None:
     assert "The form is proposed." in text(publish(as_(author), MORE, renewal=renewal))
     own = text(as_(author).get(PROPOSAL))
-    assert "Yes, publish it" not in own and ("You proposed this form yourself." in own or author == "olga")
+    assert "Publish form" not in own and ("You proposed this form yourself, so another" in own or author == "olga")
     as_(author).post(PROPOSAL)
     assert as_("olga").post(PROPOSAL).status_code == 403, "an operator is not of the committee"
     assert ConsentForm.objects.count() == 1
@@ -189,7 +194,7 @@ def test_a_rejected_or_overtaken_form_is_not_published(study: Study) -> None:
 
 def test_affected_holders_are_shown_as_noisy_counts_and_never_exactly(study: Study) -> None:
     factories.form_propose(study, MORE)
-    assert "has not been counted" in text(as_("conrad").get(PROPOSAL))
+    assert "An operator can draw head counts with noise," in text(as_("conrad").get(PROPOSAL))
     counts = head_counts_draw(study=study, acting_user=factories.user_create("olga"), noise=SimulationNoise(1))
     total, spread = sum(count.count for count in counts), round(math.sqrt(3) * counts[0].sigma)
     assert total != 9, "else this test shows nothing"

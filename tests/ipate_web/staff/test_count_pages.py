@@ -82,7 +82,7 @@ def test_a_drawing_that_nothing_is_left_for_is_refused_and_a_closed_study_offers
     assert Release.objects.filter(study=table, kind="head_counts").count() == 1
     Study.objects.filter(pk=table.pk).update(closed_at="2026-01-01T00:00:00Z")
     page = operator.get(address).text
-    assert "What plans use now" in page and "This study was closed on" in page
+    assert "Current head counts" in page and "It does not learn anything new" in page
     assert "Draw head counts" not in page and "Enter these numbers" not in page
 
 
@@ -116,7 +116,7 @@ def test_an_operator_counts_once_and_nothing_stays(study: Study) -> None:
     assert not Release.objects.exists()
     check_answer_keep(holder=study.holders.earliest("pk"), form=consent_form_in_force(study), place=0, right=True)
     page = operator.get(forms)
-    assert "with noise of standard deviation 76 in each number. That uses 1.0 % of the smallest cap" in text(page)
+    assert "with noise of standard deviation 76 added to each number. This uses 1.0 % of the smallest cap" in text(page)
     follows = re.search(r'name="follows" value="(\d+)"', page.text).group(1)
     answer = operator.post(address, {"follows": follows}, follow=True)
     assert answer.redirect_chain == [(forms, 302)]
@@ -126,7 +126,7 @@ def test_an_operator_counts_once_and_nothing_stays(study: Study) -> None:
     assert Release.objects.filter(study=study).count() == 1
     assert share_free(study) == pytest.approx(0.99)
     assert "answers to check questions" in text(operator.get(url("ledger", study)))
-    assert "Answers were counted before." in text(operator.get(forms))
+    assert "Answers have been counted before" in text(operator.get(forms))
 
 
 def test_no_page_says_how_many_answers_are_stored(study: Study) -> None:

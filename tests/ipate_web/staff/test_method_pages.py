@@ -42,7 +42,7 @@ def test_the_plan_tells_rounds_noise_and_forecast(study: Study) -> None:
     plan = page.context["plan"]
     assert [each.queries for each in plan.rounds] == [6, 6]
     votes = f'<td class="number">{plan.turnout.levels[0].votes_allowed}</td>'
-    for words in ("Votes of the first round", "labelled points of the test dataset", votes):
+    for words in ("Votes in the first round", "labelled points of the test dataset", votes):
         assert words in page.text, words
     unlabelled = as_("operator").post(url("run_new", study), filled_in(study, test_dataset=None)).text
     assert "An assumption, since no public points are labelled" in unlabelled

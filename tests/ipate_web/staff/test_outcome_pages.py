@@ -95,7 +95,7 @@ def test_the_list_and_the_api_find_the_same(study: Study, runs: dict[str, Run]) 
         assert [run.title for run in page.context["page"]] == titles, query
         answer = browse(f"{reverse('api:runs')}?{query}").json()
         assert [run["title"] for run in answer["results"]] == titles, query
-        assert ("No run is like this" in page.text) is (not titles)
+        assert ("No matching runs" in page.text) is (not titles)
 
 
 def test_a_malformed_filter_is_said(study: Study) -> None:

@@ -46,12 +46,12 @@ def test_odds_are_shown_while_typing_and_before_a_policy_is_proposed(study: Stud
     carla = as_("carla")
     page = text(carla.post(BASE + "odds/", EPSILONS))
     assert "High protection now 56 → proposed 53 applies at once now 61 → proposed 56 now 1 → proposed 0.5" in page
-    assert "Low protection now 65 → proposed 72 only after they consent anew now 77 → proposed 87 now 3" in page
+    assert "Low protection now 65 → proposed 72 only after they consent again now 77 → proposed 87 now 3" in page
     page = carla.post(BASE + "new/", EPSILONS | {"reason": "High should mean more."})
     rows = page.context["comparison"]
     guesses = [(row["before"].right_guesses, row["after"].right_guesses) for row in rows]
     assert guesses == [(56, 53), (60, 60), (65, 72)]
-    for consequence in ("applies at once", "no change", "only after they consent anew"):
+    for consequence in ("applies at once", "no change", "only after they consent again"):
         assert consequence in page.text
     assert EpsilonPolicy.objects.count() == 1, "nothing is saved"
     carla.post(BASE + "new/", SENT)
@@ -66,17 +66,17 @@ def test_a_revealing_level_name_is_warned_of(study: Study) -> None:
     assert message in shown
     assert "could be right 68 times in 100; under this name it should be at most 66" in shown
     assert "“high protection” says" not in shown
-    assert "says too much" not in text(as_("carla").get(BASE))
+    assert "times in 100; under this name it should be" not in text(as_("carla").get(BASE))
     factories.policy_approve(study, 1, 4, 5)
     assert message in text(as_("carla").get(BASE))
 
 
 def test_values_that_cannot_be_say_why_while_typing_and_are_refused(study: Study) -> None:
     for changes, typing, refused in (
-        ({"high": "3"}, "must rise from high to low protection", "must rise from high to low protection"),
-        ({"low": "11"}, "cap of 10", "above this installation&#x27;s cap of 10"),
-        ({"low": ""}, "Give all three values", "required"),
-        ({"average": "nan"}, "Give all three values", "Enter a number"),
+        ({"high": "3"}, "The values must increase from high to low", "The values must increase from high to low"),
+        ({"low": "11"}, "limit of 10", "above this installation&#x27;s limit of 10"),
+        ({"low": ""}, "Enter all three values", "required"),
+        ({"average": "nan"}, "Enter all three values", "Enter a number"),
         ({"high": "-1"}, "", "greater than or equal to 0"),
         ({"reason": " "}, "", "required"),
     ):
@@ -105,12 +105,12 @@ def test_a_second_person_sees_whom_it_reaches_and_puts_it_in_force(study: Study)
     propose(study)
     proposer, conrad = as_("carla"), as_("conrad")
     page = proposer.get(APPROVE).text
-    assert "You proposed this policy yourself." in page and "Yes, put it in force" not in page
-    assert "approved by a second person" in proposer.post(APPROVE, follow=True).text
+    assert "You proposed this policy yourself, so another" in page and "Approve policy" not in page
+    assert "You proposed this policy, so a second person" in proposer.post(APPROVE, follow=True).text
     assert selectors.policy_in_force(study).version == 1
-    assert "Version 2 waits for a second person" in conrad.get(BASE).text
+    assert "Version 2 is waiting for a second person" in conrad.get(BASE).text
     page = text(conrad.get(APPROVE))
-    for message in ("applies at once", "no change", "only after they consent anew", "Better so."):
+    for message in ("applies at once", "no change", "only after they consent again", "Better so."):
         assert message in page
     assert "3: " not in page, "no exact number"
     late = conrad.post(APPROVE, {"effective_from": "2020-01-01T00:00"})
@@ -118,7 +118,7 @@ def test_a_second_person_sees_whom_it_reaches_and_puts_it_in_force(study: Study)
     assert selectors.policy_in_force(study).version == 1
     conrad.post(APPROVE)
     assert selectors.policy_in_force(study).version == 2
-    assert "waits for a second person" not in conrad.get(BASE).text
+    assert "waiting for a second person" not in conrad.get(BASE).text
 
 
 # --- The committee --------------------------------------------------------------------------------------------------
@@ -126,7 +126,7 @@ def test_a_second_person_sees_whom_it_reaches_and_puts_it_in_force(study: Study)
 
 def test_a_declared_conflict_blocks_the_members_next_approval(study: Study) -> None:
     page = text(as_("conrad").post(COMMITTEE, {"reason": "I own shares.", "conflict": "1"}, follow=True))
-    assert "I own shares." in page and "Declare one of yours" not in page
+    assert "I own shares." in page and "Declare a conflict of interest" not in page
     assert as_("olga").post(COMMITTEE, {"reason": "Mine.", "conflict": "1"}).status_code == 403
     assert ConflictOfInterest.objects.count() == 1
     propose(study)
@@ -173,7 +173,7 @@ def test_too_few_people_and_missing_levels_are_said_and_the_whole_cap_counts_tho
     page = forecast_page(table, SMALLER, **{"holders-HIGH": "0"})
     assert [row["forecast"] is None for row in page.context["forecasts"][1]["levels"]] == [True, False, False]
     for values, changes, message in (
-        ({**SAME, "high": ""}, {}, "Give all three values of ε"),
+        ({**SAME, "high": ""}, {}, "Enter all three values of ε, increasing from"),
         (SAME, {"holders-LOW": ""}, "Holders at low protection: This field is required."),
         (SAME, {"wanted_labels": "0"}, "Labels wanted"),
         (SAME, {"public_dataset": "0"}, "Public dataset"),

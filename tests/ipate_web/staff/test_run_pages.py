@@ -82,7 +82,7 @@ def test_a_plan_is_checked_changed_and_saved_as_it_was_checked(study: Study) -> 
     page = client.post(url("run_new", study), filled_in(study, **changes))
     groups = page.context["plan"].groups
     assert [(group.name, group.teachers) for group, _budget in groups] == [("HIGH", 2), ("AVERAGE", 2), ("LOW", 2)]
-    assert "Check the plan of “First”" in page.text and "holders are head counts" in page.text
+    assert "Check the plan for “First”" in page.text and "holders are head counts" in page.text
     for _group, budget in groups:
         assert f'<td class="number">{budget.cap:.4f}</td>' in page.text
         assert budget.allowed == pytest.approx(0.25 * budget.cap), "what an approver is offered first"
@@ -107,7 +107,7 @@ def test_a_run_that_cannot_be_planned_can_be_saved_but_not_approved() -> None:
     assert "The study has no approved ε policy." in olga.post(url("run_new", waiting), sent).text
     run = run_draft(waiting, **TABLE_RUN)
     page = olga.get(url("run_approve", run)).text
-    assert "cannot be carried out" in page and "Yes, start the run" not in page
+    assert "cannot be carried out" in page and "Approve and start" not in page
     assert "The study has no approved ε policy." in olga.post(url("run_approve", run), follow=True).text
     run.refresh_from_db()
     assert run.status == Run.Status.DRAFT
@@ -143,19 +143,19 @@ def test_nobody_approves_their_own_run_and_the_page_says_who_does(study: Study) 
     assert "See the plan" in proposer.get(url("run", run)).text
     for page in (url("run", run), approval):
         html = proposer.get(page).text
-        assert "You proposed this run yourself. Another operator has to approve it." in html
-        assert "In this study that is: olga, operator." in html
-        assert "Yes, start the run" not in html
-    assert "Another operator has to approve it." in proposer.post(approval, follow=True).text
+        assert "You proposed this run yourself, so another operator must approve it." in html
+        assert "In this study, that can be: olga, operator." in html
+        assert "Approve and start" not in html
+    assert "You proposed this run yourself, so another" in proposer.post(approval, follow=True).text
     run.refresh_from_db()
     assert (run.status, run.approved_by) == (Run.Status.DRAFT, None)
-    assert "Yes, start the run" in as_("olga").get(approval).text
+    assert "Approve and start" in as_("olga").get(approval).text
     study.memberships.filter(role=Role.OPERATOR).exclude(user__username="otto").delete()
     assert "There is no other operator yet" in proposer.get(url("run", run)).text
     membership_add(study=study, user=factories.user_create("olga"), role=Role.OPERATOR, acting_user=None)
     Run.objects.filter(pk=run.pk).update(created_by=None)
     page = as_("olga").get(approval).text
-    assert "The account that proposed this run is gone" in page and "Yes, start the run" not in page
+    assert "The account that proposed this run was deleted," in page and "Approve and start" not in page
 
 
 def test_a_mistake_in_the_share_starts_nothing(study: Study) -> None:
@@ -177,7 +177,7 @@ def test_a_mistake_in_the_share_starts_nothing(study: Study) -> None:
     run_start(study, share=0.6, **TABLE_RUN)
     page = client.get(url("run_approve", run)).text
     assert "All of every holder&#x27;s cap is used or held for other runs." in page
-    assert "Yes, start the run" not in page
+    assert "Approve and start" not in page
 
 
 def test_cancelling_says_what_stays_and_ends_the_run(study: Study) -> None:
@@ -224,7 +224,7 @@ def test_the_proposer_changes_a_draft_on_its_page(study: Study, draft: Run) -> N
     assert client.post(edit, sent | {"teachers": 0, "confirmed": "1"}).status_code == 422
     sent |= {"title": "Second", "aggregator-gnmax-sigma": 12}
     checked = client.post(edit, sent)
-    assert "Check the plan of “Second”" in checked.text and "Change the draft" in checked.text
+    assert "Check the plan for “Second”" in checked.text and "Edit draft" in checked.text
     draft.refresh_from_db()
     assert (draft.title, draft.revision) == ("First", 1), "nothing is saved yet"
     for _ in range(2):  # the second time nothing is changed
@@ -239,8 +239,8 @@ def test_the_proposer_changes_a_draft_on_its_page(study: Study, draft: Run) -> N
     ]
     assert list(study_faults(study)) == [], "it is chained"
     page = client.get(url("run", draft)).text
-    assert "Changes of the proposal" in page and "researcher" in page
-    assert "Changes of the proposal" in as_("operator").get(url("run_approve", draft)).text
+    assert "Changes to the proposal" in page and "researcher" in page
+    assert "Changes to the proposal" in as_("operator").get(url("run_approve", draft)).text
 
 
 def test_nobody_else_changes_or_withdraws_a_draft(draft: Run) -> None:
@@ -327,7 +327,7 @@ def test_a_finished_run_shows_public_charges_and_the_student(finished: Run) -> N
         assert 0 < group.spent_share <= group.allowed_share
         assert f'<td class="number">{group.cap:.4f}</td>' in page.text
         assert f'<td class="number">{100 * group.spent_share:.1f} %</td>' in page.text
-        assert f"promised and kept: ε {group.epsilon:g}, over all that the study releases" in page.text
+        assert f"promised and kept: ε {group.epsilon:g}, for everything that the study releases" in page.text
     (drawn,) = re.findall(r'id="costs-data" type="application/json">(.*?)</script>', page.text)
     assert json.loads(drawn)["series"][2]["values"][-1] == pytest.approx(groups[2].spent_share)
     released = Release.objects.filter(run=finished.pk, kind="labels").order_by("batch")
@@ -354,7 +354,7 @@ def test_operator_sees_the_same_of_runs_as_every_reader(study: Study, separated:
     for name in ("run", "run_live"):
         shown = [as_(role).get(url(name, run)).text.partition('id="run-live"')[2] for role in roles]
         for text in shown:
-            assert "What it costs each group" in text
+            assert "Cost for each group" in text
             assert "accuracy of teachers" not in text.lower() and "teachers&#x27; accuracy" not in text.lower()
             assert "Not for publication." not in text and not tells_thirty(text)
         tables = [re.findall(r"<td[^>]*>(.*?)</td>", text) for text in shown]
@@ -385,7 +385,7 @@ def test_everybody_reads_why_a_run_failed_and_staff_why_it_waits(study: Study) -
     for role in ("operator", "researcher"):
         assert (waits in as_(role).get(url("run", waiting)).text) == (role == "operator")
         assert failed in as_(role).get(url("run", ended)).text
-    assert "Ask an operator of the study what can be done." in as_("researcher").get(url("run", ended)).text
+    assert "Ask one of the study's operators what to do." in as_("researcher").get(url("run", ended)).text
 
 
 def test_labels_are_listed_and_taken_away_with_their_class(finished: Run) -> None:
@@ -454,5 +454,5 @@ def test_a_rehearsal_is_proposed_approved_and_finished_without_a_share(rehearsal
     assert "The run is approved." in answer.text
     run = run_finish(Run.objects.get())
     assert run.status == Run.Status.FINISHED, run.message
-    assert "What it would have cost each level" in as_("researcher").get(url("run", run)).text
+    assert "Cost for each level if people had been asked" in as_("researcher").get(url("run", run)).text
     assert not Release.objects.exists() and shares(rehearsal) == {}

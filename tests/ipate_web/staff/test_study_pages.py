@@ -78,7 +78,7 @@ def root() -> Client:
 
 def test_a_study_is_set_up_and_faults_stand_beside_their_fields(root: Client) -> None:
     for field, value, message in (
-        ("slug", "new", "taken by the site"),
+        ("slug", "new", "This name is reserved"),
         ("slug", "two words", "valid"),
         ("delta", "0.5", "less than or equal"),
         ("title", "", "required"),
@@ -105,12 +105,12 @@ def test_a_rehearsal_is_chosen_when_a_study_is_set_up_and_never_later(root: Clie
     root.post(url("study_edit", study), {**BASICS, "title": "Naps"})
     study.refresh_from_db()
     assert (study.title, study.rehearsal) == ("Naps", True)
-    with pytest.raises(ValidationError, match="decided when it is set up"):
+    with pytest.raises(ValidationError, match="You can only make a study a rehearsal when"):
         services.study_update(study=study, rehearsal=False)
 
 
 def test_a_rehearsal_asks_nobody() -> None:
-    study, message = roles_fill(rehearsal_with_table()), "A rehearsal study asks nobody."
+    study, message = roles_fill(rehearsal_with_table()), "A rehearsal study asks no one"
     page = as_("operator").get(url("study", study))
     assert [step.done for step in page.context["steps"]] == [True, False, False]
     for words in ("Who takes part", "every holder&#x27;s cap", "Head counts"):
@@ -175,7 +175,7 @@ def test_the_overview_counts_holders_and_shares(study: Study) -> None:
 
 def test_holders_asked_by_a_new_form_stay_in_the_numbers(study: Study) -> None:
     factories.form_publish(study, {"en": "More."}, renewal="required")
-    message = "The consents of 30 people have ended or wait for an answer: their records are not used"
+    message = "The consents of 30 people have ended or are suspended, so their records are not used"
     for page in ("study", "recruitment"):
         assert message in re.sub(r"\s+", " ", as_("auditor").get(url(page, study)).text)
 
@@ -190,7 +190,7 @@ def test_editable_fields_do_not_reveal_decisions(empty: Study) -> None:
     factories.policy_approve(empty)
 
     def shown() -> tuple[str, dict[str, list[str]]]:
-        with pytest.raises(ValidationError, match="cannot change any more") as refused:
+        with pytest.raises(ValidationError, match="Data holders decide on this") as refused:
             services.study_update(study=empty, delta=3e-6)
         page = re.sub(r'name="csrfmiddlewaretoken" value="\w+"', "", client.get(address).text)
         return page, refused.value.message_dict
@@ -246,7 +246,7 @@ def test_a_steward_erases_records_of_a_nonparticipant(ending: Study) -> None:
     sent = {"pseudonym": "p-001", "reason": "Her letter of 3 March."}
     assert "Withdraw first" in person_confirm(steward, page, sent).text
     services.consent_withdraw(holder=holder, acting_user=None, keep=True)
-    assert "Nobody in this study" in steward.post(page, sent | {"pseudonym": "p-9"}).text
+    assert "his study" in steward.post(page, sent | {"pseudonym": "p-9"}).text
     assert auditor.post(page, sent).status_code == 403
     shown = steward.post(page, sent)
     assert shown.status_code == 200 and "Is this the person?" in shown.text and "Her letter of 3 March." in shown.text
@@ -259,7 +259,7 @@ def test_a_steward_erases_records_of_a_nonparticipant(ending: Study) -> None:
     seen = auditor.get(page).text
     assert "Her letter of 3 March." in seen and "steward" in seen
     assert "p-001" not in seen and 'name="pseudonym"' not in seen
-    assert "Nobody in this study" not in steward.post(page, sent).text, "the pseudonym still leads to them"
+    assert "his study" not in steward.post(page, sent).text, "the pseudonym still leads to them"
 
 
 def test_a_study_is_closed_once_with_a_last_day_and_then_offers_nothing_that_is_refused(ending: Study) -> None:
@@ -275,7 +275,7 @@ def test_a_study_is_closed_once_with_a_last_day_and_then_offers_nothing_that_is_
     for (who, name), offer in offers.items():
         assert f'href="{url(offer, ending)}' in as_(who).get(url(name, ending)).text, offer
     close = url("study_close", ending)
-    assert "cannot be opened again" in olga.get(close).text
+    assert "You cannot reopen it" in olga.get(close).text
     assert olga.post(close, {"reason": "Done."}).status_code == 422
     last = timezone.localdate() + timedelta(days=9)
     assert olga.post(close, {"reason": "Done.", "erase_after": last.isoformat()}).status_code == 302
@@ -284,11 +284,11 @@ def test_a_study_is_closed_once_with_a_last_day_and_then_offers_nothing_that_is_
     assert (row.kind, row.reason, row.recorded_by.username) == ("closed", "Done.", "olga")
     for (who, name), offer in offers.items():
         page = as_(who).get(url(name, ending)).text
-        assert page.count("was closed on") == 1 and f'href="{url(offer, ending)}' not in page, offer
+        assert page.count("It does not learn anything new") == 1 and f'href="{url(offer, ending)}' not in page, offer
     form = ConsentForm.objects.get(study=ending)
     assert olga.post(url("consent_form_publish", ending), {"seen": form.digest}).status_code == 302
     page = olga.post(url("run_new", ending), sent | {"confirmed": "1"})
-    assert page.status_code == 422 and "it asks nobody, stores nothing new" in page.text
+    assert page.status_code == 422 and "It no longer asks anyone, stores anything" in page.text
     assert 'value="Typed at length"' in page.text and not ending.runs.exists()
 
 
