@@ -90,14 +90,14 @@ class FormsOnPaper:
         text = consent_text(self.form, written.text)
         about = (written.pseudonym or None) if written.answering.represents else None
         with translation.override(words_language(text.code)), voice(about):
-            context = {"study": self.study, "text": text, "form": self.form, "policy": self.policy}
+            context: dict[str, Any] = {"study": self.study, "text": text, "form": self.form, "policy": self.policy}
             if (text.code, about) not in self._read:
                 self._read[text.code, about] = html_tree(component_render("paper_reading", **context))
             decision = context | {
                 "options": options(self.policy, self.study.delta),
                 "level_changes": level_changes(self.study),
             }
-            declaration = {
+            declaration: dict[str, Any] = {
                 "authorities": AUTHORITIES.get(written.answering.role, ()),
                 "statement": declaration_statement(),
             }

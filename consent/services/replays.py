@@ -42,7 +42,7 @@ class Lost:
     """
 
     rows: dict[type[Chained], list[Any]] = field(default_factory=dict)
-    unrecordable: list[Chained] = field(default_factory=list)
+    unrecordable: list[Any] = field(default_factory=list)
     is_complete: bool = True
     consents: list[ConsentEvent] = field(default_factory=list)
 
@@ -50,7 +50,7 @@ class Lost:
 def acts_lost(study: Study) -> Lost:
     """Acts of people that a restored database has forgotten."""
     rows: dict[type[Chained], list[Any]] = defaultdict(list)
-    unrecordable: list[Chained] = []
+    unrecordable: list[Any] = []
     is_complete, consents = True, []
     for model in acts_models():
         acts, whole = model.acts_lost(study.pk)
@@ -78,8 +78,8 @@ def unrecordable_listed(study: Study, lost: Lost) -> list[tuple[str, str, date]]
 
     The pseudonym is empty where the backup is older than the person's registration.
     """
-    holders = {getattr(row, "holder_id", None) for row in lost.unrecordable}
-    known = dict(DataHolder.objects.filter(study=study, pk__in=holders - {None}).values_list("pk", "pseudonym"))
+    holders: set[int] = {holder for row in lost.unrecordable if (holder := getattr(row, "holder_id", None))}
+    known = dict(DataHolder.objects.filter(study=study, pk__in=holders).values_list("pk", "pseudonym"))
     listed = [
         (
             "" if "holder_id" in _references_lost(row) else known.get(getattr(row, "holder_id", None), ""),

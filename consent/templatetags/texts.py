@@ -102,5 +102,5 @@ def blocktranslate(parser: Parser, token: Token) -> BlockTranslate:
         node.message_context,
         trimmed=node.trimmed,
         asvar=node.asvar,
-        tag_name=node.tag_name,
+        tag_name=node.tag_name,  # type: ignore[attr-defined]
     )

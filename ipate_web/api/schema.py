@@ -28,7 +28,7 @@ class Schema(SpectacularAPIView):
             content = force_bytes(renderer.render(response.data, renderer.media_type, {"response": response}))
             rendered = HttpResponse(content, content_type=f"{renderer.media_type}; charset=utf-8")
             rendered["Content-Disposition"] = response["Content-Disposition"]
-            rendered["ETag"] = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+            rendered["ETag"] = f'"{hashlib.sha256(rendered.content).hexdigest()[:32]}"'
             _rendered[key] = rendered
         known = _rendered[key]
         response = HttpResponse(known.content, headers=dict(known.items()))
