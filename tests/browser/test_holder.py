@@ -4,12 +4,9 @@ import time
 from typing import Any
 
 import pytest
-from django.urls import reverse
-from playwright.sync_api import Response
 
 from consent.models import CheckAnswers, ConsentEvent, Study
 from consent.promises.questions import KEYS
-from consent.services import invitations
 from tests import factories
 from tests.browser.conftest import SIZES, Site, each_way
 
@@ -150,25 +147,6 @@ def test_it_warns_and_lasts_longer_without_losing_what_was_entered(visit: Any, p
     assert without.page.url == f"{site.address}/my/digits/"
 
 
-@pytest.mark.exhaustive
-def test_back_after_deciding_shows_a_page_each_time(visit: Any, path: str) -> None:
-    site = visit()
-    site.open(path)
-    choose(site, "High")
-    site.says("Check your answer")
-    site.press("Yes, this is my decision")
-    site.says("You take part: high protection.")
-    for _ in range(2):
-        site.page.go_back()
-        site.says("See my choice")  # where the answer was checked there is none left: the form
-    assert ConsentEvent.objects.count() == 1
-    site.open("/nowhere/")
-    site.complaints.clear()  # Chromium notes the status itself
-    site.press("Back to my invitation", "See my choice")
-    site.page.get_by_role("link", name="iPATE").click()
-    assert site.page.url == f"{site.address}/my/"
-
-
 # --- Scripts of holders' pages ----------------------------------------------------------------------------------------
 
 
@@ -188,24 +166,3 @@ def test_the_first_answer_that_is_opened_is_sent_once(visit: Any, study: Study, 
     assert (kept.answered, kept.right) == (1 << KEYS.index("access"),) * 2
     site.says("For each question, the site stores whether")
     site.fits()
-
-
-def _is_page(sent: Response) -> bool:
-    return sent.request.resource_type == "document"
-
-
-@pytest.mark.exhaustive
-def test_times_are_in_the_zone_of_the_browser_from_the_first_page_on(chromium: Any, live_server: Any) -> None:
-    study = factories.study_open()
-    (invited,) = invitations.invitations_create(study=study, acting_user=None, pseudonyms=["P-1"])
-    context = chromium.new_context(timezone_id="Asia/Tokyo", locale="en")
-    page = context.new_page()
-    loads = []
-    page.on("response", lambda sent: loads.append(sent.url) if sent.ok and _is_page(sent) else None)
-    page.goto(live_server.url + reverse("open_link", args=[invited.code]))
-    page.get_by_text("(JST)").wait_for()
-    assert page.locator("body").get_attribute("data-zone") == "Asia/Tokyo"
-    page.goto(live_server.url + reverse("consent:choice", args=[study.slug]))
-    page.get_by_text("(JST)").wait_for()
-    assert len(loads) == 3, "the first page is loaded twice, no other"
-    context.close()

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from allauth.account.models import EmailAddress
 from allauth.mfa.models import Authenticator
-from django.urls import reverse
 
 from tests import factories
 
@@ -64,22 +63,3 @@ def test_a_passkey_is_added_asked_for_and_signs_in_alone(visit: Any) -> None:
     site.press("Sign in with a passkey")
     page.get_by_role("button", name="Sign out").wait_for()
     assert site.complaints == []
-
-
-def test_typing_is_told_once_a_minute(visit: Any) -> None:
-    factories.study_open()
-    site = visit()
-    page = site.page
-    page.clock.install()
-    site.sign_in("olga")
-    site.open(reverse("staff:invitations", args=["digits"]))
-    told = []
-    page.on("request", lambda sent: told.append(sent.url) if sent.method == "HEAD" else None)
-    field = page.locator("textarea").first
-    field.fill("P-1")
-    page.clock.fast_forward("01:01")
-    with page.expect_response(lambda answer: answer.request.method == "HEAD") as answer:
-        field.fill("P-12")
-    assert answer.value.status == 200
-    field.fill("P-123")
-    assert told == [page.url]

@@ -26,21 +26,6 @@ def test_the_planner_asks_each_point_once(rounds) -> None:
     assert len(first.queries) == 33
 
 
-def test_a_plan_says_why_there_are_so_many_rounds_if_it_chose_them() -> None:
-    public, _ = blobs(0, 150)
-    for holders, rounds, said in ((200, 2, "chose two"), (20_000, 1, "chose one")):
-        levels = [PlannedLevel("A", CAP, holders)]
-        plan = plan_rounds(public, levels, share=1.0, n_classes=4)
-        single = plan_rounds(public, levels, share=1.0, n_classes=4, rounds=1)
-        assert len(plan.rounds) == rounds and plan.chosen is not None
-        assert plan.chosen.values == {"clear": round(100 * single.rounds[0].forecast.clear)}
-        assert (plan.chosen.values["clear"] >= 97) == (rounds == 1)
-        assert said in plan.chosen.template
-        assert single.chosen is None
-    one_point = plan_rounds(public, levels, share=1.0, n_classes=4, wanted=1, sigma=5000.0)
-    assert [len(each.queries) for each in one_point.rounds] == [1], "nothing is left for a second round"
-
-
 def test_settings_chosen_by_hand_are_planned_and_forecast() -> None:
     public, _ = blobs(0, 200)
     levels = [PlannedLevel("ALL", CAP, 3000)]
