@@ -31,7 +31,7 @@ class UploadSerializer(StrictSerializer):
     label_file = serializers.FileField(
         required=False, help_text="The labels of an idx file, or a table of the images of a zip file."
     )
-    name = serializers.CharField(max_length=100, help_text="What the dataset is called in the study.")
+    name = serializers.CharField(max_length=100, help_text="Name of the dataset in the study.")
     kind = serializers.ChoiceField(Dataset.Kind.choices)
     schema = serializers.JSONField(
         required=False, help_text="What a row holds; see dataset.schema.json. If missing, that of the last dataset."
@@ -120,7 +120,7 @@ class EncoderRequestSerializer(StrictSerializer):
         try:
             return file.read().decode()
         except ValueError:
-            raise serializers.ValidationError("This is no JSON file: give tokenizer.json.") from None
+            raise serializers.ValidationError("This is not a JSON file. Upload tokenizer.json.") from None
 
 
 class StudyEncoders(ApiView):

@@ -53,8 +53,8 @@ from training.services.drawings import (
 CORRECTION = "correction"
 _CORRECTION_TOLD = format_lazy(
     gettext_lazy(
-        "Nothing: it is a small correction, which changes no fact and few words. It comes into force after {days} days "
-        "unless somebody of the committee objects"
+        "Nothing: this is a small correction that changes a few words but no facts. It takes effect after {days} "
+        "days unless a member of the committee objects"
     ),
     days=OBJECTION_DAYS,
 )
@@ -99,8 +99,8 @@ class ConsentFormForm(forms.Form):
             # Whoever has read this and saves again means it.
             self.data = {**self.data.dict(), "seen": self.digest}  # type: ignore[attr-defined]
             message = gettext_lazy(
-                "%(who)s has saved another draft since you opened this page; yours is not saved yet. Save again to "
-                "replace it, or open the page anew in a second window to compare."
+                "%(who)s has saved a different draft since you opened this page, and yours is not saved yet. Save "
+                "again to replace it, or open the page in a second window to compare."
             )
             raise ValidationError(message, params={"who": actor_name(self.draft, "saved_by")})  # type: ignore[arg-type]
         return self.cleaned_data
@@ -116,27 +116,30 @@ class PublicationForm(forms.Form):
 
     seen = forms.CharField(widget=forms.HiddenInput)
     valid_months = forms.IntegerField(
-        label=gettext_lazy("A consent counts for so many months"),
+        label=gettext_lazy("Months for which a consent is valid"),
         required=False,
         min_value=1,
         max_value=600,
         help_text=gettext_lazy(
-            "Then everybody is asked again, and their records are not used until they answer. People read it before "
-            "they decide, and get a mail a month before. Empty, and no day below: it counts until it is withdrawn."
+            "After that, everyone is asked again, and their records are not used until they answer. People read this "
+            "before they decide, and get an email a month before. If you leave this and the day below empty, a "
+            "consent is valid until it is withdrawn."
         ),
     )
     valid_until = DayField(
         label=gettext_lazy("Or: up to a day"),
         required=False,
-        help_text=gettext_lazy("The last day on which a consent to this version counts, whenever it was given."),
+        help_text=gettext_lazy(
+            "The last day on which a consent to this version is valid, no matter when it was given."
+        ),
     )
     renewal = forms.ChoiceField(
-        label=gettext_lazy("What about those who consented to an earlier version?"),
+        label=gettext_lazy("What happens to consents to an earlier version?"),
         choices=[*((choice.value, capfirst(choice.label)) for choice in Renewal), (CORRECTION, _CORRECTION_TOLD)],
         widget=forms.RadioSelect,
         help_text=gettext_lazy(
-            "The decision is published with the version and cannot be changed. A second person, of the ethics "
-            "committee, publishes the version."
+            "This decision is published with the version and cannot be changed. A second person from the ethics "
+            "committee publishes the version."
         ),
     )
 
@@ -155,13 +158,14 @@ class PublicationForm(forms.Form):
             # The page shows the new text, and the hidden field has to go with it.
             self.data = {**self.data.dict(), "seen": self.digest}  # type: ignore[attr-defined]
             raise ValidationError(
-                gettext_lazy("Somebody has changed the draft since you opened this page. Read it again below.")
+                gettext_lazy("The draft has changed since you opened this page. Read it again below.")
             )
         if self.cleaned_data.get("valid_months") and self.cleaned_data.get("valid_until"):
-            self.add_error("valid_until", gettext_lazy("Say one of the two: for so many months, or up to a day."))
+            self.add_error("valid_until", gettext_lazy("Enter either a number of months or a last day."))
         elif self.decision == CORRECTION and self.valid != self.kept:
             self.add_error(
-                "renewal", gettext_lazy("How long a consent counts is no small correction. Propose it as a version.")
+                "renewal",
+                gettext_lazy("A correction cannot change how long a consent is valid. Propose this as a new version."),
             )
         return self.cleaned_data
 
@@ -216,7 +220,7 @@ def check_answers(request: SignedInRequest, study: Study) -> HttpResponse:
     """Count the answers to the version in force."""
     with faults_show(request):
         check_answers_count(study=study, acting_user=request.user, follows=number_sent(request.POST, "follows"))
-        messages.success(request, _("The answers are counted. None of them is stored any more."))
+        messages.success(request, _("The answers have been counted and are no longer stored."))
     return redirect("staff:consent_forms", study.slug)
 
 
@@ -287,7 +291,7 @@ def consent_form_new(request: SignedInRequest, study: Study) -> HttpResponse:
         services.consent_form_draft_save(study=study, acting_user=request.user, texts=form.texts)
         if "publish" in request.POST:
             return redirect("staff:consent_form_publish", study.slug)
-        messages.success(request, _("The draft is saved. Holders do not see it."))
+        messages.success(request, _("Draft saved. Data holders cannot see it."))
         return redirect("staff:consent_form_new", study.slug)
     context = {
         "form": form,
@@ -321,7 +325,7 @@ def consent_form_facts(request: SignedInRequest, study: Study) -> HttpResponse:
     if form.is_valid():
         texts = draft.texts if draft else latest.texts
         services.consent_form_draft_save(study=study, acting_user=request.user, texts=texts, facts=form.facts)
-        messages.success(request, _("The draft is saved. Holders do not see it."))
+        messages.success(request, _("Draft saved. Data holders cannot see it."))
         return redirect("staff:consent_form_new", study.slug)
     context = {"form": form, "latest": latest}
     return render_page(request, study, "staff/consent/facts_edit.html", context)
@@ -366,10 +370,10 @@ def _proposed(study: Study, user: AbstractBaseUser, draft: ConsentFormDraft, dec
     """Propose the draft or announce it as a correction, and say so. Raises ValidationError."""
     if decided.decision == CORRECTION:
         if draft.facts is not None and draft.facts != facts_of(study):
-            raise ValidationError(_("A correction changes no fact. Propose it as a version."))
+            raise ValidationError(_("A correction cannot change facts. Propose this as a new version."))
         proposal = services.consent_form_correct(study=study, acting_user=user, texts=draft.texts)
         assert proposal.objection_until is not None, "a correction has one"
-        return _("The correction is announced. It comes into force on %(day)s unless somebody objects.") % {
+        return _("The correction is announced. It takes effect on %(day)s unless somebody objects.") % {
             "day": date_format(day_of(proposal.objection_until), "DATE_FORMAT")
         }
     services.consent_form_propose(
@@ -381,7 +385,9 @@ def _proposed(study: Study, user: AbstractBaseUser, draft: ConsentFormDraft, dec
         answer_by=decided.cleaned_data["answer_by"],
         facts=services.draft_facts(draft),
     )
-    return _("The form is proposed. Holders read it once a second person of the ethics committee approves it.")
+    return _(
+        "The form is proposed. Data holders read it when a second person from the ethics committee has approved it."
+    )
 
 
 @study_form("consent.publish_consentform")
@@ -399,9 +405,11 @@ def consent_form_proposal(request: SignedInRequest, study: Study, sequence: int)
             services.proposal_approve(proposal=proposal, acting_user=request.user, conditions=conditions)
             published = ConsentForm.objects.filter(proposal=proposal).first()
             if published is None:
-                message = _("Your approval is on record. The form is published with the last one.")
+                message = _("Your approval is recorded. The form is published with the last approval.")
             else:
-                message = _("Version %(version)d is published; holders read it now.") % {"version": published.version}
+                message = _("Version %(version)d is published. Data holders read it from now on.") % {
+                    "version": published.version
+                }
             messages.success(request, message)
         return redirect("staff:consent_forms", study.slug)
     before = ConsentForm.objects.filter(study=study, version=proposal.follows).first()
@@ -445,7 +453,7 @@ def consent_form_as_read(request: SignedInRequest, study: Study, language: str) 
         raise Http404
     policy = selectors.policy_in_force(study)
     if policy is None:
-        messages.warning(request, _("The page shows the odds of each level. Approve an ε policy first."))
+        messages.warning(request, _("The page shows each level's odds. Approve an ε policy first."))
         return redirect("staff:policies", study.slug)
     latest = selectors.consent_form_in_force(study)
     version = latest.version + 1 if latest else 1

@@ -31,13 +31,13 @@ class ProvenanceForm(forms.Form):
     """Form for where the points of a dataset come from; empty to take the statement back."""
 
     provenance = forms.CharField(
-        label=gettext_lazy("Where the points come from"),
+        label=gettext_lazy("Source of the points"),
         required=False,
         max_length=2000,
         widget=forms.Textarea(attrs={"rows": 4}),
         help_text=gettext_lazy(
-            "Source, licence, and whether people who may take part can be among them. The model card of later runs "
-            "says it. Whether points overlap with holders' records is not looked for."
+            "Source, licence, and whether possible participants can be among them. The model card of later runs "
+            "shows this. The site does not check whether points overlap with holders' records."
         ),
     )
 
@@ -46,26 +46,28 @@ class EncoderForm(forms.Form):
     """Form for the file of an encoder, what it takes, and the statement about it."""
 
     file = forms.FileField(
-        label=gettext_lazy("ONNX file"), help_text=gettext_lazy("Up to 200 MB, with its weights inside.")
+        label=gettext_lazy("ONNX file"), help_text=gettext_lazy("Up to 200 MB, including the weights.")
     )
     name = forms.CharField(label=gettext_lazy("Name"), max_length=100)
     kind = forms.ChoiceField(
         label=gettext_lazy("It takes"), choices=[("image", gettext_lazy("images")), ("text", gettext_lazy("texts"))]
     )
     size = forms.IntegerField(
-        label=gettext_lazy("Side of the images in pixels"),
+        label=gettext_lazy("Image size in pixels"),
         required=False,
         min_value=4,
         max_value=LARGEST_SIDE,
-        help_text=gettext_lazy("Images are brought to this size first."),
+        help_text=gettext_lazy("Images are resized to this size first."),
     )
     mean = forms.CharField(
         label=gettext_lazy("Mean"),
         required=False,
-        help_text=gettext_lazy("Of pixels between 0 and 1, one for each colour: 0.5 0.5 0.5."),
+        help_text=gettext_lazy("For pixels between 0 and 1, one value per colour: 0.5 0.5 0.5."),
     )
     spread = forms.CharField(
-        label=gettext_lazy("Spread"), required=False, help_text=gettext_lazy("What pixels are divided by, as the mean.")
+        label=gettext_lazy("Spread"),
+        required=False,
+        help_text=gettext_lazy("Pixels are divided by these values, in the same format as the mean."),
     )
     layout = forms.ChoiceField(
         label=gettext_lazy("Layout"),
@@ -76,16 +78,16 @@ class EncoderForm(forms.Form):
         ],
     )
     length = forms.IntegerField(
-        label=gettext_lazy("Tokens of a piece of text"),
+        label=gettext_lazy("Tokens per piece of text"),
         required=False,
         min_value=4,
         max_value=MOST_TOKENS,
-        help_text=gettext_lazy("Longer texts are read in pieces, of which the mean counts."),
+        help_text=gettext_lazy("Longer texts are read in pieces and averaged."),
     )
     tokenizer = forms.FileField(
         label=gettext_lazy("Tokenizer"),
         required=False,
-        help_text=gettext_lazy("Of texts: the file tokenizer.json of the network."),
+        help_text=gettext_lazy("For texts: the network's file tokenizer.json."),
     )
     licence = forms.CharField(
         label=gettext_lazy("Licence"), max_length=200, help_text=gettext_lazy("Such as Apache-2.0.")
@@ -94,10 +96,10 @@ class EncoderForm(forms.Form):
         label=gettext_lazy("Source"),
         max_length=2000,
         widget=forms.Textarea(attrs={"rows": 3}),
-        help_text=gettext_lazy("And on which data it was made. The model card says it."),
+        help_text=gettext_lazy("And the data it was made with. The model card shows this."),
     )
     stated = forms.BooleanField(
-        label=gettext_lazy("I state: The encoder was made without the private data of this study."), required=False
+        label=gettext_lazy("I confirm that the encoder was made without this study's private data."), required=False
     )
 
     of_images = ("size", "mean", "spread", "layout")
@@ -113,7 +115,7 @@ class EncoderForm(forms.Form):
             if text:
                 document_parse(text)
         except (UnicodeDecodeError, UnreadableError):
-            raise ValidationError(gettext_lazy("This is no JSON file: give tokenizer.json.")) from None
+            raise ValidationError(gettext_lazy("This is not a JSON file. Upload tokenizer.json.")) from None
         return text
 
     def clean_mean(self) -> list[float]:
@@ -143,7 +145,7 @@ def _numbers(text: str) -> list[float]:
     try:
         return [float(part) for part in text.replace(";", " ").split()]
     except ValueError:
-        raise ValidationError(gettext_lazy("Write numbers with a point, separated by blanks.")) from None
+        raise ValidationError(gettext_lazy("Write numbers with a decimal point, separated by spaces.")) from None
 
 
 @require_safe
@@ -171,7 +173,7 @@ def dataset(request: SignedInRequest, study: Study, pk: int) -> HttpResponse:
             raise PermissionDenied
         if form.is_valid():
             dataset_provenance_state(dataset=row, provenance=form.cleaned_data["provenance"], acting_user=request.user)
-            messages.success(request, _("The statement is saved. Model cards of later runs hold it."))
+            messages.success(request, _("Statement saved. Model cards of later runs will show it."))
             return redirect("staff:dataset", study.slug, row.pk)
     schema = schema_from_json(row.schema)
     role = f"{row.kind}_dataset"
@@ -194,7 +196,7 @@ def dataset_removal(request: SignedInRequest, study: Study, pk: int) -> HttpResp
     if form.is_valid():
         with faults_in(form):
             dataset_remove(dataset=dataset, acting_user=request.user, **form.cleaned_data)
-            messages.success(request, _("The dataset is removed."))
+            messages.success(request, _("Dataset removed."))
             return redirect("staff:datasets", study.slug)
     context = {"form": form, "dataset": dataset}
     return render_page(request, study, "staff/datasets/remove.html", context)
@@ -225,7 +227,7 @@ def encoder_withdrawal(request: SignedInRequest, study: Study, pk: int) -> HttpR
     if form.is_valid():
         with faults_in(form):
             encoder_withdraw(encoder=encoder, acting_user=request.user, **form.cleaned_data)
-            messages.success(request, _("The encoder is withdrawn."))
+            messages.success(request, _("Encoder withdrawn."))
             return redirect("staff:encoders", study.slug)
     context = {"form": form, "encoder": encoder, "used": encoder_is_used(encoder)}
     return render_page(request, study, "staff/datasets/encoder_withdraw.html", context)

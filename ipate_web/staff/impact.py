@@ -51,16 +51,14 @@ def impact_sections(study: Study) -> list[Section]:
 
 def _description(study: Study) -> Section:
     rows = [[label, text] for label, text in fact_words(study)]
-    return Section(
-        _("What is done, with which data, for what"), columns=[_("Fact"), _("What people are told")], rows=rows
-    )
+    return Section(_("Processing, data and purpose"), columns=[_("Fact"), _("Information given to people")], rows=rows)
 
 
 def _processing(study: Study) -> Section:
     message = _(
-        "The records stay in this installation. A run asks one public question after the other; each person's "
-        "answer is bounded, the answers are added up, and random noise is added before anybody sees the sum. What is "
-        "published is learned from these sums alone."
+        "The records stay in this installation. A run asks one public question after another. Each person's answer "
+        "is bounded, the answers are added up, and random noise is added before anyone sees the sum. The published "
+        "model is learned only from these sums."
     )
     rows = [
         [
@@ -84,20 +82,17 @@ def _necessity(study: Study) -> Section:
         _("Necessity and proportionality"),
         [
             _(
-                "Nobody is in the study without their own consent, or that of whoever answers for them. Saying no "
-                "is one of four answers that look the same."
+                "People are in the study only with their own consent, or that of the person who answers for them. "
+                "Saying no is one of four answers that look the same."
             ),
             _(
-                "Whoever withdraws is used for nothing new from that moment, and their records are erased within a "
-                "day unless they say that these stay stored."
+                "If a person withdraws, their records are not used for anything new from that moment, and are erased "
+                "within a day unless they ask to keep them."
             ),
+            _("People can see what is stored about them, download a copy, and read what their records were used for."),
             _(
-                "People see what is stored about them, take a copy with them, and read what their records were used "
-                "for."
-            ),
-            _(
-                "Every change of what people are told is a version of the consent form that a second person of the "
-                "ethics committee publishes."
+                "Every change to the information given to people is a version of the consent form, which a second "
+                "person from the ethics committee publishes."
             ),
         ],
     )
@@ -106,10 +101,10 @@ def _necessity(study: Study) -> Section:
 def _levels(study: Study) -> Section:
     policy = policies_in_force(study).last()
     if policy is None:
-        return Section(_("Levels and odds"), [_("No ε policy is in force: nobody can decide.")])
+        return Section(_("Levels and odds"), [_("No ε policy is in force, so people cannot decide yet.")])
     message = _(
-        "Of somebody for whom both answers were equally likely before, and who knows everything else: how often in "
-        "100 a guess can be right at most, over everything that is ever released. δ is %(delta)s."
+        "How often in 100 a guess can be right at most, over everything that is ever released, by someone who knows "
+        "everything else and for whom both answers were equally likely beforehand. δ is %(delta)s."
     )
     rows = [
         [
@@ -120,8 +115,8 @@ def _levels(study: Study) -> Section:
         ]
         for each in options(policy, study.delta)[:3]
     ]
-    columns = [_("Level"), "ε", _("Whether somebody took part"), _("Which of two records is theirs")]
-    shared = _("Of every cap %(part)s is granted so far.") % {"part": percent(committed_share(study))}
+    columns = [_("Level"), "ε", _("Whether a person took part"), _("Which of two records is theirs")]
+    shared = _("%(part)s of every cap has been granted so far.") % {"part": percent(committed_share(study))}
     return Section(
         _("Levels and odds"),
         [
@@ -139,39 +134,36 @@ def _levels(study: Study) -> Section:
 def _risks(study: Study) -> Section:
     rows = [
         [
-            _("Somebody infers from what is published whether a person took part, or something of their record."),
-            _(
-                "Noise under one account for every person; what a guess can gain is bounded by the level that they "
-                "chose."
-            ),
-            _("The odds above. Findings that are true of people alike hold whether or not somebody takes part."),
+            _("Somebody infers from published results whether a person took part, or something about their records."),
+            _("Noise, with one budget account per person. The level they chose limits how much a guess can gain."),
+            _("The odds above. Findings about people like them apply whether or not a person takes part."),
         ],
         [
             _("Somebody with access reads raw records."),
-            _("Roles that exclude one another, every look at one person's choice on record, encrypted backups."),
-            _("Those who keep the records for the controller see them."),
+            _("Roles that cannot be combined, a log of every look-up of a person's choice, encrypted backups."),
+            _("People who keep the records for the controller can see them."),
         ],
         [
             _("Decisions or costs are changed afterwards."),
-            _("Append-only, chained tables, checked every night; signed checkpoints that auditors keep."),
-            _("Whoever holds both the database and the keys."),
+            _("Append-only, chained tables that are checked every night; signed checkpoints kept by auditors."),
+            _("A person who has both the database and the keys."),
         ],
         [
-            _("People are put under pressure to consent, or do not understand what they consent to."),
+            _("People are pressured to consent, or do not understand what they consent to."),
             _(
-                "Equal answers, questions to check, withdrawal at any time without an account, a form that two "
-                "people answer for."
+                "Equal answers, check questions, withdrawal at any time without an account, and a form approved by "
+                "two people."
             ),
-            _("What is said outside this site."),
+            _("Pressure or information outside this site."),
         ],
         [
-            _("Times and sizes of messages over a network, and records of relatives, tell about a person."),
-            _("People are told before they decide that this is not covered."),
+            _("Timing and sizes of network messages, and records of relatives, reveal something about a person."),
+            _("People read before they decide that this is not covered."),
             _("It remains."),
         ],
     ]
     return Section(
-        _("Risks, measures, and what remains"), columns=[_("Risk"), _("Measure"), _("What remains")], rows=rows
+        _("Risks, measures and remaining risks"), columns=[_("Risk"), _("Measure"), _("What remains")], rows=rows
     )
 
 
@@ -197,7 +189,7 @@ def _decisions(study: Study) -> Section:
     columns = [_("What"), _("Proposed by"), _("Approved by"), _("When"), _("Digest or reason")]
     return Section(
         _("Who decided"),
-        [] if rows else [_("Nothing is decided yet.")],
+        [] if rows else [_("Nothing has been decided yet.")],
         columns if rows else [],
         rows,
     )
@@ -214,8 +206,8 @@ def _title(study: Study) -> str:
 
 def _note() -> str:
     return _(
-        "Made from the study's own data. It is no assessment by itself: whether the risks are acceptable is for the "
-        "controller to judge, with the advice of its data protection officer (GDPR, Article 35)."
+        "Created from the study's own data. This is not an assessment: the controller has to judge whether the risks "
+        "are acceptable, with the advice of its data protection officer (GDPR, Article 35)."
     )
 
 

@@ -150,7 +150,7 @@ def link_new(request: SignedInRequest, study: Study) -> HttpResponse:
                 action=_("Yes, make a new link"),
                 effects=[
                     _("All their earlier links stop working at once. Their decision remains valid."),
-                    _("It is kept with your name and the reason for good."),
+                    _("This is stored permanently with your name and the reason."),
                 ],
                 back=reverse("staff:link_new", args=[study.slug]),
             )

@@ -37,11 +37,11 @@ _SHOWN = "person"
 #: What staff are told of a consent that does not count.
 _SAID = {
     None: "",
-    Lapse.FORM: gettext_lazy("It does not count until they have answered the new form."),
-    Lapse.EXPIRED: gettext_lazy("It has ended, and does not count until they decide again."),
-    Lapse.ANSWERER: gettext_lazy("It does not count: somebody else answers now, and has not decided."),
-    Lapse.INCAPACITY: gettext_lazy("It does not count: it is on record that they cannot decide."),
-    Lapse.DEATH: gettext_lazy("It does not count: it is on record that they have died."),
+    Lapse.FORM: gettext_lazy("Their consent is suspended until they have answered the new form."),
+    Lapse.EXPIRED: gettext_lazy("Their consent has ended and is not valid until they decide again."),
+    Lapse.ANSWERER: gettext_lazy("It is not valid, because another person answers now and has not decided."),
+    Lapse.INCAPACITY: gettext_lazy("It is not valid, because the person is recorded as unable to decide."),
+    Lapse.DEATH: gettext_lazy("It is not valid, because the person is recorded as having died."),
 }
 
 
@@ -53,7 +53,7 @@ class LevelAccessForm(forms.Form):
         label=gettext_lazy("Reason"),
         max_length=500,
         help_text=gettext_lazy(
-            "Why you have to see it, such as: they called and asked. It is kept with your name for good."
+            "Why you need to see it, such as “They called and asked”. This is stored permanently with your name."
         ),
     )
 
@@ -65,7 +65,7 @@ class ReceiptForm(forms.Form):
         label=gettext_lazy("Code or number of the receipt"),
         max_length=100,
         help_text=gettext_lazy(
-            "Three groups of five letters and digits, as somebody reads them out, or the 64 digits."
+            "Three groups of five letters and digits, as the caller reads them out, or the 64 digits."
         ),
         widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}),
     )
@@ -99,15 +99,16 @@ class CircumstanceForm(forms.Form):
         label=gettext_lazy("The person decides from"),
         required=False,
         help_text=gettext_lazy(
-            "For a guardian: the day on which the person comes of age. For a proxy: the day on which the proxy ends, "
-            "if it does. No birth date is kept."
+            "For a guardian: the day the person comes of age. For a proxy: the day the proxy ends, if it does. The "
+            "site does not store dates of birth."
         ),
     )
     reason = forms.CharField(
         label=gettext_lazy("How you know"),
         max_length=500,
         help_text=gettext_lazy(
-            "What you have seen, such as a certificate, and since when it holds. It is kept with your name."
+            "The evidence you have seen, such as a certificate, and since when it is valid. This is stored with your "
+            "name."
         ),
     )
 
@@ -219,7 +220,7 @@ def holder_look(request: SignedInRequest, study: Study) -> HttpResponse:
                 study,
                 form,
                 action=_("Yes, look"),
-                effects=[_("Your look is on record for good, with your name and the reason.")],
+                effects=[_("Your look-up is logged permanently with your name and the reason.")],
                 back=reverse("staff:holder_look", args=[study.slug]),
             )
             if page is not None:
@@ -240,7 +241,7 @@ def receipt_check(request: SignedInRequest, study: Study) -> HttpResponse:
     if form.is_valid():
         event = receipt_event(form.cleaned_data["number"], study)
         if event is None:
-            form.add_error("number", _("No decision of this study has this receipt. Ask for each group again."))
+            form.add_error("number", _("No decision in this study has this receipt. Ask for each group again."))
         else:
             last = consent_current(event.holder) == event
             context |= {"event": event, "unchanged": event.computed_hash() == event.hash, "last": last}
@@ -287,8 +288,8 @@ def _erasure_request(request: SignedInRequest, study: Study, form: ErasureForm) 
             form,
             action=_("Yes, erase their records"),
             effects=[
-                _("Their rows of all private datasets and the scans of their letters are erased for good."),
-                _("It is kept with your name and the reason for good."),
+                _("Their rows in all private datasets and the scans of their letters are erased for good."),
+                _("This is stored permanently with your name and the reason."),
             ],
             back=back,
             kind="button-danger",
@@ -297,9 +298,9 @@ def _erasure_request(request: SignedInRequest, study: Study, form: ErasureForm) 
             return page
         holder = holder_named(study, form.cleaned_data["pseudonym"])
         if erasure_ask(holder=holder, acting_user=request.user, reason=form.cleaned_data["reason"]):
-            messages.success(request, _("Their records are being erased. The list below says when it is done."))
+            messages.success(request, _("Their records are being erased. The list below shows when this is done."))
         else:
-            messages.info(request, _("This was asked for already, and is being done."))
+            messages.info(request, _("This was already requested and is in progress."))
         return redirect(back)
     return None
 
@@ -318,7 +319,7 @@ def circumstances(request: SignedInRequest, study: Study) -> HttpResponse:
                 form,
                 action=_("Yes, record it"),
                 effects=[
-                    _("It is kept with your name, and cannot be taken back, only followed by another record."),
+                    _("This is stored with your name. You cannot undo it, only add another entry."),
                     _effect(study, form.cleaned_data["kind"]),
                 ],
                 back=reverse("staff:circumstances", args=[study.slug]),
@@ -326,7 +327,7 @@ def circumstances(request: SignedInRequest, study: Study) -> HttpResponse:
             if page is not None:
                 return page
             record = circumstance_record(study=study, acting_user=request.user, **form.cleaned_data)
-            message = _("It is on record: %(name)s, %(kind)s.")
+            message = _("Recorded: %(name)s, %(kind)s.")
             messages.success(request, message % {"name": record.holder, "kind": record.get_kind_display()})
             return redirect("staff:circumstances", study.slug)
     rows = Circumstance.objects.filter(study=study).select_related("holder").prefetch_related("recorded_by")
@@ -337,9 +338,9 @@ def circumstances(request: SignedInRequest, study: Study) -> HttpResponse:
 def _effect(study: Study, kind: str) -> str:
     """Say what follows from a circumstance that is about to be recorded."""
     if kind == Circumstance.Kind.DIED:
-        return _("Their link and account end at once. %(after)s.") % {
+        return _("Their link and account stop working at once. %(after)s.") % {
             "after": capfirst(study.get_after_death_display())
         }
     if kind == Circumstance.Kind.INCAPABLE:
         return f"{capfirst(study.get_after_incapacity_display())}."
-    return _("Where somebody else answers from now on, earlier links and accounts end at once.")
+    return _("If another person answers from now on, earlier links and accounts stop working at once.")

@@ -52,7 +52,7 @@ def report_pdf(
     No account was charged more than ``cap``, in μ².
     """
     now = timezone.localtime()
-    heading = _("What “%(title)s” has released and cost") % {"title": run.title}
+    heading = _("What “%(title)s” released and cost") % {"title": run.title}
     context = {
         "title": ": ".join([_("Report"), run.title]),
         "author": run.study.controller,
@@ -136,7 +136,7 @@ def _shares(run: Run) -> list[dict[str, Any]]:
 
 def _charges(groups: Sequence[GroupSpending] | None) -> list[dict[str, Any]]:
     if groups is None:
-        return _section(_("Charges"), [_("What this run has cost cannot be read any more.")])
+        return _section(_("Charges"), [_("The cost of this run can no longer be read.")])
     if not groups:
         return []
     columns = [_("Group"), _("Promised ε"), _("Cap μ²"), _("This run may use"), _("Used")]
@@ -195,9 +195,9 @@ def _charge(release: Release, cap: float) -> str:
 
 def _releases(rows: Sequence[tuple[Release, str]] | None, cap: float) -> list[dict[str, Any]]:
     if rows is None:
-        return _section(_("Releases"), [_("These entries cannot be read any more.")])
+        return _section(_("Releases"), [_("These entries can no longer be read.")])
     if not rows:
-        return _section(_("Releases"), [_("This run has released nothing yet.")])
+        return _section(_("Releases"), [_("This run has not released anything yet.")])
     columns = [_("No."), _("Written"), _("Kind"), _("Batch"), _("Charge at most, μ²"), _("Digest of what left")]
     lines = [
         [

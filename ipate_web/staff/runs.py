@@ -79,7 +79,7 @@ class RunFilterForm(FilterForm):
     #: It stands on a page that is asked for often, and Jinja renders long lists of choices several times as fast.
     default_renderer = Jinja2()
 
-    search = forms.CharField(label=gettext_lazy("Words of title or purpose"), required=False, max_length=SEARCH_LENGTH)
+    search = forms.CharField(label=gettext_lazy("Words in title or purpose"), required=False, max_length=SEARCH_LENGTH)
     status = forms.ChoiceField(label=gettext_lazy("Status"), required=False)
     method = forms.ChoiceField(label=gettext_lazy("Method"), required=False)
     proposer = forms.ChoiceField(label=gettext_lazy("Proposed by"), required=False)
@@ -294,12 +294,12 @@ def run_result_withdraw(request: SignedInRequest, study: Study, pk: str) -> Http
     """Explain what it means that the table is withdrawn, ask why, and withdraw it."""
     result = _result_or_404(study, pk)
     if result.is_withdrawn:
-        messages.info(request, _("This table was withdrawn already."))
+        messages.info(request, _("This table has already been withdrawn."))
         return redirect("staff:run", study.slug, result.run.pk)
     form = WithdrawalForm(request.POST or None)
     if form.is_valid():
         result_withdraw(run=result.run, acting_user=request.user, **form.cleaned_data)
-        messages.success(request, _("The table is withdrawn."))
+        messages.success(request, _("Table withdrawn."))
         return redirect("staff:run", study.slug, result.run.pk)
     context: dict[str, Any] = {"run": result.run, "form": form, "takers": len(takers(result.run, [result.digest]))}
     return render_page(request, study, "staff/runs/result_withdraw.html", context)

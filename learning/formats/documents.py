@@ -298,7 +298,7 @@ class ImageDocument(_Declaration):
     kind: Literal["image"]
     height: int
     width: int
-    channels: int = Field(description="1: shades of grey, 3: colours.")
+    channels: int = Field(description="1: greyscale, 3: colour.")
     classes: Classes
     fit: str = Field(
         default="pad",

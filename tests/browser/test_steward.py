@@ -54,16 +54,16 @@ def declare(site: Site, classes: str, values: dict[int, str] | None = None) -> N
 
 def check(site: Site, begun: DatasetImport, message: str) -> None:
     """Have the file checked; the page asks by itself for what comes of it."""
-    site.page.get_by_label("known from elsewhere").check()
+    site.page.get_by_label("Ranges, values and classes come from elsewhere,").check()
     site.press("Check the file")
-    site.says("The file is being checked")
+    site.says("Checking the file")
     import_work(str(begun.pk))
     site.says(message)
 
 
 def store(site: Site, begun: DatasetImport) -> Dataset:
     site.page.get_by_role("main").get_by_role("button", name="Import").first.click()
-    site.says("The file is being imported")
+    site.says("Importing the file")
     import_work(str(begun.pk))
     site.says("imported.")
     return Dataset.objects.get(name=begun.name)
@@ -74,7 +74,7 @@ def test_a_steward_imports_and_invites_in_the_browser(sven: Site, study: Study, 
     sven.says("only names and kinds of columns are drafted")
     sven.is_in_order()
     declare(sven, "no\nyes", {2: "f\nm"})
-    check(sven, begun, "2 rows were checked, and none has an error.")
+    check(sven, begun, "2 rows were checked and have no errors.")
     sven.is_in_order()
     assert store(sven, begun).holders == 2
     sven.press("Invite its holders")

@@ -232,13 +232,13 @@ def import_file(installation: Installation, name: str, kind: str, path: Path, ro
     page.get_by_label("Kind").select_option(kind)
     page.get_by_label("Schema", exact=True).select_option("draft")
     if kind == "public":
-        page.get_by_label("Where the rows come from").fill("Made up for this study.")
+        page.get_by_label("Source of the rows").fill("Made up for this study.")
     site.press("Upload")
     site.says("What the file holds")
     if kind == "private":
-        page.get_by_label("known from elsewhere").check()
+        page.get_by_label("Ranges, values and classes come from elsewhere,").check()
     site.press("Check the file")
-    page.get_by_text(f"{rows} rows were checked, and none has an error.").wait_for()
+    page.get_by_text(f"{rows} rows were checked and have no errors.").wait_for()
     site.press(f"Import {rows} rows")
     page.get_by_text(f"{rows} rows are imported.").wait_for()
     return site

@@ -40,10 +40,10 @@ class ColumnForm(forms.Form):
             ("label", _("class to learn")),
             *PARTS.items(),
             ("numeric", _("number")),
-            ("date", _("date: the time until another, or since")),
+            ("date", _("date: the time until or since another date")),
             ("categorical", _("one of some values")),
             *((name, _(system.label)) for name, system in CODE_SYSTEMS.items()),
-            ("text", _("free text: all that is learned from")),
+            ("text", _("free text: all text to learn from")),
             ("ignore", _("not used")),
         ],
     )
@@ -52,27 +52,29 @@ class ColumnForm(forms.Form):
     counted = forms.ChoiceField(
         label=_("Counted"), required=False, choices=(("until", _("until")), ("since", _("since")))
     )
-    reference = forms.CharField(label=_("Date, or a column of dates"), required=False, max_length=200)
+    reference = forms.CharField(label=_("A date, or a column of dates"), required=False, max_length=200)
     unit = forms.ChoiceField(
         label=_("In"), required=False, choices=(("years", _("years")), ("months", _("months")), ("days", _("days")))
     )
     written = forms.ChoiceField(
-        label=_("How dates are written"),
+        label=_("Date format"),
         required=False,
         choices=[(written, _(example)) for written, example in DATE_ORDERS.items()],
     )
     values = LinesField(label=_("Values, one a line"), rows=1)
     length = forms.IntegerField(label=_("Bytes that are kept"), required=False, min_value=1)
-    called = forms.CharField(label=_("Name of the label, if not the column's"), required=False, max_length=200)
+    called = forms.CharField(
+        label=_("Name of the label, if different from the column's"), required=False, max_length=200
+    )
     rule = forms.ChoiceField(
-        label=_("Of several rows of a person"),
+        label=_("If a person has several rows"),
         required=False,
         choices=[(rule, _(words)) for rule, words in RULES.items()],
     )
-    spellings = LinesField(label=_("Other spellings, one a line"), rows=1)
-    missing = LinesField(label=_("Not known, one a line"), rows=1)
+    spellings = LinesField(label=_("Other spellings, one per line"), rows=1)
+    missing = LinesField(label=_("Unknown values, one per line"), rows=1)
     other = forms.BooleanField(label=_("others count as “other”"), required=False)
-    several = forms.BooleanField(label=_("several codes in a cell, with semicolons between"), required=False)
+    several = forms.BooleanField(label=_("several codes per cell, separated by semicolons"), required=False)
     facts: Mapping[str, Any] = {}
 
     def clean(self) -> dict[str, Any]:
@@ -82,7 +84,7 @@ class ColumnForm(forms.Form):
                 part_document("", data["use"], "", data.get("spellings", []))
             except ValueError as error:
                 problem = ValidationError(
-                    _("“%(line)s” does not say which number is meant."), params={"line": str(error)}
+                    _("“%(line)s” does not name the number it stands for."), params={"line": str(error)}
                 )
                 self.add_error("spellings", problem)
         return data
@@ -200,7 +202,8 @@ class ColumnsFileForm(forms.Form):
     """Form for a file of all columns, as it was saved from this page and edited."""
 
     file = forms.FileField(
-        label=_("Edited file"), help_text=_("CSV with the same columns, in any order; a name that is missing stays.")
+        label=_("Edited file"),
+        help_text=_("A CSV file with the same columns in any order. Columns that are missing stay unchanged."),
     )
 
     def __init__(self, *args: Any, columns: Columns, **kwargs: Any) -> None:
@@ -212,14 +215,14 @@ class ColumnsFileForm(forms.Form):
         try:
             text = self.cleaned_data["file"].read().decode("utf-8-sig")
         except UnicodeDecodeError as error:
-            raise ValidationError(_("The file is not UTF-8 text: save it as “CSV UTF-8”.")) from error
+            raise ValidationError(_("The file is not UTF-8 text. Save it as “CSV UTF-8”.")) from error
         first = text.partition("\n")[0]
         try:
             rows = [row for _line, row in table_read_named(text, delimiter=max(SEPARATORS, key=first.count))]
         except UnreadableError as error:
             raise ValidationError(_("This is not a CSV file (%(error)s).") % {"error": error}) from error
         if not rows or not {"name", "use"} <= rows[0].keys():
-            raise ValidationError(_("The first row does not name the fields: keep it as it was saved."))
+            raise ValidationError(_("The first row does not name the fields. Keep it as it was saved."))
         places = {each["name"]: place for place, each in enumerate(self._columns.initial)}
         by_place: dict[int, ColumnForm] = {}
         problems: list[str] = []
@@ -228,7 +231,7 @@ class ColumnsFileForm(forms.Form):
             place = places.get(values.get("name", ""))
             if place is None or place in by_place:
                 problems.append(
-                    _("Row %(row)d: “%(name)s” is no column of the file, or stands there twice.")
+                    _("Row %(row)d: “%(name)s” is not a column of the file, or appears twice.")
                     % {"row": number, "name": values.get("name", "")}
                 )
                 continue
@@ -263,18 +266,20 @@ def _without_mark(cell: str) -> str:
 class ManyColumnsForm(forms.Form):
     """Form that changes all columns that are used alike, or named alike."""
 
-    of = forms.ChoiceField(label=_("Columns that are now"))
+    of = forms.ChoiceField(label=_("Columns that currently are"))
     called = forms.CharField(
-        label=_("And whose name is like"),
+        label=_("And whose name matches"),
         required=False,
         max_length=200,
-        help_text=_("* stands for any letters: lab_* are all names that begin so. Empty: all names."),
+        help_text=_(
+            "* matches any characters: lab_* matches all names that begin with lab_. Leave empty for all names."
+        ),
     )
     use = forms.ChoiceField(label=_("Become"), required=False)
     minimum = forms.FloatField(label=_("Smallest"), required=False)
     maximum = forms.FloatField(label=_("Largest"), required=False)
-    missing = LinesField(label=_("Not known, one a line"), help_text=_("(empty) is an empty cell."), rows=2)
-    rule = forms.ChoiceField(label=_("Of several rows of a person"), required=False)
+    missing = LinesField(label=_("Unknown values, one per line"), help_text=_("(empty) means an empty cell."), rows=2)
+    rule = forms.ChoiceField(label=_("If a person has several rows"), required=False)
 
     def __init__(self, *args: Any, columns: Columns, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -295,7 +300,7 @@ class ManyColumnsForm(forms.Form):
         if data["missing"]:
             new["missing"] = "\n".join(data["missing"])
         if not new:
-            self.add_error("use", _("Say what is to change."))
+            self.add_error("use", _("Enter at least one change."))
             return data
         data["changes"] = {}
         for place, each in enumerate(self._columns.initial):
@@ -306,7 +311,7 @@ class ManyColumnsForm(forms.Form):
             if alike and form.is_valid():
                 data["changes"][place] = form
         if not data["changes"]:
-            self.add_error("of", _("No column is used and named like this."))
+            self.add_error("of", _("No columns match."))
         return data
 
     def changes(self) -> dict[int, ColumnForm]:

@@ -43,49 +43,49 @@ class UploadForm(forms.Form):
         label=_("File"),
         help_text=_(
             "A table (CSV, plain, gzip or zip; Excel, Parquet, SPSS, Stata, SAS, ARFF), a zip file of images with a "
-            "folder for each class (PNG, JPEG, TIFF, DICOM), or arrays (npz, mat, idx); FHIR (a bundle, NDJSON) or "
-            "OMOP (a zip file of CSV); up to 200 MB. It is kept privately, for a day."
+            "folder per class (PNG, JPEG, TIFF, DICOM), arrays (npz, mat, idx), FHIR (a bundle or NDJSON) or OMOP (a "
+            "zip file of CSV files). Up to 200 MB. The file is stored privately for a day."
         ),
     )
     label_file = _UploadField(
         label=_("File of labels"),
         required=False,
         help_text=_(
-            "Of an idx file, the file of its labels. Of a zip file of images a table with the columns file, class and "
-            "holder, if folders do not say it."
+            "For an idx file, the file with its labels. For a zip file of images, a table with the columns file, "
+            "class and holder if the folders do not say this."
         ),
     )
-    name = forms.CharField(label=_("Name"), max_length=100, help_text=_("What the dataset is called in the study."))
+    name = forms.CharField(label=_("Name"), max_length=100, help_text=_("Name of the dataset in the study."))
     kind = forms.ChoiceField(
         label=_("Kind"),
         choices=[
             (Dataset.Kind.PRIVATE.value, _("private: rows that belong to holders")),
-            (Dataset.Kind.PUBLIC.value, _("public: points that are put to the vote")),
+            (Dataset.Kind.PUBLIC.value, _("public: points that runs ask about")),
             (Dataset.Kind.TEST.value, _("test: rows that evaluate the student")),
         ],
-        help_text=_("No noise protects public and test rows: they must be public, or given for this use."),
+        help_text=_("Public and test rows are not protected by noise, so they must be public or given for this use."),
     )
     schema_from = forms.ChoiceField(
-        label=_("Schema"), help_text=_("It says what a row holds. All datasets of a run need the same one.")
+        label=_("Schema"), help_text=_("The schema describes a row. All datasets of a run need the same one.")
     )
     schema_file = forms.FileField(
-        label=_("Schema as a file"), required=False, help_text=_("JSON, in place of the choice above.")
+        label=_("Schema as a file"), required=False, help_text=_("JSON, instead of the choice above.")
     )
     holder_prefix = forms.CharField(
-        label=_("One person for each row"),
+        label=_("One person per row"),
         required=False,
         max_length=100,
-        help_text=_("Of private rows without a column of pseudonyms: a prefix such as P makes P-1, P-2 and so on."),
+        help_text=_("For private rows without a column of pseudonyms: a prefix such as P creates P-1, P-2 and so on."),
     )
     with_labels = forms.BooleanField(
-        label=_("Keep the labels of public points"), required=False, help_text=_("For evaluation alone.")
+        label=_("Keep labels of public points"), required=False, help_text=_("Only for evaluation.")
     )
     provenance = forms.CharField(
-        label=_("Where the rows come from"),
+        label=_("Source of the rows"),
         required=False,
         max_length=2000,
         widget=forms.Textarea(attrs={"rows": 3}),
-        help_text=_("In your words; of public points the model's card repeats it."),
+        help_text=_("In your own words. For public points, the model card repeats this."),
     )
 
     def __init__(self, *args: Any, study: Study, **kwargs: Any) -> None:
@@ -98,7 +98,7 @@ class UploadForm(forms.Form):
     def clean_holder_prefix(self) -> str:
         prefix = self.cleaned_data["holder_prefix"].strip()
         if prefix and not prefix[0].isalnum():
-            raise ValidationError(_("Begin with a letter or a digit."))
+            raise ValidationError(_("Start with a letter or a digit."))
         return prefix
 
     def clean_schema_file(self) -> dict[str, Any] | None:
@@ -108,7 +108,7 @@ class UploadForm(forms.Form):
     def clean(self) -> dict[str, Any]:
         data = self.cleaned_data
         if data.get("holder_prefix") and data.get("kind") != Dataset.Kind.PRIVATE:
-            self.add_error("holder_prefix", _("Only private rows belong to anybody. Leave it empty."))
+            self.add_error("holder_prefix", _("Only private rows belong to people. Leave this empty."))
         return data
 
     def upload(self) -> Upload:
@@ -124,7 +124,7 @@ def document_read(content: bytes | str) -> dict[str, Any]:
     try:
         document = document_parse(content)
     except UnreadableError as error:
-        raise ValidationError(_("This is no JSON (%(error)s).") % {"error": error}) from error
+        raise ValidationError(_("This is not valid JSON (%(error)s).") % {"error": error}) from error
     if errors := document_faults(document):
         raise ValidationError([f"{column}: {text}" if column else text for column, text in errors])
     return document
@@ -142,10 +142,10 @@ def document_faults(document: Any) -> list[tuple[str, str]]:
 
 class _SchemaForm(forms.Form):
     known = forms.BooleanField(
-        label=_("Ranges, values and classes are known from elsewhere, and not taken from these rows"),
+        label=_("Ranges, values and classes come from elsewhere, not from these rows"),
         help_text=_(
-            "The schema is public. A codebook, a form or a standard says what can occur; what occurs in private rows "
-            "would tell of the people whose they are."
+            "The schema is public. Take possible values from a codebook, a form or a standard: values copied from "
+            "private rows would reveal something about those people."
         ),
     )
 
@@ -158,25 +158,25 @@ class _SchemaForm(forms.Form):
 class TableForm(_SchemaForm):
     """Form for what a schema of a table says besides its columns."""
 
-    delimiter = forms.ChoiceField(label=_("Columns are separated by"), choices=_DELIMITERS)
+    delimiter = forms.ChoiceField(label=_("Column separator"), choices=_DELIMITERS)
     decimal = forms.ChoiceField(label=_("Decimal mark"), choices=((".", _("point")), (",", _("comma"))))
     header = forms.BooleanField(label=_("The first row names the columns"), required=False)
     comment = forms.CharField(
-        label=_("Lines that begin so are skipped"), required=False, max_length=10, widget=forms.TextInput
+        label=_("Skip lines that start with"), required=False, max_length=10, widget=forms.TextInput
     )
     combined = forms.BooleanField(
-        label=_("All rows of a person become one"),
+        label=_("Combine all rows of a person into one"),
         required=False,
         help_text=_("Choose how to combine the values of each column. Missing values are ignored."),
     )
     by = forms.CharField(
-        label=_("Column of dates or numbers that orders the rows of a person"),
+        label=_("Column with dates or numbers that sorts a person's rows"),
         required=False,
         max_length=200,
-        help_text=_("If it is empty, the order of the file counts."),
+        help_text=_("If empty, the order in the file is used."),
     )
     by_written = forms.ChoiceField(
-        label=_("How these dates are written"),
+        label=_("Format of these dates"),
         required=False,
         choices=[(written, _(example)) for written, example in DATE_ORDERS.items()],
     )
@@ -202,29 +202,31 @@ class ImageForm(_SchemaForm):
 
     height = forms.IntegerField(label=_("Height in pixels"), min_value=1)
     width = forms.IntegerField(label=_("Width in pixels"), min_value=1)
-    channels = forms.IntegerField(label=_("Channels"), min_value=1, help_text=_("1: shades of grey, 3: colours."))
+    channels = forms.IntegerField(label=_("Channels"), min_value=1, help_text=_("1: greyscale, 3: colour."))
     fit = forms.ChoiceField(
-        label=_("How images of other sizes are brought to this one"),
+        label=_("How to resize images of other sizes"),
         required=False,
         choices=(
-            ("pad", _("all of the image, black around it")),
-            ("crop", _("the middle of the image")),
-            ("stretch", _("all of the image, stretched")),
+            ("pad", _("the whole image with black margins")),
+            ("crop", _("the centre of the image")),
+            ("stretch", _("the whole image, stretched")),
         ),
     )
     centre = forms.FloatField(
         label=_("Centre of the window"),
         required=False,
-        help_text=_("Of DICOM files and images of 16 bits: which values are seen. Empty: all that are possible."),
+        help_text=_(
+            "For DICOM files and 16-bit images: the range of visible values. Leave empty for all possible values."
+        ),
     )
     span = forms.FloatField(label=_("Width of the window"), required=False)
-    classes = LinesField(label=_("Classes, one a line"), help_text=_("In the order of their numbers."))
+    classes = LinesField(label=_("Classes, one a line"), help_text=_("In numerical order."))
     field_order = ("height", "width", "channels", "classes", "fit", "centre", "span", "known")
 
     def clean(self) -> dict[str, Any]:
         data = self.cleaned_data
         if (data.get("centre") is None) != (data.get("span") is None):
-            self.add_error("span", _("Give both centre and width of the window, or neither."))
+            self.add_error("span", _("Enter both centre and width of the window, or neither."))
         return data
 
     def document(self) -> dict[str, Any]:

@@ -13,9 +13,9 @@ from learning.outcomes import OUTCOME_LABELS, Classes, Labels, Numbers, Times
 
 PARTS = {
     "value": _("number to learn"),
-    "time": _("time to the event, or as long as followed"),
+    "time": _("time to the event or to the end of follow-up"),
     "event": _("whether the event happened"),
-    "flag": _("label to learn, yes or no"),
+    "flag": _("yes/no label to learn"),
 }
 """Uses of a column that holds a part of another target than classes."""
 DATED = ("value", "time")
@@ -26,19 +26,21 @@ class TargetForm(forms.Form):
     """Form for what is to be learned; each kind has fields of its own."""
 
     learned = forms.ChoiceField(
-        label=_("What is to be learned"), choices=[(kind, _(label)) for kind, label in OUTCOME_LABELS.items()]
+        label=_("What to learn"), choices=[(kind, _(label)) for kind, label in OUTCOME_LABELS.items()]
     )
-    classes = LinesField(label=_("Classes, one a line"), help_text=_("In the order of their numbers."))
+    classes = LinesField(label=_("Classes, one a line"), help_text=_("In numerical order."))
     smallest = forms.FloatField(
         label=_("Smallest number"),
         required=False,
-        help_text=_("From the subject matter, not from these rows: what lies beyond the range counts as its end."),
+        help_text=_("Based on subject knowledge, not on these rows. Values beyond the range count as its end."),
     )
     largest = forms.FloatField(label=_("Largest number"), required=False)
     unit = forms.CharField(label=_("Unit"), required=False, max_length=30, help_text=_("Such as mmHg, or days."))
     ends = LinesField(
-        label=_("Ends of the intervals, one a line"),
-        help_text=_("How likely the event is, is learned for each. The last is the end of the time line."),
+        label=_("Ends of the intervals, one per line"),
+        help_text=_(
+            "The probability of the event is learned for each interval. The last end is the end of the time line."
+        ),
     )
 
     def clean(self) -> dict[str, Any]:
@@ -51,7 +53,7 @@ class TargetForm(forms.Form):
             try:
                 data["ends"] = [number_read(line) for line in data.get("ends", [])]
             except ValueError as error:
-                self.add_error("ends", ValidationError(_("“%(text)s” is no number."), params={"text": str(error)}))
+                self.add_error("ends", ValidationError(_("“%(text)s” is not a number."), params={"text": str(error)}))
         return data
 
     def document(self, columns: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

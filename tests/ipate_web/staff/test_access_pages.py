@@ -59,7 +59,7 @@ def test_a_look_shows_the_choice_and_is_on_record_for_the_auditor(study: Study) 
     assert LevelAccess.objects.filter(holder__pseudonym="P-2").exists(), "that is a look, too"
     factories.form_publish(study, {"en": "More."}, renewal="required")
     page = text(person_confirm(olga, LOOK, sent))
-    assert "It does not count until they have answered the new form." in page
+    assert "Their consent is suspended until they have answered the new form." in page
     with connection.cursor() as cursor, pytest.raises(DatabaseError), transaction.atomic():
         cursor.execute("DELETE FROM consent_levelaccess")
     assert list(LevelAccess.chain_faults(study.pk)) == []
@@ -111,7 +111,7 @@ def test_a_misheard_code_or_a_receipt_of_another_study_is_not_found(study: Study
     holder = factories.holder_create(other, "P-9")
     event = services.consent_give(holder=holder, level="LOW", form=other.consent_forms.get(), acting_user=None)
     answer = as_("olga").post(CHECK, {"number": receipt_code(receipt_number(event.hash))})
-    assert answer.status_code == 422 and "No decision of this study has this receipt." in text(answer)
+    assert answer.status_code == 422 and "No decision in this study has this receipt" in text(answer)
     assert "P-9" not in text(answer)
 
 

@@ -78,9 +78,7 @@ def test_a_steward_records_who_answers_and_the_auditor_reads_it(study: Study) ->
     page = olga.post(ANSWERS, sent | {"pseudonym": "P-9"})
     assert page.status_code == 422 and "This study has no such pseudonym" in text(page)
     assert not Circumstance.objects.exists()
-    assert "It is on record: P-1, a parent or guardian answers." in text(
-        person_confirm(olga, ANSWERS, sent, follow=True)
-    )
+    assert "Recorded: P-1, a parent or guardian answers." in text(person_confirm(olga, ANSWERS, sent, follow=True))
     page = text(auditor.get(ANSWERS))
     assert "Birth certificate." in page and "olga" in page
     rows = f"pseudonym,answers,until\nP-2,guardian,{day.isoformat()}\nP-3\n"

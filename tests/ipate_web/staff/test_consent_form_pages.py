@@ -104,7 +104,7 @@ def test_publishing_shows_what_changes_and_wants_a_decision(olga: Client) -> Non
     digest = seen(response.text)
     response = olga.post(BASE + "publish/", {"seen": digest})
     assert response.status_code == 422
-    assert "What about those who consented to an earlier version?: This field is required." in text(response)
+    assert "What happens to consents to an earlier version?: This field is required." in text(response)
     assert "checked" not in response.text, "the decision is not made for them"
     olga.post(BASE + "publish/", {"seen": digest, "renewal": "not_asked"})
     proposal = ConsentFormProposal.objects.latest("sequence")
@@ -118,7 +118,7 @@ def test_an_unseen_form_is_not_published(olga: Client) -> None:
     olga.post(BASE + "new/", {"en": "Somebody else's"})
     response = olga.post(BASE + "publish/", {"seen": digest, "renewal": "asked"})
     assert response.status_code == 422
-    assert "Somebody has changed the draft" in text(response)
+    assert "The draft has changed since you opened this" in text(response)
     assert ConsentFormProposal.objects.count() == ConsentForm.objects.count() == 1
     # The page has shown the new words; to confirm them is enough.
     again = {"seen": seen(response.text), "renewal": "asked"}

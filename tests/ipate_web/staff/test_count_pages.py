@@ -120,7 +120,7 @@ def test_an_operator_counts_once_and_nothing_stays(study: Study) -> None:
     follows = re.search(r'name="follows" value="(\d+)"', page.text).group(1)
     answer = operator.post(address, {"follows": follows}, follow=True)
     assert answer.redirect_chain == [(forms, 302)]
-    assert "None of them is stored any more." in text(answer)
+    assert "The answers have been counted and are no" in text(answer)
     assert "Nothing was drawn again." in text(operator.post(address, {"follows": follows}, follow=True))
     assert CheckAnswers.objects.get().answered == 0
     assert Release.objects.filter(study=study).count() == 1

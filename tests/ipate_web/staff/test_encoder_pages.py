@@ -51,7 +51,7 @@ def test_an_encoder_is_registered_and_withdrawn_on_its_page(study: Study) -> Non
     page, steward, operator = reverse("staff:encoders", args=[study.slug]), as_("sven"), as_("operator")
     for fields, message in (
         ({"file": SimpleUploadedFile("small.onnx", b"nothing")}, "The file is no ONNX file"),
-        ({"mean": "half"}, "Write numbers with a point"),
+        ({"mean": "half"}, "Write numbers with a decimal point, separated"),
         ({"spread": ""}, "Mean and spread are not one number each"),
         ({"stated": ""}, "only if you state this"),
     ):

@@ -125,7 +125,7 @@ def test_a_file_is_uploaded_declared_checked_and_imported(client: Client, study:
     assert "being checked" in client.get(url).text
     work(begun)
     page = client.get(url).text
-    assert "3 rows were checked, and none has an error" in page
+    assert "3 rows were checked and have no errors" in page
     assert "belong to 2 people" in page
     assert not Dataset.objects.exists() and not DataHolder.objects.exists()
     dataset = store(client, url, begun)
@@ -153,8 +153,8 @@ def test_holders_with_too_many_rows_are_named_to_stewards_alone(client: Client, 
     membership_add(study=study, user=user_create("otto"), role=Role.OPERATOR, acting_user=None)
     url, begun = begin(client)
     found = check(client, url, begun, **TYPED)
-    assert "People with more rows than count" in found
-    assert "Pseudonyms that look alike" in found and "“A-d-a”, “ada”" in found and "ADA-0" not in found
+    assert "People with too many rows" in found
+    assert "Similar pseudonyms" in found and "“A-d-a”, “ada”" in found and "ADA-0" not in found
     assert client.get(url).context["report"]["beyond"] == [["ada", 2]]
     assert as_("otto").get(url).status_code in (403, 404), "an operator, who decides about runs"
     dataset = store(client, url, begun)
@@ -177,7 +177,7 @@ def test_an_upload_that_cannot_be_used_is_refused_and_not_kept(client: Client, s
         ("", "rows.csv", {}, "The submitted file is empty."),
         ("one\ntwo\n", "rows.csv", {}, "The file has one column"),
         (b"PK\x03\x04junk", "rows.zip", {}, "damaged or cut off"),
-        (CSV, "rows.csv", {"kind": "public", "holder_prefix": "P"}, "Only private rows belong to anybody"),
+        (CSV, "rows.csv", {"kind": "public", "holder_prefix": "P"}, "Only private rows belong to people"),
         (CSV, "rows.csv", {"schema_file": SimpleUploadedFile("s.json", b"{")}, "This is no JSON"),
         (CSV, "rows.csv", {"schema_file": SimpleUploadedFile("s.json", b"{}")}, "neither “kind”"),
     ):
@@ -228,7 +228,7 @@ def test_other_targets_are_declared_without_json(
     answers = answers | {"columns-1-minimum": 0, "columns-1-maximum": 100}
     refused = client.post(url, declared(client, begun, **answers | wrong))
     assert refused.status_code == 422 and 'class="errors"' in refused.text
-    assert "2 rows were checked, and none has an error" in check(client, url, begun, **answers)
+    assert "2 rows were checked and have no errors" in check(client, url, begun, **answers)
     assert (begun.schema["target"], begun.schema["classes"]) == (target, [])
     shown = answers | ({"ends": "30\n60.5\n365"} if "ends" in answers else {})
     again = declared(client, begun)
@@ -246,7 +246,7 @@ def test_rows_of_a_person_become_one_by_the_rules_that_are_declared(client: Clie
     answers = rules | typed | {"columns-1-use": "ignore", "combined": "on"}
     wrong = client.post(url, declared(client, begun, **answers, **{"columns-3-rule": "mean"}))
     assert wrong.status_code == 422 and "Use one of: last, any." in wrong.text
-    assert "by the rules of the schema: of 4 rows 2." in check(client, url, begun, **answers)
+    assert "rows into one: 4 rows became 2." in check(client, url, begun, **answers)
     again = declared(client, begun)
     assert again == again | rules | {"combined": True}
     dataset = store(client, url, begun)
@@ -381,6 +381,6 @@ def test_columns_are_saved_edited_and_taken_over_as_a_file(client: Client, study
     answer = give(wrong)
     page = answer.text
     assert answer.status_code == 422
-    assert "Row 2 (lab_0): What it is" in page and "Row 3: “lab_2000” is no column" in page and "Row 5" in page
+    assert "Row 2 (lab_0): What it is" in page and "Row 3: “lab_2000” is not a column" in page and "Row 5" in page
     begun.refresh_from_db()
     assert begun.schema["columns"][3] == before["columns"][3]

@@ -99,8 +99,8 @@ def test_a_table_is_refused_for_the_same_reasons_in_every_format(tmp_path: Path,
     records, faults, report = reading(written(tmp_path, frame, kind))
     assert [holder for holder, _x, _label in records] == ["101"]
     assert [fault[:3] for fault in faults] == [
-        (0, "dose", "“1_0” is no number."),
-        (1, "dose", "“\uff11” is no number."),
+        (0, "dose", "“1_0” is not a number."),
+        (1, "dose", "“１” is not a number."),
         (1, "ill", "“perhaps” is no class."),
         (2, "ill", "“” is no class."),
     ]
