@@ -17,7 +17,7 @@ from consent.models import ConsentEvent, DataHolder, Role, Study
 from consent.services.holders import circumstance_record
 from ipate_web.staff import ledger
 from tests import factories
-from tests.pages import as_, roles_fill
+from tests.pages import as_, roles_fill, text
 from tests.snapshots import built_once
 from tests.training.runs import TABLE_RUN, run_finish, run_start, study_with_table
 from training.models import Run
@@ -92,6 +92,9 @@ def test_a_report_has_charges_and_digests_of_one_run(run: Run) -> None:
     for group in page.context["groups"]:
         assert 0 < group.spent_share <= group.allowed_share
         assert f'<td class="number">{group.cap:.4f}</td>' in page.text
+    assert f"; {100 * run.student.accuracy:.0f} % right on the test data" in text(page), (
+        "of 21 points, without a decimal"
+    )
     assert page.context["history"].rows[-1][:2] == (12, 12)
     assert re.search(r'Report made</dt><dd><time datetime="[^"]+">\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC</time>', page.text)
     waiting = run_start(run.study, share=0.1, **RUN)
