@@ -1,8 +1,8 @@
-"""Protocol of a mechanism: what a method asks of whom, as mathematics. It knows no database and no person.
+"""Protocol of a mechanism: the mathematics of what a method asks, without databases or persons.
 
-A public :class:`Question` is asked of everybody. Each answers with whole numbers that follow from their own records and
-the question alone, as far as their own account allows; the answers are added up, and noise is added once. What is
-released leads to the state in which the next part of the question is answered.
+A public :class:`Question` is put to everybody. Each person answers with whole numbers that depend only on the question
+and their own records, as far as their own account allows. The answers are added up, and noise is added once. Each
+release determines the state used for the next part of the question.
 """
 
 from __future__ import annotations
@@ -25,15 +25,14 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 class PlanError(ValueError):
-    """The run cannot be planned as asked. The message says what to do."""
+    """A run that cannot be planned as asked. The message says what to do."""
 
 
 @dataclass(frozen=True, eq=False)
 class People:
     """Holders who are asked: ``holders`` (H,) ids in rising order.
 
-    Of their accounts, in μ², (H,) each: the ``caps``, the ``limits`` up to which they may go in the batch, and what is
-    ``spent``.
+    Their accounts in μ², (H,) each: ``caps``, ``limits`` that they may reach in this batch, and ``spent``.
     """
 
     holders: NDArray[np.int64]
@@ -42,11 +41,11 @@ class People:
     spent: NDArray[np.float64]
 
     def of(self, chosen: NDArray[Any]) -> People:
-        """Some of them, by a mask (H,)."""
+        """Return the people chosen by a mask (H,)."""
         return People(self.holders[chosen], self.caps[chosen], self.limits[chosen], self.spent[chosen])
 
     def accounts(self) -> IndividualAccounts:
-        """Accounts that may go up to the limits, which are never below 0 here."""
+        """Return accounts that may be used up to the limits, which are never below 0 here."""
         return IndividualAccounts(np.maximum(self.limits, 0.0), self.spent)
 
 
@@ -54,7 +53,8 @@ class People:
 class Records:
     """Records of some people.
 
-    ``x`` (N, …) as the question takes them, ``classes`` (N,), and positions of the ``owner`` (N,) among the people.
+    ``x`` (N, …) in the form that the question takes, ``classes`` (N,), and positions of the ``owner`` (N,) among the
+    people.
     """
 
     x: NDArray[Any]
@@ -64,7 +64,7 @@ class Records:
 
 @dataclass(frozen=True)
 class Draws:
-    """Sources of chance of one batch: ``noise``, and a ``seed`` for samples, None for the operating system's."""
+    """Randomness of one batch: ``noise``, and a ``seed`` for samples (None for the operating system's)."""
 
     noise: Noise
     seed: int | None = None
@@ -74,14 +74,14 @@ class Draws:
 class PartRelease:
     """Release of a part of a question; all of it is public.
 
-    ``arrays`` are kept in a file; ``rows`` (Q,) of the public points, ``labels`` (Q,), None where a query was rejected,
-    and ``counts`` (Q, C) if there are any are kept as queries; ``reinforced`` (Q,) says which labels are a student's
-    own, if any can be. ``content`` is what the register says of it.
+    ``arrays`` are kept in a file. ``rows`` (Q,) of the public points, ``labels`` (Q,), None where a query was rejected,
+    and ``counts`` (Q, C) if there are any are stored as queries; ``reinforced`` (Q,) marks labels that are a student's
+    own, if any can be. ``content`` describes the release in the register.
 
-    ``charges`` are what everybody of each budget of the plan is charged, in μ², where that follows from the release and
-    is the same for all of them; None where answers say it of each. Where it differs within a budget ``classes`` say it
-    of each charging class, and ``charges`` by how much the largest charge within the budget grows. For the budgets
-    ``exhausted`` the next query has become too dear.
+    ``charges`` are the charges of everybody in each budget of the plan, in μ², if they follow from the release and are
+    the same for all of them; None if each answer carries its own. If charges differ within a budget, ``classes`` gives
+    the charge of each charging class, and ``charges`` gives the growth of the largest charge within the budget. Budgets
+    in ``exhausted`` can no longer pay for the next query.
     """
 
     size: int
@@ -97,11 +97,11 @@ class PartRelease:
 
 
 class Question(Protocol):
-    """Public question of a round, with the noise and the parameters that its answers are released by."""
+    """Public question of a round, with the noise and the parameters used to release its answers."""
 
     @property
     def fitted(self) -> FittedRepresentation | None:
-        """Representation in which records answer; None where they are taken as they are."""
+        """Representation in which records answer; None if records are used unchanged."""
         ...
 
     @property
@@ -116,61 +116,61 @@ class Question(Protocol):
 
     @property
     def spread(self) -> float | None:
-        """Standard deviation of the noise of each number of the ``sums`` of answers, in their own counting.
+        """Standard deviation of the noise of each number of the ``sums`` of answers, in the units of these sums.
 
-        None where what is released is not the total of all sums with noise: such a question cannot be put to sites.
+        None if the release is not the noisy total of all sums: sites cannot answer such a question.
         """
         ...
 
     @property
     def grain(self) -> float:
-        """What sums are whole multiples of."""
+        """Unit whose whole multiples the sums are."""
         ...
 
     def digest(self) -> str:
-        """SHA-256 of everything that is asked."""
+        """SHA-256 of everything that the question contains."""
         ...
 
     def describe(self) -> dict[str, Any]:
-        """Mechanism in public terms, for the register and the card."""
+        """Describe the mechanism in public terms, for the register and the card."""
         ...
 
     def part(self, batch: int, start: int, most: int) -> slice:
-        """Queries or steps of a batch that begins at ``start`` and has ``most`` of them at the most."""
+        """Return the queries or steps of a batch that begins at ``start`` and has at most ``most`` of them."""
         ...
 
     def state(self, released: Arrays | None) -> Any:
-        """State after what was released last, None before anything was: a function of releases alone."""
+        """Return the state after the last release (None before the first). It depends on releases only."""
         ...
 
     def bounds(self, part: slice) -> list[float] | None:
-        """Most that anybody of each promise of the plan can be charged for a part, in μ²; public.
+        """Return the most that a part can charge anybody under each promise of the plan, in μ²; public.
 
-        None where nobody is, because an earlier part has charged them for this one.
+        None if it charges nobody, because an earlier part has already charged them for this one.
         """
         ...
 
     def answer(
         self, part: slice, state: Any, people: People, records: Callable[[], Any], *, alone: bool, draws: Draws
     ) -> Arrays:
-        """Contributions of some people to a part, and ``charge`` (H,), what each is charged in μ²; all of it secret.
+        """Return people's contributions to a part, and ``charge`` (H,), each person's charge in μ²; all of it secret.
 
-        Where a release says what everybody of a budget is charged, ``group`` (H,) in place of ``charge`` says of which
-        budget, or charging class, each is. ``records`` are :class:`Records`, or what else the question is answered
-        from.
+        If the release gives one charge for everybody in a budget, ``group`` (H,) replaces ``charge``: it gives the
+        budget or charging class of each person. ``records`` are :class:`Records`, or another input that the question
+        uses.
 
-        People who are ``alone``, with nobody else asked, may answer several steps one after the other, each with the
-        release before in view: the noise of these releases is then drawn here, and nobody sees them before the commit.
+        People who are ``alone``, when nobody else is asked, may answer several steps in a row, each with the release
+        before in view: the noise of these releases is then drawn here, and nobody sees them before the commit.
         """
         ...
 
     def release(self, part: slice, state: Any, answers: Sequence[Arrays], noise: Noise) -> PartRelease:
-        """Release of a part, from the answers of all people."""
+        """Return the release of a part from the answers of all people."""
         ...
 
 
 def content_digest(arrays: Arrays, text: str = "") -> str:
-    """SHA-256 of arrays by name, and of a text."""
+    """Return the SHA-256 of arrays by name, and of a text."""
     digest = hashlib.sha256(text.encode())
     for name, array in sorted(arrays.items()):
         digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
@@ -179,7 +179,7 @@ def content_digest(arrays: Arrays, text: str = "") -> str:
 
 
 def named(prefix: str, arrays: Arrays) -> dict[str, NDArray[Any]]:
-    """The arrays, each name behind ``prefix`` and a dot.
+    """Return the arrays with ``prefix`` and a dot before each name.
 
     >>> list(named("state", {"step": np.array(1)}))
     ['state.step']

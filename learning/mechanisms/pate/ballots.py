@@ -1,8 +1,8 @@
-"""Question of a vote of teachers: public points, each put to all teachers, who answer for their members.
+"""Question of a vote of teachers, who answer for their members on each of the public points.
 
-Every charge is public and the same for all members of a group: it follows from which queries were answered, and a
-budget says how much a vote may charge. The vote ends for public reasons alone: points used up, enough labels, or the
-next query could cost more than the run may charge. No account, and no vote, decides when.
+Every charge is public and the same for all members of a group: it follows from which queries were answered, and the
+group's budget limits what a vote may charge. The vote ends for public reasons only: no points are left, enough labels
+have been released, or the next query could cost more than the run may charge. No account and no vote affects the end.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Labels = NDArray[np.int64]
 class VoteBudget:
     """Budget of one group of the plan, and cost of a query to each of its members, in μ².
 
-    ``cap`` is the smallest in the group; ``allowed`` the run's share of it; the rest as in
+    ``cap`` is the smallest in the group; ``allowed`` is the run's share of it; the others are as in
     :class:`learning.mechanisms.pate.aggregators.aggregator.VoteCharge`.
     """
 
@@ -45,19 +45,19 @@ class VoteBudget:
 
     @property
     def answer(self) -> float:
-        """Cost of an answered query, one of the first where these alone are paid for one by one."""
+        """Cost of one answered query, for the first queries if only these are charged individually."""
         return self.check + self.label
 
     @property
     def answers(self) -> int | None:
-        """Number of queries that can be answered at least, if each is; None for all of them."""
+        """Number of queries that can be answered at least, if every query is answered; None for all of them."""
         if self.first is not None and self.first * self.answer + self.rest <= self.allowed:
             return None
         affordable = int(self.allowed / self.answer)
         return affordable if self.first is None else min(affordable, self.first)
 
     def costs(self, start: int, answered: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """(Q,) what each query of a batch costs that begins with query ``start``, given whether each is answered."""
+        """Return the cost (Q,) of each query of a batch from ``start`` on, given whether each is answered."""
         one_by_one = self.check + self.label * answered.astype(np.float64)
         if self.first is None:
             return one_by_one
@@ -67,13 +67,13 @@ class VoteBudget:
     def affordable(self, answered: NDArray[np.bool_], present: NDArray[np.bool_] | None = None) -> int:
         """Return the number of leading queries of a vote that the group can pay for.
 
-        A query counts as if it will be answered: whether it stops the vote does not depend on its own noise. After the
-        first query that is too dear the group pays for none, whatever the later ones cost.
+        A query is priced as if it will be answered, because the decision to stop the vote must not depend on its own
+        noise. After the first query that is too expensive, the group pays for none, whatever the later ones cost.
 
         Args:
-            answered: (Q,) which queries were answered.
-            present: (K, Q) which of the group's teachers take part in which query; None where all do. The group pays
-                for a query if each of them can.
+            answered: (Q,) whether each query was answered.
+            present: (K, Q) whether each of the group's teachers takes part in each query; None if all do. The group
+                pays for a query if each of them can.
 
         >>> budget = VoteBudget(cap=1.0, allowed=1.0, check=0.1, label=0.2)
         >>> budget.affordable(np.array([False, True, False, True, True, True]))
@@ -86,7 +86,7 @@ class VoteBudget:
 
 
 class Stop(StrEnum):
-    """Public reasons for which a vote ends."""
+    """Public reasons for the end of a vote."""
 
     ENOUGH = "enough"
     USED_UP = "used_up"
@@ -96,10 +96,10 @@ class Stop(StrEnum):
 
 @dataclass(frozen=True, eq=False)
 class Ballot:
-    """What teachers say and who is behind them; all of it is secret.
+    """Teachers' predictions and the members behind them; all of it is secret.
 
-    ``predictions`` (teachers, points) of classes, or ``NO_VOTE``; ``holder``, ``teacher``, ``group`` (pairs,): who is
-    in which teacher, charged as which group of the plan.
+    ``predictions`` (teachers, points) of classes, or ``NO_VOTE``; ``holder``, ``teacher``, ``group`` (pairs,): the
+    teachers of each holder, and the group of the plan in which the holder is charged.
     """
 
     predictions: NDArray[Any]
@@ -109,23 +109,23 @@ class Ballot:
 
     @property
     def members(self) -> NDArray[np.int64]:
-        """(H,) ids in rising order of all who are charged."""
+        """(H,) ids of everybody who is charged, in rising order."""
         return distinct(self.holder)
 
     @property
     def group_of(self) -> NDArray[np.int64]:
-        """(H,) group of each of the members."""
+        """(H,) group of each member."""
         _members, first = np.unique(self.holder, return_index=True)
         return self.group[first]
 
     @property
     def teacher_of(self) -> NDArray[np.int64]:
-        """(H,) teacher of each of the members, where nobody is in several."""
+        """(H,) teacher of each member, if each of them has only one."""
         _members, first = np.unique(self.holder, return_index=True)
         return self.teacher[first]
 
     def teachers_of(self, holders: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Numbers of the teachers in which some of ``holders`` are."""
+        """Return the numbers of the teachers that learned from any of ``holders``."""
         return np.unique(self.teacher[np.isin(self.holder, holders)])
 
 
@@ -134,9 +134,9 @@ class VoteState:
     """Releases so far.
 
     Attributes:
-        labels: (Q,) ``REJECTED`` where there is none.
-        guesses: (Q,) of the student before each query, ``NO_VOTE`` where none was asked.
-        reinforced: (Q,) True where the label is the student's own, which the teachers did not contradict.
+        labels: (Q,) ``REJECTED`` if there is none.
+        guesses: (Q,) the student's guess before each query, ``NO_VOTE`` if it was not asked.
+        reinforced: (Q,) True if the label is the student's own, which the teachers did not contradict.
     """
 
     labels: Labels
@@ -145,7 +145,7 @@ class VoteState:
 
     @property
     def answered(self) -> NDArray[np.bool_]:
-        """(Q,) True where the teachers answered, which is what a label is paid for."""
+        """(Q,) True if the teachers answered, so that the label is charged."""
         return (self.labels != REJECTED) & ~self.reinforced
 
     def after(self, labels: Labels, guesses: Labels, reinforced: NDArray[np.bool_]) -> VoteState:
@@ -166,7 +166,7 @@ class VoteState:
 
     @staticmethod
     def from_arrays(arrays: Arrays) -> VoteState:
-        """Read a file; those of earlier versions have no reinforced labels."""
+        """Read a file; files of earlier versions have no reinforced labels."""
         labels = arrays["labels"]
         reinforced = arrays["reinforced"] if "reinforced" in arrays else np.zeros(len(labels), np.bool_)
         return VoteState(labels, arrays["guesses"], reinforced)
@@ -177,18 +177,18 @@ _NOTHING = VoteState(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, n
 
 @dataclass(frozen=True, eq=False)
 class TeachersQuestion:
-    """See :class:`learning.mechanisms.protocol.Question`. Its people's records are a :class:`Ballot`.
+    """See :class:`learning.mechanisms.protocol.Question`. The records of its people are a :class:`Ballot`.
 
     Attributes:
-        budgets: of the groups of the plan.
+        budgets: budgets of the plan's groups.
         size: number of the public points.
         points: digest of the public points.
-        wanted_labels: number of labels at which the vote ends; None where it has no such end.
-        goes_on: whether the vote goes on without a group for which the next query is too dear.
-        participation: (teachers, points) which teachers take part in which query, from public randomness; None where
-            all take part in all. With it every teacher is a charging class of its own, else every group is one.
-        student: (points, C) probabilities by a student of the labels (Q,) so far, all 0 before there is one; None
-            where the aggregator asks none.
+        wanted_labels: number of labels at which the vote ends; None if it has no such end.
+        goes_on: whether the vote continues without a group that cannot pay for the next query.
+        participation: (teachers, points) the teachers that take part in each query, from public randomness; None if all
+            take part in all. With it every teacher is a separate charging class, otherwise every group is one.
+        student: (points, C) probabilities by a student of the labels (Q,) so far, all 0 before there is one; None if
+            the aggregator does not use one.
     """
 
     plan: Plan
@@ -221,9 +221,10 @@ class TeachersQuestion:
         return self.plan.aggregator.parameters()
 
     def part(self, batch: int, start: int, most: int) -> slice:
-        """A batch ends where a plain vote does, so that a student can learn from all of it.
+        """End a batch with a plain vote's last query, so that a student can learn from all of it.
 
-        Where every query is answered it also ends before the first that is too dear: its counts are never asked for.
+        If every query is answered, the batch also ends before the first that is too expensive, whose counts are never
+        requested.
         """
         del batch
         ends = [budget.first for budget in self.budgets if budget.first is not None]
@@ -236,7 +237,7 @@ class TeachersQuestion:
         return _NOTHING if released is None else VoteState.from_arrays(released)
 
     def stop(self, state: VoteState) -> Stop | None:
-        """Reason for which nothing more is asked after what was released; None while the vote goes on."""
+        """Return the reason to stop after these releases; None while the vote continues."""
         if self.wanted_labels is not None and state.answered.sum() >= self.wanted_labels:
             return Stop.ENOUGH
         if len(state.labels) >= self.size:
@@ -247,7 +248,7 @@ class TeachersQuestion:
         return None if voting.all() else Stop.SHARE
 
     def voting(self, state: VoteState) -> NDArray[np.bool_]:
-        """(G,) groups of the plan that can pay for the next query: the teachers of the others cast no vote."""
+        """Return the groups (G,) of the plan that can pay for the next query; teachers of the others cast no vote."""
         with_next = np.append(state.answered, True)
         return np.array([affordable == len(with_next) for affordable in self._affordable_by_group(with_next)])
 
@@ -256,9 +257,9 @@ class TeachersQuestion:
         return [float(self._paid(place, part.start, every).max()) for place in range(len(self.budgets))]
 
     def charges(self, state: VoteState, answered: NDArray[np.bool_]) -> list[float]:
-        """Return by how much the largest charge in each group grows, in μ², by the queries after ``state``.
+        """Return the growth of each group's largest charge, in μ², from the queries after ``state``.
 
-        Where all teachers take part in all queries that is what everybody in the group is charged.
+        If all teachers take part in all queries, this is the charge of everybody in the group.
         """
         start, so_far = len(state.labels), np.append(state.answered, answered)
         if self.participation is None:
@@ -284,7 +285,7 @@ class TeachersQuestion:
         return ballot.group_of if self.participation is None else ballot.teacher_of
 
     def spent(self, state: VoteState) -> NDArray[np.float64]:
-        """Return what everybody in each charging class was charged up to ``state``, in μ²."""
+        """Return the charges of everybody in each charging class up to ``state``, in μ²."""
         paid = [
             self._paid(place, 0, state.answered[:affordable])
             for place, affordable in enumerate(self._affordable_by_group(state.answered))
@@ -297,22 +298,22 @@ class TeachersQuestion:
         return spent
 
     def _present(self, place: int, start: int, stop: int) -> NDArray[np.bool_]:
-        """(K, stop - start) which charging classes of a group take part in which queries."""
+        """Return (K, stop - start) whether each charging class of a group takes part in each query."""
         if self.participation is None:
             return np.ones((1, stop - start), np.bool_)
         present = self.participation[self.plan.members(place), start:stop]
-        beyond = stop - start - present.shape[1]  # a query after the last, which nobody asks
+        beyond = stop - start - present.shape[1]  # a query after the last, which is never asked
         return np.pad(present, ((0, 0), (0, beyond)), constant_values=True) if beyond else present
 
     def _paid(self, place: int, start: int, answered: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """(K,) cost of queries from ``start`` on to each charging class of a group that pays for them."""
+        """Return (K,) the cost of queries from ``start`` on to each charging class of a group that pays for them."""
         costs = self.budgets[place].costs(start, answered)
         return (self._present(place, start, start + len(answered)) * costs).sum(axis=1)
 
     def _affordable_by_group(self, answered: NDArray[np.bool_]) -> list[int]:
-        """Return for each group how many leading queries it can pay for, if these were answered.
+        """Return for each group the number of leading queries it can pay for, given which were answered.
 
-        Groups that share teachers pay, and fall silent, together.
+        Groups that share teachers pay together and fall silent together.
         """
         alone = [
             budget.affordable(answered, self._present(place, 0, len(answered)))
@@ -323,10 +324,10 @@ class TeachersQuestion:
     def answer(
         self, part: slice, state: VoteState, people: People, records: Callable[[], Ballot], *, alone: bool, draws: Draws
     ) -> Arrays:
-        """Weighted counts ``sums`` (Q, C), and ``group`` (H,), the charging class of everybody.
+        """Return weighted counts ``sums`` (Q, C), and ``group`` (H,), the charging class of everybody.
 
-        A teacher casts no vote where a member has a cap of 0, which says that they must not stay, or where its group
-        cannot pay. Its members are charged to the end: that it is silent, too, is something their consents did.
+        A teacher casts no vote if a member has a cap of 0, which means that they must not stay, or if its group cannot
+        pay. Its members are charged to the end, because their consents also caused its silence.
         """
         del alone, draws  # noise is drawn in the release
         ballot = records()
@@ -367,18 +368,18 @@ class TeachersQuestion:
     def released_digest(
         self, start: int, labels: Labels, reinforced: NDArray[np.bool_], counts: NDArray[np.int64] | None
     ) -> str:
-        """Return the SHA-256 of the labels of points from ``start`` on, and of the counts that led to them if any."""
+        """Return the SHA-256 of the labels of points from ``start`` on, and of any counts that led to them."""
         if counts is None:
             return labels_digest(start, labels, reinforced)
         return counts_digest(np.arange(start, start + len(labels)), labels, counts)
 
     def disagreements(self, state: VoteState, ballot: Ballot) -> NDArray[np.int64]:
-        """(teachers,) how often each teacher has said something else than the student before."""
+        """Return (teachers,) how often each teacher has disagreed with the student so far."""
         votes = ballot.predictions[:, : len(state.guesses)]
         return ((votes != NO_VOTE) & (votes != state.guesses) & (state.guesses != NO_VOTE)).sum(axis=1)
 
     def silent(self, state: VoteState, people: People, ballot: Ballot) -> NDArray[np.bool_]:
-        """(teachers,) True where a teacher casts no vote in the next batch."""
+        """Return (teachers,) True for each teacher that casts no vote in the next batch."""
         silent = np.zeros(self.plan.teachers, dtype=np.bool_)
         for place in np.flatnonzero(~self.voting(state)):
             silent |= self.plan.members(int(place))
@@ -389,7 +390,7 @@ class TeachersQuestion:
         return None if self.student is None else self.student(state.labels)[part]
 
     def _guesses(self, state: VoteState, part: slice) -> Labels | None:
-        """(Q,) what a student takes for likeliest; None in a plain vote: residual votes cost what comes after it."""
+        """Return (Q,) the student's likeliest class; None in a plain vote, which later residual votes follow."""
         if not any(budget.first is not None and budget.first <= part.start for budget in self.budgets):
             return None
         probabilities = self._probabilities(state, part)
@@ -398,18 +399,18 @@ class TeachersQuestion:
         return probabilities.argmax(axis=1)
 
     def _affordable(self, state: VoteState, answered: NDArray[np.bool_]) -> int:
-        """Number of leading queries of a batch that every group that votes can pay for: at least one."""
+        """Return the number of leading queries of a batch that every voting group can pay for: at least one."""
         affordable = self._affordable_by_group(np.append(state.answered, answered))
         return min(affordable[place] for place in np.flatnonzero(self.voting(state))) - len(state.labels)
 
     def _until_wanted(self, state: VoteState, answered: NDArray[np.bool_]) -> int:
-        """Number of queries of the batch that it takes to reach the wanted number of labels."""
+        """Return the number of queries of the batch needed to reach the wanted number of labels."""
         if self.wanted_labels is None:
             return len(answered)
         return int(np.searchsorted(state.answered.sum() + np.cumsum(answered), self.wanted_labels)) + 1
 
     def _exhausted(self, before: VoteState, after: VoteState) -> list[int]:
-        """Groups for which the next query has become too dear, where there is a next one."""
+        """Return the groups that cannot pay for the next query, if there is one."""
         if self.stop(after) in (Stop.ENOUGH, Stop.USED_UP):
             return []
         return np.flatnonzero(self.voting(before) & ~self.voting(after)).tolist()
@@ -418,7 +419,8 @@ class TeachersQuestion:
 def labels_digest(start: int, labels: Labels, reinforced: NDArray[np.bool_]) -> str:
     """Return the SHA-256 of released labels.
 
-    Each is its row, from ``start`` on, and its label, None where the query was rejected; reinforced ones say so.
+    Each entry has its row, from ``start`` on, and its label, None if the query was rejected; reinforced ones are
+    marked.
     """
     entries: list[list[int | str | None]] = [
         [start + place, int(label) if label != REJECTED else None, *(["reinforced"] if own else [])]
