@@ -1,10 +1,11 @@
-"""Asking every holder: batches whose release and charges are committed together, or not at all.
+"""Asking every holder in batches whose release and charges are committed together or not at all.
 
-A batch is asked in shards of holders, on any number of workers. All shards of a batch carry one attempt: who takes part
-and what is left of each account, as one file. Whoever leaves or lowers their level before the commit is taken out, and
-their shard is asked anew. Noise that was drawn for a batch that is asked anew nobody has seen, and nobody will.
+A batch is asked in shards of holders, on any number of workers. All shards of a batch belong to one attempt: a file
+with the participants and the budget left in each account. People who leave or lower their level before the commit are
+taken out, and their shard is asked again. Noise drawn for a batch that is asked again was never seen, and never will
+be.
 
-Everything that was planned is asked. No account, and no answer, decides when a run ends (condition 1 of the guarantee).
+All planned questions are asked. No account, and no answer, decides when a run ends (condition 1 of the guarantee).
 """
 
 import logging
@@ -43,7 +44,7 @@ class Asking:
         self.questions = questions
 
     def open(self, run: Run) -> bool:
-        """Begin to ask, once no other run of the study spends."""
+        """Begin to ask, once no other run of the study is spending."""
         with spending(run, Run.Status.APPROVED) as held:
             if held is None:
                 return False
@@ -54,7 +55,7 @@ class Asking:
         return True
 
     def step(self, run: Run) -> bool:
-        """Take the asking one step further; True where the next step can follow at once."""
+        """Take the asking one step further; return True if the next step can follow at once."""
         current = run.rounds.last()
         if current is not None and not self.questions.is_over(current):
             return self._batch(run, current)
@@ -63,20 +64,20 @@ class Asking:
         return self._held(run, partial(self._round_begin, opened=self.questions.round_open(run)))
 
     def may_go_on(self, run: Run) -> bool:
-        """Whether a run that waited can go on now."""
+        """Return whether a run that waited can continue now."""
         if run.status == Run.Status.APPROVED:
             return spending_may_begin(run)
         return run.status == Run.Status.ASKING and are_shards_done(run)
 
     def _batch(self, run: Run, current: Round) -> bool:
-        """Take the batch under way one step further."""
+        """Take the current batch one step further."""
         shard = self.questions.shard_of(current)
         if shard is not None and not run.shards.exists():
             return self._held(run, partial(self._batch_begin, size=shard))
         if shard is not None and not are_shards_done(run):
             shards_send(run)
             return False
-        self.questions.warm(run)  # before the lock: what follows from releases alone can take long
+        self.questions.warm(run)  # before the lock: computing from releases alone can take long
         return self._held(run, self._batch_at_once if shard is None else self._batch_end)
 
     def _held(self, run: Run, act: Callable[[Run], bool]) -> bool:
@@ -84,7 +85,7 @@ class Asking:
         with spending(run, Run.Status.ASKING) as held:
             return held is not None and act(held)
 
-    # --- What is done under the lock, with the run as it is then -----------------------------------------------------
+    # --- Done under the lock, with the run's state at that time ------------------------------------------------------
 
     def _round_begin(self, held: Run, opened: Round) -> bool:
         if held.rounds.count() != opened.index:
@@ -100,7 +101,7 @@ class Asking:
         return True
 
     def _batch_at_once(self, held: Run) -> bool:
-        """Ask a batch and release it in one transaction, where all answer from what they left before."""
+        """Ask a batch and release it in one transaction; everyone answers with the budget they had left before."""
         current = round_under_way(held)
         if not self.questions.is_over(current):  # while this worker waited another may have asked the last batch
             question, people, draws = self.questions.question(current), self.questions.people(held), draws_of(held)
@@ -116,14 +117,14 @@ class Asking:
         return True
 
     def _batch_begin(self, held: Run, size: int) -> bool:
-        """Note who is asked with what room, and cut them into shards of about ``size`` holders."""
+        """Record who is asked with how much room, and cut them into shards of about ``size`` holders."""
         if not held.shards.exists():
             attempts.attempt_write(held, self.questions.people(held))
             shards_cut(held, size)
         return True
 
     def _batch_end(self, held: Run) -> bool:
-        """Release a batch that every shard has answered, with what it cost everybody."""
+        """Release a batch that every shard has answered, with the charge for each person."""
         if not are_shards_done(held):
             return False
         answers = self._answers(held)
@@ -138,26 +139,26 @@ class Asking:
         return True
 
     def _answers(self, run: Run) -> list[Arrays] | None:
-        """Answers of all shards; None where some have to be asked anew."""
+        """Return the answers of all shards; None if some have to be asked again."""
         try:
             changed = attempts.attempt_renew(run, self.questions.people)
             if changed is None:
                 return answers_load(run)
             shards_renew(run, set((changed % run.shards.count()).tolist()))
         except FileNotFoundError:
-            # A backup was restored: it names files that were deleted since.
+            # A backup was restored: it names files that have since been deleted.
             attempts.attempt_write(run, self.questions.people(run))
             shards_renew(run, set(run.shards.values_list("number", flat=True)))
         return None
 
     def _release(self, run: Run, people: People, answers: list[Arrays], noise: Noise, attempt: str = "") -> Charges:
-        """Release a batch and charge for it; the caller's transaction makes them one."""
+        """Release a batch and charge for it, atomically in the caller's transaction."""
         opened_round, index = round_under_way(run), run.batches.count()
         question = self.questions.question(opened_round)
         part = batch_part(question, opened_round)
         release = question.release(part, state_before(question, opened_round, index), answers, noise)
         charges = charges_of_answers(people, answers, release.classes or release.charges)
-        # Of several shards a part may be only begun: it is charged as far as it was released.
+        # With several shards a part may only have begun: it is charged as far as it was released.
         bounds = release.charges or question.bounds(slice(part.start, part.start + release.size))
         released = released_of(run, question, release, bounds)
         batch_commit(
@@ -173,7 +174,7 @@ class Asking:
 
 
 def released_of(run: Run, question: Question, release: PartRelease, bounds: Sequence[float] | None) -> Released:
-    """A release as the commit of the batch under way takes it; its arrays are kept in a file."""
+    """Return a release in the form that the commit of the current batch takes, with its arrays stored in a file."""
     return Released(
         size=release.size,
         labels=sum(label is not None for label in release.labels) - sum(release.reinforced),
@@ -193,7 +194,7 @@ def released_of(run: Run, question: Question, release: PartRelease, bounds: Sequ
 
 
 def charges_of_answers(people: People, answers: list[Arrays], groups: Sequence[float] | None) -> Charges:
-    """Return the charges of everybody who was asked, in μ²: as their answers say, or as ``groups`` say of their group.
+    """Return the charges of everyone who was asked, in μ²: taken from their answers, or from their group in ``groups``.
 
     A group is a budget of the plan or, where a release has some, a charging class.
     """
@@ -207,7 +208,7 @@ def charges_of_answers(people: People, answers: list[Arrays], groups: Sequence[f
 
 
 def _kept(run: Run, index: int, arrays: Arrays) -> str:
-    """Keep what a batch releases in a new file, public once the row names it; returns its name, empty without any."""
+    """Store what a batch releases in a new file, public once the row names it; return its name (empty if no arrays)."""
     if not arrays:
         return ""
     artifact = released_name(run, index)
@@ -217,9 +218,10 @@ def _kept(run: Run, index: int, arrays: Arrays) -> str:
 
 
 def costs_of(run: Run, bounds: Sequence[float]) -> list[float]:
-    """The most that anybody of each promise was charged for a batch, in μ²: public; never more than the run may use.
+    """Return the most that anyone of each promise was charged for a batch, in μ²: public; at most what the run may use.
 
-    A policy since the plan may have made a promise smaller than all that it knows; the whole share then counts as used.
+    A policy since the plan may have made a promise smaller than all promises in the plan; the whole share then counts
+    as used.
     """
     smallest = min(promise["epsilon"] for promise in run.plan["promises"])
     is_known = run.rehearsal or all(promise.epsilon >= smallest for promise in promises_possible(run.study))
@@ -235,24 +237,24 @@ MOST_SHARDS = 256
 
 
 def shards_cut(run: Run, size: int) -> None:
-    """Cut those who are asked into shards of about ``size`` holders."""
+    """Cut the holders who are asked into shards of about ``size`` holders."""
     holders = sum(promise["holders"] for promise in run.plan["promises"])
     number = min(MOST_SHARDS, max(1, math.ceil(holders / size)))
     Shard.objects.bulk_create(Shard(run=run, number=place) for place in range(number))
 
 
 def shards_send(run: Run) -> None:
-    """Queue the shards that wait."""
+    """Queue the waiting shards."""
     parts_send(run.shards.all(), "training.tasks.shard_ask")
 
 
 def are_shards_done(run: Run) -> bool:
-    """Whether every shard of the batch under way has been asked."""
+    """Return whether every shard of the current batch has been asked."""
     return set(run.shards.order_by().values_list("state", flat=True)) == {Shard.State.DONE}
 
 
 def shards_renew(run: Run, numbers: Collection[int]) -> None:
-    """Ask some shards anew: new rows, so that a worker that is still at an old one writes into nothing."""
+    """Ask some shards again, with new rows, so that a worker still working on an old row writes nothing."""
     old = run.shards.filter(number__in=numbers)
     files = [artifact for artifact in old.values_list("artifact", flat=True) if artifact]
     old.delete()
@@ -262,7 +264,7 @@ def shards_renew(run: Run, numbers: Collection[int]) -> None:
 
 
 def shard_ask(shard: Shard, questions: Questions) -> bool:
-    """Ask the holders of a shard about the batch under way, and keep what they contribute; whether this call has."""
+    """Ask a shard's holders about the current batch and store their contributions; return whether this call did."""
 
     def work(shard: Shard) -> str:
         name = f"shard-{shard.run.batches.count()}-{shard.number}-{uuid4().hex[:12]}.npz"
@@ -274,7 +276,7 @@ def shard_ask(shard: Shard, questions: Questions) -> bool:
 
 
 def _answer(shard: Shard, questions: Questions) -> Arrays:
-    run, number = shard.run, shard.run.shards.count() or 1  # none where the batch is over, and nobody waits for this
+    run, number = shard.run, shard.run.shards.count() or 1  # none if the batch is over, and nothing waits for this
     opened_round = round_under_way(run)
     question = questions.question(opened_round)
     attempt = attempt_load(run.assignment)
@@ -292,12 +294,12 @@ def _answer(shard: Shard, questions: Questions) -> Arrays:
 
 
 def answers_load(run: Run) -> list[Arrays]:
-    """Answers of the shards of the batch under way. Raises FileNotFoundError."""
+    """Return the answers of the shards of the current batch. Raises FileNotFoundError."""
     return [arrays_load(shard.artifact) for shard in run.shards.all()]
 
 
 def answers_delete(run: Run, until: int) -> None:
-    """Delete the answers to the first ``until`` batches, those of workers that died over them too: none stays."""
+    """Delete all answers to the first ``until`` batches, including those of workers that died."""
     folder = f"{run_folder(run)}/shard-"
     answers = (name for name in arrays_list(run_folder(run)) if name.startswith(folder))
     arrays_delete(*(name for name in answers if int(name.removeprefix(folder).split("-")[0]) < until))
@@ -307,7 +309,7 @@ def answers_delete(run: Run, until: int) -> None:
 
 
 def run_part_do(part: Any, *, status: str, work: Callable[[Any], str], died: str) -> bool:
-    """Do a part of a run while the run is in ``status``, see :func:`common.jobs.part_do`."""
+    """Do a part of a run while the run is in ``status``; see :func:`common.jobs.part_do`."""
     done = part_do(part, is_due=lambda found: found.run.status == status, work=work, died=died)
     if done:
         Run.objects.filter(pk=part.run_id).update(heartbeat=timezone.now())

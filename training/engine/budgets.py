@@ -1,7 +1,7 @@
-"""Promises that a plan rests on, and the most that a run may charge for each of them. Everything in it is public.
+"""Promises that a plan rests on, and the most that a run may charge for each of them. Everything here is public.
 
-A rehearsal study asks no holders and promises nothing. Each of its runs says which part of the owners has which level
-and ε; the run's seed decides who. Its vote is one computation without a ledger, with the papers' data-dependent
+A rehearsal study asks no holders and promises nothing. Each of its runs sets the share of owners with each level and ε;
+the run's seed decides which owners. Its vote is one computation without a ledger, with the papers' data-dependent
 accounting, see :func:`learning.mechanisms.pate.simulate_vote`.
 """
 
@@ -24,7 +24,7 @@ from learning.mechanisms.protocol import PlanError
 from training.engine.records import owners_of
 from training.models import AllianceSite, JointRun, Run
 
-#: What of its share a run never plans to use: the rounding of sums.
+#: Part of its share that a run never plans to use: room for rounding of sums.
 RESERVE = 1e-9
 
 #: Largest δ, times the people of the head counts; see "How large δ may be" in docs/gaussian-accounts.md.
@@ -33,7 +33,7 @@ MOST_DELTA = 1.0
 
 @dataclass(frozen=True)
 class PlannedPromise:
-    """The holders of one promise: ``group`` is the index in the plan's groups, -1 where they are left out.
+    """Holders of one promise: ``group`` is the index in the plan's groups, -1 if they are left out.
 
     ``holders`` is a public or noisy number.
     """
@@ -47,16 +47,16 @@ class PlannedPromise:
 
 @dataclass(frozen=True)
 class Budget:
-    """Most that a run may charge everybody of a group or promise, in μ²: the run's share of the smallest ``cap``."""
+    """The most that a run may charge anyone of a group or promise, in μ²: the run's share of the smallest ``cap``."""
 
     cap: float
     allowed: float
 
 
 def planned_promises(run: Run) -> list[PlannedPromise]:
-    """Every promise with its public or noisy number of holders, each a group of its own, strictest first.
+    """Return every promise with its public or noisy number of holders, each as a separate group, strictest first.
 
-    Raises PlanError where policy, head counts or shares are missing, or δ is too large for so many people.
+    Raises PlanError if policy, head counts or shares are missing, or δ is too large for that number of people.
     """
     if run.rehearsal:
         rows = _rehearsed(run)
@@ -71,7 +71,7 @@ def planned_promises(run: Run) -> list[PlannedPromise]:
 
 
 def _counted(run: Run) -> list[tuple[str, str, float, int]]:
-    """Name, level, ε and number of holders of each promise, from the study's head counts."""
+    """Return name, level, ε and number of holders of each promise, from the study's head counts."""
     if policy_in_force(run.study) is None:
         raise PlanError(
             gettext_noop("The study has no approved ε policy. Ask its ethics committee to propose and approve one.")
@@ -114,7 +114,7 @@ def _counted(run: Run) -> list[tuple[str, str, float, int]]:
 
 
 def sites_of(run: Run) -> int:
-    """How many sites a run asks; 1 of a run in one study."""
+    """Return the number of sites that a run asks; 1 for a run in one study."""
     if run.alliance is None:
         return 1
     joint = JointRun.objects.filter(run=run.pk).first()
@@ -122,7 +122,7 @@ def sites_of(run: Run) -> int:
 
 
 def _at_sites(run: Run) -> list[tuple[str, str, float, int]]:
-    """The same of the people of all sites that take part, by the head counts that these have released."""
+    """Return the same for the people of all participating sites, from the head counts that the sites have released."""
     found: dict[tuple[float, str], int] = {}
     for site in _sites_of(run):
         if not site.head_counts:
@@ -157,7 +157,7 @@ def head_count_sigma(run: Run) -> float:
     if run.alliance is None:
         return max((count.sigma or 0.0 for count in head_counts(run.study)), default=0.0)
     variances: dict[tuple[float, str], float] = {}
-    for site in _sites_of(run) if run.alliance.is_hub else ():  # a site takes the plan of its hub
+    for site in _sites_of(run) if run.alliance.is_hub else ():  # a site uses its hub's plan
         for count in site.head_counts:
             promise = (float(count["epsilon"]), str(count["level"]))
             variances[promise] = variances.get(promise, 0.0) + float(count.get("sigma", 0.0)) ** 2
@@ -171,14 +171,14 @@ def _rehearsed(run: Run) -> list[tuple[str, str, float, int]]:
 
 
 def budgets_from_json(document: dict[str, Any]) -> list[Budget]:
-    """The budgets of a plan as a run keeps it."""
+    """Return the budgets of a plan that is stored with a run."""
     return [Budget(budget["cap"], budget["allowed"]) for budget in document["budgets"]]
 
 
 # --- Rehearsals -------------------------------------------------------------------------------------------------------
 
 
-#: What a rehearsal takes where it says nothing else.
+#: Defaults of a rehearsal's parameters.
 DEFAULTS: dict[str, Any] = {
     "levels": {
         "HIGH": {"share": 0.34, "epsilon": 1.0},
@@ -191,7 +191,7 @@ DEFAULTS: dict[str, Any] = {
 
 
 def rehearsed_check(rehearsed: dict[str, Any]) -> dict[str, Any]:
-    """The parameters of a rehearsal with defaults filled in. Raises ValidationError, saying what is wrong."""
+    """Return the parameters of a rehearsal with defaults filled in. Raises ValidationError, saying what is wrong."""
     known = {**DEFAULTS, **rehearsed}
     if unknown := known.keys() - DEFAULTS.keys():
         raise ValidationError(_("Unknown parameters: %(names)s.") % {"names": ", ".join(sorted(unknown))})
@@ -210,7 +210,7 @@ def rehearsed_check(rehearsed: dict[str, Any]) -> dict[str, Any]:
 
 
 def rehearsed_levels(run: Run, owners: int) -> list[tuple[str, float, int]]:
-    """Level, ε and number of owners of each level in a rehearsal, smallest ε first."""
+    """Return level, ε and number of owners of each level in a rehearsal, smallest ε first."""
     levels = rehearsed_check(run.rehearsed)["levels"]
     shares = [round(1e6 * level["share"]) for level in levels.values()]
     counts = largest_remainder(shares, owners).tolist()
@@ -219,7 +219,7 @@ def rehearsed_levels(run: Run, owners: int) -> list[tuple[str, float, int]]:
 
 
 def rehearsal_holders(run: Run) -> tuple[np.ndarray, np.ndarray]:
-    """(H,) ids of all owners in rising order, and the ε that each has in this rehearsal, drawn by its seed."""
+    """Return (H,) ids of all owners in rising order, and the ε that each has in this rehearsal, drawn by its seed."""
     owners = owners_of(run.private_dataset)
     levels = rehearsed_levels(run, len(owners))
     epsilons = np.repeat([epsilon for _, epsilon, _ in levels], [count for *_, count in levels])

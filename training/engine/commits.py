@@ -1,4 +1,4 @@
-"""The one commit of a batch, by any method: what it released, whom it charged, and where the run stands after it."""
+"""The single commit of a batch, for any method: its release, its charges, and the run's new position."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -36,16 +36,16 @@ def batch_commit(
     opened_round: Round | None = None,
     attempt: str = "",
 ) -> None:
-    """Write a batch with its release, its charges and the run's position; the caller's transaction makes them one.
+    """Write a batch with its release, its charges and the run's position, atomically in the caller's transaction.
 
     Args:
         run: Held by :func:`training.engine.spending.spending`.
-        released: What leaves.
+        released: The batch's release.
         costs: What each promise of the plan counts as charged, in μ²; public.
-        charges: Whom it charges; None where that was done by an earlier batch, or the run is a rehearsal.
+        charges: Charges per holder; None if an earlier batch has made them, or the run is a rehearsal.
         kind: A :class:`accounting.models.Release.Kind`.
-        opened_round: The round that it belongs to, of a method that has rounds.
-        attempt: The file that says who was asked, where that is not the same throughout the run.
+        opened_round: The round that it belongs to, if the method has rounds.
+        attempt: The file listing who was asked, if that is not the same throughout the run.
     """
     batch = Batch.objects.create(
         run=run,
@@ -93,10 +93,10 @@ def batch_commit(
 def batch_faults(
     question: Question, batch: Batch, release: Release, bounds: Sequence[float] | None, most: float = 0.0
 ) -> Iterator[str]:
-    """Differences between a batch, the question of its round and the release that paid for it, whatever was asked.
+    """Yield differences between a batch, the question of its round and the release that paid for it.
 
-    ``bounds`` are the most that anybody of each budget of the plan can have been charged, in μ²; None where an earlier
-    batch has charged them. ``most`` is the largest charge of a charging class, if there are such.
+    ``bounds`` are the most that anyone of each budget of the plan can have been charged, in μ²; None if an earlier
+    batch has charged them. ``most`` is the largest charge of a charging class, if there are any.
     """
     run, opened_round, content = batch.run, batch.round, release.content
     assert opened_round is not None, "it has a question"
@@ -120,9 +120,9 @@ def batch_faults(
 
 
 def charges_agree(run: Run, batch: Batch, release: Release, bounds: Sequence[float], most: float = 0.0) -> bool:
-    """Whether each promise was publicly charged its bound, or what was left of the run's share if that is less.
+    """Return whether each promise was publicly charged its bound, or the rest of the run's share if that is less.
 
-    After a policy that made promises smaller the whole share counts as used.
+    After a policy that made promises smaller, the whole share counts as used.
     """
     earlier = Release.objects.filter(run=run.pk, batch__lt=batch.index).values_list("content", flat=True)
     bounded = zip(run.plan["budgets"], release.content["charges"], bounds, strict=True)
@@ -135,9 +135,9 @@ def charges_agree(run: Run, batch: Batch, release: Release, bounds: Sequence[flo
 
 
 def charged_faults(batch: Batch, release: Release, holders: np.ndarray, due: np.ndarray) -> Iterator[str]:
-    """Whether a batch was charged to ``holders`` (H,), who were asked, with the μ² that were ``due`` (H,)."""
+    """Yield errors if a batch was not charged to the asked ``holders`` (H,) with the μ² that were ``due`` (H,)."""
     charges = charges_of(release)
-    # Of whom records were erased nothing can be computed anew: what was charged then is all that is known.
+    # For people whose records were erased nothing can be recomputed: only their charges from that time are known.
     erased = np.isin(holders, list(holders_erased_once(release.study_id)))
     if not np.array_equal(charges.holders, holders):
         yield f"release {release.sequence}: batch {batch.index} was not charged to those who were asked."

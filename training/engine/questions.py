@@ -1,4 +1,4 @@
-"""Protocol between the engine and a method: the questions of a run, in rounds, to every holder."""
+"""Protocol between the engine and a method: a run's questions to every holder, in rounds."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -20,11 +20,11 @@ class Released:
     """Release of a batch: ``size`` queries or steps, ``labels`` of them answered, ``queries`` without their batch.
 
     ``reinforced`` is the number of queries that keep a student's own label, which costs nothing. ``most`` is the
-    largest charge of a charging class, where that can be more than the growth of its budget's largest charge.
+    largest charge of a charging class, if that can be more than the growth of its budget's largest charge.
 
-    ``artifact`` is the file of what is no query's; ``content`` says in the register what left; ``bounds`` are the most
-    that anybody of each budget of the plan can have been charged, public numbers in μ²; for the budgets ``exhausted``
-    the next query has become too dear.
+    ``artifact`` is the file of everything that belongs to no single query; ``content`` is the register's description of
+    the release; ``bounds`` are the most that anyone of each budget of the plan can have been charged, public numbers in
+    μ²; for the budgets ``exhausted`` the next query costs too much.
     """
 
     size: int
@@ -39,13 +39,13 @@ class Released:
 
 
 class Questions(ABC):
-    """Questions of a method to every holder.
+    """A method's questions to every holder.
 
     Attributes:
-        shard: holders in a shard, about; by the head counts, which are public. None where all answer at once, from
-            what they left before, so that a batch is asked and released in one transaction.
-        release_kind: the kind of its releases, but for those that `kind_of` names.
-        died: what the run says once workers died over the same holders again and again; empty without shards.
+        shard: approximate number of holders in a shard, from the head counts, which are public. None if all answer at
+            once, with the budget they had left before, so that a batch is asked and released in one transaction.
+        release_kind: the kind of its releases, except those named by `kind_of`.
+        died: the run's message after workers died repeatedly over the same holders; empty without shards.
     """
 
     shard: ClassVar[int | None]
@@ -54,49 +54,49 @@ class Questions(ABC):
 
     @abstractmethod
     def round_open(self, run: Run) -> Round:
-        """The next round, not saved; its file is. Nothing private is looked at."""
+        """Return the next round, not saved, although its file is. Reads no private data."""
 
     @abstractmethod
     def question(self, opened_round: Round) -> Question:
-        """Question of a round, from its file and the plan of its run."""
+        """Return the question of a round, from its file and the plan of its run."""
 
     @abstractmethod
     def stop_reason(self, run: Run) -> str:
-        """Reason for which a run that has asked everything ends."""
+        """Return the reason why a run that has asked everything ends."""
 
     def kind_of(self, opened_round: Round) -> str:
-        """Kind of the releases of a round."""
+        """Return the kind of a round's releases."""
         return self.release_kind
 
     def shard_of(self, opened_round: Round) -> int | None:
-        """Holders in a shard of a round, as ``shard`` says."""
+        """Return the number of holders in a shard of a round, as in ``shard``."""
         return self.shard
 
     def warm(self, run: Run) -> None:
-        """Compute, before the study is locked, what is kept and takes long: the question, to begin with."""
+        """Compute slow, cached results before the study is locked, starting with the question."""
         self.question(round_under_way(run))
 
     def is_over(self, opened_round: Round) -> bool:
-        """Whether nothing more is asked in a round; for public reasons alone."""
+        """Return whether nothing more is asked in a round; decided only for public reasons."""
         return opened_round.position >= opened_round.size
 
     def people(self, run: Run) -> People:
-        """Who is asked in the next batch.
+        """Return the people who are asked in the next batch.
 
-        Whether somebody is depends on their own cap and account, and on what is public.
+        Each person's inclusion depends only on their own cap and account, and on public information.
         """
         return participants(run)
 
     def records(self, run: Run, fitted: FittedRepresentation | None, people: People, cache: str = "") -> Any:
-        """What people answer from, kept in the file ``cache`` throughout a round, if it is named."""
+        """Return the data that people answer from, kept in the file ``cache`` throughout a round if it is named."""
         return records_of(run, fitted, people.holders, cache)
 
     def spent(self, run: Run) -> list[float | None]:
-        """The most that anybody of each promise was charged in all, in μ²; None where nothing protects them."""
+        """Return the most that anyone of each promise was charged in total, in μ²; None if nothing protects them."""
         return run.spent
 
     def rehearsed(self, run: Run) -> dict[str, Any]:
-        """What each level of a rehearsal has spent, and how that was counted."""
+        """Return how much each level of a rehearsal has spent, and how that was counted."""
         epsilons = [
             {
                 "level": promise["level"],
@@ -109,31 +109,31 @@ class Questions(ABC):
 
 
 def round_under_way(run: Run) -> Round:
-    """The last round that was opened."""
+    """Return the last round that was opened."""
     opened_round = run.rounds.latest("index")
     opened_round.run = run
     return opened_round
 
 
 def position_in_round(batch: Batch) -> int:
-    """Number of queries or steps of its round before a batch."""
+    """Return the number of queries or steps of its round before a batch."""
     earlier = batch.run.batches.filter(round=batch.round_id, index__lt=batch.index)
     return sum(earlier.values_list("size", flat=True))
 
 
 def batch_part(question: Question, opened_round: Round) -> slice:
-    """The part of a round that the batch under way asks."""
+    """Return the part of a round that the current batch asks."""
     return question.part(opened_round.run.batches.count(), opened_round.position, opened_round.run.batch_size)
 
 
 def state_before(question: Question, opened_round: Round, index: int) -> Any:
-    """State before the batch ``index`` of the run. Raises FileNotFoundError."""
+    """Return the state before the batch ``index`` of the run. Raises FileNotFoundError."""
     earlier = opened_round.batches.filter(index__lt=index).exclude(released="").order_by("index").last()
     return question.state(None if earlier is None else arrays_load(earlier.released))
 
 
 def draws_of(run: Run) -> Draws:
-    """Sources of chance of the batch under way: the operating system's, in a rehearsal what its seed says."""
+    """Return the sources of randomness for the current batch: the operating system's, or the seed's in a rehearsal."""
     return Draws(noise_of(run), seed_of(run))
 
 
@@ -141,11 +141,11 @@ def draws_of(run: Run) -> Draws:
 
 
 def noise_of(run: Run) -> Noise:
-    """The operating system's; in a rehearsal what its seed says."""
+    """Return the operating system's noise; in a rehearsal, noise from its seed."""
     seed = seed_of(run)
     return SystemNoise() if seed is None else SimulationNoise(seed)
 
 
 def seed_of(run: Run) -> int | None:
-    """Seed of the batch under way, in a rehearsal alone."""
+    """Return the seed of the current batch; None except in a rehearsal."""
     return (run.seed or 0) * 1_000_003 + run.batches.count() if run.rehearsal else None

@@ -1,8 +1,8 @@
-"""Private rows as workers read them, and as they are stored anew without some of their owners.
+"""Private rows as workers read them, and storing them again without some of their owners.
 
 In the file of a private dataset the rows of each person are encrypted with a key of their own (AES-256-GCM), array by
-array. What stands there as it is are the ids of the owners, row by row. The keys lie elsewhere (`common.keyrings`), in
-a ring that is named as the first file of the dataset is: it stays when the rows are stored again under another name.
+array. Only the ids of the owners, row by row, are not encrypted. The keys are kept elsewhere (`common.keyrings`), in a
+ring named after the first file of the dataset: it stays when the rows are stored again under another name.
 """
 
 import hashlib
@@ -28,13 +28,13 @@ from learning.representations import FittedRepresentation
 from training.models import Dataset, Encoder, Run
 
 _OWNERS = "holder"
-#: Beside an array that is encrypted: one number for all people, as each has another key; type and shape of a row.
+#: Stored next to an encrypted array: one nonce for all people, as each has another key; type and shape of a row.
 _SEALED, _NONCE, _ROW = "sealed ", "nonce ", "row "
 _TAG = 16
 
 
 def ring_of(artifact: str) -> str:
-    """Name of the ring with the keys of a dataset, by the name of any of its files.
+    """Return the name of the ring with the keys of a dataset, given the name of any of its files.
 
     >>> ring_of("datasets/8c1f.npz"), ring_of("datasets/8c1f.77ab.npz")
     ('8c1f', '8c1f')
@@ -43,12 +43,12 @@ def ring_of(artifact: str) -> str:
 
 
 def records_load(dataset: Dataset, *keys: str, holders: np.ndarray | None = None) -> dict[str, np.ndarray]:
-    """Arrays of a dataset, all or those named by ``keys``; of a private one all rows, or those of some ``holders``.
+    """Return a dataset's arrays, all or those in ``keys``; if private, all rows or those of some ``holders``.
 
-    Rows of people whose records were erased are left out, whatever the file still holds: their keys are gone.
+    Rows of people whose records were erased are left out, even if the file still holds them: their keys are gone.
 
-    Between a row that was read and the file that it named, somebody's records may have been erased: then the row names
-    another file by now. Nobody may notice from the outside that a worker met with that.
+    Between reading a row and opening the file it names, someone's records may have been erased: the row then names
+    another file. This must not be visible from the outside.
 
     Raises:
         FileNotFoundError: there is no file.
@@ -65,12 +65,12 @@ def records_load(dataset: Dataset, *keys: str, holders: np.ndarray | None = None
 
 
 def owners_of(dataset: Dataset) -> np.ndarray:
-    """Ids in rising order of the holders who own rows of a private dataset."""
+    """Return the ids, in rising order, of the holders who own rows of a private dataset."""
     return distinct(records_load(dataset, _OWNERS)[_OWNERS])
 
 
 def records_first(owners: np.ndarray, most: int) -> np.ndarray:
-    """(N,) whether each row is among the first ``most`` of its owner.
+    """Return (N,) whether each row is among the first ``most`` of its owner.
 
     >>> records_first(np.array([7, 5, 7, 7, 5]), 2).tolist()
     [True, True, True, False, True]
@@ -83,15 +83,16 @@ def records_first(owners: np.ndarray, most: int) -> np.ndarray:
 
 
 def records_store(arrays: dict[str, np.ndarray], *, artifact: str = "", before: str = "") -> tuple[str, str]:
-    """Store arrays of a dataset under a new name, which is returned with their digest.
+    """Store arrays of a dataset under a new name; return the name and the digest.
 
     Args:
-        arrays: With ``holder`` (N,), whose rows of all others are encrypted; without, as they are.
+        arrays: With ``holder`` (N,), the rows of all other arrays are encrypted; without it, they are stored
+            unencrypted.
         artifact: Name of the first file of a dataset, if it is chosen already.
-        before: Name of the file of the dataset so far. Nobody gets a new key then.
+        before: Name of the dataset's current file. Nobody gets a new key then.
 
     Raises:
-        KeyGoneError: somebody's records were erased meanwhile.
+        KeyGoneError: someone's records were erased in the meantime.
     """
     artifact = artifact or f"datasets/{ring_of(before) or uuid4()}{f'.{uuid4().hex[:12]}' if before else ''}.npz"
     if _OWNERS not in arrays:
@@ -112,7 +113,7 @@ def records_store(arrays: dict[str, np.ndarray], *, artifact: str = "", before: 
 
 
 def _by_owner(owners: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The owners (P,) in rising order, rows (N,) in the order of their owners, and how many each has (P,)."""
+    """Return the owners (P,) in rising order, rows (N,) in the order of their owners, and how many each has (P,)."""
     people, counts = np.unique(owners, return_counts=True)
     return people, np.argsort(owners, kind="stable"), counts
 
@@ -124,7 +125,7 @@ def _about(name: str, person: int) -> bytes:
 def _sealed(
     rows: np.ndarray, counts: np.ndarray, people: np.ndarray, keys: list[bytes], name: str, nonce: bytes
 ) -> np.ndarray:
-    """Rows in the order of their owners, encrypted person by person, as bytes."""
+    """Return rows in the order of their owners, encrypted person by person, as bytes."""
     content, width = memoryview(rows.tobytes()), _width(rows)
     parts, start = [], 0
     for key, person, count in zip(keys, people.tolist(), counts.tolist(), strict=True):
@@ -135,7 +136,7 @@ def _sealed(
 
 
 def _width(rows: np.ndarray) -> int:
-    """Bytes of a row."""
+    """Return the number of bytes in a row."""
     return int(np.prod(rows.shape[1:], dtype=np.int64)) * rows.dtype.itemsize
 
 
@@ -163,7 +164,7 @@ def _read(
     is_read: np.ndarray,
     ring: Ring,
 ) -> np.ndarray:
-    """Rows of the array ``name`` of those people who are to be read, in the order of their owners."""
+    """Return the selected people's rows of the array ``name``, in the order of their owners."""
     content, nonce, row = (stored[kind + name] for kind in (_SEALED, _NONCE, _ROW))
     sealed, once = content.data, nonce.tobytes()
     ends = np.cumsum(counts * _width(row) + _TAG)
@@ -183,7 +184,7 @@ RECORDS = "x"
 
 
 def records_key(encoder: str) -> str:
-    """The array of a dataset that is learned from: the vectors of an encoder (its digest), or the records themselves.
+    """Return the name of the array to learn from: an encoder's vectors (by its digest), or the records themselves.
 
     >>> records_key(""), records_key("ab12" * 16)
     ('x', 'vectors-ab12ab12ab12ab12')
@@ -192,27 +193,27 @@ def records_key(encoder: str) -> str:
 
 
 def encoder_of(run: Run) -> Encoder | None:
-    """The encoder that a run has chosen; of several of the same file one that is not withdrawn, else the last."""
+    """Return the run's encoder; if several have the same file, one that is not withdrawn, else the last."""
     encoders = Encoder.objects.filter(study=run.study_id, digest=run.encoder) if run.encoder else Encoder.objects.none()
     return encoders.order_by(F("withdrawn_at").desc(nulls_first=True)).first()
 
 
 def encoder_store(artifact: str, file: EncoderFile) -> str:
-    """Store an encoder privately; SHA-256 of its ONNX file."""
+    """Store an encoder privately; return the SHA-256 of its ONNX file."""
     tokenizer = np.frombuffer(file.tokenizer.encode(), np.uint8)
     arrays_save(artifact, content=np.frombuffer(file.content, np.uint8), tokenizer=tokenizer)
     return hashlib.sha256(file.content).hexdigest()
 
 
 def encoder_load(encoder: Encoder) -> EncoderFile:
-    """An encoder from private storage."""
+    """Return an encoder from private storage."""
     arrays = arrays_load(encoder.artifact)
     tokenizer = arrays["tokenizer"].tobytes().decode()
     return EncoderFile(arrays["content"].tobytes(), input_from_json(encoder.takes), tokenizer)
 
 
 def rows_encode(run: Run, rows: np.ndarray) -> np.ndarray:
-    """Records (n, *shape) as the model of a run takes them: their vectors, where it has chosen an encoder.
+    """Return records (n, *shape) as a run's model takes them: as vectors if the run uses an encoder.
 
     Raises EncoderError.
     """
@@ -227,10 +228,11 @@ def rows_encode(run: Run, rows: np.ndarray) -> np.ndarray:
 
 
 def records_of(run: Run, fitted: FittedRepresentation | None, holders: np.ndarray, cache: str = "") -> Records:
-    """Records of ``holders`` (H,), ids in rising order, as coordinates of a representation; as they are without one.
+    """Return records of ``holders`` (H,), ids in rising order, as coordinates of a representation, or as they are.
 
-    Coordinates are computed once in a round for each shard, and kept in the file ``cache``, if it is named. Only of
-    those who take part: a file that lacks somebody is made anew, and one that knows others is stored again without.
+    Coordinates are computed once in a round for each shard, and kept in the file ``cache``, if it is named. The file
+    covers only people who take part: if it lacks someone it is made again, and if it includes others it is stored again
+    without them.
     """
     x, classes, owners = _coordinates(run, fitted, holders, cache)
     return Records(x, classes, np.searchsorted(holders, owners))
@@ -259,12 +261,12 @@ def _coordinates(
 
 
 def _keep(cache: str, holders: np.ndarray, coordinates: np.ndarray, classes: np.ndarray, owners: np.ndarray) -> None:
-    with suppress(OSError):  # another worker, whose claim this one has taken over, writes it too
+    with suppress(OSError):  # another worker, whose claim this one took over, is writing it too
         arrays_save(cache, coordinates=coordinates, owner=owners, holder=holders, **{"class": classes})
 
 
 def _kept(cache: str) -> dict[str, np.ndarray] | None:
-    """Content of the file; None where there is none, or its writer died over it."""
+    """Return the content of the file; None if there is none, or its writer died while writing it."""
     try:
         return arrays_load(cache)
     except (OSError, EOFError, ValueError, BadZipFile):

@@ -1,4 +1,4 @@
-"""Spending of a run by any method: under the study's lock, one run of a study at a time, never after a restore."""
+"""Spending by runs of any method: under the study's lock, one run of a study at a time, never after a restore."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -29,11 +29,11 @@ WAITS = gettext_noop("Waits for another run of this study, which uses its share 
 
 @contextmanager
 def spending(run: Run, status: str) -> Iterator[Run | None]:
-    """One transaction under the study's lock, the only place in which a run may charge anybody.
+    """Open a transaction under the study's lock, the only place in which a run may charge anyone.
 
     Yields:
-        The run, read anew and locked; None where it is not in ``status`` any more, or where the database was restored
-        and nothing may be spent yet, which its message then says.
+        The run, read again and locked; None if it is no longer in ``status``, or if the database was restored and
+        nothing may be spent yet (the run's message then says this).
     """
     with transaction.atomic():
         study_lock(run.study_id)
@@ -48,15 +48,15 @@ def spending(run: Run, status: str) -> Iterator[Run | None]:
 
 
 def message_set(run: Run, message: str) -> None:
-    """Say why a run waits."""
+    """Record why a run waits."""
     Run.objects.filter(pk=run.pk).update(message=message)
 
 
 def spending_may_begin(run: Run) -> bool:
     """Return whether it is a run's turn to look at accounts and spend: one run of a study at a time, in a public order.
 
-    Up to which share of their caps accounts may go follows from which runs went before. So the order is fixed before
-    anybody's account is looked at: by the approvals, whatever happens while people are prepared or asked. Runs over
+    The share of their caps that accounts may use depends on which runs went before. So the order is fixed before
+    anyone's account is read: by the approvals, regardless of what happens while people are prepared or asked. Runs over
     sites take their turn once all sites have approved, before others and in the same order everywhere. Rehearsals
     charge nobody and do not wait.
     """
@@ -77,7 +77,7 @@ def _turn(run: Run) -> tuple[bool, str, datetime, UUID]:
 
 
 def spending_begin(run: Run, *, at: datetime | None = None) -> None:
-    """Let a run that is held by :func:`spending` spend its share from now on, by the consents of ``at``."""
+    """Let a run that is held by :func:`spending` spend its share from now on, using the consents of ``at``."""
     if not run.rehearsal:
         share_open(study=run.study, subject=run.pk)
     now = timezone.now()
@@ -88,12 +88,12 @@ def spending_begin(run: Run, *, at: datetime | None = None) -> None:
 
 
 def spending_end(run: Run, reason: str, **also: Any) -> None:
-    """Let a run that is held by :func:`spending` go on to its student, and the next one of the study spend.
+    """Move a run that is held by :func:`spending` on to its student, and let the study's next run spend.
 
     Args:
-        run: All was asked, or no more can be.
+        run: A run that has asked everything, or can ask no more.
         reason: A :class:`training.models.Run.StopReason`.
-        also: Other fields that are written with it.
+        also: Other fields to write with it.
     """
     Run.objects.filter(pk=run.pk).update(status=Run.Status.LEARNING, stop_reason=reason, **also)
     if not run.rehearsal:
@@ -102,16 +102,16 @@ def spending_end(run: Run, reason: str, **also: Any) -> None:
 
 
 def runs_send_on(run: Run) -> None:
-    """Wake the runs of the study that wait for another to have spent."""
+    """Wake the runs of the study that wait for another run to finish spending."""
     waiting = Run.objects.filter(study_id=run.study_id, status__in=(Run.Status.PREPARING, Run.Status.APPROVED))
     for pk in waiting.exclude(pk=run.pk).values_list("pk", flat=True):
         send("run_advance", pk)
 
 
 def charged_tell(run: Run, costs: Sequence[float], exhausted: Sequence[int] = ()) -> None:
-    """Tell whoever wants to know what part of a run's share its groups have used once ``costs`` are charged.
+    """Notify subscribers how much of the run's share each group will have used after ``costs`` are charged.
 
-    Where the next query is too dear for a group, all of its share is used: what is left of it nobody can use.
+    If the next query is too dear for a group, all of its share counts as used, because the rest can no longer be used.
     """
     allowed = [budget.allowed for budget in budgets_from_json(run.plan)]
     if run.rehearsal or not all(allowed):
@@ -123,7 +123,7 @@ def charged_tell(run: Run, costs: Sequence[float], exhausted: Sequence[int] = ()
 
 
 def used_share(run: Run) -> float:
-    """The share of every cap that a run has used at most: the largest of its groups' charges over caps. Public."""
+    """Return the largest share of a cap that a run can have used: the largest charge over cap of a group. Public."""
     budgets = budgets_from_json(run.plan) if run.plan else []
     used = [spent / budget.cap for spent, budget in zip(run.spent, budgets, strict=False)]
     return min(run.share, max(used, default=0.0) * (1 + ROUNDING))

@@ -1,10 +1,10 @@
-"""Turns: whose work a free worker does next.
+"""Turns: which work a free worker does next.
 
-A message of the broker says that there is work, and names some of it; the database says what else waits. Next is the
-study at whose runs the fewest processes are busy, then the one that had the least of the workers' time lately. Of a
-study's work all else comes before the training of students, and what was approved first comes first.
+A message of the broker announces some work; the database shows what else waits. The next study is the one whose runs
+keep the fewest processes busy, then the one that used the least worker time lately. Within a study, all other work
+comes before the training of students, and earlier approvals come first.
 
-Long work gives its turn up where it can go on later at no cost, once it has lasted `TURN` and other work is due.
+Long work that can resume later at no cost gives up its turn once it has lasted `TURN` and other work is due.
 """
 
 import time
@@ -25,9 +25,9 @@ from common import dispatch
 from common.jobs import stale_before, without_worker
 from training.models import Run, Shard, StudentTraining, TeacherChunk, WorkerTime
 
-#: Seconds after which long work looks whether other work is due.
+#: Seconds after which long work checks whether other work is due.
 TURN = 20.0
-#: Half of the time that a study had is forgotten after so long.
+#: Time after which half of a study's worker time is forgotten.
 _HALF = timedelta(minutes=10)
 
 _PARTS: dict[str, tuple[type[models.Model], str]] = {
@@ -38,12 +38,12 @@ _PARTS: dict[str, tuple[type[models.Model], str]] = {
 
 
 class StepAside(Exception):
-    """Work gave its turn up; it was kept, and goes on from there."""
+    """Signal that work gave up its turn; its progress was kept, and it resumes from there."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Work of one task: the ``task`` of :mod:`training.tasks`, the row's key, and what its order rests on."""
+    """Work of one task: the ``task`` of :mod:`training.tasks`, the row's key, and the facts that decide its order."""
 
     task: str
     pk: UUID | int
@@ -54,7 +54,7 @@ class Piece:
 
 
 def claims() -> set[tuple[str, UUID]]:
-    """Claims of living processes, each with the run that it is about."""
+    """Return the claims of live processes, each with its run."""
     alive = {"heartbeat__gte": stale_before()}
     found = set(Run.objects.filter(**alive).exclude(claimed_by="").values_list("claimed_by", "pk"))
     for part, _status in _PARTS.values():
@@ -64,7 +64,7 @@ def claims() -> set[tuple[str, UUID]]:
 
 
 def piece_of(task: str, pk: Any) -> Piece | None:
-    """The work that a message names; None where it is gone."""
+    """Return the work that a message names; None if it is gone."""
     if task == "run_advance":
         return next(_advances(Run.objects.filter(pk=pk)), None)
     part, _status = _PARTS[task]
@@ -73,7 +73,7 @@ def piece_of(task: str, pk: Any) -> Piece | None:
 
 
 def pieces_due(named: Piece) -> list[Piece]:
-    """The work that waits, one piece of each run, in its order; ``named`` is among it."""
+    """Return the waiting work in order, one piece per run; it includes ``named``."""
     return _ordered(named, worker_times(), [run for _claim, run in claims()])
 
 
@@ -98,7 +98,7 @@ def _parts_due() -> Iterator[Piece]:
 
 
 def _runs_due() -> Iterator[Piece]:
-    """Runs that a worker can take further: none that waits for its parts, for others, or for a hub."""
+    """Yield runs that a worker can advance: none that waits for its parts, for other runs, or for a hub."""
     runs = Run.objects.filter(without_worker(), status__in=Run.ACTIVE, message="", alliance=None)
     for part in (TeacherChunk, Shard):
         runs = runs.exclude(Exists(part._default_manager.filter(run=OuterRef("pk")).exclude(state="done")))
@@ -111,7 +111,7 @@ def _advances(runs: models.QuerySet[Run]) -> Iterator[Piece]:
 
 
 def worker_times() -> dict[int, float]:
-    """Seconds of workers that each study had lately; nothing for those that had none."""
+    """Return the seconds of worker time that each study used lately; studies without any are missing."""
     now = timezone.now()
     times: dict[int, float] = defaultdict(float)
     for study, seconds, noted_at in WorkerTime.objects.values_list("study_id", "seconds", "noted_at"):
@@ -125,7 +125,7 @@ def _left(age: timedelta) -> float:
 
 @transaction.atomic
 def worker_time_note(study: int, seconds: float) -> None:
-    """Note that a worker was at a study's work for so long."""
+    """Record that a worker spent that many seconds on a study's work."""
     now = timezone.now()
     WorkerTime.objects.get_or_create(study_id=study, defaults={"seconds": 0.0, "noted_at": now})
     row = WorkerTime.objects.select_for_update().get(study_id=study)
@@ -144,19 +144,19 @@ _turn: ContextVar[_Turn | None] = ContextVar("turn", default=None)
 
 @contextmanager
 def turn(piece: Piece) -> Iterator[None]:
-    """Time in which a worker does a piece; it is noted for its study."""
+    """Time a worker's work on a piece and record it for its study."""
     began = time.monotonic()
     token = _turn.set(_Turn(piece, began))
     try:
         yield
     finally:
         _turn.reset(token)
-        with suppress(DatabaseError):  # it is away, and what was done says so
+        with suppress(DatabaseError):  # the database is unavailable, which the work itself reports
             worker_time_note(piece.study, time.monotonic() - began)
 
 
 def turn_is_over() -> bool:
-    """Whether the work that asks has had its turn, and other work is due before it; never outside of a turn."""
+    """Return whether the calling work has had its turn and other work is due before it; always False outside a turn."""
     begun = _turn.get()
     if begun is None or (lasted := time.monotonic() - begun.began) < TURN:
         return False
@@ -166,7 +166,7 @@ def turn_is_over() -> bool:
     had, held = worker_times(), [run for _claim, run in claims()]
     had[mine.study] += lasted
     if mine.run in held:
-        held.remove(mine.run)  # by this very work
+        held.remove(mine.run)  # claimed by the calling work itself
     return _ordered(mine, had, held)[0] != mine
 
 

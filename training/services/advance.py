@@ -1,7 +1,7 @@
 """State machine of a run: draft → approved → preparing → asking → learning → finished, or failed or cancelled.
 
-The row is the truth. Every step can be repeated after a crash and goes on where it stopped. A worker that gets a
-message does what is due first, and a sweep sends on what dead workers left behind.
+The database row is authoritative. Every step can be repeated after a crash and continues where it stopped. A worker
+that gets a message first does work that is due earlier, and a sweep queues runs that dead workers left behind.
 """
 
 import logging
@@ -36,7 +36,7 @@ _NO_ANSWER = gettext_noop("Database or storage did not answer; the run is tried 
 _UNEXPECTED = gettext_noop("An unexpected error; the logs of the worker tell it under this run's id.")
 
 
-#: The last step of a run, by what it leads to.
+#: The last step of a run, by its outcome.
 _PUBLISH: dict[MethodOutcome, Step] = {
     MethodOutcome.MODEL: students.student_train,
     MethodOutcome.TABLE: results.result_publish,
@@ -44,7 +44,7 @@ _PUBLISH: dict[MethodOutcome, Step] = {
 
 
 def step_of(run: Run) -> Step | None:
-    """Step of a run in its status; None where there is nothing to do."""
+    """Return the step for a run's status; None if there is nothing to do."""
     method = method_of(run)
     if run.status == Run.Status.LEARNING and joint_runs.is_taught_elsewhere(run):
         return joint_runs.model_take
@@ -53,7 +53,7 @@ def step_of(run: Run) -> Step | None:
 
 @contextmanager
 def _guarded(run_id: str | UUID) -> Iterator[None]:
-    """End the run where it cannot go on; leave it to the sweep where database or storage do not answer."""
+    """End the run if it cannot continue; leave it to the sweep if the database or storage does not respond."""
 
     def fail(message: str) -> None:
         run_fail(run_id, message)
@@ -68,10 +68,10 @@ def _guarded(run_id: str | UUID) -> Iterator[None]:
 
 
 def run_advance(run_id: str | UUID) -> bool:
-    """Take a run as far as it goes: until it ends, waits for teachers or another run's vote, or steps aside.
+    """Advance a run until it ends, waits for teachers or another run's vote, or yields to other work.
 
     Returns:
-        Whether it went on.
+        Whether it advanced.
     """
     before, aside = _standing(run_id), False
     with logging_run(run_id), _guarded(run_id):
@@ -95,21 +95,22 @@ def run_advance(run_id: str | UUID) -> bool:
         run = Run.objects.select_related("study").get(pk=run_id)
         if run.has_ended:
             run_forget(run)
-        # What it waited for may have come while this worker held the run: nobody else would go on then.
+        # The event it waited for may have happened while this worker held the run: nothing else would resume it then.
         elif aside or method_of(run).may_go_on(run):
             send("run_advance", run_id)
     return aside or _standing(run_id) != before
 
 
 def _standing(run_id: str | UUID) -> tuple[Any, ...] | None:
-    """How far a run is."""
+    """Return how far a run is."""
     return Run.objects.filter(pk=run_id).values_list("status", "started_at", "position", "prepared").first()
 
 
 def chunk_train(chunk_id: str | int) -> bool:
-    """Train a chunk of teachers, and go on with the run after the last one; whether this call has trained it.
+    """Train a chunk of teachers, and continue the run after the last one; return whether this call trained it.
 
-    Only whoever has trained it goes on: tasks that were sent twice would multiply with every step of the run.
+    Only the call that trained it continues the run: tasks that were sent twice would multiply with every step of the
+    run.
     """
     chunk = TeacherChunk.objects.select_related("run").filter(pk=chunk_id).first()
     if chunk is None or chunk.run.status != Run.Status.PREPARING:
@@ -123,7 +124,7 @@ def chunk_train(chunk_id: str | int) -> bool:
 
 
 def shard_ask(shard_id: str | int) -> bool:
-    """Ask a shard of holders, and go on with the run after the last one, as :func:`chunk_train` does."""
+    """Ask a shard of holders, and continue the run after the last one, as :func:`chunk_train` does."""
     shard = Shard.objects.select_related("run").filter(pk=shard_id).first()
     if shard is None or shard.run.status != Run.Status.ASKING:
         return False
@@ -149,8 +150,8 @@ _WORK: dict[str, Callable[[Any], bool]] = {
 def turn_take(task: str, pk: str) -> None:
     """Do the work that a message names, or other work that is due before it.
 
-    In the latter case the message is sent again, so that there is one for all that waits. The message of what was done
-    in its place finds nothing to do when it comes.
+    In the latter case the message is sent again, so that every piece of waiting work has a message. The message for the
+    work that was done instead finds nothing to do when it arrives.
     """
     named = piece_of(task, pk)
     if named is None:
@@ -169,7 +170,7 @@ def turn_take(task: str, pk: str) -> None:
 
 
 def runs_sweep() -> list[str]:
-    """Send on every run that nobody alive works on, and forget what ended runs left behind; returns the ids sent."""
+    """Queue every run that no live worker is working on, and return their ids; tidy up after ended runs."""
     alive = stale_before()
     busy = Run.objects.filter(
         Q(chunks__heartbeat__gte=alive, chunks__state="running")

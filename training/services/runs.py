@@ -1,7 +1,8 @@
-"""Commands on a run: propose, change the draft, check, approve, cancel; and what it must not keep after its end.
+"""Commands on a run: propose, edit, check, approve, cancel, and delete data that must not outlive the run.
 
-Starting the started, or ending the ended, does nothing. Only its proposer changes a draft, on record and as another
-revision: whoever else did would have proposed it, too, and could then approve it alone.
+Starting a run that has started, or ending one that has ended, does nothing. Only its proposer may change a draft; each
+change is logged and makes a new
+revision. Anyone else who changed it would be a second proposer, and could then approve their own proposal.
 """
 
 from __future__ import annotations
@@ -55,12 +56,13 @@ logger = logging.getLogger(__name__)
 
 @transaction.atomic
 def run_propose(*, study: Study, acting_user: AbstractBaseUser, **fields: Any) -> Run:
-    """A draft of a run.
+    """Create a draft of a run.
 
-    With a ``proposal_key`` and a ``proposal_digest`` among the fields, what was proposed with them before is returned.
+    If the fields include a ``proposal_key`` and a ``proposal_digest`` that were used before, return the earlier
+    proposal.
 
     Raises:
-        ValidationError: by field, where it could not be carried out; or the key was used for another proposal.
+        ValidationError: by field, if the run could not be carried out; or the key was used for another proposal.
     """
     if key := fields.get("proposal_key"):
         study_lock(study.pk)
@@ -84,10 +86,10 @@ def run_propose(*, study: Study, acting_user: AbstractBaseUser, **fields: Any) -
 
 
 def run_check(run: Run) -> RunMethod:
-    """Check that a run is well formed, and return its method: parameters, and the public part of its datasets.
+    """Check that a run is well formed, and return its method with parameters and the public part of its datasets.
 
-    Nothing in the answer depends on consents or private records (condition 1 of the guarantee): who proposes or
-    approves runs would learn of them.
+    The answer depends on no consents or private records (condition 1 of the guarantee); otherwise people who propose or
+    approve runs would learn about them.
 
     Raises:
         ValidationError: by field.
@@ -97,8 +99,8 @@ def run_check(run: Run) -> RunMethod:
     def wrong(field: str, message: object) -> None:
         errors.setdefault(field, []).append(str(message))
 
-    # The database itself checks that what is referred to exists; what its constraints forbid is refused below, by
-    # methods, or where a run is approved. To look for each in a query of its own takes longer than all else.
+    # The database itself checks that references exist; anything its constraints forbid is refused below, by methods, or
+    # on approval. A separate query for each would take longer than everything else.
     references = {each.name for each in Run._meta.concrete_fields if each.is_relation and getattr(run, each.attname)}
     try:
         run.clean_fields(exclude=references)
@@ -179,7 +181,7 @@ def _check_datasets(run: Run, wrong: Callable[[str, object], None]) -> None:
 
 
 def _check_labelled(run: Run, wrong: Callable[[str, object], None]) -> None:
-    """Note what stands in the way of a student that also learns from labelled public rows."""
+    """Report why a student cannot also learn from labelled public rows, if it cannot."""
     field, labelled = "labelled_dataset", run.labelled_dataset
     assert labelled is not None, "it was chosen"
     if run.alliance_id:
@@ -193,20 +195,20 @@ def _check_labelled(run: Run, wrong: Callable[[str, object], None]) -> None:
 
 
 def run_approve(*, run: Run, acting_user: AbstractBaseUser, share: float = 1.0, revision: int | None = None) -> Run:
-    """Let a draft start, on the consents of this moment, with a ``share`` of every holder's cap until it ends.
+    """Let a draft start with the current consents and a ``share`` of every holder's cap until it ends.
 
-    Approving what has started changes nothing. With a ``revision``, that of the proposal which was looked at, a draft
-    that was changed since is refused.
+    Approving a run that has started changes nothing. If ``revision`` is given, a draft that was changed after that
+    revision is refused.
 
     Raises:
-        NoSlotError: too many plans are computed; nothing was approved.
-        PlanError: it could not be carried out.
-        ValidationError: neither could it, less than the share is free, it was changed since, or ``acting_user``
-            proposed it: another person approves.
+        NoSlotError: too many plans are being computed; nothing was approved.
+        PlanError: the run could not be carried out.
+        ValidationError: the run could not be carried out, less than the share is free, the draft was changed since, or
+            ``acting_user`` proposed it: another person must approve.
     """
     share_check(share)
     if run.status == Run.Status.DRAFT:
-        # A forecast can take seconds, which nobody is to wait for under the study's lock: there it is known already.
+        # A forecast can take seconds. Computing it here keeps others from waiting for it under the study's lock.
         with slot(acting_user.pk), suppress(PlanError, ValidationError):
             method_of(run).plan(run, share)
     return _run_approve(run, acting_user, share, revision)
@@ -253,9 +255,10 @@ def _run_approve(run: Run, acting_user: AbstractBaseUser, share: float, revision
 def run_cancel(
     *, run: Run, acting_user: AbstractBaseUser | None, message: str = gettext_noop("An operator has cancelled the run.")
 ) -> Run:
-    """End a run that has not ended. What was released stays released and charged; what was reserved is free again.
+    """End a run that has not ended. Releases stay released and charged; the reserved budget is free again.
 
-    ``acting_user`` is None where the last day of the study's records is over. ``message`` says why it ended.
+    ``acting_user`` is None if the run ends because the last day of the study's records is over. ``message`` says why it
+    ended.
     """
     study_lock(run.study_id)
     run = Run.objects.select_for_update().get(pk=run.pk)
@@ -282,20 +285,21 @@ PROPOSED = (
     *("method", "variant", "choices"),
     *("student_learner", "student_parameters", "batch_size", "wanted_labels", "seed", "rehearsed"),
 )
-"""The fields of a run that its proposer chooses."""
+"""Return the fields of a run that its proposer chooses."""
 
 
 @transaction.atomic
 def run_edit(*, run: Run, acting_user: AbstractBaseUser, **fields: Any) -> Run:
-    """Put another proposal in the place of a draft; a change of nothing leaves everything as it is.
+    """Replace a draft with another proposal; if nothing differs, leave everything unchanged.
 
     Args:
         run: The draft.
         acting_user: Its proposer.
-        **fields: All fields of the new proposal, as `run_propose` takes them; what is missing has its default.
+        **fields: All fields of the new proposal, as `run_propose` takes them; missing fields get their defaults.
 
     Raises:
-        ValidationError: by field, where it could not be carried out; or it is no draft any more, or another's.
+        ValidationError: by field, if the run could not be carried out; or it is no longer a draft, or belongs to
+            another user.
     """
     study_open_check(study_lock(run.study_id))
     run = _own_draft(run, acting_user, _("Only a draft can be changed. Propose a similar run."))
@@ -327,10 +331,10 @@ def run_edit(*, run: Run, acting_user: AbstractBaseUser, **fields: Any) -> Run:
 
 @transaction.atomic
 def run_withdraw(*, run: Run, acting_user: AbstractBaseUser) -> Run:
-    """Withdraw a draft for good; one that was withdrawn stays so.
+    """Withdraw a draft permanently; do nothing if it was withdrawn already.
 
     Raises:
-        ValidationError: it is no draft any more, or another's.
+        ValidationError: it is no longer a draft, or belongs to another user.
     """
     study_lock(run.study_id)
     if Run.objects.filter(pk=run.pk, status=Run.Status.WITHDRAWN, created_by_id=acting_user.pk).exists():
@@ -347,7 +351,7 @@ _DATASETS = ("private_dataset", "public_dataset", "test_dataset", "labelled_data
 
 
 def _own_draft(run: Run, acting_user: AbstractBaseUser, otherwise: str) -> Run:
-    """The draft, locked; ``otherwise`` is said where it is none any more."""
+    """Return the draft, locked; raise ``otherwise`` if it is no longer a draft."""
     related = ("study", *_DATASETS)
     run = Run.objects.select_for_update(of=("self",)).select_related(*related).get(pk=run.pk)
     if run.created_by_id != acting_user.pk:
@@ -374,7 +378,7 @@ def _record(run: Run, kind: str, content: list[dict[str, Any]], acting_user: Abs
 
 
 def run_fail(run_id: str | UUID, message: str) -> None:
-    """End a run that cannot go on; ``message`` is read by staff and holds nothing of the private data."""
+    """End a run that cannot continue; staff read ``message``, so it must hold nothing of the private data."""
     with transaction.atomic():
         run = Run.objects.select_related("study").get(pk=run_id)
         study_lock(run.study_id)
@@ -393,17 +397,17 @@ def run_fail(run_id: str | UUID, message: str) -> None:
 
 
 def run_forget(run: Run) -> None:
-    """Delete what a run that has ended must not keep: who was in which teacher or asked, what the teachers predicted.
+    """Delete data that must not outlive a run: who was in which teacher or was asked, and the teachers' predictions.
 
-    What was drawn and not released goes, too. A study that keeps votes keeps what a replay needs, and nothing besides.
+    Anything drawn but not released is deleted too. A study that keeps votes keeps only the data that a replay needs.
 
-    While a worker still holds something of the run it may write once more: then the sweep deletes again.
+    A worker that still holds something of the run may write once more; the sweep then deletes again.
     """
     released_tidy(run)
     if run.alliance is not None:
         agreement_forget(run.joint)
         sums_tidy(run.joint)
-        if not run.alliance.is_hub:  # so that the others do not wait for this site
+        if not run.alliance.is_hub:  # so that the other sites do not wait for this one
             send("alliance_contact", run.alliance.pk)
     arrays_delete_folder(checkpoints_folder(run))
     if run.study.retain_votes and run.status == Run.Status.FINISHED:
@@ -421,12 +425,12 @@ def run_forget(run: Run) -> None:
 # --- Suggestions ------------------------------------------------------------------------------------------------------
 
 FEW_POINTS = 1000
-"""With fewer public images a student on true labels is no more accurate either."""
+"""With fewer public images, a student trained on true labels is no more accurate either."""
 
 
 @dataclass(frozen=True)
 class Suggestion:
-    """method, student: by name.  because: a sentence for whoever chooses."""
+    """method, student: by name.  because: a sentence for the person who chooses."""
 
     method: str
     student: str
@@ -434,14 +438,14 @@ class Suggestion:
 
 
 def suggested_method(kind: str, points: int) -> Suggestion:
-    """The method that was most accurate on measured data like these.
+    """Return the method that was most accurate on similar measured data.
 
-    How many people take part does not change it: on Adult the order was the same with 300 people as with 32,561. What
-    noise leaves of few people's answers, the plan tells.
+    The number of people does not change it: on Adult the order was the same with 300 people as with 32,561. The plan
+    shows how much of few people's answers is left under the noise.
 
     Args:
-        kind: Of the records, "image" or "table".
-        points: How many public points there are, 0 before there are any.
+        kind: Kind of the records, "image" or "table".
+        points: Number of public points, 0 if there are none yet.
 
     >>> suggested_method("table", 1000).method, suggested_method("image", 1000).method
     ('sgd', 'neighbours')
@@ -466,7 +470,7 @@ def suggested_method(kind: str, points: int) -> Suggestion:
 
 
 def suggestion_for(study: Study) -> Suggestion:
-    """Suggestion that a proposal of the study begins with, a function of what is public; for tables without data."""
+    """Return the suggestion for a new proposal of the study, a function of public data; for tables if there is none."""
     public = study.datasets.filter(kind=Dataset.Kind.PUBLIC, removed_at=None).order_by("-imported_at").first()
     if public is None:
         return suggested_method("table", 0)
